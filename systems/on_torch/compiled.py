@@ -1,27 +1,251 @@
-"""PyTorch with the elementwise part of LSTM cells, of sentences or trees, by torch.compile."""
+"""PyTorch with the elementwise part of LSTM cells, of sentences or trees, by torch.compile.
+
+Products stay PyTorch's. The number of rows is dynamic; hidden sizes are compiled in.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import RunSettings
+from harness.machine.caches import cache_folder, forget_the_oldest
+from harness.machine.facts import cpu_fingerprint
+from harness.machine.folders import folder_of_process
+from harness.machine.kept_folder import keep_packed, unpack_kept
 from harness.programs.model import ProgramModel
-from systems.on_torch.kept_graphs import graphs_kept
 from systems.on_torch.levels import Adapter as LevelsAdapter
-from systems.on_torch.parts.compiled_cell import CompiledCell
-from systems.on_torch.parts.compiled_steps import CompiledStates
-from systems.on_torch.parts.recurrences import Columnwise
+from systems.on_torch.models.lstm import Columnwise, StepStates
+from systems.on_torch.models.tree_steps import Gates, LSTMCell
 
 SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
 TREES = ("tree_lstm", "tree_lstm_2type")
+FOLDER = "inductor"
+MOST_ENTRIES = 200  # of some 200 KB
+
+
+def first_state(gates: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
+    """See StepStates.advance, from a state of zeros; returns c."""
+    i, f, g, o = gates.chunk(4, 1)
+    i, g, o = i.sigmoid(), g.tanh(), o.sigmoid()
+    c = i * g
+    return _written(gates, (i, f.sigmoid(), g, o), c, tanh_c, h)
+
+
+def next_state(gates: Tensor, c_before: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
+    """See StepStates.advance; returns c, for memory of c_before and c is one."""
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    return _written(gates, (i, f, g, o), f * c_before + i * g, tanh_c, h)
+
+
+def _written(
+    gates: Tensor, i_f_g_o: tuple[Tensor, ...], c: Tensor, tanh_c: Tensor, h: Tensor
+) -> Tensor:
+    for part, values in zip(gates.chunk(4, 1), i_f_g_o, strict=True):
+        part.copy_(values)
+    tanh_c.copy_(c.tanh())
+    h.copy_(i_f_g_o[3] * tanh_c)
+    return c
+
+
+def gate_gradients(
+    dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
+) -> None:
+    """See StepStates.retreat."""
+    i, f, g, o = gates.chunk(4, 1)
+    di, df, dg, do = d.chunk(4, 1)
+    dc_all = dc + dh * o * (1 - tanh_c * tanh_c)
+    di.copy_(dc_all * g * i * (1 - i))
+    df.copy_(dc_all * c_before * f * (1 - f))
+    dg.copy_(dc_all * i * (1 - g * g))
+    do.copy_(dh * tanh_c * o * (1 - o))
+    dc.copy_(dc_all * f)
+
+
+class CompiledStates(StepStates):
+    """Steps whose elementwise parts are one compiled function each."""
+
+    first = staticmethod(torch.compile(first_state))
+    next = staticmethod(torch.compile(next_state))
+    gradients = staticmethod(torch.compile(gate_gradients))
+
+    @staticmethod
+    def advance(
+        gates: Tensor, c_before: Tensor | None, c: Tensor, tanh_c: Tensor, h: Tensor
+    ) -> None:
+        """By the compiled functions, which cannot write to memory that they read besides."""
+        if c_before is None:
+            c.copy_(CompiledStates.first(gates, tanh_c, h))
+        else:
+            c.copy_(CompiledStates.next(gates, c_before, tanh_c, h))
+
+    @staticmethod
+    def retreat(
+        dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
+    ) -> None:
+        """By the compiled function."""
+        CompiledStates.gradients(dh, dc, gates, tanh_c, c_before, d)
+
+    @staticmethod
+    def compile_for(h: int, device: torch.device, *, backward: bool) -> None:
+        """Compile for a hidden size, for any number of rows and for one."""
+        for n in (3, 1):
+
+            def rows(*parts: int, n: int = n) -> list[Tensor]:
+                return [dynamic_rows(n, k * h, device) for k in parts]
+
+            with torch.no_grad():
+                CompiledStates.first(*rows(4, 1, 1))
+                CompiledStates.next(*rows(4, 1, 1, 1))
+                if backward:
+                    CompiledStates.gradients(*rows(1, 1, 4, 1, 1, 4))
+
+
+def leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
+    """See LSTMCell.leaf."""
+    i, o, u = i_o_u.chunk(3, 1)
+    i, o, u = i.sigmoid(), o.sigmoid(), u.tanh()
+    _write(i_o_u, (i, o, u), i * u, c, tanh_c, h)
+
+
+def internal_state(
+    i_o_u: Tensor, f_1: Tensor, f_2: Tensor, both_c: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor
+) -> None:
+    """See LSTMCell.internal."""
+    i, o, u = i_o_u.chunk(3, 1)
+    i, o, u = i.sigmoid(), o.sigmoid(), u.tanh()
+    c_1, c_2 = both_c.chunk(2, 1)
+    first, second = f_1.sigmoid(), f_2.sigmoid()
+    new_c = i * u + first * c_1 + second * c_2
+    f_1.copy_(first)
+    f_2.copy_(second)
+    _write(i_o_u, (i, o, u), new_c, c, tanh_c, h)
+
+
+def _write(
+    i_o_u: Tensor,
+    gates: tuple[Tensor, Tensor, Tensor],
+    new_c: Tensor,
+    c: Tensor,
+    tanh_c: Tensor,
+    h: Tensor,
+) -> None:
+    for part, values in zip(i_o_u.chunk(3, 1), gates, strict=True):
+        part.copy_(values)
+    new_tanh = new_c.tanh()
+    c.copy_(new_c)
+    tanh_c.copy_(new_tanh)
+    h.copy_(gates[1] * new_tanh)
+
+
+def leaf_gradients(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor) -> None:
+    """See LSTMCell.through_leaf; dc stays."""
+    _gates_gradients(dh, dc, i_o_u, tanh_c, d)
+
+
+def _gates_gradients(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor) -> Tensor:
+    i, o, u = i_o_u.chunk(3, 1)
+    di, do, du = d.chunk(3, 1)
+    dc = dc + dh * o * (1 - tanh_c * tanh_c)
+    di.copy_(dc * u * i * (1 - i))
+    do.copy_(dh * tanh_c * o * (1 - o))
+    du.copy_(dc * i * (1 - u * u))
+    return dc
+
+
+def internal_gradients(
+    dh: Tensor,
+    dc: Tensor,
+    i_o_u: Tensor,
+    f_1: Tensor,
+    f_2: Tensor,
+    both_c: Tensor,
+    tanh_c: Tensor,
+    d: Tensor,
+    d_1: Tensor,
+    d_2: Tensor,
+    d_both_c: Tensor,
+) -> None:
+    """See LSTMCell.through_internal; dc stays."""
+    dc = _gates_gradients(dh, dc, i_o_u, tanh_c, d)
+    sides = zip((f_1, f_2), (d_1, d_2), both_c.chunk(2, 1), d_both_c.chunk(2, 1), strict=True)
+    for f, df, c, dc_below in sides:
+        df.copy_(dc * c * f * (1 - f))
+        dc_below.copy_(dc * f)
+
+
+class CompiledCell(LSTMCell):
+    """Each part of a cell is one compiled function."""
+
+    leaf = staticmethod(torch.compile(leaf_state))
+    internal = staticmethod(torch.compile(internal_state))
+    through_leaf = staticmethod(torch.compile(leaf_gradients))
+    by_function = staticmethod(torch.compile(internal_gradients))
+
+    @staticmethod
+    def through_internal(dh: Tensor, dc: Tensor, gates: Gates, tanh_c: Tensor, d: Gates) -> None:
+        """By the compiled function, which takes tensors only."""
+        CompiledCell.by_function(dh, dc, *gates, tanh_c, *d)
+
+    @staticmethod
+    def compile_for(h: int, device: torch.device, *, backward: bool) -> None:
+        """Compile for a hidden size, for any number of rows and for one."""
+        for n in (3, 1):
+
+            def rows(*parts: int, n: int = n) -> list[Tensor]:
+                return [dynamic_rows(n, k * h, device) for k in parts]
+
+            with torch.no_grad():
+                CompiledCell.leaf(*rows(3, 1, 1, 1))
+                CompiledCell.internal(*rows(3, 1, 1, 2, 1, 1, 1))
+                if backward:
+                    CompiledCell.through_leaf(*rows(1, 1, 3, 1, 3))
+                    CompiledCell.by_function(*rows(1, 1, 3, 1, 1, 2, 1, 3, 1, 1, 2))
+
+
+def dynamic_rows(n: int, width: int, device: torch.device) -> Tensor:
+    """Zeros (n, width) that make torch.compile compile for any number of rows, but for one."""
+    values = torch.zeros(n, width, device=device)
+    if n > 1:
+        torch._dynamo.mark_dynamic(values, 0)
+    return values
+
+
+@contextmanager
+def graphs_kept(what: str) -> Iterator[None]:
+    """Have torch.compile find, within, what it compiled for the same purpose in another process.
+
+    torch's own cache lies in a folder of a name that all users know, and loads what is in it as it
+    is: an empty library ends every later run. So each process gives it a folder of its own, and
+    fills that with what was kept.
+
+    what: that purpose; torch itself compares what it finds with what it is to compile, but not for
+    which CPU: it compiles with -march=native.
+    """
+    own = folder_of_process(FOLDER)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(own)
+    folder = cache_folder(FOLDER)
+    if folder is None:
+        yield
+        return
+    facts = (torch.__version__, torch.backends.cpu.get_cpu_capability(), cpu_fingerprint(), what)
+    entry = folder / hashlib.sha256(repr(facts).encode()).hexdigest()
+    unpack_kept(entry, own)
+    found = {path for path in own.rglob("*") if path.is_file()}
+    yield
+    if {path for path in own.rglob("*") if path.is_file() and path.stat().st_size} - found:
+        keep_packed(own, entry)
+        forget_the_oldest(folder, MOST_ENTRIES)
 
 
 class Adapter(LevelsAdapter):
@@ -66,7 +290,9 @@ class Adapter(LevelsAdapter):
         return int(counters["stats"]["unique_graphs"])
 
     def _build(self, network: Callable[..., nn.Module], model: Model) -> nn.Module:
-        return network(model, CompiledCell if model.name in TREES else Columnwise(CompiledStates))
+        if model.name in TREES:
+            return network(model, cell=CompiledCell)
+        return network(model, Columnwise(CompiledStates))
 
     def in_force(self) -> dict[str, str]:
         """How much of what was compiled was found, and not compiled."""

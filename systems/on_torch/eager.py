@@ -1,8 +1,158 @@
-"""PyTorch as people write it first: one instance at a time, recursively, with autograd."""
+"""PyTorch as people write it first: one instance at a time, recursively, with autograd.
+
+TorchSystem is what all PyTorch systems share: weights, optimiser, results, versions.
+"""
 
 from __future__ import annotations
 
-from systems.on_torch.runtime import TorchSystem
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.networks import load_network, why_not_written
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from harness.engine.torch_cuda import why_no_cuda
+from systems.inference_only import why_not_trained
+from systems.on_torch.layers import LateOutputs
+from systems.on_torch.net import Held
+
+Array = NDArray[np.floating[Any]]
+_BLAS = re.compile(r"BLAS_INFO=(\w+)")
+
+
+class TorchSystem(System):
+    """A network of the table `networks`, trained with autograd and torch.optim.SGD.
+
+    It is a Net (systems.on_torch.net) with prepare (from instances to what forward takes,
+    untimed). Its forward returns the summed loss and the outputs.
+    """
+
+    framework = "torch"
+    networks: ClassVar[str]  # see harness.contracts.networks
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        self._device = torch.device(settings.device)
+        torch.set_num_threads(settings.threads)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """CUDA has to be there, and the model to be written for torch."""
+        if settings.device == "cuda" and (reason := why_no_cuda()) is not None:
+            return reason
+        reason = why_not_written(model.name, cls.networks)
+        return reason or why_not_trained(model, settings.mode)
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Build the module with the shared weights."""
+        with self._device:
+            self._net: Any = self._build(load_network(self.networks, model.name), model)
+        with torch.no_grad():
+            for name, held in self._held.items():
+                held.as_model(held.parameter).copy_(torch.from_numpy(weights[name]))
+        self._optimizer = torch.optim.SGD(self._net.parameters(), lr=self.settings.learning_rate)
+
+    def _build(self, network: Callable[..., nn.Module], model: Model) -> nn.Module:
+        return network(model)
+
+    @property
+    def _held(self) -> dict[str, Held]:
+        """The model's parameters."""
+        held: dict[str, Held] = self._net.held
+        return held
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Take the next mini-batch."""
+        self._instances = self._net.prepare(instances)
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Forward; in mode "train" autograd's backward and the optimiser's step, too."""
+        self._step = 0.0
+        if self.settings.mode != "train":
+            with torch.inference_mode():
+                self._loss, self._outputs = self._forward(clock)
+            return
+        self._optimizer.zero_grad()
+        self._loss, self._outputs = self._forward(clock)
+        self._loss.backward()  # type: ignore[no-untyped-call]
+        clock.mark("backward")
+        if update:
+            self._optimizer.step()
+            self._step = self.settings.learning_rate
+            clock.mark("update")
+
+    def _forward(self, clock: Clock) -> tuple[Tensor, Tensor | LateOutputs]:
+        loss_and_outputs: tuple[Tensor, Tensor | LateOutputs] = self._net(self._instances)
+        clock.mark("forward")
+        return loss_and_outputs
+
+    def result(self) -> Result:
+        """Loss, outputs and, in mode "train", dense gradients."""
+        gradients = {}
+        if self.settings.mode == "train":
+            for name, held in self._held.items():
+                gradient = held.parameter.grad
+                if gradient is None:  # took no part: trees of one leaf have no internal vertex
+                    gradient = torch.zeros_like(held.parameter)
+                dense = gradient.to_dense() if gradient.is_sparse else gradient
+                gradients[name] = held.as_model(dense).cpu().numpy()
+        found = self._outputs
+        logits = found.read(self._step) if isinstance(found, LateOutputs) else found.detach()
+        outputs = self._canonical(logits.cpu().numpy())
+        return Result(self._loss.item(), outputs, gradients, self.counters())
+
+    def last_loss(self) -> float:
+        """One number, without gradients and outputs."""
+        return float(self._loss.item())
+
+    def parameters(self) -> Parameters:
+        """Copies, each turned as the model has it."""
+        return {
+            name: held.as_model(held.parameter.detach()).cpu().numpy().copy()
+            for name, held in self._held.items()
+        }
+
+    def _canonical(self, outputs: Array) -> Array:
+        """Rows in the order of MiniBatch.outputs."""
+        return outputs
+
+    def counters(self) -> Counters:
+        """Torch does not count its work."""
+        return Counters()
+
+    def synchronize(self) -> None:
+        """Wait for CUDA."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def peak_memory_bytes(self) -> int | None:
+        """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
+        return int(torch.cuda.max_memory_allocated()) if self._device.type == "cuda" else None
+
+    def forget_peak_memory(self) -> None:
+        """Let the peak of CUDA memory begin anew."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+    def versions(self) -> dict[str, str]:
+        """Build facts of torch."""
+        found = _BLAS.search(torch.__config__.show())
+        facts = {
+            "torch": str(torch.__version__),
+            "torch_blas": found.group(1) if found else "unknown",
+            "torch_threads": str(torch.get_num_threads()),
+        }
+        if self._device.type == "cuda":
+            facts["torch_cuda"] = str(torch.version.cuda)
+        return facts
 
 
 class Adapter(TorchSystem):

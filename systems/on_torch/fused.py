@@ -13,9 +13,9 @@ from harness.contracts.system import RunSettings
 from harness.errors import ConfigError
 from harness.models.seq2seq_at_once import Seq2SeqAtOnce
 from harness.programs.model import ProgramModel
+from systems.on_torch.layers import LossWay
 from systems.on_torch.levels import Adapter as LevelsAdapter
-from systems.on_torch.parts.output_layer import LossWay
-from systems.on_torch.parts.recurrences import Packed, Padded
+from systems.on_torch.models.lstm import Packed, Padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class FusedOptions:
 
     input: rectangles padded behind the sentences' ends, or a PackedSequence without padding.
     buckets: how many rectangles of sentences of similar length a mini-batch makes, where padded.
-    loss: see systems.on_torch.parts.output_layer.OutputLayer.
+    loss: see systems.on_torch.layers.OutputLayer.
 
     Raises ConfigError for less than one bucket, and for several where the input is packed.
     """

@@ -1,4 +1,4 @@
-"""PyTorch as a careful practitioner writes it: level batching by hand, with autograd."""
+"""PyTorch batched by hand, level by level; most derivatives are by hand, too."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from harness.contracts.system import Clock
-from systems.on_torch.parts.output_layer import LateOutputs
-from systems.on_torch.runtime import TorchSystem
+from systems.on_torch.eager import TorchSystem
+from systems.on_torch.layers import LateOutputs
 
 
 class Adapter(TorchSystem):
@@ -27,5 +27,5 @@ class Adapter(TorchSystem):
         return loss_and_outputs
 
     def _canonical(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        ordered: NDArray[np.floating[Any]] = self._net.in_canonical_order(self._plan, outputs)
-        return ordered
+        rows = self._net.canonical_rows(self._plan)
+        return outputs if rows is None else outputs[rows]

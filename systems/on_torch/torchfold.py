@@ -4,19 +4,179 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.nn import functional
+from torchfold import torchfold as package
 
+from harness.contracts.model import Model
 from harness.contracts.system import Clock, Counters
 from harness.values.instances import Tree
-from systems.on_torch.parts.folds import FoldedTrees, fold_trees, listed_trees
-from systems.on_torch.runtime import TorchSystem
+from systems.on_torch.eager import TorchSystem
+from systems.on_torch.models.trees import (
+    State,
+    TreeFC,
+    TreeGRU,
+    TreeLSTM,
+    TreeNet,
+    summed_loss,
+)
+from systems.on_torch.net import Net
+from systems.on_torch.products import FastLinear
+
+# torchfold 0.1.0 (2018) asks whether an argument is a torch.tensor._TensorBase, which PyTorch no
+# longer has: without this, adding a node fails. Only the package's own name `torch` is replaced, by
+# all that it reads of PyTorch; PyTorch itself stays as it is.
+package.torch = SimpleNamespace(
+    tensor=SimpleNamespace(_TensorBase=Tensor),
+    cat=torch.cat,
+    chunk=torch.chunk,
+    LongTensor=torch.LongTensor,
+    cuda=torch.cuda,
+)
+
+
+class ListedTree(NamedTuple):
+    """A tree in Python numbers, children before parents: its words, and (-1, -1) for a leaf."""
+
+    words: list[int]
+    children: list[tuple[int, int]]
+
+
+class ListedTrees(NamedTuple):
+    """K trees, and the labels (n,) of all their vertices."""
+
+    trees: list[ListedTree]
+    labels: Tensor
+
+
+def listed_trees(trees: Sequence[Tree], device: torch.device) -> ListedTrees:
+    """Make Python numbers of the structure, and a tensor of labels."""
+    labels = np.concatenate([tree.labels for tree in trees], dtype=np.int64)
+    listed = [
+        ListedTree(
+            tree.words.tolist(), list(zip(tree.left.tolist(), tree.right.tolist(), strict=True))
+        )
+        for tree in trees
+    ]
+    return ListedTrees(listed, torch.from_numpy(labels).to(device))
+
+
+class FoldedTrees(NamedTuple):
+    """A Fold with a node for every vertex; `nodes` holds those of each tree in vertex order."""
+
+    fold: Any
+    nodes: list[list[Any]]
+
+    def states(self, net: torch.nn.Module) -> Tensor:
+        """Compute states of all vertices (n, d), tree by tree; net: leaf and internal."""
+        return self._states(net, [node for tree in self.nodes for node in tree])
+
+    def root_states(self, net: torch.nn.Module) -> Tensor:
+        """Compute states of the roots (k, d); net: leaf and internal."""
+        return self._states(net, [tree[-1] for tree in self.nodes])
+
+    def _states(self, net: torch.nn.Module, wanted: list[Any]) -> Tensor:
+        (states,) = self.fold.apply(net, [wanted])
+        found: Tensor = states
+        return found
+
+    @property
+    def n_batches(self) -> int:
+        """Calls of a method: one for each kind of node on each level."""
+        return sum(map(len, self.fold.steps.values()))
+
+    @property
+    def n_computed(self) -> int:
+        """Nodes that are computed, equal ones once."""
+        kinds = (nodes for level in self.fold.steps.values() for nodes in level.values())
+        return sum(map(len, kinds))
+
+
+def fold_trees(trees: Sequence[ListedTree], *, share: bool, cuda: bool) -> FoldedTrees:
+    """Add a node for every vertex: leaf(word), internal(left, right).
+
+    share: leaves of one word are one node, and so are equal subtrees, as torchfold does by itself;
+    else every leaf also bears its number, by which its node, and all above it, are told apart.
+    """
+    fold = package.Fold(cuda=cuda)
+    add = fold.add  # looked up once: this is called for every vertex
+    nodes: list[list[Any]] = []
+    n_leaves = 0
+    for words, children in trees:
+        own: list[Any] = []
+        for word, (left, right) in zip(words, children, strict=True):
+            if left >= 0:
+                own.append(add("internal", own[left], own[right]))
+            elif share:
+                own.append(add("leaf", word))
+            else:
+                own.append(add("leaf", word, n_leaves))
+                n_leaves += 1
+        nodes.append(own)
+    return FoldedTrees(fold, nodes)
+
+
+class Folded(Net):
+    """A network as a module that torchfold applies: a method for each kind of node.
+
+    A node's state is one tensor, its parts side by side: torchfold cuts what a call returns into
+    one tensor for each node, and joins those of the next call's arguments.
+    """
+
+    def __init__(self, net: type[TreeNet], model: Model) -> None:
+        super().__init__(model)
+        self.net = net(model, FastLinear)
+        self.held = self.net.held
+
+    def forward(self, trees: FoldedTrees, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Summed loss, logits of all vertices."""
+        logits = self.net.classifier(self.cut(trees.states(self))[0])
+        return functional.cross_entropy(logits, labels, reduction="sum"), logits
+
+    def leaf(self, words: Tensor, *_: Tensor) -> Tensor:
+        """States of leaves from their words (n,)."""
+        return self.join(self.net.leaf(*self.net.vectors(words)))
+
+    def internal(self, left: Tensor, right: Tensor) -> Tensor:
+        """States of internal vertices from those of their children."""
+        return self.join(self.net.internal(self.cut(left), self.cut(right)))
+
+    def join(self, state: State) -> Tensor:
+        """Put the parts of states side by side."""
+        return torch.cat(state, dim=1) if self.net.n_states > 1 else state[0]
+
+    def cut(self, states: Tensor) -> State:
+        """Cut states into their parts."""
+        n = self.net.n_states
+        return tuple(states.chunk(n, dim=1)) if n > 1 else (states,)
+
+
+class FoldedRoots(Folded):
+    """Only roots are read."""
+
+    def forward(self, trees: FoldedTrees, _: Tensor) -> tuple[Tensor, Tensor]:
+        """Summed loss, states of all roots."""
+        roots = trees.root_states(self)
+        return summed_loss(roots), roots
+
+
+FOLDED = {
+    "tree_lstm": partial(Folded, TreeLSTM),
+    "tree_gru": partial(Folded, TreeGRU),
+    "tree_fc": partial(FoldedRoots, TreeFC),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class FoldOptions:
-    """share_equal_nodes: see systems.on_torch.parts.folds.fold_trees."""
+    """share_equal_nodes: see fold_trees."""
 
     share_equal_nodes: bool = True
 
@@ -26,7 +186,7 @@ class Adapter(TorchSystem):
 
     option_type = FoldOptions
     options: FoldOptions
-    networks = "systems.on_torch.folded:FOLDED"
+    networks = "systems.on_torch.torchfold:FOLDED"
     phases = ("construct", "forward", "backward", "update")
     _folded: FoldedTrees | None = None  # of the last run
 

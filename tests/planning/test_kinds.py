@@ -24,7 +24,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "other": {"kind": "strategy"},
     "snail": {"kind": "strategy", "slow": True},
     "peer": {"kind": "framework", "models": ["tree_fc", "tree_lstm"]},
-    "some": {"kind": "framework", "models": ["systems.on_torch.folded:FOLDED"]},
+    "some": {"kind": "framework", "models": ["systems.on_torch.torchfold:FOLDED"]},
     "crawl": {"kind": "framework", "slow": True},
 }
 

@@ -257,7 +257,7 @@ def test_control_flow_is_next_to_the_papers(choices: Choices) -> None:
         (("tree_lstm", "tree_fc", "bilstm"), {"chain", "tree"}),
         (("lattice_lstm",), {"lattice"}),
         (("no_model",), set()),
-        (("systems.on_torch.folded:FOLDED",), {"tree"}),
+        (("systems.on_torch.torchfold:FOLDED",), {"tree"}),
         (None, {"chain", "sentence_pair", "parsed_sentence", "tree", "lattice"}),
     ],
 )

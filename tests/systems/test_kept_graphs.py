@@ -19,7 +19,7 @@ import os, torch
 from harness.machine import facts
 facts.cpu_fingerprint = lambda: os.environ["TESTED_CPU"]
 from torch._dynamo.utils import counters
-from systems.on_torch.kept_graphs import graphs_kept
+from systems.on_torch.compiled import graphs_kept
 with graphs_kept("a test"):
     found = torch.compile(lambda x: torch.tanh(x) * 2)(torch.zeros(4))
 print(float(found.sum()), counters["inductor"]["fxgraph_cache_hit"])

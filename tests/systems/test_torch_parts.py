@@ -1,12 +1,28 @@
-"""PyTorch's faster ways compute what its plain ones do."""
+"""PyTorch's faster ways compute what its plain ones do: products, rows, and the loss."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
-from systems.on_torch.parts import nonlinear, products
-from systems.on_torch.parts.products import Repeated
+from harness.contracts.model import ModelSizes
+from harness.measuring.reference_check import relative_error
+from harness.models.stack_rnn import StackRNN
+from systems.on_torch import layers, products
+from systems.on_torch.layers import OutputLayer, PlainNet
+from systems.on_torch.models.lstm import StepStates, lstm_steps
+from systems.on_torch.models.stack_rnn import Stacks
+from systems.on_torch.products import FixedProduct, Repeated, SideWeights
+from systems.on_torch.rows import buckets, columns
+
+CPU = torch.device("cpu")
+LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])
 
 
 @pytest.mark.parametrize("n_rows", [1, 40])
@@ -16,9 +32,9 @@ def test_tanh_by_sigmoid_is_tanh(n_rows: int, in_place: bool) -> None:
     whole = torch.linspace(-30, 30, n_rows * 128).view(n_rows, 128)
     whole[:, 7] = 1e-5
     x, kept = whole[:, 3:99], whole.clone()
-    assert (x.numel() < nonlinear.LEAST) == (n_rows == 1)
+    assert (x.numel() < products.LEAST_TANH) == (n_rows == 1)
     expected = torch.tanh(x.double())
-    found = nonlinear.tanh(x, x if in_place else None)
+    found = products.tanh(x, x if in_place else None)
     assert (found - expected).abs().max() < 2e-7
     if in_place:
         kept[:, 3:99] = found
@@ -39,3 +55,197 @@ def test_a_weight_in_another_layout_gives_the_same_products(
     repeated = Repeated(weight)
     assert (repeated.packed is not None) == (packed and products.ONEDNN)
     torch.testing.assert_close(repeated(x), x @ weight.t())
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product_reads_no_matrix_with_gaps(turned: bool) -> None:
+    """oneDNN would read it in its plain code, hundreds of times slower."""
+    wide = torch.randn(7, 12)
+    weight = wide[:, 2:6].t() if turned else wide[:, 2:6]
+    found = products.dense(weight)
+    assert torch.equal(found, weight)
+    assert found.is_contiguous() or found.t().is_contiguous()
+
+
+@pytest.mark.parametrize("n_sides", [1, 2])
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("least", [0, 1 << 60])
+def test_sides_have_matrices_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, n_sides: int, onednn: bool, least: int
+) -> None:
+    """A call for each side or one for both, and their derivatives, find the same."""
+    monkeypatch.setattr(products, "ONEDNN", onednn and products.ONEDNN)
+    monkeypatch.setattr(products, "LEAST", least)
+    torch.manual_seed(1)
+    weights = [torch.randn(4, 3, requires_grad=True) for _ in range(n_sides)]
+    bias, x = torch.randn(4, requires_grad=True), torch.randn(5, n_sides, 3, requires_grad=True)
+    wanted = torch.stack([x[:, k] @ w.t() + bias for k, w in enumerate(weights)], 1).tanh()
+    d = torch.randn_like(wanted)
+    own = SideWeights.of(weights, bias)
+    with torch.no_grad():
+        found = torch.empty_like(wanted)
+        own.forward(x, torch.tanh, found)
+        assert torch.allclose(found, wanted, atol=1e-6)
+        sums = d * (1 - found**2)
+        found_by_hand = [own.backward(sums), *own.gradients(sums, x)[0], own.gradients(sums, x)[1]]
+    by_torch = torch.autograd.grad(wanted, [x, *weights, bias], d)
+    for value, right in zip(found_by_hand, by_torch, strict=True):
+        assert torch.allclose(value, right, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 64])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("k", [8, 512])
+def test_products_give_new_memory_or_add(n: int, k: int, has_bias: bool) -> None:
+    """What they return may be written: neither the next pass nor the input changes by it."""
+    x, weight = torch.randn(n, k), torch.randn(k, 600) / k**0.5
+    bias = torch.randn(600) if has_bias else None
+    by, x_before = FixedProduct(weight, bias), x.clone()
+    assert (by.packed is None) == (k == 8)
+    expected = x @ weight
+    with torch.inference_mode():
+        for _ in range(2):
+            found = by(x)
+            torch.testing.assert_close(found, expected + (0.0 if bias is None else bias))
+            found.fill_(1.0)
+            assert by.add_to(found, x) is found
+            torch.testing.assert_close(found, expected + 1.0)
+    assert torch.equal(x, x_before)
+
+
+def test_halves_of_a_weight_add_up_to_it() -> None:
+    model = StackRNN(ModelSizes(6, {"words": 5, "classes": 3}))
+    net = PlainNet(model)
+    with torch.inference_mode():
+        net["W_push"].normal_()
+        net["b_push"].normal_()
+        x, y = torch.randn(2, 4, 6).unbind()
+        found = net.by("W_push", "b_push", 0)(x)
+        net.by("W_push", half=1).add_to(found, y)
+        expected = torch.cat([x, y], dim=1) @ net["W_push"] + net["b_push"]
+        torch.testing.assert_close(found, expected)
+
+
+def test_stacks_and_buffers_hold_what_lists_would() -> None:
+    """Against Python's lists of names, by random legal actions of three parsers."""
+    lengths, rng, h = [5, 3, 1], random.Random(1), 2
+    starts = [1, 6, 9]
+    n_steps = sum(2 * n - 1 for n in lengths)
+    names = Stacks(
+        torch.zeros(h),
+        n_steps,
+        [range(start, start + n) for start, n in zip(starts, lengths, strict=True)],
+    )
+    buffers = [list(range(start, start + n)) for start, n in zip(starts, lengths, strict=True)]
+    stacks = [[0] for _ in lengths]
+    new = 1
+    for step in range(2 * max(lengths) - 1):
+        going = [i for i, n in enumerate(lengths) if step < 2 * n - 1]
+        must = [len(stacks[i]) < 3 for i in going]
+        shifts = [
+            bool(buffers[i]) and (m or rng.random() < 0.5) for i, m in zip(going, must, strict=True)
+        ]
+        rows = names.step(shifts)
+        pairs, below, pushed = [], [], []
+        for i, is_shift in zip(going, shifts, strict=True):
+            if is_shift:
+                pushed.append(buffers[i].pop(0))
+            else:
+                upper = stacks[i].pop()
+                pairs += [stacks[i].pop(), upper]
+                pushed.append(0)
+            below.append(stacks[i][-1])
+            stacks[i].append(new)
+            new += 1
+        assert rows.pushed.tolist() == pushed
+        assert rows.pairs.tolist() == pairs
+        assert rows.reduced.tolist() == [i for i in going if not shifts[going.index(i)]]
+        assert rows.below.tolist() == below
+        assert rows.first.tolist() == [buffers[i][0] if buffers[i] else 0 for i in going]
+        x = torch.full((len(going), h), float(step))
+        torch.testing.assert_close(names.push(x.clone()), torch.tanh(x))
+    assert len(names.states) == new
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("n_buckets", [1, 2, 99])
+def test_rows_lead_back_to_their_places(lengths: list[int], n_buckets: int) -> None:
+    sizes = np.array(lengths)
+    for order in orders(sizes, n_buckets):
+        x = torch.randn(sizes.sum(), 3, requires_grad=True)
+        back = order.restore(order.arrange(x))
+        assert torch.equal(back, x)
+        weights = torch.randn_like(back)
+        (back * weights).sum().backward()
+        assert x.grad is not None
+        assert torch.equal(x.grad, weights)
+
+
+def orders(sizes: np.ndarray, n_buckets: int) -> Iterator[Any]:
+    for plan in (columns(sizes, CPU), buckets(sizes, n_buckets, CPU)):
+        yield from (plan.along, plan.against)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_every_row_follows_its_own_sentence(lengths: list[int]) -> None:
+    """The state before a row is that of the place before it, or the sentence's first state."""
+    plan = columns(np.array(lengths), CPU)
+    assert plan.sizes == sorted(plan.sizes, reverse=True)
+    k, starts = len(lengths), np.cumsum(lengths) - lengths
+    for row, (place, before) in enumerate(
+        zip(plan.along.places.tolist(), plan.before.tolist(), strict=True)
+    ):
+        sentence = int(np.searchsorted(starts, place, side="right")) - 1
+        if place == starts[sentence]:
+            assert before == int(plan.ranks[sentence])
+        else:
+            assert plan.along.places[before - k] == place - 1, row
+    ends = plan.along.places[plan.last][plan.ranks].tolist()
+    assert ends == (np.cumsum(lengths) - 1).tolist()
+
+
+@pytest.mark.parametrize("way", ["in_place", "chunked", "whole"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("onednn", [True, False])
+def test_every_way_to_the_loss_finds_the_same(
+    monkeypatch: pytest.MonkeyPatch, way: Any, bias: bool, onednn: bool
+) -> None:
+    """Several chunks of rows, logits far apart, and a loss that is scaled behind the layer."""
+    monkeypatch.setattr(layers, "CHUNK_BYTES", 200)  # 4 rows
+    monkeypatch.setattr(products, "ONEDNN", onednn and products.ONEDNN)
+    torch.manual_seed(1)
+    layer = OutputLayer(5, 11, bias=bias, way=way)
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=40.0)
+    hidden, labels = torch.randn(13, 5, requires_grad=True), torch.randint(11, (13,))
+    leaves = [hidden, *layer.parameters()]
+    found = torch.autograd.grad(2.5 * layer.loss(hidden, labels), leaves)
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    logits = exact[0] @ exact[1] + (exact[2] if bias else 0.0)
+    loss = functional.cross_entropy(logits, labels, reduction="sum")
+    assert layer.loss(hidden, labels).item() == pytest.approx(loss.item(), rel=1e-5)
+    for value, wanted in zip(found, torch.autograd.grad(2.5 * loss, exact), strict=True):
+        assert relative_error(value.numpy(), wanted.numpy()) < 1e-4
+
+
+@pytest.mark.parametrize("started", [True, False])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_steps_of_inference_keep_one_state_a_sentence(lengths: list[int], started: bool) -> None:
+    made: list[StepStates] = []
+
+    class Told(StepStates):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            made.append(self)
+
+    torch.manual_seed(1)
+    k, n, h = len(lengths), sum(lengths), 3
+    x, W, U, b = (torch.randn(size) for size in [(n, 5), (4 * h, 5), (4 * h, h), (4 * h,)])
+    start = torch.randn(k, 2 * h) if started else None
+    plan = columns(np.array(lengths), CPU)
+    wanted = lstm_steps(x, W, U, b, start, plan, Told)
+    with torch.inference_mode():
+        found = lstm_steps(x, W, U, b, start, plan, Told)
+    assert all(map(torch.allclose, found, wanted))
+    assert [len(states.c) for states in made] == [k + n, k]
+    assert [len(states.tanh_c) for states in made] == [n, k]

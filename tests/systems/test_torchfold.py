@@ -19,8 +19,7 @@ from harness.errors import ConfigError
 from harness.measuring.clock import NullClock
 from harness.measuring.reference_check import relative_error
 from harness.values.instances import Tree
-from systems.on_torch.parts.folds import fold_trees, listed_trees, package
-from systems.on_torch.torchfold import Adapter
+from systems.on_torch.torchfold import Adapter, fold_trees, listed_trees, package
 from tests.support.run_adapter import CASES
 
 CPU = torch.device("cpu")
@@ -50,7 +49,7 @@ def pair(first: int, second: int) -> Tree:
 
 
 def as_installed() -> ModuleType:
-    """The package once more, without what parts/folds.py gives it."""
+    """The package once more, without what systems/on_torch/torchfold.py gives it."""
     spec = importlib.util.find_spec("torchfold.torchfold")
     assert spec is not None
     assert spec.loader is not None
@@ -145,6 +144,6 @@ def test_before_a_run_nothing_is_told_of_it() -> None:
 def test_what_cannot_run_is_told() -> None:
     reason = Adapter.skip(CASES["var_lstm"].model, settings())
     assert reason is not None
-    assert "systems.on_torch.folded; it runs tree_fc, tree_gru, tree_lstm" in reason
+    assert "systems.on_torch.torchfold:FOLDED; it runs tree_fc, tree_gru, tree_lstm" in reason
     with pytest.raises(ConfigError, match="share_equal_nodes"):
         Adapter(settings(share_equal_nodes="yes"))

@@ -93,7 +93,7 @@ def test_the_network_of_a_trial_is_measured_code(sample: Path, make_spec: MakeSp
     ("system", "model", "module"),
     [
         ("torch.levels", "mv_rnn", "torch.models.mv_rnn"),
-        ("torch.fused", "bilstm", "torch.models.bilstm"),
+        ("torch.fused", "bilstm", "torch.models.sentences"),
         ("dynet.autobatch", "parser", "dynet.models.parser"),
         ("tensorflow.fold", "tree_fc", "tensorflow.loom.models.tree_fc"),
         ("jax.scan", "tree_gru", "jax.models.tree_gru"),

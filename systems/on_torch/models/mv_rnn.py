@@ -1,30 +1,46 @@
-"""MV-RNN in PyTorch, as written first (Recursive) and as batched by hand (Levels)."""
+"""MV-RNN in PyTorch: one tree after the other, and batched by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
-from systems.on_torch.parts.classified_trees import RecursiveTrees, State, TreesByLevel
-from systems.on_torch.parts.mv_rnn_steps import MVRNNSteps
-from systems.on_torch.parts.rows import on_device
-from systems.on_torch.parts.tree_parameters import MVRNNParameters
-from systems.on_torch.parts.workspace import Workspace
-from systems.plans.trees import matrix_rows
+from systems.on_torch.models.tree_steps import TreeCell, TreeSteps
+from systems.on_torch.models.trees import Recursive, State, TreeNet
+from systems.on_torch.net import Batched
+from systems.on_torch.products import Workspace, aten, product, weight_gradient
+from systems.on_torch.rows import on_device
+from systems.plans.trees import inverse, matrix_rows
+
+CHUNK = 1 << 18  # numbers of matrices in a call: 1 MiB
 
 
-class Recursive(RecursiveTrees, MVRNNParameters):
-    """One tree at a time; a state is v (1, h) and T (h, h)."""
+class MVRNN(TreeNet):
+    """Parameters and equations of harness.models.mv_rnn; a state is v (1, h) and T (h, h)."""
 
-    def vectors(self, words: Tensor) -> Iterator[State]:
+    n_states = 2
+
+    def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
+        super().__init__(model)
+        self.embedding, self.classifier = self.table("embedding"), self.linear("W_out")
+        self.matrices = self.table("matrices")
+        self.vector = self.linear("W", "b", kind)
+        self.matrix_1 = self.linear("A_1", "b_T", kind)  # its bias is that of the sum
+        self.matrix_2 = self.linear("A_2", kind=kind)
+
+    def vectors(self, words: Tensor) -> State:
         """A row of each table for each word."""
-        matrices = self.matrices(words).view(-1, self.h, self.h)
-        return zip(torch.split(self.embedding(words), 1), matrices, strict=True)
+        h = self.vector.out_features
+        return *super().vectors(words), self.matrices(words).view(-1, h, h)
 
     def leaf(self, *vectors: Tensor) -> State:
         """State of a leaf: what its word looks up."""
@@ -37,37 +53,179 @@ class Recursive(RecursiveTrees, MVRNNParameters):
         return v, self.matrix_1(T_1) + self.matrix_2(T_2)
 
 
-class Levels(TreesByLevel, MVRNNParameters):
+class RecursiveMatrices(Recursive):
+    """One tree at a time; a word has a row (1, h) and a matrix (h, h)."""
+
+    def split(self, vectors: State) -> Iterator[Sequence[Tensor]]:
+        """See Recursive."""
+        rows, matrices = vectors
+        return iter((torch.split(rows, 1), matrices.unbind()))
+
+
+class Levels(Batched):
     """All vertices of a level at once, the derivative by hand.
 
-    Measured on one core of a busy machine, SST, batch 64, hidden 64, words modulo 256: 985 trees/s
-    in training and 3 880 in inference. Autograd over levels that keeps what later ones need 400 and
-    1 060; matrices written where their parents read them 760 and 2 690.
+    Faster than autograd over levels, and than matrices that are written where their parents read
+    them; docs/systems.md, "Variants that were tried", has the numbers.
     """
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.workspace = Workspace()
+        self.net, self.workspace = MVRNN(model), Workspace()
+        self.held = self.net.held
 
     def plan(self, trees: Sequence[Tree], device: torch.device) -> Any:
         """Rows of all vertices and places of their matrices."""
         return on_device(matrix_rows(trees), device)
 
-    def states(self, plan: Any) -> Tensor:
-        """v of all rows."""
-        v: Tensor = MVRNNSteps.apply(  # type: ignore[no-untyped-call]
-            self.embedding(plan.words),
-            self.matrices.weight,
-            self.vector.weight,
-            self.vector.bias,
-            self.matrix_1.weight,
-            self.matrix_2.weight,
-            self.matrix_1.bias,
+    def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
+        """Summed loss, logits of all vertices in the plan's order."""
+        net = self.net
+        v = TreeSteps.apply(  # type: ignore[no-untyped-call]
+            MVCell,
             plan,
+            *TreeNet.vectors(net, plan.words),
+            net.matrices.weight,
+            net.vector.weight,
+            net.vector.bias,
+            net.matrix_1.weight,
+            net.matrix_2.weight,
+            net.matrix_1.bias,
             self.workspace,
         )
-        return v
+        logits = net.classifier(v)
+        return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
+
+    def canonical_rows(self, plan: Any) -> NDArray[np.integer]:
+        """Of vertices."""
+        return inverse(plan.order)
 
 
-EAGER = {"mv_rnn": Recursive}
+def chunks_of(rows: slice, h: int) -> list[slice]:
+    """Rows whose matrices (h, h) stay in a core's cache from one call to the next."""
+    n = max(1, CHUNK // (h * h))
+    starts = range(rows.start, rows.stop, n)
+    return [slice(start, min(start + n, rows.stop)) for start in starts]
+
+
+class MVCell(TreeCell):
+    """MV-RNN's; weights as nn.Linear has them, matrices (n_words, h h): the table.
+
+    states (n, h), own_T (n, h h): of all rows, but for matrices of roots. v_below (n_internal, 2,
+    h): of both children. T (2, n_internal, h, h): the matrices of left and of right children, under
+    inference_mode those of one level. products (n_internal, 2 h): v_2 T_1 and v_1 T_2. d_T lies as
+    T does. The table's gradient is sparse.
+    """
+
+    def __init__(
+        self,
+        plan: Any,
+        x: Tensor,
+        matrices: Tensor,
+        W: Tensor,
+        b: Tensor,
+        A_1: Tensor,
+        A_2: Tensor,
+        b_T: Tensor,
+        workspace: Workspace,
+    ) -> None:
+        super().__init__(plan, x)
+        self.W, self.b, self.A, self.b_T = W, b, (A_1, A_2), b_T
+        self.workspace, self.n_words = workspace, len(matrices)
+        self.h, n = x.shape[1], self.n_internal
+        self.states = x.new_empty(len(plan.places), self.h)
+        self.states[: self.n_leaves] = x
+        self.v_below, self.products = x.new_empty(n, 2, self.h), x.new_empty(n, 2 * self.h)
+        n_kept = n if self.keep else max(plan.sizes)
+        self.T = workspace.take("matrices of children", x, 2, n_kept, self.h, self.h)
+        n_own = self.n_leaves + len(plan.inner_places)
+        self.own_T = workspace.take("matrices", x, n_own, self.h**2)
+        torch.index_select(matrices, 0, plan.words, out=self.own_T[: self.n_leaves])
+
+    def level(self, rows: slice) -> None:
+        """See TreeCell."""
+        T = self.gather(rows)
+        sums = product(self.crossed(rows, T), self.W, self.b)
+        torch.tanh(sums, out=self.states[self.own(rows)])
+        if rows.stop < self.n_internal:  # those of the last level are roots
+            for some in chunks_of(rows, self.h):
+                chosen = slice(some.start - rows.start, some.stop - rows.start)
+                left, right = T[:, chosen].flatten(1, 2)
+                own = self.own_T[self.own(some)].view(-1, self.h)
+                torch.add(product(left, self.A[0], self.b_T), product(right, self.A[1]), out=own)
+
+    def gather(self, rows: slice) -> Tensor:
+        """Matrices of the children of internal rows (2, n, h, h)."""
+        found = self.T[:, rows] if self.keep else self.T[:, : rows.stop - rows.start]
+        for own, children in zip(found, self.plan.sides[:, rows], strict=True):
+            torch.index_select(self.own_T, 0, children, out=own.view(-1, self.h**2))
+        return found
+
+    def crossed(self, rows: slice, T: Tensor) -> Tensor:
+        """Each child's vector by the other's matrix (n, 2 h)."""
+        v, found = self.v_below[rows], self.products[rows]
+        torch.index_select(self.states, 0, self.children(rows), out=v.view(-1, self.h))
+        for side, own in enumerate(found.chunk(2, 1)):
+            own.copy_(torch.bmm(v[:, 1 - side, None], T[side])[:, 0])
+        return found
+
+    def begin_backward(self, dstates: Tensor) -> None:
+        """See TreeCell."""
+        n, h, n_inner = self.n_internal, self.h, len(self.plan.inner_places)
+        self.d = dstates.new_empty(n, h)
+        super().begin_backward(dstates)
+        take = self.workspace.take
+        self.d_T = take("gradients of children's matrices", dstates, 2, n, h, h)
+        self.d_own_T = take("gradients of matrices", dstates, n_inner, h * h)
+
+    def level_backward(self, rows: slice) -> None:
+        """See TreeCell."""
+        own, n = self.own(rows), rows.stop - rows.start
+        dv = self.gradient_of(own)
+        aten.tanh_backward.grad_input(dv, self.states[own], grad_input=self.d[rows])
+        d_products = product(self.d[rows], self.W.t()).view(n, 2, -1)
+        below = self.below[2 * rows.start : 2 * rows.stop].view(n, 2, -1)
+        for side in (0, 1):
+            # As a row by the transposed matrix: as a column it takes six times as long.
+            T = self.T[side, rows].transpose(1, 2)
+            below[:, 1 - side] = torch.bmm(d_products[:, side, None], T)[:, 0]
+        for some in chunks_of(rows, self.h):
+            chosen = slice(some.start - rows.start, some.stop - rows.start)
+            self.through_matrices(some, d_products[chosen])
+
+    def through_matrices(self, rows: slice, d: Tensor) -> None:
+        """Gradients of both children's matrices; d (n, 2, h): of their products."""
+        own = self.own_matrices(rows)
+        for side, weight in enumerate(self.A):
+            v, out = self.v_below[rows, 1 - side, :, None], self.d_T[side, rows]
+            if own is None:
+                torch.mul(v, d[:, side, None], out=out)
+            else:
+                by_own = product(own, weight.t()).view_as(out)
+                torch.addcmul(by_own, v, d[:, side, None], out=out)
+
+    def own_matrices(self, rows: slice) -> Tensor | None:
+        """The gradient of internal rows' matrices, row below row (n h, h); None: of roots."""
+        places = self.plan.inner_places[rows]
+        if len(places) == 0:
+            return None
+        own = self.d_own_T[rows]
+        torch.index_select(self.d_T.view(-1, own.shape[1]), 0, places, out=own)
+        return own.view(-1, self.h)
+
+    def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
+        """See TreeCell."""
+        values = self.d_T.view(-1, self.h**2).index_select(0, self.plan.leaf_places)
+        size = (self.n_words, self.h**2)
+        words = self.plan.leaf_words[None]
+        table = torch.sparse_coo_tensor(words, values, size, check_invariants=False)
+        dx, own = self.gradient_of(slice(0, self.n_leaves)), self.d_own_T.view(-1, self.h)
+        transposed = own.t().contiguous()  # takes as long as a product, so once for both
+        below = self.T[:, : len(self.d_own_T)].flatten(1, 2)
+        dA_1, dA_2 = (product(transposed, side.t()) for side in below)
+        dW = weight_gradient(self.d, self.products)
+        return dx, table, dW, self.d.sum(0), dA_1, dA_2, own.sum(0), None
+
+
+EAGER = {"mv_rnn": partial(RecursiveMatrices, MVRNN)}
 LEVELS = {"mv_rnn": Levels}

@@ -1,9 +1,9 @@
-"""StackRNN in PyTorch, one sentence at a time (Recursive) and all at once (Levels)."""
+"""StackRNN in PyTorch, one sentence at a time and all at once."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,16 +13,15 @@ from torch.nn import functional
 
 from harness.models.stack_rnn import StackRNN
 from harness.values.instances import Chain
-from systems.on_torch.parts.nonlinear import tanh
-from systems.on_torch.parts.plain_parameters import PlainParameters
-from systems.on_torch.parts.rows import Columns, columns, to_device
-from systems.on_torch.parts.sentences import joined, lengths_of, tensor
-from systems.on_torch.parts.stacks import Rows, Stacks
-from systems.on_torch.parts.untrained import UntrainedParameters
+from systems.on_torch.layers import PlainNet
+from systems.on_torch.net import Batched, OneByOne
+from systems.on_torch.products import tanh
+from systems.on_torch.rows import Columns, columns, to_tensor
 from systems.plans.programs import Once
+from systems.plans.sentences import lengths_of
 
 
-class Sentence(NamedTuple):
+class ListedSentence(NamedTuple):
     """One sentence: its words and the labels of its steps, and whether each step shifts."""
 
     words: Tensor
@@ -30,32 +29,29 @@ class Sentence(NamedTuple):
     actions: list[bool]
 
 
-class Recursive(PlainParameters):
+class Recursive(PlainNet, OneByOne):
     """One sentence at a time; every decision is read before the next."""
 
     def __init__(self, model: StackRNN) -> None:
         super().__init__(model)
         self.model, self.read = model, Once(self.tensors)
 
-    def prepare(self, chains: Sequence[Chain]) -> list[Sentence]:
+    def prepare(self, chains: Sequence[Chain]) -> list[ListedSentence]:
         """Tensors on the device."""
         return [self.read(chain) for chain in chains]
 
-    def tensors(self, chain: Chain) -> Sentence:
+    def tensors(self, chain: Chain) -> ListedSentence:
         """Of one sentence."""
         device, model = self.embedding.weight.device, self.model
         labels = torch.tensor(model.labels(chain), device=device)
-        return Sentence(tensor(chain.words, device), labels, model.actions(chain))
+        return ListedSentence(to_tensor(chain.words, device), labels, model.actions(chain))
 
-    def forward(self, sentences: list[Sentence]) -> tuple[Tensor, Tensor]:
-        """Summed loss, scores of all steps."""
-        losses, outputs = [], []
+    def scored(self, sentences: list[ListedSentence]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield scores of all steps, sentence by sentence."""
         for sentence in sentences:
-            outputs.append(torch.cat(self.parse(sentence)) @ self["W_out"])
-            losses.append(functional.cross_entropy(outputs[-1], sentence.labels, reduction="sum"))
-        return torch.stack(losses).sum(), torch.cat(outputs)
+            yield torch.cat(self.parse(sentence)) @ self["W_out"], sentence.labels
 
-    def parse(self, sentence: Sentence) -> list[Tensor]:
+    def parse(self, sentence: ListedSentence) -> list[Tensor]:
         """What every decision is made from."""
         buffer, stack = self.buffer(sentence.words), [self["bottom"][None]]
         stack.append(self.of_two("push", buffer.pop(), stack[-1]))
@@ -85,7 +81,64 @@ class Recursive(PlainParameters):
         return torch.tanh(torch.addmm(self[f"b_{name}"], both, self[f"W_{name}"]))
 
 
-class Plan(NamedTuple):
+class StackRows(NamedTuple):
+    """What one step reads, of each of the n parsers that go on.
+
+    pushed (n,): of the buffer's states, what a shift pushes; of a reduction, any. reduced (r,): the
+    parsers that reduce. pairs (2 r,): of the stacks' states, the two that each of these joins.
+    below (n,): what lies below the state that is pushed. first (n,): of the buffer's states, the
+    first one behind the step.
+    """
+
+    pushed: Tensor
+    reduced: Tensor
+    pairs: Tensor
+    below: Tensor
+    first: Tensor
+
+
+class Stacks:
+    """All stacks share one array: the bottom, then what each step has pushed, parser by parser.
+
+    states (1 + m, h), for m steps. buffers: of each parser the rows of its words in the buffer's
+    states, the first word first; row 0 is the empty buffer's.
+    """
+
+    def __init__(self, bottom: Tensor, n_steps: int, buffers: Sequence[range]) -> None:
+        self.states = bottom.new_empty(1 + n_steps, len(bottom))
+        self.states[0] = bottom
+        self._n_used = 1
+        self._stacks = [[0] for _ in buffers]
+        self._firsts = [buffer.start for buffer in buffers]
+        self._ends = [buffer.stop for buffer in buffers]
+
+    def step(self, shifts: Sequence[bool]) -> StackRows:
+        """Take from stacks and buffers what these actions push."""
+        pushed, reduced, pairs, below = [], [], [], []
+        firsts, ends, new = self._firsts, self._ends, self._n_used
+        for i, (is_shift, stack) in enumerate(zip(shifts, self._stacks, strict=False)):
+            if is_shift:
+                first = firsts[i]
+                pushed.append(first)
+                firsts[i] = first + 1 if first + 1 < ends[i] else 0
+            else:
+                pushed.append(0)
+                reduced.append(i)
+                pairs += stack[-2:]
+                del stack[-2:]
+            below.append(stack[-1])
+            stack.append(new + i)
+        parts = pushed, reduced, pairs, below, firsts[: len(shifts)]
+        joined = torch.tensor([row for part in parts for row in part], device=self.states.device)
+        return StackRows(*torch.split(joined, [len(part) for part in parts]))
+
+    def push(self, x: Tensor) -> Tensor:
+        """Write tanh x (n, h) on top of the first n stacks; where it is written."""
+        at, self._n_used = self._n_used, self._n_used + len(x)
+        return tanh(x, self.states[at : self._n_used])
+
+
+class StackBatch(NamedTuple):
     """Sentences side by side, those with most words first.
 
     words (n,): by place. along: how the buffer's RNN runs. buffers: of each sentence the rows of
@@ -102,7 +155,7 @@ class Plan(NamedTuple):
     rows: Tensor
 
 
-class Levels(UntrainedParameters):
+class Levels(PlainNet, Batched):
     """All sentences at once, an action of each a step.
 
     What the buffer's states give to a push and to a decision is one product each, beforehand. Every
@@ -123,16 +176,16 @@ class Levels(UntrainedParameters):
 
     def plan(
         self, batch: Sequence[tuple[Chain, list[bool], list[int]]], device: torch.device
-    ) -> Plan:
+    ) -> StackBatch:
         """Words by place, steps in columns."""
         chains, actions, labels = zip(*batch, strict=True)
         lengths = lengths_of(chains)
         ends = 1 + np.cumsum(lengths)
-        (words,) = joined(device, [chain.words for chain in chains])
+        words = to_tensor(np.concatenate([chain.words for chain in chains]), device)
         steps = columns(2 * lengths - 1, device)
         order = steps.order.tolist()
-        (by_sentence,) = to_device(device, np.concatenate(labels))
-        return Plan(
+        by_sentence = to_tensor(np.concatenate(labels), device)
+        return StackBatch(
             words,
             columns(lengths, device),
             [range(int(ends[i] - lengths[i]), int(ends[i])) for i in order],
@@ -141,7 +194,7 @@ class Levels(UntrainedParameters):
             steps.along.rows,
         )
 
-    def forward(self, plan: Plan) -> tuple[Tensor, Tensor]:
+    def forward(self, plan: StackBatch) -> tuple[Tensor, Tensor]:
         """Summed loss, scores of all steps, step by step."""
         stacks = Stacks(self["bottom"], len(plan.labels), plan.buffers)
         buffer = self.buffer(plan)
@@ -154,7 +207,7 @@ class Levels(UntrainedParameters):
         scores = self.by("W_out")(torch.cat(decided))
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
-    def buffer(self, plan: Plan) -> Tensor:
+    def buffer(self, plan: StackBatch) -> Tensor:
         """States of the empty buffer, then of all words by place, read from the last (1 + n, h)."""
         order, end = plan.along.against, self["end"]
         x = self.by("W_buffer", "b_buffer")(self.embedding(order.arrange(plan.words)))
@@ -165,7 +218,7 @@ class Levels(UntrainedParameters):
             before = tanh(own, own)
         return torch.cat([end[None], order.restore(x)])
 
-    def step(self, stacks: Stacks, rows: Rows, to_push: Tensor, to_decide: Tensor) -> Tensor:
+    def step(self, stacks: Stacks, rows: StackRows, to_push: Tensor, to_decide: Tensor) -> Tensor:
         """Push a state of each sentence; what its next decision is made from (n, h)."""
         x = to_push.index_select(0, rows.pushed)
         if len(rows.reduced):
@@ -178,10 +231,9 @@ class Levels(UntrainedParameters):
         self.by("W_decide", half=0).add_to(t, stacks.push(x))
         return tanh(t, t)
 
-    def in_canonical_order(self, plan: Plan, outputs: NDArray[Any]) -> NDArray[Any]:
+    def canonical_rows(self, plan: StackBatch) -> NDArray[np.integer]:
         """Sentence by sentence."""
-        ordered: NDArray[Any] = outputs[plan.rows.cpu().numpy()]
-        return ordered
+        return plan.rows.cpu().numpy()
 
 
 EAGER = {"stack_rnn": Recursive}

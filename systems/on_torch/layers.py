@@ -1,7 +1,11 @@
-"""The classifier and its loss, which are four fifths of a language model's arithmetic."""
+"""Layers that PyTorch has not: learned first states, plain parameters, and the output layer.
+
+The classifier and its loss are four fifths of a language model's arithmetic.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,12 +13,70 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from systems.on_torch.parts.products import product
+from harness.contracts.model import Model
+from systems.on_torch.net import Net
+from systems.on_torch.products import FixedProduct, product
 
 LossWay = Literal["in_place", "chunked", "whole"]
 CHUNK_ROWS = 512  # of linear_cross_entropy
 SLICE_ROWS = 32  # of a loss without gradients
 CHUNK_BYTES = 28 << 20  # memory beyond 32 MiB would be given back, and come as fresh pages
+# h_0 and c_0 (layers, h), the same for every sentence, or (layers, k, h), each one's own.
+Start = tuple[Tensor, Tensor]
+
+
+class StartedLSTM(nn.Module):
+    """nn.LSTM and the states (h,) in which each of its layers begins.
+
+    suffixes: of the layers' parameters; starts: of h_0 and c_0, where they differ.
+    """
+
+    def __init__(self, net: Net, suffixes: Sequence[str], starts: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.lstm = net.lstm_of(*suffixes)
+        self.h_0, self.c_0 = (
+            nn.ParameterList(net.free(f"{state}{end}") for end in starts or suffixes)
+            for state in ("h_0", "c_0")
+        )
+
+    @property
+    def start(self) -> Start:
+        """h_0 and c_0 (layers, h)."""
+        return torch.stack(list(self.h_0)), torch.stack(list(self.c_0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """h (n, h) along one sentence (n, n_inputs)."""
+        states: Tensor = self.lstm(x, self.start)[0]
+        return states
+
+
+class PlainNet(Net):
+    """A network that no module of PyTorch's own fits: `self["W"]` is a parameter of the model's."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.embedding = self.table("embedding")
+        for name in self.shapes:
+            if name not in self.held:
+                self.register_parameter(name, self.free(name))
+        self._products: dict[tuple[str, int | None], FixedProduct] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        found = self._parameters[name]
+        assert found is not None
+        return found
+
+    def by(self, weight: str, bias: str | None = None, half: int | None = None) -> FixedProduct:
+        """Return products by a weight that is never trained, or by one half of its rows.
+
+        They are made in the first pass.
+        """
+        key = weight, half
+        if key not in self._products:
+            W = self[weight]
+            part = W if half is None else W.chunk(2)[half]
+            self._products[key] = FixedProduct(part, None if bias is None else self[bias])
+        return self._products[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +112,7 @@ class OutputLayer(nn.Module):
     never holds all logits, "whole" its cross_entropy.
 
     Measured on one core of a busy machine, processor time of forward and backward, 1 400 rows of
-    256 by 10 000 classes, best of 6 in turns: in_place by oneDNN (systems.on_torch.parts.products)
+    256 by 10 000 classes, best of 6 in turns: in_place by oneDNN (systems.on_torch.products)
     in chunks of 32, 64, 128, 256, 350, 700 and 1 400 rows 215, 163, 139, 141, 126, 121 and 117 ms
     (of which forward 44 to 70), by MKL in chunks of 64, 350 and 1 400 rows 329, 269 and 252,
     chunked 267, whole 376.
@@ -84,6 +146,15 @@ class OutputLayer(nn.Module):
     def late(self, hidden: Tensor) -> LateOutputs:
         """The logits, for who asks."""
         return LateOutputs(self, hidden.detach())
+
+
+def output_layer(net: Net, bias: str | None, way: LossWay) -> OutputLayer:
+    """Make the classifier W_out of a network."""
+    layer = OutputLayer(*net.shapes["W_out"], bias=bias is not None, way=way)
+    net.hold("W_out", layer.weight)
+    if layer.bias is not None and bias is not None:
+        net.hold(bias, layer.bias)
+    return layer
 
 
 def to_loss_gradient(scores: Tensor, labels: Tensor) -> Tensor:

@@ -1,41 +1,24 @@
-"""LSTM weights as nn.LSTM holds them, with one bias, and a recurrence along unpadded columns."""
+"""LSTMs along the sentences of a mini-batch, by hand and by nn.LSTM; places in, places out.
+
+Columnwise is the fastest of the ways in training; docs/systems.md, "Variants that were tried", has
+the numbers.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from systems.on_torch.parts.nonlinear import tanh
-from systems.on_torch.parts.products import product
-from systems.on_torch.parts.rows import Columns
-
-aten = torch.ops.aten
-
-
-def lstm(n_inputs: int, h: int, layers: int = 1) -> nn.LSTM:
-    """An nn.LSTM with one bias instead of two: the second is zero and never trained."""
-    module = nn.LSTM(n_inputs, h, layers)
-    freeze_second_bias(module)
-    return module
-
-
-def freeze_second_bias(module: nn.RNNBase | nn.RNNCellBase) -> None:
-    """Set the bias of h to zero, for good."""
-    for name, parameter in module.named_parameters():
-        if name.startswith("bias_hh"):
-            parameter.requires_grad_(False).zero_()
-
-
-def shared_names(module: str, suffixes: Sequence[str], reverse: str = "") -> dict[str, str]:
-    """What the shared weights of a stack's layers, named by suffixes, are called in nn.LSTM."""
-    own = {"W": "weight_ih", "U": "weight_hh", "b": "bias_ih"}
-    return {
-        f"{letter}{suffix}": f"{module}.{name}_l{layer}{reverse}"
-        for layer, suffix in enumerate(suffixes)
-        for letter, name in own.items()
-    }
+from systems.on_torch.layers import Start
+from systems.on_torch.products import aten, product, tanh, through_sigmoid
+from systems.on_torch.rows import Columns, Order, buckets, columns
+from systems.plans.trees import Ids
 
 
 def lstm_steps(
@@ -192,6 +175,155 @@ class StepStates:
         dc *= f
 
 
-def through_sigmoid(dy: Tensor, y: Tensor) -> None:
-    """Turn the gradient of y = sigmoid(x) into that of x, in place."""
-    aten.sigmoid_backward.grad_input(dy, y, grad_input=dy)
+class Recurrence(ABC):
+    """How LSTMs run along sentences."""
+
+    @abstractmethod
+    def plan(self, lengths: Ids, device: torch.device) -> Any:
+        """What a mini-batch of sentences of these lengths needs; timed."""
+
+    @abstractmethod
+    def run(
+        self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
+    ) -> Tensor:
+        """h of the top layer at every place (n, h).
+
+        x (n, n_inputs): by place. start: None for zeros. against: from the last word to the first.
+        """
+
+    def last(
+        self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
+    ) -> tuple[Tensor, Tensor]:
+        """h and c of a single layer behind the last word of each column (k, h).
+
+        rows (n, n_inputs): of the columns. Step by step: nn.LSTM has no c before a padded end.
+        """
+        return last_by_steps(lstm, rows, columns, start, StepStates)
+
+
+def last_by_steps(
+    lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start, kind: type[StepStates]
+) -> tuple[Tensor, Tensor]:
+    """See Recurrence.last."""
+    W, U, b, _ = lstm.all_weights[0]
+    h, c = lstm_steps(rows, W, U, b, side_by_side(start, 0, columns.order), columns, kind)
+    return h.index_select(0, columns.last), c
+
+
+@dataclass(frozen=True)
+class Columnwise(Recurrence):
+    """Step by step over sentences that still go on, the longest first: no padding, no masks.
+
+    kind: how a step is computed.
+    """
+
+    kind: type[StepStates] = StepStates
+
+    def plan(self, lengths: Ids, device: torch.device) -> Columns:
+        """Rows of all words."""
+        return columns(lengths, device)
+
+    def run(
+        self,
+        lstm: nn.LSTM,
+        x: Tensor,
+        plan: Columns,
+        start: Start | None = None,
+        *,
+        against: bool,
+    ) -> Tensor:
+        """Layer by layer."""
+        order = plan.against if against else plan.along
+        rows = order.arrange(x)
+        for layer in range(lstm.num_layers):
+            first = None if start is None else side_by_side(start, layer, plan.order)
+            rows, _ = self.layer(lstm, layer, rows, first, plan)
+        return order.restore(rows)
+
+    def layer(
+        self, lstm: nn.LSTM, layer: int, rows: Tensor, start: Tensor | None, plan: Columns
+    ) -> tuple[Tensor, Tensor]:
+        """h of every row (n, h), and the last c of every column (k, h); start: (k, 2 h)."""
+        W, U, b, _ = lstm.all_weights[layer]
+        return lstm_steps(rows, W, U, b, start, plan, self.kind)
+
+    def last(
+        self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
+    ) -> tuple[Tensor, Tensor]:
+        """By steps of its own kind."""
+        return last_by_steps(lstm, rows, columns, start, self.kind)
+
+
+def side_by_side(start: Start, layer: int, order: Tensor) -> Tensor:
+    """h_0 and c_0 of a layer side by side, for every column (k, 2 h); order: their sentences."""
+    joined = torch.cat([start[0][layer], start[1][layer]], dim=-1)
+    if joined.ndim == 1:
+        return joined.expand(len(order), len(joined))
+    return joined.index_select(0, order)
+
+
+@dataclass(frozen=True)
+class Padded(Recurrence):
+    """nn.LSTM over rectangles, padded behind each sentence's end, where nothing is read.
+
+    Words of a sentence that is read backwards are put in reverse order before, so that there, too,
+    padding comes last.
+    """
+
+    n_buckets: int
+
+    def plan(self, lengths: Ids, device: torch.device) -> Any:
+        """Rows of all words in the rectangles."""
+        return buckets(lengths, self.n_buckets, device)
+
+    def run(
+        self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
+    ) -> Tensor:
+        """A call of nn.LSTM for each rectangle."""
+        order: Order = plan.against if against else plan.along
+        parts = torch.split(order.arrange(x), [n * k for n, k in plan.shapes])
+        sentences = torch.split(plan.order, [k for _, k in plan.shapes])
+        found = []
+        for part, (n_steps, k), of in zip(parts, plan.shapes, sentences, strict=True):
+            h, _ = lstm(part.view(n_steps, k, -1), first_states(start, of))
+            found.append(h.reshape(n_steps * k, -1))
+        return order.restore(torch.cat(found) if len(found) > 1 else found[0])
+
+
+class Packed(Recurrence):
+    """nn.LSTM over a PackedSequence: no padding, but on a CPU another kernel (not oneDNN's)."""
+
+    def plan(self, lengths: Ids, device: torch.device) -> Any:
+        """Columns, and their sizes as PackedSequence wants them."""
+        return columns(lengths, device)
+
+    def run(
+        self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
+    ) -> Tensor:
+        """One call of nn.LSTM."""
+        order: Order = plan.against if against else plan.along
+        packed = PackedSequence(order.arrange(x), torch.tensor(plan.sizes))
+        h, _ = lstm(packed, first_states(start, plan.order))
+        return order.restore(h.data)
+
+    def last(
+        self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
+    ) -> tuple[Tensor, Tensor]:
+        """By one call of nn.LSTM, which gives them where nothing is padded."""
+        packed = PackedSequence(rows, torch.tensor(columns.sizes))
+        _, (h, c) = lstm(packed, first_states(start, columns.order))
+        return h[0], c[0]
+
+
+def first_states(start: Start | None, order: Tensor) -> Start | None:
+    """h_0 and c_0 as nn.LSTM takes them, (layers, k, h); order (k,): each column's sentence."""
+    if start is None:
+        return None
+    h_0, c_0 = (_by_column(first, order) for first in start)
+    return h_0, c_0
+
+
+def _by_column(first: Tensor, order: Tensor) -> Tensor:
+    if first.ndim == 3:
+        return first.index_select(1, order)
+    return first[:, None].expand(-1, len(order), -1).contiguous()

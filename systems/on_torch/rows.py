@@ -1,4 +1,4 @@
-"""In which row every word stands when sentences are computed side by side, made with NumPy.
+"""Plans on a device: rows of words and of states, and tensors of what plans hold.
 
 A place is a word's number, counted through all sentences of a mini-batch, one after the other.
 """
@@ -137,3 +137,37 @@ def on_device(plan: Any, device: torch.device) -> Any:
     tensors = to_device(device, *(values.ravel() for values in arrays.values()))
     shaped = (tensor.view(own.shape) for tensor, own in zip(tensors, arrays.values(), strict=True))
     return plan._replace(**dict(zip(arrays, shaped, strict=True)))
+
+
+def to_tensor(ids: NDArray[np.integer], device: torch.device) -> Tensor:
+    """Return ids as PyTorch indexes by them."""
+    return torch.from_numpy(ids.astype(np.int64)).to(device)
+
+
+class StateRows:
+    """Vectors of all rows (n, h) of each of some kinds, zeros at first.
+
+    Of every kind `whole` has all rows. own: views of every step's rows. before: of the rows of the
+    step before it, where it goes on.
+    """
+
+    def __init__(self, like: Tensor, plan: Any, n_kinds: int, width: int) -> None:
+        self.whole = [like.new_zeros(len(plan.order), width) for _ in range(n_kinds)]
+        steps = [torch.split(rows, plan.sizes) for rows in self.whole]
+        earlier = [map(first_rows, kind, plan.sizes[1:]) for kind in steps]
+        self.own: list[tuple[Tensor, ...]] = list(zip(*steps, strict=True))
+        self.before: list[tuple[Tensor, ...]] = [(), *zip(*earlier, strict=True)]
+
+    def take(self, rows: Tensor) -> list[Tensor]:
+        """Of any rows, copied."""
+        return [whole.index_select(0, rows) for whole in self.whole]
+
+    def add(self, rows: Tensor, more: Sequence[Tensor]) -> None:
+        """Add to any rows, of which some may be the same."""
+        for whole, new in zip(self.whole, more, strict=True):
+            whole.index_add_(0, rows, new)
+
+
+def first_rows(rows: Tensor, n: int) -> Tensor:
+    """As many of the rows; there are no fewer."""
+    return rows if len(rows) == n else rows[:n]

@@ -1,0 +1,431 @@
+"""All steps of a lattice network as one function, its derivative written by hand.
+
+Cells of all arcs of a kind are computed some at a time; the inputs' share of all gates is one
+product, and so are the gradients of each weight.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, split
+
+from systems.on_torch.products import (
+    Repeated,
+    aten,
+    product,
+    tanh,
+    through_sigmoid,
+    through_tanh,
+    weight_gradient,
+)
+from systems.on_torch.rows import StateRows
+from systems.plans.lattices import Step
+
+State = Sequence[Tensor]  # h first
+
+
+class LatticeSteps(torch.autograd.Function):
+    """h (n, h) of all rows of a plan, by steps of a kind from all that they are given."""
+
+    @staticmethod
+    def forward(ctx, kind, plan, *given):  # type: ignore[no-untyped-def]
+        """Step after step, words first."""
+        steps = kind(plan, *given, keep=not torch.is_inference_mode_enabled())
+        for step in plan.steps:
+            if step.words is not None:
+                steps.words(step.words)
+            steps.characters(step)
+        ctx.steps = steps
+        # Not a tensor of the steps itself: it would hold ctx, which holds it, and no mini-batch be
+        # freed before Python looks for cycles, which it does not while passes are timed.
+        return steps.h.detach()
+
+    @staticmethod
+    def backward(ctx, dh):  # type: ignore[no-untyped-def]
+        """Gradients of all that was given."""
+        steps, ctx.steps = ctx.steps, None  # memory for the next mini-batch
+        steps.begin_backward(dh)
+        for step in reversed(steps.plan.steps):
+            steps.characters_backward(step)
+            if step.words is not None:
+                steps.words_backward(step.words)
+        return None, None, *steps.gradients()
+
+
+class Steps(ABC):
+    """States of all rows, and cells of all arcs.
+
+    h (n, h): of all rows. start: h, and what else a state has, before the first character, side by
+    side. `d` are gradients of the states, sources and targets the rows of every batch of words.
+    """
+
+    def __init__(self, plan: Any, start: Tensor, width: int) -> None:
+        self.plan, self.width = plan, width
+        self.states = StateRows(start, plan, len(start) // width, width)
+        for states, first in zip(self.states.own[0], split(start, width), strict=True):
+            states[:] = first
+        self.h = self.states.whole[0]
+        self.sources = split(plan.sources, plan.word_sizes)
+        self.targets = split(plan.targets, plan.word_sizes)
+
+    @abstractmethod
+    def words(self, batch: int) -> None:
+        """Compute a batch of words, and add them to where they end."""
+
+    @abstractmethod
+    def characters(self, step: Step) -> None:
+        """Compute a step's characters, and so its states."""
+
+    def begin_backward(self, dh: Tensor) -> None:
+        """Take the gradient of h of all rows."""
+        self.d = StateRows(dh, self.plan, len(self.states.whole), self.width)
+        self.d.whole[0].copy_(dh)
+
+    @abstractmethod
+    def characters_backward(self, step: Step) -> None:
+        """Through a step's characters, whose states' gradients are complete."""
+
+    @abstractmethod
+    def words_backward(self, batch: int) -> None:
+        """Through a batch of words."""
+
+    @abstractmethod
+    def gradients(self) -> tuple[Tensor, ...]:
+        """Of all that was given."""
+
+
+class Cells(ABC):
+    """Gates (n, m), first the inputs' share, from x (n, n_inputs); weights as nn.Linear has them.
+
+    sizes: cells of every batch. keep: whether a derivative follows, of which `d` is that of the
+    gates before their non-linearities.
+    """
+
+    def __init__(
+        self, sizes: list[int], x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool
+    ) -> None:
+        self.x, self.W, self.U, self.keep = x, W, U, keep
+        self.width = U.shape[1]
+        self.all_gates = product(x, W, b)
+        self.sizes, self.gates = sizes, torch.split(self.all_gates, sizes)
+        self.by_state = Repeated(U)
+
+    @abstractmethod
+    def forward(self, batch: int, before: State, into: State) -> None:
+        """Add to `into` the states behind a batch's cells, from those before them, (n, h) each."""
+
+    def begin_backward(self) -> None:
+        """Make room for the derivative."""
+        self.all_d = torch.empty_like(self.all_gates)
+        self.d = torch.split(self.all_d, self.sizes)
+
+    @abstractmethod
+    def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
+        """Add to `into` the gradients of the states before, from those of the states behind."""
+
+    def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
+        """Of x, W, b and U, from h before all cells."""
+        d = self.all_d
+        dU = weight_gradient(d[:, : len(self.U)], h)
+        return product(d, self.W.t()), weight_gradient(d, self.x), d.sum(0), dU
+
+
+class LSTMCells(Cells):
+    """Gates f, i, o and g; a state is h and c."""
+
+    def __init__(
+        self, sizes: list[int], x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool
+    ) -> None:
+        super().__init__(sizes, x, W, b, U, keep=keep)
+        if keep:
+            self.tanh_c = torch.split(x.new_empty(len(x), self.width), sizes)
+
+    def forward(self, batch: int, before: State, into: State) -> None:
+        """c' = f c + i g, h' = o tanh c'."""
+        (h, c), (into_h, into_c) = before, into
+        gates = self.gates[batch]
+        gates += self.by_state(h)
+        gates[:, : 3 * self.width].sigmoid_()
+        f, i, o, g = gates.chunk(4, 1)
+        new = torch.mul(f, c).addcmul_(i, tanh(g, g))
+        tanh_c = tanh(new, self.tanh_c[batch] if self.keep else None)
+        into_h.addcmul_(o, tanh_c)
+        into_c += new
+
+    def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
+        """See Cells."""
+        tanh_c, gates, d = self.tanh_c[batch], self.gates[batch], self.d[batch]
+        dh, dc_outside = dstate
+        f, i, o, g = gates.chunk(4, 1)
+        df, di, do, dg = d.chunk(4, 1)
+        torch.mul(dh, tanh_c, out=do)
+        dc = aten.tanh_backward(dh * o, tanh_c).add_(dc_outside)
+        torch.mul(dc, before[1], out=df)
+        torch.mul(dc, g, out=di)
+        torch.mul(dc, i, out=dg)
+        n_sigmoids = 3 * self.width
+        through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
+        through_tanh(dg, g)
+        into[0].add_(product(d, self.U.t()))
+        into[1].addcmul_(dc, f)
+
+
+class GRUCells(Cells):
+    """Gates r, z and n; a state is h."""
+
+    def __init__(
+        self,
+        sizes: list[int],
+        x: Tensor,
+        W: Tensor,
+        b: Tensor,
+        U: Tensor,
+        U_n: Tensor,
+        *,
+        keep: bool,
+    ) -> None:
+        super().__init__(sizes, x, W, b, U, keep=keep)
+        self.U_n, self.by_reset = U_n, Repeated(U_n)
+
+    def forward(self, batch: int, before: State, into: State) -> None:
+        """n = tanh(W x + U_n (r h) + b), h' = z h + (1 - z) n."""
+        (h,), (into_h,) = before, into
+        r_z, n = torch.split_with_sizes(self.gates[batch], [2 * self.width, self.width], 1)
+        r_z += self.by_state(h)
+        r, z = r_z.sigmoid_().chunk(2, 1)
+        n += self.by_reset(r * h)
+        into_h += torch.lerp(tanh(n, n), h, z)
+
+    def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
+        """See Cells."""
+        (dnew,), (h,), n_sigmoids = dstate, before, 2 * self.width
+        gates, d = self.gates[batch], self.d[batch]
+        r, z, n = gates.chunk(3, 1)
+        dr, dz, dn = d.chunk(3, 1)
+        dh = dnew * z
+        torch.sub(h, n, out=dz).mul_(dnew)
+        torch.sub(dnew, dh, out=dn)
+        through_tanh(dn, n)
+        dreset = product(dn, self.U_n.t())
+        torch.mul(dreset, h, out=dr)
+        through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
+        dh.addcmul_(dreset, r).add_(product(d[:, :n_sigmoids], self.U.t()))
+        into[0].add_(dh)
+
+    def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
+        """Of x, W, b, U and U_n."""
+        r, _, _ = self.all_gates.chunk(3, 1)
+        return *super().gradients(h), weight_gradient(self.all_d[:, 2 * self.width :], r * h)
+
+
+class SummedSteps(Steps):
+    """A state is the sum of the cells of all arcs into it.
+
+    cells: of both kinds of arcs. x, y: vectors of the plan's characters and words. weights: of the
+    characters' cells, then as many of the words'. keep: whether a derivative follows.
+    """
+
+    def __init__(
+        self,
+        cells: type[Cells],
+        plan: Any,
+        start: Tensor,
+        x: Tensor,
+        y: Tensor,
+        *weights: Tensor,
+        keep: bool,
+    ) -> None:
+        half = len(weights) // 2
+        self.char = cells(plan.sizes[1:], x, *weights[:half], keep=keep)
+        self.word = cells(plan.word_sizes, y, *weights[half:], keep=keep)
+        super().__init__(plan, start, self.char.width)
+
+    def words(self, batch: int) -> None:
+        """See Steps."""
+        before = self.states.take(self.sources[batch])
+        new = [torch.zeros_like(state) for state in before]
+        self.word.forward(batch, before, new)
+        self.states.add(self.targets[batch], new)
+
+    def characters(self, step: Step) -> None:
+        """See Steps."""
+        number, before = step.number, self.states.before[step.number]
+        self.char.forward(number - 1, before, self.states.own[number])
+
+    def begin_backward(self, dh: Tensor) -> None:
+        """See Steps."""
+        self.char.begin_backward()
+        self.word.begin_backward()
+        self.before_words = self.states.take(self.plan.sources)
+        self.of_words = [torch.split(states, self.plan.word_sizes) for states in self.before_words]
+        super().begin_backward(dh)
+
+    def characters_backward(self, step: Step) -> None:
+        """See Steps."""
+        number, before = step.number, self.states.before[step.number]
+        self.char.backward(number - 1, self.d.own[number], before, self.d.before[number])
+
+    def words_backward(self, batch: int) -> None:
+        """See Steps."""
+        d, before = self.d.take(self.targets[batch]), [states[batch] for states in self.of_words]
+        new = [torch.zeros_like(state) for state in before]
+        self.word.backward(batch, d, before, new)
+        self.d.add(self.sources[batch], new)
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        """See Steps."""
+        dx, *dchar = self.char.gradients(self.h.index_select(0, self.plan.before))
+        dy, *dword = self.word.gradients(self.before_words[0])
+        dstart = torch.cat([d.sum(0) for d in self.d.own[0]])
+        return dstart, dx, dy, *dchar, *dword
+
+
+class GatedSteps(Steps):
+    """Cells of words, with their weights, are added up where they end, and a character weighs them.
+
+    x, y: vectors of the plan's characters and words. given: W, b and U of characters (gates i, o,
+    f, g), of words (i, f, g) and of words' weights. sums: of weights and of weighted cells; a
+    character's own are added to them.
+    """
+
+    def __init__(
+        self, plan: Any, start: Tensor, x: Tensor, y: Tensor, *given: Tensor, keep: bool
+    ) -> None:
+        super().__init__(plan, start, len(start) // 2)
+        self.x, self.y, self.given = x, y, given
+        W, b, U, W_word, b_word, U_word, W_gate, b_gate, U_gate = given
+        h = self.width
+        self.ends = plan.targets - plan.k
+        self.x_end = x.index_select(0, self.ends)
+        self.by_state, self.by_begin, self.by_cell = map(Repeated, (U, U_word, U_gate))
+        self.all_gates, self.all_words = product(x, W, b), product(y, W_word, b_word)
+        self.all_shares = product(self.x_end, W_gate, b_gate)
+        self.all_cells = x.new_empty(len(y), h)
+        sizes, words = plan.sizes[1:], plan.word_sizes
+        self.gates, self.tanh_c = split(self.all_gates, sizes), split(x.new_empty(len(x), h), sizes)
+        self.word_gates, self.shares = split(self.all_words, words), split(self.all_shares, words)
+        self.cells = split(self.all_cells, words)
+        self.sums = StateRows(x, plan, 2, h)
+        gated = x.new_zeros(len(plan.order), 1, dtype=torch.bool)
+        self.gated = split(gated.index_fill_(0, plan.targets, True), plan.sizes)
+
+    def words(self, batch: int) -> None:
+        """See Steps."""
+        h, c = self.states.take(self.sources[batch])
+        gates, cell, share = self.word_gates[batch], self.cells[batch], self.shares[batch]
+        gates += self.by_begin(h)
+        gates[:, : 2 * self.width].sigmoid_()
+        i, f, g = gates.chunk(3, 1)
+        torch.mul(f, c, out=cell).addcmul_(i, tanh(g, g))
+        share += self.by_cell(cell)
+        weight = share.sigmoid_().exp()
+        self.sums.add(self.targets[batch], (weight, weight * cell))
+
+    def characters(self, step: Step) -> None:
+        """See Steps."""
+        h, c = self.states.before[step.number]
+        new_h, new_c = self.states.own[step.number]
+        gates = self.gates[step.number - 1]
+        gates += self.by_state(h)
+        gates[:, : 3 * self.width].sigmoid_()
+        i, o, f, g = gates.chunk(4, 1)
+        torch.mul(f, c, out=new_c).addcmul_(i, tanh(g, g))
+        if step.joins:
+            weight, weighted = self.sums.own[step.number]
+            own = i.exp()
+            weight += own
+            weighted.addcmul_(own, g).div_(weight)
+            torch.where(self.gated[step.number], weighted, new_c, out=new_c)
+        torch.mul(o, tanh(new_c, self.tanh_c[step.number - 1]), out=new_h)
+
+    def begin_backward(self, dh: Tensor) -> None:
+        """See Steps."""
+        sizes, words = self.plan.sizes[1:], self.plan.word_sizes
+        _, _, self.U, _, _, self.U_word, _, _, self.U_gate = self.given
+        self.h_begin, c_begin = self.states.take(self.plan.sources)
+        self.c_begin = split(c_begin, words)
+        super().begin_backward(dh)
+        self.dsums = StateRows(dh, self.plan, 2, self.width)
+        self.all_d, self.all_dwords, self.all_dshares = map(
+            torch.empty_like, (self.all_gates, self.all_words, self.all_shares)
+        )
+        self.dgates, self.dwords = split(self.all_d, sizes), split(self.all_dwords, words)
+        self.dshares = split(self.all_dshares, words)
+
+    def characters_backward(self, step: Step) -> None:
+        """See Steps."""
+        dh, dc_outside = self.d.own[step.number]
+        gates, d = self.gates[step.number - 1], self.dgates[step.number - 1]
+        tanh_c, n_sigmoids = self.tanh_c[step.number - 1], 3 * self.width
+        i, o, f, g = gates.chunk(4, 1)
+        di, do, df, dg = d.chunk(4, 1)
+        torch.mul(dh, tanh_c, out=do)
+        dc = aten.tanh_backward(dh * o, tanh_c).add_(dc_outside)
+        through_words = self.through_words(step, dc, i) if step.joins else None
+        torch.mul(dc, g, out=di)
+        torch.mul(dc, i, out=dg)
+        torch.mul(dc, self.states.before[step.number][1], out=df)
+        if through_words is not None:
+            _, c = self.states.own[step.number]
+            di.addcmul_(through_words, g - c)
+            dg += through_words
+        through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
+        through_tanh(dg, g)
+        dh_before, dc_before = self.d.before[step.number]
+        dh_before += product(d, self.U.t())
+        dc_before.addcmul_(dc, f)
+
+    def through_words(self, step: Step, dc: Tensor, i: Tensor) -> Tensor:
+        """Of the states in which words end, the gradient of e^i g; leaves in dc what others have.
+
+        c = (sum of e^i g) / (sum of e^i): that of a weight e^i is that of e^i g times g - c.
+        """
+        gated, (_, c) = self.gated[step.number], self.states.own[step.number]
+        dweight, dweighted = self.dsums.own[step.number]
+        torch.div(dc, self.sums.own[step.number][0], out=dweighted)
+        dweighted.mul_(gated)
+        torch.addcmul(dweight, dweighted, c, value=-1, out=dweight)
+        dc.masked_fill_(gated, 0)
+        through: Tensor = dweighted * i.exp()
+        return through
+
+    def words_backward(self, batch: int) -> None:
+        """See Steps."""
+        dweight, dweighted = self.dsums.take(self.targets[batch])
+        share, dshare, cell = self.shares[batch], self.dshares[batch], self.cells[batch]
+        gates, d, n_sigmoids = self.word_gates[batch], self.dwords[batch], 2 * self.width
+        weight = share.exp()
+        torch.mul(dweight.addcmul_(dweighted, cell), weight, out=dshare)
+        through_sigmoid(dshare, share)
+        dc = product(dshare, self.U_gate.t()).addcmul_(dweighted, weight)
+        i, f, g = gates.chunk(3, 1)
+        di, df, dg = d.chunk(3, 1)
+        torch.mul(dc, g, out=di)
+        torch.mul(dc, self.c_begin[batch], out=df)
+        torch.mul(dc, i, out=dg)
+        through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
+        through_tanh(dg, g)
+        self.d.add(self.sources[batch], (product(d, self.U_word.t()), dc.mul_(f)))
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        """See Steps."""
+        W, _, _, W_word, _, _, W_gate, _, _ = self.given
+        h_before = self.h.index_select(0, self.plan.before)
+        dx = product(self.all_d, W.t())
+        dx.index_add_(0, self.ends, product(self.all_dshares, W_gate.t()))
+        found = [
+            torch.cat([d.sum(0) for d in self.d.own[0]]),
+            dx,
+            product(self.all_dwords, W_word.t()),
+        ]
+        for d, x, state in (
+            (self.all_d, self.x, h_before),
+            (self.all_dwords, self.y, self.h_begin),
+            (self.all_dshares, self.x_end, self.all_cells),
+        ):
+            found += [weight_gradient(d, x), d.sum(0), weight_gradient(d, state)]
+        return tuple(found)

@@ -1,0 +1,243 @@
+"""Lattices in PyTorch: one after the other, state by state, and all side by side."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.contracts.model import Model
+from harness.values.instances import Lattice
+from systems.on_torch.models.lattice_steps import (
+    GatedSteps,
+    GRUCells,
+    LatticeSteps,
+    LSTMCells,
+    Steps,
+    SummedSteps,
+)
+from systems.on_torch.net import Batched, Net, OneByOne
+from systems.on_torch.rows import on_device, to_tensor
+from systems.plans.lattices import lattice_rows
+from systems.plans.trees import inverse
+
+State = tuple[Tensor, ...]  # h first
+
+
+class Gates(nn.Module):
+    """Gates of the cell of a kind of arcs: W x + b for all, U h for those that read h as it is.
+
+    reset: U_n, by which a GRU's last gate reads h times r; None for an LSTM.
+    """
+
+    def __init__(self, net: Net, kind: str) -> None:
+        super().__init__()
+        self.inputs = net.linear(f"W_{kind}", f"b_{kind}")
+        self.states = net.linear(f"U_{kind}")
+        self.reset = net.linear(f"U_n_{kind}") if f"U_n_{kind}" in net.shapes else None
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        """All gates before their non-linearities, where all of them read h."""
+        gates: Tensor = self.inputs(x) + self.states(h)
+        return gates
+
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """W, b, U and a GRU's U_n as nn.Linear has them."""
+        reset = () if self.reset is None else (self.reset.weight,)
+        return self.inputs.weight, self.inputs.bias, self.states.weight, *reset
+
+
+class LatticeNet(Net):
+    """Parameters of a lattice model; `gate` weighs words, in the gated model."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.characters, self.words = self.table("characters"), self.table("words")
+        self.h_0, self.c_0 = self.free("h_0"), self.free("c_0")
+        self.classifier = self.linear("W_out")
+        self.char, self.word = Gates(self, "char"), Gates(self, "word")
+        self.gate = Gates(self, "gate") if "W_gate" in self.shapes else None
+
+
+class LatticeText(NamedTuple):
+    """One lattice; labels are a tensor, for a loss reads them all at once.
+
+    begins: of every state behind the first, in which states the words begin that end there.
+    """
+
+    labels: Tensor
+    begins: list[list[int]]
+
+
+class LatticeTexts(NamedTuple):
+    """K lattices, and the characters and words of all of them in the order of their arcs.
+
+    One embedding look-up serves the mini-batch: a sparse gradient for every lattice, let alone for
+    every arc, would be added to the others by copying them.
+    """
+
+    characters: Tensor
+    words: Tensor
+    lattices: list[LatticeText]
+
+
+def _begins(lattice: Lattice) -> list[list[int]]:
+    sources = lattice.sources.tolist()
+    return [sources[first + 1 : end] for first, end in pairwise(lattice.arc_start.tolist()[1:])]
+
+
+class Recursive(LatticeNet, OneByOne):
+    """One lattice at a time, state by state, a cell a call."""
+
+    def prepare(self, lattices: Sequence[Lattice]) -> LatticeTexts:
+        """Make tensors of tokens and labels, and Python numbers of the structure."""
+        device = self.h_0.device
+        tokens = np.concatenate([lattice.tokens for lattice in lattices])
+        is_character = np.concatenate([lattice.is_character for lattice in lattices])
+        return LatticeTexts(
+            to_tensor(tokens[is_character], device),
+            to_tensor(tokens[~is_character], device),
+            [LatticeText(to_tensor(one.tags, device), _begins(one)) for one in lattices],
+        )
+
+    def scored(self, batch: LatticeTexts) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield logits of all states, lattice by lattice."""
+        characters = iter(torch.split(self.characters(batch.characters), 1))
+        words = iter(torch.split(self.words(batch.words), 1))
+        for text in batch.lattices:
+            states = [self.start()]
+            for begins in text.begins:
+                arcs = [(next(words), states[begin]) for begin in begins]
+                states.append(self.step(next(characters), states[-1], arcs))
+            yield self.classifier(torch.cat([state[0] for state in states])), text.labels
+
+    def start(self) -> State:
+        """The state before the first character."""
+        return self.h_0[None], self.c_0[None]
+
+    @abstractmethod
+    def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
+        """The next state, from a character and the words that end with it."""
+
+
+class RecursiveLSTM(Recursive):
+    """Lattice-LSTM."""
+
+    def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
+        """The cells of a character and of the words that end with it, added up."""
+        cells = [self.cell(self.char, x, before)]
+        cells += [self.cell(self.word, word, begin) for word, begin in arcs]
+        h, c = (torch.stack(states).sum(0) for states in zip(*cells, strict=True))
+        return h, c
+
+    def cell(self, gates: Gates, x: Tensor, before: State) -> State:
+        """State behind one arc."""
+        h, c = before
+        f, i, o, g = gates(x, h).chunk(4, dim=1)
+        c = torch.sigmoid(i) * torch.tanh(g) + torch.sigmoid(f) * c
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+
+class RecursiveGRU(Recursive):
+    """Lattice-GRU; nothing reads c_0."""
+
+    def start(self) -> State:
+        """h before the first character."""
+        return (self.h_0[None],)
+
+    def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
+        """The cells of a character and of the words that end with it, added up."""
+        cells = [self.cell(self.char, x, before)]
+        cells += [self.cell(self.word, word, begin) for word, begin in arcs]
+        return (torch.stack(cells).sum(0),)
+
+    def cell(self, gates: Gates, x: Tensor, before: State) -> Tensor:
+        """h behind one arc."""
+        (h,) = before
+        assert gates.reset is not None
+        x_r, x_z, x_n = gates.inputs(x).chunk(3, dim=1)
+        h_r, h_z = gates.states(h).chunk(2, dim=1)
+        r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+        n = torch.tanh(x_n + gates.reset(r * h))
+        return z * h + (1 - z) * n
+
+
+class RecursiveGated(Recursive):
+    """Lattice-LSTM with gates."""
+
+    def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
+        """A character's cell, which weighs the words that end with it, if any do."""
+        h, c = before
+        i, o, f, g = self.char(x, h).chunk(4, dim=1)
+        i, g = torch.sigmoid(i), torch.tanh(g)
+        if not arcs:
+            c = torch.sigmoid(f) * c + i * g
+        else:
+            assert self.gate is not None
+            cells = [self.word_cell(word, begin) for word, begin in arcs]
+            gates = [torch.sigmoid(self.gate(x, cell)) for cell in cells]
+            weights = torch.softmax(torch.stack([i, *gates]), dim=0)
+            c = (weights * torch.stack([g, *cells])).sum(0)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def word_cell(self, x: Tensor, before: State) -> Tensor:
+        """c of a word."""
+        h, c = before
+        i, f, g = self.word(x, h).chunk(3, dim=1)
+        return torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+
+
+class Levels(LatticeNet, Batched):
+    """Steps of all lattices side by side; the classifier once, over all states.
+
+    Words are computed in as few batches as possible, h and c apart, tanh by sigmoid: faster than
+    what else was tried (docs/systems.md, "Variants that were tried").
+    """
+
+    def __init__(self, steps: Any, model: Model) -> None:
+        super().__init__(model)
+        self.steps: type[Steps] = steps
+
+    def plan(self, lattices: Sequence[Lattice], device: torch.device) -> Any:
+        """Rows of all states, batches of words."""
+        return on_device(lattice_rows(lattices), device)
+
+    def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
+        """Summed loss, logits of all states in the plan's order."""
+        x, y = self.characters(plan.characters), self.words(plan.words)
+        start = torch.cat([self.h_0, self.c_0]) if self.char.reset is None else self.h_0
+        given = start, x, y, *self.weights()
+        h = LatticeSteps.apply(self.steps, plan, *given)  # type: ignore[no-untyped-call]
+        logits = self.classifier(h)
+        return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
+
+    def weights(self) -> Iterator[Tensor]:
+        """Yield those of characters' cells, of words', and of the gate."""
+        for gates in (self.char, self.word, self.gate):
+            if gates is not None:
+                yield from gates.weights
+
+    def canonical_rows(self, plan: Any) -> NDArray[np.integer]:
+        """Of states."""
+        return inverse(plan.order)
+
+
+EAGER = {
+    "lattice_lstm": RecursiveLSTM,
+    "lattice_gru": RecursiveGRU,
+    "gated_lattice_lstm": RecursiveGated,
+}
+LEVELS = {
+    "lattice_lstm": partial(Levels, partial(SummedSteps, LSTMCells)),
+    "lattice_gru": partial(Levels, partial(SummedSteps, GRUCells)),
+    "gated_lattice_lstm": partial(Levels, GatedSteps),
+}

@@ -1,0 +1,288 @@
+"""Encoder-decoders in PyTorch, a pair of sentences at a time and side by side.
+
+seq2seq decodes step by step, all that a step computes within it, scores and loss included: only
+gradients wait until the last step is done, and are one product over all steps for each weight.
+seq2seq_at_once knows all words beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from harness.contracts.model import Model
+from harness.values.instances import SentencePair
+from systems.on_torch.layers import LateOutputs, LossWay, Scores, StartedLSTM, output_layer
+from systems.on_torch.models.lstm import Columnwise, Recurrence, StepStates
+from systems.on_torch.net import Batched, Net, OneByOne
+from systems.on_torch.products import aten, linear, product
+from systems.on_torch.rows import Columns, columns, to_device, to_tensor
+from systems.plans.trees import Ids
+
+
+class PairNet(Net):
+    """Parameters of both models but the decoder's."""
+
+    def __init__(self, model: Model, way: LossWay = "whole") -> None:
+        super().__init__(model)
+        self.source_embedding = self.table("source_embedding")
+        self.target_embedding = self.table("target_embedding")
+        self.read_source = self.linear("E_source", "b_E_source")
+        self.read_target = self.linear("E_target", "b_E_target")
+        self.encoder = StartedLSTM(self, ["_source"], [""])
+        self.output = output_layer(self, None, way)
+
+
+class PairByPair(PairNet, OneByOne):
+    """Pairs one after the other."""
+
+    def prepare(self, pairs: Sequence[SentencePair]) -> list[tuple[Tensor, Tensor]]:
+        """Make tensors of both sentences."""
+        device = self.output.weight.device
+        return [(to_tensor(pair.source, device), to_tensor(pair.target, device)) for pair in pairs]
+
+    def behind(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """h and c behind the last word of one sentence (n,)."""
+        x = torch.tanh(self.read_source(self.source_embedding(source)))
+        state: tuple[Tensor, Tensor] = self.encoder.lstm(x, self.encoder.start)[1]
+        return state
+
+
+class EagerSeq2Seq(PairByPair):
+    """nn.LSTM reads, nn.LSTMCell writes a word a call."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.decoder = self.lstm_cell("_target")
+
+    def scored(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield logits of every predicted word; its loss is computed before the next step."""
+        for source, target in pairs:
+            state = self.behind(source)
+            for word, label in zip(
+                torch.split(target[:-1], 1), torch.split(target[1:], 1), strict=True
+            ):
+                x = torch.tanh(self.read_target(self.target_embedding(word)))
+                state = self.decoder(x, state)
+                yield self.output(state[0]), label
+
+
+class EagerAtOnce(PairByPair):
+    """Two nn.LSTMs run along whole sentences."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.decoder = self.lstm_of("_target")
+
+    def scored(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield logits of all predicted words, pair by pair."""
+        for source, target in pairs:
+            state = self.behind(source)
+            read = torch.tanh(self.read_target(self.target_embedding(target[:-1])))
+            h, _ = self.decoder(read, state)
+            yield self.output(h), target[1:]
+
+
+class PairBatch(NamedTuple):
+    """A mini-batch of pairs.
+
+    source (n,): words by row of encoders. read, labels (m,): words that decoders read and predict,
+    by place. n_steps (k,): of every decoder.
+    """
+
+    source: Tensor
+    read: Tensor
+    labels: Tensor
+    encoders: Columns
+    n_steps: Ids
+
+
+def plan_pairs(pairs: Sequence[SentencePair], device: torch.device) -> PairBatch:
+    """Lay the encoders side by side; decoders are still to be laid out."""
+    n_source = np.array([len(pair.source) for pair in pairs], dtype=np.int64)
+    n_steps = np.array([pair.n_steps for pair in pairs], dtype=np.int64)
+    encoders = columns(n_source, device)
+    source, read, labels = to_device(
+        device,
+        np.concatenate([pair.source for pair in pairs]),
+        np.concatenate([pair.target[:-1] for pair in pairs]),
+        np.concatenate([pair.target[1:] for pair in pairs]),
+    )
+    return PairBatch(source[encoders.along.places], read, labels, encoders, n_steps)
+
+
+class PairsSideBySide(PairNet, Batched):
+    """All pairs side by side, the longest first."""
+
+    def vectors(self, words: Tensor, table: nn.Embedding, read: nn.Linear) -> Tensor:
+        """tanh(E x + b_E) of words (n,), (n, h)."""
+        return torch.tanh(linear(table(words), read.weight, read.bias))
+
+    def encoded(self, batch: PairBatch, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
+        """h and c behind every source's last word, by encoders' columns (k, h)."""
+        x = self.vectors(batch.source, self.source_embedding, self.read_source)
+        return recurrence.last(self.encoder.lstm, x, batch.encoders, self.encoder.start)
+
+
+class DecoderBatch(NamedTuple):
+    """A mini-batch of pairs whose decoders go step by step.
+
+    read, labels (m,): words that decoders read and predict, by row of decoders. swap (k,): of every
+    decoder's column that of its encoder.
+    """
+
+    pairs: PairBatch
+    read: Tensor
+    labels: Tensor
+    swap: Tensor
+    decoders: Columns
+
+
+class LevelsSeq2Seq(PairsSideBySide):
+    """The decoders go step by step, outputs included.
+
+    The encoder, too, goes by hand (Columnwise): the decoder needs its last c, which a padded
+    nn.LSTM does not give, and a packed one is slower on a CPU.
+    """
+
+    def __init__(self, model: Model, recurrence: Columnwise | None = None) -> None:
+        super().__init__(model)
+        self.decoder = self.lstm_cell("_target")
+        self.steps = recurrence or Columnwise()
+
+    def plan(self, pairs: Sequence[SentencePair], device: torch.device) -> DecoderBatch:
+        """Rows of encoders and of decoders, whose order differs."""
+        found = plan_pairs(pairs, device)
+        decoders = columns(found.n_steps, device)
+        places, swap = decoders.along.places, found.encoders.ranks[decoders.order]
+        return DecoderBatch(found, found.read[places], found.labels[places], swap, decoders)
+
+    def forward(self, batch: DecoderBatch) -> tuple[Tensor, LateOutputs]:
+        """Summed loss, logits of all predicted words in the decoders' rows."""
+        state = torch.cat(self.encoded(batch.pairs, self.steps), dim=1)
+        loss, hidden = _Decoder.apply(  # type: ignore[no-untyped-call]
+            batch,
+            self.steps.kind,
+            state.index_select(0, batch.swap),
+            self.target_embedding.weight,
+            self.read_target.weight,
+            self.read_target.bias,
+            self.decoder.weight_ih,
+            self.decoder.weight_hh,
+            self.decoder.bias_ih,
+            self.output.weight,
+        )
+        return loss, self.output.late(hidden)
+
+    def canonical_rows(self, batch: DecoderBatch) -> NDArray[np.integer]:
+        """Pair by pair."""
+        return batch.decoders.along.rows.cpu().numpy()
+
+
+class DecoderWeights(NamedTuple):
+    """x = tanh(E word + e); an LSTM cell with W x + U h + b; scores W_out h.
+
+    table (words, n), E (h, n), W, U (4 h, h), W_out (h, words).
+    """
+
+    table: Tensor
+    E: Tensor
+    e: Tensor
+    W: Tensor
+    U: Tensor
+    b: Tensor
+    W_out: Tensor
+
+
+class _Decoder(torch.autograd.Function):
+    """Summed loss and h of all rows (n, h), from first states h and c side by side (k, 2 h)."""
+
+    @staticmethod
+    def forward(ctx, batch, kind: type[StepStates], state, *weights):  # type: ignore[no-untyped-def]
+        w, n, k = DecoderWeights(*weights), len(batch.read), len(state)
+        h = w.U.shape[1]
+        states = kind(state.new_empty(n, 4 * h), h, k, state)
+        words, x = state.new_empty(n, w.table.shape[1]), state.new_empty(n, h)
+        scores = Scores(w.W_out, None, keep=not torch.is_inference_mode_enabled())
+        losses, at = [], 0
+        for size in batch.decoders.sizes:
+            rows = slice(at, at + size)
+            torch.index_select(w.table, 0, batch.read[rows], out=words[rows])
+            torch.tanh(product(words[rows], w.E, w.e), out=x[rows])
+            states.gates[rows] = product(x[rows], w.W, w.b)
+            losses.append(scores.add(states.step(at, size, w.U), batch.labels[rows]))
+            at += size
+        ctx.save_for_backward(*weights)
+        ctx.batch, ctx.states, ctx.kept = batch, states, (words, x, scores)
+        hidden = states.h[k:]
+        ctx.mark_non_differentiable(hidden)
+        return torch.stack(losses).sum(), hidden
+
+    @staticmethod
+    def backward(ctx, dloss, _):  # type: ignore[no-untyped-def]
+        w, states, decoders = DecoderWeights(*ctx.saved_tensors), ctx.states, ctx.batch.decoders
+        words, x, scores = ctx.kept
+        k = states.k
+        dh, dW_out, _ = scores.gradients(states.h[k:], w.W_out, dloss)
+        nothing = dh.new_zeros(k, dh.shape[1])
+        d, dh_0, dc_0 = states.backward(w.U, dh, nothing, decoders.sizes, started=True)
+        dx = aten.tanh_backward(product(d, w.W.t()), x)
+        dtable = torch.sparse_coo_tensor(
+            ctx.batch.read[None], product(dx, w.E.t()), w.table.shape, check_invariants=False
+        )
+        before, dt = states.h.index_select(0, decoders.before), d.t().contiguous()
+        dweights = DecoderWeights(
+            table=dtable,
+            E=product(dx.t().contiguous(), words.t()),
+            e=dx.sum(0),
+            W=product(dt, x.t()),
+            U=product(dt, before.t()),
+            b=d.sum(0),
+            W_out=dW_out,
+        )
+        return None, None, torch.cat([dh_0, dc_0], dim=1), *dweights
+
+
+class AtOnceBatch(NamedTuple):
+    """A mini-batch of pairs, and how decoders run along their words."""
+
+    pairs: PairBatch
+    decoders: Any
+
+
+class LevelsAtOnce(PairsSideBySide):
+    """Both LSTMs run along whole sentences; the output layer once, over the words and no padding.
+
+    The encoder goes as the decoder does, but for a padded one, which has no last c to give.
+    """
+
+    def __init__(
+        self, model: Model, recurrence: Recurrence | None = None, way: LossWay = "in_place"
+    ) -> None:
+        super().__init__(model, way)
+        self.decoder = self.lstm_of("_target")
+        self.recurrence = recurrence or Columnwise()
+
+    def plan(self, pairs: Sequence[SentencePair], device: torch.device) -> AtOnceBatch:
+        """Words by place."""
+        found = plan_pairs(pairs, device)
+        return AtOnceBatch(found, self.recurrence.plan(found.n_steps, device))
+
+    def forward(self, batch: AtOnceBatch) -> tuple[Tensor, LateOutputs]:
+        """Summed loss, logits of all predicted words, pair by pair."""
+        pairs = batch.pairs
+        ranks = pairs.encoders.ranks
+        h_0, c_0 = self.encoded(pairs, self.recurrence)
+        start = h_0.index_select(0, ranks)[None], c_0.index_select(0, ranks)[None]
+        x = self.vectors(pairs.read, self.target_embedding, self.read_target)
+        h = self.recurrence.run(self.decoder, x, batch.decoders, start, against=False)
+        return self.output.loss(h, pairs.labels), self.output.late(h)
+
+
+EAGER = {"seq2seq": EagerSeq2Seq, "seq2seq_at_once": EagerAtOnce}
+LEVELS = {"seq2seq": LevelsSeq2Seq, "seq2seq_at_once": LevelsAtOnce}

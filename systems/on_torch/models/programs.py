@@ -1,0 +1,406 @@
+"""Programs in PyTorch, one instance at a time and all at once: NestedRNN, DRNN and Berxit.
+
+Where a value decides what comes next it is read first, as a program that computes it has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from harness.models.berxit import Berxit
+from harness.models.drnn import DRNN
+from harness.models.nested_rnn import NestedRNN
+from harness.values.instances import Chain
+from harness.vertex.operators import LAYER_NORM_EPSILON
+from systems.on_torch.layers import PlainNet
+from systems.on_torch.net import Batched, OneByOne
+from systems.on_torch.products import tanh
+from systems.on_torch.rows import columns, to_tensor
+from systems.plans.programs import NONE, Grown, GrownTree, Once, grown_tree
+from systems.plans.trees import inverse
+
+
+class Loops(NamedTuple):
+    """One instance: the word that it begins with, its label, and inner steps of each outer one."""
+
+    word: int
+    label: int
+    n_inner: list[int]
+
+
+def loops_of(model: NestedRNN, chain: Chain) -> Loops:
+    """Python numbers of an instance, and what will be decided."""
+    return Loops(int(chain.words[0]), int(chain.labels[0]), model.loops(chain))
+
+
+class RecursiveNested(PlainNet, OneByOne):
+    """One instance at a time; every state of the outer loop is read before it goes on."""
+
+    def __init__(self, model: NestedRNN) -> None:
+        super().__init__(model)
+        self.read = Once(partial(loops_of, model))
+
+    def prepare(self, chains: Sequence[Chain]) -> list[Loops]:
+        """Python numbers."""
+        return [self.read(chain) for chain in chains]
+
+    def scored(self, batch: list[Loops]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield scores of all steps of outer loops, instance by instance."""
+        device, U, b = self.embedding.weight.device, self["U"], self["b"]
+        for word, label, loops in batch:
+            h = self.embedding(torch.tensor([word], device=device))
+            states = []
+            for n_inner in loops:
+                float(h[0, 0])  # waits: only now is known how often the inner loop runs
+                x = h
+                for _ in range(n_inner):
+                    x = torch.tanh(torch.addmm(b, x, U))
+                h = self.outer(x, h)
+                states.append(h)
+            scores = torch.cat(states) @ self["W_out"]
+            yield scores, torch.full((len(loops),), label, device=device)
+
+    def outer(self, x: Tensor, h: Tensor) -> Tensor:
+        """The GRU's step (1, h)."""
+        x_r, x_z, x_n = torch.addmm(self["b_gates"], x, self["W_x"]).chunk(3, dim=1)
+        h_r, h_z = (h @ self["W_h"]).chunk(2, dim=1)
+        r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+        n = torch.tanh(torch.addmm(x_n, r * h, self["U_n"]))
+        return z * h + (1.0 - z) * n
+
+
+class LoopBatch(NamedTuple):
+    """Instances by the length of the outer loop, the longest first.
+
+    n_going: instances that take part in each outer step. labels (n,): of all steps. rows (n,): of
+    every step, instance by instance, where it stands step by step.
+    """
+
+    loops: list[Loops]
+    n_going: list[int]
+    labels: Tensor
+    rows: Tensor
+
+
+class LevelsNested(PlainNet, Batched):
+    """All instances at once: an outer step of all that go on, its inner steps, too.
+
+    In an inner loop those that go on longest come first, so that a step is a slice.
+    """
+
+    def __init__(self, model: NestedRNN) -> None:
+        super().__init__(model)
+        self.read, self.width = Once(partial(loops_of, model)), model.sizes.hidden_size
+
+    def prepare(self, chains: Sequence[Chain]) -> list[Loops]:
+        """Python numbers."""
+        return [self.read(chain) for chain in chains]
+
+    def plan(self, batch: Sequence[Loops], device: torch.device) -> LoopBatch:
+        """Where states stand."""
+        lengths = np.array([len(one.n_inner) for one in batch], dtype=np.int64)
+        steps = columns(lengths, device)
+        labels = to_tensor(np.repeat([one.label for one in batch], lengths), device)
+        loops = [batch[i] for i in steps.order.tolist()]
+        return LoopBatch(loops, steps.sizes, labels[steps.along.places], steps.along.rows)
+
+    def forward(self, plan: LoopBatch) -> tuple[Tensor, Tensor]:
+        """Summed loss, scores of all outer steps, step after step."""
+        words = [one.word for one in plan.loops]
+        h = self.embedding(torch.tensor(words, device=self.embedding.weight.device))
+        states = []
+        for step, n in enumerate(plan.n_going):
+            h = h[:n]
+            h[:, 0].tolist()  # waits: only now is known how often inner loops run
+            h = self.outer(self.ran(h, [one.n_inner[step] for one in plan.loops[:n]]), h)
+            states.append(h)
+        scores = self.by("W_out")(torch.cat(states))
+        return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
+
+    def ran(self, h: Tensor, times: Sequence[int]) -> Tensor:
+        """The inner loops' last states (n, h), from the states h that they begin with."""
+        order = sorted(range(len(times)), key=lambda i: -times[i])
+        rows = torch.tensor(order, device=h.device)
+        x, n, inner = h.index_select(0, rows), len(order), self.by("U", "b")
+        for step in range(times[order[0]]):
+            while times[order[n - 1]] <= step:
+                n -= 1
+            tanh(inner(x[:n]), x[:n])
+        return torch.empty_like(x).index_copy_(0, rows, x)
+
+    def outer(self, x: Tensor, h: Tensor) -> Tensor:
+        """The GRU's step (n, h)."""
+        gates, width = self.by("W_x", "b_gates")(x), self.width
+        r_z, n = gates[:, : 2 * width], gates[:, 2 * width :]
+        r, z = self.by("W_h").add_to(r_z, h).sigmoid_().chunk(2, dim=1)
+        self.by("U_n").add_to(n, r * h)
+        n = tanh(n)
+        return torch.addcmul(n, z, h - n)
+
+    def canonical_rows(self, plan: LoopBatch) -> NDArray[np.integer]:
+        """Instance by instance."""
+        return plan.rows.cpu().numpy()
+
+
+class RecursiveDRNN(PlainNet, OneByOne):
+    """One tree at a time; every node's state is read before it goes on."""
+
+    def __init__(self, model: DRNN) -> None:
+        super().__init__(model)
+        self.model, self.read = model, Once(self.tensors)
+
+    def prepare(self, chains: Sequence[Chain]) -> list[tuple[Tensor, Tensor, GrownTree]]:
+        """Word and labels of each, on the device, and what grows."""
+        return [self.read(chain) for chain in chains]
+
+    def tensors(self, chain: Chain) -> tuple[Tensor, Tensor, GrownTree]:
+        """Of one instance."""
+        device, tree = self.embedding.weight.device, grown_tree(self.model, chain)
+        labels = torch.full((len(tree.nodes),), tree.label, device=device)
+        return torch.tensor([tree.word], device=device), labels, tree
+
+    def scored(
+        self, batch: list[tuple[Tensor, Tensor, GrownTree]]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield scores of all nodes, tree by tree."""
+        for word, labels, tree in batch:
+            states: dict[int, Tensor] = {}
+            self.grow(tree.nodes, 0, None, self.embedding(word), states)
+            yield torch.cat([states[k] for k in range(len(labels))]) @ self["W_out"], labels
+
+    def grow(
+        self,
+        nodes: Sequence[Grown],
+        rank: int,
+        parent: Tensor | None,
+        state: Tensor,
+        states: dict[int, Tensor],
+    ) -> None:
+        """Note a node's state, and those of all that grows from it: children, then siblings."""
+        states[rank] = state
+        float(state[0, 0])  # waits: only now is known what grows
+        _, _, child, sibling = nodes[rank]
+        if child != NONE:
+            self.grow(nodes, child, state, self.gated(state @ self["U_a"]), states)
+        if sibling != NONE:
+            assert parent is not None  # a root has no siblings
+            x = torch.addmm(parent @ self["U_a"], state, self["U_f"])
+            self.grow(nodes, sibling, parent, self.gated(x), states)
+
+    def gated(self, x: Tensor) -> Tensor:
+        """h s(u h), of h = tanh(x + b)."""
+        h = torch.tanh(x + self["b"])
+        return h * torch.sigmoid(h @ self["u"])
+
+
+Node = tuple[int, int]  # which tree, and the node's rank in it
+
+
+class GrowthBatch(NamedTuple):
+    """Trees to grow, and of every state its node, noted as it is computed."""
+
+    trees: Sequence[GrownTree]
+    order: list[Node]
+
+
+class Wave(NamedTuple):
+    """Nodes that are computed at once: what the parent of each gives, and their states (n, h)."""
+
+    nodes: list[Node]
+    given: Tensor
+    states: Tensor
+
+
+class LevelsDRNN(PlainNet, Batched):
+    """All trees breadth first: at once every node whose parent and sibling are there.
+
+    What a parent gives is computed for its first child, and handed on from sibling to sibling.
+    """
+
+    def __init__(self, model: DRNN) -> None:
+        super().__init__(model)
+        self.read = Once(partial(grown_tree, model))
+
+    def prepare(self, chains: Sequence[Chain]) -> list[GrownTree]:
+        """What grows from each."""
+        return [self.read(chain) for chain in chains]
+
+    def plan(self, trees: Sequence[GrownTree], device: torch.device) -> GrowthBatch:
+        """Nothing is known before it has grown."""
+        return GrowthBatch(trees, [])
+
+    def forward(self, plan: GrowthBatch) -> tuple[Tensor, Tensor]:
+        """Summed loss, scores of all nodes, wave after wave."""
+        device, trees = self.embedding.weight.device, plan.trees
+        states = self.embedding(torch.tensor([tree.word for tree in trees], device=device))
+        wave = Wave([(i, 0) for i in range(len(trees))], states[:0], states)
+        waves = []
+        while wave.nodes:
+            waves.append(wave.states)
+            plan.order.extend(wave.nodes)
+            wave = self.next_wave(trees, wave)
+        scores = self.by("W_out")(torch.cat(waves))
+        labels = torch.tensor([trees[i].label for i, _ in plan.order], device=device)
+        return functional.cross_entropy(scores, labels, reduction="sum"), scores
+
+    def next_wave(self, trees: Sequence[GrownTree], wave: Wave) -> Wave:
+        """First children, then next siblings, once the states that decide on them are read."""
+        wave.states[:, 0].tolist()
+        new: tuple[list[Node], list[Node]] = [], []
+        rows: tuple[list[int], list[int]] = [], []
+        for row, (i, rank) in enumerate(wave.nodes):
+            _, _, *grown = trees[i].nodes[rank]
+            for kind, node in enumerate(grown):
+                if node != NONE:
+                    new[kind].append((i, node))
+                    rows[kind].append(row)
+        nodes = [*new[0], *new[1]]
+        if not nodes:
+            return Wave([], wave.given, wave.states)
+        chosen = torch.tensor([*rows[0], *rows[1]], device=wave.states.device)
+        sizes = [len(new[0]), len(new[1])]
+        parents, befores = torch.split(wave.states.index_select(0, chosen), sizes)
+        x = given = self.by("U_a", "b")(parents)
+        if len(befores):
+            handed_on = wave.given.index_select(0, chosen[sizes[0] :])
+            given = torch.cat([given, handed_on])
+            x = torch.cat([x, self.by("U_f").add_to(handed_on, befores)])
+        h = torch.tanh(x)
+        return Wave(nodes, given, h.mul_(self.by("u")(h).sigmoid_()))
+
+    def canonical_rows(self, plan: GrowthBatch) -> NDArray[np.integer]:
+        """Tree by tree, by rank."""
+        firsts = np.cumsum([0, *(len(tree.nodes) for tree in plan.trees)])
+        return inverse(np.array([firsts[i] + rank for i, rank in plan.order]))
+
+
+class ListedSentence(NamedTuple):
+    """Words of all tokens, the label, and behind which layer a value will say that it is enough."""
+
+    words: list[int]
+    label: int
+    n_layers: int
+
+
+def sentence_of(model: Berxit, chain: Chain) -> ListedSentence:
+    """Python numbers of a sentence."""
+    return ListedSentence(model.words(chain), int(chain.labels[0]), model.n_layers(chain))
+
+
+class Encoder(PlainNet):
+    """The layer, of sentences (n, tokens, h), by what PyTorch has for it."""
+
+    def __init__(self, model: Berxit) -> None:
+        super().__init__(model)
+        self.read, self.n_heads = Once(partial(sentence_of, model)), model.n_heads
+        self.layers = model.layers
+        self._side_by_side: tuple[Tensor, Tensor] | None = None
+
+    def prepare(self, chains: Sequence[Chain]) -> list[ListedSentence]:
+        """Python numbers."""
+        return [self.read(chain) for chain in chains]
+
+    def embedded(self, sentences: Sequence[ListedSentence]) -> Tensor:
+        """Tokens (n, tokens, h)."""
+        words = torch.tensor([one.words for one in sentences], device=self.embedding.weight.device)
+        return self.norm(self.embedding(words) + self["places"], "gain_token", "b_token")
+
+    def layer(self, x: Tensor) -> Tensor:
+        """One layer."""
+        heads = functional.linear(self.attention(x), self["W_heads"].t(), self["b_heads"])
+        a = self.norm(x + heads, "gain_heads", "b_heads_norm")
+        up = functional.linear(a, self["W_up"].t(), self["b_up"])
+        down = functional.linear(
+            functional.gelu(up, approximate="tanh"), self["W_down"].t(), self["b_down"]
+        )
+        return self.norm(a + down, "gain_layer", "b_layer")
+
+    def attention(self, x: Tensor) -> Tensor:
+        """All heads, side by side."""
+        n, n_tokens, h = x.shape
+        weight, bias = self._q_k_v()
+        parts = functional.linear(x, weight, bias).view(n, n_tokens, 3, self.n_heads, -1)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(q, k, v)
+        return mixed.transpose(1, 2).reshape(n, n_tokens, h)
+
+    def _q_k_v(self) -> tuple[Tensor, Tensor]:
+        """Weights of all three as one product's; they are never trained."""
+        if self._side_by_side is None:
+            weight = torch.cat([self[f"W_{part}"] for part in "qkv"], dim=1).t().contiguous()
+            self._side_by_side = weight, torch.cat([self[f"b_{part}"] for part in "qkv"])
+        return self._side_by_side
+
+    def norm(self, x: Tensor, gain: str, bias: str) -> Tensor:
+        """Layer normalisation."""
+        return functional.layer_norm(
+            x, x.shape[-1:], self[gain], self[bias], eps=LAYER_NORM_EPSILON
+        )
+
+    def exit(self, x: Tensor) -> Tensor:
+        """What the classifier reads (n, h)."""
+        return torch.tanh(torch.addmm(self["b_exit"], x[:, 0], self["W_exit"]))
+
+
+class RecursiveBerxit(Encoder, OneByOne):
+    """One sentence at a time; the exit behind every layer is read before it goes on."""
+
+    def scored(self, batch: list[ListedSentence]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield scores of every sentence."""
+        for sentence in batch:
+            x = self.embedded([sentence])
+            for layer in range(1, sentence.n_layers + 1):
+                x = self.layer(x)
+                leaving = self.exit(x)
+                if layer < self.layers:
+                    float(leaving[0, 0])  # waits: only now is known whether it goes on
+            scores = leaving @ self["W_out"]
+            yield scores, torch.tensor([sentence.label], device=scores.device)
+
+
+class ExitBatch(NamedTuple):
+    """Sentences, those that go furthest first; places (n,): where each of them stood before."""
+
+    sentences: list[ListedSentence]
+    places: NDArray[np.int64]
+
+
+class LevelsBerxit(Encoder, Batched):
+    """A layer of all sentences that go on; those that leave are the last of them."""
+
+    def plan(self, batch: Sequence[ListedSentence], device: torch.device) -> ExitBatch:
+        """Order them, so that those that go on are a slice."""
+        places = np.argsort([-one.n_layers for one in batch], kind="stable")
+        return ExitBatch([batch[k] for k in places], places)
+
+    def forward(self, plan: ExitBatch) -> tuple[Tensor, Tensor]:
+        """Summed loss, scores in the plan's order."""
+        going = plan.sentences
+        x, exits = self.embedded(going), []
+        for layer in range(1, going[0].n_layers + 1):
+            x = self.layer(x)
+            leaving = self.exit(x)
+            if layer < self.layers:
+                leaving[:, 0].tolist()  # waits: only now is known who goes on
+            n = sum(one.n_layers > layer for one in going)
+            exits.append(leaving[n:])
+            x, going = x[:n], going[:n]
+        scores = torch.cat(exits[::-1]) @ self["W_out"]
+        labels = torch.tensor([one.label for one in plan.sentences], device=scores.device)
+        return functional.cross_entropy(scores, labels, reduction="sum"), scores
+
+    def canonical_rows(self, plan: ExitBatch) -> NDArray[np.integer]:
+        """Sentence by sentence."""
+        return inverse(plan.places)
+
+
+EAGER = {"nested_rnn": RecursiveNested, "drnn": RecursiveDRNN, "berxit": RecursiveBerxit}
+LEVELS = {"nested_rnn": LevelsNested, "drnn": LevelsDRNN, "berxit": LevelsBerxit}

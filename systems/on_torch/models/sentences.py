@@ -1,0 +1,332 @@
+"""Language models and taggers in PyTorch, a sentence at a time and side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.contracts.model import Model
+from harness.models.parts.lstm import layer_suffix
+from harness.values.instances import Chain
+from systems.on_torch.layers import LateOutputs, LossWay, PlainNet, StartedLSTM, output_layer
+from systems.on_torch.models.lstm import Columnwise, Recurrence
+from systems.on_torch.net import Batched, Net, OneByOne
+from systems.on_torch.products import linear
+from systems.on_torch.rows import Order, to_device, to_tensor
+from systems.plans.sentences import lengths_of
+from systems.plans.trees import inverse
+
+
+class ReadChain(NamedTuple):
+    """One sentence: its labels, and of every word the letters, None where it is looked up."""
+
+    labels: Tensor
+    letters: list[Tensor | None]
+
+
+class ReadChains(NamedTuple):
+    """Sentences, and the words of all of them that are looked up.
+
+    One embedding look-up serves the mini-batch: a sparse gradient for every sentence would be added
+    to the others by copying them.
+    """
+
+    words: Tensor
+    chains: list[ReadChain]
+
+
+def _letters(chain: Chain, device: torch.device) -> list[Tensor | None]:
+    bounds = zip(chain.char_start[:-1], chain.char_start[1:], strict=True)
+    return [
+        to_tensor(chain.characters[start:end], device) if end > start else None
+        for start, end in bounds
+    ]
+
+
+class SentenceBySentence(OneByOne):
+    """Sentences one after the other, each with the vectors of its words."""
+
+    embedding: nn.Embedding
+
+    def prepare(self, chains: Sequence[Chain]) -> ReadChains:
+        """Make tensors of words, labels and letters."""
+        device = next(self.parameters()).device
+        known = [chain.words[np.diff(chain.char_start) == 0] for chain in chains]
+        read = [
+            ReadChain(to_tensor(chain.labels, device), _letters(chain, device)) for chain in chains
+        ]
+        return ReadChains(to_tensor(np.concatenate(known), device), read)
+
+    def scored(self, batch: ReadChains) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield scores of all words, sentence by sentence."""
+        n_known = [chain.letters.count(None) for chain in batch.chains]
+        vectors = torch.split(self.embedding(batch.words), n_known)
+        for known, chain in zip(vectors, batch.chains, strict=True):
+            yield self.scores(self.read(known, chain)), chain.labels
+
+    def read(self, known: Tensor, chain: ReadChain) -> Tensor:
+        """Vectors of a sentence's words, from those of the words that are looked up."""
+        return known
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores (n, n_classes) of the words of one sentence, from their vectors."""
+        raise NotImplementedError
+
+
+class SentenceBatch(NamedTuple):
+    """All words and labels (n,) and how LSTMs run along them."""
+
+    words: Tensor
+    labels: Tensor
+    along: Any
+
+
+class SideBySide(Batched):
+    """All sentences side by side; the output layer once, over the words and no padding.
+
+    recurrence: the way to run LSTMs.
+    """
+
+    recurrence: Recurrence = Columnwise()
+
+    def plan(self, chains: Sequence[Chain], device: torch.device) -> Any:
+        """Words by place."""
+        words, labels = to_device(
+            device,
+            np.concatenate([chain.words for chain in chains]),
+            np.concatenate([chain.labels for chain in chains]),
+        )
+        return SentenceBatch(words, labels, self.recurrence.plan(lengths_of(chains), device))
+
+
+class VarLSTM(Net):
+    """Parameters of harness.models.var_lstm."""
+
+    def __init__(self, model: Model, way: LossWay = "whole") -> None:
+        super().__init__(model)
+        self.embedding = self.table("embedding")
+        self.lstm = self.lstm_of(*map(layer_suffix, range(1, model.options["layers"] + 1)))
+        self.output = output_layer(self, "b_out", way)
+
+
+class EagerVarLSTM(VarLSTM, SentenceBySentence):
+    """One sentence at a time through nn.LSTM, as a first version would be written."""
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits."""
+        h, _ = self.lstm(x)
+        logits: Tensor = self.output(h)
+        return logits
+
+
+class LevelsVarLSTM(VarLSTM, SideBySide):
+    """All sentences side by side."""
+
+    def __init__(
+        self, model: Model, recurrence: Recurrence | None = None, way: LossWay = "in_place"
+    ) -> None:
+        super().__init__(model, way)
+        self.recurrence = recurrence or self.recurrence
+
+    def forward(self, plan: SentenceBatch) -> tuple[Tensor, LateOutputs]:
+        """Summed loss, logits of all words."""
+        h = self.recurrence.run(self.lstm, self.embedding(plan.words), plan.along, against=False)
+        return self.output.loss(h, plan.labels), self.output.late(h)
+
+
+class Tagger(Net):
+    """Parameters of harness.models.bilstm: a stack of layers for each direction, and a classifier.
+
+    The classifier reads tanh of a layer over both directions.
+    """
+
+    def __init__(self, model: Model, way: LossWay = "whole") -> None:
+        super().__init__(model)
+        ends = [layer_suffix(k) for k in range(1, model.options.get("layers", 1) + 1)]
+        self.embedding = self.table("embedding")
+        self.forwards = StartedLSTM(self, [f"_forward{end}" for end in ends])
+        self.backwards = StartedLSTM(self, [f"_backward{end}" for end in ends])
+        self.mlp, self.output = self.linear("W_tag", "b_tag"), output_layer(self, None, way)
+
+    def tags(self, along: Tensor, against: Tensor) -> Tensor:
+        """What the classifier reads, from h of both directions at every word (n, h)."""
+        both = torch.cat([along, against], dim=1)
+        return torch.tanh(linear(both, self.mlp.weight, self.mlp.bias))
+
+
+class EagerTagger(Tagger, SentenceBySentence):
+    """One sentence at a time through an nn.LSTM each way, as a first version would be written."""
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits."""
+        tags = self.tags(self.forwards(x), self.backwards(x.flip(0)).flip(0))
+        logits: Tensor = self.output(tags)
+        return logits
+
+
+class LevelsTagger(Tagger, SideBySide):
+    """All sentences side by side; tags of all words at once."""
+
+    def __init__(
+        self, model: Model, recurrence: Recurrence | None = None, way: LossWay = "in_place"
+    ) -> None:
+        super().__init__(model, way)
+        self.recurrence = recurrence or self.recurrence
+
+    def forward(self, plan: Any) -> tuple[Tensor, LateOutputs]:
+        """Summed loss, logits of all words."""
+        x, run = self.read(plan), self.recurrence.run
+        there = run(self.forwards.lstm, x, plan.along, self.forwards.start, against=False)
+        back = run(self.backwards.lstm, x, plan.along, self.backwards.start, against=True)
+        tags = self.tags(there, back)
+        return self.output.loss(tags, plan.labels), self.output.late(tags)
+
+    def read(self, plan: Any) -> Tensor:
+        """Vectors of all words, by place."""
+        vectors: Tensor = self.embedding(plan.words)
+        return vectors
+
+
+class Speller(Tagger):
+    """Parameters of harness.models.bilstm_char."""
+
+    def __init__(self, model: Model, way: LossWay = "whole") -> None:
+        super().__init__(model, way)
+        self.characters = self.table("characters", sparse=False)
+        self.spell, self.spell_back = self.lstm_of("_spell"), self.lstm_of("_spell_back")
+
+
+class EagerSpeller(EagerTagger, Speller):
+    """A word and a sentence at a time through nn.LSTM."""
+
+    def read(self, known: Tensor, chain: ReadChain) -> Tensor:
+        """See SentenceBySentence."""
+        looked_up = iter(torch.split(known, 1))
+        return torch.cat(
+            [next(looked_up) if word is None else self.spelled(word) for word in chain.letters]
+        )
+
+    def spelled(self, letters: Tensor) -> Tensor:
+        """Vector (1, embedding_size) of a rare word."""
+        vectors = self.characters(letters)
+        _, (there, _) = self.spell(vectors)
+        _, (back, _) = self.spell_back(vectors.flip(0))
+        return torch.cat([there, back], dim=1)
+
+
+class SpellerBatch(NamedTuple):
+    """A mini-batch of sentences and their rare words.
+
+    known: words that are looked up. letters: of all rare words; last, first (n_rare,): where each
+    one's ends and begins among them. places: from known and then rare words to places.
+    """
+
+    known: Tensor
+    letters: Tensor
+    labels: Tensor
+    last: Tensor
+    first: Tensor
+    places: Order
+    along: Any
+    spelling: Any  # None where no word is rare
+
+
+class LevelsSpeller(LevelsTagger, Speller):
+    """All rare words side by side, then all sentences; vectors and tags of all words at once."""
+
+    def plan(self, chains: Sequence[Chain], device: torch.device) -> SpellerBatch:
+        """Rare words are sentences of letters."""
+        n_letters = np.concatenate([np.diff(chain.char_start) for chain in chains]).astype(np.int64)
+        known, rare = np.flatnonzero(n_letters == 0), np.flatnonzero(n_letters)
+        ends = np.cumsum(n_letters[rare])
+        row_of_place = np.concatenate([known, rare])
+        parts = (
+            np.concatenate([chain.words for chain in chains])[known],
+            np.concatenate([chain.characters for chain in chains]),
+            np.concatenate([chain.labels for chain in chains]),
+            ends - 1,
+            ends - n_letters[rare],
+            inverse(row_of_place),
+            row_of_place,
+        )
+        known_ids, letters, labels, last, first, places, rows = to_device(device, *parts)
+        spelling = self.recurrence.plan(n_letters[rare], device) if len(rare) else None
+        along = self.recurrence.plan(lengths_of(chains), device)
+        order = Order(places, rows)
+        return SpellerBatch(known_ids, letters, labels, last, first, order, along, spelling)
+
+    def read(self, plan: SpellerBatch) -> Tensor:
+        """See LevelsTagger."""
+        vectors: Tensor = self.embedding(plan.known)
+        if plan.spelling is not None:
+            letters, run = self.characters(plan.letters), self.recurrence.run
+            there = run(self.spell, letters, plan.spelling, against=False)
+            back = run(self.spell_back, letters, plan.spelling, against=True)
+            ends = [there.index_select(0, plan.last), back.index_select(0, plan.first)]
+            vectors = torch.cat([vectors, torch.cat(ends, dim=1)])
+        return plan.places.arrange(vectors)
+
+
+class EagerBiRNN(PlainNet, SentenceBySentence):
+    """One sentence at a time, word by word in both directions: no nn.RNN has its cell's sigmoid."""
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores."""
+        there, back = self.states(x, "forward"), self.states(x.flip(0), "backward").flip(0)
+        both = torch.cat([there, back], dim=1)
+        return torch.relu(torch.addmm(self["b_token"], both, self["W_token"]))
+
+    def states(self, x: Tensor, direction: str) -> Tensor:
+        """h (n, h) along one sentence."""
+        U = self[f"U_{direction}"]
+        inputs = torch.addmm(self[f"b_{direction}"], x, self[f"W_{direction}"])
+        first, *others = torch.split(inputs, 1)
+        states = [torch.sigmoid(first)]
+        for own in others:
+            states.append(torch.sigmoid(torch.addmm(own, states[-1], U)))
+        return torch.cat(states)
+
+
+class LevelsBiRNN(PlainNet, SideBySide):
+    """All sentences side by side, the longest first: a step is one of all that still go on."""
+
+    def forward(self, plan: SentenceBatch) -> tuple[Tensor, Tensor]:
+        """Summed loss, scores of all words."""
+        x = self.embedding(plan.words)
+        both = [self.states(x, plan, "forward"), self.states(x, plan, "backward")]
+        scores = self.by("W_token", "b_token")(torch.cat(both, dim=1)).relu_()
+        return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
+
+    def states(self, x: Tensor, plan: SentenceBatch, direction: str) -> Tensor:
+        """h (n, h) by place, of inputs x by place."""
+        order = plan.along.along if direction == "forward" else plan.along.against
+        inputs = self.by(f"W_{direction}", f"b_{direction}")(order.arrange(x))
+        states, add_product = (
+            torch.split(inputs, plan.along.sizes),
+            self.by(f"U_{direction}").add_to,
+        )
+        states[0].sigmoid_()
+        for before, own in pairwise(states):
+            add_product(own, before[: len(own)]).sigmoid_()
+        found: Tensor = order.restore(inputs)
+        return found
+
+
+EAGER = {
+    "var_lstm": EagerVarLSTM,
+    "bilstm": EagerTagger,
+    "bilstm_char": EagerSpeller,
+    "birnn": EagerBiRNN,
+}
+LEVELS = {
+    "var_lstm": LevelsVarLSTM,
+    "bilstm": LevelsTagger,
+    "bilstm_char": LevelsSpeller,
+    "birnn": LevelsBiRNN,
+}

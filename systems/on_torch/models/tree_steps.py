@@ -1,0 +1,353 @@
+"""All levels of a tree network as one function, its derivative written by hand."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from systems.on_torch.products import (
+    SideWeights,
+    aten,
+    product,
+    through_sigmoid,
+    weight_gradient,
+)
+
+
+class TreeSteps(torch.autograd.Function):
+    """The first states (n, h) of all rows of a plan, by cells of a kind.
+
+    Gradients of each weight are one product over all levels.
+    """
+
+    @staticmethod
+    def forward(ctx, kind, plan, x, *given):  # type: ignore[no-untyped-def]
+        """Level after level; x (n_leaves, n_inputs), given: see the kind."""
+        cell = kind(plan, x, *given)
+        at = 0
+        for n in plan.sizes[1:]:
+            cell.level(slice(at, at + n))
+            at += n
+        ctx.cell = cell
+        # Not a tensor of the cell itself: it would hold ctx, which holds it, and no mini-batch be
+        # freed before Python looks for cycles, which it does not while passes are timed.
+        return cell.states.detach()
+
+    @staticmethod
+    def backward(ctx, dstates):  # type: ignore[no-untyped-def]
+        """Gradients of x and of all that was given."""
+        cell = ctx.cell
+        cell.begin_backward(dstates)
+        end = cell.n_internal
+        for n in reversed(cell.plan.sizes[1:]):
+            cell.level_backward(slice(end - n, end))
+            end -= n
+        x_is_needed = ctx.needs_input_grad[2]
+        return None, None, *cell.gradients(x_is_needed=x_is_needed)
+
+
+class TreeCell(ABC):
+    """States of all rows of a plan (systems.plans.trees), and their gradients.
+
+    states (n, h): those that the classifier reads, leaves first; written by __init__ and `level`.
+    keep: whether a derivative follows. Rows are slices of the internal ones.
+    """
+
+    states: Tensor
+
+    def __init__(self, plan: Any, x: Tensor) -> None:
+        self.plan, self.x, self.keep = plan, x, not torch.is_inference_mode_enabled()
+        self.n_leaves = plan.sizes[0]
+        self.n_internal = len(plan.children) // 2
+
+    def own(self, rows: slice) -> slice:
+        """Internal rows among all rows."""
+        return slice(self.n_leaves + rows.start, self.n_leaves + rows.stop)
+
+    def children(self, rows: slice) -> Tensor:
+        """Rows of both children of every internal row."""
+        found: Tensor = self.plan.children[2 * rows.start : 2 * rows.stop]
+        return found
+
+    @abstractmethod
+    def level(self, rows: slice) -> None:
+        """Compute a level."""
+
+    def begin_backward(self, dstates: Tensor) -> None:
+        """Take the gradient of the states from outside, and make room for their children's share.
+
+        It ends with a row of zeros, which is that of roots.
+        """
+        self.dstates = dstates
+        self.below = dstates.new_empty(2 * self.n_internal + 1, dstates.shape[1])
+        self.below[-1] = 0
+
+    def gradient_of(self, own: slice) -> Tensor:
+        """The gradient of some of all rows' states, whose parents are through."""
+        return self.below.index_select(0, self.plan.places[own]).add_(self.dstates[own])
+
+    def share_of(self, share: Tensor, rows: slice) -> Tensor:
+        """What both children get of a level (n, 2 h)."""
+        return share[2 * rows.start : 2 * rows.stop].view(rows.stop - rows.start, -1)
+
+    @abstractmethod
+    def level_backward(self, rows: slice) -> None:
+        """Compute gradients of a level's sums, and the share of its children."""
+
+    @abstractmethod
+    def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
+        """Of x and of all that was given, once all levels are through."""
+
+
+class Gates(NamedTuple):
+    """Of a level of Tree-LSTMs: i_o_u (n, 3 h); f_1, f_2 (n, h); both children's c (n, 2 h).
+
+    Or gradients of their sums, and of both children's c.
+    """
+
+    i_o_u: Tensor
+    f_1: Tensor
+    f_2: Tensor
+    both_c: Tensor
+
+
+class LSTMCell(TreeCell):
+    """Tree-LSTM's; weights as nn.Linear has them.
+
+    tanh_c (n, h), under inference_mode that of the last level alone. Static methods compute the
+    elementwise parts.
+    """
+
+    def __init__(
+        self,
+        plan: Any,
+        x: Tensor,
+        W: Tensor,
+        b_leaf: Tensor,
+        U: Tensor,
+        b: Tensor,
+        F_1: Tensor,
+        b_f: Tensor,
+        F_2: Tensor,
+    ) -> None:
+        super().__init__(plan, x)
+        self.W, self.U, self.b, self.F_1, self.b_f, self.F_2 = W, U, b, F_1, b_f, F_2
+        n, h = len(plan.places), len(F_1)
+        self.states, self.c = x.new_empty(n, h), x.new_empty(n, h)
+        self.tanh_c = x.new_empty(n if self.keep else max(plan.sizes), h)
+        self.leaves = product(x, W, b_leaf)
+        self.kept: list[tuple[Gates, Tensor]] = []  # of every level, with both children's h
+        self.leaf(self.leaves, *self.memory(slice(0, len(x))))
+
+    def memory(self, own: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Memory of c, tanh c and h of some of all rows."""
+        kept = own if self.keep else slice(0, own.stop - own.start)
+        return self.c[own], self.tanh_c[kept], self.states[own]
+
+    def level(self, rows: slice) -> None:
+        """See TreeCell."""
+        chosen, n = self.children(rows), rows.stop - rows.start
+        both_h = self.states.index_select(0, chosen).view(n, -1)
+        both_c = self.c.index_select(0, chosen).view(n, -1)
+        h_1, h_2 = both_h.chunk(2, 1)
+        i_o_u, f_1 = product(both_h, self.U, self.b), product(h_1, self.F_1, self.b_f)
+        gates = Gates(i_o_u, f_1, product(h_2, self.F_2, self.b_f), both_c)
+        self.internal(*gates, *self.memory(self.own(rows)))
+        if self.keep:
+            self.kept.append((gates, both_h))
+
+    def begin_backward(self, dstates: Tensor) -> None:
+        """See TreeCell."""
+        n, width = self.n_internal, dstates.shape[1]
+        self.d_i_o_u = dstates.new_empty(n, 3 * width)
+        self.d_f_1, self.d_f_2 = dstates.new_empty(n, width), dstates.new_empty(n, width)
+        super().begin_backward(dstates)
+        self.below_c = dstates.new_empty(2 * n + 1, width)
+        self.below_c[-1] = 0
+        self.to_do = list(self.kept)
+
+    def gradients_of(self, own: slice) -> tuple[Tensor, Tensor]:
+        """Those of h and, by their parents' share, of c."""
+        return self.gradient_of(own), self.below_c.index_select(0, self.plan.places[own])
+
+    def level_backward(self, rows: slice) -> None:
+        """See TreeCell."""
+        gates, _ = self.to_do.pop()
+        own = self.own(rows)
+        d = Gates(
+            self.d_i_o_u[rows],
+            self.d_f_1[rows],
+            self.d_f_2[rows],
+            self.share_of(self.below_c, rows),
+        )
+        self.through_internal(*self.gradients_of(own), gates, self.tanh_c[own], d)
+        by_gates = product(d.i_o_u, self.U.t()).chunk(2, 1)
+        by_forget = product(d.f_1, self.F_1.t()), product(d.f_2, self.F_2.t())
+        sides = self.share_of(self.below, rows).chunk(2, 1)
+        for first, second, out in zip(by_gates, by_forget, sides, strict=True):
+            torch.add(first, second, out=out)
+
+    def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
+        """See TreeCell."""
+        own, d_leaves = slice(0, self.n_leaves), torch.empty_like(self.leaves)
+        self.through_leaf(*self.gradients_of(own), self.leaves, self.tanh_c[own], d_leaves)
+        none = [self.x.new_empty(0, self.U.shape[1])]
+        both_h = torch.cat([both_h for _, both_h in self.kept] or none)
+        h_1, h_2 = both_h.chunk(2, 1)
+        d, d_1, d_2 = self.d_i_o_u, self.d_f_1, self.d_f_2
+        return (
+            product(d_leaves, self.W.t()) if x_is_needed else None,
+            weight_gradient(d_leaves, self.x),
+            d_leaves.sum(0),
+            weight_gradient(d, both_h),
+            d.sum(0),
+            weight_gradient(d_1, h_1),
+            d_1.sum(0) + d_2.sum(0),
+            weight_gradient(d_2, h_2),
+        )
+
+    @staticmethod
+    def leaf(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
+        """Gates from their sums, in place; writes c, tanh c and h (n, h)."""
+        i, u = _open(i_o_u)
+        torch.mul(i, u, out=c)
+        _close(i_o_u, c, tanh_c, h)
+
+    @staticmethod
+    def internal(
+        i_o_u: Tensor,
+        f_1: Tensor,
+        f_2: Tensor,
+        both_c: Tensor,
+        c: Tensor,
+        tanh_c: Tensor,
+        h: Tensor,
+    ) -> None:
+        """The same with the children's c (n, 2 h) and a forget gate for each."""
+        i, u = _open(i_o_u)
+        torch.mul(i, u, out=c)
+        for f, below in zip((f_1, f_2), both_c.chunk(2, 1), strict=True):
+            c.addcmul_(f.sigmoid_(), below)
+        _close(i_o_u, c, tanh_c, h)
+
+    @staticmethod
+    def through_leaf(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor) -> None:
+        """Write d, the gradient of the sums in i_o_u; turns dc into that of c. Spends dh."""
+        i, o, u = i_o_u.chunk(3, 1)
+        di, do, du = d.chunk(3, 1)
+        torch.mul(dh, tanh_c, out=do)
+        dc += aten.tanh_backward(dh.mul_(o), tanh_c)
+        torch.mul(dc, u, out=di)
+        torch.mul(dc, i, out=du)
+        n_sigmoids = 2 * dh.shape[1]
+        through_sigmoid(d[:, :n_sigmoids], i_o_u[:, :n_sigmoids])
+        aten.tanh_backward.grad_input(du, u, grad_input=du)
+
+    @staticmethod
+    def through_internal(dh: Tensor, dc: Tensor, gates: Gates, tanh_c: Tensor, d: Gates) -> None:
+        """The same, and the gradients of the sums in f_1 and f_2 and of the children's c."""
+        LSTMCell.through_leaf(dh, dc, gates.i_o_u, tanh_c, d.i_o_u)
+        below = zip(gates.both_c.chunk(2, 1), d.both_c.chunk(2, 1), strict=True)
+        forget = (gates.f_1, d.f_1), (gates.f_2, d.f_2)
+        for (f, df), (c, dc_below) in zip(forget, below, strict=True):
+            torch.mul(dc, c, out=df)
+            through_sigmoid(df, f)
+            torch.mul(dc, f, out=dc_below)
+
+
+def _open(i_o_u: Tensor) -> tuple[Tensor, Tensor]:
+    """Non-linearities in place; i and u."""
+    i, o, u = i_o_u.chunk(3, 1)
+    i_o_u[:, : 2 * o.shape[1]].sigmoid_()
+    return i, u.tanh_()
+
+
+def _close(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
+    """Write tanh c and h = o tanh c."""
+    torch.mul(i_o_u.chunk(3, 1)[1], torch.tanh(c, out=tanh_c), out=h)
+
+
+class GRUCell(TreeCell):
+    """Tree-GRU's; both children of a vertex take their steps in the same calls."""
+
+    def __init__(self, plan: Any, x: Tensor, *weights: Tensor) -> None:
+        super().__init__(plan, x)
+        W, b_leaf, W_c, b_leaf_c, U_1, U_2, b, U_c1, U_c2, b_c = weights
+        self.states = x.new_empty(len(plan.places), x.shape[1])
+        leaf = SideWeights.of((W,), b_leaf), SideWeights.of((W_c,), b_leaf_c)
+        self.leaves = GRUSteps(*leaf, x)
+        self.states[: self.n_leaves] = self.leaves.step(slice(None))[:, 0]
+        self.below_h = x.new_empty(len(plan.children), x.shape[1])
+        inner = SideWeights.of((U_1, U_2), b), SideWeights.of((U_c1, U_c2), b_c)
+        self.inner = GRUSteps(*inner, self.below_h)
+
+    def level(self, rows: slice) -> None:
+        """See TreeCell."""
+        below = self.below_h[2 * rows.start : 2 * rows.stop]
+        torch.index_select(self.states, 0, self.children(rows), out=below)
+        first, second = self.inner.step(rows).unbind(1)
+        torch.lerp(first, second, 0.5, out=self.states[self.own(rows)])
+
+    def level_backward(self, rows: slice) -> None:
+        """See TreeCell."""
+        half = self.gradient_of(self.own(rows)).mul_(0.5)
+        share = self.below[2 * rows.start : 2 * rows.stop].view(len(half), 2, -1)
+        self.inner.through_step(rows, half[:, None], share)
+
+    def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
+        """See TreeCell."""
+        d_leaves = self.gradient_of(slice(0, self.n_leaves))[:, None]
+        dx = torch.empty_like(d_leaves)
+        self.leaves.through_step(slice(None), d_leaves, dx)
+        W, b_leaf, W_c, b_leaf_c = self.leaves.gradients()
+        return dx[:, 0], W, b_leaf, W_c, b_leaf_c, *self.inner.gradients()
+
+
+class GRUSteps:
+    """What steps of n rows on each of s sides compute and keep.
+
+    h (n s, h): before, row by row. gates (n, s, 2 h): r and z. reset (n, s, h): r h. c (n, s, h):
+    candidates.
+    """
+
+    def __init__(self, gates: SideWeights, candidate: SideWeights, h: Tensor) -> None:
+        self.of_gates, self.of_candidate = gates, candidate
+        self.h = h.view(-1, len(gates.rows), h.shape[1])
+        n, s, width = self.h.shape
+        self.gates = h.new_empty(n, s, 2 * width)
+        self.reset, self.c = torch.empty_like(self.h), torch.empty_like(self.h)
+
+    def step(self, rows: slice) -> Tensor:
+        """States behind the steps (n, s, h): z h + (1 - z) c."""
+        h, gates, reset, c = self.h[rows], self.gates[rows], self.reset[rows], self.c[rows]
+        self.of_gates.forward(h, torch.sigmoid, gates)
+        r, z = gates.chunk(2, 2)
+        torch.mul(r, h, out=reset)
+        self.of_candidate.forward(reset, torch.tanh, c)
+        return torch.lerp(c, h, z)
+
+    def through_step(self, rows: slice, d: Tensor, dh: Tensor) -> None:
+        """Turn gates and candidates into their gradients before the non-linearities; write dh.
+
+        d (n, 1 or s, h): gradient of the states behind the steps.
+        """
+        h, gates, c = self.h[rows], self.gates[rows], self.c[rows]
+        r, z = gates.chunk(2, 2)
+        d_gates = torch.empty_like(gates)
+        dr, dz = d_gates.chunk(2, 2)
+        torch.sub(h, c, out=dz).mul_(d)
+        aten.tanh_backward.grad_input(torch.addcmul(d, d, z, value=-1), c, grad_input=c)
+        d_reset = self.of_candidate.backward(c)
+        torch.mul(d_reset, h, out=dr)
+        torch.mul(d, z, out=dh).addcmul_(d_reset, r)
+        aten.sigmoid_backward.grad_input(d_gates, gates, grad_input=gates)
+        dh += self.of_gates.backward(gates)
+
+    def gradients(self) -> tuple[Tensor, ...]:
+        """Those of all weights and biases, gates before candidates, once all steps are through."""
+        gates, b = self.of_gates.gradients(self.gates, self.h)
+        candidate, b_c = self.of_candidate.gradients(self.c, self.reset)
+        return (*gates, b, *candidate, b_c)

@@ -1,0 +1,422 @@
+"""Binary trees in PyTorch: one tree after the other, and batched by hand.
+
+A network has the equations of a model's cell for any number of vertices; EAGER calls it for one
+vertex, torchfold (systems/on_torch/torchfold.py) for those that it batches, and LEVELS has the same
+cell with its derivative by hand.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.contracts.model import Model
+from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.values.instances import Tree
+from systems.on_torch.models.tree_steps import GRUCell, LSTMCell, TreeCell, TreeSteps
+from systems.on_torch.net import Batched, Net, OneByOne
+from systems.on_torch.products import FastLinear, linear_relu
+from systems.on_torch.rows import on_device
+from systems.plans.trees import Ids, heights_of, inverse, tree_rows
+
+OfLeaf = TypeVar("OfLeaf")
+State = tuple[Tensor, ...]  # of vertices; the classifier reads the first part (n, h)
+
+
+class TreeNet(Net):
+    """Parameters of a tree model, and the equations of its cell for n vertices.
+
+    kind: of layers. n_states: parts of a state.
+    """
+
+    n_states: ClassVar[int] = 1
+    embedding: nn.Embedding | None
+    classifier: nn.Linear
+
+    def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
+        super().__init__(model)
+
+    def vectors(self, words: Tensor) -> State:
+        """Look up what the words (n,) of leaves have."""
+        assert self.embedding is not None
+        return (self.embedding(words),)
+
+    @abstractmethod
+    def leaf(self, *vectors: Tensor) -> State:
+        """State of leaves from what their words look up."""
+
+    @abstractmethod
+    def internal(self, left: State, right: State) -> State:
+        """State of internal vertices."""
+
+
+class TreeLSTM(TreeNet):
+    """Parameters and equations of harness.models.tree_lstm; a state is h and c."""
+
+    n_states = 2
+
+    def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
+        super().__init__(model)
+        self.embedding, self.classifier = self.table("embedding"), self.linear("W_out")
+        self.leaf_gates = self.linear("W", "b_leaf", kind)
+        self.gates = self.linear("U", "b", kind)
+        self.forget_1 = self.linear("F_1", "b_f", kind)
+        self.forget_2 = self.linear("F_2", kind=kind)
+        self.forget_2.bias = self.forget_1.bias  # serves both children
+
+    def leaf(self, *vectors: Tensor) -> State:
+        """State of leaves."""
+        (x,) = vectors
+        i, o, u = self.leaf_gates(x).chunk(3, dim=1)
+        c = torch.sigmoid(i) * torch.tanh(u)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def internal(self, left: State, right: State) -> State:
+        """State of internal vertices."""
+        (h_1, c_1), (h_2, c_2) = left, right
+        i, o, u = self.gates(torch.cat([h_1, h_2], dim=1)).chunk(3, dim=1)
+        f_1, f_2 = torch.sigmoid(self.forget_1(h_1)), torch.sigmoid(self.forget_2(h_2))
+        c = torch.sigmoid(i) * torch.tanh(u) + f_1 * c_1 + f_2 * c_2
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def weights(self) -> tuple[Tensor, ...]:
+        """What LSTMCell takes."""
+        layers = self.leaf_gates, self.gates, self.forget_1
+        leaf, gates, forget = ((layer.weight, layer.bias) for layer in layers)
+        return *leaf, *gates, *forget, self.forget_2.weight
+
+
+class TreeGRU(TreeNet):
+    """Parameters and equations of harness.models.tree_gru; a state is h."""
+
+    def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
+        super().__init__(model)
+        self.embedding, self.classifier = self.table("embedding"), self.linear("W_out")
+        self.leaf_gates = self.linear("W", "b_leaf", kind)
+        self.leaf_candidate = self.linear("W_c", "b_leaf_c", kind)
+        self.gates_1, self.gates_2 = self.linear("U_1", "b", kind), self.linear("U_2", kind=kind)
+        self.candidate_1 = self.linear("U_c1", "b_c", kind)
+        self.candidate_2 = self.linear("U_c2", kind=kind)
+        # The biases of the first child serve both.
+        self.gates_2.bias, self.candidate_2.bias = self.gates_1.bias, self.candidate_1.bias
+
+    def leaf(self, *vectors: Tensor) -> State:
+        """State of leaves: a step on their words' vectors."""
+        return (gru_step(vectors[0], self.leaf_gates, self.leaf_candidate),)
+
+    def internal(self, left: State, right: State) -> State:
+        """State of internal vertices: the mean of a step on each child."""
+        first = gru_step(left[0], self.gates_1, self.candidate_1)
+        return (0.5 * (first + gru_step(right[0], self.gates_2, self.candidate_2)),)
+
+    def weights(self) -> tuple[Tensor, ...]:
+        """What GRUCell takes."""
+        leaf = self.leaf_gates, self.leaf_candidate
+        first, second = (self.gates_1, self.candidate_1), (self.gates_2, self.candidate_2)
+        return (
+            *(own for layer in leaf for own in (layer.weight, layer.bias)),
+            *(own for pair in zip(first, second, strict=True) for own in _joined(*pair)),
+        )
+
+
+def _joined(first: nn.Linear, second: nn.Linear) -> tuple[Tensor, ...]:
+    return first.weight, second.weight, first.bias
+
+
+def gru_step(h: Tensor, gates: nn.Linear, candidate: nn.Linear) -> Tensor:
+    """A GRU's step: z h + (1 - z) c."""
+    r, z = torch.sigmoid(gates(h)).chunk(2, dim=1)
+    c = torch.tanh(candidate(r * h))
+    return torch.lerp(c, h, z)
+
+
+class WordTree(NamedTuple):
+    """One tree; labels are a tensor, for a loss reads them all at once."""
+
+    labels: Tensor
+    children: list[tuple[int, int]]  # (-1, -1): a leaf
+
+    def by_leaf(self, states: Iterator[OfLeaf]) -> dict[int, OfLeaf]:
+        """Give every leaf, in vertex order, its own of the states."""
+        return {v: next(states) for v, (left, _) in enumerate(self.children) if left < 0}
+
+
+class WordTrees(NamedTuple):
+    """K trees and the words of all their leaves, in vertex order.
+
+    One embedding look-up serves the mini-batch: a sparse gradient for every tree, let alone for
+    every word, would be added to the others by copying them.
+    """
+
+    words: Tensor
+    trees: list[WordTree]
+
+
+class Recursive(OneByOne):
+    """One tree at a time, a recursive function over its vertices, as written first."""
+
+    def __init__(self, net: type[TreeNet], model: Model) -> None:
+        super().__init__(model)
+        self.net = net(model)
+        self.held = self.net.held
+
+    def prepare(self, trees: Sequence[Tree]) -> WordTrees:
+        """Make tensors of words and labels, and Python numbers of the structure."""
+        device = next(self.parameters()).device
+        words = np.concatenate([tree.words[tree.words >= 0] for tree in trees], dtype=np.int64)
+        return WordTrees(
+            torch.from_numpy(words).to(device),
+            [
+                WordTree(
+                    torch.from_numpy(tree.labels.astype(np.int64)).to(device),
+                    list(zip(tree.left.tolist(), tree.right.tolist(), strict=True)),
+                )
+                for tree in trees
+            ],
+        )
+
+    def scored(self, batch: WordTrees) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield logits of all vertices, tree by tree."""
+        for tree, hidden in self.hidden(batch):
+            logits = self.net.classifier(torch.cat([hidden[v] for v in range(len(hidden))]))
+            yield logits, tree.labels
+
+    def hidden(self, batch: WordTrees) -> Iterator[tuple[WordTree, dict[int, Tensor]]]:
+        """Yield every tree, and of all its vertices what the classifier reads."""
+        vectors = zip(*self.split(self.net.vectors(batch.words)), strict=True)
+        for tree in batch.trees:
+            hidden: dict[int, Tensor] = {}
+            visit(self.net, tree, tree.by_leaf(vectors), hidden, len(tree.children) - 1)
+            yield tree, hidden
+
+    def split(self, vectors: State) -> Iterator[Sequence[Tensor]]:
+        """Split what was looked up into rows (1, n_inputs)."""
+        return (torch.split(one, 1) for one in vectors)
+
+
+def visit(
+    net: TreeNet, tree: WordTree, words: dict[int, State], hidden: dict[int, Tensor], v: int
+) -> State:
+    """State of the subtree below a vertex; notes what the classifier reads of each in it."""
+    # Not a function inside a function: that would refer to itself, and so keep a tree's tensors
+    # until the garbage collector, which is paused while time is taken, finds it.
+    left, right = tree.children[v]
+    if left < 0:
+        state = net.leaf(*words[v])
+    else:
+        first = visit(net, tree, words, hidden, left)
+        state = net.internal(first, visit(net, tree, words, hidden, right))
+    hidden[v] = state[0]
+    return state
+
+
+class Levels(Batched):
+    """All vertices of a level at once, the derivative by hand; the classifier once, over all.
+
+    Vertices of two types are never batched together, though their weights are the same. Faster than
+    autograd over levels; docs/systems.md, "Variants that were tried", has the numbers.
+
+    cell: which computes the levels.
+    """
+
+    def __init__(
+        self, net: type[TreeLSTM | TreeGRU], model: Model, *, cell: type[TreeCell]
+    ) -> None:
+        super().__init__(model)
+        self.net = net(model)
+        self.held, self.cell = self.net.held, cell
+        self.kinds = model.kinds if isinstance(model, TreeLSTM2Type) else None
+
+    def plan(self, trees: Sequence[Tree], device: torch.device) -> Any:
+        """Rows of all vertices, a batch for each height and type."""
+        return on_device(tree_rows(trees, self.kinds), device)
+
+    def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
+        """Summed loss, logits of all vertices in the plan's order."""
+        (x,) = self.net.vectors(plan.words)
+        h = TreeSteps.apply(self.cell, plan, x, *self.net.weights())  # type: ignore[no-untyped-call]
+        logits = self.net.classifier(h)
+        return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
+
+    def canonical_rows(self, plan: Any) -> NDArray[np.integer]:
+        """Of vertices."""
+        return inverse(plan.order)
+
+
+class TreeFC(TreeNet):
+    """Parameters and equations of harness.models.tree_fc; the variant "cavs" has no table."""
+
+    def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
+        super().__init__(model)
+        self.layer = self.linear("W", "b", kind)
+        self.embedding = self.table("embedding") if "embedding" in self.shapes else None
+
+    def vectors(self, words: Tensor) -> State:
+        """Embeddings, or as many zeros as two children would have."""
+        if self.embedding is None:
+            return (self.layer.weight.new_zeros(len(words), self.layer.in_features),)
+        return (self.embedding(words),)
+
+    def leaf(self, *vectors: Tensor) -> State:
+        """State of leaves from what they read."""
+        return vectors if self.embedding is not None else (self.apply_layer(vectors[0]),)
+
+    def internal(self, left: State, right: State) -> State:
+        """State of internal vertices."""
+        return (self.apply_layer(torch.cat([left[0], right[0]], dim=1)),)
+
+    def apply_layer(self, both: Tensor) -> Tensor:
+        """States (n, h) from those of both children (n, 2 h)."""
+        if isinstance(self.layer, FastLinear):
+            return linear_relu(both, self.layer.weight, self.layer.bias)
+        state: Tensor = self.layer(both)
+        return state.relu()
+
+
+def summed_loss(roots: Tensor) -> Tensor:
+    """Fold's l2_loss, summed."""
+    return 0.5 * roots.square().sum()
+
+
+class RecursiveRoots(Recursive):
+    """One tree at a time; only roots are read."""
+
+    def forward(self, batch: WordTrees) -> tuple[Tensor, Tensor]:
+        """Summed loss, states of all roots."""
+        roots = torch.cat([hidden[len(hidden) - 1] for _, hidden in self.hidden(batch)])
+        return summed_loss(roots), roots
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLevel:
+    """Rows of the kept states: children of a level's vertices (pairs), then those to keep.
+
+    Between levels the states that later levels still need are in one tensor. rows: None where
+    these are all rows in their own order, so that nothing has to be moved.
+    """
+
+    rows: Tensor | None
+    n_children: int
+    n_kept: int
+
+    def take(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Split the kept states into children, two rows a vertex, and those to keep."""
+        chosen = states if self.rows is None else states.index_select(0, self.rows)
+        if self.n_kept == 0:
+            return chosen, chosen[:0]
+        children, kept = torch.split(chosen, [self.n_children, self.n_kept])
+        return children, kept
+
+    def add(self, kept: Tensor, new: Tensor) -> Tensor:
+        """Return the states that the next level chooses from."""
+        return torch.cat((kept, new)) if self.n_kept else new
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLevels:
+    """A mini-batch of trees, level by level: all vertices of equal height.
+
+    words (n_leaves,): of the leaves, which are the first level. roots (n_instances,): rows of the
+    roots in the last kept states.
+    """
+
+    words: Tensor
+    roots: Tensor
+    levels: tuple[KeptLevel, ...]
+
+
+def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
+    """Plan the levels of a mini-batch; all indices reach the device in one copy."""
+    sizes = np.array([len(tree.words) for tree in trees])
+    ends = np.cumsum(sizes)
+    offsets = np.repeat(ends - sizes, sizes)
+    left = np.concatenate([tree.left for tree in trees])
+    internal = np.flatnonzero(left >= 0)
+    left = (left + offsets)[internal]
+    right = (np.concatenate([tree.right for tree in trees]) + offsets)[internal]
+    height = heights_of(ends[-1], internal, left, right)
+    last_use = np.zeros(len(height), np.int64)  # the height of the parent
+    last_use[left] = last_use[right] = height[internal]
+    last_use[ends - 1] = len(height)  # roots are kept to the end
+    order = np.argsort(height, kind="stable")
+    rows, shapes, position = _rows(order, height, last_use, internal, left, right)
+    words = np.concatenate([tree.words for tree in trees])
+    n_leaves = len(height) - len(internal)
+    parts = [words[order[:n_leaves]], position[ends - 1], *rows]
+    on_device = torch.from_numpy(np.concatenate(parts, dtype=np.int64)).to(device)
+    tensors = torch.split(on_device, [len(part) for part in parts])
+    levels = (
+        KeptLevel(tensor if moved else None, n_children, n_kept)
+        for tensor, (moved, n_children, n_kept) in zip(tensors[2:], shapes, strict=True)
+    )
+    return TreeLevels(tensors[0], tensors[1], tuple(levels))
+
+
+def _rows(
+    order: Ids, height: Ids, last_use: Ids, internal: Ids, left: Ids, right: Ids
+) -> tuple[list[Ids], list[tuple[bool, int, int]], Ids]:
+    """Per level: rows to choose; whether that moves any, and how many are children and kept."""
+    child_ids = np.zeros((len(order), 2), np.int64)
+    child_ids[internal, 0], child_ids[internal, 1] = left, right
+    bounds = np.searchsorted(height[order], np.arange(height[order[-1]] + 2))
+    position = np.zeros(len(order), np.int64)
+    kept_ids = order[: bounds[1]]
+    position[kept_ids] = np.arange(len(kept_ids))
+    rows, shapes = [], []
+    for level in range(1, len(bounds) - 1):
+        ids = order[bounds[level] : bounds[level + 1]]
+        children = position[child_ids[ids].ravel()]
+        keep = np.flatnonzero(last_use[kept_ids] > level)
+        chosen = np.concatenate([children, keep])
+        moved = not np.array_equal(chosen, np.arange(len(kept_ids)))
+        rows.append(chosen)
+        shapes.append((moved, len(children), len(keep)))
+        kept_ids = np.concatenate([kept_ids[keep], ids])
+        position[kept_ids] = np.arange(len(kept_ids))
+    return rows, shapes, position
+
+
+class LevelsOfRoots(Batched):
+    """All vertices of a level in one layer, by the faster products; autograd does the rest."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.net = TreeFC(model, FastLinear)
+        self.held = self.net.held
+
+    def plan(self, trees: Sequence[Tree], device: torch.device) -> TreeLevels:
+        """Plan with roots, which alone are read."""
+        return plan_levels(trees, device)
+
+    def forward(self, plan: TreeLevels) -> tuple[Tensor, Tensor]:
+        """Summed loss, states of all roots, instance by instance."""
+        net = self.net
+        (states,) = net.leaf(*net.vectors(plan.words))
+        for level in plan.levels:
+            children, kept = level.take(states)
+            states = level.add(kept, net.apply_layer(children.view(-1, net.layer.in_features)))
+        roots = states.index_select(0, plan.roots)
+        return summed_loss(roots), roots
+
+
+EAGER = {
+    "tree_lstm": partial(Recursive, TreeLSTM),
+    "tree_lstm_2type": partial(Recursive, TreeLSTM),
+    "tree_gru": partial(Recursive, TreeGRU),
+    "tree_fc": partial(RecursiveRoots, TreeFC),
+}
+LEVELS = {
+    "tree_lstm": partial(Levels, TreeLSTM, cell=LSTMCell),
+    "tree_lstm_2type": partial(Levels, TreeLSTM, cell=LSTMCell),
+    "tree_gru": partial(Levels, TreeGRU, cell=GRUCell),
+    "tree_fc": LevelsOfRoots,
+}

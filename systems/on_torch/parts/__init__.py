@@ -1,1 +1,0 @@
-"""Bricks of the sequence models: rows, LSTMs by hand and fused, output layers."""

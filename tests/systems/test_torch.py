@@ -1,0 +1,161 @@
+"""PyTorch's systems: what they refuse, compile, keep and free, and when outputs are computed."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from harness.contracts.model import Model, initial_weights
+from harness.contracts.system import RunSettings, System
+from harness.errors import ConfigError
+from harness.measuring.clock import NullClock
+from harness.measuring.reference_check import relative_error
+from systems.on_torch import layers
+from systems.on_torch.compiled import Adapter as Compiled
+from systems.on_torch.eager import Adapter as Eager
+from systems.on_torch.fused import Adapter as Fused
+from systems.on_torch.levels import Adapter as Levels
+from systems.on_torch.torchfold import Adapter as TorchFold
+from tests.support.run_adapter import CASES, SIZES, random_tree
+
+
+def settings(mode: str = "train", **options: Any) -> RunSettings:
+    return RunSettings(mode, "cpu", 1, 4, 0.2, 0, options=options)
+
+
+def prepared(
+    adapter: type[System], case: str, mode: str = "train", **options: Any
+) -> tuple[System, list[Any]]:
+    system = adapter(settings(mode, **options))
+    system.prepare(CASES[case].model, initial_weights(CASES[case].model, seed=0))
+    return system, CASES[case].instances
+
+
+def found_by(system: System, instances: Sequence[Any]) -> dict[str, Any]:
+    system.load(instances)
+    system.run(NullClock(), update=False)
+    result = system.result()
+    return {"loss": np.array(result.loss), "outputs": result.outputs, **result.gradients}
+
+
+def no_gradient(*_: Any) -> torch.Tensor:
+    raise AssertionError("inference computes a gradient")
+
+
+@pytest.mark.parametrize("case", ["var_lstm", "var_lstm_layers", "bilstm", "seq2seq", "parser"])
+def test_inference_finds_the_same_without_gradients(
+    monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    monkeypatch.setattr(layers, "SLICE_ROWS", 3)
+    wanted = found_by(*prepared(Levels, case))
+    monkeypatch.setattr(layers, "to_loss_gradient", no_gradient)
+    found = found_by(*prepared(Levels, case, "infer"))
+    assert set(found) == {"loss", "outputs"}
+    for name, value in found.items():
+        assert relative_error(value, wanted[name]) < 1e-6, name
+
+
+@pytest.mark.parametrize("case", ["var_lstm", "seq2seq", "parser"])
+def test_outputs_are_those_of_the_weights_before_the_step(case: str) -> None:
+    system, instances = prepared(Levels, case)
+    before = found_by(system, instances)["outputs"]
+    system.run(NullClock(), update=True)
+    assert relative_error(system.result().outputs, before) < 1e-6
+    assert relative_error(found_by(system, instances)["outputs"], before) > 1e-3
+
+
+def test_memory_that_is_kept_holds_nothing_of_the_mini_batch_before() -> None:
+    """A large mini-batch, then a small one: as if the small one came first."""
+    system, _ = prepared(Levels, "mv_rnn")
+    rng = np.random.default_rng(0)
+    small, large = ([random_tree(n, SIZES, rng) for n in sizes] for sizes in ((3, 1), (9, 4, 13)))
+    wanted = found_by(system, small)
+    found_by(system, large)
+    for name, value in found_by(system, small).items():
+        assert np.array_equal(value, wanted[name]), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "mode"), [("var_lstm", "train"), ("tree_lstm", "train"), ("tree_lstm", "infer")]
+)
+def test_new_sizes_compile_nothing_again(case: str, mode: str) -> None:
+    system, instances = prepared(Compiled, case, mode)
+    n_before = system.n_compilations()
+    assert n_before is not None
+    assert n_before > 0
+    for chosen in (instances, instances[:1], instances[2:], instances[1:3], instances[:2]):
+        found_by(system, chosen)
+    assert system.n_compilations() == n_before
+
+
+@pytest.mark.parametrize(
+    ("adapter", "case", "words"),
+    [
+        (Fused, "tree_lstm", "whole sentences"),
+        (Fused, "seq2seq", "whole sentences"),
+        (Compiled, "tree_gru", "the LSTM cell"),
+    ],
+)
+def test_what_cannot_run_is_told(adapter: type[System], case: str, words: str) -> None:
+    model: Model = CASES[case].model
+    reason = adapter.skip(model, settings())
+    assert reason is not None
+    assert words in reason
+    assert model.name in reason
+
+
+def test_no_compiler_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    reason = Compiled.skip(CASES["var_lstm"].model, settings())
+    assert reason is not None
+    assert "C++ compiler" in reason
+
+
+def test_packed_input_makes_no_buckets() -> None:
+    with pytest.raises(ConfigError, match=r"buckets=2 .*input=padded"):
+        Fused(settings(input="packed", buckets=2))
+
+
+@pytest.fixture
+def garbage() -> Iterator[list[object]]:
+    """What only the collector of cycles would free, once it is asked."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    yield gc.garbage
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "case"),
+    [
+        *((Levels, case) for case in ("tree_lstm", "tree_gru", "mv_rnn", "tree_fc_fold")),
+        *((Levels, case) for case in ("tree_lstm_2type", "var_lstm", "bilstm_layers")),
+        *((Levels, case) for case in ("bilstm_char", "seq2seq", "parser")),
+        *((Levels, case) for case in ("lattice_lstm", "lattice_gru", "gated_lattice_lstm")),
+        *((Fused, case) for case in ("var_lstm", "bilstm")),
+        *((Eager, case) for case in ("tree_lstm", "tree_gru", "mv_rnn", "var_lstm")),
+        (Eager, "gated_lattice_lstm"),
+        *((TorchFold, case) for case in ("tree_lstm", "tree_fc_cavs", "tree_gru")),
+    ],
+)
+def test_no_tensor_is_left_to_the_collector(
+    adapter: type[System], case: str, garbage: list[object]
+) -> None:
+    system, instances = prepared(adapter, case)
+    gc.collect()
+    garbage.clear()  # of building
+    for _ in range(3):
+        system.load(instances)
+        system.run(NullClock())
+    gc.collect()
+    assert [type(one) for one in garbage if isinstance(one, torch.Tensor)] == []
