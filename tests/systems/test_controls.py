@@ -1,24 +1,45 @@
-"""The ceiling: the products that a workload needs, counted by hand."""
+"""Systems that control others: products and copies alone; and what all refuse in the same words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
-from harness.contracts.model import initial_weights, traced_functions
-from harness.contracts.system import RunSettings
+from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
+from harness.contracts.system import RunSettings, load_adapter
 from harness.engine.cpu_kernels.blas import multiplying
 from harness.errors import ConfigError
-from systems import products
-from systems.products import Adapter, Product, n_rows_of, products_of
+from harness.measuring.clock import NullClock, timed
+from harness.models.bilstm import BiLSTM
+from harness.models.birnn import BiRNN
+from harness.models.stack_rnn import StackRNN
+from harness.values.places import CONF_DIR
+from systems import copies, products
+from systems.on_dynet import autobatch
+from systems.on_torch import compiled, eager, fused, levels
+from systems.products import Product, n_rows_of, products_of
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock
-from tests.support.sketch_models import SIZES
 
-H = SIZES.hidden_size
+# Systems of frameworks, each in a process of its own: test_systems_agree.
+IN_THIS_PROCESS = [
+    path
+    for path in sorted((CONF_DIR / "system").glob("*.yaml"))
+    if "adapter: systems.on_core." in path.read_text(encoding="utf-8") or path.stem == "null"
+]
+SIZES = ModelSizes(4, {"words": 7, "classes": 3})
+PROGRAMS: list[Model] = [BiRNN(SIZES), StackRNN(SIZES)]
+
+
+def settings(mode: str = "train", **changed: Any) -> RunSettings:
+    values = {"device": "cpu", "threads": 1, "batch_size": 1, "learning_rate": 0.1, "seed": 0}
+    return RunSettings(mode=mode, **(values | changed))
 
 
 def products_in(name: str) -> tuple[list[Product], list[int]]:
@@ -28,15 +49,11 @@ def products_in(name: str) -> tuple[list[Product], list[int]]:
     return found, [n_rows_of(product, mini_batch) for product in found]
 
 
-def settings_of(mode: str = "train", device: str = "cpu", **given: Any) -> RunSettings:
-    return RunSettings(
-        mode=mode, device=device, threads=1, batch_size=1, learning_rate=0.1, seed=0, **given
-    )
-
-
-def prepared(name: str, mode: str = "train", **options: Any) -> tuple[Adapter, Sequence[Any]]:
+def prepared(
+    name: str, mode: str = "train", **options: Any
+) -> tuple[products.Adapter, Sequence[Any]]:
     model, instances = EXAMPLES[name]
-    adapter = Adapter(settings_of(mode, options=options))
+    adapter = products.Adapter(settings(mode, options=options))
     adapter.prepare(model, initial_weights(model, 0))
     return adapter, instances
 
@@ -138,11 +155,71 @@ def test_it_runs_and_says_what_it_multiplied() -> None:
     assert adapter.in_force()["last mini-batch"] == f"{n_flop / 1e9:.3g} GFLOP"
 
 
-def test_a_library_that_is_none_is_told() -> None:
+@pytest.mark.parametrize("n_bytes", [copies.LEAST_BYTES, 2**20, copies.COPIED_BYTES])
+def test_it_counts_what_it_reads_and_writes(n_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, instances = EXAMPLES["tree_lstm"]
+    system = copies.Adapter(settings(options={"n_bytes": n_bytes}))
+    system.prepare(model, initial_weights(model, 0))
+    copied: list[int] = []
+    plain = np.copyto
+
+    def copyto(target: Any, source: Any) -> None:
+        copied.append(target.nbytes + source.nbytes)
+        plain(target, source)
+
+    monkeypatch.setattr(np, "copyto", copyto)
+    system.load(instances)
+    system.run(NullClock())
+    counters = system.counters()
+    assert (counters.bytes_touched, counters.n_launches) == (sum(copied), len(copied))
+    assert sum(copied) >= 2 * copies.COPIED_BYTES - 2 * n_bytes
+    np.testing.assert_array_equal(system._target, system._source)
+
+
+def test_what_they_are_not_for_is_told() -> None:
+    model, _ = EXAMPLES["tree_lstm"]
+    for adapter in (products.Adapter, copies.Adapter):
+        assert "use device=cpu" in str(adapter.skip(model, settings(device="cuda")))
+    assert "threads=1" in str(copies.Adapter.skip(model, settings(threads=2)))
+    with pytest.raises(ConfigError, match="n_bytes=8 is not allowed; give at least 4096"):
+        copies.Adapter(settings(options={"n_bytes": 8}))
     with pytest.raises(ConfigError, match="blas=mkl is not allowed; choose one of auto"):
         prepared("tree_lstm", blas="mkl")
 
 
-def test_it_is_for_a_cpu() -> None:
-    model, _ = EXAMPLES["tree_lstm"]
-    assert "use device=cpu" in (Adapter.skip(model, settings_of(device="cuda")) or "")
+@pytest.mark.parametrize("path", IN_THIS_PROCESS, ids=lambda path: path.stem)
+def test_a_system_can_be_synchronised_before_it_is_prepared(path: Path) -> None:
+    """The clock times `prepare`, so that it synchronises a system that is not prepared yet."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    options = content.get("options") or {}
+    system = load_adapter(content["adapter"])(settings(options=options))
+    found, seconds = timed(lambda: "prepared", system.synchronize)
+    assert found == "prepared"
+    assert seconds > 0
+
+
+@pytest.mark.parametrize("model", PROGRAMS, ids=lambda model: model.name)
+@pytest.mark.parametrize("module", [autobatch, eager, levels])
+def test_training_is_refused(
+    module: ModuleType, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autobatch, "_why_no_dynet", lambda _: None)
+    reason = module.Adapter.skip(model, settings("train"))
+    assert reason is not None
+    assert "mode=train" in reason
+    assert "give mode=infer" in reason
+    assert "\n" not in reason
+    assert module.Adapter.skip(model, settings("infer")) is None
+
+
+@pytest.mark.parametrize("module", [fused, compiled])
+def test_systems_of_lstms_take_no_programs(module: ModuleType) -> None:
+    """They read chains, too, but have no LSTM."""
+    for model in PROGRAMS:
+        reason = module.Adapter.skip(model, settings("infer"))
+        assert reason is not None
+        assert "LSTM" in reason
+
+
+def test_other_models_are_trained() -> None:
+    assert eager.Adapter.skip(BiLSTM(SIZES), settings("train")) is None
