@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
-from hypothesis import settings
+from hypothesis import HealthCheck, Phase, settings
 
 from harness.machine import process
 from harness.machine.process import give_back_memory
@@ -41,6 +41,14 @@ with suppress(ImportError):
 # pytest --hypothesis-profile=explore, and what it finds becomes a test of its own.
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore", print_blob=True)
+# Many new examples of whole commands, which take seconds each: too long to shrink one that fails.
+settings.register_profile(
+    "campaign",
+    deadline=None,
+    print_blob=True,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
 settings.load_profile("repeatable")
 
 

@@ -14,8 +14,8 @@ from harness.values.places import ROOT
 
 TESTS = ROOT / "tests"
 HOUSE = ("systems", "datasets", "plots", "scripts")  # and every folder of harness/
-# Folders that mirror none: tests of pages, code that tests share, tests of everything together.
-OTHERS = {"docs", "support", "whole"}
+# Folders that mirror none: injected faults, pages, code that tests share, everything together.
+OTHERS = {"campaign", "docs", "support", "whole"}
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(TESTS.rglob("*.py"))}
 TEST_FILES = {name: path for name, path in FILES.items() if path.name.startswith("test_")}
 

@@ -1,4 +1,4 @@
-"""In place of `bench` in tests of the campaign: two records, and a fault of one's choice.
+"""A stand-in for `bench` in tests of the campaign: it writes two records, with a fault by name.
 
 python -m tests.support.odd_bench RESULTS FAULT
 """

@@ -1,6 +1,6 @@
-"""How many instances well-formed files hold, told without the readers that are judged by it.
+"""The number of instances in well-formed files, counted without the readers under test.
 
-Each check is strict and short: from the description of the format alone, line by line.
+Each check is strict and short: it follows the description of the format, line by line.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class IllFormedError(Exception):
     """Files that are not in their format."""
 
 
-def n_instances(name: str, files: Files) -> int:
-    """How many instances the files of a corpus hold; raises IllFormedError."""
+def count_instances(name: str, files: Files) -> int:
+    """Return the number of instances in the files of a corpus; raises IllFormedError."""
     return CHECKS[name]({place: _text(content) for place, content in files.items()})
 
 

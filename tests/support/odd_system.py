@@ -72,7 +72,6 @@ class Adapter(Reference):
         return None
 
     def load(self, instances: Sequence[Any]) -> None:
-        self._note("goes on")
         self._go_wrong("load")
         super().load(instances)
 
@@ -80,6 +79,7 @@ class Adapter(Reference):
         self._go_wrong("upcoming")
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
+        self._note("goes on")  # not in load, which may do nothing that takes time
         self._go_wrong("run")
         super().run(clock, update=update and self.options.fault != "no_update")
 
@@ -120,7 +120,7 @@ class Adapter(Reference):
     def versions(self) -> dict[str, str]:
         self._note("goes on")
         self._go_wrong("versions")
-        return {"misbehaving": "1.0"}
+        return {"odd": "1.0"}
 
     def _go_wrong(self, method: str) -> None:
         if self.options.at == method:

@@ -1,0 +1,171 @@
+"""Cache entries of each kind that are damaged, another user's, or cannot be written, before a run.
+
+What cannot be read is made again, entries that another user may have written are not used, and the
+numbers are those of a run with a good cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from harness.compiler import object_code
+from harness.machine import remembered
+from harness.machine.caches import NAME
+from tests.support.damages import DAMAGES
+from tests.support.sandbox import Kept, Sandbox, assert_ended, campaign, run_module, sandbox
+
+LIMIT_S = 300.0  # without any cache, everything is compiled again
+NOBODY = 65534
+WORK = (
+    *("model=tree_lstm", "dataset=sst_synthetic", "hidden_size=4", "batch_size=2", "force=true"),
+    *("timing.min_seconds=0", "timing.n_mini_batches=1", "timing.min_passes=1"),
+)
+SYSTEMS = ("vertex", "torch_compiled", "jax_scan")
+
+
+class Kind(NamedTuple):
+    """A system, and a pattern of entries that its runs leave below the folder of a sandbox."""
+
+    system: str
+    pattern: str
+
+
+KINDS = {
+    "answers_of_source": Kind("vertex", f"cache/{NAME}/{remembered.FOLDER}/*"),
+    "object_code": Kind("vertex", f"cache/{NAME}/{object_code.FOLDER}/*"),
+    "answers_of_oracle": Kind("vertex", "work/results/.oracle/*"),
+    "graphs_of_torch": Kind("torch_compiled", f"cache/{NAME}/inductor/*"),
+    "programs_of_jax": Kind("jax_scan", f"cache/{NAME}/jax/*"),
+}
+DONE_TO_ONE: dict[str, Callable[[Path], object]] = {
+    **{
+        name: lambda path, name=name: DAMAGES[name](path, path)
+        for name in ("empty", "cut off", "a bit changed", "a folder")
+    },
+    "a dangling link": lambda path: (path.unlink(), path.symlink_to(path / "nowhere")),
+    "unreadable": lambda path: path.chmod(0),
+}
+
+
+class Warm(NamedTuple):
+    """The folder that two runs of a system left, and the numbers of the second."""
+
+    folder: Path
+    numbers: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Warm]]:
+    @cache
+    def make(system: str) -> Warm:
+        folder = tmp_path_factory.mktemp(system)
+        box = Sandbox(folder / "work", folder / "cache")
+        for _ in range(2):
+            assert_ended(box.run(command(box, system), LIMIT_S), (0, 3))
+        record = read_record(box)
+        if record["status"] != "ok":
+            pytest.skip(f"{system}: {record['reason']}")
+        return Warm(folder, select_numbers(record))
+
+    return make
+
+
+def command(box: Sandbox, system: str) -> list[str]:
+    return run_module(
+        "harness.commands.bench", *WORK, f"system={system}", f"results_dir={box.results}"
+    )
+
+
+def read_record(box: Sandbox) -> dict[str, Any]:
+    (content,) = Kept.of(box.results).complete.values()
+    record: dict[str, Any] = json.loads(content)
+    return record
+
+
+def select_numbers(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the fingerprint without the losses of passes, whose number depends on the time."""
+    return {key: value for key, value in record["fingerprint"].items() if key != "pass_losses"}
+
+
+@contextmanager
+def copied(folder: Path) -> Iterator[Sandbox]:
+    """Copy a warm cache, without records."""
+    with sandbox() as box:
+        for name in ("cache", "work"):
+            shutil.copytree(
+                folder / name, box.cache.parent / name, symlinks=True, dirs_exist_ok=True
+            )
+        shutil.rmtree(box.results / "raw")
+        yield box
+
+
+def assert_same_numbers(box: Sandbox, system: str, warm: Warm) -> None:
+    """Run a system with what became of the cache."""
+    assert_ended(box.run(command(box, system), LIMIT_S), (0,))
+    record = read_record(box)
+    assert record["status"] == "ok", record["reason"]
+    assert select_numbers(record) == warm.numbers
+
+
+@campaign
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("damage", [*DONE_TO_ONE, "all empty"])
+def test_damaged_entries(warm: Callable[[str], Warm], kind: str, damage: str) -> None:
+    system, pattern = KINDS[kind]
+    with copied(warm(system).folder) as box:
+        spoil(box.cache.parent, pattern, damage)
+        assert_same_numbers(box, system, warm(system))
+
+
+def spoil(folder: Path, pattern: str, damage: str) -> None:
+    """Damage one entry, by chance, or all of them."""
+    entries = sorted(path for path in folder.glob(pattern) if path.is_file())
+    assert entries, f"nothing is at {pattern}: it is kept elsewhere"
+    if damage == "all empty":
+        for path in entries:
+            path.write_bytes(b"")
+    else:
+        DONE_TO_ONE[damage](random.Random(f"{pattern} {damage}").choice(entries))
+
+
+@campaign
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_cache_of_another_user(warm: Callable[[str], Warm], system: str) -> None:
+    with copied(warm(system).folder) as box:
+        for path in [box.cache, *box.cache.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+            if path.is_dir():
+                path.chmod(0o777)
+        before = {path: path.stat().st_mtime_ns for path in box.cache.rglob("*")}
+        assert_same_numbers(box, system, warm(system))
+        assert {path: path.stat().st_mtime_ns for path in box.cache.rglob("*")} == before
+
+
+@campaign
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_no_cache(warm: Callable[[str], Warm], system: str) -> None:
+    with copied(warm(system).folder) as box:
+        shutil.rmtree(box.cache)
+        box.cache.mkdir()
+        (box.cache / NAME).write_text("in the way\n")
+        assert_same_numbers(box, system, warm(system))
+
+
+@pytest.mark.parametrize("damage", [*DONE_TO_ONE, "all empty"])
+def test_an_entry_is_damaged(tmp_path: Path, damage: str) -> None:
+    entry = tmp_path / "entry"
+    entry.write_bytes(b"0123456789")
+    spoil(tmp_path, "*", damage)
+    is_same = entry.is_file() and entry.read_bytes() == b"0123456789"
+    assert not is_same or entry.stat().st_mode & 0o777 == 0

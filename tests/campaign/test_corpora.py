@@ -1,0 +1,258 @@
+"""Damaged files of every corpus that is read from files.
+
+They are refused in one line that names the file, or read if they are well-formed: a strict check of
+its own says which. What does not change the text (a byte order mark, other ends of lines) is
+refused, or read as the same instances.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.contracts.corpus import inputs_sha256, load_corpus
+from harness.errors import BenchError
+from tests.support.corpus_files import CorpusFiles, corpora
+from tests.support.in_time import in_time
+from tests.support.sandbox import examples
+from tests.support.well_formed import CHECKS, IllFormedError, count_instances
+
+NAMES = tuple(corpora())
+N_VERSIONS = 8  # of undamaged files
+LIMIT_S, MOST_BYTES = 20, 6 * 2**30  # for reading a file: no endless wait, no endless file
+SAME_TEXT = ("bom", "cr")  # of which the strict check says nothing
+FEW, MANY = 30, 300  # examples of each corpus
+
+Lines = list[bytes]
+BYTES = (*(bytes([byte]) for byte in b"()\t \n|0#\0"), b"\xff")
+HUGE = (b"99999999999999999999", b"2147483648", b"-1", b"1e309", b"4294967296", b"00", b"\xd9\xa3")
+RECODED: dict[str, Callable[[bytes], bytes]] = {
+    "nothing": lambda content: content,
+    "bom": lambda content: b"\xef\xbb\xbf" + content,
+    "crlf": lambda content: content.replace(b"\n", b"\r\n"),
+    "cr": lambda content: content.replace(b"\n", b"\r"),
+    "utf16": lambda content: content.decode("utf-8").encode("utf-16"),
+}
+# Of lines, at the first number; some with the line at the other.
+REWRITTEN: dict[str, Callable[[Lines, int, int], Lines]] = {
+    "doubled": lambda lines, at, _: [*lines[: at + 1], *lines[at:]],
+    "dropped": lambda lines, at, _: [*lines[:at], *lines[at + 1 :]],
+    "moved": lambda lines, at, to: [*lines[:at], lines[to], *lines[at + 1 :]],
+    "deep": lambda lines, at, _: [*lines[:at], b"(1 " * 3000, *lines[at:]],
+    "long": lambda lines, at, _: [*lines[:at], lines[at][:-1] * 300, *lines[at:]],
+    "blank": lambda lines, at, _: [*lines[:at], b"\n", *lines[at:]],
+}
+KINDS = ("flipped", "inserted", "cut", "huge", *RECODED, *REWRITTEN)
+
+
+@st.composite
+def damages_of(draw: st.DrawFn, content: bytes) -> tuple[str, bytes]:
+    """Draw a kind of damage, and a file's bytes after it."""
+    kind = draw(st.sampled_from(KINDS))
+    at = draw(st.integers(0, len(content) - 1))
+    if kind in RECODED:
+        return kind, RECODED[kind](content)
+    if kind == "flipped":
+        byte = content[at] ^ 1 << draw(st.integers(0, 7))
+        return kind, content[:at] + bytes([byte]) + content[at + 1 :]
+    if kind == "inserted":
+        return kind, content[:at] + draw(st.sampled_from(BYTES)) + content[at:]
+    if kind == "cut":
+        return kind, content[:at]
+    if kind == "huge":
+        words = content.split(b" ")
+        words[at % len(words)] = draw(st.sampled_from(HUGE))
+        return kind, b" ".join(words)
+    lines = content.splitlines(keepends=True)
+    to = draw(st.integers(0, len(lines) - 1))
+    return kind, b"".join(REWRITTEN[kind](lines, at % len(lines), to))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a reader made of files: a refusal, or a digest and the number of instances."""
+
+    refusal: str = ""
+    content: str = ""
+    n_read: int = 0
+
+
+def leave(_: Path) -> None:
+    """Spoil nothing."""
+
+
+def read(
+    corpus: CorpusFiles, files: Mapping[str, bytes], spoil: Callable[[Path], object] = leave
+) -> Answer:
+    """Write the files of a corpus to a folder, spoil it, and read all instances."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, content in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+        spoil(root)
+        try:
+            with in_time(LIMIT_S), bounded_memory():
+                found = load_corpus(corpus.loader, "train", root, sha256=None)
+                instances = found.instances[:]
+        except BenchError as error:
+            return Answer(str(error))
+    sizes = repr(sorted(found.sizes.items())).encode()
+    content = inputs_sha256([instances]) + hashlib.sha256(sizes).hexdigest()
+    return Answer("", content, len(instances) + sum(found.skipped.values()))
+
+
+@contextmanager
+def bounded_memory() -> Iterator[None]:
+    """Let what asks for more addresses get an error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def judge(name: str, kind: str, files: Mapping[str, bytes], answer: Answer, whole: Answer) -> None:
+    """Fail if a reader took what is wrong, or refused what is right."""
+    assert "\n" not in answer.refusal
+    if kind in SAME_TEXT:
+        assert answer.refusal or answer.content == whole.content, "the same text is read as another"
+        return
+    fault, n_expected = "", 0
+    try:
+        n_expected = count_instances(name, files)
+    except IllFormedError as error:
+        fault = str(error)
+    assert bool(answer.refusal) == bool(fault), f"{fault or 'nothing'} is wrong, but {answer}"
+    assert fault or answer.n_read == n_expected
+
+
+def read_whole(corpus: CorpusFiles) -> Answer:
+    """Read undamaged files; skips if that is not possible here."""
+    whole = read(corpus, corpus.files)
+    if "jieba" in whole.refusal:
+        pytest.skip(whole.refusal)
+    return whole
+
+
+@pytest.mark.parametrize("name", NAMES)
+@examples(FEW, MANY)
+@given(data=st.data(), version=st.integers(0, N_VERSIONS - 1))
+def test_damaged_files(name: str, data: st.DataObject, version: int) -> None:
+    corpus = corpora(version)[name]
+    whole = read_whole(corpus)
+    file = data.draw(st.sampled_from(corpus.damaged))
+    kind, content = data.draw(damages_of(corpus.files[file]))
+    files = {**corpus.files, file: content}
+    judge(name, kind, files, read(corpus, files), whole)
+
+
+INSTEAD: dict[str, Callable[[Path], object]] = {
+    "missing": lambda path: None,
+    "fifo": os.mkfifo,
+    "folder": Path.mkdir,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "circle": lambda path: path.symlink_to(path),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("instead", INSTEAD)
+def test_no_file_in_its_place(name: str, instead: str) -> None:
+    corpus = corpora()[name]
+    read_whole(corpus)
+    for file in corpus.damaged:
+
+        def spoil(root: Path, file: str = file) -> None:
+            (root / file).unlink()
+            INSTEAD[instead](root / file)
+
+        assert Path(file).name in read(corpus, corpus.files, spoil).refusal
+
+
+TWO = {"ptb/train.txt": b"a b\nc\n"}
+NO_TEXT = {"ptb/train.txt": b"\xff"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "answer", "is_right"),
+    [
+        ("flipped", TWO, Answer("", "any", 2), True),
+        ("flipped", TWO, Answer("", "any", 3), False),
+        ("flipped", TWO, Answer("train.txt:1: a reason"), False),
+        ("flipped", NO_TEXT, Answer("", "any", 1), False),
+        ("flipped", NO_TEXT, Answer("train.txt:1: a reason"), True),
+        ("flipped", NO_TEXT, Answer("two\nlines"), False),
+        ("bom", TWO, Answer("", "of whole", 2), True),
+        ("bom", TWO, Answer("a byte order mark"), True),
+        ("bom", TWO, Answer("", "of others", 2), False),
+    ],
+)
+def test_a_wrong_reader_is_seen(
+    kind: str, files: Mapping[str, bytes], answer: Answer, is_right: bool
+) -> None:
+    whole = Answer("", "of whole", 2)
+    if is_right:
+        return judge("ptb", kind, files, answer, whole)
+    with pytest.raises(AssertionError):
+        judge("ptb", kind, files, answer, whole)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_undamaged_files_are_well_formed_and_all_are_read(name: str) -> None:
+    corpus = corpora(5)[name]
+    assert read_whole(corpus).n_read == count_instances(name, corpus.files) > 1
+    assert set(CHECKS) == set(NAMES)
+
+
+def row(number: int, head: str) -> str:
+    return "\t".join([str(number), "a", "_", "X", "_", "_", head, "dep", "_", "_"])
+
+
+ILL_FORMED: Mapping[str, Sequence[str]] = {
+    "sst/train.txt": (
+        *("", "(5 a)\n", "(1 a\n", "(1 a))\n", "(1 a b)\n", "(1 (1 a))\n", "(1 a)(1 b)\n"),
+        *("x\n", "(1 (1 a) b)\n", "(1 a)\n\n(1 a)\n", "(1)\n"),
+    ),
+    "ptb/train.txt": ("", "a\n\nb\n", "a <eos>\n", "a\0b\n", "a\n  \n"),
+    "wikiner/train.txt": ("", "a\n", "a|O  b|O\n", "|O\n", "a|\n", "a|O \n"),
+    "ud_ewt/train.conllu": (
+        *("", "1\ta\n", "# only\n\n", "\n\n"),
+        *("\n".join(map(row, (1, 2), heads)) for heads in ("00", "21", "30")),
+    ),
+    "lattice/train.txt": (
+        *("", "0\n", "1\n2\n0 1\n0\n", "1\n2\n0 1\n0\n1 1 5\n\n", "1\n2\n0 18\n0\n1 0 5\n\n"),
+        *("1\n2\n0 1\n0\n1 0 x\n\n", "1\n2\n0 1\n0\n1 0 5\n"),  # no blank line after the last
+    ),
+    "weibo/train.conll": ("", "\n\n", "a0 O\n", "a0\t\n", "a0\tO O\n", "\tO\n"),
+    "iwslt15/train.en": ("", "<s>\n", "a\n\n", "a\na\n"),
+    "iwslt15/vocab.vi": ("", "<s>\n", "a\n\n", "a\na\n"),
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"), [(file, text) for file, texts in ILL_FORMED.items() for text in texts]
+)
+def test_ill_formed_files_are_recognized(file: str, text: str) -> None:
+    (name,) = (name for name, corpus in corpora().items() if file in corpus.files)
+    with pytest.raises(IllFormedError):
+        count_instances(name, {**corpora()[name].files, file: text.encode()})
+
+
+@pytest.mark.parametrize("heads", ["01", "20"])
+def test_heads_of_one_tree(heads: str) -> None:
+    files = {"ud_ewt/train.conllu": "\n".join(map(row, (1, 2), heads)).encode()}
+    assert count_instances("ud_ewt", files) == 1

@@ -1,0 +1,180 @@
+"""Thousands of steps of every system that is installed, twice with one seed.
+
+Losses and parameters are the same to the last bit, and finite; memory does not grow after the
+first hundreds of steps.
+
+    python -m tests.campaign.test_determinism SYSTEM N_STEPS SECONDS    # one run, as JSON
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.contracts.system import System, load_adapter
+from harness.errors import UnsupportedTrial
+from harness.machine.memory import resident_memory_bytes
+from harness.measuring.clock import NullClock, stopwatch_of
+from harness.measuring.worker import run_settings
+from harness.planning.resolve import specs_of
+from harness.trials.workload import Workload, load_workload
+from harness.values.places import CONF_DIR
+from tests.support.sandbox import assert_ended, campaign, run_module, sandbox
+
+SYSTEMS = sorted(path.stem for path in (CONF_DIR / "system").glob("*.yaml"))
+N_STEPS = 3200
+SETTLED = 200  # steps, after which caches and pools are full
+MOST_S = 40.0  # of stepping; slow systems make fewer steps in it
+LIMIT_S = 160.0  # with imports and compiling
+GROWTH_BYTES = 24 * 2**20
+FEW_WORDS = "dataset.options.vocab_modulo=32"
+SENTENCES = (
+    "dataset.options.length=6",
+    "dataset.options.n_words=32",
+    "dataset.options.n_classes=4",
+)
+WORKLOADS = (  # the first that a system runs
+    ("model=tree_lstm", "dataset=sst_synthetic", FEW_WORDS),
+    ("model=bilstm", "dataset=bilstm_synthetic", *SENTENCES),
+    ("model=var_lstm", "dataset=ptb_synthetic", FEW_WORDS),
+    ("model=lattice_lstm", "dataset=lattice_synthetic", FEW_WORDS),
+    ("model=cell", "dataset=complete_trees", "dataset.options.n_leaves=2", "mode=infer"),
+)
+SIZES = (
+    *("hidden_size=8", "batch_size=2", "timing.n_mini_batches=2"),
+    *("learning_rate=1e-4", "learning.trials=50"),
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the result of many steps, or why there are none."""
+    name, n_steps, seconds = arguments[0], int(arguments[1]), float(arguments[2])
+    try:
+        workload, system = prepare(name)
+    except UnsupportedTrial as error:
+        print(json.dumps({"unsupported": str(error)}))
+        return 0
+    print(json.dumps(step(workload, system, n_steps, time.monotonic() + seconds)))
+    return 0
+
+
+def prepare(name: str) -> tuple[Workload, System]:
+    """Make a system ready to run; raises UnsupportedTrial if it runs none of the workloads."""
+    reason = "no workload fits"
+    for lines in WORKLOADS:
+        (spec,) = specs_of([[f"system={name}", *lines, *SIZES]]).values()
+        workload = load_workload(spec)
+        adapter = load_adapter(spec.adapter)
+        settings = run_settings(spec)
+        refused = adapter.skip(workload.model, settings)
+        if refused is None:
+            system = adapter(settings)
+            system.prepare(workload.model, workload.weights)
+            if system.learns:
+                system.learn(workload.mini_batches[0])
+            if system.chooses:
+                system.choose(workload.mini_batches, stopwatch_of(system.synchronize))
+            for mini_batch in workload.mini_batches:
+                system.compile_for(mini_batch)
+            return workload, system
+        reason = refused
+    raise UnsupportedTrial(reason)
+
+
+def step(workload: Workload, system: System, n_steps: int, until: float) -> dict[str, Any]:
+    """Run steps, fewer if the time is up; returns digests of the results, and memory."""
+    losses: list[float] = []
+    settled_bytes = resident_memory_bytes()
+    clock = NullClock()
+    while len(losses) < n_steps and time.monotonic() < until:
+        system.load(workload.mini_batches[len(losses) % len(workload.mini_batches)])
+        system.run(clock)
+        losses.append(float(system.last_loss()))
+        if len(losses) == SETTLED:
+            settled_bytes = resident_memory_bytes()
+    digest = hashlib.sha256()
+    for name, value in sorted(system.parameters().items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return {
+        "n_steps": len(losses),
+        "losses": hashlib.sha256(np.array(losses).tobytes()).hexdigest(),
+        "parameters": digest.hexdigest(),
+        "is_finite": bool(np.isfinite(losses).all()),
+        "growth_bytes": resident_memory_bytes() - settled_bytes,
+    }
+
+
+def run_steps(cache: Path, name: str, n_steps: int, seconds: float) -> dict[str, Any]:
+    """Run steps in a process; skips if the system runs none."""
+    with sandbox(cache) as box:
+        arguments = (name, str(n_steps), str(seconds))
+        ended = box.run(run_module("tests.campaign.test_determinism", *arguments), LIMIT_S)
+    assert_ended(ended, (0,))
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    if found.get("n_steps", 0) == 0:
+        pytest.skip(found.get("unsupported", "no step was done in time"))
+    return found
+
+
+def assert_repeated(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+    """Fail if two runs with one seed differ, or both show a fault."""
+    for name in ("n_steps", "losses", "parameters"):
+        assert first[name] == second[name], name
+    assert first["is_finite"]
+    assert min(first["growth_bytes"], second["growth_bytes"]) <= GROWTH_BYTES
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@campaign
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_seed_decides_everything(cache: Path, name: str) -> None:
+    first = run_steps(cache, name, N_STEPS, MOST_S)
+    # As many as the first had time for, however slow the machine is meanwhile.
+    assert_repeated(first, run_steps(cache, name, first["n_steps"], LIMIT_S))
+
+
+@pytest.mark.slow
+def test_a_few_steps_are_repeated(cache: Path) -> None:
+    first, second = (run_steps(cache, "reference", 20, MOST_S) for _ in range(2))
+    assert_repeated(first, second)
+    assert first["n_steps"] == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "of_both", "is_right"),
+    [
+        ({}, {}, True),
+        ({"losses": "other"}, {}, False),
+        ({"parameters": "other"}, {}, False),
+        ({"n_steps": 3199}, {}, False),
+        ({}, {"is_finite": False}, False),
+        ({}, {"growth_bytes": GROWTH_BYTES + 1}, False),
+        ({"growth_bytes": GROWTH_BYTES + 1}, {}, True),  # of one run alone: by chance
+    ],
+)
+def test_what_differs_is_seen(
+    changes: dict[str, Any], of_both: dict[str, Any], is_right: bool
+) -> None:
+    right = {"n_steps": 3200, "losses": "a", "parameters": "b", "is_finite": True}
+    first = {**right, "growth_bytes": 0, **of_both}
+    if is_right:
+        return assert_repeated(first, {**first, **changes})
+    with pytest.raises(AssertionError):
+        assert_repeated(first, {**first, **changes})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

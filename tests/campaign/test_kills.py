@@ -1,0 +1,241 @@
+"""Commands that are killed, at random and aimed moments, and then repeated.
+
+The records end up as those of a run that nobody killed: complete ones stay as they are, nothing is
+measured twice or at the same time as another trial, and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.values.places import CONF_DIR
+from tests.support.pipelines import SPEEDUPS, build_experiment, command
+from tests.support.sandbox import (
+    LIMIT_S,
+    LOG,
+    Ended,
+    Kept,
+    Sandbox,
+    assert_ended,
+    assert_kept,
+    assert_no_survivors,
+    assert_nothing_left,
+    assert_one_line,
+    campaign,
+    examples,
+    find_simultaneous,
+    logged_sweep,
+    run_module,
+    sandbox,
+    wait_until,
+)
+
+SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
+# Codes that a command may exit with; 0 if it was done before.
+EXIT_CODES = {"SIGKILL": (-9, 0), "SIGTERM": (143, 0), "SIGINT": (130, 0)}
+MOMENTS = ("worker_starts", "record_written", "any")
+SWEEP_S, PIPELINE_S = 8.0, 14.0  # about what they take
+PAUSE_S = 0.3
+ENDS_S = 30.0  # for a command that was told to end
+WORKER = "harness.measuring.worker"
+RECORDS = {"a/r0.json", "b/r0.json"}  # of odd_bench
+
+Line = Callable[[Sandbox], list[str]]  # the command
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A signal at the n-th moment of a kind, or after a time, and whether to repeat at once."""
+
+    signal: str
+    moment: str
+    nth: int = 1
+    after_s: float = 0.0
+    is_repeated_at_once: bool = False
+
+    def send(self, line: Sequence[str], box: Sandbox) -> Ended:
+        """Start a command, wait for the moment, and send the signal."""
+        process = box.start(line)
+        workers: set[int] = set()
+        moments: dict[str, Callable[[], bool]] = {
+            # Not before: what happens to Python while it starts is not ours.
+            "any": box.results.exists,
+            "worker_starts": lambda: self.nth <= len(_find_workers(process.pid, workers)),
+            "record_written": lambda: len(list(box.results.glob("raw/*/*r*.json*"))) >= self.nth,
+        }
+        wait_until(moments[self.moment], process=process)
+        wait_until(lambda: False, self.after_s, process)
+        number = signal.Signals[self.signal]
+        with suppress(ProcessLookupError):
+            if number == signal.SIGINT:  # as Ctrl-C does, to all in the foreground
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+        return box.wait(process, ENDS_S)
+
+
+def _find_workers(pid: int, known: set[int]) -> set[int]:
+    """Add the measuring processes of a command to those that are known."""
+    with suppress(psutil.Error):
+        for child in psutil.Process(pid).children():
+            with suppress(psutil.Error):
+                if WORKER in child.cmdline():
+                    known.add(child.pid)
+    return known
+
+
+def kill_and_repeat(
+    line: Line, kill: Kill, box: Sandbox, expected: Sequence[str], limit_s: float = LIMIT_S
+) -> None:
+    """Kill `bench`, look at what is left, and give the same command again."""
+    ended = kill.send(line(box), box)
+    is_told = kill.signal != "SIGKILL"
+    assert_ended(ended, EXIT_CODES[kill.signal])
+    if is_told and ended.returncode:
+        assert_one_line(ended, "bench")
+    if not kill.is_repeated_at_once:
+        assert_no_orphans(box)
+        # After a kill -9, only the next run can remove temporary files.
+        if is_told:
+            assert_nothing_left(box)
+    before = Kept.of(box.results)
+    again = box.run(line(box), limit_s)
+    assert_kept(box.results, before)
+    assert find_simultaneous(box.folder / LOG) is None
+    assert_nothing_left(box, temporary=is_told)
+    assert_ended(again, (0,))
+    assert_kept(box.results, before, expected)
+
+
+def assert_no_orphans(box: Sandbox) -> None:
+    """Fail if processes live on, or measure on before they end by themselves."""
+    log = box.folder / LOG
+    before = log.read_text() if log.exists() else ""
+    assert_no_survivors(box)
+    assert (log.read_text() if log.exists() else "") == before, "a worker measured on"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def sweep_records(cache: Path) -> list[str]:
+    """Return the records of the sweep if nobody kills it."""
+    with sandbox(cache) as box:
+        assert_ended(box.run(sweep(box)), (0,))
+        return list(Kept.of(box.results).complete)
+
+
+def sweep(box: Sandbox) -> list[str]:
+    return logged_sweep(box, PAUSE_S)
+
+
+@campaign
+@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize("moment", MOMENTS)
+@examples(1, 5)
+@given(nth=st.integers(1, 3), share=st.floats(0, 1), is_repeated_at_once=st.booleans())
+def test_bench(
+    cache: Path,
+    sweep_records: list[str],
+    name: str,
+    moment: str,
+    nth: int,
+    share: float,
+    is_repeated_at_once: bool,
+) -> None:
+    after_s = share * (SWEEP_S if moment == "any" else 0.3)
+    with sandbox(cache) as box:
+        kill = Kill(name, moment, nth, after_s, is_repeated_at_once)
+        kill_and_repeat(sweep, kill, box, sweep_records)
+
+
+@pytest.fixture(scope="module")
+def pipeline_records(cache: Path) -> list[str]:
+    """Return the records of the pipeline if nobody kills it."""
+    with sandbox(cache) as box:
+        write_conf(box)
+        assert_ended(box.run(pipeline()), (0,))
+        return list(Kept.of(box.results).complete)
+
+
+def pipeline() -> list[str]:
+    return command("draw_small_table")
+
+
+def write_conf(box: Sandbox) -> None:
+    """Write a configuration with one small experiment."""
+    conf = box.folder / "conf"
+    (conf / "experiment").mkdir(parents=True)
+    for path in CONF_DIR.iterdir():
+        if path.name != "experiment":
+            (conf / path.name).symlink_to(path)
+    text = yaml.safe_dump(build_experiment(SPEEDUPS))
+    (conf / "experiment" / "small_table.yaml").write_text(text, encoding="utf-8")
+
+
+@campaign
+@pytest.mark.parametrize("name", SIGNALS)
+@examples(1, 4)
+@given(share=st.floats(0, 1))
+def test_the_pipeline(cache: Path, pipeline_records: list[str], name: str, share: float) -> None:
+    with sandbox(cache) as box:
+        write_conf(box)
+        # Its words and exit code are Snakemake's own.
+        ended = Kill(name, "any", after_s=share * PIPELINE_S).send(pipeline(), box)
+        assert ended.returncode is not None, "hang"
+        before = Kept.of(box.results)
+        again = box.run(pipeline())
+        assert_kept(box.results, before)
+        assert_nothing_left(box, temporary=False)
+        assert_ended(again, (0,))
+        assert_kept(box.results, before, pipeline_records)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("none", ""),
+        ("lost", "lost: a/r0.json"),
+        ("measured_twice", "measured twice: a/r0.json"),
+        ("leftover", "processes live on"),
+        ("traceback", "stack: ValueError: odd"),
+        ("hang", "hang"),
+    ],
+)
+def test_a_sabotaged_command_is_seen(fault: str, words: str, name: str) -> None:
+    def line(box: Sandbox) -> list[str]:
+        return run_module("tests.support.odd_bench", str(box.results), fault)
+
+    seen = ""
+    with sandbox(grace_s=0.2) as box:
+        try:
+            kill_and_repeat(line, Kill(name, "record_written"), box, sorted(RECORDS), limit_s=3)
+        except AssertionError as error:
+            seen = str(error)
+    assert bool(seen) == bool(words), seen
+    assert words in seen
+
+
+@pytest.mark.slow
+def test_a_worker_that_measures_on_without_its_parent_is_seen() -> None:
+    with sandbox(grace_s=30) as box:
+        box.run(run_module("tests.support.odd_bench", str(box.results), "orphan"))
+        with pytest.raises(AssertionError, match="a worker measured on"):
+            assert_no_orphans(box)
+        assert_no_orphans(box)

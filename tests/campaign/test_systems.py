@@ -1,0 +1,131 @@
+"""Systems that go wrong, each beside a good trial of the same sweep.
+
+The record has the right status, the log is small, no process survives, and the other trial is as
+if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from harness.contracts.system import Counters, Result, System
+from harness.terminal.ending import FAILED
+from tests.support.odd_system import DOINGS, Adapter, do, wrong_result
+from tests.support.sandbox import (
+    ODD,
+    Kept,
+    assert_ended,
+    assert_nothing_left,
+    bench,
+    campaign,
+    sandbox,
+)
+
+MOST_LOG_BYTES = 2**20
+METHODS = (
+    *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "upcoming", "run"),
+    *("result", "parameters", "last_loss", "counters", "moving_share", "peak_memory_bytes"),
+    *("forget_peak_memory", "synchronize", "in_force", "versions"),
+)
+# Only of what learns or chooses, for a timeline, or of the class itself.
+NOT_CALLED_HERE = {"learn", "choose", "run_in_parts", "listing", "options_of", "option_type"}
+SIGNALS = (
+    *(int(getattr(signal, f"SIG{name}")) for name in ("TERM", "INT", "KILL", "SEGV", "ABRT")),
+    *(int(signal.SIGRTMIN), int(signal.SIGRTMIN) + 5, int(signal.SIGRTMAX)),
+)
+WRONG_RESULTS = (
+    *("wrong_loss", "nan_loss", "wrong_outputs", "few_outputs", "nan_outputs"),
+    *("wrong_gradient", "no_gradients", "nan_gradient", "no_update"),
+)
+
+
+class Fault(NamedTuple):
+    """A fault, the method in which it happens, and the statuses that are right for it."""
+
+    name: str
+    at: str
+    statuses: tuple[str, ...]
+
+
+FAULTS = (
+    *(Fault("raise:value", method, ("crash",)) for method in METHODS),
+    *(
+        Fault(f"raise:{what}", method, ("oom",))
+        for what in ("memory", "enomem", "numpy")
+        for method in ("__init__", "skip", "prepare", "run")
+    ),
+    *(Fault(f"raise:{what}", "prepare", ("crash",)) for what in ("unicode", "surrogate", "stop")),
+    *(Fault(f"exit:{n}", "prepare", ("crash",)) for n in (0, 1, 2, 3, 64, 65, 130, 137)),
+    *(Fault(f"sys_exit:{n}", "prepare", ("crash",)) for n in (0, 64, 65)),
+    *(Fault(f"signal:{number}", "run", ("crash",)) for number in SIGNALS),
+    *(Fault(f"flood:{stream}", "prepare", ("ok", "crash")) for stream in ("stdout", "stderr")),
+    Fault("detach:600", "prepare", ("ok",)),
+    *(Fault(name, "run", ("timeout",)) for name in ("loop", "wait", "stubborn")),
+    Fault("hog", "prepare", ("oom",)),
+    *(Fault(name, "result", ("wrong_result",)) for name in WRONG_RESULTS),
+)
+LIMITS = {  # by fault or method, so that a trial ends, or the method is called at all
+    **{name: "limits.time_s=5" for name in ("loop", "wait", "stubborn")},
+    "hog": f"limits.memory_bytes={600 * 2**20}",
+    "upcoming": "timing.n_mini_batches=2",
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def assert_told(fault: Fault, cache: Path, *, is_first: bool) -> None:
+    """Fail unless a sweep of a fault and a good trial ends with the right records."""
+    pair = [f'"{fault.name}"', "none"][:: 1 if is_first else -1]
+    options = [f"+system.options.fault={','.join(pair)}", f"+system.options.at={fault.at}"]
+    limits = [LIMITS[name] for name in (fault.name, fault.at) if name in LIMITS]
+    with sandbox(cache) as box:
+        ended = box.run(bench(box, *ODD, *options, *limits, sweep=True))
+        assert_ended(ended, (0, FAILED))
+        logs = [path for path in box.results.glob("logs/**/*.log") if path.is_file()]
+        assert max((path.stat().st_size for path in logs), default=0) <= MOST_LOG_BYTES
+        assert_nothing_left(box)
+        expected = [sorted([status, "ok"]) for status in fault.statuses]
+        assert Kept.of(box.results).statuses in expected, ended.stdout[-300:]
+
+
+@campaign
+@pytest.mark.parametrize("number", range(len(FAULTS)), ids=[f"{f.name}-{f.at}" for f in FAULTS])
+def test_a_fault_beside_a_good_trial(cache: Path, number: int) -> None:
+    assert_told(FAULTS[number], cache, is_first=number % 2 == 0)
+
+
+@pytest.mark.slow
+def test_a_wrong_record_is_seen(cache: Path) -> None:
+    assert_told(Fault("wrong_loss", "result", ("wrong_result",)), cache, is_first=True)
+    with pytest.raises(AssertionError):
+        assert_told(Fault("none", "result", ("wrong_result",)), cache, is_first=True)
+
+
+def test_every_method_of_a_system_goes_wrong_once() -> None:
+    methods = {
+        name
+        for name in vars(System)
+        if not name.startswith("_") and callable(getattr(System, name))
+    }
+    assert methods - NOT_CALLED_HERE <= set(METHODS)
+    assert all(name in vars(Adapter) for name in METHODS)
+    assert set(DOINGS) <= {fault.name.partition(":")[0] for fault in FAULTS}
+
+
+def test_a_right_result_is_made_wrong_in_each_way() -> None:
+    right = Result(2.0, np.ones((2, 3)), {"W": np.ones(2)}, Counters())
+    for name in set(WRONG_RESULTS) - {"no_update"}:
+        wrong = wrong_result(name, right)
+        is_same = wrong.loss == right.loss and np.array_equal(wrong.outputs, right.outputs)
+        gradients = {name: list(value) for name, value in wrong.gradients.items()}
+        assert not (is_same and gradients == {"W": [1.0, 1.0]}), name
+    assert wrong_result(None, right) is right
+    do("wrong_loss")  # nothing is done, only the result is another

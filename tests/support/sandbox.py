@@ -1,0 +1,316 @@
+"""Folders in which whole commands run apart from everything else, and what they may leave there.
+
+The assertions below are the promises of docs/faults.md: each fails with the promise that is broken.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import settings
+
+from harness.values.places import ROOT
+
+MARK = "TEST_SANDBOX"  # the variable by which processes are known, detached ones among them
+MOST_TEXT = 200_000  # characters kept of a command's output
+MOST_FILE_BYTES = 512 * 2**20  # a flood must not fill the disk of this machine
+POLL_S = 0.02
+LIMIT_S = 120.0  # for a command that takes seconds
+STACK = re.compile(r"^Traceback \(most recent call last\)|^  File \"[^\"]+\", line \d+", re.M)
+TINY = (
+    *("model=tree_fc", "dataset=complete_trees", "dataset.options.n_leaves=4", "hidden_size=4"),
+    *("batch_size=2", "timing.min_seconds=0", "timing.n_mini_batches=1", "timing.min_passes=1"),
+)
+ODD = ("system=reference", "system.name=odd", "system.adapter=tests.support.odd_system")
+LOG = "measured.log"
+
+campaign = pytest.mark.campaign
+
+
+def examples(few: int, many: int) -> settings:
+    """Return settings that draw `few` examples, and `many` in make campaign."""
+    is_campaign = settings.get_current_profile_name() == "campaign"
+    return settings(max_examples=many if is_campaign else few, deadline=None)
+
+
+def run_module(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of this repository."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command's end; returncode: None if its time was up before."""
+
+    returncode: int | None
+    stdout: str
+    stderr: str
+
+    @property
+    def last_line(self) -> str:
+        """The last line that is not blank."""
+        lines = [line for line in (self.stderr or self.stdout).splitlines() if line.strip()]
+        return lines[-1].strip()[:300] if lines else "nothing was printed"
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A working folder with results and temporary files; sandboxes may share a user's cache.
+
+    grace_s: the time in which processes must notice that their parent is gone.
+    """
+
+    folder: Path
+    cache: Path
+    grace_s: float = 3.0
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results"
+
+    @property
+    def tmp(self) -> Path:
+        return self.folder / "tmp"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {
+            "PYTHONPATH": str(ROOT),
+            "PYTHONSAFEPATH": "1",
+            "TMPDIR": str(self.tmp),
+            "XDG_CACHE_HOME": str(self.cache),
+            MARK: str(self.folder),
+        }
+        return {**os.environ, **own}
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        stdout: Path | None = None,
+        file_bytes: int = MOST_FILE_BYTES,
+    ) -> subprocess.Popen[bytes]:
+        """Start a command in its own session, with its output in files of the folder.
+
+        Args:
+            stdout: a file in place of that for standard output.
+            file_bytes: the size beyond which no file grows.
+        """
+        for folder in (self.folder, self.tmp, self.cache):
+            folder.mkdir(parents=True, exist_ok=True)
+        out_path = stdout or self.folder / "said.out"
+        with out_path.open("wb") as out, (self.folder / "said.err").open("wb") as err:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        with suppress(ProcessLookupError):  # it has ended already
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+        return process
+
+    def wait(self, process: subprocess.Popen[bytes], limit_s: float = LIMIT_S) -> Ended:
+        """Wait for a command; when its time is up, end everything in the sandbox."""
+        returncode: int | None = None
+        try:
+            returncode = process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            self.end_all()
+            process.wait()
+        except BaseException:  # the test itself is ended
+            self.end_all()
+            raise
+        return Ended(returncode, _read(self.folder / "said.out"), _read(self.folder / "said.err"))
+
+    def run(
+        self,
+        command: Sequence[str],
+        limit_s: float = LIMIT_S,
+        *,
+        stdout: Path | None = None,
+        file_bytes: int = MOST_FILE_BYTES,
+    ) -> Ended:
+        """Run a command to its end."""
+        return self.wait(self.start(command, stdout=stdout, file_bytes=file_bytes), limit_s)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes that live now."""
+        return [process for process in psutil.process_iter() if self._is_ours(process)]
+
+    def survivors(self) -> list[psutil.Process]:
+        """Return the processes that live longer than the grace."""
+        wait_until(lambda: not self.processes(), self.grace_s)
+        return self.processes()
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            is_alive = process.status() != psutil.STATUS_ZOMBIE
+            return is_alive and process.environ().get(MARK) == str(self.folder)
+        except (psutil.Error, OSError):
+            return False
+
+    def end_all(self) -> None:
+        """End all processes."""
+        while found := self.processes():
+            for process in found:
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGKILL)
+            psutil.wait_procs(found, timeout=1)
+
+
+@contextmanager
+def sandbox(cache: Path | None = None, grace_s: float = 3.0) -> Iterator[Sandbox]:
+    """Make a sandbox, by default with its own cache; nothing in it outlives the block."""
+    with tempfile.TemporaryDirectory(prefix="sandbox-", ignore_cleanup_errors=True) as folder:
+        box = Sandbox(Path(folder) / "work", cache or Path(folder) / "cache", grace_s)
+        box.folder.mkdir()
+        try:
+            yield box
+        finally:
+            box.end_all()
+
+
+def bench(box: Sandbox, *overrides: str, sweep: bool = False) -> list[str]:
+    """Return the command of a tiny trial, or a sweep of them, measured into the sandbox."""
+    flags = ["-m"] if sweep else []
+    results = f"results_dir={box.results}"
+    return run_module("harness.commands.bench", *flags, *TINY, results, *overrides)
+
+
+def logged_sweep(box: Sandbox, pause_s: float) -> list[str]:
+    """Return a sweep of two systems in two rounds, which take a while and log when they measure."""
+    log = f"+system.options.log={LOG}"  # relative: names of records depend on all options
+    pauses = f"+system.options.pause_s={pause_s},{pause_s + 0.001}"
+    return bench(box, *ODD, log, pauses, "rounds=2", sweep=True)
+
+
+def wait_until(
+    happened: Callable[[], object],
+    seconds: float = 60,
+    process: subprocess.Popen[bytes] | None = None,
+) -> None:
+    """Wait for an event, the end of a process or the time limit, whichever is first."""
+    until = time.monotonic() + seconds
+    while not happened() and time.monotonic() < until and (not process or process.poll() is None):
+        time.sleep(POLL_S)
+
+
+def assert_ended(ended: Ended, codes: Collection[int]) -> None:
+    """Fail on a hang, a stack, or an exit code that is not promised."""
+    assert ended.returncode is not None, f"hang: {ended.last_line}"
+    for text in (ended.stderr, ended.stdout):
+        assert not STACK.search(text), f"stack: {ended.last_line}"
+    assert ended.returncode in codes, f"exit code {ended.returncode}: {ended.last_line}"
+
+
+def assert_one_line(ended: Ended, command: str) -> None:
+    """Fail unless one line is left beside those of trials, and it begins with the command."""
+    lines = [line for line in ended.stderr.splitlines() if line.strip() and line[0] != "["]
+    assert len(lines) == 1, f"{len(lines)} lines: {ended.last_line}"
+    assert lines[0].startswith(f"{command}: "), lines[0]
+
+
+def assert_no_survivors(box: Sandbox) -> None:
+    """Fail if processes live on, which are ended."""
+    survivors = box.survivors()
+    said = []
+    for process in survivors:
+        with suppress(psutil.Error):
+            said.append(" ".join(process.cmdline())[:200])
+    box.end_all()
+    assert not survivors, f"{len(survivors)} processes live on: {said}"
+
+
+def assert_nothing_left(box: Sandbox, *, temporary: bool = True) -> None:
+    """Fail on processes and half-written or empty files; temporary: those in TMPDIR, too."""
+    assert_no_survivors(box)
+    files = [path for path in box.results.rglob("*") if path.is_file() and not path.is_symlink()]
+    left = [path for path in files if ".tmp" in path.suffixes]
+    # Locks are empty and hidden, and a log may be empty.
+    left += [p for p in files if not (p.name[0] == "." or p.suffix == ".log" or p.stat().st_size)]
+    left += box.tmp.iterdir() if temporary and box.tmp.is_dir() else []
+    assert not left, f"{len(left)} files are left: {left[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The content of complete records and of superseded ones, by path below raw/."""
+
+    complete: Mapping[str, bytes]
+    superseded: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, results: Path) -> Kept:
+        raw = results / "raw"
+        return cls(_read_records(raw, "*/r*.json"), _read_records(raw, "*/superseded/*.json"))
+
+    @property
+    def statuses(self) -> list[str]:
+        """The statuses of complete records, in order."""
+        return sorted(str(_status(content)) for content in self.complete.values())
+
+
+def assert_kept(results: Path, before: Kept, expected: Collection[str] = ()) -> None:
+    """Fail if a complete record was lost or a good one measured again, or one is missing."""
+    after = Kept.of(results)
+    for name, content in before.complete.items():
+        assert name in after.complete, f"lost: {name}"
+        is_good = _status(content) == "ok"  # others may be tried again
+        assert not is_good or after.complete[name] == content, f"measured twice: {name}"
+    good = {name for name, content in after.superseded.items() if _status(content) == "ok"}
+    assert not good - set(before.superseded), "measured twice, and the first set aside"
+    assert set(expected) <= set(after.complete), "missing"
+
+
+def find_simultaneous(log: Path) -> tuple[str, str] | None:
+    """Return two processes that measured at the same time by the log, None if none did.
+
+    Lines between the first and the last of a process happened while it measured.
+    """
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    pids = [line.rpartition(" ")[2] for line in lines]
+    for at, pid in enumerate(pids):
+        if at and pids[at - 1] != pid and pid in pids[:at]:
+            return pid, pids[at - 1]
+    return None
+
+
+def _read(path: Path) -> str:
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(MOST_TEXT).decode(errors="replace")
+    return ""
+
+
+def _read_records(raw: Path, pattern: str) -> dict[str, bytes]:
+    found = {}
+    for path in sorted(raw.glob(pattern)):
+        with suppress(OSError):
+            content = path.read_bytes()
+            if _status(content) is not None:
+                found[path.relative_to(raw).as_posix()] = content
+    return found
+
+
+def _status(content: bytes) -> str | None:
+    try:
+        return str(json.loads(content)["status"])
+    except (ValueError, KeyError, TypeError):
+        return None
