@@ -27,14 +27,20 @@ PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest $
 
 # A folder of wheels to install from, where there is no network; see make wheelhouse.
 OFFLINE ?=
-# What that machine has: its Python, and the file with what pip freeze says there.
+# That machine's Python, and a file with what pip freeze says there.
 BOX_PYTHON ?= 3.12
 BOX_PACKAGES ?=
-# A file of packages with their hashes, to install no others; make hashes HASHES=FILE writes one.
+# A file of packages with their hashes, to install no others; make hashes HASHES=FILE writes it and
+# FILE.build, which has the packages that build the others.
 HASHES ?=
 MINUTES ?= 9
 
-.PHONY: all try medium install test test-quick test-cluster campaign dynet-native hashes wheelhouse gpu clean
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+ITSELF := --no-deps --no-build-isolation --editable .
+# Lines NAME==VERSION, the first of each name, without the local part of a version (+cu128).
+ONE_OF_EACH := sed -E '/^-|^\#|@/d; s/[+ ;].*//' | awk -F= '{ name = tolower($$1); gsub("_", "-", name) } !seen[name]++'
+
+.PHONY: all try medium install test test-quick test-cluster campaign dynet-native hashes wheelhouse constraints gpu clean
 
 all: install
 	$(BIN)/snakemake all $(if $(CONFIG),--config $(CONFIG)) $(SNAKEMAKE)
@@ -54,19 +60,35 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifdef OFFLINE
-	$(BIN)/python -m scripts.offline_packages install $(OFFLINE) --beside $(PYTHON)
+	# The packages of $(PYTHON) are seen behind those in the folder. It may be in an environment
+	# itself, whose packages venv --system-site-packages would not show.
+	$(PYTHON) -c 'import site; print(*site.getsitepackages(), sep="\n")' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/of_the_machine.pth"
+	$(PIP) install --no-index --no-deps $(OFFLINE)/*.whl
+	$(PIP) install --no-index $(ITSELF)
+	-$(BIN)/python -m pip check
 else ifdef HASHES
-	$(BIN)/python -m scripts.hashed_packages install $(HASHES)
+	$(PIP) install --require-hashes -r $(HASHES).build
+	$(PIP) install --require-hashes --no-build-isolation -r $(HASHES)
+	$(PIP) install $(ITSELF)
 else
-	$(BIN)/python -m pip install --quiet -c constraints.txt --editable ".[$(EXTRAS)]"
+	$(PIP) install -c constraints.txt --editable ".[$(EXTRAS)]"
 endif
 	$(BIN)/python -m harness.commands.compile_ahead
 	touch $@
 
-# Of what make install takes here, for make install HASHES=FILE on machines as this one.
+# Versions and hashes of what make install takes, for make install HASHES=FILE.
 hashes:
+	$(if $(HASHES),,$(error say HASHES=FILE))
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m scripts.hashed_packages write $(if $(HASHES),$(HASHES),$(error say HASHES=FILE)) --extras $(EXTRAS)
+	$(PIP) install pip-tools
+	printf 'setuptools>=77\nwheel\n' | $(BIN)/pip-compile $(COMPILE) -c constraints.txt -o $(HASHES).build -
+	$(BIN)/pip-compile $(COMPILE) -c constraints.txt -c $(HASHES).build --extra $(EXTRAS) -o $(HASHES) pyproject.toml
+COMPILE := --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links
+
+# The versions that the tests ran with. CUDA's packages are left out, so that they also fit a machine
+# with a GPU.
+constraints:
+	(echo "# Written by make constraints: the versions that the tests ran with."; $(BIN)/python -m pip freeze --exclude-editable | $(ONE_OF_EACH) | grep -vE '^(nvidia-[cn]|triton|cuda-|setuptools)') > constraints.txt
 
 # Property tests draw the same examples every time; new ones: pytest --hypothesis-profile=explore
 test: install
@@ -91,14 +113,41 @@ campaign: install
 dynet-native: install
 	PYTHON=$(BIN)/python bash scripts/build_dynet_native.sh
 
-# What a machine with a GPU and without a network lacks, for make install OFFLINE=wheelhouse there,
-# with a PyTorch, Triton and NumPy of its own.
+# Wheels that a machine with a GPU and without a network lacks, for make install OFFLINE=wheelhouse
+# there. PyTorch, Triton, NumPy and all of BOX_PACKAGES are its own; oneDNN is left out for its size:
+# OpenBLAS does the CPU's products.
+NEEDED := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*p["dependencies"], *(line for extra in ("plots", "pipeline", "test") for line in p["optional-dependencies"][extra]), "setuptools>=77", "wheel", sep="\n")
+FOR_BOX := --only-binary :all: --python-version $(BOX_PYTHON) --implementation cp $(patsubst %,--platform manylinux%_x86_64,_2_28 _2_17 2014)
 wheelhouse: install
-	$(BIN)/python -m scripts.offline_packages collect wheelhouse --python $(BOX_PYTHON) $(if $(BOX_PACKAGES),--box $(BOX_PACKAGES))
+	rm -rf wheelhouse && mkdir wheelhouse
+	$(BIN)/python -c '$(NEEDED)' | grep -vE '^(onednn|scipy-openblas)' > wheelhouse/needed.txt
+	cat $(BOX_PACKAGES) constraints.txt | $(ONE_OF_EACH) > wheelhouse/pinned.txt
+	$(PIP) wheel --no-deps -w wheelhouse -c wheelhouse/pinned.txt antlr4-python3-runtime connection-pool
+	$(PIP) download -d wheelhouse --find-links wheelhouse $(FOR_BOX) -c wheelhouse/pinned.txt -r wheelhouse/needed.txt
+	(echo numpy; echo torch; echo triton; cat /dev/null $(BOX_PACKAGES) | $(ONE_OF_EACH)) | sed 's/==/-/; s/-\([a-z]\)/_\1/g' | while read wheel; do find wheelhouse -iname "$$wheel-*" -delete; done
+	du -sh wheelhouse
 
-# All that is to be done where there is a GPU, in steps: call it until every step is over.
+# All that is to be done where there is a GPU, in steps: call it until none is left. A step's file
+# STEP.done has its exit code; without the file, the step runs again.
+GPU := results/gpu
+SHARDS := 1 2 3 4 5 6
+GPU_STEPS := doctor $(SHARDS:%=tests_%) ceilings headlines cavs profile
+AT_PAPER_SCALE = --quiet rules --config scale=paper device=cuda budget=$(MINUTES)m
+$(GPU)/doctor.done: STEP = $(BIN)/python -m harness.commands.doctor
+$(GPU)/tests_%.done: STEP = $(BIN)/python -m pytest -q -m gpu -n 8 --dist worksteal --shard $(*:tests_%=%)/$(words $(SHARDS)) tests/engine tests/systems
+$(GPU)/ceilings.done: STEP = $(BIN)/python -m scripts.gpu_device ceilings cuda
+$(GPU)/headlines.done: STEP = $(BIN)/snakemake draw_answers $(AT_PAPER_SCALE)
+$(GPU)/cavs.done: STEP = $(BIN)/snakemake $(patsubst conf/experiment/%.yaml,draw_%,$(wildcard conf/experiment/cavs_*.yaml)) $(AT_PAPER_SCALE)
+$(GPU)/profile.done: STEP = $(BIN)/python -m scripts.gpu_device profile cuda
+
+$(GPU_STEPS:%=$(GPU)/%.done): $(GPU)/%.done:
+	mkdir -p $(GPU)
+	$(STEP) > $(GPU)/$*.txt 2>&1; code=$$?; grep -q 'left for the next run' $(GPU)/$*.txt || echo $$code > $@
+
 gpu: install
-	$(BIN)/python -m scripts.gpu_job --minutes $(MINUTES)
+	-timeout $(MINUTES)m $(MAKE) --no-print-directory $(GPU_STEPS:%=$(GPU)/%.done)
+	cd results && tar -czf gpu.tar.gz $$(ls -d gpu raw tables figures artefacts sittings 2> /dev/null)
+	cd $(GPU) && ! for step in $(GPU_STEPS); do echo "$$step: $$(cat $$step.done 2> /dev/null || echo not done)"; done | tee status.txt | grep -v ': 0$$'
 
 # Results, except the committed ones under results/reference, and what tools left; not .venv.
 clean:

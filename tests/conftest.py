@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import signal
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -148,13 +149,20 @@ def make_record(make_spec: Callable[..., TrialSpec]) -> Callable[..., Record]:
     return make
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where processes share the files out, the longest come first, as far as can be told.
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", default="1/1", metavar="K/N", help="run the K-th of N parts")
 
-    Else a long file could begin last, and all other processes wait for it. These are the files of
-    tests/whole/, each test of which runs whole pipelines or mypy for 10 s and more; then those with
-    the most slow tests.
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one part of the tests, and put long files first if processes share them.
+
+    A test's name alone decides its part: a part that was stopped runs again as it was, and finds
+    the kernels that it has compiled. A long file that began last would keep all other processes
+    waiting: these are the files of tests/whole/, each test of which runs whole pipelines or mypy
+    for 10 s and more; then those with the most slow tests.
     """
+    number, n_parts = map(int, str(config.getoption("--shard")).split("/"))
+    items[:] = [one for one in items if zlib.crc32(one.nodeid.encode()) % n_parts == number - 1]
     if hasattr(config, "workerinput"):
         n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
         items.sort(key=lambda item: (item.path.parent.name != "whole", -n_slow[item.path]))

@@ -21,7 +21,7 @@ import pytest
 
 from harness.contracts.system import System, load_adapter
 from harness.errors import UnsupportedTrial
-from harness.machine.memory import resident_memory_bytes
+from harness.machine.process import resident_memory_bytes
 from harness.measuring.clock import NullClock, stopwatch_of
 from harness.measuring.worker import run_settings
 from harness.planning.resolve import specs_of

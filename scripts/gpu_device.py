@@ -1,0 +1,180 @@
+"""What a device can do at best, and where a training step's time goes on it.
+
+    python -m scripts.gpu_device ceilings cuda > ceilings.json
+    python -m scripts.gpu_device profile cuda [overrides of bench]
+
+Ceilings are copies, exact products at the engine's shapes, and launches: the design of the engine's
+CUDA backend rests on them. A profile is of passes of one trial by PyTorch's profiler, after as many
+that do not count; no record is written, because a profiler slows down what it watches.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from harness.compiler.generated import load_generated
+from harness.contracts.system import load_adapter
+from harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
+from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
+from harness.engine.backends.cuda.module import BARRIER, HEADER
+from harness.measuring.clock import PhaseClock
+from harness.measuring.worker import run_settings
+from harness.planning.compose import Composer
+from harness.planning.resolve import spec_of
+from harness.trials.spec import TrialSpec
+from harness.trials.workload import load_workload
+
+N_REPEATS = 7
+COPIED_BYTES = 2**28
+N_LAUNCHES = 1000
+# Rows by inner by columns: levels of a tree at hidden size 256 and 512, and the leaves of 64 trees.
+PRODUCTS = ((16, 512, 768), (64, 512, 768), (1280, 256, 768), (64, 1024, 1536), (2048, 2048, 2048))
+# The barrier of the engine's own persistent kernels, many times over.
+MEETING = f"""{HEADER}
+{BARRIER}
+
+@triton.jit(do_not_specialize=["n"])
+def run(barrier, n):
+    for phase in range(0, n):
+        meet(barrier, (phase + 1) * tl.num_programs(0))
+"""
+TREE_LSTM = ("system=vertex", "model=tree_lstm", "dataset=sst", "batch_size=64", "hidden_size=256")
+MOST_LINES = 25
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print ceilings as a JSON object, or a table of kernels and an object about all of them."""
+    command, device, *overrides = arguments
+    if command == "ceilings":
+        torch.backends.cuda.matmul.allow_tf32 = False
+        print(json.dumps(measure_ceilings(device), indent=2))
+    else:
+        chosen = [*TREE_LSTM, "mode=train", f"device={device}", *overrides]
+        print(profile_trial(spec_of(Composer().compose(chosen))))
+    return 0
+
+
+def measure_ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[str, object]:
+    """Return rates and times by name, with units; None for those that a device has not."""
+    is_cuda = device.startswith("cuda")
+    source = torch.zeros(copied_bytes // 4, device=device)
+    target = torch.empty_like(source)
+    copy_s = seconds(lambda: target.copy_(source), device)
+    return {
+        "device": torch.cuda.get_device_name() if is_cuda else "cpu",
+        "copied_gb_per_s": 2 * copied_bytes / copy_s / 1e9,
+        "product_gflop_per_s": {
+            "x".join(map(str, shape)): _product(shape, device) for shape in PRODUCTS
+        },
+        "launch_us": _launch_us(device) if is_cuda else None,
+        "graph_node_us": _graph_node_us(device) if is_cuda else None,
+        "barrier_us": _barrier_us(device) if is_cuda else None,
+    }
+
+
+def _product(shape: tuple[int, int, int], device: str) -> float:
+    n, k, m = shape
+    x, w = torch.ones(n, k, device=device), torch.ones(k, m, device=device)
+    out = torch.empty(n, m, device=device)
+    return 2e-9 * n * k * m / seconds(lambda: torch.mm(x, w, out=out), device)
+
+
+def _launch_us(device: str) -> float:
+    """Time one kernel of many, started from Python."""
+    one = torch.zeros(1, device=device)
+
+    def launch() -> None:
+        for _ in range(N_LAUNCHES):
+            one.zero_()
+
+    return 1e6 * seconds(launch, device) / N_LAUNCHES
+
+
+def _graph_node_us(device: str) -> float:
+    """Time one kernel of a captured graph of many."""
+    one = torch.zeros(1, device=device)
+    one.zero_()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(N_LAUNCHES):
+            one.zero_()
+    return 1e6 * seconds(graph.replay, device) / N_LAUNCHES
+
+
+def _barrier_us(device: str) -> float:
+    """Time a barrier of as many programs as a persistent kernel has."""
+    kernel: Any = load_generated(MEETING, "run")
+    n_programs = torch.cuda.get_device_properties(device).multi_processor_count
+    grid = (n_programs * PROGRAMS_PER_PROCESSOR,)
+    barrier = torch.zeros(1, dtype=torch.int32, device=device)
+
+    def meet(n: int) -> None:
+        barrier.zero_()
+        kernel[grid](barrier, n, **OPTIONS, **COOPERATIVE)
+
+    spent = [seconds(partial(meet, n), device) for n in (0, N_LAUNCHES)]
+    return 1e6 * (spent[1] - spent[0]) / N_LAUNCHES
+
+
+def seconds(run: Callable[[], object], device: str) -> float:
+    """Return the median time of a run until all its work is over; the first does not count."""
+    times = []
+    for _ in range(N_REPEATS + 1):
+        begin = time.perf_counter()
+        run()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[1:])
+
+
+def profile_trial(spec: TrialSpec) -> str:
+    """Profile the passes of a trial; returns the table and the object."""
+    workload = load_workload(spec)
+    adapter = load_adapter(spec.adapter)(run_settings(spec))
+    adapter.prepare(workload.model, workload.weights)
+
+    def run_all() -> float:
+        begin = time.perf_counter()
+        for mini_batch in workload.mini_batches:
+            adapter.load(mini_batch)
+            clock = PhaseClock(adapter.synchronize)
+            clock.start(marked=False)
+            adapter.run(clock)
+            clock.stop()
+        return time.perf_counter() - begin
+
+    run_all()
+    alone_s = run_all()
+    activities = [ProfilerActivity.CPU]
+    if spec.device == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(activities=activities) as found:
+        watched_s = run_all()
+    averages: Any = found.key_averages()
+    on_device = "cuda" if spec.device == "cuda" else "cpu"
+    busy_s = sum(one.self_device_time_total for one in averages) / 1e6 if on_device == "cuda" else 0
+    facts = {
+        "trial": spec.to_dict(),
+        "torch": torch.__version__,
+        "n_mini_batches": len(workload.mini_batches),
+        "alone_s": alone_s,
+        "watched_s": watched_s,
+        "device_busy_s": busy_s,
+    }
+    table = averages.table(sort_by=f"self_{on_device}_time_total", row_limit=MOST_LINES)
+    return f"{table}\n{json.dumps(facts)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""What make would run: installs, packages to carry, the campaign, and the steps of a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.values.places import CONF_DIR, ROOT
+
+CARRIED = ("gpu", "raw", "tables", "figures", "artefacts", "sittings")
+
+
+def make(*words: str) -> str:
+    command = ["make", "--dry-run", "--always-make", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def assert_in_order(text: str, *parts: str) -> None:
+    at = [text.find(part) for part in parts]
+    assert at == sorted(at), text
+    assert at[0] >= 0, text
+
+
+def test_an_install_pins_versions_and_compiles_ahead() -> None:
+    said = make("install")
+    assert_in_order(said, "install -c constraints.txt", "harness.commands.compile_ahead")
+    assert "hash" not in said
+
+
+def test_an_install_by_hashes_takes_nothing_else() -> None:
+    said = make("install", "HASHES=a.txt")
+    build, others = "install --require-hashes -r a.txt.build", "--no-build-isolation -r a.txt"
+    assert_in_order(said, build, others, "--no-deps --no-build-isolation --editable .")
+    said = make("hashes", "HASHES=a.txt")
+    assert said.count("--generate-hashes") == 2
+    assert "--extra torch,gpu," in said
+    assert "say HASHES=FILE" in make("hashes")
+
+
+def test_an_install_without_a_network_asks_for_none() -> None:
+    said = make("install", "OFFLINE=wheelhouse")
+    installs = [line for line in said.splitlines() if "-m pip" in line and " install " in line]
+    assert len(installs) == 2
+    assert all("--no-index" in line for line in installs)
+    said = make("wheelhouse", "BOX_PYTHON=3.12", "BOX_PACKAGES=box.txt")
+    assert_in_order(said, "cat box.txt constraints.txt", "--python-version 3.12", "-delete")
+
+
+def test_the_campaign_draws_many_examples() -> None:
+    assert "tests/campaign --hypothesis-profile=campaign -k kills" in make(
+        "campaign", "CAMPAIGN=-k kills"
+    )
+
+
+def test_every_step_of_a_gpu_is_kept_with_its_exit_code(tmp_path: Path) -> None:
+    """What is left for the next run is not over; what fails is not repeated."""
+    done = tmp_path / "headlines.done"
+    step = ["make", f"GPU={tmp_path}", str(done)]
+
+    def run(command: str) -> None:
+        subprocess.run([*step, f"BIN={command}"], cwd=ROOT, capture_output=True, check=True)
+
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    snakemake = bin_ / "snakemake"
+    for script in ("echo 3 are left for the next run", "exit 3", "exit 0"):
+        snakemake.write_text(f"#!/bin/sh\n{script}\n")
+        snakemake.chmod(0o755)
+        run(str(bin_))
+        assert done.exists() == ("left" not in script)
+    assert done.read_text() == "3\n"
+    sources = (path.read_text() for path in (ROOT / "harness" / "planning").glob("*.py"))
+    assert any("left for the next run" in source for source in sources)
+
+
+def test_steps_of_a_gpu() -> None:
+    said = make("gpu")
+    for step in ("doctor", *(f"tests_{k}" for k in range(1, 7)), "ceilings", "cavs", "profile"):
+        assert f"results/gpu/{step}.done" in said
+    assert all(f" {folder}" in said for folder in CARRIED)
+    said = make("results/gpu/tests_3.done", "results/gpu/cavs.done")
+    assert "--shard 3/6 " in said
+    assert all(f"draw_{path.stem} " in said for path in CONF_DIR.glob("experiment/cavs_*.yaml"))
+
+
+@pytest.mark.slow
+def test_parts_of_the_tests_are_all_of_them() -> None:
+    def collect(shard: str) -> list[str]:
+        arguments = ("--collect-only", "-q", f"--shard={shard}", "tests/engine/test_products.py")
+        command = [sys.executable, "-m", "pytest", *arguments]
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        return [line for line in said.stdout.splitlines() if "::" in line]
+
+    first, second = collect("1/2"), collect("2/2")
+    assert first
+    assert second
+    assert sorted(first + second) == sorted(collect("1/1"))
