@@ -27,11 +27,10 @@ from harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import BARRIER, HEADER
 from harness.measuring.clock import PhaseClock
-from harness.measuring.worker import run_settings
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import load_workload
+from harness.trials.workload import load_workload, run_settings
 
 N_REPEATS = 7
 COPIED_BYTES = 2**28

@@ -23,9 +23,8 @@ from harness.contracts.system import System, load_adapter
 from harness.errors import UnsupportedTrial
 from harness.machine.process import resident_memory_bytes
 from harness.measuring.clock import NullClock, stopwatch_of
-from harness.measuring.worker import run_settings
 from harness.planning.resolve import specs_of
-from harness.trials.workload import Workload, load_workload
+from harness.trials.workload import Workload, load_workload, run_settings
 from harness.values.places import CONF_DIR
 from tests.support.sandbox import assert_ended, campaign, run_module, sandbox
 
