@@ -63,9 +63,9 @@ MAX_NUMBERS = 2**24
 # all else.
 N_INPUTS = 100_000
 # What reads a time, by module and by name: only the harness measures, and no system knows when.
-MODULES = ("time", "timeit", "datetime", "resource", "asyncio")
+MODULES = ("time", "timeit", "datetime", "asyncio")
 # PyTorch's CUDA events, clocks of processes, NumPy's "now".
-NAMES = ("elapsed_time", "enable_timing", "cpu_times", "datetime64")
+NAMES = ("elapsed_time", "enable_timing", "cpu_times", "getrusage", "datetime64")
 HARMLESS = ("time.sleep",)  # as an import from the module
 
 

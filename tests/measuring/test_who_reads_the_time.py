@@ -53,6 +53,8 @@ def readers() -> set[str]:
         ("from harness.trials.spec import Timing", []),
         ("import datetime as d", ["datetime"]),
         ("from resource import getrusage", ["resource.getrusage"]),
+        ("import resource\nresource.setrlimit(*limit)", []),
+        ("import resource\nresource.getrusage(0)", ["getrusage"]),
         ("from asyncio import get_running_loop", ["asyncio.get_running_loop"]),
         ("seconds = os.times().user", ["os.times"]),
         ("from psutil import cpu_times", ["psutil.cpu_times"]),
