@@ -12,7 +12,6 @@ import torch
 from harness.contracts.model import initial_weights
 from harness.engine.backends.cuda import backend as cuda
 from harness.engine.switches import Switches
-from harness.measuring.passes import loaded
 from harness.oracle import run_reference
 from tests.support.engine_models import EXAMPLES, GRANULARITIES
 from tests.support.engine_runs import (
@@ -21,6 +20,7 @@ from tests.support.engine_runs import (
     NoClock,
     all_switches,
     disagreements,
+    loaded,
     prepared,
     run,
 )

@@ -17,10 +17,9 @@ from harness.engine.backend import choose_backend
 from harness.engine.backends.cuda.launching import Mark, Stream, Streams
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
-from harness.measuring.passes import loaded
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
-from tests.support.engine_runs import NoClock, prepared
+from tests.support.engine_runs import NoClock, loaded, prepared
 from tests.support.walked_backend import WalkedBackend
 from tests.support.worst_streams import ORDERS, Choose, WorstStreams, first
 

@@ -93,6 +93,15 @@ def run(adapter: Adapter, instances: Sequence[Any], *, update: bool = False) -> 
     return adapter.result()
 
 
+def loaded(adapter: Adapter, mini_batches: Sequence[Any]) -> Iterator[None]:
+    """Load one mini-batch after the other as a pass does, each with the one behind it named."""
+    for k, mini_batch in enumerate(mini_batches):
+        adapter.load(mini_batch)
+        if k + 1 < len(mini_batches):
+            adapter.upcoming(mini_batches[k + 1])
+        yield
+
+
 def disagreements(result: Result, oracle: ReferenceResult, tolerance: float = 2e-5) -> list[str]:
     """Names of the loss, outputs and gradients that differ by more than float32 explains."""
     pairs = {"loss": (result.loss, oracle.loss), "outputs": (result.outputs, oracle.outputs)}
