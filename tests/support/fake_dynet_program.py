@@ -74,6 +74,9 @@ class WaitingNetwork(Network):
         yield Round(add("loss"), [add("score a", 10.0), add("score b", 20.0)])
 
 
+NETWORKS = {"fake": Network}
+
+
 def runtime(machine: Machine) -> Any:
     """What the adapter needs of DyNet."""
     dy = SimpleNamespace(

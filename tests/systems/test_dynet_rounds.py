@@ -9,6 +9,7 @@ import pytest
 from harness.contracts.system import RunSettings
 from harness.measuring.clock import PhaseClock, Sample
 from systems.on_dynet import autobatch
+from tests.support import fake_dynet_program as fake
 from tests.support.fake_dynet_program import Machine, WaitingNetwork, runtime
 
 
@@ -19,10 +20,10 @@ def machine() -> Machine:
 
 @pytest.fixture
 def system(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> autobatch.Adapter:
-    monkeypatch.setattr(autobatch, "MODELS", {"instance": "tests.support"})
+    monkeypatch.setitem(autobatch.NETWORKS, "instance", f"{fake.__name__}:NETWORKS")
     monkeypatch.setattr(autobatch, "_import_dynet", lambda *_: runtime(machine))
     adapter = autobatch.Adapter(RunSettings("train", "cpu", 1, 2, 0.1, 0))
-    adapter.prepare(SimpleNamespace(name="fake_dynet_program"), {})
+    adapter.prepare(SimpleNamespace(name="fake"), {})
     adapter.load(["a", "b"])
     return adapter
 

@@ -32,7 +32,7 @@ OTHER_OPERATORS = (
 
 
 class Backend(backend.Backend):
-    """Plans as closures over torch tensors (see executor.py)."""
+    """Plans as closures over torch tensors (see steps.py)."""
 
     abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)))
 
