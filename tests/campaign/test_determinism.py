@@ -132,11 +132,6 @@ def assert_repeated(first: Mapping[str, Any], second: Mapping[str, Any]) -> None
     assert min(first["growth_bytes"], second["growth_bytes"]) <= GROWTH_BYTES
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 @campaign
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_seed_decides_everything(cache: Path, name: str) -> None:

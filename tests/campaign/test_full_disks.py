@@ -31,29 +31,11 @@ from tests.support.sandbox import (
     wait_until,
 )
 
-PAUSE_S = 0.2
 DISK_BYTES = 8 * 2**20
 N_PAGES = st.integers(0, 12)  # free ones on a tmpfs
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def expected(cache: Path) -> list[str]:
-    """Return the records of the sweep if there is room."""
-    with sandbox(cache) as box:
-        assert_ended(box.run(sweep(box)), (0,))
-        return list(Kept.of(box.results).complete)
-
-
-def sweep(box: Sandbox) -> list[str]:
-    return logged_sweep(box, PAUSE_S)
-
-
-def assert_goes_on(box: Sandbox, first: Ended, before: Kept, expected: list[str]) -> None:
+def assert_goes_on(box: Sandbox, first: Ended, before: Kept, sweep_records: list[str]) -> None:
     """Fail unless a command ended as promised and is completed now that there is room."""
     (box.folder / LOG).unlink(missing_ok=True)
     assert_ended(first, (0, 1))
@@ -61,8 +43,8 @@ def assert_goes_on(box: Sandbox, first: Ended, before: Kept, expected: list[str]
         lines = [line for line in first.stderr.splitlines() if line.startswith("bench: ")]
         assert lines, f"exit code 1 without a reason; {first.last_line}"
     assert_nothing_left(box)
-    assert_ended(box.run(sweep(box)), (0,))
-    assert_kept(box.results, before, expected)
+    assert_ended(box.run(logged_sweep(box)), (0,))
+    assert_kept(box.results, before, sweep_records)
     assert_nothing_left(box)
 
 
@@ -84,35 +66,35 @@ def small_disk(folder: Path, n_free: int) -> Iterator[Path]:
 @pytest.mark.parametrize("disk", ["results", "tmp", "cache"])
 @examples(1, 3)
 @given(n_pages=N_PAGES)
-def test_a_full_disk(cache: Path, expected: list[str], disk: str, n_pages: int) -> None:
+def test_a_full_disk(cache: Path, sweep_records: list[str], disk: str, n_pages: int) -> None:
     with sandbox(None if disk == "cache" else cache) as box:
         folder = box.cache if disk == "cache" else box.folder / disk
         with small_disk(folder, 4096 * n_pages) as ballast:
-            first = box.run(sweep(box))
+            first = box.run(logged_sweep(box))
             before = Kept.of(box.results)
             ballast.unlink()
-            assert_goes_on(box, first, before, expected)
+            assert_goes_on(box, first, before, sweep_records)
             box.end_all()
 
 
 @campaign
 @examples(1, 3)
 @given(file_bytes=st.integers(1000, 6000))  # a line must fit, a record does not
-def test_files_that_do_not_grow(cache: Path, expected: list[str], file_bytes: int) -> None:
+def test_files_that_do_not_grow(cache: Path, sweep_records: list[str], file_bytes: int) -> None:
     with sandbox(cache) as box:
-        first = box.run(sweep(box), file_bytes=file_bytes)
-        assert_goes_on(box, first, Kept.of(box.results), expected)
+        first = box.run(logged_sweep(box), file_bytes=file_bytes)
+        assert_goes_on(box, first, Kept.of(box.results), sweep_records)
 
 
 @campaign
 @pytest.mark.parametrize("kind", ["full", "closed"])
-def test_standard_output(cache: Path, expected: list[str], kind: str) -> None:
+def test_standard_output(cache: Path, sweep_records: list[str], kind: str) -> None:
     with sandbox(cache) as box:
         if kind == "full":
-            first = box.run(sweep(box), stdout=Path("/dev/full"))
+            first = box.run(logged_sweep(box), stdout=Path("/dev/full"))
         else:
-            first = box.run(["sh", "-c", 'exec "$@" >&-', "sh", *sweep(box)])
-        assert_goes_on(box, first, Kept.of(box.results), expected)
+            first = box.run(["sh", "-c", 'exec "$@" >&-', "sh", *logged_sweep(box)])
+        assert_goes_on(box, first, Kept.of(box.results), sweep_records)
 
 
 @campaign
@@ -121,10 +103,10 @@ def test_standard_output(cache: Path, expected: list[str], kind: str) -> None:
 @examples(1, 2)
 @given(n_records=st.integers(1, 3))
 def test_a_folder_that_vanishes(
-    cache: Path, expected: list[str], part: str, successor: str, n_records: int
+    cache: Path, sweep_records: list[str], part: str, successor: str, n_records: int
 ) -> None:
     with sandbox(cache) as box:
-        process = box.start(sweep(box))
+        process = box.start(logged_sweep(box))
         wait_until(lambda: len(Kept.of(box.results).complete) >= n_records, process=process)
         path = box.folder / part
         shutil.rmtree(path, ignore_errors=True)
@@ -136,4 +118,4 @@ def test_a_folder_that_vanishes(
         before = Kept.of(box.results)  # without those that the test itself deleted
         if path.is_symlink() or path.is_file():
             path.unlink()
-        assert_goes_on(box, first, before, expected)
+        assert_goes_on(box, first, before, sweep_records)

@@ -46,7 +46,6 @@ SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 EXIT_CODES = {"SIGKILL": (-9, 0), "SIGTERM": (143, 0), "SIGINT": (130, 0)}
 MOMENTS = ("worker_starts", "record_written", "any")
 SWEEP_S, PIPELINE_S = 8.0, 14.0  # about what they take
-PAUSE_S = 0.3
 ENDS_S = 30.0  # for a command that was told to end
 WORKER = "harness.measuring.worker"
 RECORDS = {"a/r0.json", "b/r0.json"}  # of odd_bench
@@ -126,23 +125,6 @@ def assert_no_orphans(box: Sandbox) -> None:
     assert (log.read_text() if log.exists() else "") == before, "a worker measured on"
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def sweep_records(cache: Path) -> list[str]:
-    """Return the records of the sweep if nobody kills it."""
-    with sandbox(cache) as box:
-        assert_ended(box.run(sweep(box)), (0,))
-        return list(Kept.of(box.results).complete)
-
-
-def sweep(box: Sandbox) -> list[str]:
-    return logged_sweep(box, PAUSE_S)
-
-
 @campaign
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -160,7 +142,7 @@ def test_bench(
     after_s = share * (SWEEP_S if moment == "any" else 0.3)
     with sandbox(cache) as box:
         kill = Kill(name, moment, nth, after_s, is_repeated_at_once)
-        kill_and_repeat(sweep, kill, box, sweep_records)
+        kill_and_repeat(logged_sweep, kill, box, sweep_records)
 
 
 @pytest.fixture(scope="module")

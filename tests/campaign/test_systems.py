@@ -76,11 +76,6 @@ LIMITS = {  # by fault or method, so that a trial ends, or the method is called 
 }
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def assert_told(fault: Fault, cache: Path, *, is_first: bool) -> None:
     """Fail unless a sweep of a fault and a good trial ends with the right records."""
     pair = [f'"{fault.name}"', "none"][:: 1 if is_first else -1]

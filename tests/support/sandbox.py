@@ -195,7 +195,7 @@ def bench(box: Sandbox, *overrides: str, sweep: bool = False) -> list[str]:
     return run_module("harness.commands.bench", *flags, *TINY, results, *overrides)
 
 
-def logged_sweep(box: Sandbox, pause_s: float) -> list[str]:
+def logged_sweep(box: Sandbox, pause_s: float = 0.3) -> list[str]:
     """Return a sweep of two systems in two rounds, which take a while and log when they measure."""
     log = f"+system.options.log={LOG}"  # relative: names of records depend on all options
     pauses = f"+system.options.pause_s={pause_s},{pause_s + 0.001}"

@@ -14,7 +14,7 @@ from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.parameters import Parameters
-from harness.engine.backends.stepwise.rows import Matrix, upload
+from harness.engine.backends.stepwise.rows import Bound, Matrix, upload
 from harness.engine.backends.stepwise.steps import TypeExecutor
 from harness.engine.lowering.plan import Abilities, BufferName, Plan, Ref, Role, state_buffer
 from harness.engine.rows.fields import Index
@@ -73,9 +73,8 @@ class Backend(backend.Backend):
             if type_id not in self._executors:
                 self._parameters.fold(plan.tables)
                 self._parameters.pack(plan.packs)
-                self._executors[type_id] = TypeExecutor(
-                    plan, self._parameters, self._states, self._device, self.tally
-                )
+                bound = Bound(plan, self._parameters, self._states, self._device, self.tally)
+                self._executors[type_id] = TypeExecutor(bound)
 
     def arrange(self, rows: Arrangement) -> None:
         """Upload the indices, in one copy, and make room."""

@@ -14,13 +14,10 @@ from torch import Tensor
 
 from harness.compiler.pointers import FLOAT_BYTES
 from harness.contracts.timeline import Part
-from harness.engine.backend import Tally
 from harness.engine.backends.stepwise.kernels import KERNELS, multiply, multiply_rows
-from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.rows import Bound, Matrix, Run, Scope, TypeIndices
 from harness.engine.lowering.plan import (
     STAGES,
-    BufferName,
     CopyStep,
     ElementwiseStep,
     GatherStep,
@@ -28,7 +25,6 @@ from harness.engine.lowering.plan import (
     Memory,
     OperatorStep,
     PackStep,
-    Plan,
     Ref,
     ScatterAddStep,
     SinkStep,
@@ -183,20 +179,12 @@ def between_edges_and_vertices(bound: Bound, i: int) -> Run:
 class TypeExecutor:
     """All steps of one plan, compiled once; `bind` sets the mini-batch they work on."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        parameters: Parameters,
-        shared: dict[BufferName, Matrix],
-        device: torch.device,
-        tally: Tally,
-    ) -> None:
-        self.plan = plan
-        self.bound = Bound(plan, parameters, shared, device, tally)
+    def __init__(self, bound: Bound) -> None:
+        self.plan, self.bound = bound.plan, bound
         self.stages = {
-            stage: [self._compile(step) for step in plan.steps(stage)] for stage in STAGES
+            stage: [self._compile(step) for step in self.plan.steps(stage)] for stage in STAGES
         }
-        self.touches_states = {stage: plan.addresses_states(stage) for stage in STAGES}
+        self.touches_states = {stage: self.plan.addresses_states(stage) for stage in STAGES}
 
     def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
         """Take a mini-batch's rows."""
