@@ -38,7 +38,7 @@ from datasets.parts.reading import (
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Files, checksum_of
 from harness.errors import ConfigError, DataError
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.values.arrays import int_array
 from harness.values.instances import Lattice
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.errors import ConfigError, RecordError
-from harness.machine.regular_files import check_regular
+from harness.machine.files import check_regular
 from harness.records.columns import is_table, to_csv
 from harness.records.cross_check import check_builds, latest_builds, seen_together
 from harness.records.files import Output, check_writable, replace_whole

@@ -13,17 +13,15 @@ from harness.engine.cpu_kernels.libraries import multiplies_with
 from harness.machine.facts import Machine, describe_machine, has_cuda_device
 from harness.machine.folders import temporary_folder
 from harness.machine.noise import Finding, judge_core, look_for_disturbance
-from harness.measuring.child_process import death_reason
 from harness.measuring.clock import watch_core
-from harness.measuring.interpreter import (
+from harness.measuring.launch import (
     interpreter_of,
     what_it_lacks,
     why_no_python,
     why_not_startable,
+    worker_environment,
 )
-from harness.measuring.launch import worker_environment
-from harness.measuring.output import last_line
-from harness.measuring.supervise import Ending, supervise
+from harness.measuring.supervise import Ending, death_reason, last_line, supervise
 from harness.planning.compose import Composer
 from harness.planning.kinds import KnownSystem, read_systems
 from harness.planning.resolve import datasets_of, spec_of

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.errors import DataError
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 
 SPLITS = ("train", "dev", "test")
 GIT_BLOB = "git-blob:"  # begins a checksum that is git's name of the file, not its SHA-256

@@ -18,9 +18,15 @@ from pathlib import Path
 from harness.counts.plan import PlannedCount
 from harness.counts.request import Request
 from harness.counts.worker import Outcome, failed_count, work
-from harness.machine.regular_files import drop_leftovers
-from harness.measuring.child_process import POLL_S, death_reason, memory_excess, timeout_reason
-from harness.measuring.supervise import Members, household
+from harness.machine.files import drop_leftovers
+from harness.measuring.supervise import (
+    POLL_S,
+    Members,
+    death_reason,
+    household,
+    memory_excess,
+    timeout_reason,
+)
 from harness.planning.counter import counting_sha256
 from harness.records.count_row import AnyCount, Failure, find_count, write_count
 from harness.records.files import WatchedFolders, check_room

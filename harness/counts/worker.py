@@ -17,8 +17,7 @@ from harness.counts.counting import ENOUGH_S, Graphs, Scheduler, count_batches, 
 from harness.counts.plan import PlannedCount
 from harness.counts.request import Request, Source
 from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
-from harness.measuring.child import die_with_parent
-from harness.measuring.child_process import is_out_of_memory
+from harness.measuring.child import die_with_parent, is_out_of_memory
 from harness.records.count_row import AnyCount, CountRow, FailedCount, Failure
 
 

@@ -15,6 +15,9 @@ from typing import Any
 import psutil
 import pynvml
 
+from harness.machine.files import read_lines, read_text
+
+CPUS = Path("/sys/devices/system/cpu")
 # Lines of /proc/cpuinfo that name a processor and its instructions, on x86 and on Arm.
 _INSTRUCTIONS = ("model name", "flags", "CPU part", "Features")
 
@@ -189,18 +192,3 @@ def _gpu(index: int) -> Gpu:
         sm_clock_mhz=_told(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, clock))),
         max_sm_clock_mhz=_told(lambda: int(pynvml.nvmlDeviceGetMaxClockInfo(handle, clock))),
     )
-
-
-CPUS = Path("/sys/devices/system/cpu")
-
-
-def read_lines(path: Path) -> list[str]:
-    text = read_text(path)
-    return text.splitlines() if text else []
-
-
-def read_text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None

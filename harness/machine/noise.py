@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
-from harness.machine.facts import CPUS, Machine, gpu_is_throttled, read_text
+from harness.machine.facts import CPUS, Machine, gpu_is_throttled
+from harness.machine.files import read_text
 from harness.machine.process import of_family
 
 BUSY_CORES = 0.5  # more than this many cores used by others spoils a measurement

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import psutil
 
-from harness.machine.facts import read_lines
+from harness.machine.files import read_lines
 
 
 def resident_memory_bytes() -> int:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import site
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from harness.errors import BenchError
+from harness.errors import BenchError, DataError
+from harness.machine.files import drop_leftovers
 from harness.machine.folders import temporary_folder
-from harness.machine.regular_files import drop_leftovers
-from harness.measuring.child_process import LEFT_OUT, death_reason, tells_of_memory
-from harness.measuring.interpreter import (
-    interpreter_of,
-    no_python,
-    what_it_lacks,
-    why_no_python,
-    why_not_startable,
-)
-from harness.measuring.output import last_line
-from harness.measuring.refusal import Refusal, read_refusal
-from harness.measuring.supervise import Ending, supervise
+from harness.measuring.child import LEFT_OUT, tells_of_memory
+from harness.measuring.supervise import Ending, death_reason, last_line, read_refusal, supervise
 from harness.records.files import writing
 from harness.records.record import (
     Measured,
@@ -40,6 +35,8 @@ from harness.values.places import ROOT
 Hear = Callable[[str], None]
 
 TRACER = "harness.measuring.tracer"
+_ANSWER_S = 30.0  # a Python starts in a fraction of a second, from a slow disk in some
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -125,7 +122,7 @@ def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
         drop_leftovers(path)
     if refusal is not None:
         _drop(log)
-        refusal.throw()
+        raise refusal
     if ending.returncode != 0:
         reason = ending.reason or death_reason(ending.returncode or 0, last_line(log))
         raise BenchError(f"trace={path} was not written: {reason}; {log} tells more")
@@ -134,7 +131,7 @@ def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
 
 def _run(
     module: str, spec: TrialSpec, path: Path, log: Path, hear: Hear = _nothing
-) -> tuple[Ending, Refusal | None]:
+) -> tuple[Ending, BenchError | None]:
     """Have a module make the file at `path` of a trial; how it ended, and what it refused."""
     with temporary_folder() as folder:
         spec_path = folder / "spec.json"
@@ -156,8 +153,8 @@ def _measured(
     before = _stamp(path)
     ending, refusal = _run(WORKER, spec, path, log, hear)
     drop_leftovers(path)  # of a worker that was ended while it wrote
-    if refusal is not None and not (refusal.of == "data" and records_bad_data):
-        refusal.throw()
+    if refusal is not None and not (isinstance(refusal, DataError) and records_bad_data):
+        raise refusal
     # A worker may fail after its record, while its framework shuts down: the record stands.
     record = find_record(path) if _stamp(path) != before else None
     if record is None:
@@ -204,7 +201,7 @@ def worker_environment(spec: TrialSpec) -> dict[str, str]:
 
 
 def _death(
-    spec: TrialSpec, ending: Ending, refusal: Refusal | None, last_line: str
+    spec: TrialSpec, ending: Ending, refusal: BenchError | None, last_line: str
 ) -> tuple[Status, str]:
     """Why there is no record of the worker's, as a status and in one line."""
     if ending.returncode is None:
@@ -217,6 +214,62 @@ def _death(
     if lacks is not None:
         return "unsupported", lacks
     if refusal is not None:
-        return "bad_data", refusal.line
+        return "bad_data", str(refusal)
     reason = ending.reason or death_reason(ending.returncode, last_line)
     return ending.status or ("oom" if tells_of_memory(last_line) else "crash"), reason
+
+
+def interpreter_of(spec: TrialSpec) -> str:
+    """The interpreter that a trial's worker is started with."""
+    return str(Path(spec.python).expanduser()) if spec.python else sys.executable
+
+
+def why_not_startable(spec: TrialSpec) -> str | None:
+    """Say why a trial's own interpreter cannot be started, or None."""
+    if spec.python is None or shutil.which(interpreter_of(spec)):
+        return None
+    return no_python(spec, "no such program")
+
+
+def why_no_python(spec: TrialSpec, last_words: str) -> str | None:
+    """Say that a trial's own interpreter, whose worker died, is none, or None.
+
+    Only a Python does a sum in Python; asked once a worker has died, since it costs a start.
+    """
+    if spec.python is None:
+        return None
+    command = [interpreter_of(spec), "-c", "print(6 * 7)"]
+    answer = b""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_ANSWER_S,
+            check=False,
+        ).stdout
+    is_python = answer.split() == [b"42"]
+    return None if is_python else no_python(spec, f"it is no Python: {last_words}")
+
+
+def no_python(spec: TrialSpec, why: str) -> str:
+    """Say that a trial's own interpreter does not start the worker."""
+    return (
+        f"system.python={spec.python} does not start the benchmark's worker ({why}); name the"
+        " python of an environment that has the benchmark and the system's framework"
+    )
+
+
+def what_it_lacks(spec: TrialSpec, last_line: str) -> str | None:
+    """Say what another interpreter lacks, if that is how its worker died, or None.
+
+    A framework that is missing is told by the worker itself; this is a package of the benchmark.
+    """
+    found = _MISSING.match(last_line) if spec.python is not None else None
+    if found is None:
+        return None
+    return (
+        f"system.python={spec.python} lacks {found.group(1)}, which the benchmark needs there, too;"
+        f" install both: {spec.python} -m pip install -e '.[EXTRA]', EXTRA as the framework"
+    )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,16 +14,29 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 import psutil
 
-from harness.measuring.child_process import POLL_S, is_out_of_memory, memory_excess, timeout_reason
-from harness.measuring.output import BoundedLog, Output
+from harness import errors
+from harness.errors import BenchError, OutputError
+from harness.measuring.child import REFUSED, SAID, is_out_of_memory, refusal_path
 from harness.records.record import Status
 from harness.trials.spec import Limits
 
 BEGIN = "harness.measuring.child"
+POLL_S = 0.25  # between looks at a child's memory; costs well below 0.1 % of a core
+MEMORY_SHARE = 0.8  # of the machine's, where no limit is given
+KEPT_BYTES = 512 * 2**10  # of the first words that a child prints, and as many of the last
+_SHOWN = 500  # characters of its last words
+_LEFT_OUT = " ... "
+_TRACEBACK = "Traceback (most recent call last):"
+_CHUNK_BYTES = 64 * 2**10  # what a pipe holds
+_SAID_BYTES = SAID.encode()
+_SET_ADOPTS, _GET_ADOPTS = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
+_PATIENCE_S = 10.0  # with what a device holds and no signal ends
+Members = Callable[[], list[psutil.Process]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,7 @@ def supervise(
             return _not_started(error)
         assert process.stdout is not None  # a pipe, see _start
         with process.stdout:
-            output = Output(process.stdout.fileno(), BoundedLog(file), hear)
+            output = ChildOutput(process.stdout.fileno(), BoundedLog(file), hear)
             try:
                 status, reason = _watch(process, output, members, limits)
             finally:
@@ -89,7 +104,7 @@ def _not_started(error: OSError) -> Ending:
 
 
 def _watch(
-    process: subprocess.Popen[bytes], output: Output, members: Members, limits: Limits
+    process: subprocess.Popen[bytes], output: ChildOutput, members: Members, limits: Limits
 ) -> tuple[Status | None, str | None]:
     """Wait for the process to end, or for the first limit that it passes."""
     deadline_s = time.monotonic() + limits.time_s
@@ -111,11 +126,6 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-_SET_ADOPTS, _GET_ADOPTS = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
-_PATIENCE_S = 10.0  # with what a device holds and no signal ends
-Members = Callable[[], list[psutil.Process]]
 
 
 @contextmanager
@@ -203,3 +213,157 @@ def _adopting_orphans() -> Iterator[None]:
         yield
     finally:
         prctl(_SET_ADOPTS, before.value)
+
+
+def memory_limit_bytes(limits: Limits) -> int:
+    """The memory limit, by default four fifths of the machine's memory."""
+    return limits.memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
+
+
+def memory_excess(processes: Iterable[psutil.Process], limits: Limits) -> str | None:
+    """The reason to end processes for the memory of all of them, None where there is none."""
+    used, allowed = sum(map(_resident_bytes, processes)), memory_limit_bytes(limits)
+    if used <= allowed:
+        return None
+    return f"used {used / 2**20:.0f} MiB, limits.memory_bytes is {allowed}"
+
+
+def timeout_reason(limits: Limits) -> str:
+    """The reason to end a process for its time."""
+    return f"not done within limits.time_s={limits.time_s:g}"
+
+
+def death_reason(returncode: int, last_line: str = "") -> str:
+    """Why a child ended that left no result: its last line, or the signal that ended it."""
+    if returncode >= 0:
+        return last_line or f"exit code {returncode}"
+    name = _signal_words(-returncode)
+    hint = " (by a person, or by the kernel for lack of memory)" if name == "SIGKILL" else ""
+    return f"killed by {name}{hint}" + (f"; last line: {last_line}" if last_line else "")
+
+
+def _signal_words(number: int) -> str:
+    """A signal's name; of most real-time signals Python knows none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number} (SIGRTMIN+{number - signal.SIGRTMIN})"
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
+class BoundedLog:
+    """A file with the first KEPT_BYTES of what is written to it and, once it is over, the last."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+        self._room = KEPT_BYTES
+        self._last = bytearray()
+        self._n_left_out = 0
+
+    def write(self, data: bytes) -> None:
+        """Keep what is among the first or the last; raises OSError where the disk is full."""
+        self._to_file(data[: self._room])
+        self._last += data[self._room :]
+        self._room -= min(self._room, len(data))
+        excess = max(0, len(self._last) - KEPT_BYTES)
+        del self._last[:excess]
+        self._n_left_out += excess
+
+    def finish(self) -> None:
+        """Write the last words behind the first."""
+        if self._n_left_out:
+            self._to_file(f"\n[{self._n_left_out} bytes are left out here]\n".encode())
+        self._to_file(bytes(self._last))
+
+    def _to_file(self, data: bytes) -> None:
+        while data:
+            data = data[self._file.write(data) or 0 :]
+
+
+class ChildOutput:
+    """The reading end of the pipe that a child prints to.
+
+    It is read while the parent waits, in the same thread: a child that prints without end can
+    neither fill a disk nor keep the parent from looking at its limits.
+
+    hear: takes what the child says, line by line (say); nothing else that it prints.
+    """
+
+    def __init__(
+        self, pipe: int, log: BoundedLog, hear: Callable[[str], None] = lambda words: None
+    ) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe, self._log, self._hear = pipe, log, hear
+        self._unfinished = b""  # the line that is not over yet, as far as it can be a said one
+        self._poll = select.poll()
+        self._poll.register(pipe, select.POLLIN)
+        self._is_over = False
+
+    def take(self, until_s: float) -> None:
+        """Take what comes until then, by time.monotonic, asleep between; less where all is said."""
+        while not self._is_over and (left_s := until_s - time.monotonic()) > 0:
+            if self._poll.poll(left_s * 1e3):
+                self._take_chunk()
+
+    def take_rest(self) -> None:
+        """Take what the pipe still holds, and wait for no more."""
+        while not self._is_over and self._poll.poll(0):
+            self._take_chunk()
+        self._log.finish()
+
+    def _take_chunk(self) -> None:
+        data = os.read(self._pipe, _CHUNK_BYTES)
+        self._is_over = not data
+        self._log.write(data)
+        *lines, unfinished = (self._unfinished + data).split(b"\n")
+        self._unfinished = unfinished[:_SHOWN]
+        for line in lines:
+            if line.startswith(_SAID_BYTES):
+                said = line[len(_SAID_BYTES) :][:_SHOWN]
+                self._hear(said.decode(errors="replace"))
+
+
+def last_line(log: Path) -> str:
+    """The last words of a process, in one line; empty where it printed none.
+
+    All from Python's last exception on, its type first: the last line of many says little.
+    """
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    filled = [line for line in lines if line.strip()]
+    words = " ".join(" ".join(filled[_last_words(filled) :]).split())
+    if len(words) <= _SHOWN:
+        return words
+    half = (_SHOWN - len(_LEFT_OUT)) // 2
+    return f"{words[:half]}{_LEFT_OUT}{words[-half:]}"
+
+
+def _last_words(lines: Sequence[str]) -> int:
+    """The line of the exception below the last traceback, else the last line that there is."""
+    begins = [place for place, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
+    below = range(begins[-1] + 1, len(lines)) if begins else ()
+    return next((place for place in below if not lines[place].startswith(" ")), -1)
+
+
+def read_refusal(spec_path: Path, exit_code: int | None) -> BenchError | None:
+    """Return what a worker refused that ended with this exit code, as its own kind of error.
+
+    Raises OutputError where it could not write that down.
+    """
+    path = refusal_path(spec_path)
+    if exit_code != REFUSED or not path.exists():
+        return None
+    try:
+        refusal = json.loads(path.read_text(encoding="utf-8"))
+        error: BenchError = getattr(errors, refusal["error"])(refusal["line"])
+    except (ValueError, TypeError, KeyError) as fault:
+        raise OutputError(
+            f"the worker's refusal in {path.parent} is cut off: make room there, or name another"
+            " folder with TMPDIR, and the same command goes on"
+        ) from fault
+    return error

@@ -18,9 +18,9 @@ from pathlib import Path
 from harness.contracts.system import System, load_adapter
 from harness.contracts.timeline import Details
 from harness.errors import BenchError, UnsupportedTrial
+from harness.measuring.child import refuse
 from harness.measuring.clock import Now, NullClock, collector_paused, now_ns, stopwatch_of
-from harness.measuring.refusal import refuse
-from harness.records.files import Output, replace_whole
+from harness.records.files import replace_whole
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, load_workload, run_settings
 
@@ -189,17 +189,6 @@ def _event(span: Span, track: int, begin_ns: int) -> dict[str, object]:
         "dur": (span.end_ns - span.start_ns) / NS_PER_US,
         "args": span.details,
     }
-
-
-def is_trace(content: bytes) -> bool:
-    """Whether the content of a file is such a timeline."""
-    try:
-        return isinstance(json.loads(content)["traceEvents"], list)
-    except (ValueError, KeyError, TypeError):
-        return False
-
-
-TRACE = Output("trace=", "a timeline", is_trace)
 
 
 if __name__ == "__main__":

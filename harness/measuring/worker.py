@@ -3,9 +3,9 @@
     python -m harness.measuring.worker SPEC.json RECORD.json
 
 Its parent starts it through harness/measuring/child.py. Exit codes: 0, a record was written;
-USAGE_EXIT, DATA_EXIT, OUTPUT_EXIT, the configuration or the data is wrong, or the record cannot be
-written, which one line on standard error and a file beside SPEC.json tell. For anything else that
-ends this process its parent writes the record.
+REFUSED, the configuration or the data is wrong, or the record cannot be written, which one line on
+standard error and a file beside SPEC.json tell. For anything else that ends this process its parent
+writes the record.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ from harness.machine.process import (
     peak_memory_bytes,
     resident_memory_bytes,
 )
-from harness.measuring.child import end_fork
-from harness.measuring.child_process import LEFT_OUT, is_out_of_memory
+from harness.measuring.child import LEFT_OUT, end_fork, is_out_of_memory, refuse, say
 from harness.measuring.clock import CoreWatch, empty_sample_s, stopwatch_of, timed
 from harness.measuring.mini_batch_check import Others, prove
-from harness.measuring.output import say
 from harness.measuring.passes import (
     Passes,
     Timed,
@@ -47,7 +45,6 @@ from harness.measuring.passes import (
     warm_up,
 )
 from harness.measuring.reference_check import Reference, Verdict, proves_nothing
-from harness.measuring.refusal import refuse
 from harness.measuring.timed_check import judged_passes, pass_losses, settled_between_s
 from harness.records.cross_check import fingerprints_beside
 from harness.records.record import (

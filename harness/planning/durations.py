@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.trials.spec import TrialSpec
 
 # Seconds of a process beside what it is asked to time: means of 400 records at medium scale, behind

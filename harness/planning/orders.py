@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BenchError, ConfigError
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.planning.nodes import Nodes
 from harness.records.files import replace_whole
 from harness.trials.sources import hash_contents

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from harness.contracts.corpus import check_loader_options
 from harness.contracts.policy import LearningSettings, check_policy_name
 from harness.errors import ConfigError
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.planning.compose import Composer, plain_of
 from harness.planning.grid import SCALES
 from harness.planning.kinds import known_system

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.records.files import replace_whole
 
 FILE = ".run_plan.json"  # below the results

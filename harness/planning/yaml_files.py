@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from harness.errors import ConfigError
-from harness.machine.regular_files import check_regular
+from harness.machine.files import check_regular
 from harness.values.places import CONF_DIR
 
 

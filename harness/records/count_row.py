@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from harness.contracts.policy import LearningSettings
 from harness.errors import RecordError
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.records.files import replace_whole, write_whole
 from harness.records.record import LIMITED, TRIED_AGAIN
 from harness.trials.spec import Limits

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.errors import ConfigError, OutputError
-from harness.machine.regular_files import not_regular, read_regular, replace_regular, target_of
+from harness.machine.files import not_regular, read_regular, replace_regular, target_of
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from harness.errors import RecordError
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.records.files import replace_whole
 from harness.records.record import SCHEMA_VERSION, Record, first_fault, path_of
 

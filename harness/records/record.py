@@ -16,7 +16,7 @@ from harness.contracts.choice import Choice
 from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
 from harness.machine.facts import describe_machine, used_gpu
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.records.files import write_whole
 from harness.records.fingerprint import Fingerprint
 from harness.records.stats import passes_of

@@ -6,6 +6,7 @@ only collects the composed configurations; all are checked before the first tria
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -23,7 +24,6 @@ from harness.contracts.policy import AUTO, policy_names
 from harness.errors import ConfigError
 from harness.machine.facts import cpu_model
 from harness.machine.folders import temporary_folder
-from harness.measuring.tracer import TRACE
 from harness.planning.artefacts import (
     Choices,
     choices_from,
@@ -51,7 +51,17 @@ from harness.trials.spec import TrialSpec
 from harness.values.checked import check_count
 from harness.values.places import CONF_DIR
 
+
+def is_trace(content: bytes) -> bool:
+    """Return whether the content of a file is a timeline."""
+    try:
+        return isinstance(json.loads(content)["traceEvents"], list)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
 OUT = Output("out=", "a record", is_record)
+TRACE = Output("trace=", "a timeline", is_trace)
 # What an experiment decides by itself, or what does not belong to a single trial.
 _NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "trace", "force", "bad_data")
 

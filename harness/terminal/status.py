@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.errors import ConfigError
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.planning.durations import words_of
 from harness.planning.run_plan import FILE, RunPlan, read_run_plan
 from harness.records.files import replace_whole

@@ -38,8 +38,6 @@ DEFAULT_ORDER = "shuffled"
 LARGEST_FACTOR = 1e6  # between the speeds of two systems
 LARGEST_RATE = 1e6  # no step of learning is longer
 LARGEST_MEMORY_BYTES = 2**63 - 1
-# How a worker says that the configuration, or the data, is wrong: EX_USAGE, EX_DATAERR of sysexits.
-USAGE_EXIT, DATA_EXIT, OUTPUT_EXIT = 64, 65, 66
 BAD_DATA = ("refuse", "record")  # what becomes of a trial on unusable data
 _NOT_IDENTITY = {"identity": False}  # marks a field that does not change the work
 

@@ -10,7 +10,7 @@ import pytest
 from harness.commands import doctor
 from harness.machine.facts import describe_machine
 from harness.machine.noise import Finding
-from harness.measuring.interpreter import interpreter_of
+from harness.measuring.launch import interpreter_of
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]

@@ -17,7 +17,7 @@ from harness.engine.backends.cuda import memory
 from harness.engine.backends.stepwise import backend as stepwise
 from harness.engine.backends.stepwise import rows
 from harness.errors import UnsupportedTrial
-from harness.measuring.child_process import is_out_of_memory
+from harness.measuring.child import is_out_of_memory
 from harness.oracle import run_reference
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_setting import Setting

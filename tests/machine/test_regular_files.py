@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.regular_files import (
+from harness.machine.files import (
     drop_leftovers,
     not_regular,
     read_regular,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -15,49 +16,52 @@ import psutil
 import pytest
 
 from harness.errors import BenchError
-from harness.measuring.child_process import LEFT_OUT, memory_limit_bytes
+from harness.measuring.child import FORKED, LEFT_OUT
 from harness.measuring.launch import ROOT, run_worker, worker_environment
+from harness.measuring.supervise import memory_limit_bytes
 from harness.records.record import Record, find_record, read_record
 from harness.trials.spec import Limits, TrialSpec
+from tests.support.misbehaving import FIRST, FLOOD_BYTES, LAST
 
 pytestmark = pytest.mark.slow  # all of them together take seconds
 
 MakeSpec = Callable[..., TrialSpec]
+ADAPTER = "tests.support.misbehaving"
 
 
 def run(spec: TrialSpec, folder: Path) -> Record:
     record = run_worker(spec, folder / "raw" / "r0.json", folder / "logs" / "r0.log")
     assert read_record(folder / "raw" / "r0.json") == record
     assert [path.name for path in (folder / "raw").iterdir()] == ["r0.json"]
+    assert (folder / "logs" / "r0.log").exists() == (record.status == "crash")
     return record
 
 
 def test_a_good_trial_leaves_its_record_and_nothing_else(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:
-    record = run(make_spec(), tmp_path)
-    assert record.status == "ok"
+    assert run(make_spec(), tmp_path).status == "ok"
     assert list((tmp_path / "logs").iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("fault", "status", "reason"),
+    ("way", "status", "reason"),
     [
-        ("abort", "crash", "killed by SIGABRT"),
-        ("raise", "crash", "ValueError: a fault over two lines"),
-        ("unsupported", "unsupported", "this model is too odd"),
-        ("wrong_loss", "wrong_result", "loss deviates"),
+        ("real_time_signal", "crash", "killed by signal 40 (SIGRTMIN+6)"),
+        ("exits_64", "crash", "no refusal of the harness"),
+        ("enomem", "oom", "OSError: [Errno 12] Cannot allocate memory"),
+        ("numpy_memory", "oom", "MemoryError: Unable to allocate"),
+        ("caused_by_memory", "oom", "ValueError: the compiler gave up"),
+        ("bad_alloc", "oom", "killed by SIGABRT; last line: terminate called"),
     ],
 )
-def test_faults_become_statuses(
-    make_spec: MakeSpec, tmp_path: Path, fault: str, status: str, reason: str
+def test_whatever_ends_a_process_leaves_a_record(
+    make_spec: MakeSpec, tmp_path: Path, way: str, status: str, reason: str
 ) -> None:
-    record = run(make_spec(system_options={"fault": fault}), tmp_path)
+    record = run(misbehaving(make_spec, way), tmp_path)
     assert record.status == status
-    assert record.reason is not None
-    assert record.reason.startswith(reason)
-    assert "\n" not in record.reason
-    assert (tmp_path / "logs" / "r0.log").exists() == (status == "crash")
+    assert str(record.reason).startswith(reason)
+    assert "\n" not in str(record.reason)
 
 
 def test_a_trial_that_hangs_is_ended(make_spec: MakeSpec, tmp_path: Path) -> None:
@@ -104,18 +108,6 @@ def test_a_folder_named_datasets_does_no_harm(
     assert record.status == "ok"
 
 
-def test_threads_reach_every_library(make_spec: MakeSpec) -> None:
-    environment = worker_environment(make_spec(threads=3))
-    names = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
-    assert {environment[f"{name}_NUM_THREADS"] for name in names} == {"3"}
-    assert environment["PYTHONHASHSEED"] == "0"
-
-
-def test_one_allocator_for_all_systems(make_spec: MakeSpec) -> None:
-    environment = worker_environment(make_spec())
-    assert environment["MALLOC_MMAP_MAX_"] == "0"  # nothing is given back between mini-batches
-
-
 def test_no_library_is_told_which_kernels_to_take(
     make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -127,6 +119,14 @@ def test_no_library_is_told_which_kernels_to_take(
     assert {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} <= set(environment[LEFT_OUT].split())
     record = run_worker(make_spec(), Path("r0.json"), Path("r0.log"))
     assert "OPENBLAS_CORETYPE" in record.in_force["left out of the environment"]
+
+
+def test_threads_reach_every_library_and_one_allocator_serves_all(make_spec: MakeSpec) -> None:
+    environment = worker_environment(make_spec(threads=3))
+    names = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
+    assert {environment[f"{name}_NUM_THREADS"] for name in names} == {"3"}
+    assert environment["PYTHONHASHSEED"] == "0"
+    assert environment["MALLOC_MMAP_MAX_"] == "0"  # nothing is given back between mini-batches
     assert "PATH" in environment
 
 
@@ -203,3 +203,113 @@ def test_a_worker_started_through_a_script_lives_while_its_ancestor_does(
     script.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
     script.chmod(0o755)
     assert run(make_spec(python=str(script)), tmp_path).status == "ok"
+
+
+def misbehaving(make_spec: MakeSpec, way: str, **changes: object) -> TrialSpec:
+    return make_spec(adapter=ADAPTER, system_options={"way": way}, **changes)
+
+
+@pytest.mark.parametrize("what", ["adapter", "loader", "model_module"])
+def test_memory_that_runs_out_before_the_trial_begins_is_no_crash(
+    make_spec: MakeSpec, tmp_path: Path, what: str
+) -> None:
+    record = run(make_spec(**{what: "tests.support.no_memory"}), tmp_path)
+    assert record.status == "oom"
+    assert "Unable to allocate" in str(record.reason)
+
+
+def test_a_flood_of_words_does_no_harm(make_spec: MakeSpec, tmp_path: Path) -> None:
+    record = run(misbehaving(make_spec, "floods"), tmp_path)
+    assert record.status == "ok"
+    assert not list((tmp_path / "logs").iterdir())
+
+
+def test_the_log_of_a_flood_has_its_first_and_its_last_words(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    assert run(misbehaving(make_spec, "floods_and_aborts"), tmp_path).status == "crash"
+    log = (tmp_path / "logs" / "r0.log").read_bytes()
+    assert len(log) < FLOOD_BYTES // 16
+    assert log.startswith(FIRST)
+    assert LAST in log[-100_000:]
+    assert b"bytes are left out here" in log
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to who asks for them")
+@pytest.mark.parametrize("way", ["detaches", "detaches_bare"])
+def test_what_detaches_itself_ends_with_its_trial(
+    make_spec: MakeSpec, tmp_path: Path, way: str
+) -> None:
+    pid_file = tmp_path / "pid"
+    spec = make_spec(adapter=ADAPTER, system_options={"way": way, "pid_file": str(pid_file)})
+    bystander = subprocess.Popen(["sleep", "600"])
+    try:
+        assert run(spec, tmp_path).status == "ok"
+        assert not psutil.pid_exists(int(pid_file.read_text()))
+        assert bystander.poll() is None, "what was there before is not its own"
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_fork_that_comes_back_leaves_no_record(make_spec: MakeSpec, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    spec = make_spec(adapter=ADAPTER, system_options={"way": "forks", "pid_file": str(pid_file)})
+    assert run(spec, tmp_path).status == "ok"
+    assert [path.name for path in (tmp_path / "raw").iterdir()] == ["r0.json"]
+    assert os.waitstatus_to_exitcode(int(pid_file.read_text())) == FORKED
+
+
+def test_memory_of_what_detached_itself_counts(make_spec: MakeSpec, tmp_path: Path) -> None:
+    """A child that leaves the family's tree stays in its household."""
+    program = tmp_path / "eats.py"
+    program.write_text("import time\nheld = b'x' * 2**30\ntime.sleep(600)\n")
+    script = f"setsid sh -c '{sys.executable} {program} & exit' >/dev/null 2>&1; exec sleep 600\n"
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}")
+    python.chmod(0o755)
+    limits = Limits(time_s=60.0, memory_bytes=600 * 2**20)
+    record = run(make_spec(python=str(python), limits=limits), tmp_path)
+    assert record.status == "oom"
+
+
+def test_a_full_disk_is_no_fault_of_the_trial(make_spec: MakeSpec, tmp_path: Path) -> None:
+    """/dev/full stands for the folder's disk: what cannot be kept ends the run; no record."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "r0.log").symlink_to("/dev/full")
+    started, others = time.monotonic(), psutil.Process().children(recursive=True)
+    spec = misbehaving(make_spec, "floods")
+    with pytest.raises(OSError, match="No space left on device"):
+        run_worker(spec, folder / "r0.json", tmp_path / "logs" / "r0.log")
+    assert time.monotonic() - started < spec.limits.time_s
+    assert not list(folder.iterdir())
+    assert set(psutil.Process().children(recursive=True)) <= set(others)
+
+
+@pytest.mark.parametrize(
+    ("error", "python", "status", "advice"),
+    [
+        (errno.ENOMEM, None, "oom", ""),
+        (errno.EMFILE, None, "unsupported", "; raise `ulimit -n` and try again"),
+        (errno.ENFILE, sys.executable, "unsupported", "; raise `ulimit -n` and try again"),
+        (errno.EACCES, None, "unsupported", ""),  # no python was named that could be blamed
+    ],
+)
+def test_a_start_that_the_machine_refuses_is_no_fault_of_the_python(
+    make_spec: MakeSpec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
+    python: str | None,
+    status: str,
+    advice: str,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    record = run(make_spec(python=python), tmp_path)
+    assert record.status == status
+    assert record.reason == f"the worker cannot be started: {os.strerror(error)}{advice}"

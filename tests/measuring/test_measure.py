@@ -12,9 +12,10 @@ import pytest
 
 from harness.contracts.system import Clock
 from harness.measuring import worker
+from harness.measuring.child import REFUSED
 from harness.measuring.launch import worker_environment
 from harness.measuring.worker import main
-from harness.trials.spec import USAGE_EXIT, TrialSpec
+from harness.trials.spec import TrialSpec
 from tests.support import fake_systems
 from tests.support.measured import measure
 
@@ -173,7 +174,7 @@ def test_wrong_input_is_one_line_and_no_record(
 ) -> None:
     (tmp_path / "spec.json").write_text(json.dumps(make_spec().to_dict() | changes))
     arguments = [str(tmp_path / "spec.json"), str(tmp_path / "r0.json")]
-    assert main(arguments) == USAGE_EXIT
+    assert main(arguments) == REFUSED
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert words in error

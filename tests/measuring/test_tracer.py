@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measuring.tracer import Span, Timeline, is_trace, trace_text
+from harness.measuring.tracer import Span, Timeline, trace_text
+from harness.terminal.command_line import is_trace
 from tests.support.fake_time import FakeTime
 from tests.support.trace_files import checked
 

@@ -18,7 +18,7 @@ ALLOWED = {
     "harness/engine/cpu_kernels/team.py": "sleeps while threads end",
     "harness/machine/folders.py": "how old a folder is that another process left",
     "harness/machine/noise.py": "how much others run, from outside what is timed",
-    "harness/measuring/output.py": "until when what a worker prints is waited for",
+    "harness.measuring.supervise.py": "until when what a worker prints is waited for",
     "harness/measuring/supervise.py": "the time limit of a worker, and patience with its end",
     "harness/records/record.py": "when a trial was measured, for people",
     "harness/planning/durations.py": "times of day in records, of which durations are made",

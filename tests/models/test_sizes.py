@@ -14,11 +14,12 @@ import pytest
 from harness.contracts import corpus
 from harness.contracts.model import ModelSizes, ParameterSpec, initial_weights
 from harness.errors import ConfigError
+from harness.measuring.child import REFUSED
 from harness.measuring.worker import main
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.tree_lstm import TreeLSTM
 from harness.trials import workload
-from harness.trials.spec import USAGE_EXIT, TrialSpec
+from harness.trials.spec import TrialSpec
 
 TREES = {"words": 7, "classes": 3}
 
@@ -77,7 +78,7 @@ def test_a_worker_tells_which_size_its_data_set_lacks(
     monkeypatch.setattr(workload, "load_corpus", without_classes)
     spec = make_spec(model="tree_lstm", model_module="harness.models.tree_lstm", model_options={})
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
-    assert main([str(tmp_path / "spec.json"), str(tmp_path / "r0.json")]) == USAGE_EXIT
+    assert main([str(tmp_path / "spec.json"), str(tmp_path / "r0.json")]) == REFUSED
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert f"needs the size classes, but dataset={spec.dataset} brings words;" in error

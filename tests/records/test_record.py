@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError, OutputError, RecordError
-from harness.machine.regular_files import drop_leftovers
+from harness.machine.files import drop_leftovers
 from harness.planning.artefacts import PlannedTrial
 from harness.records.files import check_writable
 from harness.records.record import (

@@ -59,8 +59,6 @@ class Adapter(Reference):
             _fork_and_go_on(Path(str(self.options.pid_file)))
         if way == "exits_64":
             _say_and_exit(64)
-        if way == "exits_65":
-            _say_and_exit(65)
         if way == "hangs":
             Path(str(self.options.pid_file)).write_text(str(os.getpid()))
             sleep(600)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.machine.regular_files import read_regular
+from harness.machine.files import read_regular
 from harness.values.checked import check_count, check_number
 from harness.values.path_texts import check_path_text
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.policy import FALLBACKS, VARIANTS, LearnedRun
 from harness.errors import ConfigError, OutputError
-from harness.machine.regular_files import read_regular, replace_regular
+from harness.machine.files import read_regular, replace_regular
 from harness.policies.fsm.states import ENCODINGS, UNSEEN, States, states_of
 from harness.policies.fsm.trials import run
 from harness.values.arrays import IntArray, int_array

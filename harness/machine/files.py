@@ -116,3 +116,17 @@ def _temporary(path: Path, tag: str) -> Path:
     if len(os.fsencode(name)) > LONGEST_NAME_BYTES:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()
     return path.with_name(f".{name}.{tag}.tmp")
+
+
+def read_lines(path: Path) -> list[str]:
+    """Read the lines of a file of the kernel; none where it cannot be read."""
+    text = read_text(path)
+    return text.splitlines() if text else []
+
+
+def read_text(path: Path) -> str | None:
+    """Read a file of the kernel; None where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return None

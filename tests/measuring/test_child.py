@@ -1,0 +1,155 @@
+"""The child's side: what it becomes, says and refuses, and how it ends; its last words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.errors import BenchError, ConfigError, DataError, OutputError
+from harness.measuring.child import REFUSED, refuse, say
+from harness.measuring.supervise import BoundedLog, ChildOutput, last_line, read_refusal
+from harness.values.places import ROOT
+
+MODULE = """
+import atexit
+import gc
+
+class Slow:
+    def __del__(self):
+        print("taken apart")
+
+kept = Slow()
+
+def main(words):
+    assert gc.isenabled() and gc.get_freeze_count() > 0
+    atexit.register(print, "registered")
+    print("said", *words, end=" ")
+    {end}
+"""
+
+
+def begun(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
+    (folder / "some_module.py").write_text(MODULE.format(end=end), encoding="utf-8")
+    command = [sys.executable, "-m", "harness.measuring.child", str(os.getpid()), "some_module"]
+    search = os.pathsep.join([str(ROOT), str(folder)])
+    environment = {**os.environ, "PYTHONPATH": search}
+    return subprocess.run([*command, "a", "b"], capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_it_ends_with_the_code_and_after_what_was_registered(tmp_path: Path, code: int) -> None:
+    done = begun(tmp_path, f"return {code}")
+    assert done.returncode == code, done.stderr
+    assert done.stdout == "said a b registered\n", "and nothing was taken apart"
+
+
+def test_an_error_is_told_as_ever(tmp_path: Path) -> None:
+    done = begun(tmp_path, "raise ValueError('why')")
+    assert done.returncode == 1
+    assert done.stderr.endswith("ValueError: why\n")
+
+
+@pytest.mark.parametrize("kind", [ConfigError, DataError, OutputError])
+def test_what_is_refused_is_raised_where_the_exit_code_agrees(
+    tmp_path: Path, kind: type[BenchError]
+) -> None:
+    spec_path = tmp_path / "spec.json"
+    assert read_refusal(spec_path, REFUSED) is None
+    assert refuse(spec_path, kind("n_leaves=3 is\n no power of two")) == REFUSED
+    error = read_refusal(spec_path, REFUSED)
+    assert (type(error), str(error)) == (kind, "n_leaves=3 is no power of two")
+    assert read_refusal(spec_path, -9) is None
+
+
+@pytest.mark.parametrize("content", ["", '{"error": "Con', "[]", '{"error": "ConfigError"}'])
+def test_one_that_is_cut_off_is_told_in_a_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "refusal.json").write_text(content)
+    with pytest.raises(OutputError, match="make room") as caught:
+        read_refusal(tmp_path / "spec.json", REFUSED)
+    assert "\n" not in str(caught.value)
+    assert read_refusal(tmp_path / "spec.json", -9) is None
+
+
+def test_a_full_disk_leaves_one_that_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, *_: object, **__: object) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert refuse(tmp_path / "spec.json", ConfigError("no")) == REFUSED
+    with pytest.raises(OutputError, match="make room"):
+        read_refusal(tmp_path / "spec.json", REFUSED)
+
+
+TRACEBACK = (
+    'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\n    ^^^\n'
+)
+PYDANTIC = (
+    "pydantic_core.ValidationError: 1 validation error for Record\nin_force.threads\n"
+    "  Input should be a valid string [type=string_type, input_value=3, input_type=int]\n"
+    "    For further information visit https://errors.pydantic.dev/2/v/string_type\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("", ""),
+        ("one\n\ntwo  words\n\n", "two words"),
+        (f"{TRACEBACK}ValueError: bad\n", "ValueError: bad"),
+        (f"warning\n{TRACEBACK}ValueError: a fault\nover two lines\n",
+         "ValueError: a fault over two lines"),
+        (f"{TRACEBACK}KeyError: 1\n\nDuring handling, another:\n\n{TRACEBACK}ValueError: bad\n",
+         "ValueError: bad"),
+        (f"{TRACEBACK}", "^^^"),
+    ],
+)  # fmt: skip
+def test_last_words(tmp_path: Path, printed: str, words: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(printed)
+    assert last_line(log) == words
+
+
+def test_the_field_of_a_validation_error_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(TRACEBACK + PYDANTIC)
+    said = last_line(log)
+    assert said.startswith("pydantic_core.ValidationError: 1 validation error for Record in_force.")
+    assert "Input should be a valid string" in said
+
+
+def test_much_is_cut_in_the_middle(tmp_path: Path) -> None:
+    """What came last may be another end than the exception's, such as memory that ran out."""
+    log = tmp_path / "log"
+    log.write_text(f"{TRACEBACK}ValueError: first\n{'noise ' * 500}\nstd::bad_alloc\n")
+    said = last_line(log)
+    assert said.startswith("ValueError: first noise")
+    assert said.endswith("std::bad_alloc")
+    assert len(said) <= 500
+
+
+def test_what_a_child_says_is_passed_on_line_by_line_while_it_is_at_work(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    say("schedules\na mini-batch")
+    said = capfd.readouterr().out.encode()
+    heard: list[str] = []
+    reading, writing = os.pipe()
+    with (tmp_path / "log").open("wb", buffering=0) as file:
+        output = ChildOutput(reading, BoundedLog(file), heard.append)
+        for chunk in (b"noise\nsays now: no\n", said[:3], said[3:], b"x" * 100_000, said, said):
+            os.write(writing, chunk[:60_000])
+            output.take(time.monotonic() + 0.01)
+        assert heard == ["schedules a mini-batch"] * 2, "what follows noise is a line's end"
+        os.close(writing)
+        output.take_rest()
+    os.close(reading)
+    assert (tmp_path / "log").read_bytes().count(said) == 3
