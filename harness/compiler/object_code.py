@@ -14,8 +14,7 @@ import llvmlite
 from llvmlite import binding as llvm
 
 from harness.errors import CompileError
-from harness.machine.caches import cache_folder, forget_the_oldest
-from harness.machine.kept import keep, kept
+from harness.machine.caches import cache_folder, forget_the_oldest, keep, kept
 
 FOLDER = "object_code"
 MOST_ENTRIES = 10_000  # of some 3 KB

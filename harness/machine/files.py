@@ -65,12 +65,17 @@ def read_regular(path: Path) -> bytes:
 
 
 def replace_regular(
-    path: Path, content: bytes, once_complete: Callable[[Path], object] | None = None
+    path: Path,
+    content: bytes,
+    once_complete: Callable[[Path], object] | None = None,
+    *,
+    mode: int | None = None,
 ) -> None:
     """Write a file whole or not at all: whoever looks finds the old one, or the new one complete.
 
     A symbolic link stays, and what it leads to is replaced. The folder has to be there.
     once_complete: called with the path when only the last step is left, which replaces the old one.
+    mode: of the file; None for what the process gives its files.
 
     Raises OSError, with nothing left behind, where that cannot be done or something else is at the
     path.
@@ -80,6 +85,8 @@ def replace_regular(
     temporary = _temporary(path, str(os.getpid()))
     try:
         with temporary.open("wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

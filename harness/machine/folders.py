@@ -16,6 +16,7 @@ from pathlib import Path
 from harness.errors import BenchError
 from harness.machine.caches import NAME, OURS_ALONE, cache_folder, why_not_ours
 
+MEMORY = Path("/dev/shm")  # which Linux keeps in memory: of no disk, and so of no network's
 YOUNG_S = 60  # a folder is locked as soon as it is made, but not in the same moment
 
 
@@ -56,7 +57,8 @@ def folder_of_files(name: str) -> Path:
 
 def _locked_folder(parent: Path, name: str) -> tuple[Path, int]:
     """Make a folder; return it and what to close to unlock it."""
-    for left in parent.glob(f"{NAME}-*"):
+    # None but such: locks of this machine lie in a folder beside them, which nobody holds.
+    for left in parent.glob(f"{NAME}-{name}-*"):
         _delete_unless_held(left)
     folder = Path(tempfile.mkdtemp(prefix=f"{NAME}-{name}-", dir=parent))
     lock = _lock(folder)
@@ -87,9 +89,6 @@ def _delete_unless_held(folder: Path) -> None:
     if held is not None:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(held)
-
-
-MEMORY = Path("/dev/shm")  # which Linux keeps in memory: of no disk, and so of no network's
 
 
 def local_folder() -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
-from harness.machine.remembered import remembered
+from harness.machine.caches import remembered
 from harness.values.places import ROOT
 
 # Not what runs: "u" of a text, and comments that type checkers read.

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from harness.contracts.corpus import inputs_sha256
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Parameters, Result, System
-from harness.machine.kept import keep, kept
+from harness.machine.caches import keep, kept
 from harness.measuring.clock import PhaseClock
 from harness.oracle import has_relu, run_reference
 from harness.trials.sources import hash_files, imported_files

@@ -5,23 +5,33 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 
 from harness.errors import ConfigError, OutputError
 from harness.machine.files import not_regular, read_regular, replace_regular, target_of
 
+ROOM_BYTES = 256 * 1024  # a record of long measuring takes about as much
+
 
 def write_whole(path: Path, text: str) -> None:
     """Write atomically; what was there, which no longer answers, moves to superseded/ beside it.
 
-    Raises OutputError, with the old file in its place, where that cannot be done.
+    At every moment there is the old file or the new one. Raises OutputError, with the old file in
+    its place, where that cannot be done.
     """
+    aside: list[Path] = []
     with writing(path):
         target_of(path).parent.mkdir(parents=True, exist_ok=True)
-        replace_regular(path, text.encode(), once_complete=_move_aside)
+        try:
+            replace_regular(path, text.encode(), lambda found: aside.extend(_copy_aside(found)))
+        except BaseException:
+            for copy in aside:
+                copy.unlink(missing_ok=True)
+            raise
 
 
 def replace_whole(path: Path, content: str | bytes) -> None:
@@ -52,33 +62,27 @@ def put_aside(path: Path) -> None:
     What is no regular file stays where it is. Raises OutputError where it cannot be moved.
     """
     with writing(path):
-        _move_aside(target_of(path))
+        if _copy_aside(target_of(path)):
+            target_of(path).unlink()
 
 
-def _move_aside(path: Path) -> None:
-    if path.is_file():
-        folder = path.parent / "superseded"
-        folder.mkdir(exist_ok=True)
-        aside = _free_name(folder, f"{path.stem}.{path.stat().st_mtime_ns}")
+def _copy_aside(path: Path) -> list[Path]:
+    """Give a file a second name in superseded/, or copy it there; nothing where there is none."""
+    if not path.is_file():
+        return []
+    folder = path.parent / "superseded"
+    folder.mkdir(exist_ok=True)
+    stem = f"{path.stem}.{path.stat().st_mtime_ns}"
+    names = (f"{stem}.{n}.json" if n else f"{stem}.json" for n in count())
+    while True:  # files may have been written in one moment
+        aside = folder / next(names)
         try:
-            path.replace(aside)
+            os.link(path, aside)
         except OSError:
-            aside.unlink()
-            raise
-
-
-def _free_name(folder: Path, stem: str) -> Path:
-    """Make an empty file that nobody else has: files may have been written in one moment."""
-    path, n_taken = folder / f"{stem}.json", 0
-    while True:
-        with suppress(FileExistsError):
-            path.touch(exist_ok=False)
-            return path
-        n_taken += 1
-        path = folder / f"{stem}.{n_taken}.json"
-
-
-ROOM_BYTES = 256 * 1024  # a record of long measuring takes about as much
+            if aside.exists():
+                continue
+            replace_regular(aside, path.read_bytes())  # a file system without second names
+        return [aside]
 
 
 @dataclass(frozen=True, slots=True)

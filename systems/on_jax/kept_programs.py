@@ -12,9 +12,8 @@ import jax
 from jax._src import compilation_cache
 from jax._src.compilation_cache_interface import CacheInterface
 
-from harness.machine.caches import cache_folder
+from harness.machine.caches import cache_folder, keep, kept
 from harness.machine.facts import cpu_fingerprint
-from harness.machine.kept import keep, kept
 
 FOLDER = "jax"
 OPTIONS = {

@@ -18,10 +18,9 @@ from torch._inductor import config as inductor
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import RunSettings
-from harness.machine.caches import cache_folder, forget_the_oldest
+from harness.machine.caches import cache_folder, forget_the_oldest, keep_packed, unpack_kept
 from harness.machine.facts import cpu_fingerprint
 from harness.machine.folders import folder_of_process
-from harness.machine.kept_folder import keep_packed, unpack_kept
 from harness.programs.model import ProgramModel
 from systems.on_torch.levels import Adapter as LevelsAdapter
 from systems.on_torch.models.lstm import Columnwise, StepStates

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from harness.compiler import object_code
-from harness.machine import remembered
+from harness.machine import caches
 from harness.machine.caches import NAME
 from tests.support.damages import DAMAGES
 from tests.support.sandbox import Kept, Sandbox, assert_ended, campaign, run_module, sandbox
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "answers_of_source": Kind("vertex", f"cache/{NAME}/{remembered.FOLDER}/*"),
+    "answers_of_source": Kind("vertex", f"cache/{NAME}/{caches.FOLDER}/*"),
     "object_code": Kind("vertex", f"cache/{NAME}/{object_code.FOLDER}/*"),
     "answers_of_oracle": Kind("vertex", "work/results/.oracle/*"),
     "graphs_of_torch": Kind("torch_compiled", f"cache/{NAME}/inductor/*"),

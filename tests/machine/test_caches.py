@@ -1,14 +1,28 @@
-"""Folders of caches: this user's alone, or not used."""
+"""Caches: this user's alone, found only as they were written, written whole, by several at once."""
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.machine import caches
-from harness.machine.caches import NAME, cache_folder, forget_the_oldest
+from harness.machine.caches import (
+    NAME,
+    answers_folder,
+    cache_folder,
+    forget_the_oldest,
+    keep,
+    keep_packed,
+    kept,
+    remembered,
+    unpack_kept,
+)
+from tests.support.damages import DAMAGES
 
 Output = pytest.CaptureFixture[str]
 
@@ -92,3 +106,248 @@ def test_of_too_many_files_the_older_half_goes(tmp_path: Path) -> None:
     forget_the_oldest(tmp_path, 8)
     assert {path.name for path in tmp_path.iterdir()} == {"5", "6", "7", "8", "folder"}
     forget_the_oldest(tmp_path / "none", 1)
+
+
+CONTENT = bytes(range(256)) * 9
+
+
+def test_what_was_kept_is_found(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "entry"
+    assert kept(place) is None
+    for content in (CONTENT, b"", b"other"):
+        keep(place, content)
+        assert kept(place) == content
+    assert [path.name for path in place.parent.iterdir()] == ["entry"]
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    assert place.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_was_damaged_is_not_found_and_is_replaced(tmp_path: Path, damage: str) -> None:
+    place, other = tmp_path / "entry", tmp_path / "other"
+    keep(place, CONTENT)
+    keep(other, b"another answer")
+    DAMAGES[damage](place, other)
+    assert kept(place) is None
+    keep(place, CONTENT)
+    assert kept(place) == CONTENT
+    assert kept(other) == b"another answer"
+
+
+@pytest.mark.parametrize("n_bit", range(0, 8 * (32 + len(CONTENT)), 997))
+def test_no_changed_bit_goes_unnoticed(tmp_path: Path, n_bit: int) -> None:
+    place = tmp_path / "entry"
+    keep(place, CONTENT)
+    stored = bytearray(place.read_bytes())
+    stored[n_bit // 8] ^= 1 << n_bit % 8
+    place.write_bytes(stored)
+    assert kept(place) is None
+
+
+def test_what_may_not_be_read_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "entry"
+    keep(place, CONTENT)
+    place.chmod(0)
+
+    def refused(*_: object) -> int:  # also where tests run as root, who may read all
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        assert kept(place) is None
+    keep(place, CONTENT)
+    assert kept(place) == CONTENT
+
+
+def test_what_is_another_user_s_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "entry"
+    keep(place, CONTENT)
+    monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
+    assert kept(place) is None
+
+
+@pytest.mark.parametrize("fails", ["open", "fsync", "replace", "mkdir"])
+def test_on_a_full_disk_nothing_is_kept_and_nothing_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    place = tmp_path / "entry"
+    keep(place, b"old")
+    before = place.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    home = os if fails == "fsync" else Path
+    with monkeypatch.context() as patch:
+        patch.setattr(home, fails, full)
+        keep(place, CONTENT)
+    assert [path.name for path in tmp_path.iterdir()] == ["entry"]
+    assert place.read_bytes() == before
+
+
+def test_all_is_on_the_disk_before_it_is_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut leaves an empty file of the right name."""
+    place, on_disk = tmp_path / "entry", []
+
+    def seen(descriptor: int) -> None:
+        on_disk.append((os.fstat(descriptor).st_size, place.exists()))
+
+    monkeypatch.setattr(os, "fsync", seen)
+    keep(place, CONTENT)
+    assert on_disk == [(32 + len(CONTENT), False)]
+
+
+def fill(place: Path, n_times: int, barrier: object) -> None:
+    barrier.wait()  # type: ignore[attr-defined]
+    for _ in range(n_times):
+        keep(place, CONTENT)
+
+
+def test_processes_may_fill_the_same_entry(tmp_path: Path) -> None:
+    place, context = tmp_path / "entry", multiprocessing.get_context("spawn")
+    barrier = context.Barrier(4)
+    writers = [context.Process(target=fill, args=(place, 60, barrier)) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    barrier.wait()
+    found = set()
+    while any(writer.is_alive() for writer in writers):
+        found.add(kept(place))
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert found <= {CONTENT, None}
+    assert kept(place) == CONTENT
+    assert [path.name for path in tmp_path.iterdir()] == ["entry"]
+
+
+FILES = {"a.so": b"\0\1" * 500, "deep/er/b.py": b"x = 1"}
+
+
+def fill_folder(folder: Path) -> None:
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def test_files_are_found_again_but_no_locks(tmp_path: Path) -> None:
+    fill_folder(tmp_path / "filled")
+    (tmp_path / "filled" / "a.lock").touch()
+    keep_packed(tmp_path / "filled", tmp_path / "entry")
+    unpack_kept(tmp_path / "entry", tmp_path / "new")
+    assert files_of(tmp_path / "new") == FILES
+
+
+@pytest.mark.parametrize("damage", ["cut off", "a pipe"])
+def test_of_a_damaged_entry_no_file_is_taken(tmp_path: Path, damage: str) -> None:
+    fill_folder(tmp_path / "filled")
+    keep_packed(tmp_path / "filled", tmp_path / "entry")
+    keep_packed(tmp_path, tmp_path / "other")
+    DAMAGES[damage](tmp_path / "entry", tmp_path / "other")
+    (tmp_path / "new").mkdir()
+    unpack_kept(tmp_path / "entry", tmp_path / "new")
+    assert files_of(tmp_path / "new") == {}
+    keep_packed(tmp_path / "filled", tmp_path / "entry")
+    unpack_kept(tmp_path / "entry", tmp_path / "new")
+    assert files_of(tmp_path / "new") == FILES
+
+
+def test_what_is_there_already_stays(tmp_path: Path) -> None:
+    fill_folder(tmp_path / "filled")
+    keep_packed(tmp_path / "filled", tmp_path / "entry")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "a.so").write_bytes(b"loaded")
+    unpack_kept(tmp_path / "entry", tmp_path / "new")
+    assert files_of(tmp_path / "new") == FILES | {"a.so": b"loaded"}
+
+
+CALLS: list[bytes] = []
+
+
+def words_of(content: bytes, word: str) -> list[str]:
+    CALLS.append(content)
+    return [part + word for part in content.decode().split()]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(home: Path) -> Iterator[Path]:
+    answers_folder.cache_clear()
+    CALLS.clear()
+    yield home / NAME / caches.FOLDER
+    answers_folder.cache_clear()
+
+
+def write(path: Path, text: str, at_ns: int) -> Path:
+    path.write_text(text)
+    os.utime(path, ns=(at_ns, at_ns))
+    return path
+
+
+def test_it_is_worked_out_once_by_this_process_and_by_others(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "one two", 1)
+    first = remembered(words_of)
+    assert first(path, "!") == first(path, "!") == ["one!", "two!"]
+    assert remembered(words_of)(path, "!") == ["one!", "two!"]  # as another process would ask
+    assert len(CALLS) == 1
+
+
+def test_an_edit_and_another_word_are_worked_out_anew(tmp_path: Path) -> None:
+    ask = remembered(words_of)
+    path = write(tmp_path / "a.txt", "one", 1)
+    assert ask(path, "") == ["one"]
+    assert ask(write(path, "two", 2), "") == ["two"]
+    assert ask(path, "?") == ["two?"]
+    assert len(CALLS) == 3
+
+
+def test_what_works_it_out_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.txt", "one", 1)
+    remembered(words_of)(path, "")
+    monkeypatch.setattr(caches, "_code_of", lambda file: b"edited")
+    remembered(words_of)(path, "")
+    assert len(CALLS) == 2
+
+
+@pytest.mark.parametrize("damage", ["cut off", "a pipe"])
+def test_a_damaged_answer_is_replaced(tmp_path: Path, own_folder: Path, damage: str) -> None:
+    path = write(tmp_path / "a.txt", "one", 1)
+    remembered(words_of)(path, "")
+    (answer,) = own_folder.iterdir()
+    whole = answer.read_bytes()
+    remembered(words_of)(path, "!")
+    other = next(place for place in own_folder.iterdir() if place != answer)
+    DAMAGES[damage](answer, other)
+    assert remembered(words_of)(path, "") == ["one"]
+    assert len(CALLS) == 3
+    assert answer.read_bytes() == whole
+
+
+def test_where_nothing_can_be_kept_it_is_worked_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    answers_folder.cache_clear()
+    path = write(tmp_path / "a.txt", "one", 1)
+    assert answers_folder() is None
+    assert remembered(words_of)(path, "") == remembered(words_of)(path, "") == ["one"]
+
+
+def test_too_many_answers_are_forgotten(
+    tmp_path: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caches, "MOST_ANSWERS", 2)
+    for k in range(3):
+        remembered(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")
+    answers_folder.cache_clear()  # the next process
+    remembered(words_of)(write(tmp_path / "3.txt", "3", 1), "")
+    assert len(list(own_folder.iterdir())) == 1 + 1  # the newest and the new one

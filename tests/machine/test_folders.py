@@ -109,7 +109,7 @@ def test_the_next_block_deletes_what_killed_processes_left_and_nothing_else(
     killed.communicate(timeout=60)
     strangers = tmp_path / "bench-of-a-user"
     strangers.mkdir()
-    linked = tmp_path / f"{NAME}-linked"
+    linked = tmp_path / f"{NAME}-run-linked"
     linked.symlink_to(strangers)
     (strangers / "file").touch()
     monkeypatch.setattr(module, "YOUNG_S", -1)
@@ -154,3 +154,15 @@ def test_one_that_others_may_write_to_is_not_taken(memory: Path, tmp_path: Path)
     assert "\n" not in str(caught.value)
     (tmp_path / "temporary").mkdir()
     assert local_folder().parent == tmp_path / "temporary"
+
+
+def test_locks_of_this_machine_outlive_what_others_clean_up(
+    memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may lie in one folder, and nobody holds the folder of the locks."""
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(memory))
+    (local_folder() / "lock").touch()
+    os.utime(local_folder(), (0, 0))
+    with temporary_folder() as folder:
+        assert folder.parent == memory
+    assert (local_folder() / "lock").exists()

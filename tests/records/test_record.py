@@ -156,6 +156,31 @@ def test_older_records_of_one_moment_are_all_kept(make_record: MakeRecord, tmp_p
     assert sorted([*aside, read_record(path)], key=lambda one: one.instances_per_s or 0) == records
 
 
+@pytest.mark.parametrize("has_links", [True, False])
+def test_there_is_a_record_at_every_moment(
+    make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    """A killed process never leaves none: the old one stays until the new one replaces it."""
+    path = tmp_path / "r0.json"
+    old, new = make_record(), make_record(instances_per_s=1.0)
+    write_record(path, old)
+    replace, link = Path.replace, os.link
+
+    def seen(source: Path, target: Path) -> Path:
+        assert read_record(path) == old
+        return replace(source, target)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "replace", seen)
+    monkeypatch.setattr(os, "link", link if has_links else refuse)
+    write_record(path, new)
+    assert read_record(path) == new
+    (aside,) = (tmp_path / "superseded").iterdir()
+    assert read_record(aside) == old
+
+
 def test_a_record_that_cannot_be_put_aside_leaves_nothing_in_its_name(
     make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

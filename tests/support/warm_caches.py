@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.compiler.object_code import FOLDER as OBJECT_CODE
+from harness.machine.caches import FOLDER as SOURCE
 from harness.machine.caches import NAME, cache_folder
-from harness.machine.remembered import FOLDER as SOURCE
 
 
 def with_own_cache(home: Path) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from triton.runtime.cache import FileCacheManager
 
-from harness.machine.kept import keep, kept, put_in_place, read_ours
+from harness.machine.caches import keep, kept, put_in_place, read_ours
 
 
 class KeptKernels(FileCacheManager):  # type: ignore[misc]
