@@ -18,6 +18,7 @@ ALLOWED = {
     "harness/engine/cpu_kernels/team.py": "sleeps while threads end",
     "harness/machine/folders.py": "how old a folder is that another process left",
     "harness/machine/noise.py": "how much others run, from outside what is timed",
+    "harness/measuring/supervise.py": "limits of a worker, and until when its lines are waited for",
     "harness/records/record.py": "when a trial was measured, for people",
     "harness/planning/durations.py": "times of day in records, of which durations are made",
     "harness/terminal/in_a_run.py": "how long a run of the pipeline still takes",
