@@ -163,9 +163,11 @@ def _spell(kind: Any) -> Any:
     return describe(kind)
 
 
-def write_module(functions: Sequence[Compiled[..., Any]]) -> ir.Module:
-    """Return the LLVM IR of some functions and of all that they call."""
-    module = Module()
+def write_module(
+    functions: Sequence[Compiled[..., Any]], module: Module | None = None
+) -> ir.Module:
+    """Return the LLVM IR of some functions and of all that they call; module: which has some."""
+    module = Module() if module is None else module
     for one in functions:
         _write_entry(module, one)
     return module.ir

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,7 +124,8 @@ class Writer(Expressions):
         self.loops: list[tuple[Any, Any]] = []
         self.returned: Any = None
         self.results: list[Any] = []
-        self.end = self.ir.append_basic_block("end")
+        self.end = self.exit = self.ir.append_basic_block("end")
+        self.begins = [self.body]
         self.raises = False
 
     def locate(self, error: CompileError) -> CompileError:
@@ -143,6 +144,13 @@ class Writer(Expressions):
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         for name, kind in zip(names, self.kinds, strict=True):
             self.assign_name(name, put_together(kind, registers))
+        self.write_body()
+        ir.IRBuilder(self.entry).branch(self.body)
+        self._return()
+        return Translated(self.ir, self.returned, self.raises)
+
+    def write_body(self) -> None:
+        """Write all statements of the function, and what it returns behind the last one."""
         self.write_all(definition_of(self.function).body)
         if not self.builder.block.is_terminated:
             if self.returned in (None, NOTHING):
@@ -151,12 +159,9 @@ class Writer(Expressions):
                 raise CompileError("a way through the function ends without a return")
             else:
                 self.builder.unreachable()
-        ir.IRBuilder(self.entry).branch(self.body)
-        self._return()
-        return Translated(self.ir, self.returned, self.raises)
 
     def _is_reached(self, block: Any) -> bool:
-        reached = [self.body]
+        reached = list(self.begins)
         for one in reached:
             targets = one.terminator.operands if one.terminator else ()
             reached += [to for to in targets if isinstance(to, ir.Block) and to not in reached]
@@ -374,7 +379,7 @@ class Writer(Expressions):
         builder.store(builder.add(number.ir, step.ir), counter)
         builder.branch(test)
 
-    def _repeat(self, node: ast.For, values: tuple[Any, ...]) -> None:
+    def _repeat(self, node: ast.For, values: Iterable[Any]) -> None:
         behind = self.ir.append_basic_block("behind")
         for value in values:
             following = self.ir.append_basic_block("next")
@@ -407,7 +412,7 @@ class Writer(Expressions):
         number = self.module.number_error(kind, texts[0])
         self.builder.store(WORD(number), self.module.word(ERROR))
         self.raises = True
-        self.builder.branch(self.end)
+        self.builder.branch(self.exit)
 
     def leave_if_raised(self) -> None:
         """Return where the function that was called last has raised an error."""
@@ -415,7 +420,7 @@ class Writer(Expressions):
         error = self.builder.load(self.module.word(ERROR))
         is_raised = self.builder.icmp_signed("!=", error, WORD(0))
         with self.builder.if_then(is_raised, likely=False):
-            self.builder.branch(self.end)
+            self.builder.branch(self.exit)
 
     def call(
         self, function: Callable[..., Any], *arguments: Any, fast: tuple[str, ...] = ()

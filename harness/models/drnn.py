@@ -94,7 +94,7 @@ class DRNN(ProgramModel):
         found = {1: root}  # by path: see Place
         has_child, _ = self.grows(0, 0, (yield p.chance(root, 1)))
         if has_child:
-            yield from self._grown(p, root, None, 2, 1, 0, label, found)
+            yield from self._grown(p, root, root, 2, 1, 0, label, found)
         return [found[path] for path in sorted(found)]
 
     def _grown(
@@ -110,10 +110,11 @@ class DRNN(ProgramModel):
     ) -> Body:
         """Find a node, the tree below it, and its next siblings with theirs, each with its path.
 
+        before: the sibling before it, which a first one has not, whatever is given.
         Where only one of both grows it is this fiber that goes on, which costs less than a fork.
         """
         while True:
-            if before is None:
+            if sibling == 0:
                 node = p.first(parent, label=label)
             else:
                 node = p.next(parent, before, label=label)
@@ -123,13 +124,12 @@ class DRNN(ProgramModel):
             child, following = 2 * path, 2 * path + 1
             if has_child and has_next:
                 yield p.fork(
-                    self._grown(p, node, None, child, generation + 1, 0, label, found),
+                    self._grown(p, node, node, child, generation + 1, 0, label, found),
                     self._grown(p, parent, node, following, generation, sibling + 1, label, found),
                 )
                 return
             if has_child:
-                parent, before, path = node, None, child
-                generation, sibling = generation + 1, 0
+                parent, path, generation, sibling = node, child, generation + 1, 0
             elif has_next:
                 before, path, sibling = node, following, sibling + 1
             else:

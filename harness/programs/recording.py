@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.errors import ConfigError, ProgramError, ScheduleError
+from harness.errors import CompileError, ConfigError, ProgramError, ScheduleError
 from harness.programs.blocks import (
     TAINTED,
     BlockShape,
@@ -24,8 +24,7 @@ from harness.programs.blocks import (
     static_depths,
 )
 from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.compiling.translation import Translator
-from harness.programs.compiling.values import NotTranslated
+from harness.programs.compiling.writer import translated
 from harness.programs.decisions import Drawn, NumberAskedFor
 from harness.programs.decode import FAULT, check_fault
 from harness.programs.decoder import Decoder, Piece, packed
@@ -103,9 +102,9 @@ class Recording:
         if self._translates and self._programs is None and not self._why_python:
             try:
                 model = getattr(self.program, "__self__", None)
-                translation = Translator(model, self._text).translate(self.program)
-                self._programs = CompiledPrograms(translation, model)
-            except NotTranslated as reason:
+                found = translated(self.program, self._text)
+                self._programs = CompiledPrograms(found, model)
+            except CompileError as reason:
                 self._why_python = str(reason)
             except Exception as error:  # Python can run whatever a translation stumbles over
                 name = type(error).__name__
@@ -150,7 +149,7 @@ class Recording:
         """
         programs = self.programs if pick is None else None
         try:
-            if programs is not None and not programs.asks:
+            if programs is not None:
                 return self._by_compiled_code(programs, instances)
             return self.by_python(instances, pick)
         except FAULTS as fault:

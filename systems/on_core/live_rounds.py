@@ -11,7 +11,6 @@ from harness.contracts.system import Clock
 from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
 from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.compiling.written import DONE
 from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting
 from harness.programs.recorder import Recorder
@@ -96,7 +95,6 @@ class LiveRun:
             instances,
             recording.drawn(instances),
             recording.options,
-            engine.numbers,
             rounds.by_itself(),
             rounds.take_log,
         )
@@ -106,10 +104,9 @@ class LiveRun:
             rounds.watch()
             has_ended = programs.go_on()
             clock.divide(rounds.catch_up())
-            if programs.left != DONE:
-                is_new = rounds.take_over(programs.n_log, programs.left)
-                self._run_round(rounds, clock, is_new=is_new)
-                programs.clear()
+            is_new = rounds.take_over(programs.n_log, programs.left)
+            self._run_round(rounds, clock, is_new=is_new)
+            programs.clear()
             programs.next_round()
         return programs.outputs()
 

@@ -26,14 +26,14 @@ from harness.measuring.clock import check_shares
 from harness.models.drnn import DRNN
 from harness.models.stack_rnn import StackRNN
 from harness.programs.blocks import RecordingOptions
-from harness.programs.compiling import written as writing
+from harness.programs.compiling import fibers as of_fibers
+from harness.programs.compiling import programs as compiled_programs
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.model import recorded
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 from tests.support.given_out import count_given_out
-from tests.support.live_programs import Decides, OwnArrays
-from tests.support.scripted_programs import Scripted
+from tests.support.live_programs import OwnArrays
 from tests.support.sentences import random_sentences
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
@@ -130,7 +130,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
 def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = warm(model)
-    programs = counted(monkeypatch, CompiledPrograms, "_called")
+    programs = counted(monkeypatch, CompiledPrograms, "go_on")
     plans, runs = counted(monkeypatch, CompiledRounds, "plan"), counted(monkeypatch, Team, "_make")
     adapter.run(NoClock())
     assert adapter.live is not None
@@ -158,14 +158,12 @@ def test_a_round_that_python_makes_is_run_by_one_call(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("model", [*MODELS, Decides()], ids=lambda one: one.name)
+@pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
 def test_rounds_by_themselves_are_those_that_python_makes(
     model: Model, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where memory has to grow in the midst of a mini-batch, and what is computed is read."""
-    scripted: list[Any] = [Scripted((), k) for k in range(9)]
-    instances = scripted if isinstance(model, Decides) else SENTENCES
-    small, large = instances[:1], instances * 9
+    """Also where memory has to grow in the midst of a mini-batch."""
+    small, large = SENTENCES[:1], SENTENCES * 9
     results = []
     for makes_all in (True, False):
         if makes_all:
@@ -199,7 +197,7 @@ def test_a_clock_hears_of_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_programs_and_rounds_mean_the_same_by_their_codes() -> None:
-    assert (writing.DONE, writing.UNDONE) == (codes.DONE, codes.MORE_RECORDED)
+    assert (of_fibers.DONE, of_fibers.UNDONE) == (codes.DONE, codes.MORE_RECORDED)
 
 
 def test_what_is_no_code_of_a_round_is_a_fault() -> None:
@@ -211,9 +209,9 @@ def test_what_is_no_code_of_a_round_is_a_fault() -> None:
 @pytest.mark.slow
 def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal is heard there."""
-    monkeypatch.setattr(writing, "HEAD", writing.HEAD.replace(", 100\n", ", 3\n"))
-    adapter = warm(recorded(MODELS[0], RecordingOptions()))  # translated anew
-    programs = counted(monkeypatch, CompiledPrograms, "_called")
+    monkeypatch.setattr(compiled_programs, "MANY", 3)
+    adapter = warm(recorded(MODELS[0], RecordingOptions()))
+    programs = counted(monkeypatch, CompiledPrograms, "go_on")
     adapter.run(NoClock())
     assert adapter.live is not None
     n_rounds = len(adapter.live.engine.seen)

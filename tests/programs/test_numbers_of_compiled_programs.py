@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,96 +10,59 @@ from hypothesis import strategies as st
 
 from harness.compiler.compiled import compiled
 from harness.programs.compiling import kept_numbers
+from tests.support.compiled_programs import by_compiled_code, by_python, translated
+from tests.support.program_models import SENTENCES
+from tests.support.written_programs import HEAD, indented, model_of
 
-SHORT, LONG, REAL = st.integers(-(2**50), 2**50), st.integers(-(2**61), 2**61), st.floats()
-COMPILED = settings(deadline=None)
-
-
-@compiled
-def divided(a: int, b: int) -> tuple[float, int, int]:
-    return (
-        kept_numbers.quotient(a, b),
-        kept_numbers.whole_quotient(a, b),
-        kept_numbers.whole_rest(a, b),
-    )
+REAL, WHOLE = st.floats(), st.integers(-(2**63), 2**63 - 1)
+COMPUTED = ("self.a + self.b", "self.a - self.b", "self.a * self.b", "self.a % self.b", "-self.a")
 
 
-@compiled
-def divided_reals(a: float, b: float) -> tuple[float, float, float]:
-    return (
-        kept_numbers.quotient(a, b),
-        kept_numbers.real_quotient(a, b),
-        kept_numbers.real_rest(a, b),
-    )
-
-
-@compiled
-def divided_by_whole(a: float, b: int) -> tuple[float, float, float]:
-    return (
-        kept_numbers.quotient(a, b),
-        kept_numbers.real_quotient(a, b),
-        kept_numbers.real_rest(a, b),
-    )
-
-
-@compiled
-def multiplied(a: int, b: int) -> int:
-    return int(kept_numbers.times(a, b))
-
-
-@compiled
-def added(a: int, b: int) -> int:
-    return int(kept_numbers.plus(a, b))
-
-
-def check_same(divide: Callable[..., Any], a: float, b: float) -> None:
-    if b == 0:
-        with pytest.raises(ZeroDivisionError):
-            divide(a, b)
-        return
-    for found, wanted in zip(divide(a, b), (a / b, a // b, a % b), strict=True):
-        assert found == wanted or (math.isnan(found) and math.isnan(wanted))
-
-
-@COMPILED
-@given(SHORT, SHORT)
-@example(-7, 2)
-@example(7, -2)
-def test_whole_numbers_are_divided_as_by_python(a: int, b: int) -> None:
-    check_same(divided, a, b)
-
-
-@COMPILED
-@given(LONG, LONG)
-@example(-1, 2**61)
-def test_long_numbers_are_divided_as_by_python(a: int, b: int) -> None:
-    """But for their quotient as a float, which is rounded twice."""
-    if b != 0:
-        assert divided(a, b)[1:] == divmod(a, b)
-
-
-@COMPILED
+@settings(deadline=None)
 @given(REAL, REAL)
 @example(-1.0, math.inf)
 @example(5e-324, -1e308)
 @example(1.0, 0.1)
 @example(-0.5, 3.0)
-def test_floats_are_divided_as_by_python(a: float, b: float) -> None:
-    check_same(divided_reals, a, b)
+def test_floats_leave_the_rest_that_python_leaves(a: float, b: float) -> None:
+    if b == 0:
+        with pytest.raises(ZeroDivisionError):
+            rest(a, b)
+        return
+    found, wanted = rest(a, b), a % b
+    assert found == wanted or (math.isnan(found) and math.isnan(wanted))
 
 
-@COMPILED
-@given(REAL, SHORT)
-def test_a_float_is_divided_by_a_whole_number_as_by_python(a: float, b: int) -> None:
-    check_same(divided_by_whole, a, b)
+@compiled
+def rest(a: float, b: float) -> float:
+    return kept_numbers.rest(a, b)
 
 
-@COMPILED
-@given(LONG, LONG)
-def test_numbers_of_few_bits_are_computed_and_others_are_faults(a: int, b: int) -> None:
-    for compute, wanted in ((multiplied, a * b), (added, a + b)):
-        if abs(wanted) < 2**60:
-            assert compute(a, b) == wanted
-        elif abs(wanted) > 2**62:
-            with pytest.raises(OverflowError, match="more than 62 bits"):
-                compute(a, b)
+@pytest.mark.parametrize("text", COMPUTED)
+def test_whole_numbers_are_pythons_or_an_error(text: str) -> None:
+    body = "\n".join(indented(f"v = p.unary_a(v, label=({text}) % 1000003)", 1))
+    model = model_of(HEAD.format(body=body, branch="    a = v", walk="    a = v"))
+    model.a = model.b = 1  # type: ignore[attr-defined]
+    programs = translated(model)
+
+    @settings(deadline=None)
+    @given(WHOLE, WHOLE)
+    @example(-(2**63), -1)
+    @example(2**63 - 1, 1)
+    @example(-7, 3)
+    @example(7, -3)
+    @example(1, 0)
+    def check(a: int, b: int) -> None:
+        model.a, model.b = a, b  # type: ignore[attr-defined]
+        try:
+            number = eval(text, {"self": model})
+        except ZeroDivisionError:
+            number = 2**63
+        if -(2**63) <= number < 2**63 and not ("%" in text and b == -1):
+            found = by_compiled_code(programs, model.recording, SENTENCES[:1])
+            assert found == by_python(model.recording, SENTENCES[:1])
+        else:
+            with pytest.raises((OverflowError, ZeroDivisionError)):
+                by_compiled_code(programs, model.recording, SENTENCES[:1])
+
+    check()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
-import numpy as np
-
+from harness.compiler.object_code import load_ir
+from harness.programs.compiling import programs
 from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.compiling.translation import Translator
+from harness.programs.compiling.writer import translated as translate
 from harness.programs.fibers import Fibers
 from harness.programs.log import call_text
 from harness.programs.model import ProgramModel
@@ -36,37 +38,21 @@ def by_python(recording: Recording, instances: Sequence[Any]) -> tuple[list[list
 
 
 def by_compiled_code(
-    programs: CompiledPrograms, recording: Recording, instances: Sequence[Any]
+    compiled: CompiledPrograms, recording: Recording, instances: Sequence[Any]
 ) -> tuple[list[list[int]], list[int]]:
-    """The same, live: numbers that are drawn are never asked for."""
+    """The same, live."""
     seen, has_ended = list[list[int]](), False
-    programs.begin(instances, recording.drawn(instances), recording.options, never)
+    compiled.begin(instances, recording.drawn(instances), recording.options, (0, 0))
     while not has_ended:
-        has_ended = programs.go_on()
-        seen.append(programs.log.tolist())
-        programs.clear()
-        programs.next_round()
-    return seen, programs.outputs().tolist()
+        has_ended = compiled.go_on()
+        seen.append(compiled.log.tolist())
+        compiled.clear()
+        compiled.next_round()
+    return seen, compiled.outputs().tolist()
 
 
-def never(state: str, vertices: Sequence[int], columns: Sequence[int]) -> Sequence[float]:
-    raise AssertionError(f"{state} is asked for")
-
-
-def translated(model: ProgramModel, *, interpreted: bool = False) -> CompiledPrograms:
-    recording = model.recording
-    calls = call_text(recording.shapes, recording.pulls)
-    programs = CompiledPrograms(Translator(model, calls).translate(model.program), model)
-    if interpreted:
-        programs._go_on = interpreted_text(programs._go_on)
-    return programs
-
-
-def interpreted_text(go_on: Any) -> Any:
-    """The same text, run by Python, and all that it calls of ours."""
-
-    def quietly(*arrays: Any) -> int:
-        with np.errstate(over="ignore"):  # numbers are mixed modulo 2**64
-            return int(go_on.function(*arrays))
-
-    return quietly
+def translated(model: ProgramModel, *, as_written: bool = False) -> CompiledPrograms:
+    """as_written: whether LLVM's passes are left out, which take most of the time."""
+    calls = call_text(model.recording.shapes, model.recording.pulls)
+    with patch.object(programs, "load_ir", partial(load_ir, as_written=as_written)):
+        return CompiledPrograms(translate(model.program, calls), model)

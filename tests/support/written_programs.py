@@ -74,7 +74,7 @@ CALLS = (
     "read = [one for one in read if one % 2 == {n} % 2]",
     "v = self._twice(p, v)\nv = self._twice(p, self._twice(p, v))",
     "i += (i > {n}) + (0 < i <= len(read))",
-    "b = None\nif i > {n}:\n    b = a\na = p.unary_a(v) if b is None else p.binary(v, b)\nb = a",
+    "b = a\nif i > {n}:\n    b = v\na = p.unary_a(v) if b > a else p.binary(v, b)\nb = a",
     "c = [1, 2]\nc[i % 2] += {n}\ni += c[0] * len([i for i in range({n})])",
     "i = max(i, 1) - min(i, {n}, 2) + abs(-i) % 3",
 )

@@ -1,1 +1,1 @@
-"""Programs that wait, translated into compiled code that records them: see docs/programs.md."""
+"""Programs that wait, as machine code: written by a subclass of the compiler's own writer."""

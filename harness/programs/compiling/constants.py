@@ -1,21 +1,18 @@
-"""What a translation takes from outside: numbers of the model, and fields of instances."""
+"""What programs take from outside: numbers of the model, and fields of instances."""
 
 from __future__ import annotations
 
-import ast
-from typing import Any
+from typing import Any, get_type_hints
 
-from harness.programs.compiling.scopes import Scope, hints_of
-from harness.programs.compiling.texts import INSTANCE
-from harness.programs.compiling.values import ArrayAt, Number, Value
+from harness.errors import CompileError
 from harness.values.arrays import IntArray
 
 
 class Constants:
-    """Each by its place in an array, so that one machine code serves all options of a model.
+    """Each by its place in memory, so that one machine code serves all options of a model.
 
     kinds: of the model's numbers. ints, reals: their names. fields, counts: names of the
-    instances' lists and numbers. states: which numbers are waited for.
+    instances' arrays and numbers.
     """
 
     def __init__(self) -> None:
@@ -24,39 +21,39 @@ class Constants:
         self.reals: dict[str, int] = {}
         self.fields: dict[str, int] = {}
         self.counts: dict[str, int] = {}
-        self.states: dict[str, int] = {}
 
-    def of_model(self, name: str, value: bool | float) -> Number:
-        """A number of the model."""
+    def of_model(self, name: str, value: bool | float) -> tuple[int, bool]:
+        """Return the place of a number of the model, and whether that is among the reals."""
         self.kinds[name] = type(value)
-        if isinstance(value, float):
-            return Number("float", f"reals[{_place(self.reals, name)}]")
-        text = f"ints[{_place(self.ints, name)}]"
-        return Number("bool", f"({text} != 0)") if isinstance(value, bool) else Number("int", text)
+        is_real = isinstance(value, float)
+        return _place(self.reals if is_real else self.ints, name), is_real
 
-    def field(self, scope: Scope, node: ast.Attribute, kind: type) -> Value:
-        """A field of the instance, by what its class says of it."""
-        found = getattr(kind, node.attr, None)
-        hints = hints_of(found.fget if isinstance(found, property) else kind)
-        hint = hints.get("return" if isinstance(found, property) else node.attr)
+    def of_instance(self, kind: type, name: str) -> tuple[int, bool]:
+        """Return the place of a field, by what its class says of it, and whether it is an array."""
+        found: Any = getattr(kind, name, None)
+        is_property = isinstance(found, property)
+        hints = hints_of(found.fget if is_property else kind)
+        hint = hints.get("return" if is_property else name)
         if hint is int:
-            place = _place(self.counts, node.attr)
-            return Number("int", f"counts[{place}, S[{INSTANCE}]]")
+            return _place(self.counts, name), False
         if hint == IntArray:
-            place = _place(self.fields, node.attr)
-            return ArrayAt(f"({place} * counts.shape[1] + S[{INSTANCE}])")
-        scope.refuse(node, f"reads {node.attr}, which is neither a number nor an array of them")
-
-    def state(self, name: str) -> int:
-        """The number of a state that is read."""
-        return _place(self.states, name)
+            return _place(self.fields, name), True
+        raise CompileError(f"reads {name}, which is neither a number nor an array of them")
 
     def numbers_of(self, model: Any) -> tuple[list[int], list[float]]:
-        """What the model's are; raises TypeError where one is of another kind than it was."""
+        """Return those of the model; raises TypeError where one is of another kind than it was."""
         for name, kind in self.kinds.items():
             if type(getattr(model, name)) is not kind:
                 raise TypeError(f"{name} of {model.name} was of {kind}")
         return [int(getattr(model, n)) for n in self.ints], [getattr(model, n) for n in self.reals]
+
+
+def hints_of(annotated: Any) -> dict[str, Any]:
+    """Return what a function or class says of its names; nothing where that is not known."""
+    try:
+        return get_type_hints(annotated)
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return {}
 
 
 def _place(known: dict[str, int], name: str) -> int:

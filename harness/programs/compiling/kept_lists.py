@@ -1,88 +1,135 @@
-"""Lists of integers that compiled programs keep in one array.
+"""Lists of integers of programs, in the compiler's language: a table, and one memory of all items.
 
-table (lists, 3): where each begins in `items`, how long it is, and how long it can become there.
-Room is looked for by those who call.
+A row of the table is where a list begins in that memory, how long it is, and how long it can become
+there; one that grows moves behind all others. A dict is a list of keys and values by turns.
 """
 
 from __future__ import annotations
 
-from harness.compiler.registry import helper
-from harness.values.arrays import IntArray, Longs, LongTable
+from typing import Any
 
-START, LENGTH, ROOM = range(3)
+import numpy as np
+
+from harness.compiler.pointers import add_to_word, array_at, word
+from harness.compiler.registry import helper
+from harness.programs.compiling.fibers import (
+    ITEMS,
+    LISTS,
+    LOG,
+    N_ITEMS,
+    N_LISTS,
+    N_LOG,
+    longs,
+    reserve,
+)
+
+START, LENGTH, ROOM, N_COLUMNS = range(4)
 FEWEST = 4  # of a list that grows
 
 
 @helper
-def begin(table: LongTable, number: int, start: int, room: int) -> int:
-    """Begin an empty list; returns where the next may begin."""
-    table[number, START], table[number, LENGTH], table[number, ROOM] = start, 0, room
-    return start + room
+def table_of(state: int) -> Any:
+    """Return the table of all lists."""
+    return array_at(word(state, LISTS), (0, N_COLUMNS), np.int64)
 
 
 @helper
-def is_full(table: LongTable, number: int) -> bool:
-    """Return whether one more item moves it behind all lists, which takes room."""
-    return bool(table[number, LENGTH] == table[number, ROOM])
+def length_of(state: int, number: int) -> int:
+    """Return how long a list is."""
+    return int(table_of(state)[number, LENGTH])
 
 
 @helper(apart=True)
-def append(table: LongTable, items: Longs, number: int, value: int, n_used: int) -> int:
-    """Add an item, behind all lists where it no longer fits; returns where the next may begin."""
-    start, length = table[number, START], table[number, LENGTH]
-    if length == table[number, ROOM]:
-        for k in range(length):
-            items[n_used + k] = items[start + k]
-        table[number, START] = start = n_used
-        table[number, ROOM] = 2 * length + FEWEST
-        n_used += 2 * length + FEWEST
-    items[start + length] = value
+def new_list(state: int, room: int) -> int:
+    """Begin an empty list; returns its number."""
+    reserve(state, LISTS, 1)
+    reserve(state, ITEMS, room)
+    table, number = table_of(state), word(state, N_LISTS)
+    table[number, START], table[number, LENGTH], table[number, ROOM] = word(state, N_ITEMS), 0, room
+    add_to_word(state, N_LISTS, 1)
+    add_to_word(state, N_ITEMS, room)
+    return number
+
+
+@helper(apart=True)
+def _move(state: int, number: int) -> None:
+    """Take a list to where there is more room for it."""
+    length = length_of(state, number)
+    room = 2 * length + FEWEST
+    reserve(state, ITEMS, room)
+    table, items, to = table_of(state), longs(state, ITEMS), word(state, N_ITEMS)
+    start = table[number, START]
+    for k in range(length):
+        items[to + k] = items[start + k]
+    table[number, START], table[number, ROOM] = to, room
+    add_to_word(state, N_ITEMS, room)
+
+
+@helper
+def append(state: int, number: int, value: int) -> None:
+    """Add an item."""
+    table = table_of(state)
+    if table[number, LENGTH] == table[number, ROOM]:
+        _move(state, number)
+    length = table[number, LENGTH]
+    longs(state, ITEMS)[table[number, START] + length] = value
     table[number, LENGTH] = length + 1
-    return n_used
+
+
+@helper(apart=True)
+def extend(state: int, number: int, by: int) -> None:
+    """Add all items of a list, as it is now."""
+    for k in range(length_of(state, by)):
+        append(state, number, longs(state, ITEMS)[table_of(state)[by, START] + k])
+
+
+@helper(apart=True)
+def fill(state: int, start: int, stop: int) -> int:
+    """Return a new list of the integers from start on and below stop."""
+    n = max(0, stop - start)
+    found = new_list(state, n)
+    table, items = table_of(state), longs(state, ITEMS)
+    first = table[found, START]
+    for k in range(n):
+        items[first + k] = start + k
+    table[found, LENGTH] = n
+    return found
 
 
 @helper
-def item(table: LongTable, items: Longs, number: int, place: int) -> int:
+def item(state: int, number: int, place: int) -> int:
     """Return an item, counted from the end where place is below 0; raises IndexError for none."""
+    table = table_of(state)
     length = table[number, LENGTH]
     if place < 0:
         place += length
     if place < 0 or place >= length:
         raise IndexError("list index out of range")
-    return int(items[table[number, START] + place])
+    return int(longs(state, ITEMS)[table[number, START] + place])
 
 
 @helper
-def put(table: LongTable, items: Longs, number: int, place: int, value: int) -> None:
+def put(state: int, number: int, place: int, value: int) -> None:
     """Replace an item; raises IndexError for none."""
+    table = table_of(state)
     length = table[number, LENGTH]
     if place < 0:
         place += length
     if place < 0 or place >= length:
         raise IndexError("list index out of range")
-    items[table[number, START] + place] = value
+    longs(state, ITEMS)[table[number, START] + place] = value
 
 
 @helper
-def pop(table: LongTable, items: Longs, number: int) -> int:
+def pop_item(state: int, number: int) -> int:
     """Take the last item away; raises IndexError for none."""
-    length = table[number, LENGTH]
-    if length == 0:
-        raise IndexError("pop from an empty list")
-    table[number, LENGTH] = length - 1
-    return int(items[table[number, START] + length - 1])
+    found = item(state, number, -1)
+    table_of(state)[number, LENGTH] -= 1
+    return found
 
 
 @helper
-def length_of(start: int, stop: int, step: int) -> int:
-    """Return how many numbers a slice has, from start on, that do not reach stop."""
-    if step > 0:
-        return max(0, (stop - start + step - 1) // step)
-    return max(0, (start - stop - step - 1) // -step)
-
-
-@helper
-def bound(place: int, length: int, step: int) -> int:
+def _bound(place: int, length: int, step: int) -> int:
     """Return a bound of a slice, as Python takes it."""
     lowest, highest = (0, length) if step > 0 else (-1, length - 1)
     if place < 0:
@@ -91,70 +138,75 @@ def bound(place: int, length: int, step: int) -> int:
 
 
 @helper(apart=True)
-def copy(table: LongTable, items: Longs, number: int, to: int, start: int, step: int) -> None:
-    """Fill list `to`, which has room, with items of another one; as many as it has room for."""
-    first, target, n = table[number, START] + start, table[to, START], table[to, ROOM]
+def cut(state: int, number: int, start: int, stop: int, step: int) -> int:
+    """Return a copy of a part of a list: `number[start:stop:step]`, step 1 or -1."""
+    length = length_of(state, number)
+    begin, end = _bound(start, length, step), _bound(stop, length, step)
+    n = max(0, (end - begin) * step)
+    found = new_list(state, n)
+    table, items = table_of(state), longs(state, ITEMS)
+    first, source = table[found, START], table[number, START] + begin
     for k in range(n):
-        items[target + k] = items[first + k * step]
-    table[to, LENGTH] = n
+        items[first + k] = items[source + k * step]
+    table[found, LENGTH] = n
+    return found
 
 
 @helper(apart=True)
-def fill(table: LongTable, items: Longs, to: int, start: int, step: int) -> None:
-    """Fill list `to`, which has room, with numbers that are `step` apart."""
-    target, n = table[to, START], table[to, ROOM]
-    for k in range(n):
-        items[target + k] = start + k * step
-    table[to, LENGTH] = n
+def repeat(state: int, number: int, times: int) -> int:
+    """Return a new list of all items so many times."""
+    found = new_list(state, FEWEST)
+    for _ in range(times):
+        extend(state, found, number)
+    return found
 
 
 @helper(apart=True)
-def sort(table: LongTable, items: Longs, number: int) -> None:
-    """Sort a list in place, smallest first."""
-    start = table[number, START]
-    items[start : start + table[number, LENGTH]].sort()
-
-
-@helper(apart=True)
-def lookup(table: LongTable, items: Longs, number: int, key: int) -> int:
-    """Return the newest value of a dict's key; raises KeyError for none."""
-    start = table[number, START]
-    for k in range(start + table[number, LENGTH] - 2, start - 1, -2):
-        if items[k] == key:
-            return int(items[k + 1])
-    raise KeyError("a key that was not set")
-
-
-@helper(apart=True)
-def keys(table: LongTable, items: Longs, number: int, to: int, values: bool) -> None:
-    """Fill list `to`, which has room for all of a dict, with its keys, sorted, or their values."""
-    start, end = table[number, START], table[number, START] + table[number, LENGTH]
-    target = last = table[to, START]
-    for k in range(start, end, 2):
+def values_by_key(state: int, number: int) -> int:
+    """Return the values of a dict in the order of its keys; of one that was set twice the newer."""
+    n = length_of(state, number)
+    by_key = new_list(state, n)
+    items, first = longs(state, ITEMS), table_of(state)[by_key, START]
+    start, last = table_of(state)[number, START], first
+    for k in range(start, start + n, 2):
         place = last  # insertion: what programs set is nearly in order
-        while place > target and items[place - 2] > items[k]:
-            items[place] = items[place - 2]
-            items[place + 1] = items[place - 1]
+        while place > first and items[place - 2] > items[k]:
             place -= 2
-        if place > target and items[place - 2] == items[k]:
+        if place > first and items[place - 2] == items[k]:
             items[place - 1] = items[k + 1]
-            for moved in range(place, last, 2):  # nothing was to be moved
-                items[moved] = items[moved + 2]
-                items[moved + 1] = items[moved + 3]
             continue
+        for moved in range(last - 1, place - 1, -1):
+            items[moved + 2] = items[moved]
         items[place], items[place + 1] = items[k], items[k + 1]
         last += 2
-    for k in range((last - target) // 2):
-        items[target + k] = items[target + 2 * k + (1 if values else 0)]
-    table[to, LENGTH] = (last - target) // 2
+    n = (last - first) // 2
+    for k in range(n):
+        items[first + k] = items[first + 2 * k + 1]
+    table_of(state)[by_key, LENGTH] = n
+    return by_key
 
 
 @helper(apart=True)
-def pack(log: IntArray, n_log: int, table: LongTable, items: Longs, number: int) -> int:
-    """Add a list to the log; returns 1 where a number has more than 32 bits."""
-    start, n, odd = table[number, START], table[number, LENGTH], 0
+def pack(state: int, number: int) -> None:
+    """Add a list to the log; raises OverflowError where a number has more than 32 bits."""
+    n, odd = length_of(state, number), 0
+    reserve(state, LOG, n)
+    log, n_log = array_at(word(state, LOG), 0, np.int32), word(state, N_LOG)
+    items, start = longs(state, ITEMS), table_of(state)[number, START]
     for k in range(n):
         value = items[start + k]
         odd |= (value + 2**31) >> 32
         log[n_log + k] = value
-    return 1 if odd else 0
+    if odd != 0:
+        raise OverflowError("a number of 32 bits is needed")
+    add_to_word(state, N_LOG, n)
+
+
+@helper(apart=True)
+def pack_equal(state: int, value: int, n: int) -> None:
+    """Add a number of few bits to the log so many times."""
+    reserve(state, LOG, n)
+    log, n_log = array_at(word(state, LOG), 0, np.int32), word(state, N_LOG)
+    for k in range(n):
+        log[n_log + k] = value
+    add_to_word(state, N_LOG, n)

@@ -9,85 +9,20 @@ import numpy as np
 
 from harness.compiler.registry import helper
 
-MOST = 2.0**61  # of a number, either way
-
 
 @helper
-def times(a: int, b: int) -> int:
-    """Return a * b; raises OverflowError where Python's would need more than 62 bits."""
-    if abs(float(a) * float(b)) > MOST:
-        raise OverflowError("a number of more than 62 bits")
-    return a * b
-
-
-@helper
-def plus(a: int, b: int) -> int:
-    """Return a + b; raises OverflowError where Python's would need more than 62 bits."""
-    if abs(float(a) + float(b)) > MOST:
-        raise OverflowError("a number of more than 62 bits")
-    return a + b
-
-
-@helper
-def quotient(a: Any, b: Any) -> Any:
-    """Return a / b of any numbers; raises ZeroDivisionError, as all of these do."""
-    if b == 0:
-        raise ZeroDivisionError("division by zero")
-    return a / b
-
-
-@helper
-def whole_quotient(a: int, b: int) -> int:
-    """Return a // b of whole numbers."""
-    if b == 0:
-        raise ZeroDivisionError("integer division by zero")
-    return a // b
-
-
-@helper
-def whole_rest(a: int, b: int) -> int:
-    """Return a % b of whole numbers."""
-    if b == 0:
-        raise ZeroDivisionError("integer modulo by zero")
-    return a % b
-
-
-@helper
-def real_quotient(a: Any, b: Any) -> float:
-    """Return a // b where one is a float: as CPython computes it, but for the sign of a 0."""
-    rest = _plain_rest(a, b)
-    exact = (float(a) - rest) / float(b)
-    if _differ(rest, b):
-        exact -= 1.0
-    found = float(np.floor(exact))
-    return found + 1.0 if exact - found > 0.5 else found
-
-
-@helper
-def real_rest(a: Any, b: Any) -> float:
+def rest(a: Any, b: Any) -> float:
     """Return a % b where one is a float: as CPython computes it, but for the sign of a 0."""
-    rest = _plain_rest(a, b)
-    return rest + float(b) if _differ(rest, b) else rest
-
-
-@helper
-def _plain_rest(a: Any, b: Any) -> float:
-    """Return what is left where a quotient is rounded towards 0."""
     if b == 0:
         raise ZeroDivisionError("float modulo")
-    return math.fmod(a, b)
-
-
-@helper
-def _differ(rest: float, divisor: Any) -> bool:
-    """Return whether a rest has another sign than the divisor."""
-    return rest != 0.0 and (rest < 0.0) != (divisor < 0)
+    found = math.fmod(a, b)
+    return found + float(b) if found != 0.0 and (found < 0.0) != (b < 0) else found
 
 
 @helper
 def whole(a: float) -> int:
     """Return int(a); raises OverflowError where that needs more than 62 bits."""
-    if not abs(a) <= MOST:
+    if not abs(a) <= 2.0**61:
         raise OverflowError("a number of more than 62 bits")
     return int(a)
 

@@ -1,143 +1,378 @@
-"""What programs do with lists and dicts, as text of compiled code."""
+"""Lists, arrays and dicts of integers in programs, and loops over them."""
 
 from __future__ import annotations
 
 import ast
+import builtins
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from harness.programs.compiling.expressions import Expressions
-from harness.programs.compiling.kept_lists import FEWEST
-from harness.programs.compiling.scopes import Scope, is_none
-from harness.programs.compiling.values import (
-    ArrayAt,
-    DictAt,
-    ListAt,
-    Number,
-    Several,
-    Span,
-    Value,
-)
+from harness.compiler.kinds import BOOL, INT, INT32, WORD, Value
+from harness.errors import CompileError
+from harness.programs.compiling import kept_lists
+from harness.programs.compiling.frames import FrameWriter, has_wait
+
+FURTHEST = 2**62  # a bound of a slice that is beyond any list
 
 
-class Lists(Expressions):
-    """Every new list has room for what it begins with; one that grows moves behind all others."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A kind whose values are numbers of lists; see kept_lists."""
 
-    def new_list(self, room: str) -> ListAt:
-        """An empty list with room for so many; room: a number that stays while it is looked for."""
-        place = self.text.slot("int")
-        self.text.now.n_lists += 1
-        self.text.add(
-            f"{place} = n_lists",
-            f"n_items = begin(lists, n_lists, n_items, {room})",
-            "n_lists += 1",
-        )
-        return ListAt(place)
+    name: str
+    ir = WORD
 
-    def long_list(self, room: str) -> ListAt:
-        """The same where the number is not known now."""
-        self.text.restartable()
-        self.text.needs("items", room)
-        return self.new_list(room)
 
-    def append(self, of: ListAt | DictAt, value: str) -> None:
-        """Add an integer at the end."""
-        self.text.restartable()
-        self.text.add(f"if is_full(lists, {of.text}):")
-        self.text.needs("items", f"2 * lists[{of.text}, 1] + {FEWEST}", depth=1)
-        self.text.add(f"n_items = append(lists, items, {of.text}, {value}, n_items)")
+# Nothing changes an array, whose items have 32 bits. A dict: keys and values by turns.
+LIST, ARRAY, DICT = Kept("list"), Kept("array"), Kept("dict")
 
-    def listed(self, scope: Scope, node: ast.AST, value: Value) -> ListAt:
-        """A new list of all items."""
-        if isinstance(value, ListAt):
-            return ListAt(self._copied(value, "0", f"lists[{value.text}, 1]", "1"))
+
+class Span(NamedTuple):
+    """The integers from start on and below stop."""
+
+    start: Any
+    stop: Any
+
+
+class Zipped(NamedTuple):
+    """What a loop goes through side by side."""
+
+    items: tuple[Any, ...]
+
+
+class Counted(NamedTuple):
+    """What a loop goes through with numbers from 0 on in front."""
+
+    over: Any
+
+
+def is_kept(value: Any, *kinds: Kept) -> bool:
+    """Return whether a value is a list, an array or a dict."""
+    return isinstance(value, Value) and value.kind in kinds
+
+
+class ListWriter(FrameWriter):
+    """`over` makes what can be gone through of an expression, `each` the loop."""
+
+    def measured(self, value: Any) -> Any:
+        """Return the number that says whether a value is true."""
+        if is_kept(value, LIST, DICT):
+            return self.call_helper(kept_lists.length_of, self.state, self.handle(value))
+        return super().measured(value)
+
+    def length(self, value: Any) -> Any:
+        """Return how many items there are."""
+        if is_kept(value, LIST, ARRAY):
+            return self.call_helper(kept_lists.length_of, self.state, self.handle(value))
         if isinstance(value, Span):
-            room = self.temporary("int", f"max(0, {value.stop} - {value.start})").text
-            found = self.long_list(room)
-            self.text.add(f"fill(lists, items, {found.text}, {value.start}, 1)")
+            n = self.arithmetic.operate(ast.Sub, value.stop, value.start)
+            return self.apply(builtins.max, [n, 0], {})
+        raise CompileError("has no length")
+
+    def handle(self, value: Any) -> Value:
+        """Return the number of a list."""
+        return Value(INT, value.ir)
+
+    def listed(self, value: Any) -> Value:
+        """Return a new list of all items."""
+        if is_kept(value, LIST):
+            found = self.cut(value, 0, FURTHEST, 1)
+        elif isinstance(value, Span):
+            found = self.call_helper(kept_lists.fill, self.state, *map(self.fixed, value))
+        elif isinstance(value, tuple) and not hasattr(value, "_fields"):
+            room = max(kept_lists.FEWEST, len(value))
+            found = self.call_helper(kept_lists.new_list, self.state, room)
+            for one in value:
+                self.append(found, one)
+        else:
+            raise CompileError("makes a list of something else than integers")
+        return Value(LIST, found.ir)
+
+    def append(self, of: Value, value: Any) -> None:
+        """Add an integer at the end."""
+        self.call_helper(kept_lists.append, self.state, self.handle(of), self.whole(value))
+
+    def cut(self, of: Value, start: Any, stop: Any, step: int) -> Value:
+        """Return a copy of a part."""
+        bounds = self.whole(start), self.whole(stop), step
+        found = self.call_helper(kept_lists.cut, self.state, self.handle(of), *bounds)
+        return Value(of.kind, found.ir)
+
+    # --- expressions -------------------------------------------------------------------------
+
+    def evaluate_List(self, node: ast.List) -> Value:
+        """A new list."""
+        return self.listed(tuple(self.evaluate_all(node.elts)))
+
+    def evaluate_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
+        """Several values."""
+        return tuple(self.evaluate_all(node.elts))
+
+    def evaluate_Dict(self, node: ast.Dict) -> Value:
+        """A new dict."""
+        parts = [one for both in zip(node.keys, node.values, strict=True) for one in both]
+        if None in parts:
+            self.refuse("unpacks a dict", node)
+        return Value(DICT, self.listed(tuple(self.evaluate_all([p for p in parts if p]))).ir)
+
+    def evaluate_BinOp(self, node: ast.BinOp) -> Any:
+        """An operator with two operands."""
+        return self._operate(node.op, *self.evaluate_all([node.left, node.right]))
+
+    def _operate(self, op: ast.operator, left: Any, right: Any) -> Any:
+        if is_kept(left, LIST) and is_kept(right, LIST) and isinstance(op, ast.Add):
+            found = self.listed(left)
+            self.call_helper(kept_lists.extend, self.state, *map(self.handle, (found, right)))
             return found
-        if isinstance(value, Several):
-            texts = [self.item_of(scope, node, item) for item in value.items]
-            found = self.long_list(str(max(FEWEST, len(texts))))
-            for text in texts:
-                self.text.add(f"n_items = append(lists, items, {found.text}, {text}, n_items)")
-            return found
-        scope.refuse(node, "makes a list of something else than integers")
+        if is_kept(left, LIST) and isinstance(op, ast.Mult):
+            arguments = self.state, self.handle(left), self.whole(right)
+            return Value(LIST, self.call_helper(kept_lists.repeat, *arguments).ir)
+        return self.arithmetic.operate(type(op), left, right)
 
-    def _of_list(self, scope: Scope, node: ast.List) -> Value:
-        return self.listed(scope, node, Several(tuple(self._kept_items(scope, node.elts))))
+    def write_AugAssign(self, node: ast.AugAssign) -> None:
+        """Write an operator that changes a name, an item or a list."""
+        target = node.target
+        if isinstance(target, ast.Subscript):
+            of, place = self.evaluate_all([target.value, target.slice])
+            self._check_list(of)
+            before = self._item(of, place)
+            self._put(of, place, self._operate(node.op, before, self.evaluate(node.value)))
+            return
+        if not isinstance(target, ast.Name):
+            self.refuse("changes what is not translated", node)
+        name = ast.Name(target.id, ast.Load())
+        before, value = self.evaluate_all([name, node.value])
+        if is_kept(before, LIST) and isinstance(node.op, ast.Add):
+            by = value if is_kept(value, LIST) else self.listed(value)
+            self.call_helper(kept_lists.extend, self.state, *map(self.handle, (before, by)))
+            return
+        self.assign(target, self._operate(node.op, before, value))
 
-    def _of_dict(self, scope: Scope, node: ast.Dict) -> Value:
-        items = []
-        for key, value in zip(node.keys, node.values, strict=True):
-            if key is None:
-                scope.refuse(node, "unpacks a dict")
-            items += self._kept_items(scope, [key, value])
-        return DictAt(self.listed(scope, node, Several(tuple(items))).text)
+    def _check_list(self, of: Any) -> None:
+        if not is_kept(of, LIST):
+            raise CompileError("changes something else than a list")
 
-    def sliced(self, scope: Scope, of: Value, cut: ast.Slice) -> Value:
-        """A copy of a part."""
+    def _put(self, of: Value, place: Any, value: Any) -> None:
+        arguments = self.handle(of), self.whole(place), self.whole(value)
+        self.call_helper(kept_lists.put, self.state, *arguments)
+
+    def store_at(self, target: ast.Subscript, value: Any) -> None:
+        """Assign to an item."""
+        of, place = self.evaluate(target.value), self.evaluate(target.slice)
+        if is_kept(of, DICT):
+            self.append(of, place)
+            self.append(of, value)
+            return
+        self._check_list(of)
+        self._put(of, place, value)
+
+    def evaluate_Subscript(self, node: ast.Subscript) -> Any:
+        """An item of a list or a tuple, or a copy of a part of a list."""
+        of = self.evaluate(node.value)
+        if isinstance(of, Span) and not isinstance(node.slice, ast.Slice):
+            return self._item_of_span(of, self.evaluate(node.slice))
         if isinstance(of, Span):
-            of = self.listed(scope, cut, of)
-        if not isinstance(of, ListAt | ArrayAt):
-            scope.refuse(cut, "cuts something else than a list")
-        step = 1
-        if cut.step is not None:
-            found = self.number(scope, cut.step)
-            if not found.is_literal or found.text == "0":
-                scope.refuse(cut, "has a step that is not written there")
-            step = int(found.text)
-        n = f"lists[{of.text}, 1]"
-        start, stop = ("0", n) if step > 0 else (f"({n} - 1)", "(-1)")
-        if cut.lower is not None and not is_none(cut.lower):
-            start = f"bound({self.integer(scope, cut.lower)}, {n}, {step})"
-        if cut.upper is not None and not is_none(cut.upper):
-            stop = f"bound({self.integer(scope, cut.upper)}, {n}, {step})"
-        return type(of)(self._copied(of, start, stop, str(step)))
+            of = self.listed(of)
+        if isinstance(of, tuple):
+            return super().evaluate_Subscript(node)
+        if not is_kept(of, LIST, ARRAY):
+            self.refuse("has an index that is not translated", node)
+        if isinstance(node.slice, ast.Slice):
+            return self._slice_of(of, node.slice)
+        return self._item(of, self.evaluate(node.slice))
 
-    def _copied(self, of: ListAt | ArrayAt, start: str, stop: str, step: str) -> str:
-        begin = self.temporary("int", start).text
-        room = self.temporary("int", f"length_of({begin}, {stop}, {step})").text
-        found = self.long_list(room)
-        self.text.add(f"copy(lists, items, {of.text}, {found.text}, {begin}, {step})")
-        return found.text
+    def _slice_of(self, of: Value, node: ast.Slice) -> Value:
+        step = 1 if node.step is None else self.evaluate(node.step)
+        if isinstance(step, Value) or step not in (1, -1):
+            self.refuse("has a step that is not 1 or -1", node)
+        start, stop = (0, FURTHEST) if step > 0 else (FURTHEST, -FURTHEST)
+        start = start if node.lower is None else self.evaluate(node.lower)
+        stop = stop if node.upper is None else self.evaluate(node.upper)
+        return self.cut(of, start, stop, step)
 
-    def extend(self, of: ListAt, by: ListAt) -> None:
-        """Add all items of another list."""
-        place = self.text.slot("int")
-        self.text.add(f"{place} = 0")
-        n = self.temporary("int", f"lists[{by.text}, 1]").text
-        test, body, behind = (self.text.new() for _ in range(3))
-        self.text.at(test)
-        self.text.fork(f"{place} < {n}", body, behind)
-        self.text.current = body
-        self.append(of, f"item(lists, items, {by.text}, {place})")
-        self.text.add(f"{place} += 1")
-        self.text.jump(test)
-        self.text.current = behind
-
-    def joined(self, left: ListAt, right: ListAt) -> ListAt:
-        """left + right."""
-        found = ListAt(self._copied(left, "0", f"lists[{left.text}, 1]", "1"))
-        self.extend(found, right)
+    def _item_of_span(self, of: Span, place: Any) -> Value:
+        if isinstance(place, Value) or not isinstance(place, int):
+            raise CompileError("has an index that is not translated")
+        n, operate = self.fixed(self.length(of)), self.arithmetic.operate
+        lowest = self.fixed(place if place >= 0 else -1 - place)
+        is_there = self.builder.icmp_signed(">", n.ir, lowest.ir)
+        self.check(is_there, IndexError, "list index out of range")
+        found: Value = operate(ast.Add, of.start if place >= 0 else of.stop, place)
         return found
 
-    def repeated(self, scope: Scope, node: ast.AST, items: ListAt, n: Number) -> ListAt:
-        """items * n."""
-        n_times = self.whole(scope, node, n)
-        found, times = self.long_list(str(FEWEST)), self.text.slot("int")
-        self.text.add(f"{times} = {n_times}")
-        test, body, behind = (self.text.new() for _ in range(3))
-        self.text.at(test)
-        self.text.fork(f"{times} > 0", body, behind)
-        self.text.current = body
-        self.extend(found, items)
-        self.text.add(f"{times} -= 1")
-        self.text.jump(test)
-        self.text.current = behind
-        return found
+    def _item(self, of: Value, place: Any) -> Value:
+        found = self.call_helper(kept_lists.item, self.state, self.handle(of), self.whole(place))
+        return self.arithmetic.cast(found, INT32) if of.kind == ARRAY else found
 
-    def sorted_keys(self, of: DictAt, *, values: bool) -> ListAt:
-        """Keys of a dict, the smallest first, or the values of these."""
-        room = self.temporary("int", f"lists[{of.text}, 1]").text
-        found = self.long_list(room)
-        self.text.add(f"keys(lists, items, {of.text}, {found.text}, {values})")
-        return found
+    def unpack(self, value: Any, n: int) -> Any:
+        """Return the n parts of a tuple."""
+        if not isinstance(value, tuple) or hasattr(value, "_fields"):
+            raise CompileError("takes apart what is no tuple")
+        return super().unpack(value, n)
+
+    def call_of_kept(self, of: Value, name: str, arguments: Sequence[Any]) -> Any:
+        """Write the call of a method; returns its value."""
+        match of.kind, name, arguments:
+            case kind, "append", [value] if kind == LIST:
+                self.append(of, value)
+                return None
+            case kind, "pop", [] if kind == LIST:
+                return self.call_helper(kept_lists.pop_item, self.state, self.handle(of))
+            case kind, "tolist", [] if kind == ARRAY:
+                return self.listed(Value(LIST, of.ir))
+        raise CompileError(f"calls what is not translated: {name} of {of.kind.name}")
+
+    # --- loops -------------------------------------------------------------------------------
+
+    def over(self, node: ast.expr) -> Any:
+        """Return what is gone through; `zip` and `enumerate` make several of that."""
+        match node:
+            case ast.Call(func=ast.Name() as name):
+                called = self.evaluate(name)
+            case _:
+                called = None
+        if not isinstance(node, ast.Call) or called not in (builtins.zip, builtins.enumerate):
+            return self.evaluate(node)
+        parts = tuple(self.over(one) for one in node.args)
+        parts = tuple(self.listed(one) if _is_plain(one) else one for one in parts)
+        if called is builtins.enumerate:
+            if len(parts) != 1 or node.keywords:
+                self.refuse("counts from something else than 0", node)
+            return Counted(*parts)
+        strict = [ast.unparse(keyword) for keyword in node.keywords]
+        if strict not in ([], ["strict=True"], ["strict=False"]) or not parts:
+            self.refuse("zips in a way that is not translated", node)
+        if strict == ["strict=True"]:
+            self.check_lengths(parts)
+        return Zipped(parts)
+
+    def check_lengths(self, parts: Sequence[Any]) -> None:
+        """Raise an error unless all are equally long."""
+        first, *others = [self.fixed(self.length(one)).ir for one in parts]
+        for one in others:
+            is_fine = self.builder.icmp_signed("==", first, one)
+            self.check(is_fine, ValueError, "zip() arguments are of other lengths")
+
+    @contextmanager
+    def each(self, over: Any) -> Iterator[tuple[Any, Any]]:
+        """Let what is written within be a loop; gives an item of each step, and the next step."""
+        counter = self.place(WORD)
+        self.builder.store(WORD(0), counter)
+        read = self.keep(over)
+        test, following = (self.ir.append_basic_block(name) for name in ("test", "next"))
+        self.builder.branch(test)
+        self.builder.position_at_end(test)
+        number = Value(INT, self.builder.load(counter))
+        goes_on = self._is_within(read(), number)
+        with self.unknown_behind(), self.loop(test, following) as (body, behind):
+            self.builder.cbranch(goes_on, body, behind)
+            self.builder.position_at_end(body)
+            yield self._step(read(), number), following
+            if not self.builder.block.is_terminated:
+                self.builder.branch(following)
+            self.builder.position_at_end(following)
+            one_more = self.builder.add(self.builder.load(counter), WORD(1))
+            self.builder.store(one_more, counter)
+            self.builder.branch(test)
+
+    def _is_within(self, over: Any, number: Value) -> Any:
+        if isinstance(over, Zipped):
+            found = BOOL.ir(1)
+            for one in over.items:
+                found = self.builder.and_(found, self._is_within(one, number))
+            return found
+        if isinstance(over, Counted):
+            return self._is_within(over.over, number)
+        if isinstance(over, Span):
+            at = self.builder.add(over.start.ir, number.ir)
+            return self.builder.icmp_signed("<", at, over.stop.ir)
+        if is_kept(over, LIST, ARRAY):
+            return self.builder.icmp_signed("<", number.ir, self.length(over).ir)
+        raise CompileError("goes through something else than lists and ranges")
+
+    def _step(self, over: Any, number: Value) -> Any:
+        if isinstance(over, Zipped):
+            return tuple(self._step(one, number) for one in over.items)
+        if isinstance(over, Counted):
+            return number, self._step(over.over, number)
+        if isinstance(over, Span):
+            return Value(INT, self.builder.add(over.start.ir, number.ir))
+        return self._item(over, number)
+
+    def write_For(self, node: ast.For) -> None:
+        """Write a loop over a list or a range, or one copy of its body for each of a tuple."""
+        if node.orelse:
+            self.refuse("has an else behind a loop")
+        over = self.over(node.iter)
+        if _is_plain(over):
+            read = self.keep(over)
+            with self.unknown_behind():
+                self._repeat(node, (read()[k] for k in range(len(over))))
+            return
+        with self.each(over) as (item, _):
+            self.assign(node.target, item)
+            self.write_all(node.body)
+
+    def evaluate_ListComp(self, node: ast.ListComp) -> Value:
+        """A new list; its names are its own."""
+        values = self._values_by_key(node)
+        if values is not None:
+            return values
+        if has_wait(node):
+            self.refuse("waits in a list", node)
+        found = self.keep(self.listed(()))
+        own = {
+            one.id
+            for generator in node.generators
+            for one in ast.walk(generator.target)
+            if isinstance(one, ast.Name)
+        }
+        over = self.over(node.generators[0].iter)
+        with self.own_names(own):
+            self._generate(node, node.generators, found, over)
+        made: Value = found()
+        return made
+
+    def _generate(
+        self,
+        node: ast.ListComp,
+        generators: Sequence[ast.comprehension],
+        found: Callable[[], Value],
+        over: Any,
+    ) -> None:
+        first, *others = generators
+        over = self.listed(over) if _is_plain(over) else over
+        with self.each(over) as (item, following):
+            self.assign(first.target, item)
+            for test in first.ifs:
+                going = self.ir.append_basic_block("going")
+                condition = self.fixed(self.condition(test))
+                self.builder.cbranch(condition.ir, going, following)
+                self.builder.position_at_end(going)
+            if others:
+                self._generate(node, others, found, self.over(others[0].iter))
+            else:
+                self.append(found(), self.evaluate(node.elt))
+
+    def _values_by_key(self, node: ast.ListComp) -> Value | None:
+        """[d[k] for k in sorted(d)] in one go."""
+        first = node.generators[0]
+        match node.elt, first:
+            case (
+                ast.Subscript(ast.Name(of), ast.Name(key)),
+                ast.comprehension(
+                    ast.Name(target), ast.Call(ast.Name("sorted"), [ast.Name(again)], []), []
+                ),
+            ) if of == again and key == target and len(node.generators) == 1:
+                value = self.evaluate(node.elt.value)
+                if is_kept(value, DICT):
+                    arguments = self.state, self.handle(value)
+                    return Value(LIST, self.call_helper(kept_lists.values_by_key, *arguments).ir)
+        return None
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value is a tuple of Python's."""
+    return isinstance(value, tuple) and not hasattr(value, "_fields")

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from harness.compiler.generated import load_generated
-from harness.errors import CompileError, ProgramError
+from harness.compiler.object_code import load_ir
+from harness.compiler.pointers import address_of
+from harness.compiler.python_calls import make_callable
+from harness.errors import ProgramError
 from harness.programs.blocks import RecordingOptions
-from harness.programs.compiling.kept_lists import LENGTH, START
-from harness.programs.compiling.texts import INSTANCE, NUMBER
-from harness.programs.compiling.translation import Translation
-from harness.programs.compiling.written import (
-    ARRAYS,
-    ASKED,
-    ENDED,
-    MORE,
-    MORE_FRAMES,
-    MORE_ITEMS,
-    MORE_LOG,
-    PLACES,
-    UNDONE,
-    written,
-)
+from harness.programs.compiling import fibers
+from harness.programs.compiling.kept_lists import LENGTH, N_COLUMNS, START
+from harness.programs.compiling.writer import Translated
 from harness.programs.decisions import Drawn
 from harness.programs.fibers import MOST_FIBERS
 from harness.programs.log import RESUME
@@ -32,23 +23,10 @@ from harness.programs.recorder import MOST_VERTICES
 from harness.values.arrays import IntArray, int_array
 
 MOST_ENTRIES = 2**26  # of a log, of lists' items, of lists: at most 0.5, 1 and 3 GiB
+MANY = 100  # rounds, after which Python comes by: a signal is heard there
 NOBODY = -1
-OF_FRAMES = ("F", "R", "ready", "waiting", "free", "asked")
-OF_BLOCKS = {"log": "n_log", "items": "n_items", "lists": "n_lists"}  # and how much of it is used
-WANTED = {MORE: "", MORE_LOG: "log", MORE_ITEMS: "items"}  # where more than a margin is wanted
-
-
-class Numbers(Protocol):
-    """Reads a number of a state of each vertex: see harness.engine.live.LiveEngine.numbers."""
-
-    def __call__(
-        self, state: str, vertices: Sequence[int], columns: Sequence[int]
-    ) -> Sequence[float]: ...
-
-
-def _no_numbers(state: str, vertices: Sequence[int], columns: Sequence[int]) -> Sequence[float]:
-    raise ProgramError("a program waits for a number that must be computed first")
-
+STACKS = (fibers.READY, fibers.WAITING, fibers.FREE)  # of frames: as large as these
+GROWING = (fibers.LOG, fibers.ITEMS, fibers.LISTS, fibers.FRAMES, *STACKS)
 
 TakeLog = Callable[[IntArray], None]
 
@@ -63,96 +41,88 @@ class CompiledPrograms:
     n_grown: how often memory was made anew; none of it once mini-batches are no larger.
     """
 
-    def __init__(self, translation: Translation, model: Any) -> None:
-        found = written(translation)
-        self._go_on: Callable[..., Any] = load_generated(found.text, "go_on")
-        self._constants, self._model = translation.constants, model
-        self._margin, self.n_grown = found.margin, 0
-        widths = {"F": translation.n_slots, "R": max(1, translation.n_reals), "asked": 5}
-        self._arrays: dict[str, Any] = {
-            name: np.zeros((0, widths[name]) if name in widths else 0, dtype=np.int64)
-            for name in ARRAYS
-        }
-        self._arrays["state"] = np.zeros(len(PLACES), dtype=np.int64)
-        self._arrays["R"] = np.zeros((0, widths["R"]))
-        self._arrays["lists"] = np.zeros((0, 3), dtype=np.int64)
-        self._arrays["log"] = np.zeros(0, dtype=np.int32)
-        self._states = tuple(self._constants.states)
-        self._numbers: Numbers = _no_numbers
+    def __init__(self, found: Translated, model: Any) -> None:
+        self._loaded = load_ir(found.text)
+        self._go_on, self._alive = make_callable("go_on", self._loaded.address("entry.python"), ())
+        self._constants, self._model, self.n_grown = found.constants, model, 0
+        self._state = np.zeros(fibers.N_STATE, dtype=np.int64)
+        self._state[fibers.WIDTH] = found.width
+        self._arrays: dict[int, Any] = {}
         self._take_log: TakeLog = _no_log
-        self._log_taken: IntArray | None = None
-
-    @property
-    def asks(self) -> bool:
-        """Whether any number has to be computed, so that rounds must be live."""
-        return bool(self._states)
+        self._met: Exception | None = None
+        self._grow = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(self._grown)
+        self._state[fibers.GROW] = ctypes.cast(self._grow, ctypes.c_void_p).value or 0
+        for at, shape, dtype in (
+            (fibers.LOG, (), np.int32),
+            (fibers.ITEMS, (), np.int64),
+            (fibers.LISTS, (N_COLUMNS,), np.int64),
+            (fibers.FRAMES, (found.width,), np.int64),
+            *((stack, (), np.int64) for stack in STACKS),
+        ):
+            self._put(at, np.zeros((0, *shape), dtype=dtype))
 
     def begin(
         self,
         instances: Sequence[Any],
         drawn: Sequence[Drawn],
         options: RecordingOptions,
-        numbers: Numbers | None = None,
-        rounds: tuple[int, int] = (0, 0),
+        rounds: tuple[int, int] | None = None,
         take_log: TakeLog = _no_log,
     ) -> None:
         """Begin all programs.
 
-        numbers: where rounds are live, what reads a round that has run. rounds: the address of what
-        makes a round of what is in the log, and what it is given first; take_log: what has to know
-        where that is, before.
+        rounds: where they are live, the address of what makes a round of what is in the log, and
+        what it is given first; zeros where Python makes all. take_log: what has to know where the
+        log is, before.
 
         Raises ProgramError for an instance whose fields are not those of its class.
         """
-        n = len(instances)
-        state, arrays = self._arrays["state"], self._arrays
-        state[:] = 0
-        self._numbers = _no_numbers if numbers is None else numbers
-        self._take_log, self._log_taken = take_log, None
+        n, state = len(instances), self._state
+        state[fibers.N_INSTANCES :] = 0
+        state[[at + 1 for at in GROWING]] = 0
+        self._take_log = take_log
         ints, reals = self._constants.numbers_of(self._model)
-        arrays["ints"] = np.array(ints, dtype=np.int64)
-        arrays["reals"] = np.array(reals, dtype=np.float64)
-        arrays["seeds"] = np.array([one.state for one in drawn], dtype=np.uint64)
-        arrays["results"] = np.full(n, NOBODY, dtype=np.int64)
+        self._put(fibers.INTS, np.array(ints, dtype=np.int64))
+        self._put(fibers.REALS, np.array(reals, dtype=np.float64))
+        self._put(fibers.SEEDS, np.array([one.state for one in drawn], dtype=np.uint64))
+        self._put(fibers.RESULTS, np.full(n, NOBODY, dtype=np.int64))
         self._take_fields(instances)
-        self._make_room(OF_FRAMES, max(1, n))
-        for name in ("n_ready", "n_frames", "n_fibers", "n_alive"):
-            state[PLACES[name]] = n
-        F = arrays["F"]
-        F[:n] = NOBODY
-        F[:n, 0] = 0
-        F[:n, NUMBER] = F[:n, INSTANCE] = arrays["ready"][:n] = np.arange(n)
-        self._make_room(("log",), 2 * n + self._margin)
-        arrays["log"][: 2 * n : 2], arrays["log"][1 : 2 * n : 2] = RESUME, np.arange(n)
-        rules = {"most_alive": MOST_FIBERS * n, "is_live": numbers is not None}
-        rules |= {"has_phases": options.phases, "has_ghosts": options.ghosts}
-        rules |= {"most_vertices": MOST_VERTICES * max(1, n), "left": UNDONE}
-        rules |= dict(zip(("round_at", "rounds"), rounds, strict=True))
-        rules |= {"n_log": 2 * n, "f": NOBODY, "running": NOBODY}
-        for name, value in rules.items():
-            state[PLACES[name]] = value
+        self._make_room(fibers.FRAMES, max(1, n))
+        frames = self._arrays[fibers.FRAMES]
+        frames[:n, fibers.PC] = 0
+        frames[:n, fibers.NUMBER] = frames[:n, fibers.INSTANCE] = np.arange(n)
+        self._arrays[fibers.READY][:n] = np.arange(n)
+        self._make_room(fibers.LOG, 2 * n)
+        log = self._arrays[fibers.LOG]
+        log[: 2 * n : 2], log[1 : 2 * n : 2] = RESUME, np.arange(n)
+        take_log(log)
+        for at in (fibers.N_READY, fibers.N_FRAMES, fibers.N_FIBERS, fibers.N_ALIVE):
+            state[at] = n
+        state[fibers.N_INSTANCES], state[fibers.N_LOG], state[fibers.RUNNING] = n, 2 * n, NOBODY
+        state[fibers.MOST_ALIVE] = MOST_FIBERS * n
+        state[fibers.MOST_VERTICES] = MOST_VERTICES * max(1, n)
+        state[fibers.MOST_ROUNDS], state[fibers.IS_LIVE] = MANY, rounds is not None
+        state[fibers.HAS_PHASES], state[fibers.HAS_GHOSTS] = options.phases, options.ghosts
+        state[fibers.ROUND_AT], state[fibers.ROUNDS] = rounds or (0, 0)
 
     def _take_fields(self, instances: Sequence[Any]) -> None:
-        """What programs read of their instances: lists first, in the order of fields."""
-        n, constants = len(instances), self._constants
-        counts = np.zeros((max(1, len(constants.counts)), n), dtype=np.int64)
-        for name, place in constants.counts.items():
-            counts[place] = [getattr(one, name) for one in instances]
-        self._arrays["counts"] = counts
+        """Take what programs read of their instances: lists first, in the order of fields."""
+        constants, state = self._constants, self._state
+        counts = [[getattr(one, name) for one in instances] for name in constants.counts]
+        self._put(fibers.COUNTS, np.array(counts, dtype=np.int64))
         fields = [getattr(one, name) for name in constants.fields for one in instances]
         if any(field.ndim != 1 for field in fields):
             raise ProgramError("a program reads an array of several dimensions")
         lengths = np.array([len(field) for field in fields], dtype=np.int64)
         n_items = int(lengths.sum())
-        self._make_room(("items",), n_items + self._margin)
-        self._make_room(("lists",), len(fields) + self._margin)
+        self._make_room(fibers.ITEMS, n_items)
+        self._make_room(fibers.LISTS, len(fields))
         if fields:
-            self._arrays["items"][:n_items] = np.concatenate(fields)
-        lists = self._arrays["lists"][: len(fields)]
+            self._arrays[fibers.ITEMS][:n_items] = np.concatenate(fields)
+        lists = self._arrays[fibers.LISTS][: len(fields)]
         lists[:, START] = np.cumsum(lengths) - lengths
         lists[:, LENGTH:] = lengths[:, None]
-        state = self._arrays["state"]
-        state[PLACES["n_items"]], state[PLACES["n_lists"]] = n_items, len(fields)
+        state[fibers.N_ITEMS], state[fibers.N_LISTS] = n_items, len(fields)
 
     def go_on(self) -> bool:
         """Run fibers until a round has ended that is left to others; returns whether all have.
@@ -161,104 +131,90 @@ class CompiledPrograms:
 
         Raises ProgramError and other faults of programs, which have then to be run by Python.
         """
-        state = self._arrays["state"]
-        while True:
-            code = self._called()
-            if state[PLACES["odd"]]:
-                raise OverflowError("a number of 32 bits is needed")
-            if state[PLACES["n"]] > state[PLACES["most_vertices"]]:
-                raise ProgramError("a program calls blocks without end")
-            if code == MORE_FRAMES:
-                self._make_room(OF_FRAMES, int(state[PLACES["n_frames"]] + state[PLACES["want"]]))
-            elif code in WANTED:
-                for name, used in OF_BLOCKS.items():
-                    want = int(state[PLACES["want"]]) if name == WANTED[code] else 0
-                    self._make_room((name,), int(state[PLACES[used]]) + want + self._margin)
-            elif code == ASKED:
-                self._answer(int(state[PLACES["n_asked"]]) - 1)
-            else:
-                return code == ENDED
+        try:
+            code = int(self._go_on(address_of(self._state)))
+        except MemoryError:
+            if self._met is None:
+                raise
+            raise self._met from None
+        self._check_end()
+        return code == fibers.ENDED
+
+    def _check_end(self) -> None:
+        if self._state[fibers.N] > self._state[fibers.MOST_VERTICES]:
+            raise ProgramError("a program calls blocks without end")
 
     @property
     def left(self) -> int:
-        """DONE or UNDONE, or what the maker of rounds returned."""
-        return int(self._arrays["state"][PLACES["left"]])
-
-    def _called(self) -> int:
-        if self._log_taken is not self._arrays["log"]:
-            self._log_taken = self._arrays["log"]
-            self._take_log(self._log_taken)
-        try:
-            return int(self._go_on(*self._arrays.values()))
-        except CompileError as error:
-            raise ProgramError(f"the compiler refuses it: {error}") from error
+        """UNDONE, or what the maker of rounds returned."""
+        return int(self._state[fibers.LEFT_OVER])
 
     def next_round(self) -> None:
-        """The round that has ended has run: those that waited go on."""
-        state = self._arrays["state"]
-        state[PLACES["is_next_round"]] = 1
-        if self._states:
-            self._answer(0)
-
-    def _answer(self, first: int) -> None:
-        """Read what was asked for from place `first` on."""
-        state = self._arrays["state"]
-        asked = self._arrays["asked"][first : state[PLACES["n_asked"]]]
-        for number, name in enumerate(self._states):
-            frames, of, _, columns, places = asked[asked[:, 2] == number].T
-            if len(frames):
-                found = self._numbers(name, of.tolist(), columns.tolist())
-                self._arrays["R"][frames, places] = found
-        state[PLACES["n_asked"]] = first
+        """Let those go on that waited: the round that has ended has run."""
+        self._state[fibers.IS_NEXT_ROUND] = 1
 
     @property
     def n_log(self) -> int:
         """How many entries of the log there are."""
-        return int(self._arrays["state"][PLACES["n_log"]])
+        return int(self._state[fibers.N_LOG])
 
     @property
     def log(self) -> IntArray:
         """What was recorded since `clear`: written over by what comes next."""
-        log: IntArray = self._arrays["log"]
+        log: IntArray = self._arrays[fibers.LOG]
         return log[: self.n_log]
 
     def clear(self) -> None:
-        """The log was read."""
-        self._arrays["state"][PLACES["n_log"]] = 0
+        """Forget the log, which was read."""
+        self._state[fibers.N_LOG] = 0
 
     @property
     def n_rounds(self) -> int:
         """Rounds that have ended, and that others followed."""
-        return int(self._arrays["state"][PLACES["n_rounds"]])
+        return int(self._state[fibers.N_ROUNDS])
 
     def outputs(self) -> IntArray:
-        """What all programs returned, in the order of the instances.
+        """Return what all programs returned, in the order of the instances.
 
         Raises ProgramError for what no block computed.
         """
-        lists, items = self._arrays["lists"], self._arrays["items"]
+        lists, items = self._arrays[fibers.LISTS], self._arrays[fibers.ITEMS]
         found = [
             items[start : start + length]
-            for start, length, _ in lists[self._arrays["results"]].tolist()
+            for start, length, _ in lists[self._arrays[fibers.RESULTS]].tolist()
         ]
         vertices = np.concatenate([np.zeros(0, dtype=np.int64), *found])
-        if len(vertices) and not 0 <= vertices.min() <= vertices.max() < self._n:
+        if len(vertices) and not 0 <= vertices.min() <= vertices.max() < self._state[fibers.N]:
             raise ProgramError("a program returns what no block computed")
         return int_array(vertices)
 
-    @property
-    def _n(self) -> int:
-        return int(self._arrays["state"][PLACES["n"]])
+    def _put(self, at: int, array: Any) -> None:
+        """Let an array be where a word of the state says."""
+        self._arrays[at], self._state[at] = array, address_of(array)
 
-    def _make_room(self, names: Sequence[str], n: int) -> None:
-        """Twice as much as is needed, where there is less."""
-        for name in names:
-            array = self._arrays[name]
-            if len(array) >= n:
-                continue
-            if n > MOST_ENTRIES:
-                raise ProgramError("a program goes on without end")
+    def _grown(self, at: int, n: int) -> int:
+        """Make room for compiled code; returns whether that failed."""
+        try:
+            self._check_end()
+            self._make_room(at, n)
+        except Exception as error:
+            self._met = error
+            return 1
+        return 0
+
+    def _make_room(self, at: int, n: int) -> None:
+        """Make twice as much as is needed, where there is less."""
+        if n <= len(self._arrays[at]):
+            return
+        if n > MOST_ENTRIES:
+            raise ProgramError("a program goes on without end")
+        for one in (at, *STACKS) if at == fibers.FRAMES else (at,):
+            array = self._arrays[one]
             larger = np.zeros((2 * n, *array.shape[1:]), dtype=array.dtype)
             larger[: len(array)] = array
-            self._arrays[name] = larger
+            self._put(one, larger)
             self.n_grown += 1
+        if at == fibers.LOG:
+            self._take_log(self._arrays[at])
+        if at not in STACKS:
+            self._state[at + 2] = 2 * n

@@ -1,0 +1,201 @@
+"""Fibers of a mini-batch, in the compiler's language: their memory, and what runs them by turns.
+
+All that they keep is found by one address, that of `state`: words, of which each of these names is
+one. Three of a kind are the address of memory, how many entries of it are used, and how many there
+are; Python makes it larger where it is called for that, so that no address of it is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.compiler.pointers import (
+    WORD_BYTES,
+    add_to_word,
+    array_at,
+    call_for_number,
+    put_word,
+    word,
+)
+from harness.compiler.registry import helper
+from harness.programs.log import END, FORK, RESUME, ROUND
+
+LOG, N_LOG, LOG_ROOM, ITEMS, N_ITEMS, ITEMS_ROOM, LISTS, N_LISTS, LISTS_ROOM = range(9)
+FRAMES, N_FRAMES, FRAMES_ROOM, READY, N_READY, WAITING, N_WAITING, FREE, N_FREE = range(9, 18)
+INTS, REALS, COUNTS, SEEDS, RESULTS, GROW, WIDTH, N_INSTANCES = range(18, 26)
+N, N_FIBERS, N_ALIVE, RUNNING, FIRST_OF_ROUND, N_ROUNDS, IS_NEXT_ROUND, LEFT_OVER = range(26, 34)
+MOST_ALIVE, MOST_VERTICES, MOST_ROUNDS, IS_LIVE, HAS_PHASES, HAS_GHOSTS = range(34, 40)
+ROUND_AT, ROUNDS, N_STATE = range(40, 43)
+# A frame's words before its slots: where it goes on, its number as a fiber, its instance; whose
+# branch it is, and where its result goes there; how many of its own branches have not ended.
+PC, NUMBER, INSTANCE, PARENT, RESULT, LEFT, FIRST_SLOT = range(7)
+WAITS, HAS_ENDED = 1, 0  # what became of a fiber; one that forks has ended until it is joined
+ENDED, ROUND_ENDED = range(2)  # what became of all
+# What became of a round that was made by its address: all, or nothing yet. Else see who made it.
+DONE, UNDONE = 0, -1
+
+
+@helper
+def resume(state: int, fiber: int) -> int:
+    """Run a fiber until it waits, forks or ends: what is written for the model's program."""
+    raise NotImplementedError("there is a program")
+
+
+@helper
+def longs(state: int, at: int) -> Any:
+    """Return what is at an address of the state."""
+    return array_at(word(state, at), 0, np.int64)
+
+
+@helper
+def frame_of(state: int, fiber: int) -> int:
+    """Return the address of a frame."""
+    return word(state, FRAMES) + WORD_BYTES * word(state, WIDTH) * fiber
+
+
+@helper(apart=True)
+def grow(state: int, at: int, n: int) -> None:
+    """Make room for n more."""
+    if call_for_number(word(state, GROW), (at, word(state, at + 1) + n)) != 0:
+        raise MemoryError("a program goes on without end")
+
+
+@helper
+def reserve(state: int, at: int, n: int) -> None:
+    """Make room for n more where there is not enough."""
+    if word(state, at + 1) + n > word(state, at + 2):
+        grow(state, at, n)
+
+
+@helper
+def add_entries(state: int, first: int, second: int, n: int) -> None:
+    """Add two or three entries to the log; a third one that is below 0 is none."""
+    reserve(state, LOG, 3)
+    log, n_log = array_at(word(state, LOG), 0, np.int32), word(state, N_LOG)
+    log[n_log], log[n_log + 1], log[n_log + 2] = first, second, n
+    put_word(state, N_LOG, n_log + (3 if n >= 0 else 2))
+
+
+@helper
+def push(state: int, stack: int, fiber: int) -> None:
+    """Put a fiber onto a stack, which has room for all that there are."""
+    longs(state, stack)[word(state, stack + 1)] = fiber
+    add_to_word(state, stack + 1, 1)
+
+
+@helper
+def pop(state: int, stack: int) -> int:
+    """Take the fiber from a stack that was put there last."""
+    add_to_word(state, stack + 1, -1)
+    return int(longs(state, stack)[word(state, stack + 1)])
+
+
+@helper(apart=True)
+def new_fiber(state: int, parent: int, pc: int, k: int, result: int) -> int:
+    """Return the k-th branch of a fiber, which has room; its operands are still to be set."""
+    if word(state, N_FREE) > 0:
+        found = pop(state, FREE)
+    else:
+        found = word(state, N_FRAMES)
+        add_to_word(state, N_FRAMES, 1)
+    frame = frame_of(state, found)
+    put_word(frame, PC, pc)
+    put_word(frame, NUMBER, word(state, N_FIBERS) + k)
+    put_word(frame, INSTANCE, word(frame_of(state, parent), INSTANCE))
+    put_word(frame, PARENT, parent)
+    put_word(frame, RESULT, result)
+    return found
+
+
+@helper(apart=True)
+def fork(state: int, fiber: int, pc: int, n: int) -> None:
+    """Let a fiber go on at `pc` behind n branches."""
+    frame = frame_of(state, fiber)
+    put_word(frame, LEFT, n)
+    put_word(frame, PC, pc)
+    add_entries(state, FORK, word(state, N_FIBERS), n)
+    put_word(state, RUNNING, word(state, N_FIBERS))
+    add_to_word(state, N_FIBERS, n)
+    add_to_word(state, N_ALIVE, n)
+    if word(state, N_ALIVE) > word(state, MOST_ALIVE):
+        raise OverflowError("too many fibers")
+
+
+@helper(apart=True)
+def join(state: int, fiber: int, result: int) -> None:
+    """End a branch: its result goes to its parent, which goes on behind the last one."""
+    frame = frame_of(state, fiber)
+    parent = frame_of(state, word(frame, PARENT))
+    put_word(parent, word(frame, RESULT), result)
+    add_entries(state, END, word(parent, NUMBER), -1)
+    add_to_word(state, N_ALIVE, -1)
+    push(state, FREE, fiber)
+    add_to_word(parent, LEFT, -1)
+    if word(parent, LEFT) == 0:
+        push(state, READY, word(frame, PARENT))
+
+
+@helper(apart=True)
+def end(state: int, fiber: int, result: int) -> None:
+    """End a program, which returns a list."""
+    longs(state, RESULTS)[word(frame_of(state, fiber), INSTANCE)] = result
+    add_to_word(state, N_ALIVE, -1)
+
+
+@helper
+def _begin_round(state: int) -> None:
+    """Let those that wait go on, the last one first."""
+    reserve(state, LOG, 1)
+    array_at(word(state, LOG), 0, np.int32)[word(state, N_LOG)] = ROUND
+    add_to_word(state, N_LOG, 1)
+    n, ready, waiting = word(state, N_WAITING), longs(state, READY), longs(state, WAITING)
+    for k in range(n):
+        ready[k] = waiting[n - 1 - k]
+    put_word(state, N_READY, n)
+    put_word(state, N_WAITING, 0)
+    put_word(state, FIRST_OF_ROUND, word(state, N))
+    put_word(state, RUNNING, -1)
+    add_to_word(state, N_ROUNDS, 1)
+    put_word(state, IS_NEXT_ROUND, 0)
+
+
+@helper
+def _is_made(state: int) -> bool:
+    """Have a round made of what is in the log; return whether nothing of it is left to do."""
+    if word(state, ROUND_AT) == 0 or word(state, N) > word(state, MOST_VERTICES):
+        return False
+    arguments = (word(state, ROUNDS), word(state, N_LOG))
+    left = call_for_number(word(state, ROUND_AT), arguments)
+    if left == DONE:
+        put_word(state, N_LOG, 0)
+        return True
+    put_word(state, LEFT_OVER, left)
+    return False
+
+
+@helper
+def run(state: int) -> int:
+    """Run all fibers until they have ended, or a round has that is left to others."""
+    n_rounds = 0
+    put_word(state, LEFT_OVER, UNDONE)
+    while True:
+        if word(state, IS_NEXT_ROUND) != 0:
+            _begin_round(state)
+        if word(state, N_READY) == 0:
+            if word(state, N_WAITING) == 0:
+                return ENDED
+            if word(state, IS_LIVE) != 0:
+                n_rounds += 1
+                if n_rounds > word(state, MOST_ROUNDS) or not _is_made(state):
+                    return ROUND_ENDED
+            put_word(state, IS_NEXT_ROUND, 1)
+            continue
+        fiber = pop(state, READY)
+        number = word(frame_of(state, fiber), NUMBER)
+        if number != word(state, RUNNING):
+            put_word(state, RUNNING, number)
+            add_entries(state, RESUME, number, -1)
+        if resume(state, fiber) == WAITS:
+            push(state, WAITING, fiber)

@@ -1,0 +1,368 @@
+"""A writer of the compiler's whose variables are in a fiber's frame, and which can stop and go on.
+
+Whatever is in a register is lost where a fiber waits: LLVM refuses code that uses it behind a wait,
+and Python then runs the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any, NoReturn
+
+from llvmlite import ir
+
+from harness.compiler.arithmetic import Arithmetic, are_static, kind_of_number
+from harness.compiler.functions import ERROR, Module, Translated, Writer
+from harness.compiler.kinds import (
+    BOOL,
+    INT,
+    INT32,
+    NOTHING,
+    WORD,
+    Number,
+    Value,
+    put_together,
+    take_apart,
+)
+from harness.compiler.sources import definition_of
+from harness.errors import CompileError
+from harness.programs.compiling import fibers, kept_numbers
+
+_WITH_OVERFLOW: dict[type, str] = {ast.Add: "sadd", ast.Sub: "ssub", ast.Mult: "smul"}
+
+
+class CheckedArithmetic(Arithmetic):
+    """Computes what Python would, or raises an error: integers lose no bits here."""
+
+    def __init__(self, writer: FrameWriter) -> None:
+        super().__init__(writer.builder, ())
+        self._writer = writer
+
+    def truth(self, value: Any) -> Any:
+        """Return whether a value is true."""
+        return super().truth(self._writer.measured(value))
+
+    def operate(self, operator_: type, a: Any, b: Any) -> Any:
+        """Return a binary operator's value."""
+        if are_static(a, b):
+            return super().operate(operator_, a, b)
+        kinds = {kind_of_number(a), kind_of_number(b)}
+        if INT32 in kinds:
+            raise CompileError("computes with a number of 32 bits, which wraps; take int() of it")
+        if operator_ in (ast.Div, ast.LShift, ast.RShift):
+            raise CompileError(f"has an operator that is not translated: {operator_.__name__}")
+        if operator_ is ast.Mod and any(kind.is_float for kind in kinds):
+            return self._writer.call(kept_numbers.rest, a, b)
+        return super().operate(operator_, a, b)
+
+    def negate(self, operator_: type, value: Any) -> Any:
+        """Return the value of an operator with one operand."""
+        is_whole = isinstance(value, Value) and not kind_of_number(value).is_float
+        if operator_ is ast.USub and is_whole:
+            return self.operate(ast.Sub, 0, value)
+        return super().negate(operator_, value)
+
+    def _plain(self, operator_: type, x: Value, y: Value) -> Value:
+        if x.kind != INT:
+            return super()._plain(operator_, x, y)
+        b = self.builder
+        both = getattr(b, f"{_WITH_OVERFLOW[operator_]}_with_overflow")(x.ir, y.ir)
+        is_fine = b.not_(b.extract_value(both, 1))
+        self._writer.check(is_fine, OverflowError, "a number of more than 64 bits")
+        return Value(INT, b.extract_value(both, 0))
+
+    def _divide(self, operator_: type, x: Value, y: Value, divisor: Any) -> Value:
+        if isinstance(divisor, Value) or divisor < 0:
+            b = self.builder
+            is_fine = b.icmp_unsigned("<", b.add(y.ir, WORD(1)), WORD(2))
+            self._writer.check(b.not_(is_fine), ZeroDivisionError, "a division by 0 or -1")
+        return super()._divide(operator_, x, y, divisor)
+
+
+class FrameWriter(Writer):
+    """Writes functions of fibers into one function of the machine, `fibers.resume`.
+
+    A function that is called is written where it is called. known: variables that are set on every
+    way here. within: functions that are being written, the innermost last.
+    """
+
+    def __init__(self, module: Module, program: Callable[..., Any]) -> None:
+        super().__init__(module, program, (INT, INT), ())
+        self.arithmetic = CheckedArithmetic(self)
+        self.state, self.fiber = (Value(INT, one) for one in self.ir.args)
+        self.code = super().place(WORD)
+        builder = ir.IRBuilder(self.entry)
+        self._words = builder.inttoptr(self.state.ir, WORD.as_pointer())
+        width = builder.mul(self.fiber.ir, self._load(builder, self._words, fibers.WIDTH))
+        frames = builder.inttoptr(
+            self._load(builder, self._words, fibers.FRAMES), WORD.as_pointer()
+        )
+        self._frame = builder.gep(frames, [width])
+        self.builder.unreachable()
+        self._switch = builder.switch(self._load(builder, self._frame, fibers.PC), self.body)
+        self.begins = []
+        self.n_slots = self.most_slots = fibers.FIRST_SLOT
+        self.known: set[str] = set()
+        self._ways: list[set[str] | None] = []
+        self.within: list[Any] = []
+
+    def locate(self, error: CompileError) -> CompileError:
+        """Return an error with the line of the program that was written last."""
+        if error.place:
+            return error
+        code = self.function.__code__
+        line = getattr(self.node, "lineno", code.co_firstlineno)
+        place = f"{code.co_filename.rpartition('/')[2]}:{line}"
+        return CompileError(f"{place} {error}", place)
+
+    def refuse(self, what: str, node: ast.AST | None = None) -> NoReturn:
+        """Raise CompileError."""
+        raise CompileError(what if node is None else f"{what}: {ast.unparse(node)}")
+
+    # --- memory ------------------------------------------------------------------------------
+
+    @staticmethod
+    def _load(builder: Any, words: Any, at: int) -> Any:
+        return builder.load(builder.gep(words, [WORD(at)]))
+
+    def word(self, at: int) -> Value:
+        """Return a word of the state."""
+        return Value(INT, self._load(self.builder, self._words, at))
+
+    def put_word(self, at: int, value: Value) -> None:
+        """Write a word of the state."""
+        self.builder.store(value.ir, self.builder.gep(self._words, [WORD(at)]))
+
+    def put_frame_word(self, at: int, value: int) -> None:
+        """Write a word of the frame."""
+        self.builder.store(WORD(value), self.builder.gep(self._frame, [WORD(at)]))
+
+    def of_frame(self, at: int) -> Value:
+        """Return a word of the frame."""
+        return Value(INT, self._load(self.builder, self._frame, at))
+
+    def load_at(self, at: int, place: Any, kind: Number) -> Value:
+        """Return an entry of memory whose address is a word of the state."""
+        pointer = self.builder.inttoptr(self.word(at).ir, kind.ir.as_pointer())
+        return Value(kind, self.builder.load(self.builder.gep(pointer, [self.fixed(place).ir])))
+
+    def place(self, kind: Any, *, clear: bool = False) -> Any:
+        """Return a place in the frame; on the stack in functions that do not wait."""
+        if self.within and not is_generator(self.within[-1]):
+            return super().place(kind)
+        builder = ir.IRBuilder(self.entry)
+        builder.position_before(self._switch)
+        slot = builder.gep(self._frame, [WORD(self.n_slots)])
+        self.n_slots += 1
+        self.most_slots = max(self.most_slots, self.n_slots)
+        return builder.bitcast(slot, kind.as_pointer())
+
+    def keep(self, value: Any) -> Callable[[], Any]:
+        """Put a value into the frame; returns what reads it, before and behind a wait."""
+        kind, registers = take_apart(self._fix_all(value))
+        places = [self.place(one.type) for one in registers]
+        for register, place in zip(registers, places, strict=True):
+            self.builder.store(register, place)
+        return lambda: put_together(kind, iter([self.builder.load(one) for one in places]))
+
+    def reserve(self, at: int, n: Any) -> None:
+        """Make room for n more where there is not enough."""
+        n = self.fixed(n)
+        used = self.builder.add(self.word(at + 1).ir, n.ir)
+        lacks = self.builder.icmp_signed(">", used, self.word(at + 2).ir)
+        with self.builder.if_then(lacks, likely=False):
+            self.call_helper(fibers.grow, self.state, at, n)
+
+    # --- errors and conversions --------------------------------------------------------------
+
+    def check(self, is_fine: Any, kind: type[Exception], text: str) -> None:
+        """Raise an error unless a condition holds."""
+        self.raises = True
+        number = self.module.number_error(kind, text)
+        with self.builder.if_then(self.builder.not_(is_fine), likely=False):
+            self.builder.store(WORD(number), self.module.word(ERROR))
+            self.builder.branch(self.exit)
+
+    def convert(self, value: Any, kind: Any) -> Any:
+        """Return a value as one of a kind, which means the same in Python: no int is a float."""
+        if isinstance(kind, Number):
+            own = kind_of_number(value)
+            if own != kind and (own, kind) != (BOOL, INT):
+                raise CompileError("gives a name values of several kinds")
+        return super().convert(value, kind)
+
+    def measured(self, value: Any) -> Any:
+        """Return the number that says whether a value is true."""
+        if isinstance(value, Value | bool | int | float) or value is None:
+            return value
+        raise CompileError("cannot be a condition")
+
+    def whole(self, value: Any) -> Value:
+        """Return an integer; raises CompileError for anything else."""
+        kind = value.kind if isinstance(value, Value) else None
+        if isinstance(value, bool | int) or kind in (BOOL, INT):
+            return self.arithmetic.convert(value, INT)
+        if kind == INT32:
+            raise CompileError("keeps a number of 32 bits; take int() of it")
+        raise CompileError("needs integers")
+
+    # --- names -------------------------------------------------------------------------------
+
+    def assign_name(self, name: str, value: Any) -> None:
+        """Give a name a value."""
+        try:
+            super().assign_name(name, value)
+        except CompileError as error:
+            raise CompileError(f"gives a name values of several kinds: {name}") from error
+        self.known.add(name)
+
+    def evaluate_Name(self, node: ast.Name) -> Any:
+        """A variable that is set, or what is known of a name."""
+        if node.id in self.variables and node.id not in self.known:
+            raise CompileError(f"reads {node.id}, which is not set on every way there")
+        return super().evaluate_Name(node)
+
+    def write_all(self, statements: list[ast.stmt]) -> None:
+        """Write statements; notes what they set, as one of several ways."""
+        before = set(self.known)
+        super().write_all(statements)
+        self._ways.append(None if self.builder.block.is_terminated else self.known)
+        self.known = before
+
+    def write_If(self, node: ast.If) -> None:
+        """Write a choice: behind it is known what both ways have set."""
+        n_ways = len(self._ways)
+        super().write_If(node)
+        ways = [one for one in self._ways[n_ways:] if one is not None]
+        del self._ways[n_ways:]
+        self.known = set.intersection(*ways) if ways else self.known
+
+    def write_While(self, node: ast.While) -> None:
+        """Write a loop: behind it is known what was before."""
+        with self.unknown_behind():
+            super().write_While(node)
+
+    @contextmanager
+    def unknown_behind(self) -> Iterator[None]:
+        """Forget what is set within, where perhaps nothing is run."""
+        known, n_ways = set(self.known), len(self._ways)
+        yield
+        self.known = known
+        del self._ways[n_ways:]
+
+    @contextmanager
+    def own_names(self, names: Set[str]) -> Iterator[None]:
+        """Let names stand for others within, as in a comprehension or a lambda."""
+        hidden = {name: self.variables.pop(name) for name in names if name in self.variables}
+        known = self.known
+        self.known = known - names
+        yield
+        for name in names:
+            self.variables.pop(name, None)
+        self.variables |= hidden
+        self.known = known
+
+    def variable_like(self, value: Any) -> tuple[Any, list[Any]]:
+        """Return a variable for values like this one, of which none is stored."""
+        kind, registers = take_apart(value)
+        return kind, [self.place(one.type) for one in registers]
+
+    # --- functions ---------------------------------------------------------------------------
+
+    def call_helper(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Write a call of a function of the compiler's language."""
+        return Writer.call(self, function, *arguments)
+
+    def inline(self, function: FunctionType, values: Sequence[Any], *, places: bool = False) -> Any:
+        """Write a function where it is called; returns what it returns.
+
+        places: whether values are variables already.
+        """
+        names = self.parameters_of(function)
+        if function in self.within:
+            self.refuse(f"calls {function.__name__}, which calls itself; fork it")
+        if len(names) != len(values):
+            self.refuse(f"{function.__name__} is called with another number of operands")
+        before = self.function, self.variables, self.end, self.results, self.returned, self.known
+        node = self.node
+        self.within.append(function)
+        self.function, self.variables, self.results, self.returned = function, {}, [], None
+        self.known, self.end = set(), self.ir.append_basic_block("end")
+        if places:
+            self.variables, self.known = dict(zip(names, values, strict=True)), set(names)
+        else:
+            for name, value in zip(names, values, strict=True):
+                self.assign_name(name, value)
+        self.write_body()
+        self._ways.pop()
+        self.builder.position_at_end(self.end)
+        kind = NOTHING if self.returned is None else self.returned
+        found = put_together(kind, iter([self.builder.load(one) for one in self.results]))
+        self.within.pop()
+        self.function, self.variables, self.end, self.results, self.returned, self.known = before
+        self.node = node
+        return found
+
+    def parameters_of(self, function: FunctionType) -> Sequence[str]:
+        """Return names of a function's parameters; raises CompileError for what has more."""
+        arguments = definition_of(function).args
+        if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
+            self.refuse(f"{function.__name__} takes any number of operands, or some by name")
+        if definition_of(function).decorator_list or function.__code__.co_freevars:
+            self.refuse(f"{function.__name__} is more than a plain function of a module or a class")
+        return [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+
+    # --- waits -------------------------------------------------------------------------------
+
+    def new_target(self) -> tuple[int, Any]:
+        """Return a block that fibers can go on with, and its number in their frames."""
+        number, block = len(self.begins), self.ir.append_basic_block("go_on")
+        self._switch.add_case(WORD(number), block)
+        self.begins.append(block)
+        return number, block
+
+    def stop(self, code: int, behind: Any = None) -> None:
+        """Leave the fiber, and write on at another block."""
+        self.builder.store(WORD(code), self.code)
+        self.builder.branch(self.exit)
+        if behind is not None:
+            self.builder.position_at_end(behind)
+
+    def finish(self) -> None:
+        """Write the end of the function, which is `fibers.resume` in its module."""
+        self.end, self.results = self.exit, [self.code]
+        self._return()
+        key = fibers.resume, (INT, INT)
+        self.module.translated[key] = Translated(self.ir, INT, True)
+
+    def evaluate_all(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        """Return the values of several expressions.
+
+        One that waits comes first: before it there may only be what nothing else can change.
+        """
+        waiting = [k for k, node in enumerate(nodes) if has_wait(node)]
+        for node in nodes[: waiting[-1]] if waiting else ():
+            if not isinstance(node, ast.Name | ast.Constant):
+                self.refuse("waits in the midst of an expression", node)
+        found = {k: self.evaluate(nodes[k]) for k in waiting}
+        return [found[k] if k in found else self.evaluate(one) for k, one in enumerate(nodes)]
+
+    def evaluate_Compare(self, node: ast.Compare) -> Any:
+        """Comparisons."""
+        if any(map(has_wait, node.comparators)):
+            self.refuse("waits in the midst of an expression", node)
+        return super().evaluate_Compare(node)
+
+
+def is_generator(function: Any) -> bool:
+    """Return whether a function waits."""
+    return inspect.isgeneratorfunction(function)
+
+
+def has_wait(node: ast.AST) -> bool:
+    """Return whether an expression waits."""
+    return any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node))

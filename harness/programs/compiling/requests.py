@@ -1,0 +1,457 @@
+"""Requests of programs to `p`: calls of blocks and whatever else is logged, waits and forks."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from harness.compiler.functions import Module
+from harness.compiler.kinds import BOOL, FLOAT, INT, INT32, UINT, WORD, Value
+from harness.compiler.sources import definition_of
+from harness.errors import CompileError
+from harness.programs.blocks import COUNTED
+from harness.programs.compiling import fibers, kept_lists, kept_numbers
+from harness.programs.compiling.constants import Constants
+from harness.programs.compiling.frames import has_wait, is_generator
+from harness.programs.compiling.lists import ARRAY, DICT, LIST, ListWriter, Span, Zipped, is_kept
+from harness.programs.log import BRANCH, CHAIN, CLOSE, GHOSTS, NO_NUMBER, OPEN, PHASE, CallText
+from harness.programs.log import Entry as LogEntry
+
+LONGEST = 2**31
+NUMBERS = (BOOL, INT, FLOAT, INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class TheWriter:
+    """`p`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TheInstance:
+    """The instance that the program is run for. kind: its class."""
+
+    kind: type
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What `p` has of this name: a block, or a request."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lambda:
+    """A lambda, and the variables that it reads when it is called."""
+
+    node: ast.Lambda
+    variables: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A function that fibers begin with. values: like those that it is given. number: of `block`,
+    its first one. returns: whether ever a value.
+    """
+
+    function: FunctionType
+    values: tuple[Any, ...]
+    number: int
+    block: Any
+    returns: bool
+
+
+class RequestWriter(ListWriter):
+    """A method `_p_NAME` for each request of a writer, `_wait_NAME` for each that is yielded.
+
+    entries: functions that fibers begin with, by function and kinds of operands. waiting: those
+    that are not written yet.
+    """
+
+    def __init__(
+        self, module: Module, program: Callable[..., Any], calls: CallText, model: Any
+    ) -> None:
+        super().__init__(module, program)
+        self.model = model
+        self.calls, self.constants = calls, Constants()
+        self.entries: dict[Any, Entry] = {}
+        self.waiting: list[Entry] = []
+
+    # --- names and calls ---------------------------------------------------------------------
+
+    def evaluate_Attribute(self, node: ast.Attribute) -> Any:
+        """A request, a field of the instance, or what the model or a module has."""
+        of = self.evaluate(node.value)
+        if isinstance(of, TheWriter):
+            return Named(node.attr)
+        if isinstance(of, TheInstance):
+            return self._field(of.kind, node.attr)
+        found: Any = getattr(of, node.attr, None)
+        if of is self.model and type(found) in (bool, int, float):
+            return self._number_of_model(node.attr, found)
+        if of is self.model and isinstance(found, MethodType | FunctionType):
+            return found
+        if of is self.model:
+            self.refuse(f"reads {ast.unparse(node)}, which is no number")
+        if isinstance(of, ModuleType):
+            return found
+        self.refuse("has an attribute that is not translated", node)
+
+    def _number_of_model(self, name: str, value: bool | float) -> Value:
+        place, is_real = self.constants.of_model(name, value)
+        at, kind = (fibers.REALS, FLOAT) if is_real else (fibers.INTS, INT)
+        found = self.load_at(at, place, kind)
+        return self.arithmetic.cast(found, BOOL) if isinstance(value, bool) else found
+
+    def _field(self, kind: type, name: str) -> Value:
+        place, is_array = self.constants.of_instance(kind, name)
+        n, own = self.word(fibers.N_INSTANCES), self.of_frame(fibers.INSTANCE)
+        at = Value(INT, self.builder.add(self.builder.mul(n.ir, WORD(place)), own.ir))
+        return Value(ARRAY, at.ir) if is_array else self.load_at(fibers.COUNTS, at, INT)
+
+    def evaluate_Lambda(self, node: ast.Lambda) -> Lambda:
+        """A function of one expression."""
+        arguments = node.args
+        if arguments.defaults or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
+            self.refuse("has a lambda with other than plain operands", node)
+        return Lambda(node, self.variables)
+
+    def _apply_lambda(self, called: Lambda, values: Sequence[Any]) -> Any:
+        names = [one.arg for one in called.node.args.args]
+        if called.variables is not self.variables or len(names) != len(values):
+            self.refuse("calls a lambda of another function, or with other operands")
+        with self.own_names(set(names)):
+            for name, value in zip(names, values, strict=True):
+                self.assign_name(name, value)
+            return self.evaluate(called.node.body)
+
+    def evaluate_Call(self, node: ast.Call) -> Any:
+        """A block, a request, a method of a list, a function of the model or beside it."""
+        if isinstance(node.func, ast.Attribute):
+            of = self.evaluate(node.func.value)
+            if is_kept(of, LIST, ARRAY, DICT):
+                if node.keywords or any(map(has_wait, node.args)):
+                    self.refuse("gives operands by name, or waits for them", node)
+                return self.call_of_kept(of, node.func.attr, self.evaluate_all(node.args))
+        called = self.evaluate(node.func)
+        if isinstance(called, Named):
+            match node.args:
+                case [ast.Starred() as unpacked]:
+                    return self._block_of_all(node, called.name, unpacked.value)
+        values, named = self._given(node)
+        if isinstance(called, Named):
+            return self._request(called.name, values, named)
+        if isinstance(called, Lambda):
+            return self._apply_lambda(called, values)
+        bound, function = _taken_apart(called)
+        if isinstance(function, FunctionType) and bound in (None, self.model):
+            if named:
+                self.refuse("gives operands by name", node)
+            if is_generator(function):
+                self.refuse(f"calls {function.__name__}, which waits; use `yield from`")
+            return self.inline(function, values if bound is None else [bound, *values])
+        return self._builtin(node, called, values, named)
+
+    def _given(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+        keywords = [one.arg for one in node.keywords]
+        if None in keywords or any(isinstance(one, ast.Starred) for one in node.args):
+            self.refuse("unpacks operands", node)
+        n = len(node.args)
+        values = self.evaluate_all([*node.args, *(one.value for one in node.keywords)])
+        return values[:n], dict(zip(map(str, keywords), values[n:], strict=True))
+
+    def _builtin(
+        self, node: ast.Call, called: Any, values: Sequence[Any], named: Mapping[str, Any]
+    ) -> Any:
+        kinds = {one.kind if isinstance(one, Value) else type(one) for one in values}
+        match called, values:
+            case _ if named:
+                pass
+            case builtins.len, [one]:
+                return len(one) if type(one) is tuple else self.length(one)
+            case builtins.range, [stop]:
+                return Span(self.whole(0), self.whole(stop))
+            case builtins.range, [start, stop]:
+                return Span(self.whole(start), self.whole(stop))
+            case builtins.list, [one]:
+                return self.listed(one)
+            case builtins.int, [Value() as one] if one.kind == FLOAT:
+                return self.call_helper(kept_numbers.whole, one)
+            case ((builtins.min | builtins.max), [_, _, *_]) if (
+                FLOAT not in kinds or len(kinds) == 1
+            ):
+                return self.apply(called, [self._computable(one) for one in values], {})
+            case ((builtins.int | builtins.bool | builtins.float | builtins.abs), [one]):
+                if isinstance(one, bool | int | float) or one.kind in NUMBERS:
+                    return self.apply(called, [one], {})
+        self.refuse("calls what is not translated", node)
+
+    def _computable(self, value: Any) -> Any:
+        """Return a number as Python would compute with it."""
+        is_float = isinstance(value, float) or (isinstance(value, Value) and value.kind == FLOAT)
+        return value if is_float else self.whole(value)
+
+    # --- the log -----------------------------------------------------------------------------
+
+    def log(self, *entries: Any) -> None:
+        """Add entries; those that are not known now must have 32 bits."""
+        numbers = [self._entry_of(one) for one in entries]
+        self.reserve(fibers.LOG, len(numbers))
+        log = self.builder.inttoptr(self.word(fibers.LOG).ir, INT32.ir.as_pointer())
+        n_log = self.word(fibers.N_LOG)
+        log = self.builder.gep(log, [n_log.ir])
+        for k, one in enumerate(numbers):
+            self.builder.store(one, self.builder.gep(log, [WORD(k)]))
+        n_log = Value(INT, self.builder.add(n_log.ir, WORD(len(numbers))))
+        self.put_word(fibers.N_LOG, n_log)
+
+    def _entry_of(self, value: Any) -> Any:
+        """Return an entry as 32 bits."""
+        if isinstance(value, Value) and value.kind == INT32:
+            return value.ir
+        if not isinstance(value, bool | int | Value):
+            raise CompileError("gives a block what is no integer")
+        if not isinstance(value, Value) and -LONGEST <= value < LONGEST:
+            return INT32.ir(int(value))
+        whole, b = self.whole(value), self.builder
+        short = b.trunc(whole.ir, INT32.ir)
+        is_fine = b.icmp_signed("==", b.sext(short, WORD), whole.ir)
+        self.check(is_fine, OverflowError, "a number of 32 bits is needed")
+        return short
+
+    def _entry(self, name: str, given: Mapping[str, Any]) -> LogEntry:
+        plain, full = self.calls.plain.get(name), self.calls.full.get(name)
+        if plain is None or full is None:
+            raise CompileError(f"calls the block {name}, which is none")
+        if not set(plain.names) <= given.keys() <= set(full.names):
+            raise CompileError(f"calls {name} with other numbers than it needs")
+        return plain if len(given) == len(plain.names) else full
+
+    def _new_vertices(self, n: Any = 1) -> Value:
+        found = self.word(fibers.N)
+        self.put_word(fibers.N, Value(INT, self.builder.add(found.ir, self.fixed(n).ir)))
+        return found
+
+    def _request(self, name: str, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """Write a request that is not waited for, or the call of a block."""
+        match name, values, dict(named):
+            case "chain", [Named() as block, first, n], numbers:
+                return self._chain(block.name, first, n, numbers)
+            case "map", [function, *lists], {**rest} if not rest and lists:
+                return self._map(function, tuple(lists))
+            case "stage", [], {**rest} if not rest:
+                has = self.arithmetic.truth(self.word(fibers.HAS_PHASES))
+                with self.builder.if_then(has.ir):
+                    self.log(PHASE)
+                return None
+            case "ghosts", [n], {**rest} if not rest:
+                return self._ghosts(self.whole(n))
+            case "concurrent", branches, {**rest} if not rest:
+                return self._concurrent(branches)
+        return self._block(name, values, named)
+
+    def _block(self, name: str, values: Sequence[Any], named: Mapping[str, Any]) -> Value:
+        entry = self._entry(name, named)
+        if entry.n_args not in (COUNTED, len(values)):
+            raise CompileError(f"calls {name} with {len(values)} operands")
+        counted = [len(values)] if entry.n_args == COUNTED else []
+        numbers = [named.get(one, NO_NUMBER) for one in entry.names]
+        self.log(entry.kind, *counted, *values, *numbers)
+        return self._new_vertices()
+
+    def _block_of_all(self, node: ast.Call, name: str, of: ast.expr) -> Value:
+        """Write a call on all items of a list."""
+        found = self.evaluate(of)
+        _, named = self._given(ast.Call(node.func, [], node.keywords))
+        if type(found) is tuple:
+            return self._block(name, found, named)
+        if not is_kept(found, LIST):
+            self.refuse(f"unpacks operands of {name} from something else than a list")
+        entry, n = self._entry(name, named), self.length(found)
+        if entry.n_args == COUNTED:
+            self.log(entry.kind, n)
+        else:
+            is_fine = self.builder.icmp_signed("==", n.ir, WORD(entry.n_args))
+            self.check(is_fine, ValueError, "other operands than it has")
+            self.log(entry.kind)
+        self.call_helper(kept_lists.pack, self.state, self.handle(found))
+        if entry.names:
+            self.log(*(named.get(one, NO_NUMBER) for one in entry.names))
+        return self._new_vertices()
+
+    def _chain(self, name: str, first: Any, n: Any, numbers: Mapping[str, Any]) -> Span:
+        entry, n = self._entry(name, numbers), self.whole(n)
+        for value in numbers.values():
+            if not is_kept(value, LIST, ARRAY):
+                self.refuse("chains with something else than lists of numbers")
+            is_fine = self.builder.icmp_signed("==", self.length(value).ir, n.ir)
+            self.check(is_fine, ValueError, "other numbers than calls")
+        begin = self.word(fibers.N)
+        with self.builder.if_then(self.builder.icmp_signed(">", n.ir, WORD(0))):
+            self.log(CHAIN, entry.kind, n, first)
+            for one in entry.names:
+                if one in numbers:
+                    self.call_helper(kept_lists.pack, self.state, self.handle(numbers[one]))
+                else:
+                    self.call_helper(kept_lists.pack_equal, self.state, NO_NUMBER, n)
+            self._new_vertices(n)
+        return Span(begin, self.word(fibers.N))
+
+    def _map(self, function: Any, lists: tuple[Any, ...]) -> Value:
+        found = self.listed(())
+        parts = tuple(self.listed(one) if type(one) is tuple else one for one in lists)
+        self.check_lengths(parts)
+        self.log(OPEN)
+        with self.each(Zipped(parts)) as (items, _):
+            self.append(found, self._applied(function, items))
+            self.log(BRANCH)
+        self.log(CLOSE)
+        return found
+
+    def _concurrent(self, branches: Sequence[Any]) -> tuple[Any, ...]:
+        found = []
+        self.log(OPEN)
+        for branch in branches:
+            found.append(self._applied(branch, ()))
+            self.log(BRANCH)
+        self.log(CLOSE)
+        return tuple(found)
+
+    def _applied(self, function: Any, values: Sequence[Any]) -> Any:
+        if isinstance(function, Named):
+            return self._block(function.name, values, {})
+        if isinstance(function, Lambda):
+            return self._apply_lambda(function, values)
+        raise CompileError("runs side by side what is neither a block nor a lambda")
+
+    def _ghosts(self, n: Value) -> None:
+        is_fine = self.builder.icmp_signed(">=", n.ir, WORD(0))
+        self.check(is_fine, ValueError, "ghosts below 0")
+        has = self.arithmetic.truth(self.word(fibers.HAS_GHOSTS))
+        with self.builder.if_then(has.ir):
+            self.log(GHOSTS, n)
+
+    # --- waits -------------------------------------------------------------------------------
+
+    def evaluate_YieldFrom(self, node: ast.YieldFrom) -> Any:
+        """A generator that is written here."""
+        function, values = self._generator(node.value, "yields from")
+        return self.inline(function, values)
+
+    def _generator(self, node: ast.expr, does: str) -> tuple[FunctionType, list[Any]]:
+        """Return a function that waits, and what it is called with."""
+        called = self.evaluate(node.func) if isinstance(node, ast.Call) else None
+        bound, function = _taken_apart(called)
+        is_own = isinstance(function, FunctionType) and bound in (None, self.model)
+        if not isinstance(node, ast.Call) or not is_own or not is_generator(function):
+            self.refuse(f"{does} what is no generator", node)
+        values, named = self._given(node)
+        if named:
+            self.refuse("gives operands by name", node)
+        return function, values if bound is None else [bound, *values]
+
+    def evaluate_Yield(self, node: ast.Yield) -> Any:
+        """What a program waits for."""
+        asked = node.value
+        called = self.evaluate(asked.func) if isinstance(asked, ast.Call) else None
+        if not isinstance(asked, ast.Call) or called not in (Named("fork"), Named("chance")):
+            self.refuse("yields what is not translated", node)
+        if asked.keywords:
+            self.refuse("gives operands by name", asked)
+        if called == Named("fork"):
+            return self._fork(asked.args)
+        values, _ = self._given(asked)
+        if not values:
+            self.refuse("waits for nothing", asked)
+        of, *key = [self.whole(one) for one in values]
+        return self._chance(of, key)
+
+    def _chance(self, of: Value, key: Sequence[Value]) -> Value:
+        """Wait for a vertex of this round; the number is drawn now, and kept until then."""
+        is_there = self.builder.icmp_unsigned("<", of.ir, self.word(fibers.N).ir)
+        self.check(is_there, IndexError, "no such vertex")
+        state = self.load_at(fibers.SEEDS, self.of_frame(fibers.INSTANCE), UINT)
+        for part in key:
+            state = self.call_helper(kept_numbers.mixed, state, part)
+        number = self.keep(self.call_helper(kept_numbers.drawn, state))
+        target, behind = self.new_target()
+        going = self.ir.append_basic_block("waits")
+        begins = self.word(fibers.FIRST_OF_ROUND)
+        is_computed = self.builder.icmp_signed("<", of.ir, begins.ir)
+        self.builder.cbranch(is_computed, behind, going)
+        self.builder.position_at_end(going)
+        self.put_frame_word(fibers.PC, target)
+        self.stop(fibers.WAITS, behind)
+        drawn: Value = number()
+        return drawn
+
+    def _fork(self, nodes: Sequence[ast.expr]) -> tuple[Any, ...]:
+        branches = [self._branch(one) for one in nodes]
+        if not branches:
+            return ()
+        slots = [self.n_slots + k for k in range(len(branches))]
+        results = [Value(INT, self.place(WORD)) for _ in branches]
+        target, behind = self.new_target()
+        self.reserve(fibers.FRAMES, len(branches))
+        children = []
+        for k, (entry, values) in enumerate(branches):
+            arguments = self.state, self.fiber, entry.number, k, slots[k]
+            child = self.call_helper(fibers.new_fiber, *arguments)
+            frame = self.call_helper(fibers.frame_of, self.state, child)
+            for slot, value in enumerate(values, start=fibers.FIRST_SLOT):
+                pointer = self.builder.inttoptr(frame.ir, value.ir.type.as_pointer())
+                self.builder.store(value.ir, self.builder.gep(pointer, [WORD(slot)]))
+            children.append(child)
+        self.call_helper(fibers.fork, self.state, self.fiber, target, len(branches))
+        for child in reversed(children):
+            self.call_helper(fibers.push, self.state, fibers.READY, child)
+        self.stop(fibers.HAS_ENDED, behind)
+        return tuple(
+            Value(INT, self.builder.load(place.ir)) if entry.returns else None
+            for (entry, _), place in zip(branches, results, strict=True)
+        )
+
+    def _branch(self, node: ast.expr) -> tuple[Entry, list[Value]]:
+        """Return what a fiber begins with, and values that it is given."""
+        function, given = self._generator(node, "forks")
+        given = [self.fixed(one) for one in given]
+        given = [self.arithmetic.convert(one, INT) if _is_bool(one) else one for one in given]
+        values = [one for one in given if isinstance(one, Value)]
+        known = tuple(None if isinstance(one, Value) else one for one in given)
+        if any(isinstance(one, Lambda | tuple) for one in known):
+            self.refuse("gives a branch what is neither a number nor a list", node)
+        kinds = tuple(one.kind for one in values)
+        places = tuple(isinstance(one, Value) for one in given)
+        key = function, kinds, places, tuple(map(id, known))
+        if key not in self.entries:
+            number, block = self.new_target()
+            entry = Entry(function, tuple(given), number, block, _returns(function))
+            self.entries[key] = entry
+            self.waiting.append(entry)
+        return self.entries[key], values
+
+
+def _taken_apart(called: Any) -> tuple[Any, Any]:
+    """Return what a method is of, None for others, and its function."""
+    is_method = isinstance(called, MethodType)
+    return (called.__self__, called.__func__) if is_method else (None, called)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, Value) and value.kind == BOOL
+
+
+def _returns(function: FunctionType) -> bool:
+    """Return whether a function returns values."""
+    waiting: list[ast.AST] = list(definition_of(function).body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Return) and node.value is not None:
+            return not (isinstance(node.value, ast.Constant) and node.value.value is None)
+        if not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return False

@@ -1,0 +1,108 @@
+"""A program that waits, translated: machine code that runs its fibers.
+
+Its own syntax tree is written by the compiler's writer, with variables in frames in place of the
+stack. Requests do what harness.programs.fibers does for Python's generators, in the same order: the
+log is the same.
+
+Source: ACRoBat (MLSys 2024, section 6) compiles programs ahead of time; its text does not say how.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from harness.compiler.compiled import compiled, write_module
+from harness.compiler.functions import Module
+from harness.compiler.kinds import Value
+from harness.errors import CompileError
+from harness.programs.compiling import fibers
+from harness.programs.compiling.constants import Constants, hints_of
+from harness.programs.compiling.frames import is_generator
+from harness.programs.compiling.lists import LIST, is_kept
+from harness.programs.compiling.requests import Entry, RequestWriter, TheInstance, TheWriter
+from harness.programs.log import CallText
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """text: LLVM IR with the function `entry` of the state's address. width: words of a frame."""
+
+    text: str
+    width: int
+    constants: Constants
+
+
+def translated(program: Callable[..., Any], calls: CallText) -> Translated:
+    """Translate a model's program; raises CompileError for what is not known here."""
+    function = getattr(program, "__func__", program)
+    if not inspect.isfunction(function):
+        raise CompileError(f"{program!r} is no function of Python's")
+    module = Module()
+    writer = ProgramWriter(module, function, calls, getattr(program, "__self__", None))
+    try:
+        writer.write_program()
+    except CompileError as error:
+        raise writer.locate(error) from error
+    except Exception as error:  # of what stands in the program, as 1 / 0 does
+        text = f"raises {type(error).__name__}: {error}"
+        raise writer.locate(CompileError(text)) from error
+    text = str(write_module([ENTRY], module))
+    return Translated(text, writer.most_slots, writer.constants)
+
+
+class ProgramWriter(RequestWriter):
+    """Writes a program, and all functions that it forks."""
+
+    def write_program(self) -> None:
+        """Write all."""
+        function = self.function
+        if not isinstance(function, FunctionType) or not is_generator(function):
+            raise CompileError("waits for nothing")
+        names = self.parameters_of(function)
+        kind = hints_of(function).get(names[-1])
+        if not isinstance(kind, type):
+            raise CompileError(f"lacks the class of {names[-1]}: write `{names[-1]}: Chain`, say")
+        number, block = self.new_target()
+        own = (self.model,) if len(names) == 3 else ()
+        values = (*own, TheWriter(), TheInstance(kind))
+        self._write_fiber(Entry(function, values, number, block, returns=True), is_program=True)
+        while self.waiting:
+            self._write_fiber(self.waiting.pop(), is_program=False)
+        self.finish()
+
+    def _write_fiber(self, entry: Entry, *, is_program: bool) -> None:
+        """Write a function that fibers begin with, and how they end."""
+        self.builder.position_at_end(entry.block)
+        self.n_slots = fibers.FIRST_SLOT
+        self.within.append(entry.function)
+        variables = [self.variable_like(one) for one in entry.values]
+        self.within.pop()
+        found = self.inline(entry.function, variables, places=True)
+        if is_program:
+            result = found if is_kept(found, LIST) else self.listed(_several(found))
+            self.call_helper(fibers.end, self.state, self.fiber, self.handle(result))
+        else:
+            if entry.returns != isinstance(found, Value):
+                self.refuse("returns something else than a vertex from a branch, or nothing")
+            result = self.whole(found if entry.returns else 0)
+            self.call_helper(fibers.join, self.state, self.fiber, result)
+        self.stop(fibers.HAS_ENDED)
+
+
+def _several(value: Any) -> Any:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _entry() -> Any:
+    @compiled
+    def entry(state: int) -> int:
+        return fibers.run(state)
+
+    return entry
+
+
+ENTRY = _entry()
