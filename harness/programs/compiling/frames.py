@@ -366,3 +366,15 @@ def is_generator(function: Any) -> bool:
 def has_wait(node: ast.AST) -> bool:
     """Return whether an expression waits."""
     return any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node))
+
+
+def returns_values(function: FunctionType) -> bool:
+    """Return whether a function returns values."""
+    waiting: list[ast.AST] = list(definition_of(function).body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Return) and node.value is not None:
+            return not (isinstance(node.value, ast.Constant) and node.value.value is None)
+        if not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return False

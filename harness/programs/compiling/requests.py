@@ -11,12 +11,11 @@ from typing import Any
 
 from harness.compiler.functions import Module
 from harness.compiler.kinds import BOOL, FLOAT, INT, INT32, UINT, WORD, Value
-from harness.compiler.sources import definition_of
 from harness.errors import CompileError
 from harness.programs.blocks import COUNTED
 from harness.programs.compiling import fibers, kept_lists, kept_numbers
 from harness.programs.compiling.constants import Constants
-from harness.programs.compiling.frames import has_wait, is_generator
+from harness.programs.compiling.frames import has_wait, is_generator, returns_values
 from harness.programs.compiling.lists import ARRAY, DICT, LIST, ListWriter, Span, Zipped, is_kept
 from harness.programs.log import BRANCH, CHAIN, CLOSE, GHOSTS, NO_NUMBER, OPEN, PHASE, CallText
 from harness.programs.log import Entry as LogEntry
@@ -429,7 +428,7 @@ class RequestWriter(ListWriter):
         key = function, kinds, places, tuple(map(id, known))
         if key not in self.entries:
             number, block = self.new_target()
-            entry = Entry(function, tuple(given), number, block, _returns(function))
+            entry = Entry(function, tuple(given), number, block, returns_values(function))
             self.entries[key] = entry
             self.waiting.append(entry)
         return self.entries[key], values
@@ -443,15 +442,3 @@ def _taken_apart(called: Any) -> tuple[Any, Any]:
 
 def _is_bool(value: Any) -> bool:
     return isinstance(value, Value) and value.kind == BOOL
-
-
-def _returns(function: FunctionType) -> bool:
-    """Return whether a function returns values."""
-    waiting: list[ast.AST] = list(definition_of(function).body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Return) and node.value is not None:
-            return not (isinstance(node.value, ast.Constant) and node.value.value is None)
-        if not isinstance(node, ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
-    return False
