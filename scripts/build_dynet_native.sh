@@ -141,7 +141,7 @@ compile_programs() {
     fi
     compile_library "$folder/libdynet_programs.so" "$sources"/cpp/programs/*.cc
     compile_library "$folder/libdynet_product_signature.so" "$sources"/patches/product_signature.cc
-    PYTHONPATH=$root "$python" -m systems.on_dynet.compiled "$folder" # notes of which sources
+    PYTHONPATH=$root "$python" -m systems.on_dynet.build "$folder" # notes of which sources
 }
 
 compile_library() {
@@ -158,7 +158,7 @@ compile_library() {
 programs_are_there() {
     PYTHONPATH=$root "$1" -c '
 import sys
-from systems.on_dynet.compiled import why_not_built
+from systems.on_dynet.build import why_not_built
 sys.exit(why_not_built() is not None)' >/dev/null 2>&1
 }
 

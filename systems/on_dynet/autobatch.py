@@ -25,22 +25,22 @@ from systems.inference_only import why_not_trained
 from systems.on_dynet.build import (
     AUTOBATCH,
     NATIVE,
+    PRODUCT_SIGNATURE,
     memory_of,
     source_build,
     source_facts,
     wheel_version,
+    why_not_built,
 )
-from systems.on_dynet.compiled import PRODUCT_SIGNATURE, why_not_built
-from systems.on_dynet.rounds import Needed, Round
-from systems.on_dynet.steps import DynetSystem
+from systems.on_dynet.rounds import DynetSystem, Needed, Round
 
 NETWORKS = {
     "instance": "systems.on_dynet.models:NETWORKS",
-    "manual": "systems.on_dynet.manual:NETWORKS",
+    "manual": "systems.on_dynet.models:MANUAL",
 }
 # Tables of programs that an option asks for, where a model is so written.
-BREADTH_FIRST = "systems.on_dynet.breadth_first:NETWORKS"
-CONSTANTS_EACH = "systems.on_dynet.constants_each:NETWORKS"
+BREADTH_FIRST = "systems.on_dynet.models:BREADTH_FIRST"
+CONSTANTS_EACH = "systems.on_dynet.models:CONSTANTS_EACH"
 MOST_ROWS = 128  # of a mini-batch, that are copied at once
 
 

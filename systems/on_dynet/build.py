@@ -1,8 +1,15 @@
-"""Which build of DyNet there is, how it is started, and what both of its interfaces share."""
+"""Which build of DyNet there is, how it is started, and whether our libraries in it are current.
+
+    python -m systems.on_dynet.build FOLDER
+
+writes of which sources a folder's libraries are, when scripts/build_dynet_native.sh has built them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -18,6 +25,11 @@ POOL_MB = 16  # the unit in which DyNet's memory pools grow
 # finish the backward pass in which one does, and says this; the next graph finds them large enough.
 # So the mini-batch is run again, which happens in the warm-up only.
 OUTGROWN = "dynamic increasing of memory pool"
+PROGRAMS = "libdynet_programs.so"  # systems/on_dynet/cpp/programs
+PRODUCT_SIGNATURE = "libdynet_product_signature.so"  # systems/on_dynet/patches
+FACTS = "programs.json"  # the hash of the sources
+SOURCES = tuple(Path(__file__).parent / folder for folder in ("cpp/programs", "patches"))
+HOW = "run make dynet-native"
 
 
 def source_build(build: str = "auto") -> Path | None:
@@ -51,3 +63,35 @@ def wheel_version() -> str:
         return f"{WHEEL} {distribution(WHEEL).version}"
     except PackageNotFoundError:
         return "of unknown name"
+
+
+def why_not_built(folder: Path = NATIVE) -> str | None:
+    """Say what is missing of the source build or of our libraries in it, or None."""
+    if not (folder / "build.json").exists():
+        return f"DyNet's source build is not installed; {HOW}"
+    if not all((folder / name).exists() for name in (PROGRAMS, PRODUCT_SIGNATURE, FACTS)):
+        return f"DyNet's programs in C++ are not built; {HOW}"
+    if built_sources(folder) != sources_sha256():
+        return f"DyNet's programs in C++ were built from other sources than these; {HOW}"
+    return None
+
+
+def built_sources(folder: Path = NATIVE) -> str:
+    """The hash of the sources that a folder's libraries were built of."""
+    facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+    return str(facts.get("sources_sha256"))
+
+
+def sources_sha256(*folders: Path) -> str:
+    """Hash all files of the folders (SOURCES, if none), by name and in the order of names."""
+    digest = hashlib.sha256()
+    for folder in folders or SOURCES:
+        for path in sorted(folder.iterdir()):
+            digest.update(f"{path.name}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    facts_file = Path(sys.argv[1]) / FACTS
+    facts_file.write_text(json.dumps({"sources_sha256": sources_sha256()}) + "\n", encoding="utf-8")

@@ -12,14 +12,14 @@ from typing import Any
 import dynet as dy
 
 from harness.contracts.model import initial_weights
-from systems.on_dynet.models import bilstm, var_lstm
+from systems.on_dynet.models.sentences import BiLSTMNetwork, VarLSTMNetwork
 from systems.on_dynet.runtime import ParameterStore
 from tests.support.chain_models import SENTENCES, TAGGER, TAGGER_OF_TWO, WORDS
 
 NETWORKS = {
-    "bilstm": (bilstm.Network, TAGGER),
-    "bilstm_2": (bilstm.Network, TAGGER_OF_TWO),
-    "var_lstm": (var_lstm.Network, WORDS),
+    "bilstm": (BiLSTMNetwork, TAGGER),
+    "bilstm_2": (BiLSTMNetwork, TAGGER_OF_TWO),
+    "var_lstm": (VarLSTMNetwork, WORDS),
 }
 H = TAGGER.sizes.hidden_size
 

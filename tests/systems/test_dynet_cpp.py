@@ -17,10 +17,10 @@ from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.values.instances import Lattice, Tree
-from systems.on_dynet import compiled
+from systems.on_dynet import build
 from systems.on_dynet.cpp.adapter import Adapter
-from systems.on_dynet.cpp.arrays import lattice_columns, tree_columns
-from systems.on_dynet.cpp.weights import N_GATES, TABLES, joined, pieces
+from systems.on_dynet.cpp.adapter import lattice_columns, tree_columns
+from systems.on_dynet.cpp.adapter import N_GATES, TABLES, joined, pieces
 from tests.support.run_adapter import random_lattice, random_tree
 
 SIZES = ModelSizes(6, {"words": 11, "characters": 8, "classes": 4}, embedding_size=5)
@@ -84,31 +84,31 @@ def test_pieces_are_the_gates_and_are_joined_again(name: str) -> None:
 
 
 def test_what_is_not_built_is_said_in_one_line(tmp_path: Path) -> None:
-    assert compiled.why_not_built(tmp_path) == (
+    assert build.why_not_built(tmp_path) == (
         "DyNet's source build is not installed; run make dynet-native"
     )
     (tmp_path / "build.json").write_text("{}")
-    assert compiled.why_not_built(tmp_path) == (
+    assert build.why_not_built(tmp_path) == (
         "DyNet's programs in C++ are not built; run make dynet-native"
     )
-    (tmp_path / compiled.PROGRAMS).touch()
-    (tmp_path / compiled.PRODUCT_SIGNATURE).touch()
-    facts = tmp_path / compiled.FACTS
+    (tmp_path / build.PROGRAMS).touch()
+    (tmp_path / build.PRODUCT_SIGNATURE).touch()
+    facts = tmp_path / build.FACTS
     facts.write_text(json.dumps({"sources_sha256": "of other sources"}))
-    assert compiled.why_not_built(tmp_path) == (
+    assert build.why_not_built(tmp_path) == (
         "DyNet's programs in C++ were built from other sources than these; run make dynet-native"
     )
-    facts.write_text(json.dumps({"sources_sha256": compiled.sources_sha256()}))
-    assert compiled.why_not_built(tmp_path) is None
+    facts.write_text(json.dumps({"sources_sha256": build.sources_sha256()}))
+    assert build.why_not_built(tmp_path) is None
 
 
 def test_the_hash_of_the_sources_sees_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "a.cc").write_text("int a;")
-    first = compiled.sources_sha256(tmp_path)
+    first = build.sources_sha256(tmp_path)
     (tmp_path / "a.cc").write_text("int b;")
-    second = compiled.sources_sha256(tmp_path)
+    second = build.sources_sha256(tmp_path)
     (tmp_path / "a.cc").rename(tmp_path / "b.cc")
-    assert len({first, second, compiled.sources_sha256(tmp_path)}) == 3
+    assert len({first, second, build.sources_sha256(tmp_path)}) == 3
 
 
 def test_a_model_without_a_program_is_skipped() -> None:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from harness.values.places import ROOT
-from systems.on_dynet.compiled import why_not_built
+from systems.on_dynet.build import why_not_built
 
 PROGRAM = ROOT / "tests" / "support" / "wide_lattices.py"
 REASON = why_not_built()

@@ -20,7 +20,7 @@ from harness.measuring.reference_check import Step, agrees, relative_error
 from harness.oracle import ReferenceResult, run_reference
 from harness.trials.workload import n_lookups
 from harness.values.places import ROOT
-from systems.on_dynet.compiled import why_not_built
+from systems.on_dynet.build import why_not_built
 from tests.support.run_adapter import CASES, FRAMEWORKS, named
 
 PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"

@@ -5,18 +5,35 @@ Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
-from systems.on_dynet.build import AUTOBATCH, NATIVE, memory_of, source_facts
-from systems.on_dynet.compiled import built_sources, why_not_built
-from systems.on_dynet.cpp.arrays import COLUMNS, Columns
+from harness.values.arrays import IntArray, int_array
+from harness.values.instances import Lattice, Tree
+from systems.on_dynet.build import (
+    AUTOBATCH,
+    NATIVE,
+    built_sources,
+    memory_of,
+    source_facts,
+    why_not_built,
+)
 from systems.on_dynet.cpp.library import DynetError, Library, Program
-from systems.on_dynet.cpp.weights import N_GATES, TABLES, Piece, joined, pieces
-from systems.on_dynet.steps import DynetSystem
+from systems.on_dynet.rounds import DynetSystem
+
+Array = NDArray[np.float32]
+TABLES = {"tree_lstm": ("embedding",), "lattice_lstm": ("characters", "words")}
+N_GATES = {
+    "tree_lstm": {"W": 3, "b_leaf": 3, "U": 3, "b": 3},
+    "lattice_lstm": {f"{letter}_{arc}": 4 for letter in "WUb" for arc in ("char", "word")},
+}
+Columns = tuple[IntArray, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +134,62 @@ class Adapter(DynetSystem):
             "dynet_autobatch": self.options.autobatch,
             "dynet_programs": built_sources()[:12],
         }
+
+
+class Piece(NamedTuple):
+    """A parameter of a program: its name there, and its values; a vector, or a matrix (in, out).
+
+    DyNet keeps its matrices (out, in) column after column, which are the same numbers in the same
+    order.
+    """
+
+    name: str
+    values: Array
+
+
+def pieces(weights: Weights, n_gates: Mapping[str, int]) -> Iterator[Piece]:
+    """Every weight as it is, those with gates in equal pieces of columns, NAME.0, NAME.1, ..."""
+    for name, values in weights.items():
+        n = n_gates.get(name)
+        if n is None:
+            yield Piece(name, np.ascontiguousarray(values))
+            continue
+        for k, part in enumerate(np.split(values, n, axis=-1)):
+            yield Piece(f"{name}.{k}", np.ascontiguousarray(part))
+
+
+def joined(
+    weights: Weights, n_gates: Mapping[str, int], read: Callable[[Piece], Array]
+) -> dict[str, Array]:
+    """Arrays in the shapes of `weights` from those that `read` returns for their pieces."""
+    found: dict[str, list[Array]] = {}
+    for piece in pieces(weights, n_gates):
+        found.setdefault(piece.name.partition(".")[0], []).append(read(piece))
+    return {name: np.concatenate(parts, axis=-1) for name, parts in found.items()}
+
+
+def tree_columns(trees: Sequence[Tree]) -> Columns:
+    """Sizes of the trees; words, labels, left and right children of all their vertices.
+
+    Children are numbered within their tree. Sizes (n_trees,), all others (n_vertices,).
+    """
+    sizes = [tree.n_vertices for tree in trees]
+    return int_array(sizes), *np.concatenate([tree.table for tree in trees], axis=1)
+
+
+def lattice_columns(lattices: Sequence[Lattice]) -> Columns:
+    """Numbers of states of the lattices; tags and numbers of arcs of all states; sources and
+    tokens of all arcs.
+
+    Sources are numbered within their lattice. Sizes (n_lattices,), tags and numbers of arcs
+    (n_states,), sources and tokens (n_arcs,). The first arc into a state is its character.
+    """
+    names = ("tags", "arc_counts", "sources", "tokens")
+    joined = (np.concatenate([getattr(lattice, name) for lattice in lattices]) for name in names)
+    return int_array([lattice.n_states for lattice in lattices]), *joined
+
+
+COLUMNS: Mapping[str, Callable[[Sequence[Any]], Columns]] = {
+    "tree": tree_columns,
+    "lattice": lattice_columns,
+}

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from systems.on_dynet.build import NATIVE
-from systems.on_dynet.compiled import PROGRAMS
-from systems.on_dynet.cpp.arrays import Columns
+from systems.on_dynet.build import NATIVE, PROGRAMS
+from systems.on_dynet.cpp.adapter import Columns
 
 Array = NDArray[np.float32]
 
@@ -65,7 +64,7 @@ class Program:
         self._call("add_trainer", ctypes.c_float(learning_rate))
 
     def construct(self, columns: Columns) -> None:
-        """Build the graph of a mini-batch (systems.on_dynet.cpp.arrays)."""
+        """Build the graph of a mini-batch (systems.on_dynet.cpp.adapter)."""
         structs = [_Column(column.ctypes.data, len(column)) for column in columns]
         array = (_Column * len(structs))(*structs)
         self._call("construct", array, ctypes.c_uint(len(structs)))

@@ -1,1 +1,1 @@
-"""Models in DyNet, a file each."""
+"""Models in DyNet, a module for each family."""

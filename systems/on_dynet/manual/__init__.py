@@ -1,1 +1,0 @@
-"""Models in DyNet, batched by hand over the sentences of a mini-batch; one file per model."""

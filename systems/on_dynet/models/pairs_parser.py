@@ -1,0 +1,154 @@
+"""Encoder-decoders and the parser in DyNet, written for one pair or sentence, a step a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dynet as dy
+
+from harness.contracts.model import Model
+from harness.models.parser import Parser
+from harness.values.instances import SentencePair
+from harness.values.parsed import ParsedSentence
+from systems.on_dynet.layers import in_graph
+from systems.on_dynet.rounds import Round
+from systems.on_dynet.runtime import ParameterStore
+
+Pair = tuple[list[int], list[int]]  # source, target
+# Words, tags; the tokens that each transition looks at (-1: none), and its number.
+ReadSentence = tuple[list[int], list[int], list[list[int]], list[int]]
+
+
+class Seq2Seq:
+    """Equations of harness.models.seq2seq."""
+
+    def __init__(self, model: Model, store: ParameterStore) -> None:
+        self.source = Reader(store, "source")
+        self.target = Reader(store, "target")
+        self.first = [*store.vectors("c_0"), *store.vectors("h_0")]
+        self.classifier = store.matrices("W_out")[0]
+
+    def read(self, pair: SentencePair) -> Pair:
+        """A pair as a DyNet program holds it: lists of Python numbers."""
+        return pair.source.tolist(), pair.target.tolist()
+
+    def build(self, pairs: Sequence[Pair]) -> Iterator[Round]:
+        """Every encoder; then the decoders' next step and its loss, until all have ended."""
+        self.source.begin()
+        self.target.begin()
+        W_out = self.classifier.expr(True)
+        start = self.source.lstm.initial_state(in_graph(self.first))
+        decoder = self.target.lstm.initial_state()
+        states = [decoder.set_s(self.encoded(start, source)) for source, _ in pairs]
+        for step in range(max(len(target) for _, target in pairs) - 1):
+            losses: list[Any] = []
+            outputs: list[Any] = [None] * len(pairs)
+            for i, (_, target) in enumerate(pairs):
+                if step + 1 < len(target):
+                    states[i] = states[i].add_input(self.target.vector(target[step]))
+                    outputs[i] = W_out * states[i].output()
+                    losses.append(dy.pickneglogsoftmax(outputs[i], target[step + 1]))
+            yield Round(dy.esum(losses), outputs)
+
+    def encoded(self, state: Any, source: list[int]) -> Any:
+        """The state behind the source's last word."""
+        for word in source:
+            state = state.add_input(self.source.vector(word))
+        return state.s()
+
+
+class Reader:
+    """An LSTM and the words that it reads: tanh(E x + b_E)."""
+
+    def __init__(self, store: ParameterStore, side: str) -> None:
+        self.embedding = store.table(f"{side}_embedding")
+        self.projection = [*store.vectors(f"b_E_{side}"), *store.matrices(f"E_{side}")]
+        self.lstm = store.lstm(f"_{side}")
+
+    def begin(self) -> None:
+        """Take the parameters into a new graph."""
+        self.b, self.E = in_graph(self.projection)
+
+    def vector(self, word: int) -> Any:
+        """What the LSTM reads of a word."""
+        return dy.tanh(dy.affine_transform([self.b, self.E, dy.lookup(self.embedding, word)]))
+
+
+class Seq2SeqAtOnce(Seq2Seq):
+    """Equations of harness.models.seq2seq_at_once."""
+
+    def build(self, pairs: Sequence[Pair]) -> Iterator[Round]:
+        """Expressions of the summed loss and of the logits of all predicted words."""
+        self.source.begin()
+        self.target.begin()
+        start = self.source.lstm.initial_state(in_graph(self.first))
+        decoder = self.target.lstm.initial_state()
+        hidden: list[Any] = []
+        labels: list[int] = []
+        for source, target in pairs:
+            state = decoder.set_s(self.encoded(start, source))
+            hidden += state.transduce([self.target.vector(word) for word in target[:-1]])
+            labels += target[1:]
+        logits = self.classifier.expr(True) * dy.concatenate_to_batch(hidden)
+        yield Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
+
+
+class ParserNetwork:
+    """Equations of harness.models.parser."""
+
+    def __init__(self, model: Parser, store: ParameterStore) -> None:
+        self.scores_of = model.scores_of
+        self.words, self.tags = store.table("embedding"), store.table("tags")
+        self.layers = [
+            (store.lstm(f"_forward{layer}"), store.lstm(f"_backward{layer}"))
+            for layer in ("", "_2")
+        ]
+        self.missing = store.vectors("missing")[0]
+        self.hidden = [*store.vectors("b_mlp"), *store.matrices("W_mlp")]
+        self.classifier = [*store.vectors("b_out"), *store.matrices("W_out")]
+
+    def read(self, sentence: ParsedSentence) -> ReadSentence:
+        """A sentence as a DyNet program holds it: lists of Python numbers."""
+        labels = self.scores_of(sentence.kinds, sentence.arcs)
+        columns = (sentence.words, sentence.tags, sentence.features, labels)
+        words, tags, features, right = (column.tolist() for column in columns)
+        return words, tags, features, right
+
+    def build(self, sentences: Sequence[ReadSentence]) -> Iterator[Round]:
+        """Vectors of all tokens; then every parser's next transition, until all have ended."""
+        affine, concatenate = dy.affine_transform, dy.concatenate
+        layers = [[lstm.initial_state() for lstm in layer] for layer in self.layers]
+        missing = dy.tanh(self.missing.expr(True))
+        b_mlp, W_mlp = in_graph(self.hidden)
+        b_out, W_out = in_graph(self.classifier)
+        # Behind the last token's, where -1 finds it.
+        vectors = [[*self._vectors(words, tags, layers), missing] for words, tags, *_ in sentences]
+        for step in range(max(len(labels) for *_, labels in sentences)):
+            losses: list[Any] = []
+            scores: list[Any] = [None] * len(sentences)
+            for i, (_, _, features, labels) in enumerate(sentences):
+                if step < len(labels):
+                    seen = concatenate([vectors[i][token] for token in features[step]])
+                    hidden = dy.tanh(affine([b_mlp, W_mlp, seen]))
+                    scores[i] = affine([b_out, W_out, hidden])
+                    losses.append(dy.pickneglogsoftmax(scores[i], labels[step]))
+            yield Round(dy.esum(losses), scores)
+
+    def _vectors(self, words: list[int], tags: list[int], layers: list[list[Any]]) -> list[Any]:
+        """Both directions of both layers, side by side, for every token."""
+        concatenate, lookup = dy.concatenate, dy.lookup
+        tokens = zip(words, tags, strict=True)
+        found = [concatenate([lookup(self.words, w), lookup(self.tags, t)]) for w, t in tokens]
+        for forward, backward in layers:
+            there, back = forward.transduce(found), backward.transduce(found[::-1])
+            pairs = zip(there, reversed(back), strict=True)
+            found = [concatenate([h_f, h_b]) for h_f, h_b in pairs]
+        return found
+
+
+NETWORKS = {
+    "seq2seq": Seq2Seq,
+    "seq2seq_at_once": Seq2SeqAtOnce,
+    "parser": ParserNetwork,
+}

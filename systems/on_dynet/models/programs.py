@@ -1,0 +1,309 @@
+"""Programs with control flow in DyNet: each instance as far as it gets, then a round of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import dynet as dy
+
+from harness.models.berxit import Berxit
+from harness.models.drnn import DRNN
+from harness.models.nested_rnn import NestedRNN
+from harness.models.stack_rnn import StackRNN
+from harness.values.instances import Chain
+from systems.on_dynet.layers import Program, classified, first_numbers, in_graph, together
+from systems.on_dynet.rounds import Part
+from systems.on_dynet.runtime import ParameterStore
+from systems.plans.programs import NONE, GrownTree, grown_tree
+
+# Words, whether a step shifts, labels of steps.
+ParsedWords = tuple[list[int], list[bool], list[int]]
+Loops = tuple[int, int, list[int]]  # word, label, inner steps of every outer one
+Tokens = tuple[list[int], int, int]  # words of all tokens, label, layers that it goes through
+CUBE = 0.044715  # of gelu, see harness.vertex.tracing
+ROOT = 0.7978845608028654  # of 2 / pi
+
+
+class StackRNNNetwork:
+    """Equations of harness.models.stack_rnn; two joined vectors have two parts of a matrix."""
+
+    def __init__(self, model: StackRNN, store: ParameterStore) -> None:
+        self.actions, self.labels = model.actions, model.labels
+        self.embedding = store.table("embedding")
+        self.ends = [*store.vectors("end"), *store.vectors("bottom")]
+        self.buffer = [store.vectors("b_buffer")[0], *store.matrices("W_buffer")]
+        self.buffer += store.matrices("U_buffer")
+        self.cells = [
+            [*store.vectors(f"b_{name}"), *store.matrices(f"W_{name}", 2, axis=0)]
+            for name in ("push", "compose", "decide")
+        ]
+        self.classifier = store.matrices("W_out")[0]
+
+    def read(self, chain: Chain) -> ParsedWords:
+        """A sentence as a DyNet program holds it: lists of Python numbers."""
+        return chain.words.tolist(), self.actions(chain), self.labels(chain)
+
+    def build(self, sentences: Sequence[ParsedWords]) -> Iterator[Part]:
+        """Actions of all parsers, a step a round; then the scores of all of them."""
+        self._ends = in_graph(self.ends)
+        self._reading = in_graph(self.buffer)
+        self._cells = [in_graph(cell) for cell in self.cells]
+        programs = (self._parse(words, actions) for words, actions, _ in sentences)
+        states = yield from together(programs)
+        labels = [label for *_, own in sentences for label in own]
+        yield classified(self.classifier, [state for own in states for state in own], labels)
+
+    def _parse(self, words: Sequence[int], actions: Sequence[bool]) -> Program[list[Any]]:
+        """What every decision is made from."""
+        push, compose, decide = self._cells
+        end, bottom = self._ends
+        buffer, stack = self._buffer(words, end), [bottom]
+        stack.append(_of_two(push, buffer.pop(), bottom))
+        states = [_of_two(decide, stack[-1], buffer[-1])]
+        for shifts in actions:
+            yield states[-1]
+            if shifts:
+                pushed = buffer.pop()
+            else:
+                upper = stack.pop()
+                pushed = _of_two(compose, stack.pop(), upper)
+            stack.append(_of_two(push, pushed, stack[-1]))
+            states.append(_of_two(decide, stack[-1], buffer[-1]))
+        return states
+
+    def _buffer(self, words: Sequence[int], end: Any) -> list[Any]:
+        """States behind every word, read from the last to the first, which comes last."""
+        affine, tanh, lookup, table = dy.affine_transform, dy.tanh, dy.lookup, self.embedding
+        b, W, U = self._reading
+        states = [end]
+        for word in reversed(words):
+            states.append(tanh(affine([b, W, lookup(table, word), U, states[-1]])))
+        return states
+
+
+def _of_two(cell: Sequence[Any], first: Any, second: Any) -> Any:
+    b, W_first, W_second = cell
+    return dy.tanh(dy.affine_transform([b, W_first, first, W_second, second]))
+
+
+class NestedRNNNetwork:
+    """Equations of harness.models.nested_rnn.
+
+    z h + (1 - z) n is written n + z (h - n), since DyNet has no batched kernel of 1 - z. r and z of
+    one affine transform take as long.
+    """
+
+    def __init__(self, model: NestedRNN, store: ParameterStore) -> None:
+        self.loops = model.loops
+        self.embedding = store.table("embedding")
+        self.inner = [*store.vectors("b"), *store.matrices("U")]
+        self.inputs = [*store.vectors("b_gates", 3), *store.matrices("W_x", 3)]
+        self.states = [*store.matrices("W_h", 2), *store.matrices("U_n")]
+        self.classifier = store.matrices("W_out")[0]
+
+    def read(self, chain: Chain) -> Loops:
+        """An instance as a DyNet program holds it: Python numbers."""
+        return int(chain.words[0]), int(chain.labels[0]), self.loops(chain)
+
+    def build(self, instances: Sequence[Loops]) -> Iterator[Part]:
+        """Outer states of all instances, a step a round; then the scores of all of them."""
+        inner = in_graph(self.inner)
+        outer = [p.expr(True) for p in (*self.inputs, *self.states)]
+        programs = [self._states(word, loops, inner, outer) for word, _, loops in instances]
+        states = yield from together(programs)
+        labels = [label for _, label, loops in instances for _ in loops]
+        yield classified(self.classifier, [state for own in states for state in own], labels)
+
+    def _states(
+        self, word: int, loops: Sequence[int], inner: Sequence[Any], outer: Sequence[Any]
+    ) -> Program[list[Any]]:
+        """Every state decides how often the inner loop runs; the first one also the outer loop."""
+        affine, tanh = dy.affine_transform, dy.tanh
+        b, U = inner
+        states = [dy.lookup(self.embedding, word)]
+        for n_inner in loops:
+            yield states[-1]
+            h = states[-1]
+            for _ in range(n_inner):
+                h = tanh(affine([b, U, h]))
+            states.append(_gru(outer, h, states[-1]))
+        return states[1:]
+
+
+def _gru(weights: Sequence[Any], x: Any, h: Any) -> Any:
+    affine, logistic = dy.affine_transform, dy.logistic
+    b_r, b_z, b_n, W_r, W_z, W_n, U_r, U_z, U_n = weights
+    r = logistic(affine([b_r, W_r, x, U_r, h]))
+    z = logistic(affine([b_z, W_z, x, U_z, h]))
+    n = dy.tanh(affine([b_n, W_n, x, U_n, dy.cmult(r, h)]))
+    return n + dy.cmult(z, h - n)
+
+
+class Growth(NamedTuple):
+    """What grows from a word, and its label.
+
+    nodes: of each round behind the first those that grow: the node, its parent and the sibling
+    before it (NONE: a first child), by rank.
+    """
+
+    word: int
+    label: int
+    rounds: list[list[tuple[int, int, int]]]
+    n_nodes: int
+
+
+class DRNNNetwork:
+    """Equations of harness.models.drnn; each tree as its recursion goes, children before siblings.
+
+    DyNet does not batch the product of a vector and a number; a product with ones, which batches,
+    is no faster (docs/systems.md).
+    """
+
+    def __init__(self, model: DRNN, store: ParameterStore) -> None:
+        self.model = model
+        self.embedding = store.table("embedding")
+        self.cell = [*store.vectors("b"), *store.matrices("U_a"), *store.matrices("U_f")]
+        self.cell += store.matrices("u")
+        self.classifier = store.matrices("W_out")[0]
+
+    def read(self, chain: Chain) -> Growth:
+        """What will grow, as values decide it."""
+        tree = grown_tree(self.model, chain)
+        rounds = [
+            [(rank, tree.nodes[rank].parent, tree.nodes[rank].before) for rank in ranks]
+            for ranks in self.growing(tree)
+        ]
+        return Growth(tree.word, tree.label, rounds[1:], len(tree.nodes))
+
+    def growing(self, tree: GrownTree) -> list[list[int]]:
+        """Nodes of each round: one."""
+        return [[rank] for rank in tree.in_turn()]
+
+    def build(self, trees: Sequence[Growth]) -> Iterator[Part]:
+        """A round for each step of growing; then the scores of all nodes."""
+        affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
+        b, U_a, U_f, u = in_graph(self.cell)
+        newest = [dy.lookup(self.embedding, tree.word) for tree in trees]
+        states: list[list[Any]] = [[None] * tree.n_nodes for tree in trees]
+        for own, root in zip(states, newest, strict=True):
+            own[0] = root
+        step = 0
+        while newest:
+            yield from first_numbers(newest)
+            newest = []
+            for tree, h in zip(trees, states, strict=True):
+                if step >= len(tree.rounds):
+                    continue
+                for node, parent, before in tree.rounds[step]:
+                    if before == NONE:
+                        x = tanh(affine([b, U_a, h[parent]]))
+                    else:
+                        x = tanh(affine([b, U_a, h[parent], U_f, h[before]]))
+                    h[node] = cmult(x, logistic(u * x))
+                    newest.append(h[node])
+            step += 1
+        labels = [tree.label for tree in trees for _ in range(tree.n_nodes)]
+        yield classified(self.classifier, [h for own in states for h in own], labels)
+
+
+class BreadthFirstDRNN(DRNNNetwork):
+    """The same parameters and equations; every node grows as soon as it can."""
+
+    def growing(self, tree: GrownTree) -> list[list[int]]:
+        """All whose parents and siblings are there."""
+        return tree.waves()
+
+
+class BerxitNetwork:
+    """Equations of harness.models.berxit.
+
+    Tokens are the mini-batch of one sentence's expressions, and heads that of its attention, as a
+    user of DyNet would have it, so that what is left to DyNet's batching are sentences.
+    """
+
+    def __init__(self, model: Berxit, store: ParameterStore) -> None:
+        self.model, h = model, model.sizes.hidden_size
+        self.n_heads, self.n_tokens, self.width = model.n_heads, model.tokens, h
+        self.embedding, self.places = store.table("embedding"), store.table("places")
+        names = (*("q", "k", "v", "heads", "up", "down", "exit"),)
+        self.layers = {n: [*store.vectors(f"b_{n}"), *store.matrices(f"W_{n}")] for n in names}
+        norms = {"token": "b_token", "heads": "b_heads_norm", "layer": "b_layer"}
+        self.norms = {
+            n: [*store.vectors(f"gain_{n}"), *store.vectors(bias)] for n, bias in norms.items()
+        }
+        self.classifier = store.matrices("W_out")[0]
+
+    def read(self, chain: Chain) -> Tokens:
+        """A sentence as a DyNet program holds it: Python numbers."""
+        model = self.model
+        return model.words(chain), int(chain.labels[0]), model.n_layers(chain)
+
+    def build(self, sentences: Sequence[Tokens]) -> Iterator[Part]:
+        """The last exits of all sentences, a layer a round; then the scores of all of them."""
+        layers = {name: in_graph(found) for name, found in self.layers.items()}
+        norms = {name: in_graph(found) for name, found in self.norms.items()}
+        programs = [self._exit(words, n, layers, norms) for words, _, n in sentences]
+        exits = yield from together(programs)
+        yield classified(self.classifier, exits, [label for _, label, _ in sentences])
+
+    def _exit(
+        self, words: list[int], n_layers: int, layers: dict[str, Any], norms: dict[str, Any]
+    ) -> Program[Any]:
+        """Every exit but the last decides whether the sentence goes on."""
+        places = dy.lookup_batch(self.places, list(range(self.n_tokens)))
+        x = _norm(norms["token"], dy.lookup_batch(self.embedding, words) + places)
+        for layer in range(1, n_layers + 1):
+            heads = _affine(layers["heads"], self._attention(layers, x))
+            a = _norm(norms["heads"], x + heads)
+            x = _norm(norms["layer"], a + _affine(layers["down"], _gelu(_affine(layers["up"], a))))
+            leaving = dy.tanh(_affine(layers["exit"], dy.pick_batch_elem(x, 0)))
+            if layer < self.model.layers:
+                yield leaving
+        return leaving
+
+    def _attention(self, layers: dict[str, Any], x: Any) -> Any:
+        """softmax(k^T q / sqrt(columns of a head)), a column for each token that asks."""
+        q, k, v = (self._cut(_affine(layers[part], x)) for part in "qkv")
+        scores = dy.transpose(k) * (q * (self.n_heads / self.width) ** 0.5)
+        mixed = v * dy.softmax(scores)
+        return self._joined(mixed)
+
+    def _cut(self, x: Any) -> Any:
+        """Tokens as a mini-batch (h) to heads as one (columns of a head, tokens)."""
+        columns = self.width // self.n_heads
+        whole = dy.reshape(x, (columns, self.n_heads, self.n_tokens))
+        turned = dy.transpose(whole, [0, 2, 1])
+        return dy.reshape(turned, (columns, self.n_tokens), batch_size=self.n_heads)
+
+    def _joined(self, x: Any) -> Any:
+        """The other way round."""
+        columns = self.width // self.n_heads
+        whole = dy.reshape(x, (columns, self.n_tokens, self.n_heads))
+        turned = dy.transpose(whole, [0, 2, 1])
+        return dy.reshape(turned, (self.width,), batch_size=self.n_tokens)
+
+
+def _affine(weights: Sequence[Any], x: Any) -> Any:
+    return dy.affine_transform([*weights, x])
+
+
+def _norm(weights: Sequence[Any], x: Any) -> Any:
+    gain, bias = weights
+    return dy.layer_norm(x, gain, bias)
+
+
+def _gelu(x: Any) -> Any:
+    # Numbers on the right: the wheel's expressions take none on the left.
+    return dy.cmult(x, dy.tanh((x + dy.cube(x) * CUBE) * ROOT) + 1.0) * 0.5
+
+
+NETWORKS = {
+    "stack_rnn": StackRNNNetwork,
+    "nested_rnn": NestedRNNNetwork,
+    "drnn": DRNNNetwork,
+    "berxit": BerxitNetwork,
+}
+BREADTH_FIRST = {
+    "drnn": BreadthFirstDRNN,
+}

@@ -1,0 +1,298 @@
+"""Tree models in DyNet, written for one tree; DyNet batches across trees and vertices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dynet as dy
+import numpy as np
+
+from harness.contracts.model import Model
+from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.values.arrays import IntArray
+from harness.values.instances import Tree
+from systems.on_dynet.layers import classified, in_graph
+from systems.on_dynet.rounds import Round
+from systems.on_dynet.runtime import ParameterStore
+
+Vertex = tuple[int, int, int, int]  # word (-1: internal), left child, right child, label
+UnlabelledVertex = tuple[int, int, int]  # word (-1: internal), left child, right child
+
+
+class Trees:
+    """Trees as a DyNet program holds them."""
+
+    def read(self, tree: Tree) -> Any:
+        """Return words, children and labels as Python numbers, children before parents."""
+        columns = (tree.words, tree.left, tree.right, tree.labels)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+class TreeLSTM(Trees):
+    """Equations of harness.models.tree_lstm, with one affine transform for every gate.
+
+    The operators are those of DyNet's own benchmark, but for c's sum of three, and the classifier
+    once: the fastest of several ways to write it (docs/systems.md).
+
+    zeros_at_leaves: every leaf adds a constant of its own, as ACRoBat's authors first had it
+    (Fegade et al., MLSys 2024, Table 8, whose first patch makes the constant once). A leaf's
+    children have no state here, and what is added changes no number.
+    """
+
+    zeros_at_leaves = False
+
+    def __init__(self, model: Model, store: ParameterStore) -> None:
+        self.embedding, self.width = store.table("embedding"), model.sizes.hidden_size
+        self.leaf = [*store.matrices("W", 3), *store.vectors("b_leaf", 3)]
+        self.internal = [*store.matrices("U", 3), *store.vectors("b", 3)]
+        self.forget = [*store.matrices("F_1"), *store.matrices("F_2"), *store.vectors("b_f")]
+        self.classifier = store.matrices("W_out")[0]
+
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
+        """Expressions of the summed loss and of the logits of every vertex."""
+        # Local names and one expression per parameter and graph: attribute look-ups and repeated
+        # parameter nodes would be most of what Python adds to DyNet's own cost.
+        affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
+        lookup, concatenate, esum = dy.lookup, dy.concatenate, dy.esum
+        table, zeros_at_leaves, width = self.embedding, self.zeros_at_leaves, self.width
+        W_i, W_o, W_u, bl_i, bl_o, bl_u = in_graph(self.leaf)
+        U_i, U_o, U_u, b_i, b_o, b_u = in_graph(self.internal)
+        F_1, F_2, b_f = in_graph(self.forget)
+        hidden: list[Any] = []
+        labels: list[int] = []
+        for tree in trees:
+            h: list[Any] = []
+            c: list[Any] = []
+            for word, left, right, label in tree:
+                if word >= 0:
+                    x = lookup(table, word)
+                    c_v = cmult(logistic(affine([bl_i, W_i, x])), tanh(affine([bl_u, W_u, x])))
+                    if zeros_at_leaves:
+                        c_v = c_v + dy.zeros(width)
+                    h_v = cmult(logistic(affine([bl_o, W_o, x])), tanh(c_v))
+                else:
+                    h_1, h_2 = h[left], h[right]
+                    both = concatenate([h_1, h_2])
+                    i, u = logistic(affine([b_i, U_i, both])), tanh(affine([b_u, U_u, both]))
+                    f_1 = logistic(affine([b_f, F_1, h_1]))
+                    f_2 = logistic(affine([b_f, F_2, h_2]))
+                    c_v = esum([cmult(i, u), cmult(f_1, c[left]), cmult(f_2, c[right])])
+                    h_v = cmult(logistic(affine([b_o, U_o, both])), tanh(c_v))
+                h.append(h_v)
+                c.append(c_v)
+                labels.append(label)
+            hidden += h
+        yield classified(self.classifier, hidden, labels)
+
+
+class TreeLSTMWithZeros(TreeLSTM):
+    """The same parameters and equations; a leaf's cell begins with a zero of its own."""
+
+    zeros_at_leaves = True
+
+
+class TreeLSTM2TypeNetwork(Trees):
+    """TreeLSTM with the weights of internal vertices twice in each graph.
+
+    DyNet knows operators, not types, and would batch both types' together: their weights are the
+    same. It tells affine transforms apart by the nodes of their weights, which is how ED-Batch's
+    release, with two sets of weights, keeps DyNet's batches apart as well. Here the second set is
+    one node a weight on top of the first, once in a graph.
+    """
+
+    def __init__(self, model: TreeLSTM2Type, store: ParameterStore) -> None:
+        self.kinds = model.kinds
+        self.embedding = store.table("embedding")
+        self.leaf = [*store.matrices("W", 3), *store.vectors("b_leaf", 3)]
+        self.internal = [
+            *store.matrices("U", 3), *store.vectors("b", 3),
+            *store.matrices("F_1"), *store.matrices("F_2"), *store.vectors("b_f"),
+        ]  # fmt: skip
+        self.classifier = store.matrices("W_out")[0]
+
+    def read(self, tree: Tree) -> tuple[list[Vertex], IntArray]:
+        """A tree as a DyNet program holds it: Python numbers, children before parents.
+
+        With it its table, of which types are drawn: work that belongs to building the graph.
+        """
+        return super().read(tree), tree.table
+
+    def build(self, trees: Sequence[tuple[list[Vertex], IntArray]]) -> Iterator[Round]:
+        """Expressions of the summed loss and of the logits of every vertex."""
+        tables = [table for _, table in trees]
+        sizes = np.array([table.shape[1] for table in tables])
+        kinds = iter(self.kinds(np.concatenate(tables, axis=1), sizes).tolist())
+        affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
+        lookup, concatenate, esum = dy.lookup, dy.concatenate, dy.esum
+        table = self.embedding
+        W_i, W_o, W_u, bl_i, bl_o, bl_u = in_graph(self.leaf)
+        first = in_graph(self.internal)
+        second = [dy.scale_gradient(p, 1.0) for p in first]
+        weights = first, second
+        hidden: list[Any] = []
+        labels: list[int] = []
+        for tree, _ in trees:
+            h: list[Any] = []
+            c: list[Any] = []
+            # The next tree goes on where this one leaves the kinds.
+            for (word, left, right, label), kind in zip(tree, kinds, strict=False):
+                if word >= 0:
+                    x = lookup(table, word)
+                    c_v = cmult(logistic(affine([bl_i, W_i, x])), tanh(affine([bl_u, W_u, x])))
+                    h_v = cmult(logistic(affine([bl_o, W_o, x])), tanh(c_v))
+                else:
+                    U_i, U_o, U_u, b_i, b_o, b_u, F_1, F_2, b_f = weights[kind]
+                    h_1, h_2 = h[left], h[right]
+                    both = concatenate([h_1, h_2])
+                    i, u = logistic(affine([b_i, U_i, both])), tanh(affine([b_u, U_u, both]))
+                    f_1 = logistic(affine([b_f, F_1, h_1]))
+                    f_2 = logistic(affine([b_f, F_2, h_2]))
+                    c_v = esum([cmult(i, u), cmult(f_1, c[left]), cmult(f_2, c[right])])
+                    h_v = cmult(logistic(affine([b_o, U_o, both])), tanh(c_v))
+                h.append(h_v)
+                c.append(c_v)
+                labels.append(label)
+            hidden += h
+        yield classified(self.classifier, hidden, labels)
+
+
+class TreeGRU(Trees):
+    """Equations of harness.models.tree_gru, with one affine transform for every gate.
+
+    z h + (1 - z) c is written c + z (h - c), since DyNet has no batched kernel of 1 - z.
+    """
+
+    def __init__(self, model: Model, store: ParameterStore) -> None:
+        self.embedding = store.table("embedding")
+        self.leaf = [
+            *store.matrices("W", 2), *store.matrices("W_c"),
+            *store.vectors("b_leaf", 2), *store.vectors("b_leaf_c"),
+        ]  # fmt: skip
+        self.first = [*store.matrices("U_1", 2), *store.matrices("U_c1")]
+        self.second = [*store.matrices("U_2", 2), *store.matrices("U_c2")]
+        self.biases = [*store.vectors("b", 2), *store.vectors("b_c")]
+        self.classifier = store.matrices("W_out")[0]
+
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
+        """Expressions of the summed loss and of the logits of every vertex."""
+        affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
+        lookup, esum, table = dy.lookup, dy.esum, self.embedding
+        W_r, W_z, W_c, bl_r, bl_z, bl_c = in_graph(self.leaf)
+        U_r1, U_z1, U_c1 = in_graph(self.first)
+        U_r2, U_z2, U_c2 = in_graph(self.second)
+        b_r, b_z, b_c = in_graph(self.biases)
+        hidden: list[Any] = []
+        labels: list[int] = []
+        for tree in trees:
+            h: list[Any] = []
+            for word, left, right, label in tree:
+                if word >= 0:
+                    x = lookup(table, word)
+                    r = logistic(affine([bl_r, W_r, x]))
+                    c = tanh(affine([bl_c, W_c, cmult(r, x)]))
+                    h.append(c + cmult(logistic(affine([bl_z, W_z, x])), x - c))
+                else:
+                    h_1, h_2 = h[left], h[right]
+                    r_1 = logistic(affine([b_r, U_r1, h_1]))
+                    r_2 = logistic(affine([b_r, U_r2, h_2]))
+                    c_1 = tanh(affine([b_c, U_c1, cmult(r_1, h_1)]))
+                    c_2 = tanh(affine([b_c, U_c2, cmult(r_2, h_2)]))
+                    z_1 = logistic(affine([b_z, U_z1, h_1]))
+                    z_2 = logistic(affine([b_z, U_z2, h_2]))
+                    steps = [c_1, cmult(z_1, h_1 - c_1), c_2, cmult(z_2, h_2 - c_2)]
+                    h.append(esum(steps) * 0.5)
+                labels.append(label)
+            hidden += h
+        yield classified(self.classifier, hidden, labels)
+
+
+class TreeFC:
+    """Equations of harness.models.tree_fc; the output and loss are the roots'.
+
+    One affine transform takes both children, which is faster than one of their concatenation.
+    """
+
+    def __init__(self, model: Model, store: ParameterStore) -> None:
+        self.has_table = "embedding" in model.parameters
+        self.embedding = store.table("embedding") if self.has_table else None
+        self.weights = store.matrices("W", 2, axis=0)
+        self.bias = store.vectors("b")
+        self.hidden_size = model.sizes.hidden_size
+
+    def read(self, tree: Tree) -> list[UnlabelledVertex]:
+        """A tree as a DyNet program holds it: Python numbers, children before parents."""
+        columns = (tree.words, tree.left, tree.right)
+        return list(zip(*(column.tolist() for column in columns), strict=True))
+
+    def build(self, trees: Sequence[list[UnlabelledVertex]]) -> Iterator[Round]:
+        """Expressions of the summed loss and of every root's state."""
+        affine, rectify = dy.affine_transform, dy.rectify
+        lookup, table, has_table = dy.lookup, self.embedding, self.has_table
+        W_1, W_2 = in_graph(self.weights)
+        (b,) = in_graph(self.bias)
+        zero = None if has_table else dy.zeros(self.hidden_size)
+        roots: list[Any] = []
+        for tree in trees:
+            h: list[Any] = []
+            for word, left, right in tree:
+                if word < 0:
+                    h.append(rectify(affine([b, W_1, h[left], W_2, h[right]])))
+                elif has_table:
+                    h.append(lookup(table, word))
+                else:
+                    h.append(rectify(affine([b, W_1, zero, W_2, zero])))
+            roots.append(h[-1])
+        yield Round(dy.esum([dy.squared_norm(root) for root in roots]) * 0.5, roots)
+
+
+class MVRNN(Trees):
+    """Equations of harness.models.mv_rnn, on the matrices M themselves, as the papers write them.
+
+    DyNet tells products apart by the node of their left factor, so that M v of every vertex is a
+    batch of its own (what ACRoBat's comparison calls its missed opportunity), unless the system's
+    option is products=sizes. Everything else is batched: an affine transform of matrices adds its
+    bias to every column.
+    """
+
+    def __init__(self, model: Model, store: ParameterStore) -> None:
+        self.embedding = store.table("embedding")
+        self.matrices = store.square_table("matrices")
+        self.vector = [*store.vectors("b"), *store.matrices("W", 2, axis=0)]
+        self.matrix = [*store.vectors("b_T"), *store.matrices("A_1"), *store.matrices("A_2")]
+        self.classifier = store.matrices("W_out")[0]
+
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
+        """Expressions of the summed loss and of the logits of every vertex."""
+        affine, tanh, lookup = dy.affine_transform, dy.tanh, dy.lookup
+        vector_table, matrix_table = self.embedding, self.matrices
+        b, W_1, W_2 = in_graph(self.vector)
+        b_M, A_1, A_2 = in_graph(self.matrix)
+        vectors: list[Any] = []
+        labels: list[int] = []
+        for tree in trees:
+            v: list[Any] = []
+            M: list[Any] = []
+            for word, left, right, label in tree:
+                if word >= 0:
+                    v.append(lookup(vector_table, word))
+                    M.append(lookup(matrix_table, word))
+                else:
+                    M_1, M_2 = M[left], M[right]
+                    v.append(tanh(affine([b, W_1, M_1 * v[right], W_2, M_2 * v[left]])))
+                    M.append(affine([b_M, A_1, M_1, A_2, M_2]))
+                labels.append(label)
+            vectors += v
+        yield classified(self.classifier, vectors, labels)
+
+
+NETWORKS = {
+    "tree_lstm": TreeLSTM,
+    "tree_lstm_2type": TreeLSTM2TypeNetwork,
+    "tree_gru": TreeGRU,
+    "tree_fc": TreeFC,
+    "mv_rnn": MVRNN,
+}
+CONSTANTS_EACH = {
+    "tree_lstm": TreeLSTMWithZeros,
+}
