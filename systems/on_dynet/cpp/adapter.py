@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import int_array
 from harness.values.instances import Lattice, Tree
 from systems.on_dynet.build import (
     AUTOBATCH,
@@ -24,7 +24,7 @@ from systems.on_dynet.build import (
     source_facts,
     why_not_built,
 )
-from systems.on_dynet.cpp.library import DynetError, Library, Program
+from systems.on_dynet.cpp.library import Columns, DynetError, Library, Program
 from systems.on_dynet.rounds import DynetSystem
 
 Array = NDArray[np.float32]
@@ -33,7 +33,6 @@ N_GATES = {
     "tree_lstm": {"W": 3, "b_leaf": 3, "U": 3, "b": 3},
     "lattice_lstm": {f"{letter}_{arc}": 4 for letter in "WUb" for arc in ("char", "word")},
 }
-Columns = tuple[IntArray, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.values.arrays import IntArray
 from systems.on_dynet.build import NATIVE, PROGRAMS
-from systems.on_dynet.cpp.adapter import Columns
 
 Array = NDArray[np.float32]
+Columns = tuple[IntArray, ...]
 
 
 class DynetError(RuntimeError):
