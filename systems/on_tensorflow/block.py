@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
 
 from harness.contracts.model import Model
 from harness.errors import ConfigError
-from systems.on_tensorflow.parts.blocks import Blocks
 from systems.on_tensorflow.runtime import Network, TensorFlowSystem
+from systems.on_tensorflow.sentences import Layer, LayerWeights, Padded, Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +40,44 @@ class Adapter(TensorFlowSystem):
 
     def _build(self, network: Callable[..., Network], model: Model) -> Network:
         return network(model, Blocks(self.options.buckets, round_up_to=1))
+
+
+class Blocks(Padded):
+    """Rectangles, of which a layer is one BlockLSTM operation, forward and backward."""
+
+    def layer_of(self, n_steps: int, width: int) -> Layer:
+        """One operation."""
+        return partial(block_layer, (n_steps, width))
+
+
+def block_layer(
+    shape: tuple[int, int], rows: Any, weights: LayerWeights, start: Start | None
+) -> Any:
+    """h of every row (T k, h) of rows (T k, n_inputs); shape: T, k. The rest: see lstm_layer.
+
+    The operation multiplies [x, h] by [W; U] a step, and has its gates in the order i, g, f, o.
+    """
+    W, U, b = weights
+    n_steps, k = shape
+    h = U.shape[0]
+    h_0, c_0 = start or (tf.zeros(h), tf.zeros(h))
+    unused = tf.zeros(h)  # weights of peepholes
+    found = tf.raw_ops.BlockLSTM(
+        seq_len_max=tf.constant(n_steps, tf.int64),
+        x=tf.reshape(rows, (n_steps, k, W.shape[0])),
+        cs_prev=tf.broadcast_to(c_0, (k, h)),
+        h_prev=tf.broadcast_to(h_0, (k, h)),
+        w=_in_its_order(tf.concat([W, U], 0)),
+        wci=unused,
+        wcf=unused,
+        wco=unused,
+        b=_in_its_order(b),
+        forget_bias=0.0,
+        cell_clip=-1.0,
+    )
+    return tf.reshape(found.h, (n_steps * k, h))
+
+
+def _in_its_order(columns: Any) -> Any:
+    i, f, g, o = tf.split(columns, 4, axis=-1)
+    return tf.concat([i, g, f, o], -1)

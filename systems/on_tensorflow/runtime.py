@@ -8,14 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 from tensorflow.python.util import _pywrap_util_port
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.networks import load_network, why_not_written
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 
-Array = NDArray[np.floating[Any]]
 Feeds = tuple[Any, ...]  # NumPy arrays, or nested tuples of them
 Variables = Mapping[str, Any]  # tf.Variable, or a tensor, by shared name
 
@@ -23,11 +21,10 @@ Variables = Mapping[str, Any]  # tf.Variable, or a tensor, by shared name
 class Network(ABC):
     """A model as one system computes it; its program is traced by tf.function.
 
-    signature: tf.TensorSpec of every feed, where one trace shall serve all shapes; None: a trace
-    for every combination of shapes.
+    signature: tf.TensorSpec of every feed, where one trace serves all shapes.
     """
 
-    signature: Sequence[Any] | None = None
+    signature: Sequence[Any] = ()
 
     @abstractmethod
     def construct(self, instances: Sequence[Any]) -> Feeds:
@@ -39,9 +36,7 @@ class Network(ABC):
 
     def specs(self, feeds: Feeds) -> Sequence[Any]:
         """tf.TensorSpec of every feed, nested as they are; each that is new has a new trace."""
-        if self.signature is not None:
-            return self.signature
-        return [tf.nest.map_structure(_spec, feed) for feed in feeds]
+        return self.signature
 
     def outputs(self, weights: Variables, kept: Any) -> Any:
         """Rows in the order of MiniBatch.outputs, from what `forward` kept; untimed."""
@@ -205,10 +200,6 @@ class TensorFlowSystem(System):
         if self._device == "/GPU:0":
             facts["tensorflow_cuda"] = str(tf.sysconfig.get_build_info().get("cuda_version"))
         return facts
-
-
-def _spec(array: Array) -> Any:
-    return tf.TensorSpec(array.shape, array.dtype)
 
 
 def set_up_process(settings: RunSettings) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import tensorflow as tf
+
 from harness.contracts.model import Model
 from harness.errors import ConfigError
-from systems.on_tensorflow.parts.sentences import PaddedUnrolled, Shrinking, Way
+from systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
 from systems.on_tensorflow.runtime import Network, TensorFlowSystem
+from systems.on_tensorflow.sentences import Batch, Layer, Padded, Shrinking, Way, along
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +66,78 @@ class Adapter(TensorFlowSystem):
         options: Any = self.options
         if options.layout == "padded":
             return PaddedUnrolled(options.buckets, options.round_up_to)
-        return Shrinking(options.round_up_to)
+        return ShrinkingUnrolled(options.round_up_to)
+
+
+class ShrinkingUnrolled(Shrinking):
+    """Steps with operations of their own, over the sentences that still go on."""
+
+    def steps(self, batch: Batch) -> StepOrder:
+        """As many operations as steps."""
+        return Unrolled(tf.unstack(batch.widths), batch.before)
+
+
+class PaddedUnrolled(Padded):
+    """Steps with operations of their own."""
+
+    def layer_of(self, n_steps: int, width: int) -> Layer:
+        """As many operations as steps."""
+        return along(Unrolled([width] * n_steps))
+
+
+@dataclass(frozen=True)
+class Unrolled(StepOrder):
+    """As many steps as there are widths: numbers (padded), or scalar tensors that never grow.
+
+    places: rows of the step before; None where all steps are equally wide.
+    """
+
+    widths: Sequence[Any]
+    places: Any | None = None
+
+    def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Gates]]:
+        """Step after step, over the sentences that still go on."""
+        found, saved, c, recurrent = [], [], c_0, first
+        for rows, width in zip(self._split(a), self._next_widths(), strict=True):
+            h, c, gates = step(rows + recurrent, c)
+            found.append(h)
+            saved.append(gates)
+            if width is not None:
+                c = self._head(c, width)
+                recurrent = tf.matmul(self._head(h, width), U)
+        return tf.concat(found, 0), saved
+
+    def backwards(self, dh: Any, U: Any, saved: list[Gates]) -> tuple[Any, Any]:
+        """From the last step to the first."""
+        da: list[Any] = []
+        dc = tf.zeros_like(saved[-1].c_before)
+        steps = zip(self._split(dh), self.widths, self._next_widths(), saved, strict=True)
+        for rows, width, after, gates in reversed(list(steps)):
+            if after is not None:
+                rows = rows + self._filled(tf.matmul(da[-1], U, transpose_b=True), width, after)
+                dc = self._filled(dc, width, after)
+            dgates, dc = step_back(gates, rows, dc)
+            da.append(dgates)
+        return tf.concat(da[::-1], 0), dc
+
+    def first_width(self) -> Any:
+        """Rows of the first step."""
+        return self.widths[0]
+
+    def before(self, h: Any) -> Any:
+        """A gather, or all but the last step where all are equally wide."""
+        return h[: -self.widths[0]] if self.places is None else tf.gather(h, self.places)
+
+    def _split(self, rows: Any) -> list[Any]:
+        parts: list[Any] = tf.split(rows, self.widths, num=len(self.widths))
+        return parts
+
+    def _next_widths(self) -> list[Any]:
+        return [*self.widths[1:], None]
+
+    def _head(self, rows: Any, width: Any) -> Any:
+        return rows if self.places is None else rows[:width]
+
+    def _filled(self, rows: Any, width: Any, n: Any) -> Any:
+        """Zeros behind n rows, up to the width."""
+        return rows if self.places is None else tf.pad(rows, [[0, width - n], [0, 0]])

@@ -185,7 +185,7 @@ def test_shared_cells_count_for_each_system_that_uses_them(choices: Choices) -> 
     found = count_lines(load_unmeasured(LINES, choices))
     for system in ("fold", "tf_trees"):
         number = select_number(found, system=system, model="tree_lstm", quantity="all")
-        assert "systems.on_tensorflow.parts.tree_cells" in number.modules.split()
+        assert "systems.on_tensorflow.cells" in number.modules.split()
 
 
 def test_an_unknown_system_is_refused_by_its_name(choices: Choices) -> None:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from harness.contracts.model import Model
 from harness.values.graph import MiniBatch
-from systems.on_tensorflow.loom.ops import OWN, Call, Loom, LoomOp, LoomTables
-from systems.on_tensorflow.loom.wiring import Wiring
+from systems.on_tensorflow.loom import OWN, Call, Loom, LoomOp, LoomTables
+from systems.on_tensorflow.weaver import Wiring
 
 
 class Value(NamedTuple):

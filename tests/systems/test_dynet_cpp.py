@@ -18,9 +18,15 @@ from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.values.instances import Lattice, Tree
 from systems.on_dynet import build
-from systems.on_dynet.cpp.adapter import Adapter
-from systems.on_dynet.cpp.adapter import lattice_columns, tree_columns
-from systems.on_dynet.cpp.adapter import N_GATES, TABLES, joined, pieces
+from systems.on_dynet.cpp.adapter import (
+    N_GATES,
+    TABLES,
+    Adapter,
+    joined,
+    lattice_columns,
+    pieces,
+    tree_columns,
+)
 from tests.support.run_adapter import random_lattice, random_tree
 
 SIZES = ModelSizes(6, {"words": 11, "characters": 8, "classes": 4}, embedding_size=5)

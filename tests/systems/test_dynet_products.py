@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from harness.values.places import ROOT
-from systems.on_dynet.build import NATIVE
-from systems.on_dynet.build import PRODUCT_SIGNATURE, why_not_built
+from systems.on_dynet.build import NATIVE, PRODUCT_SIGNATURE, why_not_built
 
 PROGRAM = ROOT / "tests" / "support" / "dynet_products.py"
 REASON = why_not_built()

@@ -20,11 +20,9 @@ from harness.policies.levels import schedule_by_depth as schedule
 from harness.values.arrays import int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain, Tree
-from systems.on_tensorflow.loom.examples import Preprocessing
-from systems.on_tensorflow.loom.ops import OWN, Call, Loom, LoomTables
-from systems.on_tensorflow.loom.weaver import weave
-from systems.on_tensorflow.loom.wiring import Wiring, finalized
-from systems.on_tensorflow.loom.workers import Workers
+from systems.on_tensorflow.examples import Preprocessing, Workers
+from systems.on_tensorflow.loom import OWN, Call, Loom, LoomTables
+from systems.on_tensorflow.weaver import Wiring, finalized, weave
 from tests.support.looms import (
     Followed,
     Value,
@@ -190,5 +188,5 @@ def test_names_of_a_loom_have_to_fit() -> None:
 
 
 def test_a_worker_loads_no_tensorflow() -> None:
-    code = "import sys, systems.on_tensorflow.loom.workers; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, systems.on_tensorflow.examples; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

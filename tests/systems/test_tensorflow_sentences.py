@@ -22,7 +22,7 @@ tf = pytest.importorskip("tensorflow")
 static = pytest.importorskip("systems.on_tensorflow.static")
 block = pytest.importorskip("systems.on_tensorflow.block")
 dynamic = pytest.importorskip("systems.on_tensorflow.dynamic")
-output_layer = pytest.importorskip("systems.on_tensorflow.parts.output_layer")
+output_layer = pytest.importorskip("systems.on_tensorflow.layers")
 places = pytest.importorskip("systems.plans.sentences")
 runtime = pytest.importorskip("systems.on_tensorflow.runtime")
 

@@ -1,1 +1,1 @@
-"""Models in TensorFlow: a file for each, with one network class for each system that runs it."""
+"""Models in TensorFlow: a module for sentences, one for trees one by one, one for looms."""

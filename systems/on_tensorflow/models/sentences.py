@@ -1,4 +1,4 @@
-"""BiLSTM tagger in TensorFlow, sentences side by side."""
+"""Models of sentences in TensorFlow, sentences side by side."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import tensorflow as tf
 from harness.contracts.model import Model
 from harness.models.parts.lstm import layer_suffix
 from harness.values.instances import Chain
-from systems.on_tensorflow.parts.output_layer import logits, summed_loss
-from systems.on_tensorflow.parts.sentences import Batch, Way, in_canonical_order
+from systems.on_tensorflow.layers import logits, summed_loss
 from systems.on_tensorflow.runtime import Feeds, Network, Variables
+from systems.on_tensorflow.sentences import Batch, Way, in_canonical_order
 
 
 class SideBySide(Network):
-    """Parameters of harness.models.bilstm: a stack of layers for each direction."""
+    """Base of the models of sentences, whose layers run in some way along the words."""
 
     def __init__(self, model: Model, way: Way) -> None:
         self.way = way
@@ -29,6 +29,32 @@ class SideBySide(Network):
     def specs(self, feeds: Feeds) -> tuple[Any, ...]:
         """As the way has it."""
         return (self.way.specs(feeds[0]),)
+
+
+class VarLSTM(SideBySide):
+    """Parameters of harness.models.var_lstm."""
+
+    def construct(self, instances: Sequence[Chain]) -> Feeds:
+        """Words and labels by row; nothing is read backwards."""
+        return (self.way.batch(instances)._replace(against=(), in_against=()),)
+
+    def forward(self, weights: Variables, *feeds: Batch) -> tuple[Any, Any]:
+        """Summed loss; what the output layer has read."""
+        (batch,) = feeds
+        layers = [(tuple(weights[f"{name}{k}"] for name in "WUb"), None) for k in self.suffixes]
+        h = self.way.run(batch, batch.along, weights["embedding"], layers)
+        read = self.way.read_along(batch, h)
+        loss = summed_loss(read, weights["W_out"], weights["b_out"], batch.labels)
+        return loss, (read, batch.labels, batch.back)
+
+    def outputs(self, weights: Variables, kept: Any) -> Any:
+        """Logits of all words."""
+        read = in_canonical_order(*kept)
+        return logits(read, weights["W_out"], weights["b_out"])
+
+
+class BiLSTM(SideBySide):
+    """Parameters of harness.models.bilstm: a stack of layers for each direction."""
 
     def forward(self, weights: Variables, *feeds: Batch) -> tuple[Any, Any]:
         """Summed loss; what the classifier has read."""
@@ -57,4 +83,7 @@ class SideBySide(Network):
         return logits(in_canonical_order(*kept), weights["W_out"], None)
 
 
-SIDE_BY_SIDE = {"bilstm": SideBySide}
+SIDE_BY_SIDE = {
+    "var_lstm": VarLSTM,
+    "bilstm": BiLSTM,
+}

@@ -1,8 +1,4 @@
-"""An LSTM layer over the rows of a mini-batch, its derivative written by hand.
-
-By hand, the products for the weights' gradients are one each for all steps; TensorFlow's own
-derivative of a loop has one for every step, and adds them up.
-"""
+"""An LSTM layer, and both ends of a model: words' vectors, the loss; derivatives by hand."""
 
 from __future__ import annotations
 
@@ -10,6 +6,8 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from systems.on_tensorflow.runtime import Variables
 
 
 class Gates(NamedTuple):
@@ -23,7 +21,7 @@ class Gates(NamedTuple):
     c_before: Any
 
 
-class Recurrence(ABC):
+class StepOrder(ABC):
     """How steps follow one another over the rows of a mini-batch, a step after the other."""
 
     @abstractmethod
@@ -65,9 +63,12 @@ def step_back(saved: Gates, dh: Any, dc: Any) -> tuple[Any, Any]:
 
 
 def lstm_layer(
-    x: Any, weights: tuple[Any, Any, Any], start: tuple[Any, Any] | None, along: Recurrence
+    x: Any, weights: tuple[Any, Any, Any], start: tuple[Any, Any] | None, along: StepOrder
 ) -> Any:
-    """h of every row (m, h) of x (m, n_inputs).
+    """h of every row (m, h) of x (m, n_inputs), its derivative by hand.
+
+    By hand, the products for the weights' gradients are one each for all steps; TensorFlow's own
+    derivative of a loop has one for every step, and adds them up.
 
     weights: W (n_inputs, 4 h), U (h, 4 h), b (4 h,). start: h_0 and c_0 (h,), the same for every
     sentence; None for zeros.
@@ -98,3 +99,50 @@ def lstm_layer(
         return found, gradient
 
     return layer(x, *map(tf.convert_to_tensor, (*weights, h_0, c_0)))
+
+
+def word_vectors(weights: Variables, words: Any) -> Any:
+    """Rows of the table; looked up outside of loops, where their gradient is sparse."""
+    return tf.gather(weights["embedding"], words)
+
+
+def picked_loss(logits: Any, labels: Any) -> Any:
+    """Negative log likelihood of the labels, over all rows."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    return tf.reduce_sum(losses)
+
+
+def logits(hidden: Any, W: Any, b: Any | None) -> Any:
+    """Scores of all classes (n, n_classes)."""
+    scores = tf.matmul(hidden, W)
+    return scores if b is None else tf.nn.bias_add(scores, b)
+
+
+def summed_loss(hidden: Any, W: Any, b: Any | None, labels: Any) -> Any:
+    """Negative log likelihood of the labels (n,), summed; a label of -1 counts nothing.
+
+    hidden (n, n_inputs), W (n_inputs, n_classes). The derivative is written by hand, from
+    tf.nn.softmax, which is oneDNN's and faster than the operation under
+    sparse_softmax_cross_entropy_with_logits (docs/systems.md).
+    """
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def loss(hidden: Any, W: Any, *b: Any) -> Any:
+        scores = logits(hidden, W, *b or (None,))
+        shares = tf.nn.softmax(scores)
+        at_labels = tf.stack([tf.range(tf.shape(labels)[0]), tf.maximum(labels, 0)], axis=1)
+        counted = tf.cast(labels >= 0, scores.dtype)
+        largest = tf.reduce_max(scores, 1) - tf.math.log(tf.reduce_max(shares, 1))
+        losses = (largest - tf.gather_nd(scores, at_labels)) * counted
+
+        def gradient(dloss: Any) -> tuple[Any, ...]:
+            with tf.control_dependencies([losses]):  # shares are not read any more: in place
+                dscores = tf.tensor_scatter_nd_sub(shares, at_labels, counted)
+            dhidden = dloss * tf.matmul(dscores, W, transpose_b=True)
+            dW = dloss * tf.matmul(hidden * counted[:, None], dscores, transpose_a=True)
+            db = [dloss * tf.linalg.matvec(dscores, counted, transpose_a=True) for _ in b]
+            return dhidden * counted[:, None], dW, *db
+
+        return tf.reduce_sum(losses), gradient
+
+    return loss(hidden, W, *(() if b is None else (b,)))

@@ -11,9 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.values.instances import Chain
-from systems.on_tensorflow.parts.looped import Looped, LoopedEvenly
-from systems.on_tensorflow.parts.lstm import Recurrence, lstm_layer
-from systems.on_tensorflow.parts.unrolled import Unrolled
+from systems.on_tensorflow.layers import StepOrder, lstm_layer
 from systems.plans.sentences import (
     Ids,
     lengths_of,
@@ -118,9 +116,11 @@ class Shrinking(Way):
 
     def layers(self, batch: Batch) -> list[Layer]:
         """One along all stairs."""
-        if self.unrolled is None:
-            return [_along(Looped(batch.widths, batch.before))]
-        return [_along(Unrolled(tf.unstack(batch.widths), batch.before))]
+        return [along(self.steps(batch))]
+
+    @abstractmethod
+    def steps(self, batch: Batch) -> StepOrder:
+        """How its steps follow one another."""
 
     def read_along(self, batch: Batch, h: Any) -> Any:
         """All rows are words."""
@@ -171,24 +171,9 @@ class Padded(Way):
         return tf.gather(h, batch.in_along)
 
 
-class PaddedUnrolled(Padded):
-    """Steps with operations of their own."""
-
-    def layer_of(self, n_steps: int, width: int) -> Layer:
-        """As many operations as steps."""
-        return _along(Unrolled([width] * n_steps))
-
-
-class PaddedLooped(Padded):
-    """Steps in a while loop."""
-
-    def layer_of(self, n_steps: int, width: int) -> Layer:
-        """A loop."""
-        return _along(LoopedEvenly(n_steps, width))
-
-
-def _along(recurrence: Recurrence) -> Layer:
-    return lambda rows, weights, start: lstm_layer(rows, weights, start, recurrence)
+def along(steps: StepOrder) -> Layer:
+    """Return what computes a layer along steps."""
+    return lambda rows, weights, start: lstm_layer(rows, weights, start, steps)
 
 
 def in_canonical_order(rows: Any, labels: Any, back: Any) -> Any:

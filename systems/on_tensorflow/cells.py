@@ -1,0 +1,79 @@
+"""Cells of the tree models, for batches of any size, a single vertex included.
+
+A state is n_parts vectors of h numbers, side by side; the classifier reads the last of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from systems.on_tensorflow.runtime import Variables
+
+
+class LSTMCell:
+    """Cells of harness.models.tree_lstm; a state is [c; h] in one row."""
+
+    n_parts = 2
+
+    @staticmethod
+    def leaf(weights: Variables, x: Any) -> Any:
+        """i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
+        i, o, u = tf.split(tf.nn.bias_add(x @ weights["W"], weights["b_leaf"]), 3, axis=1)
+        return _lstm_state(tf.sigmoid(i) * tf.tanh(u), o)
+
+    @staticmethod
+    def internal(weights: Variables, left: Any, right: Any) -> Any:
+        """f_k = s(F_k h_k + b_f); c = i u + f_1 c_1 + f_2 c_2; h = o tanh c."""
+        c_1, h_1 = tf.split(left, 2, axis=1)
+        c_2, h_2 = tf.split(right, 2, axis=1)
+        both = tf.concat([h_1, h_2], axis=1)
+        i, o, u = tf.split(tf.nn.bias_add(both @ weights["U"], weights["b"]), 3, axis=1)
+        f_1 = tf.sigmoid(tf.nn.bias_add(h_1 @ weights["F_1"], weights["b_f"]))
+        f_2 = tf.sigmoid(tf.nn.bias_add(h_2 @ weights["F_2"], weights["b_f"]))
+        return _lstm_state(tf.sigmoid(i) * tf.tanh(u) + f_1 * c_1 + f_2 * c_2, o)
+
+
+def _lstm_state(c: Any, o: Any) -> Any:
+    return tf.concat([c, tf.sigmoid(o) * tf.tanh(c)], axis=1)
+
+
+class GRUCell:
+    """Cells of harness.models.tree_gru."""
+
+    n_parts = 1
+
+    @staticmethod
+    def leaf(weights: Variables, x: Any) -> Any:
+        """r, z = s(W x + b); c = tanh(W_c (r x) + b_c); h = z x + (1 - z) c."""
+        return _gru_step(weights, x, ("W", "W_c"), ("b_leaf", "b_leaf_c"))
+
+    @staticmethod
+    def internal(weights: Variables, left: Any, right: Any) -> Any:
+        """The mean of the step on h_1 and on h_2."""
+        first = _gru_step(weights, left, ("U_1", "U_c1"), ("b", "b_c"))
+        second = _gru_step(weights, right, ("U_2", "U_c2"), ("b", "b_c"))
+        return 0.5 * (first + second)
+
+
+def _gru_step(
+    weights: Variables, h: Any, matrices: tuple[str, str], biases: tuple[str, str]
+) -> Any:
+    gates = tf.nn.bias_add(h @ weights[matrices[0]], weights[biases[0]])
+    r, z = tf.split(tf.sigmoid(gates), 2, axis=1)
+    c = tf.tanh(tf.nn.bias_add((r * h) @ weights[matrices[1]], weights[biases[1]]))
+    return c + z * (h - c)
+
+
+Cell = type[LSTMCell] | type[GRUCell]
+
+
+def layer_of_children(weights: Variables, left: Any, right: Any) -> Any:
+    """h = relu([h_1; h_2] W + b), of Tree-FC."""
+    return layer(weights, tf.concat([left, right], axis=1))
+
+
+def layer(weights: Variables, x: Any) -> Any:
+    """relu(x W + b)."""
+    return tf.nn.relu(tf.nn.bias_add(x @ weights["W"], weights["b"]))

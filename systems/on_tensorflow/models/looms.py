@@ -1,0 +1,163 @@
+"""Models as looms: their type shapes, their cells as batched ops, the loss of what leaves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from harness.contracts.model import Model
+from harness.models.parts.lstm import layer_suffix
+from systems.on_tensorflow.cells import Cell, GRUCell, LSTMCell, layer, layer_of_children
+from systems.on_tensorflow.fold import LoomNetwork, Tensors
+from systems.on_tensorflow.layers import logits, picked_loss, summed_loss, word_vectors
+from systems.on_tensorflow.loom import OWN, Call, Loom, LoomOp
+
+
+class ClassifiedTrees(LoomNetwork):
+    """A leaf and an internal cell, each with the classifier on top.
+
+    Logits leave the loom as they are computed, and the loss is computed once, over all of them:
+    they are few numbers to pass through, while states would be many, and a loss inside the loom
+    would need every label passed to its depth.
+    """
+
+    output_shape = "logits"
+
+    def __init__(self, cell: Cell, model: Model) -> None:
+        self.cell = cell
+        super().__init__(model)
+
+    def make_loom(self, model: Model) -> Loom:
+        """A word's vector enters at depth 0, with a tag of its own: a state is no word."""
+        sizes = model.sizes
+        self.h = sizes.hidden_size
+        n_inputs = model.parameters["embedding"].shape[1]
+        found = ("state", "logits")
+        return Loom(
+            {"logits": sizes.of("classes"), "state": self.cell.n_parts * self.h, "word": n_inputs},
+            [
+                LoomOp("internal", ("state", "state"), found, self._internal_and_logits),
+                LoomOp("leaf", ("word",), found, self._leaf_and_logits),
+            ],
+            (None, Call("leaf", (OWN,)), Call("internal", (0, 1))),
+        )
+
+    def inputs(self, weights: Tensors, words: Any) -> Tensors:
+        """Word vectors of all leaves."""
+        return {"word": word_vectors(weights, words)}
+
+    def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
+        """Of the classifier at every vertex."""
+        return picked_loss(outputs, labels)
+
+    def _leaf_and_logits(self, weights: Tensors, x: Any) -> tuple[Any, Any]:
+        return self._classified(weights, self.cell.leaf(weights, x))
+
+    def _internal_and_logits(self, weights: Tensors, left: Any, right: Any) -> tuple[Any, Any]:
+        return self._classified(weights, self.cell.internal(weights, left, right))
+
+    def _classified(self, weights: Tensors, state: Any) -> tuple[Any, Any]:
+        return state, state[:, (self.cell.n_parts - 1) * self.h :] @ weights["W_out"]
+
+
+class TreeFC(LoomNetwork):
+    """Parameters of harness.models.tree_fc.
+
+    Leaves of the variant "fold" are rows of the initial state, looked up before the loop, one depth
+    less than in Fold's own benchmark, where an op looks them up. Leaves of the variant "cavs" apply
+    the layer to zeros, which their op makes itself: what enters at depth 0 only counts them, so
+    that no zeros are gathered, and none have a gradient.
+    """
+
+    output_shape = "state"
+
+    def make_loom(self, model: Model) -> Loom:
+        """See the class."""
+        h = model.sizes.hidden_size
+        joining = LoomOp("internal", ("state", "state"), ("state",), layer_op)
+        call = Call("internal", (0, 1))
+        if "embedding" in model.parameters:
+            return Loom({"state": h}, [joining], (None, "state", call))
+        return Loom(
+            {"nothing": 0, "state": h},
+            [joining, LoomOp("leaf", ("nothing",), ("state",), partial(layer_on_zeros, h))],
+            (None, Call("leaf", (OWN,)), call),
+        )
+
+    def inputs(self, weights: Tensors, words: Any) -> Tensors:
+        """Word vectors of all leaves, where there is a table."""
+        return {"state": word_vectors(weights, words)} if "embedding" in weights else {}
+
+    def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
+        """l2_loss of the roots."""
+        return tf.nn.l2_loss(outputs)
+
+
+def layer_op(weights: Tensors, left: Any, right: Any) -> tuple[Any]:
+    """The layer on both children."""
+    return (layer_of_children(weights, left, right),)
+
+
+def layer_on_zeros(h: int, weights: Tensors, nothing: Any) -> tuple[Any]:
+    """The layer on zeros, as many as `nothing` has rows."""
+    return (layer(weights, tf.zeros((tf.shape(nothing)[0], 2 * h))),)
+
+
+class VarLSTM(LoomNetwork):
+    """A sentence is a chain of calls, layer k one depth behind layer k - 1.
+
+    h of every word of the top layer leaves the loom and is passed through to its end, so that the
+    words' distributions are computed once, over all of them: inside the loom the product with the
+    vocabulary, and the gradient of its matrix, would be computed anew at every depth. The
+    first word of a sentence calls the same op as all others, with a state of zeros.
+    """
+
+    output_shape = "h"
+
+    def make_loom(self, model: Model) -> Loom:
+        """c and h are type shapes of their own, as h alone leaves the loom."""
+        sizes = model.sizes
+        n_layers = len(model.vertex_types) // 2
+        shapes = {"c": sizes.hidden_size, "h": sizes.hidden_size, "word": sizes.embedding_size}
+        ops, vertices = [], []
+        for k in range(1, n_layers + 1):
+            name, x = f"step_{k}", "word" if k == 1 else "h"
+            ops.append(LoomOp(name, (x, "h", "c"), ("h", "c"), step_of(layer_suffix(k))))
+            first_x, x_source = (OWN, OWN) if k == 1 else (0, 1)
+            vertices += [Call(name, (first_x, OWN, OWN)), Call(name, (x_source, 0, 0))]
+        return Loom(shapes, ops, (None, *vertices))
+
+    def inputs(self, weights: Tensors, words: Any) -> Tensors:
+        """Word vectors of all words."""
+        return {"word": word_vectors(weights, words)}
+
+    def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
+        """Of the next word, everywhere."""
+        return summed_loss(outputs, weights["W_out"], weights["b_out"], labels)
+
+    def outputs(self, weights: Tensors, kept: Any) -> Any:
+        """Logits of all words of the vocabulary."""
+        return logits(kept, weights["W_out"], weights["b_out"])
+
+
+def step_of(suffix: str) -> Callable[..., tuple[Any, Any]]:
+    """The cell of a layer: i, f, g, o = W x + U h + b; c' = f c + i g; h' = o tanh c'."""
+
+    def step(weights: Tensors, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        gates = x @ weights[f"W{suffix}"] + h @ weights[f"U{suffix}"]
+        i, f, g, o = tf.split(tf.nn.bias_add(gates, weights[f"b{suffix}"]), 4, axis=1)
+        c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
+        return tf.sigmoid(o) * tf.tanh(c), c
+
+    return step
+
+
+FOLD = {
+    "tree_lstm": partial(ClassifiedTrees, LSTMCell),
+    "tree_gru": partial(ClassifiedTrees, GRUCell),
+    "tree_fc": TreeFC,
+    "var_lstm": VarLSTM,
+}

@@ -1,0 +1,125 @@
+"""Tree models in TensorFlow: a tree's vertices one after the other, first all leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from harness.contracts.model import Model
+from harness.values.instances import Tree
+from systems.on_tensorflow.cells import Cell, GRUCell, LSTMCell, layer, layer_of_children
+from systems.on_tensorflow.layers import picked_loss, word_vectors
+from systems.on_tensorflow.runtime import Feeds, Network, Variables
+
+
+class OneTree(Network):
+    """Base of the models of trees: a program reads one tree."""
+
+    signature = (tf.TensorSpec([None], tf.int32),) * 5
+
+    def __init__(self, model: Model) -> None:
+        self.h = model.sizes.hidden_size
+
+    def construct(self, instances: Sequence[Tree]) -> Feeds:
+        """A tuple of arrays for each tree."""
+        return feeds_of(instances)
+
+
+def feeds_of(trees: Sequence[Tree]) -> Feeds:
+    """Of each tree: words of its leaves; left and right of the others, places, and labels.
+
+    places (n,): where each vertex's state lies; left and right are such places.
+    """
+    found = []
+    for tree in trees:
+        is_leaf = tree.words >= 0
+        words, inner = tree.words[is_leaf], ~is_leaf
+        behind_leaves = len(words) + np.cumsum(inner) - 1
+        places = np.where(is_leaf, np.cumsum(is_leaf) - 1, behind_leaves).astype(np.int32)
+        children = places[tree.left[inner]], places[tree.right[inner]]
+        found.append((words, *children, places, tree.labels))
+    return tuple(found)
+
+
+def states_of(
+    leaf: Callable[[Any], Any],
+    internal: Callable[[Any, Any], Any],
+    x: Any,
+    left: Any,
+    right: Any,
+) -> Any:
+    """States of all vertices (n, width) by place; x (n_leaves, n_inputs): what leaves read.
+
+    They lie in a TensorArray, leaves first. One loop over all vertices with a tf.cond of what a
+    vertex is would be slower: the branch that is not taken has gradients of zeros, as large as its
+    matrices, which are added up at every vertex (docs/systems.md).
+    """
+    n_leaves = tf.shape(x)[0]
+    n = n_leaves + tf.shape(left)[0]
+    rows = tf.TensorArray(tf.float32, n_leaves).unstack(tf.expand_dims(x, 1))
+
+    def visit_leaf(v: Any, states: Any) -> tuple[Any, Any]:
+        return v + 1, states.write(v, leaf(rows.read(v)))
+
+    def visit_internal(v: Any, states: Any) -> tuple[Any, Any]:
+        first, second = left[v - n_leaves], right[v - n_leaves]
+        return v + 1, states.write(v, internal(states.read(first), states.read(second)))
+
+    states = tf.TensorArray(tf.float32, n, clear_after_read=False, infer_shape=False)
+    for end, visit, begin in ((n_leaves, visit_leaf, 0), (n, visit_internal, n_leaves)):
+        _, states = tf.while_loop(
+            lambda v, _, end=end: v < end, visit, (begin, states), parallel_iterations=1
+        )
+    return states.concat()
+
+
+class ClassifiedTree(OneTree):
+    """Parameters of a cell's model; the classifier once, over all vertices of a tree."""
+
+    def __init__(self, cell: Cell, model: Model) -> None:
+        super().__init__(model)
+        self.cell = cell
+
+    def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
+        """Summed loss and logits of one tree."""
+        words, left, right, places, labels = feeds
+        states = states_of(
+            lambda x: self.cell.leaf(weights, x),
+            lambda first, second: self.cell.internal(weights, first, second),
+            word_vectors(weights, words),
+            left,
+            right,
+        )
+        hidden = states[:, self.h :] if self.cell.n_parts == 2 else states
+        logits = tf.gather(hidden @ weights["W_out"], places)
+        return picked_loss(logits, labels), logits
+
+
+class TreeFC(OneTree):
+    """Parameters of harness.models.tree_fc; leaves look a row up, or apply the layer to zeros."""
+
+    def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
+        """Loss and state of one tree's root."""
+        words, left, right, _, _ = feeds
+        has_table = "embedding" in weights
+        nothing = tf.zeros((1, 2 * self.h))
+        states = states_of(
+            tf.identity if has_table else lambda _: layer(weights, nothing),
+            lambda first, second: layer_of_children(weights, first, second),
+            word_vectors(weights, words) if has_table else tf.zeros((tf.shape(words)[0], 1)),
+            left,
+            right,
+        )
+        root = states[-1:]
+        return tf.nn.l2_loss(root), root
+
+
+ONE_TREE = {
+    "tree_lstm": partial(ClassifiedTree, LSTMCell),
+    "tree_gru": partial(ClassifiedTree, GRUCell),
+    "tree_fc": TreeFC,
+}
