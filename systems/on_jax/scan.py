@@ -2,10 +2,311 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
 
+import jax
+import jaxlib.version
+import numpy as np
+from jax import Array
+from jax._src import compilation_cache
+from jax._src.compilation_cache_interface import CacheInterface
+from numpy.typing import NDArray
+
+from harness.contracts.model import Model, Weights
+from harness.contracts.networks import load_network, why_not_written
+from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.errors import ConfigError
-from systems.on_jax.runtime import JaxSystem
+from harness.machine.caches import cache_folder, keep, kept
+from harness.machine.facts import cpu_fingerprint
+
+Ids = NDArray[np.int64]
+Vectors = Mapping[str, NDArray[np.integer]]
+Lengths = tuple[tuple[str, int], ...]
+NETWORKS = "systems.on_jax.models:NETWORKS"
+Program = Callable[..., Any]  # of network, plan, learning rate, weights and ids
+ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is made
+FOLDER = "jax"
+OPTIONS = {
+    "jax_persistent_cache_min_compile_time_secs": 0.2,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInputs:
+    """Index vectors of a mini-batch, padded to the sizes that its program is compiled for.
+
+    sizes: static sizes that the network reads; they and the lengths choose the program.
+    ids: all vectors end to end, so that they reach the device in one copy; lengths: name and number
+    of entries of each. outputs: which rows the outputs are, in the order of MiniBatch.outputs.
+    """
+
+    sizes: Hashable
+    lengths: Lengths
+    ids: NDArray[np.int32]
+    outputs: slice | NDArray[np.integer]
+
+    @property
+    def program(self) -> tuple[Hashable, Lengths]:
+        """What a program is compiled for."""
+        return self.sizes, self.lengths
+
+
+def planned(
+    sizes: Hashable, outputs: slice | NDArray[np.integer], vectors: Vectors
+) -> ProgramInputs:
+    """Join the vectors."""
+    lengths = tuple((name, len(vector)) for name, vector in vectors.items())
+    return ProgramInputs(
+        sizes, lengths, np.concatenate([*vectors.values()], dtype=np.int32), outputs
+    )
+
+
+def rounded_up(n: int, multiple: int) -> int:
+    """The next multiple, at least one of it."""
+    return max(multiple, -(-n // multiple) * multiple)
+
+
+def padded(vector: NDArray[np.integer], n: int, value: int) -> NDArray[np.int32]:
+    """The vector and as many more entries as make n."""
+    longer = np.full(n, value, dtype=np.int32)
+    longer[: len(vector)] = vector
+    return longer
+
+
+class Network(Protocol):
+    """One model in JAX, a class of the table NETWORKS.
+
+    tables: names of weights that are looked up, and of the ids that they are looked up by; `loss`
+    gets the looked-up rows as `vectors`, and only those rows have a gradient and are updated.
+    """
+
+    tables: Mapping[str, str]
+
+    def __init__(self, model: Model, options: Any) -> None: ...
+
+    def plan(self, instances: Sequence[Any]) -> ProgramInputs:
+        """Plan a mini-batch, in NumPy."""
+
+    def loss(
+        self,
+        weights: Mapping[str, Array],
+        vectors: Mapping[str, Array],
+        ids: Mapping[str, Array],
+        sizes: Any,
+    ) -> tuple[Array, Array]:
+        """Summed loss, and what `outputs` reads."""
+
+    def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
+        """Outputs of all rows; they are asked for when nothing is timed."""
+
+
+class JaxSystem(System):
+    """A network of the table NETWORKS, compiled for padded shapes and trained with plain SGD.
+
+    Forward, backward and update are one program, whose weights are updated where they lie. Its
+    parts cannot be told apart: phases but `construct` (and `forward`, where nothing else is) are
+    not told. Logits and gradients are there after run(update=False) only: no other program returns
+    them. Programs are kept on disk between processes, where compile_s is shorter for it.
+    """
+
+    framework = "jax"
+
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        training = settings.mode == "train"
+        self.phases = ("construct",) if training else ("construct", "forward")
+        _prepare_process(settings)
+        self._device = jax.devices(settings.device)[0]
+        self._programs: dict[Any, Callable[..., Any]] = {}
+        self._weights: dict[str, Array] = {}
+        self._loss: Any = None
+
+    @classmethod
+    def skip(cls, model: Model, settings: RunSettings) -> str | None:
+        """CUDA has to be there, and the model to be written for JAX."""
+        if settings.device == "cuda" and not _sees_cuda(settings):
+            return "jax sees no CUDA device here"
+        return why_not_written(model.name, NETWORKS)
+
+    def prepare(self, model: Model, weights: Weights) -> None:
+        """Copy the weights to the device; programs are compiled when shapes are known."""
+        self._network: Network = load_network(NETWORKS, model.name)(model, self.options)
+        self._weights = {
+            name: jax.device_put(np.array(values), self._device) for name, values in weights.items()
+        }
+
+    def compile_for(self, instances: Sequence[Any]) -> None:
+        """Compile the timed program for a mini-batch's shapes, and no other."""
+        self._program(self._network.plan(instances), self._timed)
+
+    def n_compilations(self) -> int:
+        """Programs compiled so far: after `compile_for` alone, those of the timed passes."""
+        return len(self._programs)
+
+    def load(self, instances: Sequence[Any]) -> None:
+        """Take the next mini-batch."""
+        self._instances = instances
+
+    def run(self, clock: Clock, *, update: bool = True) -> None:
+        """Plan, then run one program."""
+        self._plan = self._network.plan(self._instances)
+        kind = self._timed if update else self._untimed
+        program = self._program(self._plan, kind)
+        clock.mark("construct")
+        if kind is _step:
+            self._weights, self._loss = program(self._weights, self._plan.ids)
+            self._found = None
+        else:
+            self._loss, *self._found = program(self._weights, self._plan.ids)
+        if self.settings.mode == "infer":
+            clock.mark("forward")
+
+    @property
+    def _timed(self) -> Program:
+        return _step if self.settings.mode == "train" else _loss
+
+    @property
+    def _untimed(self) -> Program:
+        return _gradients if self.settings.mode == "train" else _loss
+
+    def _program(self, plan: ProgramInputs, kind: Program) -> Callable[..., Any]:
+        key = kind, plan.program
+        if key not in self._programs:
+            self._programs[key] = self._compiled(plan, kind)
+        return self._programs[key]
+
+    def _compiled(self, plan: ProgramInputs, kind: Program) -> Callable[..., Any]:
+        function = partial(kind, self._network, plan, self.settings.learning_rate)
+        program = jax.jit(function, donate_argnums=(0,) if kind is _step else ())
+        compiled: Callable[..., Any] = program.lower(self._weights, plan.ids).compile()
+        return compiled
+
+    def result(self) -> Result:
+        """Loss, outputs and, in mode "train", dense gradients, of a run without an update."""
+        if self._found is None:
+            raise RuntimeError("a step returns no outputs; call run(update=False) before result()")
+        hidden, *gradients = self._found
+        outputs = np.asarray(self._network.outputs(self._weights, hidden))
+        dense = self._dense(*gradients) if gradients else {}
+        return Result(self.last_loss(), outputs[self._plan.outputs], dense, self.counters())
+
+    def _dense(self, of_weights: Any, of_vectors: Any) -> Weights:
+        """Gradients in the parameters' own shapes; those of looked-up rows are added up."""
+        found = {name: np.asarray(value) for name, value in of_weights.items()}
+        ids = _split(self._plan.ids, self._plan)
+        for table, rows in self._network.tables.items():
+            found[table] = np.zeros(self._weights[table].shape, np.float32)
+            np.add.at(found[table], ids[rows], np.asarray(of_vectors[table]))
+        return found
+
+    def parameters(self) -> Parameters:
+        """Copies."""
+        return {name: np.array(value) for name, value in self._weights.items()}
+
+    def last_loss(self) -> float:
+        """The loss of the last run."""
+        return float(self._loss)
+
+    def counters(self) -> Counters:
+        """JAX does not count its work."""
+        return Counters()
+
+    def synchronize(self) -> None:
+        """Wait for the last program's loss and weights."""
+        jax.block_until_ready((self._weights, self._loss))  # type: ignore[no-untyped-call]
+
+    def peak_memory_bytes(self) -> int | None:
+        """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
+        statistics = self._device.memory_stats()
+        return int(statistics["peak_bytes_in_use"]) if statistics else None
+
+    def in_force(self) -> dict[str, str]:
+        """How XLA runs."""
+        precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+        return super().in_force() | {
+            "matmul precision": str(precision),
+            "threads of XLA": os.environ["PJRT_NPROC"],
+            **({"memory": "taken as needed"} if self._device.platform != "cpu" else {}),
+        }
+
+    def versions(self) -> dict[str, str]:
+        """Build facts of JAX."""
+        return {
+            "jax": jax.__version__,
+            "jaxlib": jaxlib.version.__version__,
+            "xla": str(self._device.client.platform_version),
+        }
+
+
+def _step(
+    network: Network, plan: ProgramInputs, learning_rate: float, weights: Any, ids: Any
+) -> Any:
+    """Weights after a step of SGD, and the loss."""
+    loss, _, of_weights, of_vectors = _gradients(network, plan, learning_rate, weights, ids)
+    ids = _split(ids, plan)
+    stepped = {name: weights[name] - learning_rate * d for name, d in of_weights.items()}
+    for table, rows in network.tables.items():
+        stepped[table] = weights[table].at[ids[rows]].add(-learning_rate * of_vectors[table])
+    return {name: stepped[name] for name in weights}, loss
+
+
+def _gradients(
+    network: Network, plan: ProgramInputs, learning_rate: float, weights: Any, ids: Any
+) -> Any:
+    """The loss, what outputs are made of, and gradients of dense weights and of looked-up rows."""
+    ids = _split(ids, plan)
+    dense = {name: value for name, value in weights.items() if name not in network.tables}
+    vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
+
+    def loss_of(dense: Any, vectors: Any) -> tuple[Array, Array]:
+        return network.loss(dense, vectors, ids, plan.sizes)
+
+    found, gradients = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(dense, vectors)
+    return *found, *gradients
+
+
+def _loss(
+    network: Network, plan: ProgramInputs, learning_rate: float, weights: Any, ids: Any
+) -> Any:
+    """The loss, and what outputs are made of."""
+    ids = _split(ids, plan)
+    vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
+    return network.loss(weights, vectors, ids, plan.sizes)
+
+
+def _split(ids: Any, plan: ProgramInputs) -> dict[str, Any]:
+    """Each vector by its name."""
+    ends = np.cumsum([length for _, length in plan.lengths])
+    return {
+        name: ids[end - length : end]
+        for (name, length), end in zip(plan.lengths, ends, strict=True)
+    }
+
+
+def _prepare_process(settings: RunSettings) -> None:
+    """Set what XLA reads when its client is made; later it changes nothing."""
+    for name, value in ON_CPU.items():
+        os.environ[name] = value.format(threads=settings.threads)
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    set_option: Callable[[str, Any], None] = jax.config.update
+    set_option("jax_default_matmul_precision", "highest")  # no TF32
+    keep_programs()
+    if settings.device == "cpu":
+        set_option("jax_platforms", "cpu")  # a GPU is left alone
+
+
+def _sees_cuda(settings: RunSettings) -> bool:
+    _prepare_process(settings)
+    try:
+        return bool(jax.devices("cuda"))
+    except RuntimeError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +314,7 @@ class ScanOptions:
     """How shapes are padded.
 
     widths: how many widths the columns of sentences, or the chunks of trees, have at most. More pad
-    less and take longer to compile: on one thread a BiLSTM tagger of hidden size 256 tags 733
-    sentences a second with 8, 690 with 4; a program takes 4.6 and 2.5 s to compile.
+    less and take longer to compile (docs/systems.md).
     chunk: vertices of a tree that are computed at once at most; 0: 64 to 256, by their number.
     multiple: what numbers of rows are rounded up to, so that few programs are compiled.
 
@@ -44,3 +344,37 @@ class Adapter(JaxSystem):
 
     option_type = ScanOptions
     options: ScanOptions
+
+
+class KeptPrograms(CacheInterface):
+    """Cache that JAX asks for a compiled program, by a hash of all that it was compiled from.
+
+    A Tree-LSTM's take half a minute to compile. JAX's own cache tells of an entry that it cannot
+    read, never replaces it, and compiles anew in every later process; it writes entries in place,
+    where another process may find half of one. Programs of another processor are not found.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._path, self._cpu = Path(folder), cpu_fingerprint()
+
+    def get(self, key: str) -> bytes | None:
+        """Return what was put; None where it is not there or damaged."""
+        return kept(self._path / f"{self._cpu}.{key}")
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep a program, in place of a damaged one, too."""
+        keep(self._path / f"{self._cpu}.{key}", value)
+
+
+def keep_programs() -> None:
+    """Have JAX keep what it compiles from now on, where a folder can be used."""
+    folder = cache_folder(FOLDER)
+    if folder is None:
+        return
+    for name, value in {"jax_compilation_cache_dir": str(folder), **OPTIONS}.items():
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]
+    compilation_cache.get_file_cache = _kept_below
+
+
+def _kept_below(path: str) -> tuple[CacheInterface, str]:
+    return KeptPrograms(path), path

@@ -24,8 +24,8 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
 from harness.oracle import run_reference
 from harness.values.places import ROOT
-from systems.on_jax.parts.columns import columns
-from systems.on_jax.parts.tree_rows import UNIT, halved, tree_rows
+from systems.on_jax.models.sentences import columns
+from systems.on_jax.models.tree_rows import UNIT, halved, tree_rows
 from systems.on_jax.scan import Adapter
 from tests.support.run_adapter import NO_LETTERS, SIZES, random_tree
 from tests.support.sentences import random_sentences

@@ -19,7 +19,7 @@ PROGRAM = """
 import jax, jax.numpy as jnp, os
 from harness.machine import facts
 facts.cpu_fingerprint = lambda: os.environ["TESTED_CPU"]
-from systems.on_jax.kept_programs import keep_programs
+from systems.on_jax.scan import keep_programs
 keep_programs()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 found = []

@@ -1,1 +1,1 @@
-"""Networks in JAX, a file for each model, named as the model."""
+"""Networks in JAX, a module for trees and one for sentences, and what they are made of."""

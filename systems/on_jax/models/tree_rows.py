@@ -17,7 +17,7 @@ from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
 from harness.values.arrays import IntArray, IntTable
 from harness.values.instances import Tree
-from systems.on_jax.parts.plan import padded, rounded_up
+from systems.on_jax.scan import padded, rounded_up
 
 UNIT = 8  # rows: no product of fewer is faster
 

@@ -1,12 +1,22 @@
-"""The classifier and the summed negative log likelihood of the labels."""
+"""Rows in loops, the classifier, and the summed negative log likelihood of the labels."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 Saved = tuple[Array, Array, Array, Array]  # what the gradients are made of
+
+
+def sliced(x: Array, at: Array, n: int) -> Array:
+    """Rows at to at + n."""
+    return lax.dynamic_slice_in_dim(x, at, n)
+
+
+def replaced(x: Array, rows: Array, at: Array) -> Array:
+    """x with these rows from `at` on; in place where a loop carries x."""
+    return lax.dynamic_update_slice_in_dim(x, rows, at, 0)
 
 
 def picked(logits: Array, labels: Array) -> Array:
@@ -22,9 +32,7 @@ def classified(hidden: Array, weight: Array, bias: Array, labels: Array) -> Arra
 
     The exponents of the logits are made once, and what the gradients need is made of them in place:
     rows are scaled on the narrow side of the products. The bias is one more row of the weight, its
-    gradient one more of the weight's. Measured on one thread, 1 344 rows of 256 by 10 000 classes,
-    forward and backward: 116 ms so, 127 with the bias apart, 220 by autodiff of log_softmax, 118 to
-    142 in chunks of 672 to 112 rows.
+    gradient one more of the weight's. Other ways to write it were slower (docs/systems.md).
     """
     loss: Array = _loss(_with_one(hidden), _with_bias(weight, bias), labels)[0]
     return loss

@@ -1,0 +1,338 @@
+"""Models of sentences in JAX: columns that get fewer, LSTMs along them, a derivative by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from numpy.typing import NDArray
+
+from harness.contracts.model import Model
+from harness.models.bilstm import DIRECTIONS
+from harness.models.parts.lstm import layer_suffix
+from harness.values.instances import Chain
+from systems.on_jax.models.layers import classified, picked, replaced, sliced
+from systems.on_jax.scan import Ids, ProgramInputs, padded, planned, rounded_up
+
+UNIT = 8  # columns: no product of fewer rows is faster
+NamedIds = Mapping[str, Array]
+Start = tuple[Array, Array]
+ORDERS = (("places", "rows"), ("mirrored", "mirrored_rows"))  # along and against the sentence
+
+
+class ColumnSizes(NamedTuple):
+    """Sizes that a program is compiled for.
+
+    widths: columns of the rectangles, the widest first; how many steps each has is no size but
+    data, so that any lengths do. n_rows: of all steps. n_words: all of the mini-batch. Both are
+    rounded up.
+    """
+
+    widths: tuple[int, ...]
+    n_rows: int
+    n_words: int
+
+
+class Columns(NamedTuple):
+    """Sizes and index vectors (see `vectors`) of a mini-batch of sentences."""
+
+    sizes: ColumnSizes
+    vectors: dict[str, NDArray[np.integer]]
+
+
+def columns_of(
+    chains: Sequence[Chain], n_widths: int, multiple: int, *, both_ways: bool
+) -> ProgramInputs:
+    """Columns of the sentences, and words and labels by place (of padding, 0 and -1)."""
+    lengths = np.array([chain.n_words for chain in chains], dtype=np.int64)
+    sizes, vectors = columns(lengths, n_widths, multiple)
+    used = {name: v for name, v in vectors.items() if both_ways or "mirrored" not in name}
+    words = np.concatenate([chain.words for chain in chains])
+    labels = np.concatenate([chain.labels for chain in chains])
+    used["words"] = padded(words, sizes.n_words, 0)
+    used["labels"] = padded(labels, sizes.n_words, -1)
+    return planned(sizes, slice(len(words)), used)
+
+
+def columns(lengths: Ids, n_widths: int, multiple: int) -> Columns:
+    """Lay sentences of these lengths, none of them 0, side by side.
+
+    A step's width is that of the sentences that are still going on, rounded up to one of n_widths.
+    multiple: what rows and words are rounded up to.
+
+    Vectors: places, mirrored (n_rows,): the word of every row, read forwards and backwards (of
+    padding, the last). rows, mirrored_rows (n_words,): the row of every word (of padding, the last,
+    to which no gradient flows). before (n_rows,): rows of the states before, where the first states
+    (widths[0],) come first. starts (n_steps,): first row of every step. bounds (len(widths) + 1,):
+    first step of every rectangle, and the end.
+    """
+    k, n = len(lengths), int(lengths.sum())
+    unit = rounded_up(-(-k // n_widths), UNIT)
+    width = rounded_up(k, unit)
+    widths = tuple(range(width, 0, -unit))
+    order = np.argsort(-lengths, kind="stable")
+    ordered = lengths[order]
+    going = np.searchsorted(-ordered, -np.arange(ordered[0]), side="left")  # sentences of each step
+    wide = -(-going // unit) * unit
+    starts = np.cumsum(wide) - wide
+    n_rows, n_words = rounded_up(int(wide.sum()), 4 * multiple), rounded_up(n, multiple)
+    step = np.repeat(np.arange(len(going)), going)
+    column = np.arange(n) - np.repeat(np.cumsum(going) - going, going)
+    row = starts[step] + column
+    ends = np.cumsum(lengths)[order][column]
+    along, against = ends - ordered[column] + step, ends - 1 - step
+    earlier = np.concatenate([[0], width + starts[:-1]])[step] + column
+    return Columns(
+        ColumnSizes(widths, n_rows, n_words),
+        {
+            "places": _scattered(row, along, n_rows, n_words - 1),
+            "mirrored": _scattered(row, against, n_rows, n_words - 1),
+            "rows": _scattered(along, row, n_words, n_rows - 1),
+            "mirrored_rows": _scattered(against, row, n_words, n_rows - 1),
+            "before": _scattered(row, earlier, n_rows, 0),
+            "starts": padded(starts, rounded_up(len(starts), multiple), 0),
+            "bounds": np.append(np.searchsorted(-wide, -np.array(widths)), len(wide)),
+        },
+    )
+
+
+def _scattered(at: Ids, values: Ids, n: int, rest: int) -> NDArray[np.int32]:
+    found = np.full(n, rest, dtype=np.int32)
+    found[at] = values
+    return found
+
+
+class Kept(NamedTuple):
+    """What the derivative reads: i, f, g, o (n, 4 h); h, c (k + n, h), k first states first."""
+
+    gates: Array
+    h: Array
+    c: Array
+
+
+class Running(NamedTuple):
+    """What a step hands to the next: h, c (width, h), and h of all rows (n, h), or what is kept."""
+
+    h: Array
+    c: Array
+    rows: Array | Kept
+
+
+class Returning(NamedTuple):
+    """The way back: gradients of h and c (width, h), and of the gates of all rows (n, 4 h)."""
+
+    h: Array
+    c: Array
+    gates: Array
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def lstms(
+    widths: tuple[int, ...],
+    gates: Sequence[Array],
+    recurrent: Sequence[Array],
+    starts: Sequence[Start],
+    ids: NamedIds,
+) -> list[Array]:
+    """h (n, h) of several LSTMs that step together, each from what its inputs give to its gates.
+
+    gates: of each (n, 4 h), columns i, f, g, o. recurrent: of each U (h, 4 h). starts: of each h_0
+    and c_0 (k, h). ids: see columns.
+    """
+    n = len(gates[0])
+    running = [Running(h, c, jnp.zeros((n, h.shape[1]), h.dtype)) for h, c in starts]
+
+    def keep(h: Array, rows: Array, at: Array) -> Array:
+        return replaced(rows, h, at)
+
+    return [state.rows for state in _forward(widths, gates, recurrent, running, ids, keep)]
+
+
+def _forward(
+    widths: tuple[int, ...],
+    gates: Sequence[Array],
+    recurrent: Sequence[Array],
+    running: Sequence[Running],
+    ids: NamedIds,
+    keep: Any,
+) -> Any:
+    """Run all steps; keep: from a step's results, what is there, and the step's first row."""
+
+    def advance(w: int, at: Array, x: Array, U: Array, state: Running) -> Running:
+        i, f, g, o = jnp.split(sliced(x, at, w) + state.h @ U, 4, axis=1)
+        i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+        c = f * state.c + i * g
+        h = o * jnp.tanh(c)
+        found = h if isinstance(state.rows, Array) else (h, c, (i, f, g, o))
+        return Running(h, c, keep(found, state.rows, at))
+
+    def step(w: int, t: Array, running: Sequence[Running]) -> list[Running]:
+        at = ids["starts"][t]
+        return [advance(w, at, *each) for each in zip(gates, recurrent, running, strict=True)]
+
+    for place, w in enumerate(widths):
+        running = [Running(h[:w], c[:w], rows) for h, c, rows in running]
+        first, end = ids["bounds"][place], ids["bounds"][place + 1]
+        running = lax.fori_loop(first, end, partial(step, w), running)
+    return running
+
+
+def _fwd(
+    widths: tuple[int, ...],
+    gates: Sequence[Array],
+    recurrent: Sequence[Array],
+    starts: Sequence[Start],
+    ids: NamedIds,
+) -> Any:
+    k, n = widths[0], len(gates[0])
+
+    def room(first: Array) -> Array:
+        return jnp.concatenate([first, jnp.zeros((n, first.shape[1]), first.dtype)])
+
+    def keep(found: Any, rows: Kept, at: Array) -> Kept:
+        h, c, parts = found
+        return Kept(
+            replaced(rows.gates, jnp.concatenate(parts, axis=1), at),
+            replaced(rows.h, h, at + k),
+            replaced(rows.c, c, at + k),
+        )
+
+    running = [
+        Running(h, c, Kept(jnp.zeros_like(x), room(h), room(c)))
+        for x, (h, c) in zip(gates, starts, strict=True)
+    ]
+    kept = [state.rows for state in _forward(widths, gates, recurrent, running, ids, keep)]
+    return [rows.h[k:] for rows in kept], (kept, recurrent, ids)
+
+
+def _bwd(widths: tuple[int, ...], saved: Any, dhs: Sequence[Array]) -> Any:
+    """Gradients of the gates, of each U in one product over all steps, and of the first states."""
+    kept, recurrent, ids = saved
+    k, starts, bounds = widths[0], ids["starts"], ids["bounds"]
+    earlier = jnp.concatenate([jnp.zeros(1, starts.dtype), starts[:-1] + k])
+
+    def retreat(w: int, t: Array, rows: Kept, U: Array, dh_all: Array, d: Returning) -> Returning:
+        at = starts[t]
+        i, f, g, o = jnp.split(sliced(rows.gates, at, w), 4, axis=1)
+        tanh_c = jnp.tanh(sliced(rows.c, at + k, w))
+        dh = d.h + sliced(dh_all, at, w)
+        dc = d.c + dh * o * (1 - tanh_c * tanh_c)
+        di, df, dg = dc * g, dc * sliced(rows.c, earlier[t], w), dc * i
+        parts = [di * i * (1 - i), df * f * (1 - f), dg * (1 - g * g), dh * tanh_c * o * (1 - o)]
+        gates = jnp.concatenate(parts, axis=1)
+        return Returning(gates @ U.T, dc * f, replaced(d.gates, gates, at))
+
+    def step(w: int, last: Array, s: Array, returning: Sequence[Returning]) -> list[Returning]:
+        each = zip(kept, recurrent, dhs, returning, strict=True)
+        return [retreat(w, last - s, *one) for one in each]
+
+    none = [jnp.zeros((0, len(U)), U.dtype) for U in recurrent]
+    d = [
+        Returning(zero, zero, jnp.zeros_like(rows.gates))
+        for zero, rows in zip(none, kept, strict=True)
+    ]
+    for place, w in reversed(list(enumerate(widths))):
+        n_steps = bounds[place + 1] - bounds[place]
+        d = [Returning(_grown(x.h, w), _grown(x.c, w), x.gates) for x in d]
+        d = lax.fori_loop(0, n_steps, partial(step, w, bounds[place + 1] - 1), d)
+    dU = [rows.h[ids["before"]].T @ x.gates for rows, x in zip(kept, d, strict=True)]
+    return [x.gates for x in d], dU, [(x.h, x.c) for x in d], None
+
+
+def _grown(x: Array, w: int) -> Array:
+    """The rows and as many of zeros as make w."""
+    return jnp.concatenate([x, jnp.zeros((w - len(x), x.shape[1]), x.dtype)])
+
+
+lstms.defvjp(_fwd, _bwd)
+
+
+class SentenceNetwork:
+    """both_ways: whether sentences are read against their order, too."""
+
+    tables: Mapping[str, str] = {"embedding": "words"}
+    both_ways: ClassVar[bool]
+
+    def __init__(self, model: Model, options: Any) -> None:
+        self.layers = [layer_suffix(k) for k in range(1, model.options["layers"] + 1)]
+        self.options = options
+
+    def plan(self, chains: Sequence[Chain]) -> ProgramInputs:
+        """Columns of the sentences, and words and labels by place."""
+        widths, multiple = self.options.widths, self.options.multiple
+        return columns_of(chains, widths, multiple, both_ways=self.both_ways)
+
+
+class VarLSTM(SentenceNetwork):
+    """harness.models.var_lstm over columns of words."""
+
+    both_ways = False
+
+    def loss(
+        self,
+        weights: Mapping[str, Array],
+        vectors: Mapping[str, Array],
+        ids: Mapping[str, Array],
+        sizes: ColumnSizes,
+    ) -> tuple[Array, Array]:
+        """Summed loss, and what the output layer reads (n_words, h)."""
+        x = vectors["embedding"]
+        for suffix in self.layers:
+            U = weights[f"U{suffix}"]
+            gates = (x @ weights[f"W{suffix}"] + weights[f"b{suffix}"])[ids["places"]]
+            zeros = jnp.zeros((sizes.widths[0], U.shape[0]), U.dtype)
+            x = lstms(sizes.widths, [gates], [U], [(zeros, zeros)], ids)[0][ids["rows"]]
+        return classified(x, weights["W_out"], weights["b_out"], ids["labels"]), x
+
+    def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
+        """Logits of all words."""
+        return hidden @ weights["W_out"] + weights["b_out"]
+
+
+class BiLSTM(SentenceNetwork):
+    """harness.models.bilstm over columns of words, both directions in one loop."""
+
+    both_ways = True
+
+    def loss(
+        self,
+        weights: Mapping[str, Array],
+        vectors: Mapping[str, Array],
+        ids: Mapping[str, Array],
+        sizes: ColumnSizes,
+    ) -> tuple[Array, Array]:
+        """Summed loss, and what the classifier reads (n_words, mlp_size)."""
+        x = [vectors["embedding"]] * 2
+        for layer in self.layers:
+            names = [f"_{direction}{layer}" for direction in DIRECTIONS]
+            gates = [
+                (read @ weights[f"W{name}"] + weights[f"b{name}"])[ids[places]]
+                for read, name, (places, _) in zip(x, names, ORDERS, strict=True)
+            ]
+            U = [weights[f"U{name}"] for name in names]
+            starts = [
+                tuple(
+                    jnp.broadcast_to(weights[f"{state}{name}"], (sizes.widths[0], len(U[0])))
+                    for state in ("h_0", "c_0")
+                )
+                for name in names
+            ]
+            found = lstms(sizes.widths, gates, U, starts, ids)
+            x = [h[ids[rows]] for h, (_, rows) in zip(found, ORDERS, strict=True)]
+        t = jnp.tanh(jnp.concatenate(x, axis=1) @ weights["W_tag"] + weights["b_tag"])
+        return picked(self.outputs(weights, t), ids["labels"]), t
+
+    def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
+        """Scores of the tags of all words."""
+        return hidden @ weights["W_out"]
+
+
+NETWORKS = {
+    "var_lstm": VarLSTM,
+    "bilstm": BiLSTM,
+}

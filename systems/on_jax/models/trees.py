@@ -1,0 +1,390 @@
+"""States of all vertices of trees: one loop over chunks for every width, its derivative by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from harness.contracts.model import Model
+from harness.values.instances import Tree
+from systems.on_jax.models.layers import picked, replaced, sliced
+from systems.on_jax.models.tree_rows import UNIT, TreeSizes, chunk_for, halved, tree_rows
+from systems.on_jax.scan import ProgramInputs, planned
+
+States = tuple[Array, ...]  # of some vertices, (n, width) each
+Weights = Mapping[str, Array]
+
+
+class Children(NamedTuple):
+    """States of the left and the right child of some vertices."""
+
+    left: States
+    right: States
+
+
+class Cell(Protocol):
+    """The inner vertices of a model; hashable, since a program is compiled for it.
+
+    `forward` gives their states, and what `backward` reads. `backward` gives the gradients of the
+    children's states, and those of all products with weights, of which `gradients` makes the
+    gradients of the weights for all rows at once.
+    """
+
+    def forward(self, weights: Weights, children: Children) -> tuple[States, States]: ...
+
+    def backward(
+        self, weights: Weights, kept: States, own: States, children: Children, d: States
+    ) -> tuple[Children, States]: ...
+
+    def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]: ...
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def tree_states(
+    cell: Cell, sizes: TreeSizes, weights: Weights, leaves: States, ids: Mapping[str, Array]
+) -> States:
+    """States of all rows (n_leaves + n_inner, width), from those of the leaves.
+
+    ids: see tree_rows. Padding is computed and never read; no gradient flows
+    into it.
+    """
+    return _forward(cell, sizes, weights, leaves, ids, keep=False)[0]
+
+
+def _forward(
+    cell: Cell,
+    sizes: TreeSizes,
+    weights: Weights,
+    leaves: States,
+    ids: Mapping[str, Array],
+    *,
+    keep: bool,
+) -> tuple[States, States]:
+    def room(like: Any, n: int) -> Array:
+        return jnp.zeros((n, like.shape[1]), like.dtype)
+
+    states = tuple(jnp.concatenate([x, room(x, sizes.n_inner)]) for x in leaves)
+    shapes = jax.eval_shape(cell.forward, weights, Children(leaves, leaves))[1]
+    kept = tuple(room(shape, sizes.n_inner) for shape in shapes) if keep else ()
+
+    def chunk(w: int, first: Array, t: Any, carried: Any) -> Any:
+        states, kept = carried
+        at = first + t * w
+        new, found = cell.forward(weights, _children(states, ids, at, w))
+        states = tuple(
+            replaced(x, y, sizes.n_leaves + at) for x, y in zip(states, new, strict=True)
+        )
+        if keep:
+            kept = tuple(replaced(x, y, at) for x, y in zip(kept, found, strict=True))
+        return states, kept
+
+    carried = states, kept
+    for place, w in enumerate(sizes.widths):
+        step = partial(chunk, w, ids["firsts"][place])
+        carried = lax.fori_loop(0, ids["counts"][place], step, carried)
+    return carried
+
+
+def _children(states: States, ids: Mapping[str, Array], at: Array, w: int) -> Children:
+    left, right = sliced(ids["left"], at, w), sliced(ids["right"], at, w)
+    return Children(tuple(x[left] for x in states), tuple(x[right] for x in states))
+
+
+def _fwd(cell: Cell, sizes: TreeSizes, weights: Any, leaves: States, ids: Any) -> Any:
+    states, kept = _forward(cell, sizes, weights, leaves, ids, keep=True)
+    return states, (weights, states, kept, ids)
+
+
+def _bwd(cell: Cell, sizes: TreeSizes, saved: Any, dstates: States) -> Any:
+    weights, states, kept, ids = saved
+    n = sizes.n_inner
+
+    def chunk(w: int, last: Array, t: Any, carried: Any) -> Any:
+        below, d = carried
+        at = last - t * w
+        places = sliced(ids["places"], sizes.n_leaves + at, w)
+        own = tuple(sliced(x, sizes.n_leaves + at, w) for x in states)
+        d_own = tuple(
+            sliced(x, sizes.n_leaves + at, w) + _given(y, places)
+            for x, y in zip(dstates, below, strict=True)
+        )
+        of_rows = tuple(sliced(x, at, w) for x in kept)
+        children = _children(states, ids, at, w)
+        dchildren, found = cell.backward(weights, of_rows, own, children, d_own)
+        below = tuple(
+            lax.dynamic_update_slice(x, jnp.stack([left, right]), (0, at, 0))
+            for x, left, right in zip(below, *dchildren, strict=True)
+        )
+        return below, tuple(replaced(x, y, at) for x, y in zip(d, found, strict=True))
+
+    below = tuple(jnp.zeros((2, n + UNIT, x.shape[1]), x.dtype) for x in states)
+    everywhere = Children(
+        tuple(x[ids["left"]] for x in states), tuple(x[ids["right"]] for x in states)
+    )
+    inner = tuple(x[sizes.n_leaves :] for x in states)
+    shapes = jax.eval_shape(cell.backward, weights, kept, inner, everywhere, inner)[1]
+    carried = below, tuple(jnp.zeros(shape.shape, shape.dtype) for shape in shapes)
+    for place, w in reversed(list(enumerate(sizes.widths))):
+        count = ids["counts"][place]
+        step: Callable[..., Any] = partial(chunk, w, ids["firsts"][place] + (count - 1) * w)
+        carried = lax.fori_loop(0, count, step, carried)
+    below, d = carried
+    dleaves = tuple(
+        x[: sizes.n_leaves] + _given(y, ids["places"][: sizes.n_leaves])
+        for x, y in zip(dstates, below, strict=True)
+    )
+    return cell.gradients(everywhere, kept, d), dleaves, None
+
+
+def _given(below: Array, places: Array) -> Array:
+    """What parents have left for their children."""
+    return below.reshape(-1, below.shape[2])[places]
+
+
+tree_states.defvjp(_fwd, _bwd)
+
+
+class TreeNetwork:
+    """reads: whether all vertices are outputs, or the roots alone.
+
+    Ids are those of tree_rows, without what nobody reads.
+    """
+
+    tables: Mapping[str, str] = {"embedding": "words"}
+    reads: ClassVar[str] = "all"
+
+    def __init__(self, model: Model, options: Any) -> None:
+        self.h = model.sizes.hidden_size
+        self.options = options
+
+    def plan(self, trees: Sequence[Tree]) -> ProgramInputs:
+        """Rows of all vertices."""
+        chunk = self.options.chunk or chunk_for(sum(tree.n_leaves - 1 for tree in trees))
+        widths = halved(chunk, self.options.widths)
+        sizes, vectors, rows = tree_rows(trees, widths, self.options.multiple)
+        if self.reads == "all":
+            del vectors["roots"]
+            return planned(sizes, rows, vectors)
+        del vectors["labels"]
+        return planned(sizes, slice(len(trees)), vectors)
+
+    def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
+        """Scores of the classes at all vertices."""
+        return hidden @ weights["W_out"]
+
+
+class LSTMInner(NamedTuple):
+    """An inner vertex; weights are left, right (h, 4 h), b (3 h,) and b_f (h,).
+
+    Each child is multiplied once: columns are i, o, u, and its own forget gate.
+    """
+
+    h: int
+
+    def forward(self, weights: Weights, children: Children) -> tuple[States, States]:
+        """States h and c, and the gates."""
+        (h_1, c_1), (h_2, c_2) = children
+        n = 3 * self.h
+        left, right = h_1 @ weights["left"], h_2 @ weights["right"]
+        i, o, u = jnp.split(left[:, :n] + right[:, :n] + weights["b"], 3, axis=1)
+        i, o, u = jax.nn.sigmoid(i), jax.nn.sigmoid(o), jnp.tanh(u)
+        f_1 = jax.nn.sigmoid(left[:, n:] + weights["b_f"])
+        f_2 = jax.nn.sigmoid(right[:, n:] + weights["b_f"])
+        c = i * u + f_1 * c_1 + f_2 * c_2
+        return (o * jnp.tanh(c), c), (i, o, u, f_1, f_2)
+
+    def backward(
+        self, weights: Weights, kept: States, own: States, children: Children, d: States
+    ) -> tuple[Children, States]:
+        """Gradients of the gates before their non-linearities; of both forget gates apart."""
+        i, o, u, f_1, f_2 = kept
+        (_, c_1), (_, c_2) = children
+        dh, dc = d
+        tanh_c = jnp.tanh(own[1])
+        dc = dc + dh * o * (1 - tanh_c * tanh_c)
+        di, do, du = dc * u * i * (1 - i), dh * tanh_c * o * (1 - o), dc * i * (1 - u * u)
+        df_1, df_2 = dc * c_1 * f_1 * (1 - f_1), dc * c_2 * f_2 * (1 - f_2)
+        left = jnp.concatenate([di, do, du, df_1], axis=1)
+        right = jnp.concatenate([di, do, du, df_2], axis=1)
+        below = Children(
+            (left @ weights["left"].T, dc * f_1), (right @ weights["right"].T, dc * f_2)
+        )
+        return below, (left, right)
+
+    def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]:
+        """One product for each child."""
+        left, right = d
+        n = 3 * self.h
+        return {
+            "left": children.left[0].T @ left,
+            "right": children.right[0].T @ right,
+            "b": left[:, :n].sum(0),
+            "b_f": left[:, n:].sum(0) + right[:, n:].sum(0),
+        }
+
+
+class TreeLSTM(TreeNetwork):
+    """harness.models.tree_lstm, chunk after chunk."""
+
+    def loss(
+        self,
+        weights: Mapping[str, Array],
+        vectors: Mapping[str, Array],
+        ids: Mapping[str, Array],
+        sizes: TreeSizes,
+    ) -> tuple[Array, Array]:
+        """Summed loss, and h of all rows."""
+        gates = vectors["embedding"] @ weights["W"] + weights["b_leaf"]
+        i, o, u = jnp.split(gates, 3, axis=1)
+        c = jax.nn.sigmoid(i) * jnp.tanh(u)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        upper, lower = jnp.split(weights["U"], 2)
+        inner = {
+            "left": jnp.concatenate([upper, weights["F_1"]], axis=1),
+            "right": jnp.concatenate([lower, weights["F_2"]], axis=1),
+            "b": weights["b"],
+            "b_f": weights["b_f"],
+        }
+        h, c = tree_states(LSTMInner(self.h), sizes, inner, (h, c), ids)
+        return picked(self.outputs(weights, h), ids["labels"]), h
+
+
+class GRUInner(NamedTuple):
+    """An inner vertex: the mean of a step on each child; weights as in harness.models.tree_gru."""
+
+    def forward(self, weights: Weights, children: Children) -> tuple[States, States]:
+        """State h, and r, z and the candidate of both steps."""
+        first, of_first = step(children.left[0], *_of(weights, 1))
+        second, of_second = step(children.right[0], *_of(weights, 2))
+        return (0.5 * (first + second),), (*of_first, *of_second)
+
+    def backward(
+        self, weights: Weights, kept: States, own: States, children: Children, d: States
+    ) -> tuple[Children, States]:
+        """Gradients of r and z side by side, and of the candidate, before their non-linearities."""
+        half = 0.5 * d[0]
+        left, of_left = step_back(half, children.left[0], kept[:3], *_of(weights, 1)[:2])
+        right, of_right = step_back(half, children.right[0], kept[3:], *_of(weights, 2)[:2])
+        return Children((left,), (right,)), (*of_left, *of_right)
+
+    def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]:
+        """One product for each matrix."""
+        (h_1,), (h_2,) = children
+        gates_1, c_1, gates_2, c_2 = d
+        return {
+            "U_1": h_1.T @ gates_1,
+            "U_2": h_2.T @ gates_2,
+            "b": gates_1.sum(0) + gates_2.sum(0),
+            "U_c1": (kept[0] * h_1).T @ c_1,
+            "U_c2": (kept[3] * h_2).T @ c_2,
+            "b_c": c_1.sum(0) + c_2.sum(0),
+        }
+
+
+def _of(weights: Weights, child: int) -> tuple[Array, Array, Array, Array]:
+    return weights[f"U_{child}"], weights[f"U_c{child}"], weights["b"], weights["b_c"]
+
+
+def step(x: Array, U: Array, U_c: Array, b: Array, b_c: Array) -> tuple[Array, States]:
+    """A GRU step on x (n, h), and r, z and the candidate."""
+    r, z = jnp.split(jax.nn.sigmoid(x @ U + b), 2, axis=1)
+    c = jnp.tanh((r * x) @ U_c + b_c)
+    return z * x + (1 - z) * c, (r, z, c)
+
+
+def step_back(d: Array, x: Array, kept: States, U: Array, U_c: Array) -> tuple[Array, States]:
+    """Gradients of x, of r and z side by side, and of the candidate, from that of the step."""
+    r, z, c = kept
+    dc = d * (1 - z) * (1 - c * c)
+    dproduct = dc @ U_c.T
+    gates = jnp.concatenate([dproduct * x * r * (1 - r), d * (x - c) * z * (1 - z)], axis=1)
+    return d * z + dproduct * r + gates @ U.T, (gates, dc)
+
+
+class TreeGRU(TreeNetwork):
+    """harness.models.tree_gru, chunk after chunk."""
+
+    def loss(
+        self,
+        weights: Mapping[str, Array],
+        vectors: Mapping[str, Array],
+        ids: Mapping[str, Array],
+        sizes: TreeSizes,
+    ) -> tuple[Array, Array]:
+        """Summed loss, and h of all rows."""
+        of_leaves = (weights[name] for name in ("W", "W_c", "b_leaf", "b_leaf_c"))
+        leaves, _ = step(vectors["embedding"], *of_leaves)
+        inner = {name: weights[name] for name in ("U_1", "U_2", "b", "U_c1", "U_c2", "b_c")}
+        (h,) = tree_states(GRUInner(), sizes, inner, (leaves,), ids)
+        return picked(self.outputs(weights, h), ids["labels"]), h
+
+
+class FCInner(NamedTuple):
+    """An inner vertex; weights are W (2 h, h) and b (h,)."""
+
+    def forward(self, weights: Weights, children: Children) -> tuple[States, States]:
+        """State h; nothing else is kept."""
+        return (jax.nn.relu(_both(children) @ weights["W"] + weights["b"]),), ()
+
+    def backward(
+        self, weights: Weights, kept: States, own: States, children: Children, d: States
+    ) -> tuple[Children, States]:
+        """Gradient of what relu reads."""
+        given = jnp.where(own[0] > 0, d[0], 0)
+        left, right = jnp.split(given @ weights["W"].T, 2, axis=1)
+        return Children((left,), (right,)), (given,)
+
+    def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]:
+        """One product for all rows."""
+        return {"W": _both(children).T @ d[0], "b": d[0].sum(0)}
+
+
+def _both(children: Children) -> Array:
+    return jnp.concatenate([children.left[0], children.right[0]], axis=1)
+
+
+class TreeFC(TreeNetwork):
+    """harness.models.tree_fc, chunk after chunk."""
+
+    reads = "roots"
+
+    def __init__(self, model: Model, options: Any) -> None:
+        super().__init__(model, options)
+        self.looks_up = model.options["variant"] == "fold"
+        if not self.looks_up:
+            self.tables = {}
+
+    def loss(
+        self,
+        weights: Mapping[str, Array],
+        vectors: Mapping[str, Array],
+        ids: Mapping[str, Array],
+        sizes: TreeSizes,
+    ) -> tuple[Array, Array]:
+        """Summed loss, and h of the roots."""
+        layer = {name: weights[name] for name in ("W", "b")}
+        if self.looks_up:
+            leaves = vectors["embedding"]
+        else:  # the layer of two vectors of zeros, as every vertex computes it for itself
+            zeros = jnp.zeros((sizes.n_leaves, 2 * self.h), layer["W"].dtype)
+            leaves = jax.nn.relu(zeros @ layer["W"] + layer["b"])
+        (h,) = tree_states(FCInner(), sizes, layer, (leaves,), ids)
+        roots = h[ids["roots"]]
+        real = (ids["roots"] >= 0)[:, None]
+        return 0.5 * jnp.sum(jnp.where(real, roots * roots, 0)), roots
+
+    def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
+        """The roots' h."""
+        return hidden
+
+
+NETWORKS = {
+    "tree_lstm": TreeLSTM,
+    "tree_gru": TreeGRU,
+    "tree_fc": TreeFC,
+}

@@ -1,1 +1,0 @@
-"""What networks in JAX are made of: plans of rows, recurrences, losses."""
