@@ -1,0 +1,284 @@
+"""DyNet: rounds of programs and their phases, values that decide, batches of products, its C++.
+
+That its systems compute what the oracle computes is proved with all other systems.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from harness.contracts.model import initial_weights
+from harness.contracts.system import RunSettings
+from harness.measuring.clock import PhaseClock, Sample
+from harness.models.berxit import Berxit
+from harness.models.drnn import DRNN
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.tree_gru import TreeGRU
+from harness.models.tree_lstm import TreeLSTM
+from harness.values.instances import Lattice, Tree
+from harness.values.places import ROOT
+from systems.on_dynet import autobatch, build
+from systems.on_dynet.cpp import adapter as cpp
+from systems.plans.programs import grown_tree
+from tests.support import fake_dynet_program as fake
+from tests.support.dynet_waits import MODELS as PROGRAMS
+from tests.support.dynet_waits import SENTENCES
+from tests.support.run_adapter import SIZES, UNEQUAL, random_lattice, random_tree
+
+NO_DYNET = autobatch._why_no_dynet(autobatch.DynetOptions())
+ON_DYNET = pytest.mark.skipif(NO_DYNET is not None, reason=str(NO_DYNET))
+NOT_BUILT = build.why_not_built()
+ON_BUILD = pytest.mark.skipif(NOT_BUILT is not None, reason=str(NOT_BUILT))
+
+
+def output_of(program: str, *arguments: str, **environment: str) -> str:
+    """Run a program of tests/support, in which DyNet has settings of its own."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "support" / f"{program}.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + (done.stderr if program == "dynet_products" else "")
+
+
+@pytest.fixture
+def machine() -> fake.Machine:
+    return fake.Machine()
+
+
+@pytest.fixture
+def system(machine: fake.Machine, monkeypatch: pytest.MonkeyPatch) -> autobatch.Adapter:
+    monkeypatch.setitem(autobatch.NETWORKS, "instance", f"{fake.__name__}:NETWORKS")
+    monkeypatch.setattr(autobatch, "_import_dynet", lambda *_: fake.runtime(machine))
+    adapter = autobatch.Adapter(RunSettings("train", "cpu", 1, 2, 0.1, 0))
+    adapter.prepare(SimpleNamespace(name="fake"), {})
+    adapter.load(["a", "b"])
+    return adapter
+
+
+def run(system: autobatch.Adapter, machine: fake.Machine) -> Sample:
+    clock = PhaseClock(lambda: None, lambda: machine.now_ns)
+    clock.start()
+    system.run(clock)
+    return clock.stop()
+
+
+def test_a_round_is_evaluated_before_the_next_is_built_and_not_read(
+    system: autobatch.Adapter, machine: fake.Machine
+) -> None:
+    run(system, machine)
+    assert machine.done == [
+        *("build loss 0", "build score a0", "build score b0", "forward loss 0"),
+        *("build loss 1", "build score b1", "forward loss 1"),
+        *("build loss 0 + loss 1", "forward loss 0 + loss 1"),
+        *("backward loss 0 + loss 1", "update all"),
+    ]
+
+
+def test_phases_of_all_rounds_add_up(system: autobatch.Adapter, machine: fake.Machine) -> None:
+    sample = run(system, machine)
+    found_ns = {phase: round(seconds * 1e9) for phase, seconds in sample.phases_s.items()}
+    assert found_ns == {"construct": 6, "forward": 30, "backward": 1000, "update": 10_000}
+    assert round(sample.total_s * 1e9) == sum(found_ns.values())
+
+
+def test_outputs_are_in_the_order_of_instances(
+    system: autobatch.Adapter, machine: fake.Machine
+) -> None:
+    system.settings = RunSettings("infer", "cpu", 1, 2, 0.1, 0)
+    run(system, machine)
+    assert system.result().outputs.tolist() == [[10.0], [20.0], [21.0]]
+
+
+def test_a_needed_value_is_computed_before_the_program_goes_on(
+    system: autobatch.Adapter, machine: fake.Machine
+) -> None:
+    """It is no round of its own: nothing of it is in the loss or in the outputs."""
+    system.settings = RunSettings("infer", "cpu", 1, 2, 0.1, 0)
+    system._network = fake.WaitingNetwork(None, machine)
+    sample = run(system, machine)
+    assert machine.done == [
+        *("build value", "forward value", "read value"),
+        *("build loss", "build score a", "build score b", "forward loss"),
+    ]
+    found_ns = {phase: round(seconds * 1e9) for phase, seconds in sample.phases_s.items()}
+    assert (found_ns["construct"], found_ns["forward"]) == (4 + 100, 20)
+    assert system.result().outputs.tolist() == [[10.0], [20.0]]
+
+
+@pytest.fixture(scope="module")
+def n_waits() -> dict[str, int]:
+    found: dict[str, int] = json.loads(output_of("dynet_waits"))
+    return found
+
+
+@pytest.mark.dynet
+@ON_DYNET
+def test_a_wait_for_each_round_of_the_graph(n_waits: dict[str, int]) -> None:
+    """A last wait of DRNN's finds that nothing grows any more, and records nothing."""
+    for name in ("birnn", "stack_rnn", "nested_rnn"):
+        assert n_waits[name] == n_rounds(name) - 1, name
+    assert n_waits["drnn together"] == n_rounds("drnn")
+    model = PROGRAMS["berxit"]
+    assert isinstance(model, Berxit)
+    longest = max(model.n_layers(sentence) for sentence in SENTENCES)
+    assert n_waits["berxit"] == min(longest, model.layers - 1) > 1, "nobody waits at the last layer"
+
+
+@pytest.mark.dynet
+@ON_DYNET
+def test_a_recursion_waits_for_each_node_of_the_largest_tree(n_waits: dict[str, int]) -> None:
+    model = PROGRAMS["drnn"]
+    assert isinstance(model, DRNN)
+    most = max(len(grown_tree(model, sentence).nodes) for sentence in SENTENCES)
+    assert n_waits["drnn"] == most > n_waits["drnn together"]
+
+
+def n_rounds(name: str) -> int:
+    rounds = PROGRAMS[name].mini_batch(SENTENCES).graph.rounds
+    return 1 if rounds is None else int(rounds.max()) + 1
+
+
+N = 6  # of the program: products by one parameter, and as many by computed matrices
+
+
+@pytest.mark.dynet
+@ON_BUILD
+@pytest.mark.parametrize(
+    ("patches", "batches"),
+    [
+        pytest.param((), [N] + [1] * N, id="DyNet"),
+        pytest.param((str(build.NATIVE / build.PRODUCT_SIGNATURE),), [N, N], id="patched"),
+    ],
+)
+def test_products_of_computed_matrices(patches: tuple[str, ...], batches: list[int]) -> None:
+    found = output_of("dynet_products", *patches, PYTHONPATH=f"{build.NATIVE}:{ROOT}")
+    sizes = re.findall(r"BatchSize:(\d+) a \* a\n", found)
+    assert [int(size) for size in sizes] == batches
+
+
+CPP = "systems.on_dynet.cpp.adapter"
+LATTICES = {
+    "systems.on_dynet.autobatch": {"lattice_lstm", "lattice_gru", "gated_lattice_lstm"},
+    CPP: {"lattice_lstm"},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.dynet
+@ON_BUILD
+@pytest.mark.parametrize("adapter", LATTICES)
+@pytest.mark.parametrize("autobatch", ["agenda", "depth"])
+def test_wide_lattices_agree_with_the_oracle(adapter: str, autobatch: str) -> None:
+    options = {"autobatch": autobatch} | ({} if adapter == CPP else {"build": "source"})
+    found = output_of("wide_lattices", adapter, json.dumps(options), OMP_NUM_THREADS="1")
+    worst = dict(json.loads(line) for line in found.splitlines())
+    assert set(worst) == LATTICES[adapter]
+    assert max(worst.values()) < 1e-4, worst
+
+
+MODELS = {"tree_lstm": TreeLSTM(UNEQUAL), "lattice_lstm": LatticeLSTM(UNEQUAL)}
+SETTINGS = RunSettings("train", "cpu", 1, 2, 0.1, 0)
+
+
+def test_trees_are_found_again_in_their_columns() -> None:
+    rng = np.random.default_rng(0)
+    trees = [random_tree(n, UNEQUAL, rng) for n in (1, 5, 2)]
+    sizes, *columns = cpp.tree_columns(trees)
+    assert sizes.tolist() == [1, 9, 3]
+    ends = np.cumsum(sizes)
+    assert {len(column) for column in columns} == {ends[-1]}
+    for tree, end in zip(trees, ends, strict=True):
+        words, labels, left, right = (c[end - tree.n_vertices : end] for c in columns)
+        found = Tree(words, labels, left, right)  # its children are numbered within it
+        assert np.array_equal(found.table, tree.table)
+
+
+def test_lattices_are_found_again_in_their_columns() -> None:
+    rng = np.random.default_rng(1)
+    lattices = [random_lattice(n, UNEQUAL, rng) for n in (1, 9, 4)]
+    sizes, tags, n_arcs, sources, tokens = cpp.lattice_columns(lattices)
+    assert sizes.tolist() == [2, 10, 5]
+    state = arc = 0
+    for lattice in lattices:
+        states = slice(state, state + lattice.n_states)
+        arcs = slice(arc, arc + lattice.n_arcs)
+        starts = np.concatenate([[0], np.cumsum(n_arcs[states])])
+        found = Lattice(tags[states], starts, sources[arcs], tokens[arcs])
+        for name in ("tags", "arc_start", "sources", "tokens"):
+            assert np.array_equal(getattr(found, name), getattr(lattice, name)), name
+        state, arc = states.stop, arcs.stop
+    assert (state, arc) == (len(tags), len(tokens)) == (len(n_arcs), len(sources))
+
+
+def test_columns_are_what_c_reads() -> None:
+    rng = np.random.default_rng(2)
+    for columns in (
+        cpp.tree_columns([random_tree(3, UNEQUAL, rng)]),
+        cpp.lattice_columns([random_lattice(3, UNEQUAL, rng)]),
+    ):
+        assert all(c.dtype == np.int32 and c.flags.c_contiguous and c.ndim == 1 for c in columns)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pieces_are_the_gates_and_are_joined_again(name: str) -> None:
+    weights = initial_weights(MODELS[name], seed=0)
+    found = {piece.name: piece.values for piece in cpp.pieces(weights, cpp.N_GATES[name])}
+    assert set(cpp.TABLES[name]) <= set(found)
+    for gated, n in cpp.N_GATES[name].items():
+        width = weights[gated].shape[-1] // n
+        for k in range(n):
+            own = weights[gated][..., k * width : (k + 1) * width]
+            assert np.array_equal(found[f"{gated}.{k}"], own)
+    again = cpp.joined(weights, cpp.N_GATES[name], lambda piece: found[piece.name])
+    assert set(again) == set(weights)
+    for weight, values in weights.items():
+        assert np.array_equal(again[weight], values), weight
+
+
+def test_what_is_not_built_is_said_in_one_line(tmp_path: Path) -> None:
+    assert build.why_not_built(tmp_path) == (
+        "DyNet's source build is not installed; run make dynet-native"
+    )
+    (tmp_path / "build.json").write_text("{}")
+    assert build.why_not_built(tmp_path) == (
+        "DyNet's programs in C++ are not built; run make dynet-native"
+    )
+    (tmp_path / build.PROGRAMS).touch()
+    (tmp_path / build.PRODUCT_SIGNATURE).touch()
+    facts = tmp_path / build.FACTS
+    facts.write_text(json.dumps({"sources_sha256": "of other sources"}))
+    assert build.why_not_built(tmp_path) == (
+        "DyNet's programs in C++ were built from other sources than these; run make dynet-native"
+    )
+    facts.write_text(json.dumps({"sources_sha256": build.sources_sha256()}))
+    assert build.why_not_built(tmp_path) is None
+
+
+def test_the_hash_of_the_sources_sees_names_and_contents(tmp_path: Path) -> None:
+    (tmp_path / "a.cc").write_text("int a;")
+    first = build.sources_sha256(tmp_path)
+    (tmp_path / "a.cc").write_text("int b;")
+    second = build.sources_sha256(tmp_path)
+    (tmp_path / "a.cc").rename(tmp_path / "b.cc")
+    assert len({first, second, build.sources_sha256(tmp_path)}) == 3
+
+
+def test_a_model_without_a_program_is_skipped() -> None:
+    reason = cpp.Adapter.skip(TreeGRU(SIZES), SETTINGS)
+    assert reason == (
+        "model tree_gru is not written for DyNet in C++; it runs lattice_lstm, tree_lstm"
+    )
