@@ -59,7 +59,7 @@ def tree_loom_of_rows() -> Loom:
 
 
 def chain_loom(model: Model) -> Loom:
-    """As systems.on_tensorflow.loom.models.var_lstm."""
+    """As VarLSTM of systems.on_tensorflow.models.looms."""
     ops, vertices = [], []
     for k in range(1, len(model.vertex_types) // 2 + 1):
         below, first, source = ("word", OWN, OWN) if k == 1 else ("h", 0, 1)
