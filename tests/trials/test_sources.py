@@ -94,9 +94,9 @@ def test_the_network_of_a_trial_is_measured_code(sample: Path, make_spec: MakeSp
     [
         ("torch.levels", "mv_rnn", "torch.models.mv_rnn"),
         ("torch.fused", "bilstm", "torch.models.sentences"),
-        ("dynet.autobatch", "parser", "dynet.models.parser"),
-        ("tensorflow.fold", "tree_fc", "tensorflow.loom.models.tree_fc"),
-        ("jax.scan", "tree_gru", "jax.models.tree_gru"),
+        ("dynet.autobatch", "parser", "dynet.models.pairs_parser"),
+        ("tensorflow.fold", "tree_fc", "tensorflow.models.looms"),
+        ("jax.scan", "tree_gru", "jax.models.trees"),
     ],
 )
 def test_frameworks_are_hashed_with_their_networks(
