@@ -51,6 +51,7 @@ def generated(
         instances=LazyInstances(n_instances, instance),
         sizes=sizes,
         synthetic=synthetic,
+        generated=True,
         sha256=arguments_sha256(name=name, split=split, **arguments),
         source=source,
         instance_kind=kind,

@@ -35,6 +35,7 @@ class Corpus:
     sha256: of the split's bytes, or of a generator's arguments.
     source: in words, for captions.
     skipped: how many instances of the files were left out, by the reason in words.
+    generated: whether the loader's arguments alone determine the instances, and no file does.
 
     Raises DataError for a corpus without instances, or with a size below 1.
     """
@@ -48,6 +49,7 @@ class Corpus:
     source: str
     instance_kind: str = "tree"
     skipped: Mapping[str, int] = field(default_factory=dict)
+    generated: bool = False
 
     def __post_init__(self) -> None:
         for what, size in {"instances": len(self.instances), **self.sizes}.items():

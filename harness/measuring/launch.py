@@ -28,6 +28,7 @@ from harness.records.record import (
     now_text,
     write_record,
 )
+from harness.records.reuse import OwnData
 from harness.trials.sources import WORKER, harness_versions
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
@@ -159,16 +160,21 @@ def _measured(
     record = find_record(path) if _stamp(path) != before else None
     if record is None:
         status, reason = _death(spec, ending, refusal, last_line(log))
-        measured = Measured(status=status, reason=reason)
-        record = build_record(spec, measured, harness_versions(), started_at)
-        write_record(path, record)
+        record = _write_unmeasured(spec, path, status, reason, started_at)
     return record
 
 
 def record_unmeasured(spec: TrialSpec, path: Path, status: Status, reason: str) -> Record:
     """Leave a record at `path` of a trial's round that is not even begun, and return it."""
-    measured = Measured(status=status, reason=reason)
-    record = build_record(spec, measured, harness_versions(), now_text())
+    return _write_unmeasured(spec, path, status, reason, now_text())
+
+
+def _write_unmeasured(
+    spec: TrialSpec, path: Path, status: Status, reason: str, started_at: str
+) -> Record:
+    inputs = OwnData().inputs_sha256(spec)  # otherwise the record would seem to be of other data
+    measured = Measured(status=status, reason=reason, inputs_sha256=inputs)
+    record = build_record(spec, measured, harness_versions(), started_at)
     write_record(path, record)
     return record
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from harness.errors import ConfigError
+from harness.records.cross_check import are_comparable
 from harness.records.record import LIMITED, Record, find_record, path_of
 from harness.trials.spec import Screening, TrialSpec
 
@@ -130,7 +131,7 @@ class Field:
         if round_ < self.screening.rounds:
             return None
         own = earlier[: self.screening.rounds]
-        fastest = [self._fastest(read_round, one) for one in range(len(own))]
+        fastest = [self._fastest(read_round, one, record) for one, record in enumerate(own)]
         times = [_times(record, best) for record, best in zip(own, fastest, strict=True)]
         if any(one is None or one <= self.screening.factor for one in times):
             return None
@@ -141,9 +142,11 @@ class Field:
             f" {self.screening.rounds} rounds"
         )
 
-    def _fastest(self, read_round: ReadRound, round_: int) -> Record | None:
-        records = [read_round(trial_id, round_) for trial_id in self.running]
-        return max(filter(None, records), key=_speed, default=None)
+    def _fastest(self, read_round: ReadRound, round_: int, own: Record | None) -> Record | None:
+        """Return the fastest record of a round that may be compared with the trial's own."""
+        records = filter(None, [read_round(trial_id, round_) for trial_id in self.running])
+        alike = [one for one in records if own is not None and are_comparable(one, own)]
+        return max(alike, key=_speed, default=None)
 
 
 def _speed(record: Record) -> float:

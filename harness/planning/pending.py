@@ -15,7 +15,9 @@ from harness.planning.run_plan import RunPlan
 from harness.planning.sweep import Sweep
 from harness.records.files import put_aside
 from harness.records.record import TRIED_AGAIN, Record, find_record
+from harness.records.reuse import Present
 from harness.trials.sources import SourceHashes
+from harness.trials.spec import TrialSpec
 
 # What a run before left of a trial that failed is kept, and tried again where one says so. Another
 # machine than was planned for is no failure of the trial: the next job may get the right one.
@@ -98,6 +100,7 @@ def pending_of(
     CPU has that measures; None: it is this machine's. Raises ConfigError for a
     budget that is no length of time, or too short for anything.
     """
+    present = Present(sources, measures_here=cpu is None)
     durations = Durations(timed_in(choices.results_dir, cpu_model() if cpu is None else cpu))
     seconds: dict[Step, float] = {}
     files: dict[Step, Path] = {}
@@ -106,10 +109,11 @@ def pending_of(
         takes_s = durations.of(trial.spec)
         for round_, path in enumerate(trial.record_paths(choices.results_dir)):
             record = find_record(path) if path.exists() else None
-            if record is None or not _answers(record, trial, round_, sources):
+            spec = trial.spec.with_round(round_)
+            if not present.is_kept(record, spec):
                 step = Step(trial.trial_id, round_)
                 seconds[step], files[step] = takes_s, path
-                lacking |= set() if _is_failure(record, trial, sources) else {step}
+                lacking |= set() if _is_failure(record, spec, present) else {step}
     for sweep in (sweep for sweeps in counts.values() for sweep in sweeps):
         step, path = Step(sweep.sweep_id, 0), sweep.path(choices.results_dir)
         if not path.exists():
@@ -140,12 +144,9 @@ def _lacks(
     return found
 
 
-def _answers(record: Record, trial: PlannedTrial, round_: int, sources: SourceHashes) -> bool:
-    return record.answers(trial.spec.with_round(round_), sources.of(trial.spec))
-
-
-def _is_failure(record: Record | None, trial: PlannedTrial, sources: SourceHashes) -> bool:
-    """Whether the pipeline keeps what says that a framework was missing, say, or a process died."""
+def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> bool:
+    """Return whether a record says that a framework was missing, say; the pipeline keeps those."""
     if record is None or record.status not in KEPT:
         return False
-    return record.source_sha256 == sources.of(trial.spec)
+    is_of_now = present.is_of_this_code(record, spec)
+    return is_of_now and present.find_change(record, spec) is None

@@ -23,7 +23,7 @@ import hashlib
 import json
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ import numpy as np
 from harness.errors import RecordError
 from harness.records.fingerprint import Fingerprint, Sketch, difference
 from harness.records.record import Record, find_record
+from harness.trials.spec import DEFAULT_ORDER
 
 ENOUGH = 3  # frameworks, for a vote
 UNEVEN = "uneven_core"
@@ -166,9 +167,8 @@ def with_uneven_cores_warned(records: Sequence[Record | None]) -> list[Record | 
     return [warned(one) for one in records]
 
 
-def machine_facts(record: Record) -> dict[str, Any]:
-    """What must be equal in machines for them to be of one kind."""
-    machine = record.machine
+def machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be equal in machines for them to be of one kind."""
     facts = {key: machine.get(key) for key in _MACHINE_KEYS}
     # Nodes of one kind differ by kibibytes, which their firmware keeps for itself.
     facts["memory_gib"] = round(machine.get("memory_bytes", 0) / _GIB)
@@ -176,15 +176,57 @@ def machine_facts(record: Record) -> dict[str, Any]:
     return facts
 
 
-def group_facts(record: Record) -> dict[str, Any]:
-    """What must be equal in all records of one table."""
-    machine, facts = record.machine, machine_facts(record)
-    facts["threads"] = record.trial.threads
-    facts["device"] = record.trial.device
-    if record.trial.device == "cuda":
+def hardware_facts(machine: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """Return what must be equal in the hardware and its driver for trials on a device."""
+    facts = machine_facts(machine)
+    if device == "cuda":
         gpus = machine.get("gpus") or ()
-        facts["gpus"] = [(gpu.get("name"), gpu.get("driver")) for gpu in gpus]
+        facts["gpus"] = [[gpu.get("name"), gpu.get("driver")] for gpu in gpus]
+    return facts
+
+
+def group_facts(record: Record) -> dict[str, Any]:
+    """Return what must be equal in all records of one table."""
+    trial = record.trial
+    facts = hardware_facts(record.machine, trial.device)
+    facts |= {"threads": trial.threads, "device": trial.device}
     return facts | {name: record.versions.get(name) for name in _SHARED_VERSIONS}
+
+
+def declared_inputs(record: Record) -> str:
+    """Return a short hash of the settings that determine which mini-batches a trial runs."""
+    config, timing = record.config, record.config.get("timing") or {}
+    size, n_instances = config.get("batch_size"), timing.get("n_instances") or 0
+    return _short_hash(
+        {
+            **{name: config.get(name) for name in ("loader", "dataset_options", "split", "seed")},
+            "order": config.get("order", DEFAULT_ORDER),
+            "batch_size": size,
+            "n": [n_instances, None if n_instances else timing.get("n_mini_batches")],
+        }
+    )
+
+
+def are_comparable(a: Record, b: Record) -> bool:
+    """Return whether two records of one point ran the same inputs on the same machine."""
+    return a.inputs_sha256 == b.inputs_sha256 and group_facts(a) == group_facts(b)
+
+
+def check_inputs(records: Iterable[Record]) -> None:
+    """Raise RecordError, naming two records, where equal settings met unlike inputs.
+
+    This happens if a file without a checksum was edited, or data_root was another folder.
+    """
+    first: dict[str, Record] = {}
+    for record in records:
+        if record.status != "ok" or record.inputs_sha256 is None:
+            continue
+        peer = first.setdefault(declared_inputs(record), record)
+        if peer.inputs_sha256 != record.inputs_sha256:
+            raise RecordError(
+                f"{_words(peer)} and {_words(record)} ran unlike inputs: {record.trial.dataset}"
+                " held other data each time; measure one of them again, or use another results_dir"
+            )
 
 
 def group_of(record: Record) -> str:
@@ -230,6 +272,7 @@ def check_comparable(records: Iterable[Record]) -> None:
     Records without a measurement bring no number, so they are left out.
     """
     measured = [record for record in records if record.status == "ok"]
+    check_inputs(measured)
     first: dict[str, Any] = group_facts(measured[0]) if measured else {}
     for record in measured[1:]:
         facts = group_facts(record)

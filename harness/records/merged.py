@@ -50,7 +50,7 @@ def merged(places: Iterable[Path]) -> dict[str, Held]:
 
 def kind_of(record: Record) -> str:
     """A kind of machine as a path-safe name: what computes, its CPUs, and a hash of its facts."""
-    facts = machine_facts(record)
+    facts = machine_facts(record.machine)
     gpus = [gpu.get("name", "") for gpu in record.machine.get("gpus") or ()]
     words = gpus[0] if gpus and record.trial.device == "cuda" else str(facts["cpu"])
     # The kinds of GPU differ where one is used; the CPU beside it is among the facts.

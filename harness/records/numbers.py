@@ -47,8 +47,8 @@ def numbers(
         quantity: a column of numbers (`harness.records.tidy.QUANTITIES`).
 
     Raises:
-        RecordError: for an unknown column, if `by` does not tell two trials apart, and if rounds of
-            a point were measured on unlike machines or versions.
+        RecordError: for an unknown column, if `by` does not tell two trials apart, and if rows
+            that only their trials tell apart are of unlike machines, versions or inputs.
     """
     by = find_point_keys(rows) if by is None else _list_names(by)
     check_columns(rows, [*by, "round", "status", "warnings"])
@@ -61,7 +61,7 @@ def numbers(
     points = keys.assign(**{_ALL: 0}).groupby(columns_of_points, sort=False, dropna=False)
     groups = points.ngroup().to_numpy()
     firsts = np.unique(groups, return_index=True)[1]
-    check_alike(rows, rows.reset_index(drop=True).iloc[firsts[groups]])
+    _check_tables(rows, by)
     members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
     columns = _columns_of_rounds(rows)
     summaries = [_summarize(values, columns, member) for member in members]
@@ -72,6 +72,36 @@ def numbers(
 
 def _list_names(names: str | Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
+
+
+def _check_tables(rows: pd.DataFrame, by: Sequence[str]) -> None:
+    """Raise RecordError if rows of one workload, whoever ran it, may not share a table."""
+    shared = [name for name in by if name not in _TRIAL and not name.startswith(TRIAL_OPTIONS)]
+    shared = [_ALL, *(name for name in ("threads", "device") if name in rows), *shared]
+    measured = rows[rows.status == "ok"].reset_index(drop=True).assign(**{_ALL: 0})
+    if not len(measured):
+        return
+    tables = measured.groupby(list(dict.fromkeys(shared)), sort=False, dropna=False).ngroup()
+    firsts = np.unique(tables, return_index=True)[1]
+    check_alike(measured, measured.iloc[firsts[tables]])
+    check_like_inputs(measured)
+
+
+def check_like_inputs(rows: pd.DataFrame) -> None:
+    """Raise RecordError if rows whose settings ask for the same inputs have run others."""
+    if not {"inputs_key", "inputs_sha256"} <= set(rows):
+        return
+    known = rows[(rows.inputs_sha256.fillna("") != "") & rows.inputs_key.notna()]
+    firsts = known.groupby("inputs_key").inputs_sha256.transform("first")
+    unlike = known[known.inputs_sha256 != firsts]
+    if not len(unlike):
+        return
+    second = unlike.iloc[0]
+    first = known[known.inputs_key == second.inputs_key].iloc[0]
+    raise RecordError(
+        f"{first.trial_id} and {second.trial_id} are not comparable: {second.dataset} held other"
+        " data each time; measure one of them again, or select rows of one inputs_sha256"
+    )
 
 
 def check_alike(rows: pd.DataFrame, others: pd.DataFrame) -> None:
@@ -225,6 +255,8 @@ def ratios(
     both = _merge(both, sides, [*keys, "round"])
     partners = both[[*facts]].rename(columns=lambda name: name.removeprefix("base_"))
     check_alike(both, partners)
+    every = pd.concat([own, other])
+    check_like_inputs(every[every.status == "ok"])
     values = get_quantity(both, quantity)
     status = both.status.mask((both.status == "ok") & values.isna(), NOT_SEPARABLE)
     return both.assign(
@@ -330,6 +362,8 @@ WORKLOAD = (
 WORKLOAD_OPTIONS = ("model.options.", "dataset.options.")
 COUNT_KEYS = ("graph", "granularity", "outputs", "mini_batch")
 TRIAL_OPTIONS = ("system.options.", "learning.", "learning_rate", "timing.")
+# What tells trials of one workload apart, besides their options.
+_TRIAL = ("system", "policy", "kind", "point", "trial_id", "place", "side", "round")
 
 
 def find_workload_keys(rows: pd.DataFrame) -> list[str]:

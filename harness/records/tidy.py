@@ -23,7 +23,13 @@ import pandas as pd
 from harness.contracts.system import PHASES
 from harness.errors import RecordError, meant
 from harness.records.count_row import AnyCount, CountRow, Generalisation
-from harness.records.cross_check import build_of, group_facts, group_of, seen_together
+from harness.records.cross_check import (
+    build_of,
+    declared_inputs,
+    group_facts,
+    group_of,
+    seen_together,
+)
 from harness.records.record import Record, Trial
 from harness.records.stored import held_in
 
@@ -199,7 +205,8 @@ def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]
     row |= {"versions": json.dumps(record.versions, sort_keys=True)}
     row |= {"in_force": json.dumps(record.in_force, sort_keys=True)}
     row |= {"cpu": record.machine.get("cpu") or "", "gpu": record.gpu or ""}
-    row |= {"inputs_sha256": record.inputs_sha256 or "", "source_sha256": record.source_sha256}
+    row |= {"inputs_key": declared_inputs(record), "inputs_sha256": record.inputs_sha256 or ""}
+    row |= {"source_sha256": record.source_sha256}
     row |= {"day": record.started_at[:10], "started_at": record.started_at}
     row |= {"command": record.command}
     if samples:

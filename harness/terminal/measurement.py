@@ -15,9 +15,9 @@ from harness.planning.nodes import Nodes
 from harness.planning.ordering import Field, why_called_off
 from harness.records.files import WatchedFolders, check_room
 from harness.records.record import Record, find_record
+from harness.records.reuse import Present
 from harness.terminal.ending import FAILED, USAGE, complain
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals, words_of_all
-from harness.trials.sources import source_sha256
 from harness.trials.spec import TrialSpec
 
 # What is recorded, but says that a system is at fault, and not the machine or its limits.
@@ -111,7 +111,7 @@ def measure_each(planned: Sequence[Measurement]) -> Outcome:
     Raises:
         OutputError: if a record cannot be written, since those of later trials could not be.
     """
-    outcome = Outcome()
+    outcome, present = Outcome(), Present()
     with (
         _counting_what_is_kept(planned),
         Reporter(len(planned)) as reporter,
@@ -121,7 +121,7 @@ def measure_each(planned: Sequence[Measurement]) -> Outcome:
             reporter.starts(words)
             try:
                 folders.check(one.folder)
-                record, kept = measure_or_keep(one, reporter.says)
+                record, kept = measure_or_keep(one, present, reporter.says)
                 folders.check(one.folder)
             except OutputError:
                 reporter.ends(f"{words}  not kept")
@@ -162,20 +162,23 @@ def _counting_what_is_kept(planned: Sequence[Measurement]) -> Iterator[None]:
 
 
 def measure_or_keep(
-    one: Measurement, hear: Callable[[str], None] = lambda words: None
+    one: Measurement, present: Present, hear: Callable[[str], None] = lambda words: None
 ) -> tuple[Record, bool]:
     """Return the record of a measurement, and whether it was there already.
 
-    hear: takes what is told of a measurement while it goes on.
+    present: what it would be measured with. hear: takes what is told while it goes on.
 
     Raises OutputError, before anything is measured, where there is no room for it.
     """
     if not one.force:
         record = find_record(one.path)
-        if record is not None and record.answers(one.spec, source_sha256(one.spec)):
+        change = None if record is None else present.find_change(record, one.spec)
+        if record is not None and present.is_kept(record, one.spec):
             if record.status != "crash":
                 one.log.unlink(missing_ok=True)  # of a run that was killed behind its record
             return record, True
+        if change is not None:
+            hear(f"the record that was there is put aside: {change}")
     check_room(one.folder)
     fault = None if one.nodes is None else one.nodes.why_not(describe_machine())
     if fault is not None:

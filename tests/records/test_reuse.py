@@ -1,0 +1,227 @@
+"""What is kept: records of the present code, data, machine and versions, and of nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import harness
+from harness.errors import RecordError
+from harness.machine.facts import describe_machine
+from harness.measuring.launch import record_unmeasured
+from harness.records.cross_check import check_comparable
+from harness.records.record import Record
+from harness.records.reuse import OwnData, Present
+from harness.records.tidy import build_frame
+from harness.trials.sources import harness_versions, source_sha256
+from harness.trials.spec import TrialSpec
+from harness.trials.workload import load_workload
+
+MakeSpec = Callable[..., TrialSpec]
+MakeRecord = Callable[..., Record]
+TREES = ("(1 (0 a) (2 b))\n(3 (1 c) (1 (0 a) (2 d)))\n", "(4 (0 a) (2 b))\n(1 (1 b) (1 c))\n")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Two data roots, each with trees of its own."""
+    for root, text in zip(("first", "second"), TREES, strict=True):
+        for split in ("train", "dev", "test"):
+            path = tmp_path / root / "sst" / f"{split}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    return tmp_path / "first", tmp_path / "second"
+
+
+@pytest.fixture
+def own(make_spec: MakeSpec, folders: tuple[Path, Path]) -> Callable[..., TrialSpec]:
+    """Builds a trial on files without checksums, of the first data root."""
+
+    def make(root: Path = folders[0], sha256: Any = None, **changes: Any) -> TrialSpec:
+        options = {"vocab_modulo": 0, "sha256": sha256}
+        data = {"dataset": "sst", "loader": "datasets.sst", "dataset_options": options}
+        model = {"model": "tree_lstm", "model_module": "harness.models.tree_lstm"}
+        return make_spec(**(data | model | {"data_root": str(root)} | changes))
+
+    return make
+
+
+@pytest.fixture
+def measured_now(make_record: MakeRecord) -> MakeRecord:
+    """Builds the record that a trial leaves if it is measured now, unless changes say otherwise."""
+
+    def make(spec: TrialSpec, **changes: Any) -> Record:
+        present = {
+            "source_sha256": source_sha256(spec),
+            "machine": describe_machine().to_dict(),
+            "versions": harness_versions(),
+            "inputs_sha256": load_workload(spec).inputs_sha256,
+        }
+        return make_record(spec, **(present | changes))
+
+    return make
+
+
+def test_what_was_measured_with_what_is_here_is_kept(
+    own: MakeSpec, make_spec: MakeSpec, measured_now: MakeRecord
+) -> None:
+    for spec in (own(), make_spec()):
+        record = measured_now(spec)
+        assert Present().is_kept(record, spec)
+        assert Present().find_change(record, spec) is None
+    assert not Present().is_kept(None, own())
+
+
+def test_a_record_of_another_data_root_is_not_kept(
+    own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
+) -> None:
+    ours, theirs = (own(root) for root in folders)
+    assert ours.trial_id == theirs.trial_id
+    assert not Present().is_kept(measured_now(ours), theirs)
+    assert "data" in (Present().find_change(measured_now(ours), theirs) or "")
+
+
+def test_a_record_of_a_file_that_was_edited_is_not_kept(
+    own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
+) -> None:
+    record = measured_now(own())
+    path = folders[0] / "sst" / "train.txt"
+    path.write_text(path.read_text().replace("(0 a)", "(1 a)"))
+    assert not Present().is_kept(record, own())
+    path.unlink()
+    assert not Present().is_kept(record, own())
+
+
+def test_only_the_mini_batches_count(own: MakeSpec, measured_now: MakeRecord) -> None:
+    """Another seed draws others, and is another trial anyway."""
+    data = OwnData()
+    hashes = [data.inputs_sha256(own(seed=seed)) for seed in (0, 1)]
+    assert hashes[0] != hashes[1]
+    assert hashes[0] == load_workload(own()).inputs_sha256
+
+
+def test_files_with_checksums_are_not_read(
+    own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
+) -> None:
+    from harness.contracts.home import checksum_like
+
+    files = {split: folders[0] / "sst" / f"{split}.txt" for split in ("train", "dev", "test")}
+    checksums = {split: checksum_like(None, path.read_bytes()) for split, path in files.items()}
+    pinned = own(sha256=checksums)
+    record = measured_now(pinned)
+    shutil.rmtree(folders[0])
+    assert Present().is_kept(record, pinned)
+    assert OwnData().inputs_sha256(pinned) is None
+
+
+def test_one_checksum_of_three_is_not_enough(own: MakeSpec) -> None:
+    assert OwnData().inputs_sha256(own(sha256={"train": "0" * 64})) is not None
+
+
+def test_generated_data_needs_no_look(make_spec: MakeSpec) -> None:
+    assert OwnData().inputs_sha256(make_spec()) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cpu": "Another CPU"},
+        {"n_cpus": 4096},
+        {"usable_cpus": list(range(999))},
+        {"memory_bytes": 1 << 20},
+        {"os": "Other 1.0"},
+        {"governor": "powersave of another"},
+    ],
+)
+def test_a_record_of_another_machine_is_not_kept(
+    make_spec: MakeSpec, measured_now: MakeRecord, changed: dict[str, Any]
+) -> None:
+    spec = make_spec()
+    record = measured_now(spec, machine=describe_machine().to_dict() | changed)
+    assert not Present().is_kept(record, spec)
+    assert Present(measures_here=False).is_kept(record, spec)
+
+
+def test_a_record_of_another_version_is_not_kept(
+    make_spec: MakeSpec, measured_now: MakeRecord
+) -> None:
+    spec = make_spec()
+    for name in ("numpy", "python"):
+        record = measured_now(spec, versions=harness_versions() | {name: "0.1"})
+        assert f"{name} 0.1" in (Present().find_change(record, spec) or "")
+    facts = {"dynet_build": "source", "no_such_package": "1.0", "pandas": np.__version__ + "x"}
+    others = measured_now(spec, versions=harness_versions() | {"no_such_package": "1.0"})
+    assert Present().is_kept(others, spec)
+    unlike = measured_now(spec, versions=harness_versions() | facts)
+    assert "pandas" in (Present().find_change(unlike, spec) or "")
+
+
+def test_versions_are_those_of_the_interpreter_that_measures(
+    make_spec: MakeSpec, measured_now: MakeRecord
+) -> None:
+    spec = make_spec(python=sys.executable)
+    assert Present().is_kept(measured_now(spec), spec)
+    unlike = measured_now(spec, versions=harness_versions() | {"numpy": "0.1"})
+    assert not Present().is_kept(unlike, spec)
+
+
+@pytest.mark.parametrize("status", ["called_off", "timeout"])
+def test_what_was_not_measured_on_own_data_is_kept_with_them(
+    own: MakeSpec, tmp_path: Path, folders: tuple[Path, Path], status: Any
+) -> None:
+    record = record_unmeasured(own(), tmp_path / "r0.json", status, "told why")
+    assert Present().is_kept(record, own())
+    assert not Present().is_kept(record, own(folders[1]))
+
+
+def _records_of_two_data(
+    own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
+) -> list[Record]:
+    """One system on each of two data sets of the same name."""
+    systems = ("one", "other")
+    return [
+        measured_now(own(root, system=system))
+        for root, system in zip(folders, systems, strict=True)
+    ]
+
+
+def test_unlike_inputs_share_no_table(
+    own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
+) -> None:
+    records = _records_of_two_data(own, measured_now, folders)
+    with pytest.raises(RecordError, match="sst held other data each time"):
+        check_comparable(records)
+    rows = build_frame(records)
+    with pytest.raises(RecordError, match="sst held other data each time"):
+        harness.ratios(rows, "one")
+    for compare in (harness.numbers, harness.select_fastest):
+        with pytest.raises(RecordError, match="sst held other data each time"):
+            compare(rows)
+
+
+def test_rows_of_one_workload_on_unlike_machines_share_no_table(
+    own: MakeSpec, measured_now: MakeRecord
+) -> None:
+    there = describe_machine().to_dict() | {"cpu": "Another CPU"}
+    rows = build_frame(
+        [
+            measured_now(own(system="one")),
+            measured_now(own(system="other"), machine=there),
+        ]
+    )
+    for compare in (harness.numbers, harness.select_fastest):
+        with pytest.raises(RecordError, match="unlike cpu"):
+            compare(rows)
+    assert len(harness.numbers(rows, by=["system", "cpu"])) == 2
+
+
+def test_like_inputs_share_a_table(own: MakeSpec, measured_now: MakeRecord) -> None:
+    records = [measured_now(own(system=name, seed=seed)) for name in "ab" for seed in (0, 1)]
+    check_comparable(records)
+    assert len(harness.numbers(build_frame(records))) == 4
