@@ -44,6 +44,26 @@ def fake(results: Path, fault: str, *more: str) -> list[str]:
     return [*kept, *options, f"+system.options.fault={fault}", f"results_dir={results}", *more]
 
 
+def test_other_data_under_the_same_name_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*SWEEP[:3], "dataset=sst", "dataset.options.sha256=null", *SWEEP[6:]]
+    command = [*command, f"results_dir={tmp_path}/results", f"data_root={tmp_path}/data"]
+    command = [word for word in command if not word.startswith("rounds")]
+    for text in ("(1 (0 a) (2 b))", "(1 (0 a) (2 (1 b) (1 a)))"):
+        for split in ("train", "dev", "test"):
+            path = tmp_path / "data" / "sst" / f"{split}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n" * 2)
+        assert main(command) == 0
+        assert "kept" not in capsys.readouterr().out
+        with monkeypatch.context() as patch:
+            patch.setattr(harness.terminal.measurement, "run_worker", None)
+            assert main(command) == 0
+        assert "2 kept" in capsys.readouterr().out
+    assert len({record.inputs_sha256 for record in records_in(tmp_path / "results").values()}) == 1
+
+
 def test_nothing_is_measured_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,6 +128,20 @@ def test_who_is_far_behind_in_each_of_the_first_rounds_is_called_off() -> None:
     assert why("quick", speeds) is None
 
 
+@pytest.mark.parametrize(
+    "unlike", [{"inputs_sha256": "b" * 64}, {"machine": {"cpu": "Another CPU"}}]
+)
+def test_only_what_ran_the_same_on_the_same_machine_calls_off(unlike: dict[str, Any]) -> None:
+    def read_round(name: str, round_: int) -> Record:
+        record = record_of(name, round_, {"slow": 10.0, "quick": 100.0}[name])
+        changes = {"inputs_sha256": "a" * 64} | (unlike if name == "quick" else {})
+        return record.model_copy(update=changes)
+
+    assert Field(TWICE, "slow", ("slow", "quick")).why_called_off(read_round, 2) is None
+    unlike = {}
+    assert Field(TWICE, "slow", ("slow", "quick")).why_called_off(read_round, 2) is not None
+
+
 def test_one_good_round_is_enough_to_go_on() -> None:
     assert why("slow", {"quick": [100, 100], "slow": [10, 60]}) is None
 
