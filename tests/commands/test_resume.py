@@ -17,6 +17,7 @@ from harness.commands.bench import main
 from harness.measuring.launch import ROOT
 from harness.records.record import Record, read_record
 from harness.terminal.ending import FAILED
+from harness.trials.sources import SourceHashes
 
 SWEEP = (
     "-m",
@@ -56,7 +57,7 @@ def test_other_data_under_the_same_name_are_measured(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{text}\n" * 2)
         assert main(command) == 0
-        assert "kept" not in capsys.readouterr().out
+        assert "0 kept" in capsys.readouterr().out
         with monkeypatch.context() as patch:
             patch.setattr(harness.terminal.measurement, "run_worker", None)
             assert main(command) == 0
@@ -97,7 +98,7 @@ def test_changed_code_is_measured_again_and_the_old_record_kept_aside(
     assert main(command) == 0
     ((path, first),) = records_in(tmp_path).items()
     with monkeypatch.context() as patch:
-        patch.setattr(harness.terminal.measurement, "source_sha256", lambda spec: "changed")
+        patch.setattr(SourceHashes, "of", lambda self, spec: "changed")
         assert main(command) == 0
     ((_, second),) = records_in(tmp_path).items()
     assert second != first
