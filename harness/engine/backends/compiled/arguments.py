@@ -8,8 +8,9 @@ filled in by one compiled call.
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum, auto
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from harness.engine.cpu_kernels.context import Register, Taken, all_apart
 from harness.engine.cpu_kernels.elementwise import Group
 from harness.engine.cpu_kernels.team import Table
 from harness.engine.cpu_kernels.vectors import LANES
-from harness.engine.lowering.plan import BufferName, Slots, count_slots
+from harness.engine.lowering.plan import SHARED, count_slots
 from harness.engine.rows import fields as parts
 from harness.engine.rows.fields import Fields, Index
 from harness.vertex.operators import EDGE
@@ -36,233 +37,112 @@ COPIES_FROM = 100 if LANES == 16 else 40
 NOTHING: Index = np.zeros(0, dtype=np.int64)
 
 
-class Argument(ABC):
-    """A frozen value; equal ones have one place in the table of addresses.
+class Kind(StrEnum):
+    """Which array an argument is.
 
-    Its array moves when memory grows, and else stays.
+    Of parameters: PARAMETER in its own shape; TRANSPOSED, a copy, up to date where a function has
+    COPIES_FROM rows, which COUNT tells; HALF, rounded to bfloat16; GRADIENT, of no meaning until
+    WRITTEN (n_threads,) tells that it was, in this mini-batch.
+    Of functions: BUFFER, rows (n, width). FILLED: of a gather's buffer, what every thread knows
+    (n_threads,): whether it holds the rows of all batches, those read in place too. APART: whether
+    the rows that each batch's gather reads differ, and those of all at once; nothing where one
+    thread runs alone.
+    Of the layout: PULL, what rows pull from outside (n,). INDEX: rows of the children that a gather
+    reads. RUNS: where those of each batch begin if they need no copy, and of all at once.
+    EDGE_START: where the edges of every row begin (n + 1,). EDGE_BOUNDS, STARTS: where those of
+    every batch begin and its rows, and where the last one's end (n_batches + 1,). FIRST_ROW: where
+    every batch begins among the rows of states. COUNT: how many rows a function has (1,).
     """
 
-    __slots__ = ()
+    PARAMETER = auto()
+    TRANSPOSED = auto()
+    HALF = auto()
+    GRADIENT = auto()
+    WRITTEN = auto()
+    BUFFER = auto()
+    FILLED = auto()
+    APART = auto()
+    PULL = auto()
+    INDEX = auto()
+    RUNS = auto()
+    EDGE_START = auto()
+    EDGE_BOUNDS = auto()
+    STARTS = auto()
+    FIRST_ROW = auto()
+    COUNT = auto()
 
-    @abstractmethod
+
+OF_PARAMETERS = frozenset((Kind.PARAMETER, Kind.HALF, Kind.GRADIENT, Kind.WRITTEN))
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Names an array; equal ones have one place in the table of addresses.
+
+    of: the name of a buffer, a parameter or a pull, or the slots of a gather. type_id: of the
+    function; SHARED where it is no function's own.
+    """
+
+    kind: Kind
+    of: Any = ""
+    type_id: int = SHARED
+
+    @property
+    def is_of_layout(self) -> bool:
+        """Whether every mini-batch has it anew: all of these are found at once."""
+        return self.kind in _NUMBERS
+
+    def number(self, fields: Fields) -> int:
+        """The number of an array of the layout."""
+        return _NUMBERS[self.kind](fields, self)
+
     def find(self, memory: Memory) -> NDArray[Any]:
         """Return the array, as it is in this mini-batch."""
-
-
-class OfLayout(Argument):
-    """Part of the layout, which every mini-batch has anew: all of these are found at once."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def number(self, fields: Fields) -> int:
-        """The number of the array in the layout."""
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        return memory.layout.array(self.number(memory.layout.fields))
-
-
-class Renewed(Argument):
-    """Stays where it is, and is to be brought up to date for every mini-batch."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def renew(self, memory: Memory) -> None:
-        """Bring it up to date."""
-
-
-class Moving(Argument):
-    """Another array for every mini-batch, where several threads run."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BufferOf(Argument):
-    """Rows of a buffer (n, width); type_id is 0 for buffers that all functions share."""
-
-    type_id: int
-    name: BufferName
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        return memory.buffers[self.type_id, self.name]
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterOf(Argument):
-    """A parameter in its own shape."""
-
-    name: str
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        return memory.parameters.values[self.name]
-
-
-@dataclass(frozen=True, slots=True)
-class TransposedOf(Renewed):
-    """A copy of a matrix, rows and columns exchanged.
-
-    Up to date where a function has COPIES_FROM rows, which CountOf tells.
-    """
-
-    type_id: int
-    name: str
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        return memory.parameters.transposed(self.name, up_to_date=False)
-
-    def renew(self, memory: Memory) -> None:
-        if memory.layout.n_of(self.type_id) >= COPIES_FROM:
-            memory.parameters.transposed(self.name, up_to_date=True)
-
-
-@dataclass(frozen=True, slots=True)
-class HalfOf(Renewed):
-    """A matrix rounded to bfloat16, as it is in this mini-batch."""
-
-    name: str
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        return memory.parameters.half(self.name)
-
-    def renew(self, memory: Memory) -> None:
-        memory.parameters.half(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class GradientOf(Argument):
-    """The gradient of a parameter in its own shape; of no meaning until it was written."""
-
-    name: str
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        return memory.parameters.gradient(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenOf(Argument):
-    """Whether the gradient of a parameter was written in this mini-batch (n_threads,)."""
-
-    name: str
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        return memory.parameters.written(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class FilledOf(Argument):
-    """Whether a gather's buffer holds the rows of all batches, those read in place too: of every
-    thread what it knows (n_threads,).
-    """
-
-    type_id: int
-    name: BufferName
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        return memory.filled(self.type_id, self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class ApartOf(Moving):
-    """Whether the rows that each batch's gather reads differ, and those of all at once.
-
-    Nothing where one thread runs alone, which asks for none of it.
-    """
-
-    type_id: int
-    slots: Slots
-
-    def find(self, memory: Memory) -> NDArray[Any]:
-        if self.type_id not in memory.layout or memory.parameters.n_threads == 1:
-            return NOTHING
-        bounds = EdgeBoundsOf if self.slots is None else StartsOf
-        index = IndexOf(self.type_id, self.slots).find(memory)
-        n_parts = count_slots(self.slots)
-        return all_apart(index, bounds(self.type_id).find(memory), n_parts)
-
-
-@dataclass(frozen=True, slots=True)
-class PullOf(OfLayout):
-    """What the rows of a function pull from outside (n,)."""
-
-    type_id: int
-    name: str
-
-    def number(self, fields: Fields) -> int:
-        return fields.of_pull(self.type_id, self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class IndexOf(OfLayout):
-    """Rows of the children that a gather reads."""
-
-    type_id: int
-    slots: Slots
-
-    def number(self, fields: Fields) -> int:
-        return fields.of_gather(self.type_id, self.slots, parts.INDEX)
-
-
-@dataclass(frozen=True, slots=True)
-class RunsOf(OfLayout):
-    """Where the rows of each batch's gather begin if they need no copy, and of all at once."""
-
-    type_id: int
-    slots: Slots
-
-    def number(self, fields: Fields) -> int:
-        return fields.of_gather(self.type_id, self.slots, parts.RUNS)
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeStartOf(OfLayout):
-    """Where the edges of every row begin (n + 1,)."""
-
-    type_id: int
-
-    def number(self, fields: Fields) -> int:
-        return fields.of_gather(self.type_id, None, parts.EDGE_START)
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeBoundsOf(OfLayout):
-    """Where the edges of every batch begin, and where the last one's end (n_batches + 1,)."""
-
-    type_id: int
-
-    def number(self, fields: Fields) -> int:
-        return fields.of_gather(self.type_id, None, parts.EDGE_BOUNDS)
-
-
-@dataclass(frozen=True, slots=True)
-class StartsOf(OfLayout):
-    """Where every batch's rows begin, and where the last one's end (n_batches + 1,)."""
-
-    type_id: int
-
-    def number(self, fields: Fields) -> int:
-        return fields.of_function(self.type_id, parts.STARTS)
-
-
-@dataclass(frozen=True, slots=True)
-class FirstRowOf(OfLayout):
-    """Where every batch begins among the rows of the states (n_batches,)."""
-
-    type_id: int
-
-    def number(self, fields: Fields) -> int:
-        return fields.of_function(self.type_id, parts.FIRST_ROW)
-
-
-@dataclass(frozen=True, slots=True)
-class CountOf(OfLayout):
-    """How many rows a function has (1,)."""
-
-    type_id: int
-
-    def number(self, fields: Fields) -> int:
-        return fields.of_function(self.type_id, parts.ROWS)
+        if self.is_of_layout:
+            return memory.layout.array(self.number(memory.layout.fields))
+        return _FIND[self.kind](memory, self)
+
+
+def _find_apart(memory: Memory, one: Argument) -> NDArray[Any]:
+    if one.type_id not in memory.layout or memory.parameters.n_threads == 1:
+        return NOTHING
+    bounds = Kind.EDGE_BOUNDS if one.of is None else Kind.STARTS
+    index = Argument(Kind.INDEX, one.of, one.type_id).find(memory)
+    starts = Argument(bounds, type_id=one.type_id).find(memory)
+    return all_apart(index, starts, count_slots(one.of))
+
+
+def _renew_transposed(memory: Memory, one: Argument) -> None:
+    if memory.layout.n_of(one.type_id) >= COPIES_FROM:
+        memory.parameters.transposed(one.of, up_to_date=True)
+
+
+# What moves when memory grows, and else stays; APART is another array for every mini-batch.
+_FIND: dict[Kind, Callable[[Memory, Argument], NDArray[Any]]] = {
+    Kind.BUFFER: lambda memory, one: memory.buffers[one.type_id, one.of],
+    Kind.PARAMETER: lambda memory, one: memory.parameters.values[one.of],
+    Kind.TRANSPOSED: lambda memory, one: memory.parameters.transposed(one.of, up_to_date=False),
+    Kind.HALF: lambda memory, one: memory.parameters.half(one.of),
+    Kind.GRADIENT: lambda memory, one: memory.parameters.gradient(one.of),
+    Kind.WRITTEN: lambda memory, one: memory.parameters.written(one.of),
+    Kind.FILLED: lambda memory, one: memory.filled(one.type_id, one.of),
+    Kind.APART: _find_apart,
+}
+# What is brought up to date for every mini-batch, where it is.
+_RENEW: dict[Kind, Callable[[Memory, Argument], object]] = {
+    Kind.TRANSPOSED: _renew_transposed,
+    Kind.HALF: _FIND[Kind.HALF],
+}
+_NUMBERS: dict[Kind, Callable[[Fields, Argument], int]] = {
+    Kind.PULL: lambda fields, one: fields.of_pull(one.type_id, one.of),
+    Kind.INDEX: lambda fields, one: fields.of_gather(one.type_id, one.of, parts.INDEX),
+    Kind.RUNS: lambda fields, one: fields.of_gather(one.type_id, one.of, parts.RUNS),
+    Kind.EDGE_START: lambda fields, one: fields.of_gather(one.type_id, None, parts.EDGE_START),
+    Kind.EDGE_BOUNDS: lambda fields, one: fields.of_gather(one.type_id, None, parts.EDGE_BOUNDS),
+    Kind.STARTS: lambda fields, one: fields.of_function(one.type_id, parts.STARTS),
+    Kind.FIRST_ROW: lambda fields, one: fields.of_function(one.type_id, parts.FIRST_ROW),
+    Kind.COUNT: lambda fields, one: fields.of_function(one.type_id, parts.ROWS),
+}
 
 
 _PLACE = struct.Struct("2q")
@@ -281,9 +161,9 @@ class Found:
         self._numbers_of: dict[Argument, int] = {}
         self._take_table(np.zeros((0, 2), dtype=np.int64))
         self._kept: dict[int, NDArray[Any]] = {}  # whose memory nobody else holds
-        self._moving: list[tuple[int, Moving]] = []
-        self._renewed: list[Renewed] = []
-        self._of_layout: list[tuple[int, OfLayout]] = []
+        self._moving: list[tuple[int, Argument]] = []
+        self._renewed: list[Argument] = []
+        self._of_layout: list[tuple[int, Argument]] = []
         self._numbers = np.zeros((0, 2), dtype=np.int64)  # which place, which array of the layout
         self._fields: Fields | None = None
         self._found_for = (-1, -1)
@@ -296,11 +176,11 @@ class Found:
         k = self._numbers_of.setdefault(argument, len(self._arguments))
         if k == len(self._arguments):
             self._arguments.append(argument)
-            if isinstance(argument, OfLayout):
+            if argument.is_of_layout:
                 self._of_layout.append((k, argument))
-            elif isinstance(argument, Moving) and self._has_threads:
+            elif argument.kind is Kind.APART and self._has_threads:
                 self._moving.append((k, argument))
-            elif isinstance(argument, Renewed):
+            elif argument.kind in _RENEW:
                 self._renewed.append(argument)
             if k >= len(self.places):
                 self._take_table(np.zeros((2 * k + 64, 2), dtype=np.int64))
@@ -327,7 +207,7 @@ class Found:
             array = self._kept[k] = moving.find(memory)
             self._put(k, array)
         for renewed in self._renewed:
-            renewed.renew(memory)
+            _RENEW[renewed.kind](memory, renewed)
         self._found_for = n_grown, n_arranged
 
     def keep_up(self) -> None:
@@ -335,7 +215,7 @@ class Found:
         n_grown = self.memory.n_grown
         if self._found_for[0] != n_grown:
             for k, argument in enumerate(self._arguments):
-                if not isinstance(argument, OfLayout):
+                if not argument.is_of_layout:
                     self._put(k, argument.find(self.memory))
             self._found_for = n_grown, -1
 

@@ -11,10 +11,8 @@ from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backends.compiled.arguments import (
     INDEX_BYTES,
     Argument,
-    BufferOf,
     Instruction,
-    Moving,
-    OfLayout,
+    Kind,
     Operand,
 )
 from harness.engine.backends.compiled.memory import Memory
@@ -48,14 +46,14 @@ def check_instruction(one: Instruction, memory: Memory) -> None:
 
 def _check_operand(one: Instruction, operand: Operand, memory: Memory) -> None:
     array = operand.array
-    if isinstance(array, OfLayout | Moving):
+    if array.is_of_layout or array.kind is Kind.APART:
         room = max(operand.pitch, INDEX_BYTES)
         _check_range(one, operand, operand.offset + INDEX_BYTES, room)
         if operand.pitch % INDEX_BYTES or operand.offset % INDEX_BYTES:
             raise ValueError(f"{one.name}: {operand} is not in whole indices")
         return
     last = operand.offset + max(operand.width, FLOAT_BYTES)
-    if not isinstance(array, BufferOf):
+    if array.kind is not Kind.BUFFER:
         _check_range(one, operand, last, max(array.find(memory).nbytes, FLOAT_BYTES))
         return
     row_bytes = _row_bytes(array, memory)
@@ -78,13 +76,13 @@ def _row_bytes(array: Argument, memory: Memory) -> int:
     return FLOAT_BYTES * int(array.find(memory).shape[1])
 
 
-def _registers_of(array: BufferOf, memory: Memory) -> tuple[Register, ...]:
+def _registers_of(array: Argument, memory: Memory) -> tuple[Register, ...]:
     """Return the registers that say where a batch's rows of a buffer begin."""
-    if array.name.is_shared:
+    if array.of.is_shared:
         return _STATE_ROWS
-    if array.name.is_gathered:
+    if array.of.is_gathered:
         return Register.START, Register.EDGE_START
-    buffer = memory.plans[array.type_id].buffers[array.name]
+    buffer = memory.plans[array.type_id].buffers[array.of]
     return _ROWS.get((buffer.memory, buffer.domain == EDGE), _STATE_ROWS)
 
 
@@ -102,6 +100,6 @@ def _check_group(one: Instruction, group: Group, memory: Memory) -> None:
         operand, kind = rows[row]
         width = one.constants[1] if group.periodic and kind is RowKind.SAME else one.constants[0]
         last = operand.offset + one.constants[first + column] + FLOAT_BYTES * width
-        is_buffer = isinstance(operand.array, BufferOf)
+        is_buffer = operand.array.kind is Kind.BUFFER
         room = operand.pitch if is_buffer else operand.array.find(memory).nbytes
         _check_range(one, operand, last, room)

@@ -16,15 +16,10 @@ from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backends.compiled.arguments import (
     INDEX_BYTES,
     Argument,
-    BufferOf,
-    EdgeStartOf,
-    IndexOf,
     Instruction,
+    Kind,
     Operand,
-    ParameterOf,
-    PullOf,
     Run,
-    RunsOf,
     count_register,
 )
 from harness.engine.cpu_kernels import loss_kernels, row_kernels
@@ -62,7 +57,7 @@ class Places:
 
     def array(self, name: BufferName) -> Argument:
         """The array of a buffer."""
-        return BufferOf(SHARED if name.is_shared else self.type_id, name)
+        return Argument(Kind.BUFFER, name, SHARED if name.is_shared else self.type_id)
 
     def buffer(self, ref: Ref) -> Buffer:
         """The buffer of a ref."""
@@ -72,32 +67,34 @@ class Places:
         """Floats of a state that children hold."""
         return self.plan.read_states()[state_buffer(state)]
 
-    def index(self, slots: Slots) -> Argument:
-        """The rows of the children in these slots."""
-        return IndexOf(self.type_id, slots)
+    def own(self, kind: Kind, of: object = "") -> Argument:
+        """An array of the function itself."""
+        return Argument(kind, of, self.type_id)
 
     def index_operand(self, slots: Slots, slot: int = 0) -> Operand:
         """The rows of the children of a batch; slot: which of several."""
         n_slots = count_slots(slots)
         row = Register.EDGE_START if slots is None else Register.START
-        return Operand(self.index(slots), row, INDEX_BYTES * n_slots, INDEX_BYTES * slot)
+        return Operand(self.own(Kind.INDEX, slots), row, INDEX_BYTES * n_slots, INDEX_BYTES * slot)
 
     def edges(self) -> Operand:
         """Where the edges of each row begin."""
-        return Operand(EdgeStartOf(self.type_id), Register.START, INDEX_BYTES)
+        return Operand(self.own(Kind.EDGE_START), Register.START, INDEX_BYTES)
 
     def pulled(self, name: str) -> Operand:
         """What each row pulls from outside."""
-        return Operand(PullOf(self.type_id, name), Register.START, INDEX_BYTES)
+        return Operand(self.own(Kind.PULL, name), Register.START, INDEX_BYTES)
 
     def parameter(self, name: str, start: int = 0) -> Operand:
         """A parameter, from an element on."""
-        return Operand(ParameterOf(name), offset=FLOAT_BYTES * start)
+        return Operand(Argument(Kind.PARAMETER, name), offset=FLOAT_BYTES * start)
 
     def columns_of_parameter(self, name: str, row_width: int, start: int, width: int) -> Operand:
         """Columns of a parameter's rows."""
         pitch, offset = FLOAT_BYTES * row_width, FLOAT_BYTES * start
-        return Operand(ParameterOf(name), Register.ZERO, pitch, offset, FLOAT_BYTES * width)
+        return Operand(
+            Argument(Kind.PARAMETER, name), Register.ZERO, pitch, offset, FLOAT_BYTES * width
+        )
 
     def operand(self, ref: Ref) -> Operand:
         """The columns of a ref.
@@ -114,7 +111,7 @@ class Places:
         slots = self.plan.gathered(ref.buffer)
         on_edges = slots is None
         run = Run(
-            RunsOf(self.type_id, slots),
+            self.own(Kind.RUNS, slots),
             self.array(state_buffer(ref.buffer.of)),
             pitch // count_slots(slots),
             Register.EDGE_AT if on_edges else Register.AT,
@@ -353,5 +350,5 @@ def _sum_edges(places: Places, node: Node, out: Operand) -> Instruction:
         values = places.operand(places.plan.refs[operand])
         return Instruction(row_kernels.sum_edges, (values, places.edges(), out), (node.width,))
     states, _ = places.child(places.plan.nodes[operand].name, None, 0)
-    operands = states, Operand(places.index(None)), places.edges(), out
+    operands = states, Operand(places.own(Kind.INDEX, None)), places.edges(), out
     return Instruction(row_kernels.sum_children, operands, (node.width,))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,12 @@ from harness.compiler.pointers import add_to_word, call, count_cycles, half_word
 from harness.compiler.registry import helper
 from harness.compiler.source_stamp import stamp_of
 from harness.engine.backends.compiled.arguments import (
+    OF_PARAMETERS,
     Argument,
-    EdgeStartOf,
-    FirstRowOf,
     Found,
     Instruction,
+    Kind,
     Operand,
-    StartsOf,
 )
 from harness.engine.backends.compiled.checking import check_instruction
 from harness.engine.backends.compiled.steps import StageWriter
@@ -62,7 +60,7 @@ from harness.engine.cpu_kernels.context import (
 from harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
 from harness.engine.cpu_kernels.team import Call, meet
 from harness.engine.cpu_kernels.vectors import LANES
-from harness.engine.lowering.plan import Plan
+from harness.engine.lowering.plan import BufferName, Plan
 from harness.values.arrays import IntArray
 
 # A program: the first function's id, how many there are, a head of each, then steps.
@@ -261,8 +259,10 @@ def write_program(
         for one in steps:
             body += encode(one, place_of, address_of, profile=profile)
         head[END] = begin + len(body)
-        head[STARTS], head[FIRST_ROW] = map(place_of, (StartsOf(t), FirstRowOf(t)))
-        head[EDGES] = place_of(EdgeStartOf(t)) if has_edges(t) else NO_PLACE
+        head[STARTS] = place_of(Argument(Kind.STARTS, type_id=t))
+        head[FIRST_ROW] = place_of(Argument(Kind.FIRST_ROW, type_id=t))
+        edges = Argument(Kind.EDGE_START, type_id=t)
+        head[EDGES] = place_of(edges) if has_edges(t) else NO_PLACE
     return np.array([first, n_functions, *heads.ravel().tolist(), *body], dtype=np.int64)
 
 
@@ -288,10 +288,12 @@ def list_operand(operand: Operand) -> str:
 
 
 def list_array(array: Argument) -> str:
-    """An array by its class and what it is of."""
-    values = [getattr(array, one.name) for one in fields(array)]  # type: ignore[arg-type]
-    words = [f"{one.role}:{one.of}" if hasattr(one, "role") else str(one) for one in values]
-    return f"{type(array).__name__.removesuffix('Of').lower()}<{' '.join(words)}>"
+    """An array by its kind and what it is of."""
+    words = [] if array.kind in OF_PARAMETERS else [str(array.type_id)]
+    if array.of != "":
+        of = array.of
+        words.append(f"{of.role}:{of.of}" if isinstance(of, BufferName) else str(of))
+    return f"{array.kind.replace('_', '')}<{' '.join(words)}>"
 
 
 def _conditions(one: Instruction) -> str:

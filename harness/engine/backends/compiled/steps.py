@@ -9,21 +9,10 @@ from functools import singledispatchmethod
 from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backends.compiled.arguments import (
     COPIES_FROM,
-    ApartOf,
     Argument,
-    BufferOf,
-    CountOf,
-    EdgeBoundsOf,
-    FilledOf,
-    GradientOf,
-    HalfOf,
     Instruction,
+    Kind,
     Operand,
-    ParameterOf,
-    RunsOf,
-    StartsOf,
-    TransposedOf,
-    WrittenOf,
     count_register,
 )
 from harness.engine.backends.compiled.operators import Places, write_group, write_operator
@@ -90,23 +79,23 @@ class StageWriter:
         """Before all rows of a gather are read at once, copy those that batches read in place."""
         for operand in (one for each in instructions for one in each.operands):
             array = operand.array
-            if operand.run is None or not isinstance(array, BufferOf) or array.name in self._filled:
+            if operand.run is None or array.kind is not Kind.BUFFER or array.of in self._filled:
                 continue
-            self._filled.add(array.name)
-            yield self._fill_viewed(array.name)
+            self._filled.add(array.of)
+            yield self._fill_viewed(array.of)
 
     def _fill_viewed(self, name: BufferName) -> Instruction:
         slots = self.plan.gathered(name)
         n_slots = count_slots(slots)
-        bounds = (EdgeBoundsOf if slots is None else StartsOf)(self.type_id)
+        bounds = self.places.own(Kind.EDGE_BOUNDS if slots is None else Kind.STARTS)
         width = FLOAT_BYTES * self.plan.buffers[name].width // n_slots
         operands = (
             Operand(self.places.array(state_buffer(name.of)), pitch=width),
-            Operand(self.places.index(slots)),
-            Operand(RunsOf(self.type_id, slots)),
+            Operand(self.places.own(Kind.INDEX, slots)),
+            Operand(self.places.own(Kind.RUNS, slots)),
             Operand(bounds),
             Operand(self.places.array(name)),
-            Operand(FilledOf(self.type_id, name)),
+            Operand(self.places.own(Kind.FILLED, name)),
         )
         return Instruction(
             row_kernels.fill_viewed,
@@ -139,7 +128,7 @@ class StageWriter:
             operands,
             (n_slots, width),
             count,
-            unless=RunsOf(self.type_id, slots),
+            unless=self.places.own(Kind.RUNS, slots),
             bytes_per_row=pitch,
             moves=True,
         )
@@ -185,14 +174,14 @@ class StageWriter:
         rows, columns = self.shapes[step.parameter]
         k = columns if step.transposed else rows
         x, *children = self.places.row_operands(step.x)
-        weight = HalfOf(step.parameter) if self.half else ParameterOf(step.parameter)
+        weight = Argument(Kind.HALF if self.half else Kind.PARAMETER, step.parameter)
         nothing = Operand(weight)
         copies_from, copy, n_rows = 0, nothing, nothing
         if step.transposed and self._has_few_rows and not self.half:
             copies_from = COPIES_FROM
-            copy = Operand(TransposedOf(self.type_id, step.parameter))
-            n_rows = Operand(CountOf(self.type_id))
-        bias = nothing if step.bias is None else Operand(ParameterOf(step.bias))
+            copy = Operand(self.places.own(Kind.TRANSPOSED, step.parameter))
+            n_rows = Operand(self.places.own(Kind.COUNT))
+        bias = nothing if step.bias is None else Operand(Argument(Kind.PARAMETER, step.bias))
         constants = (
             *(step.x.width // k, rows, columns, int(step.transposed)),
             *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
@@ -240,7 +229,7 @@ class StageWriter:
         apart: tuple[Argument, ...] = ()
         if not any(state in by_edge & by_slot for state, _ in added_to):
             lists = {None if of_edges else self.plan.slots[state] for state, of_edges in added_to}
-            apart = tuple(ApartOf(self.type_id, slots) for slots in sorted(lists, key=str))
+            apart = tuple(self.places.own(Kind.APART, slots) for slots in sorted(lists, key=str))
         return replace(instruction, taken=Taken.UNLESS_APART, apart=apart)
 
     @_write.register
@@ -262,7 +251,7 @@ class StageWriter:
             (n_slots, width),
             self._rows_of(slots)[1],
             bytes_per_row=FLOAT_BYTES * n_slots * width,
-            bytes_unless=RunsOf(self.type_id, slots) if is_whole else None,
+            bytes_unless=self.places.own(Kind.RUNS, slots) if is_whole else None,
             moves=True,
         )
         yield self._unless_apart(instruction, {(step.state, step.slots is None)})
@@ -278,7 +267,9 @@ class StageWriter:
         width = node.shape[-1]
         per_vertex = dy.width // width
         count = count_register(self.places.buffer(dy).domain)
-        gradient = Operand(GradientOf(node.name)), Operand(WrittenOf(node.name))
+        gradient = tuple(
+            Operand(Argument(kind, node.name)) for kind in (Kind.GRADIENT, Kind.WRITTEN)
+        )
         dy_operand = self.places.operand(dy)
         if not inputs:
             constants = width, per_vertex
@@ -301,7 +292,7 @@ class StageWriter:
         logits = self.places.operand(step.logits)
         operands = (
             logits,
-            logits if step.bias is None else Operand(ParameterOf(step.bias)),
+            logits if step.bias is None else Operand(Argument(Kind.PARAMETER, step.bias)),
             self.places.pulled(step.label),
             self.places.operand(step.loss),
             self.places.operand(step.log_sum),
