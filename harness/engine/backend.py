@@ -79,7 +79,6 @@ class Backend(ABC):
     """
 
     abilities: ClassVar[Abilities]
-    runs_together: ClassVar[bool] = False  # whether losses are read when all has run, not before
     keeps_states: ClassVar[bool] = False  # whether states outlast the next arrangement
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
@@ -142,15 +141,19 @@ class Backend(ABC):
         for stage, batches in runs:
             self.run(stage, batches)
 
-    def run_rounds(self, rounds: Sequence[Round]) -> Callable[[], float]:
+    def run_rounds(
+        self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
+    ) -> Callable[[], float]:
         """Run all rounds, each whole, outputs too; return what gives the sum of their losses.
 
         The loss of a round is here before the next one starts, but where losses stay on a device
         until they are asked for.
+
+        run: what runs a round in place of `run_together`, for a timeline.
         """
         found: list[Callable[[], float]] = []
         for one in rounds:
-            self.run_together(one.runs)
+            (run or self.run_together)(one.runs)
             found.append(self.later(one.losses))
         return lambda: sum(loss() for loss in found)
 
@@ -186,16 +189,9 @@ class Backend(ABC):
         """
         raise UnsupportedTrial(f"{type(self).__module__} keeps no states; use backend=compiled")
 
-    def total(self, losses: Sequence[Loss]) -> float:
-        """Return the sum of losses, all that was run since the last call of it.
-
-        Waits for what computes them.
-        """
-        return sum(float(self.read(*loss).sum()) for loss in losses)
-
     def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
         """Return what gives the sum of these losses, as it is now; waits when it is called."""
-        found = self.total(losses)
+        found = sum(float(self.read(*loss).sum()) for loss in losses)
         return lambda: found
 
     @abstractmethod

@@ -93,7 +93,7 @@ class Engine:
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
         self.has_rounds = False
-        self._losses: list[Callable[[], float]] = []
+        self.loss: Callable[[], float]
         self._known_around: dict[bytes, Around] = {}
         self._part: Part | None = None
 
@@ -188,25 +188,15 @@ class Engine:
         return (ALL_ROWS,) if self.switches.lazy_batching and n_batches > 1 else range(n_batches)
 
     def forward(self) -> None:
-        """Run all batches.
+        """Run all batches, round after round.
 
-        Round after round, each whole, outputs too: its loss is here before the next one starts, but
-        where losses stay on a device until they are asked for.
+        `loss` gives the sum of the losses behind it, and waits for it where it is on a device.
         """
         tally, begin = self.backend.tally, self.backend.ticks()
         tally.n_launches = tally.bytes_copied = 0
-        self._losses = []
-        if self.backend.runs_together:
-            self._run_together(self.laid_out.arrangement.forward)
-        else:
-            self._losses = self._run_rounds(self.laid_out.rounds)
+        run = None if self._part is None else self._run_together
+        self.loss = self.backend.run_rounds(self.laid_out.rounds, run)
         tally.n_cycles += self.backend.ticks() - begin
-
-    def loss(self) -> float:
-        """The loss of the last mini-batch, summed; waits for it where it is on a device."""
-        if self.backend.runs_together:
-            return self.backend.total([one for r in self.laid_out.rounds for one in r.losses])
-        return sum(loss() for loss in self._losses)
 
     def backward(self) -> None:
         """Run all batches in reverse, then the parameter gradients that were put off.
@@ -217,15 +207,6 @@ class Engine:
         self.backend.clear_gradients()
         self._run_together(self.laid_out.arrangement.backward)
         self.backend.tally.n_cycles += self.backend.ticks() - begin
-
-    def _run_rounds(self, rounds: Sequence[Round]) -> list[Callable[[], float]]:
-        if self._part is None:
-            return [self.backend.run_rounds(rounds)]
-        found = []
-        for one in rounds:
-            self._run_together(one.runs)
-            found.append(self.backend.later(one.losses))
-        return found
 
     def _run_together(self, runs: Sequence[Run]) -> None:
         if self._part is None:

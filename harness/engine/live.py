@@ -144,7 +144,7 @@ class LiveEngine(Engine):
             self.used = self._current.used.copy()
         self._take_next(MiniBatch(NO_GRAPH, {}, outputs, 0, output_pulls=pulls), NO_SCHEDULE)
         self.run_round()
-        self._losses = [self.backend.later(one.losses) for one in self.laid_out.rounds]
+        self.loss = self.backend.later(self.laid_out.rounds[0].losses)
 
     def numbers(self, state: str, vertices: Sequence[int], columns: Sequence[int]) -> list[float]:
         """One number of a state of each vertex."""

@@ -25,7 +25,6 @@ from harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
     SMALL,
-    one_thread,
     torchs_mkl,
 )
 from harness.engine.cpu_kernels.memory_kernels import transpose
@@ -109,7 +108,7 @@ def constants_of(
     has_bias: bool = False, copies_from: int = 0,
 ) -> tuple[int, ...]:  # fmt: skip
     flags = int(transposed), int(adds or has_bias), int(has_bias)
-    return per_vertex, *w.shape, *flags, copies_from
+    return per_vertex, *w.shape, *flags, copies_from, 0
 
 
 # Whether rows of x and of what is computed stand in wider ones.
@@ -182,13 +181,13 @@ def test_threads_sum_rows_of_a_gradient_of_their_own(
     x, dy = drawn(n, per_vertex * k + 2)[:, 1:-1], drawn(n, per_vertex * m + 3)[:, 3:]
     found, written = np.full((k, m), np.nan, np.float32), np.zeros(n_threads, np.int64)
     index = np.array([6, 0, 0, 3, 1, 2, 5], np.int64)
-    kernel = products.sum_outer_children if of_children else products.sum_outer
+    constants = (per_vertex, k, m, int(of_children), 0)
     rows = rows_of(x[index] if of_children else x, per_vertex)
     expected = rows.T @ rows_of(dy, per_vertex)
     for times in (1, 2):
         for thread in range(n_threads):
             told = Told(thread, n_threads, multiplying("auto", 1).for_thread())
-            run_kernel(kernel, (x, dy, found, written, index), (per_vertex, k, m), n, told)
+            run_kernel(products.sum_outer, (x, dy, found, written, index), constants, n, told)
         assert written.all()
         np.testing.assert_allclose(found, times * expected, rtol=1e-4, atol=1e-4)
 
@@ -198,15 +197,6 @@ def test_products_that_threads_share_stay_whole() -> None:
     assert LIBRARY is not None
     limits = [multiplying("auto", n_threads).scratch[0][LIMIT] for n_threads in (2, 1)]
     assert limits == [0, LIBRARY.limit]
-
-
-@needs_blas
-def test_a_library_without_threads_says_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert LIBRARY is not None
-    monkeypatch.setattr(blas, "LIBRARY", replace(LIBRARY, set_threads=one_thread))
-    assert multiplying("auto", 2).n_threads == 1
-    monkeypatch.undo()
-    assert [multiplying("auto", n).n_threads for n in (2, 1)] == [2, 1]
 
 
 @needs_blas

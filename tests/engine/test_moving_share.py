@@ -59,7 +59,7 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(backend, name, called)
 
-    for name in ("run_together", "total", "clear_gradients"):
+    for name in ("run_together", "later", "clear_gradients"):
         counted(name)
     monkeypatch.setattr(backend, "ticks", lambda: clock["ticks"])
     adapter.load(instances)

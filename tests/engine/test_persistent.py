@@ -114,7 +114,7 @@ def test_a_pass_is_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyPatch) ->
     assert isinstance(backend, Backend)
     assert backend.facts()["calls"] == "one launch a pass"
     monkeypatch.setattr(backend._launcher, "start", lambda name, work: started.append(work))
-    monkeypatch.setattr(backend, "total", lambda _: 0.0)
+    monkeypatch.setattr(backend, "_loss", lambda: 0.0)
     setting.train(setting.instances)
     setting.engine.update(0.1)
     assert [len(work) for work in started] == [1, 2, 1]

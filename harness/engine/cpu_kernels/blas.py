@@ -41,7 +41,6 @@ from harness.engine.cpu_kernels.libraries import (
     OPENBLAS_PACKAGE,
     Library,
     OneDNN,
-    one_thread,
     torchs_mkl,
 )
 from harness.engine.cpu_kernels.vectors import (
@@ -90,13 +89,12 @@ def blas_scratch(
 
 @dataclass(frozen=True, slots=True)
 class Multiplying:
-    """What multiplies for one engine: arrays for compiled code, threads in use, and in words.
+    """What multiplies for one engine: arrays for compiled code, and in words.
 
     enter: what another thread does before it multiplies.
     """
 
     scratch: Scratch
-    n_threads: int
     names: str
     enter: Callable[[], object]
 
@@ -124,10 +122,9 @@ def multiplying(blas: str, n_threads: int) -> Multiplying:
         scratch[0][LIMIT] = 0
     names = [f"own ({LANES} lanes)"] if own else []
     names += [f"oneDNN {onednn.version}"] if onednn is not None else []
-    n_used = 1 if library.set_threads is one_thread else n_threads
     # oneDNN has its number of threads from OpenMP, which keeps one for each thread that calls.
     enter = partial(onednn.set_threads, n_threads) if onednn is not None else _nothing
-    return Multiplying(scratch, n_used, ", ".join([*names, library.name]), enter)
+    return Multiplying(scratch, ", ".join([*names, library.name]), enter)
 
 
 def why_no_halves(blas: str) -> str | None:

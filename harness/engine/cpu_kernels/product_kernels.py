@@ -15,9 +15,10 @@ from harness.engine.cpu_kernels.blas import add_outer, add_outer_half, multiply,
 from harness.engine.cpu_kernels.context import FLOATS, N_THREADS, THREAD, begin, pitch, share
 
 # Constants of products by parameters.
-PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM = range(7)
+PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM, HALF = range(8)
 # Operands: of x, out, the parameter, the bias, the copy of W^T, and how many rows the function has.
-# The copy is used where these are COPIES_FROM or more; 0: there is none.
+# The copy is used where these are COPIES_FROM or more; 0: there is none. HALF: rows are rounded to
+# bfloat16, as the parameter was.
 X, OUT, WEIGHT, BIAS, COPY, N_OF_FUNCTION = range(6)
 CHILDREN = 6  # which rows of states, where x is the children's
 
@@ -28,10 +29,11 @@ def multiply_rows(context: int, operands: int, constants: int, n: int) -> None:
     per_vertex = word(constants, PER_VERTEX)
     k, m = _sizes(constants)
     x_row, out_row = pitch(operands, X), pitch(operands, OUT)
+    all_follow = x_row == 4 * k * per_vertex and out_row == 4 * m * per_vertex
     n_groups, n_rows, inner_x, inner_out = n, per_vertex, 4 * k, 4 * m
     if per_vertex == 1:
         n_groups, n_rows, inner_x, inner_out = 1, n, x_row, out_row
-    elif x_row == 4 * k * per_vertex and out_row == 4 * m * per_vertex:  # all rows follow on
+    elif all_follow and word(constants, HALF) == 0:
         n_groups, n_rows = 1, n * per_vertex
     for group in range(n_groups):
         _multiply(
@@ -76,27 +78,10 @@ def _multiply(
     if copies_from > 0 and word(begin(operands, N_OF_FUNCTION), 0) >= copies_from:
         weight, transposed = begin(operands, COPY), 0
         rows, columns = columns, rows
-    multiply(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
-
-
-@compiled
-def multiply_rows_half(context: int, operands: int, constants: int, n: int) -> None:
-    """The same of rows rounded to bfloat16: x, out, W rounded already, bias."""
-    per_vertex = word(constants, PER_VERTEX)
-    k, m = _sizes(constants)
-    x_row, out_row = pitch(operands, X), pitch(operands, OUT)
-    for v in range(1 if per_vertex == 1 else n):
-        x, out = begin(operands, X) + v * x_row, begin(operands, OUT) + v * out_row
-        n_rows = n if per_vertex == 1 else per_vertex
-        x_pitch, out_pitch = (x_row, out_row) if per_vertex == 1 else (4 * k, 4 * m)
-        if word(constants, HAS_BIAS) != 0:
-            for i in range(n_rows):
-                copy_bytes(out + i * out_pitch, begin(operands, BIAS), 4 * m)
-        multiply_half(
-            context, x, x_pitch, n_rows, begin(operands, WEIGHT), word(constants, ROWS),
-            word(constants, COLUMNS), word(constants, IS_TRANSPOSED), word(constants, ADDS), out,
-            out_pitch,
-        )  # fmt: skip
+    if word(constants, HALF) != 0:
+        multiply_half(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
+    else:
+        multiply(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
 
 
 @compiled
@@ -114,55 +99,29 @@ def apply_children(context: int, operands: int, constants: int, n: int) -> None:
         )  # fmt: skip
 
 
-@helper
-def _sum_outer(context: int, operands: int, constants: int, n: int, half: bool) -> None:
-    """Add x^T dy of all rows to a gradient; half: of rows rounded to bfloat16."""
+@compiled
+def sum_outer(context: int, operands: int, constants: int, n: int) -> None:
+    """Add x^T dy of all rows to a gradient: x, dy, gradient, whether it was written, which rows.
+
+    Constants: rows of a vertex, widths of x and of dy, whether x are children's matrices where they
+    lie, whether rows are rounded to bfloat16. A thread sums a part of the gradient's rows.
+    """
     per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
+    of_children, half = word(constants, 3) != 0, word(constants, 4) != 0
     thread = word(context, THREAD)
     first, n_own = share(k, FLOATS, thread, word(context, N_THREADS))
     out, written = begin(operands, 2) + 4 * first * m, begin(operands, 3)
     if n_own == 0:
         return
-    x_row, dy_row = (pitch(operands, 0), pitch(operands, 1)) if per_vertex == 1 else (4 * k, 4 * m)
-    n_rows = n if per_vertex == 1 else per_vertex
-    for v in range(1 if per_vertex == 1 else n):
-        x = begin(operands, 0) + 4 * first + v * pitch(operands, 0)
+    at_once = per_vertex == 1 and not of_children
+    x_row, dy_row = (pitch(operands, 0), pitch(operands, 1)) if at_once else (4 * k, 4 * m)
+    n_rows = n if at_once else per_vertex
+    for v in range(1 if at_once else n):
+        row = word(begin(operands, 4) + v * pitch(operands, 4), 0) if of_children else v
+        x = begin(operands, 0) + 4 * first + row * pitch(operands, 0)
         dy, adds = begin(operands, 1) + v * pitch(operands, 1), word(written, thread)
         if half:
             add_outer_half(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
         else:
             add_outer(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
-        put_word(written, thread, 1)
-
-
-@compiled
-def sum_outer(context: int, operands: int, constants: int, n: int) -> None:
-    """Add x^T dy of all rows to a gradient: x, dy, gradient, whether it was written; rows of a
-    vertex, widths of x and of dy. A thread sums a part of the gradient's rows.
-    """
-    _sum_outer(context, operands, constants, n, False)
-
-
-@compiled
-def sum_outer_half(context: int, operands: int, constants: int, n: int) -> None:
-    """As sum_outer, of rows rounded to bfloat16."""
-    _sum_outer(context, operands, constants, n, True)
-
-
-@compiled
-def sum_outer_children(context: int, operands: int, constants: int, n: int) -> None:
-    """The same, x being children's matrices where they lie; behind the operands, which rows."""
-    per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
-    thread = word(context, THREAD)
-    first, n_own = share(k, FLOATS, thread, word(context, N_THREADS))
-    written = begin(operands, 3)
-    if n_own == 0:
-        return
-    for v in range(n):
-        child = word(begin(operands, 4) + v * pitch(operands, 4), 0)
-        add_outer(
-            context, begin(operands, 0) + child * pitch(operands, 0) + 4 * first, 4 * k, n_own,
-            begin(operands, 1) + v * pitch(operands, 1), 4 * m, m, per_vertex,
-            begin(operands, 2) + 4 * first * m, word(written, thread),
-        )  # fmt: skip
         put_word(written, thread, 1)

@@ -197,7 +197,7 @@ class Team:
                 self._table.data, 8 * _CALL_WORDS * k, callee.function, callee.argument,
                 address_of(batches), len(batches),
             )  # fmt: skip
-        self._make(self._table, len(calls))
+        self.run_table(self._table, len(calls))
 
     def run_all(self, calls: Calls) -> None:
         """As `run`, without Python for each of them."""
@@ -208,11 +208,12 @@ class Team:
         table = np.empty((len(which), _CALL_WORDS), dtype=np.int64)
         table[:, 0], table[:, 1] = functions[which], places[which]
         table[:, 2], table[:, 3] = batches[which] + first * _BATCH_BYTES, n
-        self._make(table, len(table))
+        self.run_table(table, len(table))
 
     def run_table(self, table: Table, n: int) -> None:
-        """Run as many calls that compiled code has written down, as `run` does."""
-        self._make(table, n)
+        """Make n calls that are written down, as `run` does."""
+        self._check_process()
+        run_at(self._own_context, address_of(table), n)
 
     def take_places(self, address: int) -> None:
         """Tell all threads where the table of arrays is."""
@@ -223,10 +224,6 @@ class Team:
         """Return the address of `run_at`, for compiled code that calls it, and its context."""
         self._check_process()
         return run_at.address, self._own_context
-
-    def _make(self, table: Table, n: int) -> None:
-        self._check_process()
-        run_at(self._own_context, address_of(table), n)
 
     def _check_process(self) -> None:
         if self.n > 1 and os.getpid() != self._process:

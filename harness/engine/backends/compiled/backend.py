@@ -180,7 +180,7 @@ class Backend(backend.Backend):
 
     def rounds_by(self, rules: RowRules) -> KeptRounds | None:
         """Where nothing but the layout changes from round to round, and no batch is to be seen."""
-        if self._path != "one call a pass" or self.switches.profile:
+        if self._calls_each_batch or self.switches.profile:
             return None
         rounds = CompiledRounds(
             rules,
@@ -199,18 +199,16 @@ class Backend(backend.Backend):
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Run all stages without Python in between, but where every batch is to be a call."""
-        path = self._path
-        calls = [call for stage, batches in runs for call in self._calls(stage, batches, path)]
-        if path == "one call a batch":
-            for call in calls:
-                self._run([call])
-        else:
-            self._run(calls)
+        calls = [call for stage, batches in runs for call in self._calls(stage, batches)]
+        for part in [[call] for call in calls] if self._calls_each_batch else [calls]:
+            self._counting(partial(self._team.run, part))
 
-    def run_rounds(self, rounds: Sequence[Round]) -> Callable[[], float]:
+    def run_rounds(
+        self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
+    ) -> Callable[[], float]:
         """Run all rounds that were planned together in one call, their losses summed up in it."""
-        if not isinstance(rounds, Rounds) or self._path != "one call a pass":
-            return super().run_rounds(rounds)
+        if run is not None or not isinstance(rounds, Rounds) or self._calls_each_batch:
+            return super().run_rounds(rounds, run)
         columns = [self._memory.rows_of(one.type_id, one.ref) for one in rounds.losses]
         if any(len(column) != 1 for column in columns):
             return super().run_rounds(rounds)
@@ -219,9 +217,6 @@ class Backend(backend.Backend):
         self._counting(partial(self._team.run_all, calls))
         total = float(sums.total[0])
         return lambda: total
-
-    def _run(self, calls: Sequence[Call]) -> None:
-        self._counting(partial(self._team.run, calls))
 
     def _counting(self, run: Callable[[], None]) -> None:
         tallies = self._team.tallies
@@ -233,21 +228,21 @@ class Backend(backend.Backend):
         self.tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
         self.tally.n_moving_cycles += int(tallies[0][2])
 
-    def _calls(self, stage: str, batches: IntArray, path: str) -> Iterator[Call]:
+    def _calls(self, stage: str, batches: IntArray) -> Iterator[Call]:
         if stage in WHOLE_STAGES:
             batches = self._whole(stage, batches)
         if not len(batches):
             return
-        if path == "one call a pass":
+        if not self._calls_each_batch:
             yield self._program(stage, None).call(batches)
             return
         for batch in np.split(batches, len(batches)):
             yield self._program(stage, int(batch[0, 0])).call(batch)
 
     @property
-    def _path(self) -> str:
-        """What compiled code runs without Python in between."""
-        return "one call a batch" if self.switches.loop == "python" else "one call a pass"
+    def _calls_each_batch(self) -> bool:
+        """Whether Python comes between batches."""
+        return self.switches.loop == "python"
 
     def _program(self, stage: str, type_id: int | None) -> StageProgram:
         if (stage, type_id) not in self._programs:
@@ -319,18 +314,16 @@ class Backend(backend.Backend):
         rest = (self._rows_of(type_id, other, rows) for other in (step.loss, step.log_sum))
         return loss_kernels.logits_of(found, label, *rest)
 
-    def total(self, losses: Sequence[Loss]) -> float:
-        """Without copies of them."""
-        return sum(
-            float(part[rows].sum())
-            for type_id, ref, rows in losses
-            for part in self._whole_of(type_id, ref, rows)
-        )
-
-    def _whole_of(self, type_id: int, ref: Ref, rows: slice) -> list[NDArray[np.float32]]:
-        """Columns as one array where only some rows of it are wanted."""
-        found = self._memory.rows_of(type_id, ref)
-        return found if rows == EVERY or len(found) == 1 else [np.concatenate(found)]
+    def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
+        """Sum them up without copies of them."""
+        total = 0.0
+        for type_id, ref, rows in losses:
+            found = self._memory.rows_of(type_id, ref)
+            if rows != EVERY and len(found) > 1:
+                found = [np.concatenate(found)]
+            for part in found:
+                total += float(part[rows].sum())
+        return lambda: total
 
     def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
         """Copy the rows."""
@@ -364,7 +357,8 @@ class Backend(backend.Backend):
 
     def facts(self) -> dict[str, str]:
         """Which library multiplies, and how many batches a call runs."""
-        facts = {"backend": "compiled", "blas": self._multiplying.names, "calls": self._path}
+        calls = "one call a batch" if self._calls_each_batch else "one call a pass"
+        facts = {"backend": "compiled", "blas": self._multiplying.names, "calls": calls}
         return facts | {"threads": self._team.words(self.threads)}
 
     def listing(self) -> Mapping[str, Sequence[str]]:

@@ -185,12 +185,9 @@ class StageWriter:
         constants = (
             *(step.x.width // k, rows, columns, int(step.transposed)),
             *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
-            copies_from,
+            *(copies_from, int(self.half)),
         )
-        if self.half:
-            kernel = products.multiply_rows_half
-        else:
-            kernel = products.multiply_children if children else products.multiply_rows
+        kernel = products.multiply_children if children else products.multiply_rows
         yield Instruction(
             kernel,
             (x, self.places.operand(step.out), Operand(weight), bias, copy, n_rows, *children),
@@ -272,16 +269,13 @@ class StageWriter:
         )
         dy_operand = self.places.operand(dy)
         if not inputs:
-            constants = width, per_vertex
-            yield Instruction(add_up_rows, (dy_operand, *gradient), constants, count, Taken.ALL)
+            operands = dy_operand, *gradient
+            yield Instruction(add_up_rows, operands, (width, per_vertex), count, Taken.ALL)
             return
         x, *children = self.places.row_operands(inputs[0])
-        if self.half:
-            kernel = products.sum_outer_half
-        else:
-            kernel = products.sum_outer_children if children else products.sum_outer
+        constants = per_vertex, *node.shape, int(bool(children)), int(self.half)
         operands = (x, dy_operand, *gradient, *children)
-        yield Instruction(kernel, operands, (per_vertex, *node.shape), count, Taken.ALL)
+        yield Instruction(products.sum_outer, operands, constants, count, Taken.ALL)
 
     @_write.register
     def _operator(self, step: OperatorStep) -> Iterator[Instruction]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import metadata, util
 
@@ -37,7 +37,7 @@ from harness.engine.backends.cuda.module import Module
 from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.text import EXPRESSIONS
 from harness.engine.lowering.plan import Abilities, Plan, Ref
-from harness.engine.rows.layout import Loss, Run
+from harness.engine.rows.layout import Round, Run
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import why_no_cuda
 from harness.machine.folders import folder_of_files
@@ -120,7 +120,6 @@ class Backend(backend.Backend):
         gives_back_parts=True,
         reuses_places=False,
     )
-    runs_together = True
     tiling = Tiling()
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
@@ -222,6 +221,17 @@ class Backend(backend.Backend):
         """Start what was arranged: all of the forward, or all of the backward stages."""
         self._start(*_programs_of(runs))
 
+    def run_rounds(
+        self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
+    ) -> Callable[[], float]:
+        """Start the program of all rounds, which sums up their losses on the device."""
+        (run or self.run_together)([one for round_ in rounds for one in round_.runs])
+        return self._loss
+
+    def _loss(self) -> float:
+        self.synchronize()
+        return float(self._memory.totals.sum())
+
     def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
         """What was arranged, one launch after the other, each a kernel of its phase's kinds."""
         assert self._prepared is not None
@@ -299,11 +309,6 @@ class Backend(backend.Backend):
         """Step dense parameters whole, looked-up tables row by row."""
         self._streams.do(Stream.COMPUTE, partial(self._memory.rate.fill_, learning_rate))
         self._start("update")
-
-    def total(self, losses: Sequence[Loss]) -> float:
-        """The losses of all that was run forward, which the device has summed up."""
-        self.synchronize()
-        return float(self._memory.totals.sum())
 
     # --- results ---
 
