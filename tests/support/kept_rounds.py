@@ -27,7 +27,7 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(LiveEngine, "can_keep", LiveEngine.can_keep if is_kept else _cannot)
             patch.setattr(CompiledRounds, "by_itself", made_by_python)
-            patch.setattr(Team, "_make", _noted(Team._make, calls))
+            patch.setattr(Team, "run_table", _noted(Team.run_table, calls))
             adapter.load(batch)
             adapter.run(NoClock())
         assert (live.engine._current is not None) == is_kept
