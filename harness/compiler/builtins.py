@@ -29,6 +29,7 @@ from harness.compiler.kinds import (
     Element,
     Pointer,
     Value,
+    kind_of_annotation,
 )
 from harness.compiler.registry import emitter, method
 from harness.errors import CompileError
@@ -302,6 +303,19 @@ def _array_at(f: Any, address: Any, shape: Any, dtype: Any) -> Array:
     element = _element(dtype)
     pointer = f.builder.inttoptr(_word(f, address), element.ir.as_pointer())
     return Array(element, pointer, _shape(f, shape))
+
+
+@emitter(pointers.arrays_at)
+def _arrays_at(f: Any, address: Any, kind: Any) -> Any:
+    found = []
+    for k, one in enumerate(kind_of_annotation(kind).kinds):
+        first = pointers.WORDS_OF_ARRAY * k
+        begin, *shape = (
+            f.builder.load(_at(f, address, first + i, WORD)) for i in range(1 + one.n_dimensions)
+        )
+        pointer = f.builder.inttoptr(begin, one.element.ir.as_pointer())
+        found.append(Array(one.element, pointer, tuple(shape)))
+    return kind(*found)
 
 
 @emitter(pointers.word)

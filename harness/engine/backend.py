@@ -10,21 +10,23 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
-from harness.engine.kept_rounds import KeptRounds, RowRules
 from harness.engine.lowering.plan import Abilities, Plan, Ref
 from harness.engine.rows.fields import Index
-from harness.engine.rows.layout import Layout, Loss, Round, Run
+from harness.engine.rows.layout import Layout, Loss, Round, RowRules, Run
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.arrays import IntArray
 from harness.values.places import ROOT
+
+if TYPE_CHECKING:
+    from harness.engine.live_rounds import KeptRounds
 
 EVERY = slice(None)
 Naming = Callable[[str, int, int], tuple[str, Details]]  # of a stage's (type id, position)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from harness.contracts.policy import Policy
 from harness.engine.backend import Arrangement
 from harness.engine.engine import NO_BATCHES, Engine, LaidOut
-from harness.engine.kept_rounds import KeptRounds, RowRules
+from harness.engine.live_rounds import KeptRounds
 from harness.engine.rows.fields import Fields, Index
-from harness.engine.rows.layout import Before, plan_layout
+from harness.engine.rows.layout import Before, RowRules, plan_layout
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.programs.blocks import Feeds
 from harness.programs.decoder import Decoder, Piece

@@ -8,8 +8,8 @@ from typing import Any
 
 from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
-from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
+from harness.engine.live_rounds import KeptRounds
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting

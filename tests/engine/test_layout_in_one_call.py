@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from harness.contracts.policy import load_policy
 from harness.engine.lowering.plan import Slots
 from harness.engine.rows import fields as parts
-from harness.engine.rows.counting import AT_ONCE, N_EDGES
 from harness.engine.rows.fields import Reads, fields_of
 from harness.engine.rows.layout import Before, Layout, plan_layout
+from harness.engine.rows.row_order import AT_ONCE, N_EDGES
 from harness.errors import ScheduleError
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.values.arrays import int_array

@@ -11,11 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.contracts.model import Model, initial_weights
-from harness.engine.backends.compiled import live as compiled_live
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.live import CompiledRounds
 from harness.engine.cpu_kernels.team import Team
-from harness.engine.rows import next_round as arrays
+from harness.engine.live_rounds import KeptRounds
 from harness.errors import ProgramError, ScheduleError
 from harness.interpreter import interpret
 from harness.policies import levels
@@ -117,14 +115,14 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
     adapter, met = live_adapter(ScriptedModel()), list[Any]()
     adapter.load(LARGE)
     adapter.run(NoClock())
-    run = compiled_live.CompiledRounds.run
+    run = KeptRounds.run
 
-    def noting(self: compiled_live.CompiledRounds) -> None:
+    def noting(self: KeptRounds) -> None:
         layout = self.layout()
         met.append([getattr(layout, name).copy() for name in ("numbers", "bounds", "batches")])
         run(self)
 
-    monkeypatch.setattr(compiled_live.CompiledRounds, "run", noting)
+    monkeypatch.setattr(KeptRounds, "run", noting)
     adapter.run(NoClock())
     assert adapter.live is not None
     seen = adapter.live.engine.seen
@@ -171,8 +169,8 @@ def test_a_round_is_three_calls_of_compiled_code(monkeypatch: pytest.MonkeyPatch
         return call
 
     for owner, attribute, name in (
-        ("harness.engine.kept_rounds", "decode_next", "decode"),
-        ("harness.engine.backends.compiled.live", "plan_next", "plan"),
+        ("harness.engine.live_rounds", "decode_next", "decode"),
+        ("harness.engine.live_rounds", "plan_next", "plan"),
         ("harness.engine.live", "plan_layout", "layout"),
         ("harness.engine.live", "_cut", "graph"),
     ):
@@ -183,7 +181,7 @@ def test_a_round_is_three_calls_of_compiled_code(monkeypatch: pytest.MonkeyPatch
     )
     monkeypatch.setattr(adapter, "policy", counted("policy", adapter.policy))
     monkeypatch.setattr(Team, "run_table", counted("run", Team.run_table))
-    monkeypatch.setattr(CompiledRounds, "by_itself", made_by_python)
+    monkeypatch.setattr(KeptRounds, "by_itself", made_by_python)
     adapter.load(LARGE)
     adapter.run(NoClock())
     of_run = dict(counts)
@@ -210,7 +208,7 @@ def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next(
         adapter.run(NoClock())
         assert adapter.live.engine._current is rounds
     steady = np.ones(len(before), dtype=np.bool_)
-    steady[arrays.STATICS] = False  # anew by what is known of a model
+    steady[rounds.kept.numbers["statics"]] = False  # anew by what is known of a model
     np.testing.assert_array_equal(rounds.kept.table[steady], before[steady])
 
 
@@ -250,13 +248,13 @@ def test_a_schedule_that_ran_is_what_is_proved() -> None:
     adapter = live_adapter(ScriptedModel())
     assert adapter.live is not None
     engine = adapter.live.engine
-    for number, message in ((arrays.ORDER, "exactly once"), (arrays.ROW, "rows of a round")):
+    for name, message in (("order", "exactly once"), ("row", "rows of a round")):
         adapter.load(LARGE)
         adapter.run(NoClock())
         assert adapter.result()
         adapter.run(NoClock())
         assert engine._current is not None
-        engine._current.kept[number][0] = engine._current.kept[number][1] = 1
+        engine._current.kept[name][0] = engine._current.kept[name][1] = 1
         with pytest.raises(ScheduleError, match=message):
             adapter.result()
 

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from harness.compiler.compiled import compiled
 from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
-from harness.engine.backends.compiled import live
-from harness.engine.backends.compiled.live import CompiledRounds, divide_ticks
+from harness.engine import live_code as codes
+from harness.engine import live_rounds
 from harness.engine.cpu_kernels.context import TICKS_READABLE
 from harness.engine.cpu_kernels.team import Team
-from harness.engine.kept_rounds import KeptRounds
 from harness.engine.live import LiveEngine
-from harness.engine.rows import next_round as codes
+from harness.engine.live_rounds import KeptRounds, divide_ticks
 from harness.interpreter import interpret
 from harness.measuring.clock import check_shares
 from harness.models.drnn import DRNN
@@ -110,7 +109,7 @@ def test_what_was_run_as_a_whole_goes_on_live_in_the_same_memory(threads: int) -
 
 def by_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python makes every round: it asks compiled code to decode, to plan and to run it."""
-    monkeypatch.setattr(CompiledRounds, "by_itself", lambda _: (0, 0))
+    monkeypatch.setattr(KeptRounds, "by_itself", lambda _: (0, 0))
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
@@ -131,7 +130,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
 def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = warm(model)
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
-    plans, runs = counted(monkeypatch, CompiledRounds, "plan"), counted(monkeypatch, Team, "_make")
+    plans, runs = counted(monkeypatch, KeptRounds, "plan"), counted(monkeypatch, Team, "run_table")
     adapter.run(NoClock())
     assert adapter.live is not None
     assert len(adapter.live.engine.seen) > 5
@@ -147,7 +146,7 @@ def test_a_round_that_python_makes_is_run_by_one_call(
 ) -> None:
     adapter = warm(model)
     by_python(monkeypatch)
-    runs = counted(monkeypatch, Team, "_make")
+    runs = counted(monkeypatch, Team, "run_table")
     adapter.run(NoClock())
     assert adapter.live is not None
     n_rounds = len(adapter.live.engine.seen)
@@ -227,7 +226,7 @@ def test_an_error_of_a_round_by_itself_is_raised(
     """And the next mini-batch is as if there had been none."""
     adapter = warm(MODELS[0], threads)
     truth = adapter.result()
-    monkeypatch.setattr(live, "plan_next", fails)
+    monkeypatch.setattr(live_rounds, "plan_next", fails)
     with pytest.raises(RuntimeError, match="a round is not planned"):
         adapter.run(NoClock())
     monkeypatch.undo()

@@ -11,9 +11,9 @@ import pytest
 from harness.compiler.pointers import array_at
 from harness.contracts.policy import load_policy
 from harness.contracts.system import Result
-from harness.engine.backends.compiled.live import CompiledRounds
 from harness.engine.cpu_kernels.team import Table, Team
 from harness.engine.live import LiveEngine, Seen
+from harness.engine.live_rounds import KeptRounds
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 
@@ -26,7 +26,7 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
         calls = list[Any]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(LiveEngine, "can_keep", LiveEngine.can_keep if is_kept else _cannot)
-            patch.setattr(CompiledRounds, "by_itself", made_by_python)
+            patch.setattr(KeptRounds, "by_itself", made_by_python)
             patch.setattr(Team, "run_table", _noted(Team.run_table, calls))
             adapter.load(batch)
             adapter.run(NoClock())
@@ -35,7 +35,7 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
     return found
 
 
-def made_by_python(_: CompiledRounds) -> tuple[int, int]:
+def made_by_python(_: KeptRounds) -> tuple[int, int]:
     """In place of `by_itself`: Python asks compiled code to decode, to plan and to run a round."""
     return 0, 0
 

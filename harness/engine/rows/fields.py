@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.lowering.plan import Plan, Slots
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, IntTable, int_array
 
 Index = NDArray[np.int64]
 NOT_CONTIGUOUS = -1
@@ -124,22 +125,32 @@ def reads_of(plan: Plan) -> Reads:
     return Reads(tuple(sorted(slots, key=str)), tuple(sorted(pulls)))
 
 
+class FieldArrays(NamedTuple):
+    """What functions read, as compiled code reads it.
+
+    gathers (k, 3): function, its first slot in `slots`, and how many it has or EVERY_CHILD.
+    pulls (k, 2): function, and which of Fields.names it pulls. n_outputs: functions of outputs.
+    """
+
+    gathers: IntTable
+    slots: IntArray
+    pulls: IntTable
+    n_outputs: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Fields:
     """Functions are numbered, too: vertex functions by their ids, and those of outputs behind them.
 
     n_types: vertex functions. n_outputs: functions of outputs, whose ids are -1, -2, ...
-    gathers (k, 3): function, its first slot in `slots`, and how many it has or EVERY_CHILD.
-    pulls (k, 2): function, and which of `names` (all_names: as a set) it pulls.
+    names (all_names: as a set): what they pull.
     """
 
     n_types: int
     n_outputs: int
     reads: Mapping[int, Reads]
     names: tuple[str, ...]
-    gathers: IntArray
-    slots: IntArray
-    pulls: IntArray
+    arrays: FieldArrays
     all_names: frozenset[str]
     _gather_numbers: Mapping[tuple[int, Slots], int]
     _pull_numbers: Mapping[tuple[int, str], int]
@@ -157,6 +168,12 @@ class Fields:
         """The id of a function."""
         return function if function < self.n_types else self.n_types - 1 - function
 
+    @property
+    def n_fields(self) -> int:
+        """Arrays of a layout."""
+        n_of_gathers = N_OF_GATHER * len(self.arrays.gathers)
+        return N_OF_FUNCTION * self.n_functions + n_of_gathers + len(self.arrays.pulls)
+
     def of_function(self, type_id: int, part: int) -> int:
         """The number of VERTICES, STARTS, ... of a function."""
         return N_OF_FUNCTION * self.function(type_id) + part
@@ -168,7 +185,7 @@ class Fields:
 
     def of_pull(self, type_id: int, name: str) -> int:
         """The number of what a function pulls."""
-        first = N_OF_FUNCTION * self.n_functions + N_OF_GATHER * len(self.gathers)
+        first = N_OF_FUNCTION * self.n_functions + N_OF_GATHER * len(self.arrays.gathers)
         return first + self._pull_numbers[type_id, name]
 
 
@@ -194,9 +211,7 @@ def fields_of(reads: Mapping[int, Reads], n_types: int) -> Fields:
         reads=reads,
         names=names,
         all_names=frozenset(names),
-        gathers=_table(gathers, 3),
-        slots=int_array(slots),
-        pulls=_table(pulls, 2),
+        arrays=FieldArrays(_table(gathers, 3), int_array(slots), _table(pulls, 2), n_outputs),
         _gather_numbers=gather_numbers,
         _pull_numbers=pull_numbers,
     )

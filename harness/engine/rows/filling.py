@@ -1,45 +1,64 @@
 """All arrays of a mini-batch's layout in one compiled call: see fields.py for which they are.
 
 Python and NumPy took longer to make them one by one than a small mini-batch takes to compute.
+Rounds of a program that is still running take the same steps, in memory that is kept
+(live_code.py).
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
-from harness.engine.rows.counting import N_COUNTS, N, count, count_outputs, place
-from harness.engine.rows.field_filling import field, fill_in, fill_outputs, pull
-from harness.engine.rows.fields import N_OF_FUNCTION, N_OF_GATHER, ORDER, VERTICES, Index
-from harness.engine.rows.row_order import assign_rows, order_as_read, sort_outputs
-from harness.values.arrays import Flags, IntArray, IntTable, LongTable
+from harness.engine.rows.fields import (
+    EDGE_BOUNDS,
+    EDGE_START,
+    EVERY_CHILD,
+    FIRST_ROW,
+    INDEX,
+    N_OF_FUNCTION,
+    N_OF_GATHER,
+    NOT_CONTIGUOUS,
+    ORDER,
+    ROUNDS,
+    ROWS,
+    RUNS,
+    STARTS,
+    VERTICES,
+    FieldArrays,
+)
+from harness.engine.rows.row_order import (
+    N_BATCHES,
+    N_COUNTS,
+    N_EDGES,
+    Batches,
+    N,
+    Outputs,
+    Source,
+    assign_rows,
+    count_outputs,
+    sort_outputs,
+)
+from harness.values.arrays import Flags, IntArray, IntTable, Longs, LongTable
 
-NO_VERTEX = -2
+FILLED, NO_VERTEX = -1, -2
+
+
+class Arrays(NamedTuple):
+    """Of a layout: see Layout."""
+
+    values: Longs
+    bounds: LongTable
+    counts: LongTable
 
 
 @compiled
 def fill(
-    order: IntArray,
-    starts: IntArray,
-    arg_start: IntArray,
-    args: IntArray,
-    rounds: IntArray,
-    functions: IntArray,
-    base: int,
-    row: IntArray,
-    used: Index,
-    space_of_type: IntArray,
-    gathers: IntTable,
-    slots: IntArray,
-    pulls: IntTable,
-    pulled: IntArray,
-    outputs: IntArray,
-    output_ids: IntArray,
-    output_pulled: IntArray,
-    n_outputs: int,
-    reorder: bool,
-) -> tuple[Index, LongTable, LongTable, Flags, IntTable, int]:
+    one: Source, pulled: IntTable, outputs: Outputs, fields: FieldArrays, reorder: bool
+) -> tuple[Longs, LongTable, LongTable, Flags, IntTable, int]:
     """Choose rows of a mini-batch's vertices, into row[base:], and fill all arrays of its layout.
 
     Returns the arrays one behind the other; of each field where it begins, and its length; counts
@@ -47,47 +66,215 @@ def fill(
     or NO_VERTEX where an output reads none that there is, or a vertex that lacks a child that it
     gathers.
 
-    order, starts: of the schedule. arg_start, args, rounds, functions: of its graph. base: vertices
-    of earlier rounds, which args and outputs count, too. used: see assign_rows. gathers, slots,
-    pulls, n_outputs: see Fields. pulled: of each of Fields.names, one number a vertex;
-    output_pulled: one an output, or nothing where outputs pull what their vertices do.
+    pulled: of each of Fields.names, one number a vertex.
     """
-    n, n_types = len(functions), len(space_of_type)
-    for vertex in outputs:
-        if vertex < 0 or vertex >= base + n:
+    n_types = len(one.spaces)
+    for vertex in outputs.vertices:
+        if vertex < 0 or vertex >= one.base + len(one.functions):
             nothing = np.empty((0, N_COUNTS), dtype=np.int64)
             absent = np.zeros(0, dtype=np.bool_)
             none = np.empty((0, 2), dtype=np.int32)
             return np.empty(0, dtype=np.int64), nothing, nothing, absent, none, NO_VERTEX
-    if reorder:
-        order = order_as_read(order, starts, arg_start, args, rounds, base)
-    batches, first_row = assign_rows(order, starts, functions, space_of_type, used, row[base:])
-    read, first_read = sort_outputs(outputs, output_ids, n_outputs, row)
-    counts = np.zeros((n_types + n_outputs, N_COUNTS), dtype=np.int64)
-    count(order, starts, batches, first_row, arg_start, counts)
-    for k in range(n_outputs):
+    counts = np.zeros((n_types + fields.n_outputs, N_COUNTS), dtype=np.int64)
+    batches = assign_rows(one, counts, reorder)
+    read, first_read = sort_outputs(outputs, fields.n_outputs, one.row)
+    for k in range(fields.n_outputs):
         mine = read[first_read[k] : first_read[k + 1]]
-        count_outputs(mine, outputs, rounds, counts[n_types + k])
-    bounds = place(counts, n_types, gathers, pulls)
+        count_outputs(mine, outputs.vertices, one.rounds, counts[n_types + k])
+    bounds = place_fields(counts, n_types, fields)
     values = np.empty(bounds[-1, 0] + bounds[-1, 1], dtype=np.int64)
-    for k in range(n_outputs):
+    found = Arrays(values, bounds, counts)
+    for k in range(fields.n_outputs):
         mine = read[first_read[k] : first_read[k + 1]]
-        fill_outputs(values, bounds, n_types + k, mine, outputs, rounds)
-    lacking = fill_in(
-        values, bounds, counts, n_types, order, starts, batches, first_row, gathers, slots,
-        arg_start, args, row,
-    )  # fmt: skip
-    first = N_OF_FUNCTION * len(counts) + N_OF_GATHER * len(gathers)
-    for p in range(len(pulls)):
-        function, name, found = pulls[p, 0], pulls[p, 1], field(values, bounds, first + p)
-        if function >= n_types and len(output_pulled) > 0:
-            rows = field(values, bounds, N_OF_FUNCTION * function + ORDER)
-            pull(found, output_pulled, name * len(outputs), rows)
-        else:
-            rows = field(values, bounds, N_OF_FUNCTION * function + VERTICES)
-            pull(found, pulled, name * n, rows)
-    present, in_order = _in_order(counts, n_types, batches)
+        _fill_outputs(found, n_types + k, mine, outputs.vertices, one.rounds)
+    lacking = fill_fields(found, one, batches, fields)
+    fill_pulls(found, fields, n_types, pulled, 0, outputs.pulled)
+    present, in_order = _in_order(counts, n_types, batches.table)
     return values, bounds, counts, present, in_order, lacking
+
+
+@helper
+def place_fields(counts: LongTable, n_types: int, fields: FieldArrays) -> LongTable:
+    """Return where each field begins, and its length (n_fields + 1, 2); the last one is empty."""
+    gathers, pulls, n_functions = fields.gathers, fields.pulls, len(counts)
+    n_fields = N_OF_FUNCTION * n_functions + N_OF_GATHER * len(gathers) + len(pulls)
+    bounds = np.zeros((n_fields + 1, 2), dtype=np.int64)
+    for f in range(n_functions):
+        n, n_batches, at = counts[f, N], counts[f, N_BATCHES], N_OF_FUNCTION * f
+        bounds[at + ROWS, 1] = 1
+        if n > 0:
+            bounds[at + VERTICES, 1], bounds[at + STARTS, 1] = n, n_batches + 1
+            bounds[at + FIRST_ROW, 1] = n_batches
+            if f >= n_types:
+                bounds[at + ORDER, 1], bounds[at + ROUNDS, 1] = n, n_batches
+    first = N_OF_FUNCTION * n_functions
+    for g in range(len(gathers)):
+        f, n_slots, at = gathers[g, 0], gathers[g, 2], first + N_OF_GATHER * g
+        n, n_batches = counts[f, N], counts[f, N_BATCHES]
+        if n > 0:
+            bounds[at + RUNS, 1] = n_batches + 1
+            bounds[at + INDEX, 1] = counts[f, N_EDGES] if n_slots == EVERY_CHILD else n * n_slots
+            if n_slots == EVERY_CHILD:
+                bounds[at + EDGE_START, 1], bounds[at + EDGE_BOUNDS, 1] = n + 1, n_batches + 1
+    first += N_OF_GATHER * len(gathers)
+    for p in range(len(pulls)):
+        bounds[first + p, 1] = counts[pulls[p, 0], N]
+    for k in range(n_fields):
+        bounds[k + 1, 0] = bounds[k, 0] + bounds[k, 1]
+    return bounds
+
+
+@helper
+def _field(arrays: Arrays, k: int) -> Longs:
+    """Return one array."""
+    return arrays.values[arrays.bounds[k, 0] : arrays.bounds[k, 0] + arrays.bounds[k, 1]]
+
+
+@helper
+def fill_fields(arrays: Arrays, one: Source, batches: Batches, fields: FieldArrays) -> int:
+    """Fill what says where vertices are, and what they gather.
+
+    Returns a vertex that lacks a child, or FILLED.
+    """
+    _fill_functions(arrays, batches)
+    n_types, first = len(one.spaces), N_OF_FUNCTION * len(arrays.counts)
+    for g in range(len(fields.gathers)):
+        function, slot, n_slots = fields.gathers[g, 0], fields.gathers[g, 1], fields.gathers[g, 2]
+        at, of = first + N_OF_GATHER * g, N_OF_FUNCTION * function
+        index, vertices = _field(arrays, at + INDEX), _field(arrays, of + VERTICES)
+        begins, n_parts = _field(arrays, of + STARTS), 1
+        if function >= n_types:
+            for k in range(len(vertices)):
+                index[k] = one.row[vertices[k]]
+        elif n_slots == EVERY_CHILD:
+            _fill_each(arrays, at, vertices, begins, one)
+            begins = _field(arrays, at + EDGE_BOUNDS)
+        else:
+            mine, n_parts = fields.slots[slot : slot + n_slots], n_slots
+            lacking = _fill_slots(index, vertices, mine, one)
+            if lacking >= 0:
+                return lacking
+        _find_runs(index, begins, n_parts, _field(arrays, at + RUNS))
+    return FILLED
+
+
+@helper
+def fill_pulls(
+    arrays: Arrays,
+    fields: FieldArrays,
+    n_types: int,
+    pulled: IntTable,
+    first: int,
+    of_outputs: IntTable,
+) -> None:
+    """Fill what rows pull: of `pulled` from column `first` on, or what outputs pull themselves."""
+    first_field = N_OF_FUNCTION * len(arrays.counts) + N_OF_GATHER * len(fields.gathers)
+    for p in range(len(fields.pulls)):
+        function, name = fields.pulls[p, 0], fields.pulls[p, 1]
+        found, of = _field(arrays, first_field + p), N_OF_FUNCTION * function
+        if function >= n_types and len(of_outputs) > 0:
+            _pull(found, of_outputs[name], 0, _field(arrays, of + ORDER))
+        else:
+            _pull(found, pulled[name], first, _field(arrays, of + VERTICES))
+
+
+@helper
+def _pull(found: Longs, numbers: IntArray, first: int, rows: Longs) -> None:
+    """Fill one number a row."""
+    for k in range(len(found)):
+        found[k] = numbers[first + rows[k]]
+
+
+@helper
+def _fill_functions(arrays: Arrays, batches: Batches) -> None:
+    """Fill vertices of every function in order of execution, and where its batches begin."""
+    values, bounds, counts = arrays
+    order, starts, table, first_row = batches
+    used = np.zeros(len(counts), dtype=np.int64)
+    for f in range(len(counts)):
+        values[bounds[N_OF_FUNCTION * f + ROWS, 0]] = counts[f, N]
+        if counts[f, N] > 0:
+            values[bounds[N_OF_FUNCTION * f + STARTS, 0]] = 0
+    for b in range(len(table)):
+        f, position = table[b, 0], table[b, 1]
+        at = N_OF_FUNCTION * f
+        vertices = bounds[at + VERTICES, 0]
+        for k in range(starts[b], starts[b + 1]):
+            values[vertices + used[f]] = order[k]
+            used[f] += 1
+        values[bounds[at + STARTS, 0] + position + 1] = used[f]
+        values[bounds[at + FIRST_ROW, 0] + position] = first_row[b]
+
+
+@helper
+def _fill_outputs(
+    arrays: Arrays, function: int, mine: IntArray, outputs: IntArray, rounds: IntArray
+) -> None:
+    """Fill the same for a function of outputs, in the order of the rows that are read.
+
+    In it one round comes after the other.
+    """
+    at = N_OF_FUNCTION * function
+    vertices, order = _field(arrays, at + VERTICES), _field(arrays, at + ORDER)
+    starts, first_row = _field(arrays, at + STARTS), _field(arrays, at + FIRST_ROW)
+    of_batches = _field(arrays, at + ROUNDS)
+    first_row[:] = 0
+    _field(arrays, at + ROWS)[0] = len(mine)
+    b = 0
+    for k in range(len(mine)):
+        vertices[k], order[k] = outputs[mine[k]], mine[k]
+        round_ = rounds[vertices[k]] if len(rounds) > 0 else 0
+        if b == 0 or of_batches[b - 1] != round_:
+            starts[b], of_batches[b] = k, round_
+            b += 1
+    if len(mine) > 0:
+        starts[b] = len(mine)
+
+
+@helper
+def _fill_slots(index: Longs, vertices: Longs, slots: IntArray, one: Source) -> int:
+    """Fill rows of the children in each slot; returns a vertex that lacks one, or FILLED."""
+    arg_start, at = one.arg_start, 0
+    for vertex in vertices:
+        for slot in slots:
+            if arg_start[vertex] + slot >= arg_start[vertex + 1]:
+                return int(vertex)
+            index[at] = one.row[one.args[arg_start[vertex] + slot]]
+            at += 1
+    return FILLED
+
+
+@helper
+def _fill_each(arrays: Arrays, at: int, vertices: Longs, begins: Longs, one: Source) -> None:
+    """Fill rows of all children, edge by edge, and where edges of vertices and batches begin."""
+    index, edge_start = _field(arrays, at + INDEX), _field(arrays, at + EDGE_START)
+    edge_bounds = _field(arrays, at + EDGE_BOUNDS)
+    n_edges = 0
+    for k in range(len(vertices)):
+        edge_start[k] = n_edges
+        for edge in range(one.arg_start[vertices[k]], one.arg_start[vertices[k] + 1]):
+            index[n_edges] = one.row[one.args[edge]]
+            n_edges += 1
+    if len(edge_start) > 0:
+        edge_start[len(vertices)] = n_edges
+    for b in range(len(begins)):
+        edge_bounds[b] = edge_start[begins[b]]
+
+
+@helper
+def _find_runs(index: Longs, bounds: Longs, n_parts: int, runs: Longs) -> None:
+    """Fill the first index of each run that counts up by one, else NOT_CONTIGUOUS; last of all."""
+    if len(runs) == 0:
+        return
+    runs[-1] = index[0] if len(index) else 0
+    for b in range(len(bounds) - 1):
+        start, end = bounds[b] * n_parts, bounds[b + 1] * n_parts
+        runs[b] = index[start] if end > start else 0
+        for k in range(start, end):
+            if index[k] != index[start] + k - start:
+                runs[b] = NOT_CONTIGUOUS
+            if index[k] != index[0] + k:
+                runs[-1] = NOT_CONTIGUOUS
 
 
 @helper

@@ -18,17 +18,16 @@ from numpy.typing import NDArray
 
 from harness.engine.lowering.plan import FORWARD, Plan, Ref
 from harness.engine.rows import fields as parts
-from harness.engine.rows.counting import FOLLOWS, LARGEST, N_BATCHES, N
-from harness.engine.rows.field_filling import FILLED
 from harness.engine.rows.fields import Fields, Gather, Index, TypeGeometry, TypeRows
-from harness.engine.rows.filling import NO_VERTEX, fill
+from harness.engine.rows.filling import FILLED, NO_VERTEX, fill
+from harness.engine.rows.row_order import FOLLOWS, LARGEST, N_BATCHES, N, Outputs, Source
 from harness.errors import ScheduleError
 from harness.values.arrays import IntArray, int_array
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule
 
 NOTHING: IntArray = int_array([])
-_NO_PULLS: IntArray = np.zeros(0, dtype=np.int32)
+_NO_PULLS: IntArray = np.zeros((0, 0), dtype=np.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +37,7 @@ class Layout(Mapping[int, TypeGeometry]):
     That of outputs is below 0. Geometries are views that are made when one asks for them.
 
     numbers: all arrays one behind the other. bounds (n_fields + 1, 2): where each begins, and its
-    length. counts (n_functions, N_COUNTS): see counting.py. batches: in order, as (type id,
+    length. counts (n_functions, N_COUNTS): see filling.py. batches: in order, as (type id,
     position among the type's batches) (k, 2). row (n,): of each vertex among the states of its own
     type's space. n_rows: of each space, 0 behind them. present: which functions have rows,
     to compare. in_order (2 (k + r), 2): `forth` and, behind it, `back`, of r functions of outputs.
@@ -153,6 +152,19 @@ class Before:
     used: Index
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class RowRules:
+    """What says where rows go: see plan_layout.
+
+    space_of_state: of every state that is written.
+    """
+
+    fields: Fields
+    spaces: IntArray
+    space_of_state: Mapping[str, int]
+    reorder: bool
+
+
 def plan_layout(
     mini_batch: MiniBatch,
     schedule: Schedule,
@@ -182,26 +194,19 @@ def plan_layout(
     used = before.used.copy()
     outputs, ids = int_array(mini_batch.outputs), mini_batch.output_ids
     own = mini_batch.output_pulls
-    numbers, bounds, counts, present, in_order, lacking = fill(
-        schedule.order,
-        schedule.starts,
-        graph.arg_start,
-        graph.args,
-        NOTHING if graph.rounds is None else graph.rounds,
-        functions,
-        before.n_vertices,
-        before.row,
-        used,
-        space_of_type,
-        fields.gathers,
-        fields.slots,
-        fields.pulls,
-        _side_by_side(fields.names, mini_batch.pulls, n),
+    source = Source(
+        schedule.order, schedule.starts, graph.arg_start, graph.args,
+        NOTHING if graph.rounds is None else graph.rounds, functions, space_of_type,
+        before.n_vertices, before.row, used,
+    )  # fmt: skip
+    read = Outputs(
         outputs,
         NOTHING if ids is None else int_array(ids),
         _NO_PULLS if own is None else _side_by_side(fields.names, own, len(outputs)),
-        fields.n_outputs,
-        reorder,
+    )
+    pulled = _side_by_side(fields.names, mini_batch.pulls, n)
+    numbers, bounds, counts, present, in_order, lacking = fill(
+        source, pulled, read, fields.arrays, reorder
     )
     if lacking != FILLED:
         raise _error(mini_batch, fields, lacking, before.n_vertices + n)
@@ -214,14 +219,14 @@ def plan_layout(
 
 
 def _side_by_side(names: Sequence[str], pulls: Mapping[str, IntArray], n: int) -> IntArray:
-    """What is pulled by each name (n,), one behind the other; zeros where there is none."""
+    """What is pulled by each name (n_names, n); zeros where there is none."""
     if not names:
         return _NO_PULLS
     arrays = [pulls[name] if name in pulls else np.zeros(n, np.int32) for name in names]
     found = np.concatenate(arrays, dtype=np.int32)
     if len(found) != n * len(names):
         raise ScheduleError(f"pulls {', '.join(names)} need a number for each of {n}")
-    return found
+    return found.reshape(len(names), n)
 
 
 def _check_pulls(mini_batch: MiniBatch, layout: Layout) -> None:

@@ -16,7 +16,6 @@ from harness.contracts.model import Weights
 from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.compiled.arguments import Found
-from harness.engine.backends.compiled.live import CompiledRounds
 from harness.engine.backends.compiled.memory import (
     Memory,
     Parameters,
@@ -31,10 +30,10 @@ from harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
 from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Call, Callee, Calls, Team
 from harness.engine.cpu_kernels.vectors import SMALL
-from harness.engine.kept_rounds import KeptRounds, RowRules
+from harness.engine.live_rounds import KeptRounds
 from harness.engine.lowering.plan import FORWARD, STAGES, WHOLE_STAGES, Abilities, Plan, Ref
 from harness.engine.rows.fields import Index
-from harness.engine.rows.layout import ALL_ROWS, Loss, Round, Rounds, Run
+from harness.engine.rows.layout import ALL_ROWS, Loss, Round, Rounds, RowRules, Run
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.values.arrays import IntArray
@@ -182,7 +181,7 @@ class Backend(backend.Backend):
         """Where nothing but the layout changes from round to round, and no batch is to be seen."""
         if self._calls_each_batch or self.switches.profile:
             return None
-        rounds = CompiledRounds(
+        rounds = KeptRounds(
             rules,
             self._memory,
             self._found,

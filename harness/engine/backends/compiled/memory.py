@@ -26,9 +26,9 @@ from harness.engine.cpu_kernels.team import Table
 from harness.engine.cpu_kernels.vectors import NAMES, load_products
 from harness.engine.lowering import plan as plans
 from harness.engine.lowering.plan import GROWTH, SHARED, Buffer, BufferName, Plan, Ref, Role
-from harness.engine.rows.counting import AT_ONCE, N_EDGES, N
 from harness.engine.rows.fields import Fields, Index
 from harness.engine.rows.layout import Layout
+from harness.engine.rows.row_order import AT_ONCE, N_EDGES, N
 from harness.errors import UnsupportedTrial
 from harness.vertex.folding import FoldedTable
 from harness.vertex.operators import EDGE

@@ -1,0 +1,389 @@
+"""Rounds of a mini-batch that compiled code decodes, schedules, lays out and runs.
+
+What the policy inline_depth does, and the layout, are the same compiled functions as everywhere
+(harness.engine.live_code); here is the memory that they work in, which is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.compiler.addresses import address_of
+from harness.compiler.pointers import WORDS_OF_ARRAY
+from harness.engine import live_code as code
+from harness.engine.backend import Arrangement, Tally
+from harness.engine.backends.compiled.arguments import Found
+from harness.engine.backends.compiled.memory import Memory
+from harness.engine.backends.compiled.program import StageProgram
+from harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
+from harness.engine.cpu_kernels.team import Table, Team
+from harness.engine.live_code import Kept, decode_next, plan_next, whole_round
+from harness.engine.lowering.plan import FORWARD
+from harness.engine.rows.fields import Index
+from harness.engine.rows.layout import Layout, RowRules
+from harness.engine.rows.row_order import N_COUNTS, N
+from harness.errors import ScheduleError
+from harness.programs.blocks import Feeds
+from harness.programs.decode import FINE, check_fault
+from harness.programs.decoder import Decoder
+from harness.values.arrays import IntArray, int_array
+from harness.values.graph import NO_TYPE
+from harness.values.schedule import Schedule
+
+KindOf = Callable[[int, str], tuple[bool, bool]]  # of a function and a stage: see KeptRounds
+
+
+class KeptArrays:
+    """Arrays by the names of Kept, which compiled code finds by one address (arrays_at).
+
+    table (n, WORDS_OF_ARRAY): where each begins, and its sizes. address: of the table.
+    """
+
+    def __init__(self) -> None:
+        self.numbers = {name: k for k, name in enumerate(Kept._fields)}
+        self.table: Table = np.zeros((len(self.numbers), WORDS_OF_ARRAY), dtype=np.int64)
+        self.address = address_of(self.table)
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays[name]
+
+    def put(self, **arrays: NDArray[Any]) -> None:
+        """Take arrays in place of those before; raises TypeError unless each is in one piece."""
+        for name, array in arrays.items():
+            if not array.flags.c_contiguous:
+                raise TypeError(f"{name} of {array.shape} is not C-contiguous")
+            self._arrays[name] = array
+            self.table[self.numbers[name], : 1 + array.ndim] = address_of(array), *array.shape
+
+    def make_room(self, name: str, n: int) -> None:
+        """Let an array have n rows at least, what it holds among them."""
+        array = self._arrays[name]
+        if n > len(array):
+            larger = np.zeros((2 * n, *array.shape[1:]), dtype=array.dtype)
+            larger[: len(array)] = array
+            self.put(**{name: larger})
+
+
+def divide_ticks(planning: int, running: int, elapsed: int) -> dict[str, float]:
+    """Return the fractions of the elapsed ticks that two phases took, together at most 1.
+
+    Any of the three may be 0 or less: a virtual machine that moves may set its counter back.
+    """
+    planning, running = max(planning, 0), max(running, 0)
+    n_ticks = max(elapsed, planning + running, 1)
+    return {"schedule": planning / n_ticks, "forward": running / n_ticks}
+
+
+class KeptRounds:
+    """begin, then for every round decode, plan and run, then end. Or: begin, by_itself and take_log
+    for what makes its rounds in compiled code; watch before it, catch_up and take_over behind.
+
+    program_of: that of all functions of a stage. kind_of: whether a function has steps in a stage,
+    and whether these address states. tally: what is counted, when all rounds are over.
+    """
+
+    def __init__(
+        self,
+        rules: RowRules,
+        memory: Memory,
+        found: Found,
+        team: Team,
+        program_of: Callable[[str], StageProgram],
+        kind_of: KindOf,
+        tally: Tally,
+    ) -> None:
+        self.rules, self.kept = rules, KeptArrays()
+        self._memory, self._found, self._team, self._tally = memory, found, team, tally
+        self.decoder: Decoder | None = None
+        self._n_grown, self._n_calls, self._known, self._began = -1, 0, (-1, -1), 0
+        self._put_layout()
+        self._log = self.kept["log"]
+        memory.arrange(self._arrangement())  # of nothing: programs want arrays
+        n_types = len(rules.spaces)
+        kinds = np.array(
+            [[kind_of(t, stage) if t in memory.plans else (False, False) for t in range(n_types)]
+             for stage in FORWARD]
+        ).reshape(len(FORWARD), n_types, 2)  # fmt: skip
+        needed = [stage == "batch" or kinds[k, :, 0].any() for k, stage in enumerate(FORWARD)]
+        self._programs = [
+            program_of(stage) if is_needed else None
+            for stage, is_needed in zip(FORWARD, needed, strict=True)
+        ]
+        self.kept.put(
+            has_steps=np.ascontiguousarray(kinds[:, :, 0]),
+            addresses_states=np.ascontiguousarray(kinds[:, :, 1]),
+            parts=found.parts(rules.fields),
+            pairs=np.zeros((0, 2), dtype=np.int32),
+            calls=np.zeros((len(FORWARD), 4), dtype=np.int64),
+            how=np.zeros(code.N_HOW, dtype=np.int64),
+            spent=np.zeros(code.N_SPENT, dtype=np.int64),
+        )
+
+    def _put_layout(self) -> None:
+        fields, spaces = self.rules.fields, self.rules.spaces
+        of_spaces = 1 + int(spaces.max(initial=0))
+        arrays = fields.arrays
+        self.kept.put(
+            **{name: np.zeros(0, dtype=np.int32) for name in ("log", "row", "order", "starts")},
+            **{name: np.zeros((0, 2), dtype=np.int32) for name in ("ends", "batches")},
+            **{name: np.zeros(of_spaces, dtype=np.int64) for name in ("used", "next_used")},
+            spaces=spaces,
+            follows=np.full(len(spaces), NO_TYPE, dtype=np.int32),
+            gathers=arrays.gathers,
+            slots=arrays.slots,
+            values=np.zeros(0, dtype=np.int64),
+            bounds=np.zeros((fields.n_fields + 1, 2), dtype=np.int64),
+            counts=np.zeros((fields.n_functions, N_COUNTS), dtype=np.int64),
+            progress=np.zeros(code.N_PROGRESS, dtype=np.int64),
+            wanted=np.zeros(code.N_WANTED, dtype=np.int64),
+        )
+
+    def begin(self, decoder: Decoder, known_feeds: Feeds) -> None:
+        """Forget the last mini-batch. known_feeds: which blocks are known to feed which."""
+        self.kept.put(statics=decoder.statics, known_feeds=known_feeds, log=self._log)
+        self.kept["progress"].fill(0)
+        self.kept["used"].fill(0)
+        if decoder is not self.decoder:
+            self.decoder, self._n_grown = decoder, -1
+            names = [decoder.names.index(name) for name in self.rules.fields.names]
+            arrays = self.rules.fields.arrays
+            pulls = [(function, names[k]) for function, k in arrays.pulls.tolist()]
+            self.kept.put(pulls=int_array(pulls).reshape(-1, 2))
+        self._find_decoded(decoder)
+        self._look()
+        for tally in self._team.tallies:
+            tally[:] = 0
+
+    def _find_decoded(self, decoder: Decoder) -> None:
+        """Look where the decoder's arrays are, if any of them may have moved."""
+        if decoder.n_grown == self._n_grown:
+            return
+        self._n_grown = decoder.n_grown
+        kind_types, kind_args, first_name, names = decoder.kinds
+        self.kept.put(
+            kind_types=kind_types,
+            kind_args=kind_args,
+            first_name=first_name,
+            names=names,
+            n_slots=decoder.fitting.n_slots,
+            fits=decoder.fitting.fits,
+            needs=decoder.fitting.needs,
+            state=decoder.state,
+            fibers=decoder.fibers,
+            nested=decoder.nested,
+            types=decoder.types,
+            counters=decoder.counters,
+            depths=decoder.depths,
+            arg_start=decoder.arg_start,
+            args=decoder.args,
+            pulled=decoder.pulls,
+            feeds=decoder.feeds,
+        )
+
+    def decode(self, log: list[int]) -> bool:
+        """Take what is in a log; returns whether blocks feed each other in a way not yet known.
+
+        Raises ProgramError for a call that does not fit, TypeError for what is no number.
+        """
+        n = len(log)
+        if n > len(self._log):
+            self.kept.make_room("log", n)
+            self._log = self.kept["log"]
+        try:
+            struct.pack_into(f"{n}i", self._log.data, 0, *log)
+        except struct.error as error:
+            raise TypeError("a number of 32 bits is needed") from error
+        log.clear()
+        return self._decode(n)
+
+    def take_log(self, log: IntArray) -> None:
+        """Decode from where somebody else writes a log, until the next mini-batch begins."""
+        self.kept.put(log=log)
+
+    def by_itself(self) -> tuple[int, int]:
+        """Return the address of what makes a round of a log that was taken, and its first argument.
+
+        The other is how many entries the log has (harness.compiler.pointers.call_for_number). It
+        returns DONE, or what is for `take_over`.
+
+        Zeros where Python has to make every round.
+        """
+        if not TICKS_READABLE:  # no phase could be told from another
+            return 0, 0
+        decoder, how = self.decoder, self.kept["how"]
+        assert decoder is not None
+        how[code.DECODES], how[code.PLANS] = decode_next.address, plan_next.address
+        how[code.RUNS], how[code.CONTEXT] = self._team.callable_at()
+        how[code.BASE_DEPTH], how[code.RESTARTS] = decoder.base, decoder.restart
+        how[code.REORDERS] = self.rules.reorder
+        self.kept["spent"].fill(0)
+        return whole_round.address, self.kept.address
+
+    def watch(self) -> None:
+        """From now on compiled code may make rounds; `catch_up` comes next."""
+        self._began = read_ticks() if TICKS_READABLE else 0
+
+    def catch_up(self) -> dict[str, float]:
+        """Behind rounds that were made so: which shares of the time since `watch` were spent on
+        which phase, what is left on the programs and on decoding. Nothing where there were none.
+        """
+        spent = self.kept["spent"]
+        if not spent.any():
+            return {}
+        self._memory.planned_later(self._arrangement)
+        planning, running = spent.tolist()
+        spent.fill(0)
+        return divide_ticks(planning, running, read_ticks() - self._began)
+
+    def take_over(self, n: int, left: int) -> bool:
+        """As `decode`, the n entries of a log that was taken, of which `left` says what was done.
+
+        Raises ProgramError as `decode` does.
+        """
+        if left > FINE:
+            check_fault(left)
+        if left == code.MORE_RECORDED:
+            return self._decode(n)
+        if left not in (code.NEW_FEEDS, code.UNPLANNED):
+            raise RuntimeError(f"a round ended with {left}, which is no code of one")
+        return left == code.NEW_FEEDS
+
+    def _decode(self, n: int) -> bool:
+        decoder = self.decoder
+        assert decoder is not None
+        while True:
+            self._find_decoded(decoder)
+            found = decode_next(self.kept.address, n, decoder.base, int(decoder.restart))
+            if found != code.MORE_RECORDED:
+                break
+            decoder.make_room(*self.kept["wanted"][:4].tolist())
+        if found > FINE:
+            check_fault(found)
+        return bool(found == code.NEW_FEEDS)
+
+    def plan(self) -> bool:
+        """Schedule what was decoded since the last round, lay it out, and write its calls down.
+
+        Returns whether there is anything; memory grows where it must.
+        """
+        while (n_calls := plan_next(self.kept.address, int(self.rules.reorder))) < 0:
+            self.make_room(n_calls)
+        self._n_calls = n_calls
+        if n_calls:
+            self._memory.arrange_later(self._arrangement)
+        return bool(n_calls)
+
+    def make_room(self, lacking: int) -> None:
+        """Let what a code says was lacking be there, and more.
+
+        Raises ScheduleError for a child, which cannot be made.
+        """
+        if lacking == code.MORE_MEMORY:
+            self._memory.arrange(self._arrangement())
+            self._look()
+            return
+        if lacking == code.LACKING_CHILD:
+            raise ScheduleError("a vertex lacks a child that its function gathers")
+        if lacking != code.MORE_ROWS:
+            raise RuntimeError(f"a round was not planned by {lacking}, which is no code of one")
+        n, n_starts, n_rounds, n_values, n_batches = self.kept["wanted"].tolist()
+        wanted = {"row": n, "order": n, "starts": n_starts, "ends": n_rounds, "values": n_values}
+        for name, room in (wanted | {"batches": n_batches}).items():
+            self.kept.make_room(name, room)
+        n_most = len(self.kept["batches"]) + len(self.rules.spaces)
+        self.kept.make_room("pairs", len(FORWARD) * n_most)
+
+    def run(self) -> None:
+        """Compute what was planned last."""
+        self._team.run_table(self.kept["calls"], self._n_calls)
+
+    def end(self) -> None:
+        """Behind the last round: count what was done."""
+        tallies = self._team.tallies
+        self._tally.n_launches += int(tallies[0][0])
+        self._tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
+
+    def _look(self) -> None:
+        """Find what moves when memory grows."""
+        memory, found = self._memory, self._found
+        found.keep_up()
+        if self._known == (memory.n_grown, found.address):
+            return
+        self._known = memory.n_grown, found.address
+        space_of = self.rules.space_of_state
+        rooms = [(space_of[of], room) for of, room in memory.state_rooms() if of in space_of]
+        self._team.take_places(found.address)
+        programs = [
+            (0, 0) if one is None else (one.function, one.argument) for one in self._programs
+        ]
+        flags = [(address_of(one), len(one)) for one in memory.flags()]
+        self.kept.put(
+            room=memory.room_for(self.rules.fields),
+            state_rooms=np.array(rooms, dtype=np.int64).reshape(-1, 2),
+            places=found.places,
+            programs=np.array(programs, dtype=np.int64),
+            flags=np.array(flags, dtype=np.int64).reshape(-1, 2),
+        )
+
+    def _arrangement(self) -> Arrangement:
+        """Of the round that is planned now."""
+        n_rows, n_kept = self._rows_of_states(self.kept["next_used"]), self.used
+        return Arrangement(self.layout(), n_rows, kept_rows=self._rows_of_states(n_kept))
+
+    def _rows_of_states(self, used: Index) -> dict[str, int]:
+        of_spaces = used.tolist()
+        return {state: of_spaces[space] for state, space in self.rules.space_of_state.items()}
+
+    @property
+    def feeds(self) -> Feeds:
+        """Which blocks feed which, as far as it was decoded."""
+        assert self.decoder is not None
+        return self.decoder.feeds
+
+    @property
+    def n_vertices(self) -> int:
+        """Vertices of all rounds that were planned."""
+        return int(self.kept["progress"][code.BASE])
+
+    @property
+    def row(self) -> IntArray:
+        """Of each of them its row, with room for more."""
+        return self.kept["row"]
+
+    @property
+    def used(self) -> Index:
+        """Rows of each space that these take."""
+        return self.kept["used"]
+
+    def layout(self) -> Layout:
+        """Of the round that is planned now, as views of what is written over by the next one."""
+        progress, kept = self.kept["progress"], self.kept
+        batches = kept["batches"][: progress[code.N_BATCHES]]
+        return Layout(
+            self.rules.fields,
+            kept["values"][: progress[code.N_VALUES]],
+            kept["bounds"],
+            kept["counts"],
+            batches,
+            self.row,
+            kept["next_used"],
+            (kept["counts"][:, N] > 0).tobytes(),
+            np.concatenate([batches, batches[::-1]]),  # functions of outputs have none here
+        )
+
+    def schedules(self) -> list[tuple[int, Schedule]]:
+        """Of every round the number of its first vertex, and how it was scheduled."""
+        n_rounds = int(self.kept["progress"][code.N_ROUNDS])
+        found, base, first = list[tuple[int, Schedule]](), 0, 0
+        for end, last in self.kept["ends"][:n_rounds].tolist():
+            order = self.kept["order"][base:end].copy()
+            starts = self.kept["starts"][first:last].copy()
+            found.append((base, Schedule(order, starts)))
+            base, first = end, last
+        return found
