@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Part
-from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.rows import Bound, Matrix, upload
 from harness.engine.backends.stepwise.steps import TypeExecutor
+from harness.engine.backends.torch_parameters import TorchBackend
 from harness.engine.lowering.plan import Abilities, BufferName, Plan, Ref, Role, state_buffer
 from harness.engine.rows.fields import Index
 from harness.engine.rows.layout import ALL_ROWS, Loss
@@ -31,7 +31,7 @@ OTHER_OPERATORS = (
 )
 
 
-class Backend(backend.Backend):
+class Backend(TorchBackend):
     """Plans as closures over torch tensors (see steps.py)."""
 
     abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)))
@@ -65,7 +65,6 @@ class Backend(backend.Backend):
     def load(self, weights: Weights) -> None:
         """Copy the weights to the device."""
         self._parameters = Parameters(weights, self._device)
-        self._loaded = tuple(weights)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Make closures of the plans that are new."""
@@ -131,17 +130,16 @@ class Backend(backend.Backend):
 
     def gradients(self) -> Weights:
         """Copy to NumPy, dense."""
-        found = self._parameters.gradients()
-        return {name: found[name] for name in self._loaded}
+        return self._parameters.dense_gradients(self._parameters.written, self._parameters.sparse)
 
     def update(self, learning_rate: float) -> None:
         """Step dense parameters whole, looked-up tables row by row."""
-        self._parameters.update(learning_rate)
+        own = self._parameters
+        own.descend(learning_rate, own.written, own.sparse)
 
     def weights(self) -> Weights:
         """Copy to NumPy."""
-        values = self._parameters.values
-        return {name: values[name].cpu().numpy().copy() for name in self._loaded}
+        return self._parameters.weights()
 
     def synchronize(self) -> None:
         """Wait for CUDA."""
@@ -155,14 +153,3 @@ class Backend(backend.Backend):
     def versions(self) -> dict[str, str]:
         """Of torch, which does the arithmetic."""
         return {"torch": torch.__version__, "torch_threads": str(torch.get_num_threads())}
-
-    def peak_memory_bytes(self) -> int | None:
-        """Peak of CUDA memory."""
-        if self._device.type == "cuda":
-            return int(torch.cuda.max_memory_allocated())
-        return None
-
-    def forget_peak_memory(self) -> None:
-        """Let the peak of CUDA memory begin anew."""
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()

@@ -5,7 +5,7 @@ Buffers are allocated once, grow when they must, and are reused; indices are upl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -165,13 +165,11 @@ class Bound:
         self.is_filled: set[BufferName] = set()  # gather buffers that hold every row of the type
         self._scopes: list[Scope] | None = None
         self._first: dict[Slots, list[int]] = {}  # Gather.runs as plain numbers
-        self._pieces: dict[tuple[int, int, int], Sequence[Tensor]] = {}  # views of every batch
         self.room = (0, 0, 0)  # rows, rows of a batch, edges that fit
 
     def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
         """Take a mini-batch's rows, and make room for them."""
         self.geometry = geometry
-        self._pieces.clear()  # before room is made: they hold memory that may go
         self._scopes = None
         self._first.clear()
         self._make_room(geometry.rows.n, geometry.n_at_once, geometry.n_edges)
@@ -254,19 +252,8 @@ class Bound:
         return lambda s: matrix.slice(start, width).narrow(0, s.state_row, s.end - s.start)
 
     def _saved_view(self, matrix: Matrix, start: int, width: int) -> View:
-        """Rows of the type; cut into all batches at once, since each cut by itself takes 1 us."""
-        key = (id(matrix), start, width)
-
-        def view(s: Scope) -> Tensor:
-            if s.batch < 0:
-                return matrix.slice(start, width).narrow(0, s.start, s.end - s.start)
-            if key not in self._pieces:
-                rows = matrix.slice(start, width).narrow(0, 0, self.geometry.rows.n)
-                sizes = [scope.end - scope.start for scope in self.scopes]
-                self._pieces[key] = torch.split(rows, sizes)
-            return self._pieces[key][s.batch]
-
-        return view
+        """Rows of the type."""
+        return lambda s: matrix.slice(start, width).narrow(0, s.start, s.end - s.start)
 
     def copy_rows(self, slots: Slots, state: Matrix, matrix: Matrix, s: Scope) -> None:
         """Copy children's states into the rows of the scope."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -176,6 +177,18 @@ def between_edges_and_vertices(bound: Bound, i: int) -> Run:
     return run
 
 
+COMPILE: dict[type[Step], Callable[[Bound, Any], Run]] = {
+    GatherStep: gather,
+    ScatterAddStep: add_to_children,
+    CopyStep: copy,
+    PackStep: pack,
+    MatmulStep: product,
+    SinkStep: parameter_gradient,
+    OperatorStep: lambda bound, step: operator(bound, step.node),
+    ElementwiseStep: lambda bound, step: operator(bound, *step.nodes),
+}
+
+
 class TypeExecutor:
     """All steps of one plan, compiled once; `bind` sets the mini-batch they work on."""
 
@@ -235,24 +248,9 @@ class TypeExecutor:
         return view(self.bound.all_rows())
 
     def _compile(self, step: Step) -> Run:
-        if isinstance(step, GatherStep):
-            return gather(self.bound, step)
-        if isinstance(step, ScatterAddStep):
-            return add_to_children(self.bound, step)
-        if isinstance(step, CopyStep):
-            return copy(self.bound, step)
-        if isinstance(step, PackStep):
-            return pack(self.bound, step)
-        if isinstance(step, MatmulStep):
-            return product(self.bound, step)
-        if isinstance(step, SinkStep):
-            return parameter_gradient(self.bound, step)
-        if isinstance(step, OperatorStep):
-            return operator(self.bound, step.node)
-        if isinstance(step, ElementwiseStep):
-            (node,) = step.nodes
-            return operator(self.bound, node)
-        raise TypeError(f"{type(step).__name__} needs an ability that this backend has not")
+        if type(step) not in COMPILE:
+            raise TypeError(f"{type(step).__name__} needs an ability that this backend has not")
+        return COMPILE[type(step)](self.bound, step)
 
 
 def _as_part(part: Part, name: str, run: Run) -> Run:
