@@ -10,7 +10,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,11 @@ from harness.engine.rows.fields import Index
 from harness.engine.rows.layout import Layout, Loss, Round, RowRules, Run
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
+from harness.programs.blocks import Feeds
+from harness.programs.decoder import Decoder
 from harness.values.arrays import IntArray
 from harness.values.places import ROOT
-
-if TYPE_CHECKING:
-    from harness.engine.live_rounds import KeptRounds
+from harness.values.schedule import Schedule
 
 EVERY = slice(None)
 Naming = Callable[[str, int, int], tuple[str, Details]]  # of a stage's (type id, position)
@@ -70,6 +70,32 @@ class Tally:
     bytes_copied: int = 0
     n_moving_cycles: int = 0
     n_cycles: int = 0
+
+
+class LiveRounds(Protocol):
+    """Rounds that compiled code plans: see harness.engine.backends.compiled.live_rounds."""
+
+    decoder: Decoder | None
+
+    @property
+    def feeds(self) -> Feeds: ...
+    @property
+    def n_vertices(self) -> int: ...
+    @property
+    def row(self) -> IntArray: ...
+    @property
+    def used(self) -> Index: ...
+    def begin(self, decoder: Decoder, known_feeds: Feeds) -> None: ...
+    def decode(self, log: list[int]) -> bool: ...
+    def take_log(self, log: IntArray) -> None: ...
+    def by_itself(self) -> tuple[int, int]: ...
+    def watch(self) -> None: ...
+    def catch_up(self) -> dict[str, float]: ...
+    def take_over(self, n: int, left: int) -> bool: ...
+    def plan(self) -> bool: ...
+    def run(self) -> None: ...
+    def end(self) -> None: ...
+    def schedules(self) -> list[tuple[int, Schedule]]: ...
 
 
 class Backend(ABC):
@@ -126,7 +152,7 @@ class Backend(ABC):
         Comes before every pass: what was gathered, or made of the weights, holds until then.
         """
 
-    def rounds_by(self, rules: RowRules) -> KeptRounds | None:
+    def rounds_by(self, rules: RowRules) -> LiveRounds | None:
         """Rounds that compiled code plans, of functions that are all known; None without such."""
         return None
 

@@ -1,7 +1,7 @@
 """The engine for mini-batches whose next round is not known before the last one is computed.
 
 Every round is scheduled, laid out and run by itself; the rows of earlier ones stay where they are.
-Compiled code does all of that where the policy is inline_depth and the backend can (KeptRounds):
+Compiled code does all of that where the policy is inline_depth and the backend can (LiveRounds):
 what ran is then made into objects only when somebody asks.
 """
 
@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.policy import Policy
-from harness.engine.backend import Arrangement
+from harness.engine.backend import Arrangement, LiveRounds
 from harness.engine.engine import NO_BATCHES, Engine, LaidOut
-from harness.engine.live_rounds import KeptRounds
 from harness.engine.rows.fields import Fields, Index
 from harness.engine.rows.layout import Before, RowRules, plan_layout
 from harness.errors import ScheduleError, UnsupportedTrial
@@ -49,8 +48,8 @@ class LiveEngine(Engine):
 
     _of_types: Graph | None = None  # without vertices, of the types of the programs
     _kept_for: Fields | None = None  # what the rounds that are kept were made for
-    _rounds: KeptRounds | None = None
-    _current: KeptRounds | None = None
+    _rounds: LiveRounds | None = None
+    _current: LiveRounds | None = None
     _is_live = False  # whether the last mini-batch began with `begin`
 
     def begin(self) -> None:
@@ -76,7 +75,7 @@ class LiveEngine(Engine):
 
     def begin_kept(
         self, decoder: Decoder, known_feeds: Feeds, type_names: tuple[str, ...]
-    ) -> KeptRounds:
+    ) -> LiveRounds:
         """As `begin`, for rounds that compiled code plans, where can_keep says that it can."""
         self.begin()
         assert self._rounds is not None
@@ -172,7 +171,7 @@ class LiveEngine(Engine):
             self._seen = self._made_seen(self._current)
         return self._seen
 
-    def _made_seen(self, rounds: KeptRounds) -> list[Seen]:
+    def _made_seen(self, rounds: LiveRounds) -> list[Seen]:
         """Rounds that compiled code planned, as they were scheduled, laid out once more."""
         assert self._of_types is not None
         assert rounds.decoder is not None

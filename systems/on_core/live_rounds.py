@@ -8,8 +8,8 @@ from typing import Any
 
 from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
+from harness.engine.backend import LiveRounds
 from harness.engine.live import LiveEngine
-from harness.engine.live_rounds import KeptRounds
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting
@@ -110,8 +110,8 @@ class LiveRun:
             programs.next_round()
         return programs.outputs()
 
-    def _run_round(self, rounds: KeptRounds, clock: Clock, *, is_new: bool) -> None:
-        """Plan and run what was decoded, as inline_depth does. is_new: see KeptRounds.decode."""
+    def _run_round(self, rounds: LiveRounds, clock: Clock, *, is_new: bool) -> None:
+        """Plan and run what was decoded, as inline_depth does. is_new: see LiveRounds.decode."""
         if is_new and self.recording.widens(rounds.feeds):
             raise Restart
         clock.mark("construct")
@@ -146,7 +146,7 @@ class LiveRun:
             raise
         return outputs_of(results, recorder.n)
 
-    def _end_kept(self, recorder: Recorder, rounds: KeptRounds, clock: Clock) -> None:
+    def _end_kept(self, recorder: Recorder, rounds: LiveRounds, clock: Clock) -> None:
         self._run_round(rounds, clock, is_new=rounds.decode(recorder.log))
 
     def _end_by_policy(self, recorder: Recorder, policy: Policy, clock: Clock) -> None:

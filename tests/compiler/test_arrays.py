@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from harness.compiler.compiled import compiled
 from harness.compiler.generated import load_generated
 from harness.compiler.kinds import ELEMENTS
+from harness.compiler.pointers import WORDS_OF_ARRAY, address_of, arrays_at
 from harness.errors import CompileError
 from tests.support.both_ways import run_both
 
@@ -303,3 +304,32 @@ def refused(body: str, error: str) -> None:
         )
     assert error in str(caught.value), caught.value
     assert ", line 9" in str(caught.value)
+
+
+class Named(NamedTuple):
+    words: Words
+    table: Table
+    cube: Cube
+
+
+@compiled
+def doubled(address: int) -> int:
+    found = arrays_at(address, Named)
+    for k in range(len(found.words)):
+        found.words[k] *= 2
+    found.table[-1, 1] = len(found.cube)
+    found.cube[1, 2, 0] = found.words[0]
+    return len(found.table)
+
+
+def test_arrays_are_found_by_their_names_in_a_table() -> None:
+    words, rows = np.arange(1, 4, dtype=np.int64), np.zeros((5, 2), np.int32)
+    found = Named(words, rows, np.zeros((2, 3, 2)))
+    table = np.zeros((len(found), WORDS_OF_ARRAY), np.int64)
+    for place, one in zip(table, found, strict=True):
+        place[: 1 + one.ndim] = address_of(one), *one.shape
+    assert doubled(address_of(table)) == 5
+    assert found.words.tolist() == [2, 4, 6]
+    assert (found.table[-1, 1], found.cube[1, 2, 0]) == (2, 2.0)
+    with pytest.raises(NotImplementedError):
+        doubled.function(address_of(table))

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from harness.compiler.compiled import compiled
 from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
-from harness.engine import live_code as codes
-from harness.engine import live_rounds
+from harness.engine.backends.compiled import live_code as codes
+from harness.engine.backends.compiled import live_rounds
+from harness.engine.backends.compiled.live_rounds import KeptRounds, divide_ticks
 from harness.engine.cpu_kernels.context import TICKS_READABLE
 from harness.engine.cpu_kernels.team import Team
 from harness.engine.live import LiveEngine
-from harness.engine.live_rounds import KeptRounds, divide_ticks
 from harness.interpreter import interpret
 from harness.measuring.clock import check_shares
 from harness.models.drnn import DRNN

@@ -11,9 +11,9 @@ import pytest
 from harness.compiler.pointers import array_at
 from harness.contracts.policy import load_policy
 from harness.contracts.system import Result
+from harness.engine.backends.compiled.live_rounds import KeptRounds
 from harness.engine.cpu_kernels.team import Table, Team
 from harness.engine.live import LiveEngine, Seen
-from harness.engine.live_rounds import KeptRounds
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.engine import backend
-from harness.engine.backend import EVERY, Arrangement
+from harness.engine.backend import EVERY, Arrangement, LiveRounds
 from harness.engine.backends.compiled.arguments import Found
+from harness.engine.backends.compiled.live_rounds import KeptRounds
 from harness.engine.backends.compiled.memory import (
     Memory,
     Parameters,
@@ -30,7 +31,6 @@ from harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
 from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Call, Callee, Calls, Team
 from harness.engine.cpu_kernels.vectors import SMALL
-from harness.engine.live_rounds import KeptRounds
 from harness.engine.lowering.plan import FORWARD, STAGES, WHOLE_STAGES, Abilities, Plan, Ref
 from harness.engine.rows.fields import Index
 from harness.engine.rows.layout import ALL_ROWS, Loss, Round, Rounds, RowRules, Run
@@ -177,7 +177,7 @@ class Backend(backend.Backend):
         """Make room for the rows."""
         self._memory.arrange(rows)
 
-    def rounds_by(self, rules: RowRules) -> KeptRounds | None:
+    def rounds_by(self, rules: RowRules) -> LiveRounds | None:
         """Where nothing but the layout changes from round to round, and no batch is to be seen."""
         if self._calls_each_batch or self.switches.profile:
             return None

@@ -1,9 +1,9 @@
 """A round of a program that is still running: from its log to its values, without Python.
 
 Everything is found in one table of arrays that stay from round to round and from mini-batch to
-mini-batch (harness.engine.live_rounds). What is wrong, or needs more room, is returned as a number
-before anything counts as done, so that the same round can be tried again. A round of eight
-instances takes 20 to 50 us, and to go through Python 12.
+mini-batch (live_rounds.py). What is wrong, or needs more room, is returned as a number before
+anything counts as done, so that the same round can be tried again. A round of eight instances takes
+20 to 50 us, and to go through Python 12.
 """
 
 from __future__ import annotations

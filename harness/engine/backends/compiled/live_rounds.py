@@ -1,7 +1,7 @@
 """Rounds of a mini-batch that compiled code decodes, schedules, lays out and runs.
 
 What the policy inline_depth does, and the layout, are the same compiled functions as everywhere
-(harness.engine.live_code); here is the memory that they work in, which is kept.
+(harness.engine.backends.compiled.live_code); here is the memory that they work in, which is kept.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from harness.compiler.addresses import address_of
 from harness.compiler.pointers import WORDS_OF_ARRAY
-from harness.engine import live_code as code
 from harness.engine.backend import Arrangement, Tally
+from harness.engine.backends.compiled import live_code as code
 from harness.engine.backends.compiled.arguments import Found
+from harness.engine.backends.compiled.live_code import Kept, decode_next, plan_next, whole_round
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.program import StageProgram
 from harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
 from harness.engine.cpu_kernels.team import Table, Team
-from harness.engine.live_code import Kept, decode_next, plan_next, whole_round
 from harness.engine.lowering.plan import FORWARD
 from harness.engine.rows.fields import Index
 from harness.engine.rows.layout import Layout, RowRules
