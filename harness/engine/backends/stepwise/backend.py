@@ -15,12 +15,12 @@ from harness.engine.backends.stepwise.kernels import KERNELS
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.backends.stepwise.rows import Bound, Matrix, upload
 from harness.engine.backends.stepwise.steps import TypeExecutor
-from harness.engine.backends.torch_parameters import TorchBackend
 from harness.engine.lowering.plan import Abilities, BufferName, Plan, Ref, Role, state_buffer
 from harness.engine.rows.fields import Index
 from harness.engine.rows.layout import ALL_ROWS, Loss
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import why_no_cuda
+from harness.engine.torch_parameters import TorchBackend
 from harness.values.arrays import IntArray
 from harness.values.precision import EXACT
 

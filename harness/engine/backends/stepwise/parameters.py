@@ -7,7 +7,7 @@ from torch import Tensor
 
 from harness.contracts.model import Weights
 from harness.engine.backends.stepwise.kernels import sum_outer
-from harness.engine.backends.torch_parameters import TorchParameters
+from harness.engine.torch_parameters import TorchParameters
 
 
 class Parameters(TorchParameters):
