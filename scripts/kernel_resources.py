@@ -24,7 +24,7 @@ from harness.engine.backends.cuda.offline import ARCHITECTURES, Resources, resou
 from harness.records.files import replace_whole
 from harness.values.places import ROOT
 from scripts.gpu_workloads import WORKLOADS
-from scripts.marked_page import MarkedPage
+from scripts.write_pages import MarkedPage
 
 PAGE = MarkedPage(ROOT / "docs" / "gpu_kernels.md", "kernel_resources")
 KINDS = ROOT / "docs" / "gpu_kinds.csv"

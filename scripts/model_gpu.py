@@ -21,7 +21,7 @@ from harness.engine.backends.cuda.program import Instruction, Phase
 from harness.engine.backends.cuda.words import WordArray, Words
 from harness.values.places import ROOT
 from scripts.gpu_workloads import WORKLOADS, GpuWorkload, Unstarted
-from scripts.marked_page import MarkedPage
+from scripts.write_pages import MarkedPage
 
 # Assumed of an H200; `make gpu` measures the first two.
 NODE_US = 1.25  # between two kernels of a graph

@@ -26,7 +26,7 @@ from plots.report import shrink_picture
 from plots.tables.answers import evaluate_answers, evaluate_strategies
 from plots.tables.cells import DAGGER, EN_DASH, format_ratio, pivot
 from plots.write import save_figure, to_pipes
-from scripts.marked_page import MarkedPage
+from scripts.write_pages import MarkedPage
 
 REFERENCE = ROOT / "results" / "reference"
 # The first folder that has a workload tells it.

@@ -18,7 +18,7 @@ from harness.values.places import CONF_DIR, ROOT
 from plots.experiment import read_labels
 from plots.tables.cells import EN_DASH, format_number, format_ratio, format_significant, pivot
 from plots.write import to_pipes
-from scripts.marked_page import MarkedPage
+from scripts.write_pages import MarkedPage
 
 REFERENCE = ROOT / "results" / "reference"
 # The system of each run that the others are compared with.

@@ -1,4 +1,4 @@
-"""docs/map.md and its picture are those of the code; what any page names exists."""
+"""Parts of pages that are written from the code, and what any page names, are there."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from pathlib import Path
 import pytest
 
 from harness.values.places import ROOT
-from scripts import write_map
+from scripts.write_pages import (
+    PARTS,
+    MarkedPage,
+    draw_map,
+    find_box,
+    find_imports,
+    list_folders,
+    reduce_edges,
+)
 from tests.support.adding import SECTIONS
-from tests.support.layers import MODULES, imported_by, layer_of
+from tests.support.layers import MODULES, imported_by, layer_of, reachable
 
+MAP = ROOT / "docs" / "map.md"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TOP = tuple(path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != ".")
 PRODUCED = ("results/", "build/", "logs/", "data/")  # there once something has run
@@ -111,34 +120,28 @@ def test_every_command_that_a_page_names_is_there(page: Path) -> None:
             assert (ROOT / f"{name.replace('.', '/')}.py").exists(), f"{page.name}: {span}"
 
 
-def test_the_picture_and_the_table_are_those_of_the_code() -> None:
-    how = "run: python -m scripts.write_map"
-    assert write_map.PICTURE.read_text(encoding="utf-8") == write_map.svg(), how
-    assert write_map.PAGE.written == write_map.table().strip(), how
+@pytest.mark.parametrize("page", PARTS, ids=[f"{one.path.stem} {one.part}" for one in PARTS])
+def test_parts_of_pages_are_those_of_the_code(page: MarkedPage) -> None:
+    assert page.written == PARTS[page]().strip(), "run python -m scripts.write_pages"
 
 
-def test_every_arrow_points_down_and_none_is_lost() -> None:
-    edges = write_map.imports()
-    rows = write_map.rows_of(write_map.boxes(), edges)
-    row_of = {name: index for index, row in enumerate(rows) for name in row}
-    assert set(row_of) == {write_map.box_of(module) for module in MODULES} - {None}
-    assert all(row_of[name] > row_of[other] for name in edges for other in edges[name])
-    assert [name for row in rows for name in row] == write_map.boxes()
-    kept = write_map.without_detours(edges)
-    assert {n: write_map.reachable(kept, n) for n in edges} == {
-        n: write_map.reachable(edges, n) for n in edges
-    }
+def test_the_diagram_loses_no_way_and_tells_none_twice() -> None:
+    edges = find_imports()
+    kept = reduce_edges(edges)
+    assert set(edges) == {find_box(module) for module in MODULES} - {None}
+    assert {n: reachable(kept, n) for n in edges} == {n: reachable(edges, n) for n in edges}
     assert sum(map(len, kept.values())) < sum(map(len, edges.values()))
+    assert draw_map().count(" --> ") == sum(map(len, kept.values()))
 
 
 def test_every_folder_says_in_one_line_what_is_in_it() -> None:
-    for line in write_map.table().splitlines()[2:]:
+    for line in list_folders().splitlines()[2:]:
         folder, words = line.strip("| ").split(" | ")
         assert len(words) > 10, f"{folder} has no docstring in its __init__.py"
 
 
 def test_the_page_tells_of_every_top_folder() -> None:
-    text = write_map.PAGE.path.read_text(encoding="utf-8")
+    text = MAP.read_text(encoding="utf-8")
     kept = [name for name in TOP if list((ROOT / name).glob("**/*.*")) and name != "__pycache__"]
     tracked = [name for name in kept if not name.endswith(".egg-info")]  # an installation's
     ours = [name for name in tracked if not f"{name}/".startswith(PRODUCED[1:])]
@@ -149,7 +152,7 @@ def steps() -> list[tuple[str, str, str]]:
     """(path, that of the step it stands under, its text), of all steps of docs/map.md."""
     found = []
     above: list[tuple[int, str]] = []
-    for step in STEP.finditer(write_map.PAGE.path.read_text(encoding="utf-8")):
+    for step in STEP.finditer(MAP.read_text(encoding="utf-8")):
         depth = len(step["blanks"])
         above = [(d, path) for d, path in above if d < depth]
         found.append((step["path"], above[-1][1] if above else "", step["text"]))

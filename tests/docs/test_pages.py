@@ -13,8 +13,8 @@ from harness.engine.switches import CHOICES, Switches
 from harness.planning.grid import experiment_names
 from harness.records.record import STATUSES, Record
 from harness.values.places import ROOT
-from scripts import write_experiments, write_results, write_run_tables
-from scripts.marked_page import END, MarkedPage
+from scripts import write_results, write_run_tables
+from scripts.write_pages import END, MarkedPage
 
 DOCS = ROOT / "docs"
 MOST_WORDS, MOST_ROWS = 900, 8  # of README.md, and of its table
@@ -27,11 +27,7 @@ def read_first_cells(page: str) -> set[str]:
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
-def test_the_table_of_experiments_is_that_of_the_yaml_files() -> None:
-    table = write_experiments.build_table()
-    assert write_experiments.PAGE.written == table.strip(), (
-        "run python -m scripts.write_experiments"
-    )
+def test_every_experiment_is_in_the_table() -> None:
     assert set(experiment_names()) <= read_first_cells("pipeline.md")
 
 

@@ -1,4 +1,4 @@
-"""docs/presets.md: its table is what conf/system says, and every preset has a section."""
+"""docs/presets.md: every preset says every switch and has a section, every system a label."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ import pytest
 
 from harness.engine.switches import Switches
 from harness.planning.kinds import read_systems
+from harness.planning.yaml_files import choices_of
 from harness.values.places import CONF_DIR
-from scripts.write_presets import KINDS, PAGE, presets, table
-
-
-def test_the_table_of_switches_is_that_of_the_yaml_files() -> None:
-    assert PAGE.written == table().strip(), "run python -m scripts.write_presets"
+from scripts.write_pages import DOCS, PRESETS, list_labels, read_presets
 
 
 def test_every_preset_says_every_switch() -> None:
     """So that one word changes any of them, and that the table has no gap."""
-    options = presets()
+    options = read_presets()
     wanted = set(options["vertex"])
     assert wanted <= {"policy", *(item.name for item in fields(Switches))}
     for name, said in options.items():
@@ -28,18 +25,24 @@ def test_every_preset_says_every_switch() -> None:
 def test_every_preset_has_a_section() -> None:
     headings = [
         line
-        for line in PAGE.path.read_text(encoding="utf-8").splitlines()
+        for line in (DOCS / "presets.md").read_text(encoding="utf-8").splitlines()
         if line.startswith("## ")
     ]
-    for name in presets():
+    for name in read_presets():
         assert any(f"`{name}`" in heading for heading in headings), name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PRESETS)
 def test_strategies_change_no_model_and_what_changes_one_is_no_strategy(kind: str) -> None:
-    options = presets()
+    options = read_presets()
     for system in read_systems(CONF_DIR):
         if system.kind == kind:
             chosen = options[system.name]
             transforms = bool(chosen["share_equal_inputs"] or chosen["fold_tables"])
             assert transforms == (kind == "transformed"), system.name
+
+
+def test_every_system_has_its_label() -> None:
+    said = {one.rpartition(" ")[2].strip("`.\n") for one in list_labels().split("; ")}
+    assert said == set(choices_of("system", CONF_DIR))
+    assert "PyTorch, level batching `torch_levels`" in list_labels()

@@ -1,0 +1,225 @@
+"""Write the parts of pages that the code and conf/ tell: the map, labels, presets, experiments.
+
+python -m scripts.write_pages
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.planning.grid import experiment_names, read_experiment
+from harness.planning.kinds import read_systems
+from harness.planning.yaml_files import read_mapping
+from harness.records.files import replace_whole
+from harness.values.places import CONF_DIR, ROOT
+from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
+
+DOCS = ROOT / "docs"
+END = "<!-- until here -->\n"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedPage:
+    """A page with a part that a script writes: the text between two marks.
+
+    part: a name for one of several parts of the same script.
+    """
+
+    path: Path
+    script: str
+    part: str = ""
+
+    @property
+    def begin(self) -> str:
+        """The mark before the part."""
+        name = f": {self.part}" if self.part else ""
+        return f"<!-- written by scripts/{self.script}.py{name} -->\n"
+
+    @property
+    def written(self) -> str:
+        """The part as it is on the page."""
+        return self._text().partition(self.begin)[2].partition(END)[0].strip()
+
+    def replace(self, part: str) -> str:
+        """Return the whole page with another part."""
+        before, _, rest = self._text().partition(self.begin)
+        return f"{before}{self.begin}\n{part.strip()}\n\n{END}{rest.partition(END)[2]}"
+
+    def write(self, part: str) -> None:
+        """Replace the part on the page."""
+        replace_whole(self.path, self.replace(part))
+
+    def _text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+
+# --- docs/map.md: folders and imports ---
+
+ADDED = ("datasets", "harness/models", "harness/policies", "systems")  # one file a thing
+
+
+def find_box(module: str) -> str | None:
+    """Return the folder or file of the map that a module is in; None for the bare packages."""
+    prefixes = [p.rstrip(".") for layer in LAYERS for p in layer if p not in PACKAGES]
+    fits = [p for p in prefixes if f"{module}.".startswith(f"{p}.")]
+    return max(fits, key=len).replace(".", "/") if fits and module != "harness" else None
+
+
+def list_boxes() -> list[str]:
+    """Return all folders of the map, the lowest layer first."""
+    there = {find_box(module) for module in MODULES}
+    prefixes = (prefix for layer in LAYERS for prefix in layer if prefix not in PACKAGES)
+    names = (prefix.rstrip(".").replace(".", "/") for prefix in prefixes)
+    return [name for name in names if name in there]
+
+
+def find_imports() -> dict[str, set[str]]:
+    """Return which folders each folder imports at run time."""
+    edges: dict[str, set[str]] = {name: set() for name in list_boxes()}
+    for module in MODULES:
+        source = find_box(module)
+        targets = {find_box(name) for name in imported_at_run_time(module)}
+        if source is not None:
+            edges[source] |= {t for t in targets if t is not None and t != source}
+    return edges
+
+
+def reduce_edges(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return the fewest arrows that lead the same ways: the transitive reduction."""
+    kept = {}
+    for name, targets in edges.items():
+        beyond: set[str] = set()
+        for target in targets:
+            beyond |= reachable(dict(edges), target)
+        kept[name] = targets - beyond
+    return kept
+
+
+def draw_map() -> str:
+    """Return the folders and their imports as a diagram in Mermaid, which GitHub draws."""
+    names = list_boxes()
+    lines = ["```mermaid", "flowchart TB"]
+    lines += [f'    {_name_node(box)}["{_write_path(box)}"]' for box in reversed(names)]
+    edges = reduce_edges(find_imports())
+    lines += [
+        f"    {_name_node(source)} --> {_name_node(target)}"
+        for source in reversed(names)
+        for target in sorted(edges[source])
+    ]
+    lines += ["    classDef added stroke-width:4px"]
+    lines += [f"    class {','.join(map(_name_node, ADDED))} added", "```"]
+    return "\n".join(lines)
+
+
+def _name_node(box: str) -> str:
+    return box.replace("/", "_")
+
+
+def _write_path(box: str) -> str:
+    """Write a folder with a slash at its end, a module with its suffix."""
+    return f"{box}/" if (ROOT / box).is_dir() else f"{box}.py"
+
+
+def list_folders() -> str:
+    """Return a row for every folder, users above what they use; inner folders below theirs."""
+    lines = ["| folder | what is in it |", "|---|---|"]
+    for box in reversed(list_boxes()):
+        inner = sorted(
+            str(path.parent.relative_to(ROOT))
+            for path in (ROOT / box).rglob("__init__.py")
+            if path.parent != ROOT / box
+        )
+        lines += [f"| `{_write_path(each)}` | {_describe(each)} |" for each in (box, *inner)]
+    return "\n".join(lines)
+
+
+def _describe(folder: str) -> str:
+    """Return what a folder or a module says of itself in its first line."""
+    path = ROOT / folder / "__init__.py"
+    text = (path if path.exists() else ROOT / f"{folder}.py").read_text(encoding="utf-8")
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    return " ".join(docstring.partition("\n\n")[0].split()).rstrip(".")
+
+
+# --- docs/systems.md, docs/presets.md, docs/pipeline.md: choices of conf/ ---
+
+PRESETS = ("strategy", "transformed")  # kinds of systems that are presets of the engine
+NO_PRESET = ("backend", "loop")  # switches of how it runs, not of what it does
+FIRST = "vertex"
+
+
+def list_labels() -> str:
+    """Return the label of every system in tables, with the name to type."""
+    names = [system.name for system in read_systems(CONF_DIR)]
+    labels = sorted((str(_read_system(name, "label")), name) for name in names)
+    return "; ".join(f"{label} `{name}`" for label, name in labels) + "."
+
+
+def read_presets() -> dict[str, dict[str, object]]:
+    """Return the options of every preset of the engine by its name, the plain engine first."""
+    names = [system.name for system in read_systems(CONF_DIR) if system.kind in PRESETS]
+    names.sort(key=lambda name: (name != FIRST, name))
+    return {name: dict(_read_system(name, "options")) for name in names}
+
+
+def _read_system(name: str, key: str) -> Any:
+    return read_mapping(CONF_DIR / "system" / f"{name}.yaml", key)[key]
+
+
+def tabulate_presets() -> str:
+    """Return a row for each switch; in bold is what differs from the plain engine."""
+    presets = read_presets()
+    lines = [
+        "| switch | " + " | ".join(f"`{name}`" for name in presets) + " |",
+        "|---|" + "---|" * len(presets),
+    ]
+    for switch, first in presets[FIRST].items():
+        if switch not in NO_PRESET:
+            cells = [_format_switch(of[switch], first) for of in presets.values()]
+            lines.append(f"| `{switch}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _format_switch(value: object, first: object) -> str:
+    word = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+    return word if value == first else f"**{word}**"
+
+
+def tabulate_experiments() -> str:
+    """Return a row for each file of conf/experiment."""
+    lines = ["| experiment | paper | title | command |", "|---|---|---|---|"]
+    for name in experiment_names():
+        content = read_experiment(name)
+        cells = (content["paper"], content["title"], f"`{_find_command(name, content)}`")
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _find_command(name: str, content: Mapping[str, Any]) -> str:
+    """Return `bench` if there are trials to measure, else the pipeline, which counts."""
+    scales = content["scales"].values()
+    measures = any(isinstance(of, dict) and (of.keys() & {"blocks", "trials_of"}) for of in scales)
+    return f"bench experiment={name}" if measures else f"snakemake draw_{name}"
+
+
+PARTS: Mapping[MarkedPage, Callable[[], str]] = {
+    MarkedPage(DOCS / "map.md", "write_pages", "imports"): draw_map,
+    MarkedPage(DOCS / "map.md", "write_pages", "folders"): list_folders,
+    MarkedPage(DOCS / "systems.md", "write_pages"): list_labels,
+    MarkedPage(DOCS / "presets.md", "write_pages"): tabulate_presets,
+    MarkedPage(DOCS / "pipeline.md", "write_pages"): tabulate_experiments,
+}
+
+
+def main() -> None:
+    """Write all parts."""
+    for page, build in PARTS.items():
+        page.write(build())
+
+
+if __name__ == "__main__":
+    main()
