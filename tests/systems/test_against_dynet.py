@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
+from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from harness.contracts.policy import load_policy
 from harness.granularity.operators import OperatorModel
+from harness.values.graph import Graph
 from harness.values.places import ROOT
 from harness.vertex import VertexTracer, sigmoid, spread, sum_edges, tanh
 from tests.support.chain_models import SENTENCES, TAGGER, AffineBiLSTM
@@ -24,23 +25,34 @@ from tests.support.sketch_models import SIZES, ChildSum
 from tests.support.sketches import some_forests
 
 PROGRAM = ROOT / "tests" / "support" / "dynet_batches.py"
-
-
 needs_dynet = pytest.mark.skipif(find_spec("_dynet") is None, reason="DyNet is not installed")
 POLICIES = {"agenda": 1, "depth": 2}
+# What DyNet never batches is of type 0: parameters, constants, and mini-batches joined or summed.
+KINDS = {
+    r"(const_)?parameters\(|constant|concat_batch_elems|sum_dim": "parameter",
+    "lookup_parameters": "lookup",
+    r"\\sigma": "sigmoid",
+    "pickneglogsoftmax": "pick_neg_log_softmax",
+    r"v\d+ \\cdot": "mul",
+    r"v\d+ \+ .* \*": "affine",
+    r"v\d+ \*": "matmul",
+}
+NODE = re.compile(r'N(\d+) \[label="v\d+ = (.*?) +\(MEM: +(.*)\)"\]')
 
 
-def dynet(policy: str, model: str, folder: Path) -> tuple[list[int], dict[str, Any]]:
-    """Sizes of the batches that DyNet executes, in order, and the graph as it was written down."""
-    file = folder / "graph.json"
-    sizes = batch_sizes(policy, str(file), model)
-    return sizes, json.loads(file.read_text())
+class Dynet(NamedTuple):
+    """Sizes of the batches that DyNet executes, in order, and its graph as it prints it."""
+
+    batches: list[int]
+    graph: Graph
+    kinds: Counter[str]
 
 
-def batch_sizes(policy: str, *arguments: str) -> list[int]:
-    """Run a program of dynet_batches; sizes of the batches that DyNet executes, in order."""
+@cache
+def dynet(policy: str, model: str) -> Dynet:
+    """Run a program of dynet_batches."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(POLICIES[policy]), *arguments],
+        [sys.executable, str(PROGRAM), str(POLICIES[policy]), model],
         capture_output=True,
         text=True,
         check=False,
@@ -48,20 +60,53 @@ def batch_sizes(policy: str, *arguments: str) -> list[int]:
         env={"PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr
-    return [int(size) for size in re.findall(r"BatchSize:(\d+)", done.stdout + done.stderr)]
+    printed = done.stdout + done.stderr
+    sums = re.findall(r"esum expression (\d+)/", printed)
+    nodes = [
+        (text.replace("+", "++") if number in sums else text, size)
+        for number, text, size in NODE.findall(printed)
+    ]
+    signatures = ["parameter", *(signature(*node) for node in nodes)]
+    names = list(dict.fromkeys(signatures))
+    graph = graph_of(
+        types=[names.index(name) for name in signatures[1:]],
+        args=[[int(arg) for arg in re.findall(r"\bv(\d+)", text)] for text, _ in nodes],
+        cheap=[kind_of(name) not in ("affine", "matmul") for name in names],
+    )
+    batches = [int(size) for size in re.findall(r"BatchSize:(\d+)", printed)]
+    return Dynet(batches, graph, Counter(kind_of(text) for text, _ in nodes))
+
+
+def kind_of(text: str) -> str:
+    """Name the operator as ours is called; a sum by how many it adds up, "++" of a list."""
+    for pattern, kind in KINDS.items():
+        if re.match(pattern, text):
+            return kind
+    n_added = len(re.split(r" \+{1,2} ", text))
+    if n_added > 1:
+        return "add" if n_added == 2 and "++" not in text else f"sum of {n_added}"
+    return re.split(r"\W", text)[0]
+
+
+def signature(text: str, size: str) -> str:
+    """Return what nodes that DyNet may batch have in common: of products, also what is left."""
+    kind = kind_of(text)
+    if kind == "parameter":
+        return kind
+    if kind in ("affine", "matmul"):
+        return re.sub(r"\* v\d+", "*", text)
+    return re.sub(r"\bv\d+|_{.*}", "", text) + size
 
 
 @pytest.mark.dynet
 @needs_dynet
 @pytest.mark.parametrize("model", ["tree_lstm", "child_sum", "bilstm", "var_lstm"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_batches_are_those_of_dynet(policy: str, model: str, tmp_path: Path) -> None:
-    theirs, written = dynet(policy, model, tmp_path)
-    del written["names"]
-    schedule = load_policy(policy)(graph_of(**written))
-    ours = np.diff(schedule.starts).tolist()
-    assert len(theirs) > 50
-    assert ours == theirs
+def test_batches_are_those_of_dynet(policy: str, model: str) -> None:
+    theirs = dynet(policy, model)
+    schedule = load_policy(policy)(theirs.graph)
+    assert len(theirs.batches) > 50
+    assert np.diff(schedule.starts).tolist() == theirs.batches
 
 
 class AffineChildSum(ChildSum):
@@ -77,57 +122,45 @@ class AffineChildSum(ChildSum):
         v.scatter(c=c, h=sigmoid(o) * tanh(c))
 
 
-def kind(name: str) -> str:
-    """An operator without its parameters and columns."""
-    return "pick_neg_log_softmax" if name == "loss" else re.sub(r"^(?!sum)(\w+) .*", r"\1", name)
+def kinds_of(graph: Graph, functions: Iterable[int]) -> Counter[str]:
+    """Count our operators without their parameters and columns."""
+    return Counter(re.sub(r"^(?!sum)(\w+) .*", r"\1", graph.type_names[f]) for f in functions)
 
 
 @pytest.mark.dynet
 @needs_dynet
 @pytest.mark.parametrize("policy", POLICIES)
-def test_operators_of_a_child_sum_are_dynets(policy: str, tmp_path: Path) -> None:
+def test_operators_of_a_child_sum_are_dynets(policy: str) -> None:
     """As many of each kind, and as many batches, but for parameter nodes and the sum of losses."""
-    theirs, written = dynet(policy, "child_sum", tmp_path)
+    theirs = dynet(policy, "child_sum")
     expanded = OperatorModel(AffineChildSum(SIZES)).mini_batch(some_forests())
     graph = expanded.graph
-    ours = Counter(kind(graph.type_names[f]) for f in expanded.functions)
-    names = Counter(kind(written["names"][t]) for t in written["types"])
-    n_parameters = names.pop("parameter") - ours["zeros"]
-    assert names.pop("sum") == 1
-    assert Counter({k: n for k, n in ours.items() if k != "zeros"}) == names
-    assert load_policy(policy)(graph).n_batches + n_parameters + 1 == len(theirs)
-
-
-@pytest.mark.dynet
-@needs_dynet
-@pytest.mark.parametrize("model", ["bilstm", "var_lstm"])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_programs_of_the_adapter_are_what_is_written_down(
-    policy: str, model: str, tmp_path: Path
-) -> None:
-    theirs, _ = dynet(policy, model, tmp_path)
-    assert batch_sizes(policy, "(nothing)", model, "program") == theirs
+    ours, names = kinds_of(graph, expanded.functions), theirs.kinds.copy()
+    n_parameters = names.pop("parameter") - ours.pop("zeros")
+    assert names.pop(f"sum of {names['pick_neg_log_softmax']}") == 1
+    assert ours == names
+    assert load_policy(policy)(graph).n_batches + n_parameters + 1 == len(theirs.batches)
 
 
 @pytest.mark.dynet
 @needs_dynet
 @pytest.mark.parametrize("policy", POLICIES)
-def test_operators_of_a_tagger_are_dynets(policy: str, tmp_path: Path) -> None:
+def test_operators_of_a_tagger_are_dynets(policy: str) -> None:
     """As many of each kind, and as many batches, but for parameter nodes and the sum of losses.
 
     A learned state is a parameter node in DyNet, and of every sentence with us; and with us each
     direction looks up its own words.
     """
-    theirs, written = dynet(policy, "bilstm", tmp_path)
+    theirs = dynet(policy, "bilstm")
     expanded = OperatorModel(AffineBiLSTM(TAGGER.sizes)).mini_batch(SENTENCES)
-    ours = Counter(kind(expanded.graph.type_names[f]) for f in expanded.functions)
-    names = Counter(kind(written["names"][t]) for t in written["types"])
+    ours, names = kinds_of(expanded.graph, expanded.functions), theirs.kinds.copy()
     n_parameters, n_states = names.pop("parameter"), ours.pop("parameter")
-    assert (names.pop("sum"), n_states) == (1, 4 * len(SENTENCES))
+    assert names.pop(f"sum of {names['pick_neg_log_softmax']}") == 1
+    assert n_states == 4 * len(SENTENCES)
     names["lookup"] *= 2
     assert ours == names
     n_batches = load_policy(policy)(expanded.graph).n_batches
-    assert n_batches - 4 == len(theirs) - n_parameters - 1
+    assert n_batches - 4 == len(theirs.batches) - n_parameters - 1
 
 
 @pytest.mark.dynet
@@ -135,7 +168,7 @@ def test_operators_of_a_tagger_are_dynets(policy: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_tagger_of_two_layers_has_as_many_batches(policy: str) -> None:
     """DyNet's has a node for every parameter but the table, and the sum of losses, one each."""
-    theirs = batch_sizes(policy, "(nothing)", "bilstm_2", "program")
+    theirs = dynet(policy, "bilstm_2").batches
     model = AffineBiLSTM(TAGGER.sizes, layers=2)
     ours = load_policy(policy)(OperatorModel(model).mini_batch(SENTENCES).graph).n_batches
     n_states = sum(name[1:].startswith("_0_") for name in model.parameters)
@@ -149,6 +182,6 @@ def test_a_tagger_of_two_layers_has_as_many_batches(policy: str) -> None:
 ])  # fmt: skip
 def test_agenda_and_depth_differ_on_taggers(model: str, fewer: str, more: str) -> None:
     """Depth cannot batch tags of different words; agenda has one mean depth for both layers."""
-    few, many = (batch_sizes(policy, "(nothing)", model, "program") for policy in (fewer, more))
+    few, many = (dynet(policy, model).batches for policy in (fewer, more))
     assert sum(few) == sum(many)
     assert len(few) < 0.9 * len(many)

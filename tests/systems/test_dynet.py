@@ -10,29 +10,47 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.contracts.model import initial_weights
-from harness.contracts.system import RunSettings
-from harness.measuring.clock import PhaseClock, Sample
+from harness.contracts.model import ModelSizes, initial_weights
+from harness.contracts.system import RunSettings, load_adapter
+from harness.measuring.clock import NullClock, PhaseClock, Sample
+from harness.measuring.reference_check import relative_error
 from harness.models.berxit import Berxit
+from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN
+from harness.models.gated_lattice_lstm import GatedLatticeLSTM
+from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.nested_rnn import NestedRNN
+from harness.models.stack_rnn import StackRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
-from harness.values.instances import Lattice, Tree
+from harness.oracle import run_reference
+from harness.programs.model import ProgramModel
+from harness.values.instances import Chain, Lattice, Tree
 from harness.values.places import ROOT
 from systems.on_dynet import autobatch, build
 from systems.on_dynet.cpp import adapter as cpp
+from systems.on_dynet.rounds import Needed, Part, Round
 from systems.plans.programs import grown_tree
-from tests.support import fake_dynet_program as fake
-from tests.support.dynet_waits import MODELS as PROGRAMS
-from tests.support.dynet_waits import SENTENCES
-from tests.support.run_adapter import SIZES, UNEQUAL, random_lattice, random_tree
+from tests.support.run_adapter import (
+    SIZES,
+    UNEQUAL,
+    Case,
+    named,
+    random_lattice,
+    random_tree,
+    run_case,
+)
+from tests.support.sentences import random_sentences
 
 NO_DYNET = autobatch._why_no_dynet(autobatch.DynetOptions())
 ON_DYNET = pytest.mark.skipif(NO_DYNET is not None, reason=str(NO_DYNET))
@@ -40,10 +58,10 @@ NOT_BUILT = build.why_not_built()
 ON_BUILD = pytest.mark.skipif(NOT_BUILT is not None, reason=str(NOT_BUILT))
 
 
-def output_of(program: str, *arguments: str, **environment: str) -> str:
-    """Run a program of tests/support, in which DyNet has settings of its own."""
+def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python anew, since DyNet has settings of a whole process."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "support" / f"{program}.py"), *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -51,25 +69,114 @@ def output_of(program: str, *arguments: str, **environment: str) -> str:
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout + (done.stderr if program == "dynet_products" else "")
+    return done
+
+
+def result_of(function: str, *arguments: str, **environment: str) -> Any:
+    """Call a function of this module in a process of its own, which prints a line of JSON."""
+    program = f"""
+import json, sys
+from {__name__} import {function}
+print(json.dumps({function}(*sys.argv[1:])))
+"""
+    printed = run_python("-c", program, *arguments, **environment).stdout
+    return json.loads(printed.splitlines()[-1])
+
+
+NS = {"build": 1, "forward": 10, "read": 100, "backward": 1000, "update": 10_000}
+
+
+class Machine:
+    """What was done, in order, and the nanoseconds that it took."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.now_ns = 0
+
+    def work(self, kind: str, name: str) -> None:
+        self.done.append(f"{kind} {name}")
+        self.now_ns += NS[kind]
+
+
+class Expression:
+    """Knows no more than its name and the number that it is."""
+
+    def __init__(self, machine: Machine, name: str, number: float = 0.0) -> None:
+        machine.work("build", name)
+        self.machine, self.name, self.number = machine, name, number
+
+    def forward(self) -> None:
+        self.machine.work("forward", self.name)
+
+    def backward(self) -> None:
+        self.machine.work("backward", self.name)
+
+    def scalar_value(self) -> float:
+        return self.number
+
+    def dim(self) -> tuple[tuple[int], int]:
+        return (1,), 1
+
+    def npvalue(self) -> list[float]:
+        self.machine.work("read", self.name)
+        return [self.number]
+
+
+class Network:
+    """Two instances: the first has one round, the second two."""
+
+    def __init__(self, model: Any, store: Machine) -> None:
+        self.machine = store
+
+    def read(self, instance: str) -> str:
+        return instance
+
+    def build(self, instances: Sequence[str]) -> Iterator[Part]:
+        add = partial(Expression, self.machine)
+        yield Round(add("loss 0"), [add("score a0", 10.0), add("score b0", 20.0)])
+        yield Round(add("loss 1"), [None, add("score b1", 21.0)])
+
+
+class WaitingNetwork(Network):
+    """Reads a value before it builds the only round that has a loss."""
+
+    def build(self, instances: Sequence[str]) -> Iterator[Part]:
+        value = Expression(self.machine, "value")
+        yield Needed(value)
+        value.npvalue()
+        add = partial(Expression, self.machine)
+        yield Round(add("loss"), [add("score a", 10.0), add("score b", 20.0)])
+
+
+NETWORKS = {"fake": Network}
+
+
+def runtime(machine: Machine) -> Any:
+    """What the adapter needs of DyNet."""
+    dy = SimpleNamespace(
+        renew_cg=lambda: None,
+        esum=lambda losses: Expression(machine, " + ".join(loss.name for loss in losses)),
+    )
+    trainer = SimpleNamespace(update=lambda: machine.work("update", "all"))
+    return SimpleNamespace(dy=dy, ParameterStore=lambda weights: machine, sgd=lambda *_: trainer)
 
 
 @pytest.fixture
-def machine() -> fake.Machine:
-    return fake.Machine()
+def machine() -> Machine:
+    return Machine()
 
 
 @pytest.fixture
-def system(machine: fake.Machine, monkeypatch: pytest.MonkeyPatch) -> autobatch.Adapter:
-    monkeypatch.setitem(autobatch.NETWORKS, "instance", f"{fake.__name__}:NETWORKS")
-    monkeypatch.setattr(autobatch, "_import_dynet", lambda *_: fake.runtime(machine))
+def system(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> autobatch.Adapter:
+    monkeypatch.setitem(autobatch.NETWORKS, "instance", f"{__name__}:NETWORKS")
+    monkeypatch.setattr(autobatch, "_import_dynet", lambda *_: runtime(machine))
     adapter = autobatch.Adapter(RunSettings("train", "cpu", 1, 2, 0.1, 0))
     adapter.prepare(SimpleNamespace(name="fake"), {})
     adapter.load(["a", "b"])
     return adapter
 
 
-def run(system: autobatch.Adapter, machine: fake.Machine) -> Sample:
+def run(system: autobatch.Adapter, machine: Machine) -> Sample:
     clock = PhaseClock(lambda: None, lambda: machine.now_ns)
     clock.start()
     system.run(clock)
@@ -77,7 +184,7 @@ def run(system: autobatch.Adapter, machine: fake.Machine) -> Sample:
 
 
 def test_a_round_is_evaluated_before_the_next_is_built_and_not_read(
-    system: autobatch.Adapter, machine: fake.Machine
+    system: autobatch.Adapter, machine: Machine
 ) -> None:
     run(system, machine)
     assert machine.done == [
@@ -88,27 +195,25 @@ def test_a_round_is_evaluated_before_the_next_is_built_and_not_read(
     ]
 
 
-def test_phases_of_all_rounds_add_up(system: autobatch.Adapter, machine: fake.Machine) -> None:
+def test_phases_of_all_rounds_add_up(system: autobatch.Adapter, machine: Machine) -> None:
     sample = run(system, machine)
     found_ns = {phase: round(seconds * 1e9) for phase, seconds in sample.phases_s.items()}
     assert found_ns == {"construct": 6, "forward": 30, "backward": 1000, "update": 10_000}
     assert round(sample.total_s * 1e9) == sum(found_ns.values())
 
 
-def test_outputs_are_in_the_order_of_instances(
-    system: autobatch.Adapter, machine: fake.Machine
-) -> None:
+def test_outputs_are_in_the_order_of_instances(system: autobatch.Adapter, machine: Machine) -> None:
     system.settings = RunSettings("infer", "cpu", 1, 2, 0.1, 0)
     run(system, machine)
     assert system.result().outputs.tolist() == [[10.0], [20.0], [21.0]]
 
 
 def test_a_needed_value_is_computed_before_the_program_goes_on(
-    system: autobatch.Adapter, machine: fake.Machine
+    system: autobatch.Adapter, machine: Machine
 ) -> None:
     """It is no round of its own: nothing of it is in the loss or in the outputs."""
     system.settings = RunSettings("infer", "cpu", 1, 2, 0.1, 0)
-    system._network = fake.WaitingNetwork(None, machine)
+    system._network = WaitingNetwork(None, machine)
     sample = run(system, machine)
     assert machine.done == [
         *("build value", "forward value", "read value"),
@@ -119,9 +224,43 @@ def test_a_needed_value_is_computed_before_the_program_goes_on(
     assert system.result().outputs.tolist() == [[10.0], [20.0]]
 
 
+SMALL = ModelSizes(4, {"words": 30, "classes": 3})
+PROGRAMS: dict[str, ProgramModel] = {
+    "birnn": BiRNN(SMALL),
+    "stack_rnn": StackRNN(SMALL),
+    "nested_rnn": NestedRNN(SMALL, fewest=1, most=4),
+    "berxit": Berxit(SMALL, layers=4, tokens=3, p_exit=0.3),
+    "drnn": DRNN(SMALL, p_child=0.8, generations=4),
+}
+CHAINS: list[Chain] = random_sentences("chain", (1, 5, 3, 6), SMALL, seed=3)
+
+
+def count_waits(model: ProgramModel, **options: str) -> int:
+    """Count the parts that a program hands over which are no round of losses."""
+    system = autobatch.Adapter(RunSettings("infer", "cpu", 1, len(CHAINS), 0.1, 0, options=options))
+    system.prepare(model, initial_weights(model, 0))
+    system.load(CHAINS)
+    build, parts = system._network.build, []
+
+    def noted(instances: Any) -> Any:
+        for part in build(instances):
+            parts.append(part)
+            yield part
+
+    system._network.build = noted
+    system.run(NullClock())
+    return sum(isinstance(part, Needed) for part in parts)
+
+
+def count_all_waits() -> dict[str, int]:
+    """Count them for all programs; for DRNN's also where its tree grows breadth first."""
+    found = {name: count_waits(model) for name, model in PROGRAMS.items()}
+    return found | {"drnn together": count_waits(PROGRAMS["drnn"], branches="together")}
+
+
 @pytest.fixture(scope="module")
 def n_waits() -> dict[str, int]:
-    found: dict[str, int] = json.loads(output_of("dynet_waits"))
+    found: dict[str, int] = result_of("count_all_waits")
     return found
 
 
@@ -134,7 +273,7 @@ def test_a_wait_for_each_round_of_the_graph(n_waits: dict[str, int]) -> None:
     assert n_waits["drnn together"] == n_rounds("drnn")
     model = PROGRAMS["berxit"]
     assert isinstance(model, Berxit)
-    longest = max(model.n_layers(sentence) for sentence in SENTENCES)
+    longest = max(model.n_layers(sentence) for sentence in CHAINS)
     assert n_waits["berxit"] == min(longest, model.layers - 1) > 1, "nobody waits at the last layer"
 
 
@@ -143,16 +282,13 @@ def test_a_wait_for_each_round_of_the_graph(n_waits: dict[str, int]) -> None:
 def test_a_recursion_waits_for_each_node_of_the_largest_tree(n_waits: dict[str, int]) -> None:
     model = PROGRAMS["drnn"]
     assert isinstance(model, DRNN)
-    most = max(len(grown_tree(model, sentence).nodes) for sentence in SENTENCES)
+    most = max(len(grown_tree(model, sentence).nodes) for sentence in CHAINS)
     assert n_waits["drnn"] == most > n_waits["drnn together"]
 
 
 def n_rounds(name: str) -> int:
-    rounds = PROGRAMS[name].mini_batch(SENTENCES).graph.rounds
+    rounds = PROGRAMS[name].mini_batch(CHAINS).graph.rounds
     return 1 if rounds is None else int(rounds.max()) + 1
-
-
-N = 6  # of the program: products by one parameter, and as many by computed matrices
 
 
 @pytest.mark.dynet
@@ -160,13 +296,16 @@ N = 6  # of the program: products by one parameter, and as many by computed matr
 @pytest.mark.parametrize(
     ("patches", "batches"),
     [
-        pytest.param((), [N] + [1] * N, id="DyNet"),
-        pytest.param((str(build.NATIVE / build.PRODUCT_SIGNATURE),), [N, N], id="patched"),
+        pytest.param((), [6] + [1] * 6, id="DyNet"),
+        pytest.param((str(build.NATIVE / build.PRODUCT_SIGNATURE),), [6, 6], id="patched"),
     ],
 )
 def test_products_of_computed_matrices(patches: tuple[str, ...], batches: list[int]) -> None:
-    found = output_of("dynet_products", *patches, PYTHONPATH=f"{build.NATIVE}:{ROOT}")
-    sizes = re.findall(r"BatchSize:(\d+) a \* a\n", found)
+    """Six by one parameter, and as many by computed matrices."""
+    program = "tests/support/dynet_batches.py"
+    folders = f"{build.NATIVE}:{ROOT}"
+    done = run_python(program, "1", "products", *patches, PYTHONPATH=folders)
+    sizes = re.findall(r"BatchSize:(\d+) a \* a\n", done.stdout + done.stderr)
     assert [int(size) for size in sizes] == batches
 
 
@@ -177,6 +316,24 @@ LATTICES = {
 }
 
 
+WIDE = ModelSizes(130, UNEQUAL.data, embedding_size=5)
+
+
+def wide_errors(module: str, options: str) -> dict[str, float]:
+    """Return the largest relative error of every model that a system runs."""
+    adapter, found = load_adapter(module), {}
+    for kind in (LatticeLSTM, LatticeGRU, GatedLatticeLSTM):
+        case = Case(kind(WIDE), (1, 7, 2), 0.1, scale=1.0)
+        results = run_case(adapter, case, "cpu", json.loads(options))
+        if "skip" not in results:
+            truth = run_reference(case.model, case.weights, case.instances, "train")
+            pairs = [
+                (np.asarray(results[name]), np.asarray(v)) for name, v in named(truth, "first")
+            ]
+            found[kind.name] = max(relative_error(*pair) for pair in pairs)
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.dynet
 @ON_BUILD
@@ -184,8 +341,7 @@ LATTICES = {
 @pytest.mark.parametrize("autobatch", ["agenda", "depth"])
 def test_wide_lattices_agree_with_the_oracle(adapter: str, autobatch: str) -> None:
     options = {"autobatch": autobatch} | ({} if adapter == CPP else {"build": "source"})
-    found = output_of("wide_lattices", adapter, json.dumps(options), OMP_NUM_THREADS="1")
-    worst = dict(json.loads(line) for line in found.splitlines())
+    worst = result_of("wide_errors", adapter, json.dumps(options), OMP_NUM_THREADS="1")
     assert set(worst) == LATTICES[adapter]
     assert max(worst.values()) < 1e-4, worst
 
