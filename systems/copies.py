@@ -7,15 +7,14 @@ inputs have no part in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, RunSettings
 from harness.errors import ConfigError
+from systems.null_system import Control
 
 LEAST_BYTES, COPIED_BYTES = 4096, 2**28  # of an array; of a run, so that one takes milliseconds
 
@@ -31,10 +30,9 @@ class CopyOptions:
             raise ConfigError(f"n_bytes={self.n_bytes} is not allowed; give at least {LEAST_BYTES}")
 
 
-class Adapter(System):
+class Adapter(Control):
     """Copies as often as comes to COPIED_BYTES a run, at least once."""
 
-    computes = False
     option_type = CopyOptions
     options: CopyOptions
     phases = ("forward",)
@@ -50,31 +48,16 @@ class Adapter(System):
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Make room, and touch all of it."""
+        super().prepare(model, weights)
         n = self.options.n_bytes // np.dtype(np.float32).itemsize
         self._source, self._target = np.ones(n, np.float32), np.zeros(n, np.float32)
         self._n_copies = max(1, COPIED_BYTES // self._source.nbytes)
-        self._weights = weights
-
-    def load(self, instances: Sequence[Any]) -> None:
-        """Whatever they are."""
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Copy."""
         for _ in range(self._n_copies):
             np.copyto(self._target, self._source)
         clock.mark("forward")
-
-    def result(self) -> Result:
-        """Nothing that anybody asked for."""
-        return Result(0.0, np.zeros((0, 0), dtype=np.float32), {}, self.counters())
-
-    def parameters(self) -> Parameters:
-        """Those of the model, which nothing changes."""
-        return {name: value.copy() for name, value in self._weights.items()}
-
-    def last_loss(self) -> float:
-        """There is none."""
-        return 0.0
 
     def counters(self) -> Counters:
         """Bytes read and written."""

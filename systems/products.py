@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from harness.compiler.addresses import address_of
 from harness.compiler.compiled import compiled
 from harness.contracts.model import Model, Weights, traced_functions
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
+from harness.contracts.system import Clock, Counters, RunSettings
 from harness.engine.cpu_kernels.blas import Scratch, add_outer, library_of, multiply, multiplying
 from harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
 from harness.engine.switches import check_choice
@@ -27,6 +27,7 @@ from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.graph import MiniBatch
 from harness.vertex.operators import EDGE
 from harness.vertex.program import VertexFunction
+from systems.null_system import Control
 
 OUTPUT = "output"
 CONSTANTS = ("zeros", "ones")
@@ -68,10 +69,9 @@ class Product:
     passes_on: bool
 
 
-class Adapter(System):
+class Adapter(Control):
     """Multiplies arrays of the sizes that a mini-batch needs."""
 
-    computes = False
     option_type = ProductOptions
     options: ProductOptions
     phases = ("construct", "forward", "backward")
@@ -89,7 +89,8 @@ class Adapter(System):
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Find the products, and random parameters for each."""
-        self._model, self._model_weights = model, weights
+        super().prepare(model, weights)
+        self._model = model
         self._n_rows: list[int] = []  # of the mini-batch that was loaded last
         self._known: dict[int, tuple[Sequence[Any], list[int]]] = {}
         self._products = [
@@ -100,8 +101,8 @@ class Adapter(System):
         self._multiplying = multiplying(self.options.blas, self.settings.threads)
         self._context = context_of(self._multiplying.scratch)
         self._random = np.random.default_rng(self.settings.seed)
-        self._weights = [self._array(product.k, product.m) for product in self._products]
-        self._gradients = [np.empty_like(weight) for weight in self._weights]
+        self._factors = [self._array(product.k, product.m) for product in self._products]
+        self._gradients = [np.empty_like(factor) for factor in self._factors]
         self._x = [self._array(1, product.k) for product in self._products]
         self._y = [self._array(1, product.m) for product in self._products]
 
@@ -125,7 +126,7 @@ class Adapter(System):
         """Forward, then both products of each derivative."""
         clock.mark("construct")
         how = self.options.rows_at_once or EVERY_ROW, self._context
-        sizes = list(zip(self._weights, self._x, self._y, self._n_rows, strict=True))
+        sizes = list(zip(self._factors, self._x, self._y, self._n_rows, strict=True))
         for weight, x, y, n in sizes:
             forward(x, weight, y, n, *how)
         clock.mark("forward")
@@ -136,19 +137,6 @@ class Adapter(System):
         ):
             backward(x, weight, y, gradient, n, product.passes_on, *how)
         clock.mark("backward")
-
-    def result(self) -> Result:
-        """Nothing that anybody asked for."""
-        nothing = np.zeros((0, 0), dtype=np.float32)
-        return Result(0.0, nothing, {}, self.counters())
-
-    def parameters(self) -> Parameters:
-        """Those of the model, which nothing changes."""
-        return {name: value.copy() for name, value in self._model_weights.items()}
-
-    def last_loss(self) -> float:
-        """There is none."""
-        return 0.0
 
     def counters(self) -> Counters:
         """As many batches as there are parameters to multiply with."""

@@ -21,7 +21,6 @@ from harness.contracts.model import Model, Weights
 from harness.contracts.networks import load_network, modules_of
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
 from harness.trials.workload import n_lookups
-from systems.inference_only import why_not_trained
 from systems.on_dynet.build import (
     AUTOBATCH,
     NATIVE,
@@ -33,6 +32,7 @@ from systems.on_dynet.build import (
     why_not_built,
 )
 from systems.on_dynet.rounds import DynetSystem, Needed, Round
+from systems.plans.programs import Once, why_inference_only
 
 NETWORKS = {
     "instance": "systems.on_dynet.models:NETWORKS",
@@ -84,7 +84,6 @@ class Adapter(DynetSystem):
         super().__init__(settings)
         self._mini_batch: Sequence[Any] = []
         self._instances: list[Any] = []
-        self._lists: dict[int, tuple[Any, Any]] = {}  # with the instance, whose id stays its own
         self._rounds: list[Round] = []
         self._patch: ctypes.CDLL | None = None
 
@@ -94,7 +93,7 @@ class Adapter(DynetSystem):
         if settings.device != "cpu":
             return f"DyNet is built for the CPU only, not for device={settings.device}"
         options = cls.options_of(settings)
-        reason = why_not_trained(model, settings.mode)
+        reason = why_inference_only(model, settings.mode)
         if reason is not None:
             return reason
         known = modules_of(NETWORKS[options.batching])
@@ -111,6 +110,7 @@ class Adapter(DynetSystem):
         self._store = self._runtime.ParameterStore(weights)
         network = load_network(_table(model, self.options), model.name)
         self._network = network(model, self._store)
+        self._as_lists = Once(self._network.read)
         self._trainer = self._runtime.sgd(self._store, self.settings.learning_rate)
         self._dy = self._runtime.dy
 
@@ -118,12 +118,6 @@ class Adapter(DynetSystem):
         """Turn arrays into the Python lists that a DyNet program would hold them in."""
         self._mini_batch = instances
         self._instances = [self._as_lists(instance) for instance in instances]
-
-    def _as_lists(self, instance: Any) -> Any:
-        """A program holds its corpus as lists: an instance is turned into them once."""
-        if id(instance) not in self._lists:
-            self._lists[id(instance)] = (instance, self._network.read(instance))
-        return self._lists[id(instance)][1]
 
     def _clear_gradients(self) -> None:
         self._store.clear_gradients()

@@ -106,8 +106,38 @@ class Network(Protocol):
         """Outputs of all rows; they are asked for when nothing is timed."""
 
 
-class JaxSystem(System):
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """How shapes are padded.
+
+    widths: how many widths the columns of sentences, or the chunks of trees, have at most. More pad
+    less and take longer to compile (docs/systems.md).
+    chunk: vertices of a tree that are computed at once at most; 0: 64 to 256, by their number.
+    multiple: what numbers of rows are rounded up to, so that few programs are compiled.
+
+    Raises ConfigError for numbers below these.
+    """
+
+    widths: int = 8
+    multiple: int = 64
+    chunk: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("widths", 1), ("multiple", 1), ("chunk", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise ConfigError(
+                    f"system.options.{name}={value} is not allowed; give {least} or more"
+                )
+
+
+class Adapter(System):
     """A network of the table NETWORKS, compiled for padded shapes and trained with plain SGD.
+
+    Chunks of trees and steps of sentences are loops within one program: `fori_loop`s whose numbers
+    of turns are data, so that one program serves many lengths. JAX cannot differentiate those
+    backwards, so their derivatives are written by hand (jax.custom_vjp); they leave the gradients
+    of weights to one product over all rows.
 
     Forward, backward and update are one program, whose weights are updated where they lie. Its
     parts cannot be told apart: phases but `construct` (and `forward`, where nothing else is) are
@@ -116,6 +146,8 @@ class JaxSystem(System):
     """
 
     framework = "jax"
+    option_type = ScanOptions
+    options: ScanOptions
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
@@ -307,43 +339,6 @@ def _sees_cuda(settings: RunSettings) -> bool:
         return bool(jax.devices("cuda"))
     except RuntimeError:
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class ScanOptions:
-    """How shapes are padded.
-
-    widths: how many widths the columns of sentences, or the chunks of trees, have at most. More pad
-    less and take longer to compile (docs/systems.md).
-    chunk: vertices of a tree that are computed at once at most; 0: 64 to 256, by their number.
-    multiple: what numbers of rows are rounded up to, so that few programs are compiled.
-
-    Raises ConfigError for numbers below these.
-    """
-
-    widths: int = 8
-    multiple: int = 64
-    chunk: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("widths", 1), ("multiple", 1), ("chunk", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise ConfigError(
-                    f"system.options.{name}={value} is not allowed; give {least} or more"
-                )
-
-
-class Adapter(JaxSystem):
-    """Chunks of trees and steps of sentences, loops within one compiled program.
-
-    Loops are `fori_loop`s whose numbers of turns are data, so that one program serves many lengths.
-    JAX cannot differentiate those backwards, so their derivatives are written by hand
-    (jax.custom_vjp); they leave the gradients of weights to one product over all rows.
-    """
-
-    option_type = ScanOptions
-    options: ScanOptions
 
 
 class KeptPrograms(CacheInterface):

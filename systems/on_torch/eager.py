@@ -18,9 +18,9 @@ from harness.contracts.model import Model, Weights
 from harness.contracts.networks import load_network, why_not_written
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.engine.torch_cuda import why_no_cuda
-from systems.inference_only import why_not_trained
 from systems.on_torch.layers import LateOutputs
 from systems.on_torch.net import Held
+from systems.plans.programs import why_inference_only
 
 Array = NDArray[np.floating[Any]]
 _BLAS = re.compile(r"BLAS_INFO=(\w+)")
@@ -49,7 +49,7 @@ class TorchSystem(System):
         if settings.device == "cuda" and (reason := why_no_cuda()) is not None:
             return reason
         reason = why_not_written(model.name, cls.networks)
-        return reason or why_not_trained(model, settings.mode)
+        return reason or why_inference_only(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the module with the shared weights."""

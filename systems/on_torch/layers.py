@@ -5,17 +5,20 @@ The classifier and its loss are four fifths of a language model's arithmetic.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.contracts.model import Model
+from harness.values.instances import Chain
 from systems.on_torch.net import Net
 from systems.on_torch.products import FixedProduct, product
+from systems.plans.programs import Once
 
 LossWay = Literal["in_place", "chunked", "whole"]
 CHUNK_ROWS = 512  # of linear_cross_entropy
@@ -77,6 +80,22 @@ class PlainNet(Net):
             part = W if half is None else W.chunk(2)[half]
             self._products[key] = FixedProduct(part, None if bias is None else self[bias])
         return self._products[key]
+
+
+class ProgramNet(PlainNet):
+    """A program's network, which makes Python numbers of every instance once."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.model, self.read = model, Once(self.listed)
+
+    @abstractmethod
+    def listed(self, chain: Chain) -> Any:
+        """Return what a program holds of an instance, and what values will decide."""
+
+    def prepare(self, chains: Sequence[Chain]) -> list[Any]:
+        """Return what it holds of a mini-batch."""
+        return [self.read(chain) for chain in chains]
 
 
 @dataclass(frozen=True, slots=True)

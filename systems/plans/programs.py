@@ -8,11 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from harness.contracts.model import Model
 from harness.models.drnn import DRNN, Place
+from harness.programs.model import ProgramModel
 from harness.values.instances import Chain
 
 NONE = -1
 R = TypeVar("R")
+
+
+def why_inference_only(model: Model, mode: str) -> str | None:
+    """Say that frameworks run a model in inference only, as programs were published; or None.
+
+    ACRoBat (Fegade et al., MLSys 2024) compares inference only: what a round of training would be,
+    where decisions end it, no text says.
+    """
+    if mode == "infer" or not isinstance(model, ProgramModel):
+        return None
+    return (
+        f"model {model.name} is a program with control flow, of which frameworks run inference"
+        f" only, not mode={mode}; give mode=infer"
+    )
 
 
 class Once(Generic[R]):

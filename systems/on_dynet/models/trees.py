@@ -92,7 +92,7 @@ class TreeLSTMWithZeros(TreeLSTM):
     zeros_at_leaves = True
 
 
-class TreeLSTM2TypeNetwork(Trees):
+class TreeLSTM2TypeNetwork(TreeLSTM):
     """TreeLSTM with the weights of internal vertices twice in each graph.
 
     DyNet knows operators, not types, and would batch both types' together: their weights are the
@@ -102,14 +102,8 @@ class TreeLSTM2TypeNetwork(Trees):
     """
 
     def __init__(self, model: TreeLSTM2Type, store: ParameterStore) -> None:
+        super().__init__(model, store)
         self.kinds = model.kinds
-        self.embedding = store.table("embedding")
-        self.leaf = [*store.matrices("W", 3), *store.vectors("b_leaf", 3)]
-        self.internal = [
-            *store.matrices("U", 3), *store.vectors("b", 3),
-            *store.matrices("F_1"), *store.matrices("F_2"), *store.vectors("b_f"),
-        ]  # fmt: skip
-        self.classifier = store.matrices("W_out")[0]
 
     def read(self, tree: Tree) -> tuple[list[Vertex], IntArray]:
         """A tree as a DyNet program holds it: Python numbers, children before parents.
@@ -118,7 +112,7 @@ class TreeLSTM2TypeNetwork(Trees):
         """
         return super().read(tree), tree.table
 
-    def build(self, trees: Sequence[tuple[list[Vertex], IntArray]]) -> Iterator[Round]:
+    def build(self, trees: Sequence[Any]) -> Iterator[Round]:
         """Expressions of the summed loss and of the logits of every vertex."""
         tables = [table for _, table in trees]
         sizes = np.array([table.shape[1] for table in tables])
@@ -127,7 +121,7 @@ class TreeLSTM2TypeNetwork(Trees):
         lookup, concatenate, esum = dy.lookup, dy.concatenate, dy.esum
         table = self.embedding
         W_i, W_o, W_u, bl_i, bl_o, bl_u = in_graph(self.leaf)
-        first = in_graph(self.internal)
+        first = in_graph([*self.internal, *self.forget])
         second = [dy.scale_gradient(p, 1.0) for p in first]
         weights = first, second
         hidden: list[Any] = []

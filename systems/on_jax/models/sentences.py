@@ -18,6 +18,7 @@ from harness.models.parts.lstm import layer_suffix
 from harness.values.instances import Chain
 from systems.on_jax.models.layers import classified, picked, replaced, sliced
 from systems.on_jax.scan import Ids, ProgramInputs, padded, planned, rounded_up
+from systems.plans.sentences import lengths_of, stairs
 
 UNIT = 8  # columns: no product of fewer rows is faster
 NamedIds = Mapping[str, Array]
@@ -49,8 +50,7 @@ def columns_of(
     chains: Sequence[Chain], n_widths: int, multiple: int, *, both_ways: bool
 ) -> ProgramInputs:
     """Columns of the sentences, and words and labels by place (of padding, 0 and -1)."""
-    lengths = np.array([chain.n_words for chain in chains], dtype=np.int64)
-    sizes, vectors = columns(lengths, n_widths, multiple)
+    sizes, vectors = columns(lengths_of(chains), n_widths, multiple)
     used = {name: v for name, v in vectors.items() if both_ways or "mirrored" not in name}
     words = np.concatenate([chain.words for chain in chains])
     labels = np.concatenate([chain.labels for chain in chains])
@@ -75,17 +75,15 @@ def columns(lengths: Ids, n_widths: int, multiple: int) -> Columns:
     unit = rounded_up(-(-k // n_widths), UNIT)
     width = rounded_up(k, unit)
     widths = tuple(range(width, 0, -unit))
-    order = np.argsort(-lengths, kind="stable")
-    ordered = lengths[order]
-    going = np.searchsorted(-ordered, -np.arange(ordered[0]), side="left")  # sentences of each step
+    plan = stairs(lengths)
+    going = plan.widths  # sentences of each step
     wide = -(-going // unit) * unit
     starts = np.cumsum(wide) - wide
     n_rows, n_words = rounded_up(int(wide.sum()), 4 * multiple), rounded_up(n, multiple)
     step = np.repeat(np.arange(len(going)), going)
     column = np.arange(n) - np.repeat(np.cumsum(going) - going, going)
     row = starts[step] + column
-    ends = np.cumsum(lengths)[order][column]
-    along, against = ends - ordered[column] + step, ends - 1 - step
+    along, against = plan.rows.along, plan.rows.against
     earlier = np.concatenate([[0], width + starts[:-1]])[step] + column
     return Columns(
         ColumnSizes(widths, n_rows, n_words),
@@ -101,7 +99,9 @@ def columns(lengths: Ids, n_widths: int, multiple: int) -> Columns:
     )
 
 
-def _scattered(at: Ids, values: Ids, n: int, rest: int) -> NDArray[np.int32]:
+def _scattered(
+    at: NDArray[np.integer], values: NDArray[np.integer], n: int, rest: int
+) -> NDArray[np.int32]:
     found = np.full(n, rest, dtype=np.int32)
     found[at] = values
     return found

@@ -129,15 +129,22 @@ class Recursive(LatticeNet, OneByOne):
         """The next state, from a character and the words that end with it."""
 
 
-class RecursiveLSTM(Recursive):
-    """Lattice-LSTM."""
+class RecursiveSums(Recursive):
+    """A state is the sum of the cells of all arcs into it."""
 
     def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
         """The cells of a character and of the words that end with it, added up."""
         cells = [self.cell(self.char, x, before)]
         cells += [self.cell(self.word, word, begin) for word, begin in arcs]
-        h, c = (torch.stack(states).sum(0) for states in zip(*cells, strict=True))
-        return h, c
+        return tuple(torch.stack(states).sum(0) for states in zip(*cells, strict=True))
+
+    @abstractmethod
+    def cell(self, gates: Gates, x: Tensor, before: State) -> State:
+        """State behind one arc."""
+
+
+class RecursiveLSTM(RecursiveSums):
+    """Lattice-LSTM."""
 
     def cell(self, gates: Gates, x: Tensor, before: State) -> State:
         """State behind one arc."""
@@ -147,20 +154,14 @@ class RecursiveLSTM(Recursive):
         return torch.sigmoid(o) * torch.tanh(c), c
 
 
-class RecursiveGRU(Recursive):
+class RecursiveGRU(RecursiveSums):
     """Lattice-GRU; nothing reads c_0."""
 
     def start(self) -> State:
         """h before the first character."""
         return (self.h_0[None],)
 
-    def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
-        """The cells of a character and of the words that end with it, added up."""
-        cells = [self.cell(self.char, x, before)]
-        cells += [self.cell(self.word, word, begin) for word, begin in arcs]
-        return (torch.stack(cells).sum(0),)
-
-    def cell(self, gates: Gates, x: Tensor, before: State) -> Tensor:
+    def cell(self, gates: Gates, x: Tensor, before: State) -> State:
         """h behind one arc."""
         (h,) = before
         assert gates.reset is not None
@@ -168,7 +169,7 @@ class RecursiveGRU(Recursive):
         h_r, h_z = gates.states(h).chunk(2, dim=1)
         r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
         n = torch.tanh(x_n + gates.reset(r * h))
-        return z * h + (1 - z) * n
+        return (z * h + (1 - z) * n,)
 
 
 class RecursiveGated(Recursive):

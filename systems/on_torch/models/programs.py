@@ -6,7 +6,6 @@ Where a value decides what comes next it is read first, as a program that comput
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,15 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from harness.models.berxit import Berxit
-from harness.models.drnn import DRNN
-from harness.models.nested_rnn import NestedRNN
 from harness.values.instances import Chain
 from harness.vertex.operators import LAYER_NORM_EPSILON
-from systems.on_torch.layers import PlainNet
+from systems.on_torch.layers import ProgramNet
 from systems.on_torch.net import Batched, OneByOne
 from systems.on_torch.products import tanh
 from systems.on_torch.rows import columns, to_tensor
-from systems.plans.programs import NONE, Grown, GrownTree, Once, grown_tree
+from systems.plans.programs import NONE, Grown, GrownTree, grown_tree
 from systems.plans.trees import inverse
 
 
@@ -36,21 +33,16 @@ class Loops(NamedTuple):
     n_inner: list[int]
 
 
-def loops_of(model: NestedRNN, chain: Chain) -> Loops:
-    """Python numbers of an instance, and what will be decided."""
-    return Loops(int(chain.words[0]), int(chain.labels[0]), model.loops(chain))
+class NestedNet(ProgramNet):
+    """Parameters of harness.models.nested_rnn."""
+
+    def listed(self, chain: Chain) -> Loops:
+        """See ProgramNet."""
+        return Loops(int(chain.words[0]), int(chain.labels[0]), self.model.loops(chain))
 
 
-class RecursiveNested(PlainNet, OneByOne):
+class RecursiveNested(NestedNet, OneByOne):
     """One instance at a time; every state of the outer loop is read before it goes on."""
-
-    def __init__(self, model: NestedRNN) -> None:
-        super().__init__(model)
-        self.read = Once(partial(loops_of, model))
-
-    def prepare(self, chains: Sequence[Chain]) -> list[Loops]:
-        """Python numbers."""
-        return [self.read(chain) for chain in chains]
 
     def scored(self, batch: list[Loops]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores of all steps of outer loops, instance by instance."""
@@ -90,19 +82,11 @@ class LoopBatch(NamedTuple):
     rows: Tensor
 
 
-class LevelsNested(PlainNet, Batched):
+class LevelsNested(NestedNet, Batched):
     """All instances at once: an outer step of all that go on, its inner steps, too.
 
     In an inner loop those that go on longest come first, so that a step is a slice.
     """
-
-    def __init__(self, model: NestedRNN) -> None:
-        super().__init__(model)
-        self.read, self.width = Once(partial(loops_of, model)), model.sizes.hidden_size
-
-    def prepare(self, chains: Sequence[Chain]) -> list[Loops]:
-        """Python numbers."""
-        return [self.read(chain) for chain in chains]
 
     def plan(self, batch: Sequence[Loops], device: torch.device) -> LoopBatch:
         """Where states stand."""
@@ -138,7 +122,7 @@ class LevelsNested(PlainNet, Batched):
 
     def outer(self, x: Tensor, h: Tensor) -> Tensor:
         """The GRU's step (n, h)."""
-        gates, width = self.by("W_x", "b_gates")(x), self.width
+        gates, width = self.by("W_x", "b_gates")(x), h.shape[1]
         r_z, n = gates[:, : 2 * width], gates[:, 2 * width :]
         r, z = self.by("W_h").add_to(r_z, h).sigmoid_().chunk(2, dim=1)
         self.by("U_n").add_to(n, r * h)
@@ -150,19 +134,11 @@ class LevelsNested(PlainNet, Batched):
         return plan.rows.cpu().numpy()
 
 
-class RecursiveDRNN(PlainNet, OneByOne):
+class RecursiveDRNN(ProgramNet, OneByOne):
     """One tree at a time; every node's state is read before it goes on."""
 
-    def __init__(self, model: DRNN) -> None:
-        super().__init__(model)
-        self.model, self.read = model, Once(self.tensors)
-
-    def prepare(self, chains: Sequence[Chain]) -> list[tuple[Tensor, Tensor, GrownTree]]:
-        """Word and labels of each, on the device, and what grows."""
-        return [self.read(chain) for chain in chains]
-
-    def tensors(self, chain: Chain) -> tuple[Tensor, Tensor, GrownTree]:
-        """Of one instance."""
+    def listed(self, chain: Chain) -> tuple[Tensor, Tensor, GrownTree]:
+        """Return word and labels, on the device, and what grows."""
         device, tree = self.embedding.weight.device, grown_tree(self.model, chain)
         labels = torch.full((len(tree.nodes),), tree.label, device=device)
         return torch.tensor([tree.word], device=device), labels, tree
@@ -219,19 +195,15 @@ class Wave(NamedTuple):
     states: Tensor
 
 
-class LevelsDRNN(PlainNet, Batched):
+class LevelsDRNN(ProgramNet, Batched):
     """All trees breadth first: at once every node whose parent and sibling are there.
 
     What a parent gives is computed for its first child, and handed on from sibling to sibling.
     """
 
-    def __init__(self, model: DRNN) -> None:
-        super().__init__(model)
-        self.read = Once(partial(grown_tree, model))
-
-    def prepare(self, chains: Sequence[Chain]) -> list[GrownTree]:
-        """What grows from each."""
-        return [self.read(chain) for chain in chains]
+    def listed(self, chain: Chain) -> GrownTree:
+        """Return what grows."""
+        return grown_tree(self.model, chain)
 
     def plan(self, trees: Sequence[GrownTree], device: torch.device) -> GrowthBatch:
         """Nothing is known before it has grown."""
@@ -290,23 +262,18 @@ class ListedSentence(NamedTuple):
     n_layers: int
 
 
-def sentence_of(model: Berxit, chain: Chain) -> ListedSentence:
-    """Python numbers of a sentence."""
-    return ListedSentence(model.words(chain), int(chain.labels[0]), model.n_layers(chain))
-
-
-class Encoder(PlainNet):
+class Encoder(ProgramNet):
     """The layer, of sentences (n, tokens, h), by what PyTorch has for it."""
 
     def __init__(self, model: Berxit) -> None:
         super().__init__(model)
-        self.read, self.n_heads = Once(partial(sentence_of, model)), model.n_heads
-        self.layers = model.layers
+        self.n_heads, self.layers = model.n_heads, model.layers
         self._side_by_side: tuple[Tensor, Tensor] | None = None
 
-    def prepare(self, chains: Sequence[Chain]) -> list[ListedSentence]:
-        """Python numbers."""
-        return [self.read(chain) for chain in chains]
+    def listed(self, chain: Chain) -> ListedSentence:
+        """See ProgramNet."""
+        model = self.model
+        return ListedSentence(model.words(chain), int(chain.labels[0]), model.n_layers(chain))
 
     def embedded(self, sentences: Sequence[ListedSentence]) -> Tensor:
         """Tokens (n, tokens, h)."""

@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from harness.models.stack_rnn import StackRNN
 from harness.values.instances import Chain
-from systems.on_torch.layers import PlainNet
+from systems.on_torch.layers import ProgramNet
 from systems.on_torch.net import Batched, OneByOne
 from systems.on_torch.products import tanh
 from systems.on_torch.rows import Columns, columns, to_tensor
-from systems.plans.programs import Once
 from systems.plans.sentences import lengths_of
 
 
@@ -29,19 +27,11 @@ class ListedSentence(NamedTuple):
     actions: list[bool]
 
 
-class Recursive(PlainNet, OneByOne):
+class Recursive(ProgramNet, OneByOne):
     """One sentence at a time; every decision is read before the next."""
 
-    def __init__(self, model: StackRNN) -> None:
-        super().__init__(model)
-        self.model, self.read = model, Once(self.tensors)
-
-    def prepare(self, chains: Sequence[Chain]) -> list[ListedSentence]:
-        """Tensors on the device."""
-        return [self.read(chain) for chain in chains]
-
-    def tensors(self, chain: Chain) -> ListedSentence:
-        """Of one sentence."""
+    def listed(self, chain: Chain) -> ListedSentence:
+        """Make tensors on the device."""
         device, model = self.embedding.weight.device, self.model
         labels = torch.tensor(model.labels(chain), device=device)
         return ListedSentence(to_tensor(chain.words, device), labels, model.actions(chain))
@@ -155,23 +145,15 @@ class StackBatch(NamedTuple):
     rows: Tensor
 
 
-class Levels(PlainNet, Batched):
+class Levels(ProgramNet, Batched):
     """All sentences at once, an action of each a step.
 
     What the buffer's states give to a push and to a decision is one product each, beforehand. Every
     step pushes one state of each sentence, so that the tops of all stacks are the newest states.
     """
 
-    def __init__(self, model: StackRNN) -> None:
-        super().__init__(model)
-        self.model, self.read = model, Once(self.listed)
-
-    def prepare(self, chains: Sequence[Chain]) -> list[tuple[Chain, list[bool], list[int]]]:
-        """The sentences, their actions and labels; the first step always shifts."""
-        return [self.read(chain) for chain in chains]
-
     def listed(self, chain: Chain) -> tuple[Chain, list[bool], list[int]]:
-        """Of one sentence."""
+        """Return the sentence, its actions and labels; the first step always shifts."""
         return chain, [True, *self.model.actions(chain)], self.model.labels(chain)
 
     def plan(
