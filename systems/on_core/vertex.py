@@ -149,7 +149,6 @@ class Adapter(System):
         return self.engine.backend.n_programs()
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Take the instances as they are."""
         self.instances = instances
         self._following = None
 

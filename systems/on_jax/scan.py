@@ -182,7 +182,6 @@ class Adapter(System):
         return len(self._programs)
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Take the next mini-batch."""
         self._instances = instances
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
@@ -238,7 +237,6 @@ class Adapter(System):
         return found
 
     def parameters(self) -> Parameters:
-        """Copies."""
         return {name: np.array(value) for name, value in self._weights.items()}
 
     def last_loss(self) -> float:

@@ -166,7 +166,6 @@ class Adapter(TensorFlowSystem):
         self._net.preprocess_with(self._n_workers)
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Take the next mini-batch."""
         super().load(list(instances))
 
     def counters(self) -> Counters:

@@ -86,7 +86,6 @@ class TensorFlowSystem(System):
         return network(model)
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Take the next mini-batch."""
         self._instances = instances
 
     def compile_for(self, instances: Sequence[Any]) -> None:
@@ -156,7 +155,6 @@ class TensorFlowSystem(System):
         return Result(self.last_loss(), outputs.numpy(), found, self.counters())
 
     def parameters(self) -> Parameters:
-        """Copies."""
         return {name: np.array(value) for name, value in self._weights.items()}
 
     def _weights_of_run(self, gradients: Mapping[str, Any]) -> Variables:
@@ -185,7 +183,6 @@ class TensorFlowSystem(System):
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
     def forget_peak_memory(self) -> None:
-        """Let the peak of CUDA memory begin anew."""
         if self._device != "/CPU:0":
             tf.config.experimental.reset_memory_stats("GPU:0")
 

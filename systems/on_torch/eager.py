@@ -70,7 +70,6 @@ class TorchSystem(System):
         return held
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Take the next mini-batch."""
         self._instances = self._net.prepare(instances)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
@@ -138,7 +137,6 @@ class TorchSystem(System):
         return int(torch.cuda.max_memory_allocated()) if self._device.type == "cuda" else None
 
     def forget_peak_memory(self) -> None:
-        """Let the peak of CUDA memory begin anew."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
 

@@ -15,10 +15,8 @@ import pytest
 
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.options import in_words
-from harness.contracts.system import RunSettings
 from harness.errors import ConfigError
 from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import relative_error
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
@@ -27,39 +25,19 @@ from harness.values.places import ROOT
 from systems.on_jax.models.sentences import columns
 from systems.on_jax.models.tree_rows import UNIT, halved, tree_rows
 from systems.on_jax.scan import Adapter
-from tests.support.run_adapter import NO_LETTERS, SIZES, random_tree
+from tests.support.run_adapter import (
+    NO_LETTERS,
+    SIZES,
+    assert_alike,
+    found_by,
+    small_settings,
+    started,
+    trees_of,
+)
 from tests.support.sentences import random_sentences
 
 LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2] * 5, [2] * 40 + [9] * 3)
 LEAVES = ((1,), (1, 1), (2, 9, 1), (30, 4, 25, 17), (40,) * 5)
-
-
-def settings(mode: str = "train", **options: Any) -> RunSettings:
-    return RunSettings(mode, "cpu", 1, 4, 0.01, 0, options=options)
-
-
-def prepared(model: Model, **options: Any) -> Adapter:
-    system = Adapter(settings(**options))
-    system.prepare(model, initial_weights(model, seed=0))
-    return system
-
-
-def found_by(system: Adapter, instances: Sequence[Any]) -> dict[str, Any]:
-    system.load(instances)
-    system.run(NullClock(), update=False)
-    result = system.result()
-    return {"loss": np.array(result.loss), "outputs": result.outputs, **result.gradients}
-
-
-def trees_of(leaves: Sequence[int]) -> list[Any]:
-    rng = np.random.default_rng(len(leaves))
-    return [random_tree(n, SIZES, rng) for n in leaves]
-
-
-def assert_alike(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        assert relative_error(found[name], value) < 1e-5, name
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
@@ -137,7 +115,7 @@ def test_a_list_schedule_pads_little() -> None:
 @pytest.mark.slow
 def test_programs_are_counted_and_new_lengths_compile_none() -> None:
     model = VarLSTM(SIZES)
-    system = prepared(model, widths=1, multiple=16)
+    system = started(Adapter, model, widths=1, multiple=16)
     few, others, many = (
         random_sentences("chain", lengths, SIZES, 0, 0.0)
         for lengths in ((4, 2, 3), (1, 1, 8, 2), (4, 2, 3, 20))
@@ -161,7 +139,7 @@ def test_programs_are_counted_and_new_lengths_compile_none() -> None:
 def test_the_clock_waits_for_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Any] = []
     monkeypatch.setattr(jax, "block_until_ready", waited.append)
-    system = Adapter(settings())
+    system = Adapter(small_settings())
     system.synchronize()  # before there is anything to wait for
     system.prepare(VarLSTM(SIZES), initial_weights(VarLSTM(SIZES), seed=0))
     system.load(random_sentences("chain", (1,), SIZES, 0, 0.0))
@@ -183,8 +161,7 @@ def test_every_leaf_of_cavs_has_its_product() -> None:
 
 
 def flops_of(model: Model, trees: Sequence[Any]) -> float:
-    system = Adapter(settings("infer", chunk=8, widths=1, multiple=1))
-    system.prepare(model, initial_weights(model, seed=0))
+    system = started(Adapter, model, "infer", chunk=8, widths=1, multiple=1)
     system.compile_for(trees)
     (program,) = system._programs.values()
     flops: float = cast(Any, program).cost_analysis()["flops"]
@@ -196,14 +173,14 @@ def test_padding_of_sentences_never_changes_a_result() -> None:
     """Three widths and many padded rows, against one width and few."""
     model = VarLSTM(NO_LETTERS)
     instances = random_sentences("chain", (9, 1, 5, 3, 2, 5, 1) * 3, NO_LETTERS, 1, 0.0)
-    wide = found_by(prepared(model, widths=1, multiple=1), instances)
-    assert_alike(found_by(prepared(model, widths=3, multiple=128), instances), wide)
+    wide = found_by(started(Adapter, model, widths=1, multiple=1), instances)
+    assert_alike(found_by(started(Adapter, model, widths=3, multiple=128), instances), wide)
 
 
 @pytest.mark.slow
 def test_trees_of_single_leaves_use_the_program_of_others() -> None:
     model, leaves = TreeLSTM(SIZES), trees_of((1, 1))
-    system = prepared(model, chunk=16, widths=2, multiple=64)
+    system = started(Adapter, model, chunk=16, widths=2, multiple=64)
     system.compile_for(trees_of((9, 1, 14, 3, 8)))
     found = found_by(system, leaves)
     assert system.n_compilations() == 2  # of a step, and of gradients
@@ -220,11 +197,11 @@ def test_trees_of_single_leaves_use_the_program_of_others() -> None:
 def test_options_are_refused_in_one_line(name: str, least: int) -> None:
     text = rf"^system\.options\.{name}={least - 1} is not allowed; give {least} or more$"
     with pytest.raises(ConfigError, match=text):
-        Adapter.options_of(settings(**{name: least - 1}))
+        Adapter.options_of(small_settings(**{name: least - 1}))
 
 
 def test_how_it_ran_is_recorded() -> None:
-    system = prepared(VarLSTM(SIZES))
+    system = started(Adapter, VarLSTM(SIZES))
     ways = {"matmul precision": "highest", "threads of XLA": "1"}
     assert system.in_force() == in_words(system.options) | ways
     assert set(system.versions()) == {"jax", "jaxlib", "xla"}
@@ -232,14 +209,14 @@ def test_how_it_ran_is_recorded() -> None:
 
 @pytest.mark.parametrize(("mode", "told"), [("train", ()), ("infer", ("forward",))])
 def test_parts_of_one_program_are_not_told_apart(mode: str, told: tuple[str, ...]) -> None:
-    assert Adapter(settings(mode)).phases == ("construct", *told)
+    assert Adapter(small_settings(mode)).phases == ("construct", *told)
 
 
 def test_a_model_that_is_not_written_is_told() -> None:
     model = VarLSTM(SIZES)
-    assert Adapter.skip(model, settings()) is None
+    assert Adapter.skip(model, small_settings()) is None
     model.name = "of_nobody"
-    reason = Adapter.skip(model, settings())
+    reason = Adapter.skip(model, small_settings())
     assert reason == (
         "model of_nobody is not written for it in systems.on_jax.models:NETWORKS;"
         " it runs bilstm, tree_fc, tree_gru, tree_lstm, var_lstm"
@@ -249,10 +226,11 @@ def test_a_model_that_is_not_written_is_told() -> None:
 def test_another_process_finds_the_compiled_programs(tmp_path: Path) -> None:
     program = (
         "import jax\n"
-        "from tests.systems.test_jax import TreeLSTM, SIZES, found_by, prepared, trees_of\n"
+        "from tests.systems.test_jax import *\n"
         "events = []\n"
         "jax.monitoring.register_event_listener(lambda name, **_: events.append(name))\n"
-        "found = found_by(prepared(TreeLSTM(SIZES)), trees_of((3, 4)))\n"
+        "sentences = random_sentences('chain', (3, 4), SIZES, 0, 0.0)\n"
+        "found = found_by(started(Adapter, VarLSTM(SIZES), widths=1), sentences)\n"
         "print(events.count('/jax/compilation_cache/cache_hits'), float(found['loss']))\n"
     )
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}

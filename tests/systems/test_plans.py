@@ -15,10 +15,10 @@ from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.values.instances import Chain, Lattice, Tree
 from systems.plans.lattices import LatticeRows, batch_points, lattice_rows
 from systems.plans.programs import NONE, GrownTree, grown_tree
-from systems.plans.sentences import stairs
+from systems.plans.sentences import Rectangles, Stairs, rectangles, stairs
 from systems.plans.trees import MatrixRows, TreeRows, matrix_rows, tree_rows
 from tests.support.lattices import LATTICES
-from tests.support.run_adapter import LETTERS, SIZES, random_lattice, random_tree
+from tests.support.run_adapter import LETTERS, SIZES, random_lattice, trees_of
 from tests.support.sentences import random_sentences
 
 LEAVES = ((1,), (1, 1), (2,), (5, 1, 9), (1, 2, 9, 4, 13))
@@ -34,23 +34,29 @@ GROWN = [grown_tree(GROWING, sentence) for sentence in SENTENCES]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_every_row_follows_its_own_sentence(lengths: list[int]) -> None:
+@pytest.mark.parametrize("round_up_to", [1, 4])
+def test_every_row_follows_its_own_sentence(lengths: list[int], round_up_to: int) -> None:
     """The row before is that of the place before; read backwards, that of the place behind."""
-    plan = stairs(np.array(lengths))
+    plan = stairs(np.array(lengths), round_up_to)
+    assert len(plan.widths) % round_up_to == 0
     assert plan.widths.tolist() == sorted(plan.widths, reverse=True)
     k, starts = len(lengths), np.cumsum(lengths) - lengths
     ends = np.cumsum(lengths) - 1
+    assert plan.widths[0] == k
     assert plan.rows.along[:k].tolist() == starts[plan.order].tolist()
     assert plan.rows.against[:k].tolist() == ends[plan.order].tolist()
     assert (plan.rows.along[plan.before] == plan.rows.along[k:] - 1).all()
     assert (plan.rows.against[plan.before] == plan.rows.against[k:] + 1).all()
-    assert plan.rows.of_along[plan.rows.along].tolist() == list(range(sum(lengths)))
-    assert plan.rows.of_against[plan.rows.against].tolist() == list(range(sum(lengths)))
 
 
-def trees_of(leaves: Sequence[int]) -> list[Tree]:
-    rng = np.random.default_rng(len(leaves))
-    return [random_tree(n, SIZES, rng) for n in leaves]
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_rows_lead_back_to_their_places(lengths: list[int]) -> None:
+    sizes = np.array(lengths)
+    plans: list[Stairs | Rectangles] = [stairs(sizes, multiple) for multiple in (1, 4)]
+    plans += [rectangles(sizes, n, 4) for n in (1, 2, 99)]
+    for rows in (plan.rows for plan in plans):
+        assert rows.along[rows.of_along].tolist() == list(range(sizes.sum()))
+        assert rows.against[rows.of_against].tolist() == list(range(sizes.sum()))
 
 
 def children_of(trees: Sequence[Tree]) -> np.ndarray:

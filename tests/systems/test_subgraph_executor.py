@@ -111,12 +111,9 @@ def test_what_it_does_not_run_is_skipped_with_the_reason() -> None:
     assert "device=cpu" in str(Adapter.skip(cell, RunSettings("infer", "cuda", 1, 1, 0.1, 0)))
 
 
-def test_an_unknown_option_is_named() -> None:
+def test_what_is_unknown_is_named() -> None:
     with pytest.raises(ConfigError, match=r"system.options.aot is unknown .* ahead_of_time"):
         Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options={"aot": True}))
-
-
-def test_an_operator_without_a_kernel_is_named() -> None:
     with pytest.raises(ConfigError, match="operator sum_edges has no kernel for blocks"):
         kernel(Node("sum_edges"), [], np.zeros(1, dtype=np.float32))
 
@@ -137,17 +134,11 @@ def test_the_engine_trains_cells(cell: str) -> None:
     assert engine_runs.disagreements(result, oracle) == []
 
 
-def test_a_tree_of_another_size_is_no_cell() -> None:
+def test_what_is_no_cell_is_told() -> None:
     leaf = Tree(int_array([1]), int_array([0]), int_array([-1]), int_array([-1]))
     with pytest.raises(ConfigError, match="two leaves, not of 1; use dataset=complete_trees"):
         CellModel(SIZES).mini_batch([leaf])
-
-
-def test_cells_are_named_when_unknown() -> None:
     with pytest.raises(ConfigError, match="cell=mgu is unknown; choose one of gru, lstm, mv"):
         CellModel(SIZES, cell="mgu")
-
-
-def test_words_and_states_must_be_of_one_width() -> None:
     with pytest.raises(ConfigError, match="embedding_size=5 is not allowed"):
         CellModel(ModelSizes(6, {"words": 5}, embedding_size=5))

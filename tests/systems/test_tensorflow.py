@@ -1,21 +1,20 @@
-"""TensorFlow on sentences: rows, padding, traces, XLA, and what is told of a run."""
+"""TensorFlow on sentences: padding, traces, XLA, and what is told of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.contracts.model import ModelSizes, initial_weights
-from harness.contracts.system import RunSettings, System, load_adapter
+from harness.contracts.model import ModelSizes
+from harness.contracts.system import System, load_adapter
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.measuring.clock import NullClock
 from harness.measuring.reference_check import relative_error
 from harness.models.tree_fc import TreeFC
 from harness.models.var_lstm import VarLSTM
-from tests.support.run_adapter import CASES
+from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started
 from tests.support.sentences import random_sentences
 
 tf = pytest.importorskip("tensorflow")
@@ -23,7 +22,6 @@ static = pytest.importorskip("systems.on_tensorflow.static")
 block = pytest.importorskip("systems.on_tensorflow.block")
 dynamic = pytest.importorskip("systems.on_tensorflow.dynamic")
 layers = pytest.importorskip("systems.on_tensorflow.layers")
-places = pytest.importorskip("systems.plans.sentences")
 runtime = pytest.importorskip("systems.on_tensorflow.runtime")
 
 pytestmark = pytest.mark.slow  # importing TensorFlow takes seconds
@@ -37,42 +35,22 @@ WAYS: dict[str, tuple[Any, dict[str, Any]]] = {
     "block": (block, {}),
     "loop_xla": (dynamic, {**PADDED, "xla": True}),
 }
-LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])
-
-
-def settings(mode: str = "train", device: str = "cpu", **options: Any) -> RunSettings:
-    return RunSettings(mode, device, 1, 4, 0.2, 0, options=options)
 
 
 def prepared(way: str, model: Any, mode: str = "train", **others: Any) -> System:
     module, options = WAYS[way]
-    system: System = module.Adapter(settings(mode, **{**options, **others}))
-    system.prepare(model, initial_weights(model, seed=0))
-    return system
+    return started(module.Adapter, model, mode, **{**options, **others})
 
 
 def sentences(*lengths: int) -> list[Any]:
     return random_sentences("chain", lengths, SIZES, seed=len(lengths), share_spelled=0.0)
 
 
-def found_by(system: System, instances: Sequence[Any]) -> dict[str, Any]:
-    system.load(instances)
-    system.run(NullClock(), update=False)
-    result = system.result()
-    return {"loss": np.array(result.loss), "outputs": result.outputs, **result.gradients}
-
-
-def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        assert relative_error(found[name], value) < 1e-5, name
-
-
 def test_padding_never_changes_a_result() -> None:
     """Some steps behind the longest sentence instead of none: loss, outputs, gradients stay."""
     model, instances = CASES["bilstm_layers"].model, CASES["bilstm_layers"].instances
     little = found_by(prepared("loop_buckets", model, round_up_to=1), instances)
-    assert_same(found_by(prepared("loop_buckets", model, round_up_to=9), instances), little)
+    assert_alike(found_by(prepared("loop_buckets", model, round_up_to=9), instances), little)
 
 
 def test_unrolled_steps_are_traced_once_for_each_rounded_length() -> None:
@@ -94,7 +72,7 @@ def test_a_loop_is_traced_once() -> None:
 
 def test_xla_compiles_for_every_combination_of_shapes() -> None:
     """Columns, rounded steps, rounded rows that are classified."""
-    system = prepared("loop_xla", VarLSTM(SIZES))
+    system = prepared("loop_xla", VarLSTM(SIZES), "infer")
     counts = []
     for lengths in ((4, 1), (3, 2), (5, 1), (5, 1, 1), [70] * 2, (5, 8)):
         system.compile_for(sentences(*lengths))
@@ -119,7 +97,7 @@ def test_nothing_is_traced_behind_compile_for() -> None:
     instances = sentences(4, 2)
     before = found_by(system, instances)
     system.compile_for(instances)
-    assert_same(found_by(system, instances), before)
+    assert_alike(found_by(system, instances), before)
     n_traced = system.n_compilations()
     system.run(NullClock())
     assert system.result().outputs == pytest.approx(before["outputs"], abs=1e-5)
@@ -150,30 +128,6 @@ def test_the_loss_is_that_of_tensorflow(bias: bool, apart: float) -> None:
         assert relative_error(value.numpy(), right.numpy()) < 1e-4
 
 
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_rows_lead_back_to_their_places(lengths: list[int]) -> None:
-    sizes = np.array(lengths)
-    for rows in all_rows(sizes):
-        assert rows.along[rows.of_along].tolist() == list(range(sizes.sum()))
-        assert rows.against[rows.of_against].tolist() == list(range(sizes.sum()))
-
-
-def all_rows(sizes: Any) -> Iterator[Any]:
-    yield from (places.stairs(sizes, multiple).rows for multiple in (1, 4))
-    yield from (places.rectangles(sizes, n, 4).rows for n in (1, 2, 99))
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_every_row_follows_its_own_sentence(lengths: list[int]) -> None:
-    plan = places.stairs(np.array(lengths), 4)
-    assert len(plan.widths) % 4 == 0
-    assert plan.widths.tolist() == sorted(plan.widths, reverse=True)
-    first = plan.widths[0]
-    assert first == len(lengths)
-    assert (plan.rows.along[first:] == plan.rows.along[plan.before] + 1).all()
-    assert (plan.rows.against[first:] == plan.rows.against[plan.before] - 1).all()
-
-
 def test_the_process_is_set_as_asked() -> None:
     system = prepared("loop", VarLSTM(SIZES))
     assert tf.config.threading.get_intra_op_parallelism_threads() == 1
@@ -197,12 +151,14 @@ def test_phases_that_are_one_program_are_not_told_apart(mode: str, phases: Any) 
 
 def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     skip = static.Adapter.skip
-    assert skip(VarLSTM(SIZES), settings()) is None
-    reason = skip(TreeFC(ModelSizes(6, {"words": 11, "classes": 4})), settings())
+    assert skip(VarLSTM(SIZES), small_settings()) is None
+    reason = skip(TreeFC(ModelSizes(6, {"words": 11, "classes": 4})), small_settings())
     assert reason is not None
     assert "tree_fc" in reason
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    assert skip(VarLSTM(SIZES), settings(device="cuda")) == "tensorflow sees no CUDA device here"
+    assert (
+        skip(VarLSTM(SIZES), small_settings(device="cuda")) == "tensorflow sees no CUDA device here"
+    )
     monkeypatch.setattr(tf, "__version__", "2.15.1")
     with pytest.raises(UnsupportedTrial, match=r"^tensorflow 2.15.1 .*pip install.*\[tensorflow]"):
         load_adapter("systems.on_tensorflow.static")
@@ -220,10 +176,10 @@ def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=r"^[^\n]*$") as caught:
-        dynamic.Adapter(settings(**options))
+        dynamic.Adapter(small_settings(**options))
     assert reason in str(caught.value)
 
 
 def test_there_is_no_fraction_of_a_rectangle() -> None:
     with pytest.raises(ConfigError, match=r"^system\.options\.buckets=0 is not allowed; give 1"):
-        block.Adapter(settings(buckets=0))
+        block.Adapter(small_settings(buckets=0))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gc
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from harness.contracts.model import Model, initial_weights
-from harness.contracts.system import RunSettings, System
+from harness.contracts.model import Model
+from harness.contracts.system import System
 from harness.errors import ConfigError
 from harness.measuring.clock import NullClock
 from harness.measuring.reference_check import relative_error
@@ -22,26 +22,21 @@ from systems.on_torch.eager import Adapter as Eager
 from systems.on_torch.fused import Adapter as Fused
 from systems.on_torch.levels import Adapter as Levels
 from systems.on_torch.torchfold import Adapter as TorchFold
-from tests.support.run_adapter import CASES, SIZES, random_tree
-
-
-def settings(mode: str = "train", **options: Any) -> RunSettings:
-    return RunSettings(mode, "cpu", 1, 4, 0.2, 0, options=options)
+from tests.support.run_adapter import (
+    CASES,
+    SIZES,
+    assert_alike,
+    found_by,
+    random_tree,
+    small_settings,
+    started,
+)
 
 
 def prepared(
     adapter: type[System], case: str, mode: str = "train", **options: Any
 ) -> tuple[System, list[Any]]:
-    system = adapter(settings(mode, **options))
-    system.prepare(CASES[case].model, initial_weights(CASES[case].model, seed=0))
-    return system, CASES[case].instances
-
-
-def found_by(system: System, instances: Sequence[Any]) -> dict[str, Any]:
-    system.load(instances)
-    system.run(NullClock(), update=False)
-    result = system.result()
-    return {"loss": np.array(result.loss), "outputs": result.outputs, **result.gradients}
+    return started(adapter, CASES[case].model, mode, **options), CASES[case].instances
 
 
 def no_gradient(*_: Any) -> torch.Tensor:
@@ -56,9 +51,7 @@ def test_inference_finds_the_same_without_gradients(
     wanted = found_by(*prepared(Levels, case))
     monkeypatch.setattr(layers, "to_loss_gradient", no_gradient)
     found = found_by(*prepared(Levels, case, "infer"))
-    assert set(found) == {"loss", "outputs"}
-    for name, value in found.items():
-        assert relative_error(value, wanted[name]) < 1e-6, name
+    assert_alike(found, {name: wanted[name] for name in ("loss", "outputs")}, 1e-6)
 
 
 @pytest.mark.parametrize("case", ["var_lstm", "seq2seq", "parser"])
@@ -105,7 +98,7 @@ def test_new_sizes_compile_nothing_again(case: str, mode: str) -> None:
 )
 def test_what_cannot_run_is_told(adapter: type[System], case: str, words: str) -> None:
     model: Model = CASES[case].model
-    reason = adapter.skip(model, settings())
+    reason = adapter.skip(model, small_settings())
     assert reason is not None
     assert words in reason
     assert model.name in reason
@@ -113,14 +106,14 @@ def test_what_cannot_run_is_told(adapter: type[System], case: str, words: str) -
 
 def test_no_compiler_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    reason = Compiled.skip(CASES["var_lstm"].model, settings())
+    reason = Compiled.skip(CASES["var_lstm"].model, small_settings())
     assert reason is not None
     assert "C++ compiler" in reason
 
 
 def test_packed_input_makes_no_buckets() -> None:
     with pytest.raises(ConfigError, match=r"buckets=2 .*input=padded"):
-        Fused(settings(input="packed", buckets=2))
+        Fused(small_settings(input="packed", buckets=2))
 
 
 @pytest.fixture

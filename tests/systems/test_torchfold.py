@@ -6,37 +6,18 @@ import importlib.util
 import subprocess
 import sys
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from harness.contracts.model import Model, initial_weights
-from harness.contracts.system import RunSettings
 from harness.errors import ConfigError
-from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import relative_error
 from harness.values.instances import Tree
 from systems.on_torch.torchfold import Adapter, fold_trees, listed_trees, package
-from tests.support.run_adapter import CASES
+from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started
 
 CPU = torch.device("cpu")
-
-
-def settings(**options: Any) -> RunSettings:
-    return RunSettings("train", "cpu", 1, 4, 0.2, 0, options=options)
-
-
-def found_by(model: Model, trees: list[Tree], **options: Any) -> tuple[Adapter, dict[str, Any]]:
-    system = Adapter(settings(**options))
-    system.prepare(model, initial_weights(model, seed=0))
-    system.load(trees)
-    system.run(NullClock(), update=False)
-    result = system.result()
-    found = {"loss": np.array(result.loss), "outputs": result.outputs, **result.gradients}
-    return system, found
 
 
 def leaf(word: int) -> Tree:
@@ -124,11 +105,8 @@ def test_equal_nodes_are_computed_once_where_they_are_shared(
 @pytest.mark.parametrize("case", ["tree_lstm", "tree_fc_fold", "tree_fc_cavs", "tree_gru"])
 def test_sharing_changes_no_result_and_is_told(case: str) -> None:
     model, trees = CASES[case].model, [*CASES[case].instances, leaf(3), pair(3, 3), pair(3, 3)]
-    shared, wanted = found_by(model, trees)
-    apart, found = found_by(model, trees, share_equal_nodes=False)
-    assert set(found) == set(wanted)
-    for name, value in found.items():
-        assert relative_error(value, wanted[name]) < 1e-5, name
+    shared, apart = started(Adapter, model), started(Adapter, model, share_equal_nodes=False)
+    assert_alike(found_by(apart, trees), found_by(shared, trees))
     n = sum(len(tree.words) for tree in trees)
     assert apart.in_force() == {"share_equal_nodes": "false", "nodes_computed": f"{n} of {n}"}
     n_computed, _, n_added = shared.in_force()["nodes_computed"].split()
@@ -136,14 +114,14 @@ def test_sharing_changes_no_result_and_is_told(case: str) -> None:
 
 
 def test_before_a_run_nothing_is_told_of_it() -> None:
-    system = Adapter(settings())
+    system = Adapter(small_settings())
     assert system.in_force() == {"share_equal_nodes": "true"}
     assert system.counters().n_batches is None
 
 
 def test_what_cannot_run_is_told() -> None:
-    reason = Adapter.skip(CASES["var_lstm"].model, settings())
+    reason = Adapter.skip(CASES["var_lstm"].model, small_settings())
     assert reason is not None
     assert "systems.on_torch.torchfold:FOLDED; it runs tree_fc, tree_gru, tree_lstm" in reason
     with pytest.raises(ConfigError, match="share_equal_nodes"):
-        Adapter(settings(share_equal_nodes="yes"))
+        Adapter(small_settings(share_equal_nodes="yes"))

@@ -157,7 +157,6 @@ class LSTMCells(Cells):
         into_c += new
 
     def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
-        """See Cells."""
         tanh_c, gates, d = self.tanh_c[batch], self.gates[batch], self.d[batch]
         dh, dc_outside = dstate
         f, i, o, g = gates.chunk(4, 1)
@@ -201,7 +200,6 @@ class GRUCells(Cells):
         into_h += torch.lerp(tanh(n, n), h, z)
 
     def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
-        """See Cells."""
         (dnew,), (h,), n_sigmoids = dstate, before, 2 * self.width
         gates, d = self.gates[batch], self.d[batch]
         r, z, n = gates.chunk(3, 1)
@@ -245,19 +243,16 @@ class SummedSteps(Steps):
         super().__init__(plan, start, self.char.width)
 
     def words(self, batch: int) -> None:
-        """See Steps."""
         before = self.states.take(self.sources[batch])
         new = [torch.zeros_like(state) for state in before]
         self.word.forward(batch, before, new)
         self.states.add(self.targets[batch], new)
 
     def characters(self, step: Step) -> None:
-        """See Steps."""
         number, before = step.number, self.states.before[step.number]
         self.char.forward(number - 1, before, self.states.own[number])
 
     def begin_backward(self, dh: Tensor) -> None:
-        """See Steps."""
         self.char.begin_backward()
         self.word.begin_backward()
         self.before_words = self.states.take(self.plan.sources)
@@ -265,19 +260,16 @@ class SummedSteps(Steps):
         super().begin_backward(dh)
 
     def characters_backward(self, step: Step) -> None:
-        """See Steps."""
         number, before = step.number, self.states.before[step.number]
         self.char.backward(number - 1, self.d.own[number], before, self.d.before[number])
 
     def words_backward(self, batch: int) -> None:
-        """See Steps."""
         d, before = self.d.take(self.targets[batch]), [states[batch] for states in self.of_words]
         new = [torch.zeros_like(state) for state in before]
         self.word.backward(batch, d, before, new)
         self.d.add(self.sources[batch], new)
 
     def gradients(self) -> tuple[Tensor, ...]:
-        """See Steps."""
         dx, *dchar = self.char.gradients(self.h.index_select(0, self.plan.before))
         dy, *dword = self.word.gradients(self.before_words[0])
         dstart = torch.cat([d.sum(0) for d in self.d.own[0]])
@@ -314,7 +306,6 @@ class GatedSteps(Steps):
         self.gated = split(gated.index_fill_(0, plan.targets, True), plan.sizes)
 
     def words(self, batch: int) -> None:
-        """See Steps."""
         h, c = self.states.take(self.sources[batch])
         gates, cell, share = self.word_gates[batch], self.cells[batch], self.shares[batch]
         gates += self.by_begin(h)
@@ -326,7 +317,6 @@ class GatedSteps(Steps):
         self.sums.add(self.targets[batch], (weight, weight * cell))
 
     def characters(self, step: Step) -> None:
-        """See Steps."""
         h, c = self.states.before[step.number]
         new_h, new_c = self.states.own[step.number]
         gates = self.gates[step.number - 1]
@@ -343,7 +333,6 @@ class GatedSteps(Steps):
         torch.mul(o, tanh(new_c, self.tanh_c[step.number - 1]), out=new_h)
 
     def begin_backward(self, dh: Tensor) -> None:
-        """See Steps."""
         sizes, words = self.plan.sizes[1:], self.plan.word_sizes
         _, _, self.U, _, _, self.U_word, _, _, self.U_gate = self.given
         self.h_begin, c_begin = self.states.take(self.plan.sources)
@@ -357,7 +346,6 @@ class GatedSteps(Steps):
         self.dshares = split(self.all_dshares, words)
 
     def characters_backward(self, step: Step) -> None:
-        """See Steps."""
         dh, dc_outside = self.d.own[step.number]
         gates, d = self.gates[step.number - 1], self.dgates[step.number - 1]
         tanh_c, n_sigmoids = self.tanh_c[step.number - 1], 3 * self.width
@@ -394,7 +382,6 @@ class GatedSteps(Steps):
         return through
 
     def words_backward(self, batch: int) -> None:
-        """See Steps."""
         dweight, dweighted = self.dsums.take(self.targets[batch])
         share, dshare, cell = self.shares[batch], self.dshares[batch], self.cells[batch]
         gates, d, n_sigmoids = self.word_gates[batch], self.dwords[batch], 2 * self.width
@@ -412,7 +399,6 @@ class GatedSteps(Steps):
         self.d.add(self.sources[batch], (product(d, self.U_word.t()), dc.mul_(f)))
 
     def gradients(self) -> tuple[Tensor, ...]:
-        """See Steps."""
         W, _, _, W_word, _, _, W_gate, _, _ = self.given
         h_before = self.h.index_select(0, self.plan.before)
         dx = product(self.all_d, W.t())

@@ -48,7 +48,6 @@ class LSTMSteps(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, W, U, b, start, columns, kind):  # type: ignore[no-untyped-def]
-        """See lstm_steps."""
         h, k, sizes = U.shape[1], columns.sizes[0], columns.sizes
         gates = product(x, W, b)
         states = kind(gates, h, k, start)

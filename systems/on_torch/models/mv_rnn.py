@@ -57,7 +57,6 @@ class RecursiveMatrices(Recursive):
     """One tree at a time; a word has a row (1, h) and a matrix (h, h)."""
 
     def split(self, vectors: State) -> Iterator[Sequence[Tensor]]:
-        """See Recursive."""
         rows, matrices = vectors
         return iter((torch.split(rows, 1), matrices.unbind()))
 
@@ -143,7 +142,6 @@ class MVCell(TreeCell):
         torch.index_select(matrices, 0, plan.words, out=self.own_T[: self.n_leaves])
 
     def level(self, rows: slice) -> None:
-        """See TreeCell."""
         T = self.gather(rows)
         sums = product(self.crossed(rows, T), self.W, self.b)
         torch.tanh(sums, out=self.states[self.own(rows)])
@@ -170,7 +168,6 @@ class MVCell(TreeCell):
         return found
 
     def begin_backward(self, dstates: Tensor) -> None:
-        """See TreeCell."""
         n, h, n_inner = self.n_internal, self.h, len(self.plan.inner_places)
         self.d = dstates.new_empty(n, h)
         super().begin_backward(dstates)
@@ -179,7 +176,6 @@ class MVCell(TreeCell):
         self.d_own_T = take("gradients of matrices", dstates, n_inner, h * h)
 
     def level_backward(self, rows: slice) -> None:
-        """See TreeCell."""
         own, n = self.own(rows), rows.stop - rows.start
         dv = self.gradient_of(own)
         aten.tanh_backward.grad_input(dv, self.states[own], grad_input=self.d[rows])
@@ -214,7 +210,6 @@ class MVCell(TreeCell):
         return own.view(-1, self.h)
 
     def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
-        """See TreeCell."""
         values = self.d_T.view(-1, self.h**2).index_select(0, self.plan.leaf_places)
         size = (self.n_words, self.h**2)
         words = self.plan.leaf_words[None]

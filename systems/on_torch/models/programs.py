@@ -37,7 +37,6 @@ class NestedNet(ProgramNet):
     """Parameters of harness.models.nested_rnn."""
 
     def listed(self, chain: Chain) -> Loops:
-        """See ProgramNet."""
         return Loops(int(chain.words[0]), int(chain.labels[0]), self.model.loops(chain))
 
 
@@ -271,7 +270,6 @@ class Encoder(ProgramNet):
         self._side_by_side: tuple[Tensor, Tensor] | None = None
 
     def listed(self, chain: Chain) -> ListedSentence:
-        """See ProgramNet."""
         model = self.model
         return ListedSentence(model.words(chain), int(chain.labels[0]), model.n_layers(chain))
 

@@ -206,7 +206,6 @@ class EagerSpeller(EagerTagger, Speller):
     """A word and a sentence at a time through nn.LSTM."""
 
     def read(self, known: Tensor, chain: ReadChain) -> Tensor:
-        """See SentenceBySentence."""
         looked_up = iter(torch.split(known, 1))
         return torch.cat(
             [next(looked_up) if word is None else self.spelled(word) for word in chain.letters]
@@ -262,7 +261,6 @@ class LevelsSpeller(LevelsTagger, Speller):
         return SpellerBatch(known_ids, letters, labels, last, first, order, along, spelling)
 
     def read(self, plan: SpellerBatch) -> Tensor:
-        """See LevelsTagger."""
         vectors: Tensor = self.embedding(plan.known)
         if plan.spelling is not None:
             letters, run = self.characters(plan.letters), self.recurrence.run

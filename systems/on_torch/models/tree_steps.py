@@ -148,7 +148,6 @@ class LSTMCell(TreeCell):
         return self.c[own], self.tanh_c[kept], self.states[own]
 
     def level(self, rows: slice) -> None:
-        """See TreeCell."""
         chosen, n = self.children(rows), rows.stop - rows.start
         both_h = self.states.index_select(0, chosen).view(n, -1)
         both_c = self.c.index_select(0, chosen).view(n, -1)
@@ -160,7 +159,6 @@ class LSTMCell(TreeCell):
             self.kept.append((gates, both_h))
 
     def begin_backward(self, dstates: Tensor) -> None:
-        """See TreeCell."""
         n, width = self.n_internal, dstates.shape[1]
         self.d_i_o_u = dstates.new_empty(n, 3 * width)
         self.d_f_1, self.d_f_2 = dstates.new_empty(n, width), dstates.new_empty(n, width)
@@ -174,7 +172,6 @@ class LSTMCell(TreeCell):
         return self.gradient_of(own), self.below_c.index_select(0, self.plan.places[own])
 
     def level_backward(self, rows: slice) -> None:
-        """See TreeCell."""
         gates, _ = self.to_do.pop()
         own = self.own(rows)
         d = Gates(
@@ -191,7 +188,6 @@ class LSTMCell(TreeCell):
             torch.add(first, second, out=out)
 
     def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
-        """See TreeCell."""
         own, d_leaves = slice(0, self.n_leaves), torch.empty_like(self.leaves)
         self.through_leaf(*self.gradients_of(own), self.leaves, self.tanh_c[own], d_leaves)
         none = [self.x.new_empty(0, self.U.shape[1])]
@@ -285,20 +281,17 @@ class GRUCell(TreeCell):
         self.inner = GRUSteps(*inner, self.below_h)
 
     def level(self, rows: slice) -> None:
-        """See TreeCell."""
         below = self.below_h[2 * rows.start : 2 * rows.stop]
         torch.index_select(self.states, 0, self.children(rows), out=below)
         first, second = self.inner.step(rows).unbind(1)
         torch.lerp(first, second, 0.5, out=self.states[self.own(rows)])
 
     def level_backward(self, rows: slice) -> None:
-        """See TreeCell."""
         half = self.gradient_of(self.own(rows)).mul_(0.5)
         share = self.below[2 * rows.start : 2 * rows.stop].view(len(half), 2, -1)
         self.inner.through_step(rows, half[:, None], share)
 
     def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
-        """See TreeCell."""
         d_leaves = self.gradient_of(slice(0, self.n_leaves))[:, None]
         dx = torch.empty_like(d_leaves)
         self.leaves.through_step(slice(None), d_leaves, dx)
