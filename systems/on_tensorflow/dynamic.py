@@ -30,7 +30,7 @@ class ShrinkingLooped(Shrinking):
 
     def steps(self, batch: Batch) -> StepOrder:
         """A loop."""
-        return Looped(batch.widths, batch.before)
+        return Looped(tf.size(batch.widths), batch.widths, batch.before)
 
 
 class PaddedLooped(Padded):
@@ -38,99 +38,31 @@ class PaddedLooped(Padded):
 
     def layer_of(self, n_steps: int, width: int) -> Layer:
         """A loop."""
-        return along(LoopedEvenly(n_steps, width))
+        return along(Looped(n_steps, width))
 
 
 @dataclass(frozen=True)
 class Looped(StepOrder):
-    """As many turns as there are widths (T,), which never grow; places: rows of the step before."""
+    """A turn for every step, over the sentences that still go on.
 
+    widths (T,): rows of every step, which never grow, and places: rows of the step before; or the
+    number of rows of all steps, with shapes that are known when the program is traced, and None.
+    """
+
+    n_steps: Any
     widths: Any
-    places: Any
+    places: Any | None = None
 
     def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Any]]:
-        """A turn for every step, over the sentences that still go on."""
-        n, h = self._n(), U.shape[0]
-        steps = self._array(4 * h).split(a, self.widths)
-        after = tf.concat([self.widths[1:], [0]], 0)
-
-        def turn(t: Any, recurrent: Any, c: Any, kept: list[Any]) -> tuple[Any, ...]:
-            h, c, gates = step(steps.read(t) + recurrent, c)
-            kept = [array.write(t, rows) for array, rows in zip(kept, (h, *gates), strict=True)]
-            return t + 1, tf.matmul(h[: after[t]], U), c[: after[t]], kept
-
-        kept = [self._array(h) for _ in range(1 + len(Gates._fields))]
-        *_, (found, *saved) = tf.while_loop(
-            lambda t, *_: t < n,
-            turn,
-            (0, first, c_0, kept),
-            shape_invariants=(SCALAR, _rows(4 * h), _rows(h), [ANY] * len(kept)),
-            maximum_iterations=n,
-        )
-        return found.concat(), saved
-
-    def backwards(self, dh: Any, U: Any, saved: list[Any]) -> tuple[Any, Any]:
-        """From the last step to the first."""
-        n, h = self._n(), U.shape[0]
-        steps = self._array(h).split(dh, self.widths)
-        after = tf.concat([self.widths[1:], [0]], 0)
-
-        def turn(t: Any, dh: Any, dc: Any, da: Any) -> tuple[Any, ...]:
-            more = [[0, self.widths[t] - after[t]], [0, 0]]
-            gates = Gates(*(array.read(t) for array in saved))
-            dgates, dc = step_back(gates, steps.read(t) + tf.pad(dh, more), tf.pad(dc, more))
-            return t - 1, tf.matmul(dgates, U, transpose_b=True), dc, da.write(t, dgates)
-
-        none = tf.zeros((0, h))
-        *_, dc_0, da = tf.while_loop(
-            lambda t, *_: t >= 0,
-            turn,
-            (n - 1, none, none, self._array(4 * h)),
-            shape_invariants=(SCALAR, _rows(h), _rows(h), ANY),
-            maximum_iterations=n,
-        )
-        return da.concat(), dc_0
-
-    def first_width(self) -> Any:
-        """Rows of the first step."""
-        return self.widths[0]
-
-    def before(self, h: Any) -> Any:
-        """A gather."""
-        return tf.gather(h, self.places)
-
-    def _n(self) -> Any:
-        return tf.size(self.widths)
-
-    def _array(self, width: int) -> Any:
-        return tf.TensorArray(
-            tf.float32,
-            self._n(),
-            element_shape=(None, width),
-            infer_shape=False,
-            clear_after_read=False,
-        )
-
-
-def _rows(width: int) -> Any:
-    return tf.TensorShape([None, width])
-
-
-@dataclass(frozen=True)
-class LoopedEvenly(StepOrder):
-    """n_steps turns over k rows each, shapes that are known when the program is traced."""
-
-    n_steps: int
-    k: int
-
-    def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Any]]:
-        """A turn for every step."""
+        """From the first step to the last."""
         h = U.shape[0]
-        steps = self._array(4 * h).unstack(tf.reshape(a, (self.n_steps, self.k, 4 * h)))
+        steps, after = self._cut(a, 4 * h), self._after()
 
         def turn(t: Any, recurrent: Any, c: Any, kept: list[Any]) -> tuple[Any, ...]:
             h, c, gates = step(steps.read(t) + recurrent, c)
             kept = [array.write(t, rows) for array, rows in zip(kept, (h, *gates), strict=True)]
+            if after is not None:
+                h, c = h[: after[t]], c[: after[t]]
             return t + 1, tf.matmul(h, U), c, kept
 
         kept = [self._array(h) for _ in range(1 + len(Gates._fields))]
@@ -138,6 +70,7 @@ class LoopedEvenly(StepOrder):
             lambda t, *_: t < self.n_steps,
             turn,
             (0, first, c_0, kept),
+            shape_invariants=self._shapes(4 * h, h, [ANY] * len(kept)),
             maximum_iterations=self.n_steps,
         )
         return self._joined(found, h), saved
@@ -145,33 +78,61 @@ class LoopedEvenly(StepOrder):
     def backwards(self, dh: Any, U: Any, saved: list[Any]) -> tuple[Any, Any]:
         """From the last step to the first."""
         h = U.shape[0]
-        steps = self._array(h).unstack(tf.reshape(dh, (self.n_steps, self.k, h)))
+        steps, after = self._cut(dh, h), self._after()
 
         def turn(t: Any, dh: Any, dc: Any, da: Any) -> tuple[Any, ...]:
+            if after is not None:
+                more = [[0, self.widths[t] - after[t]], [0, 0]]
+                dh, dc = tf.pad(dh, more), tf.pad(dc, more)
             gates = Gates(*(array.read(t) for array in saved))
             dgates, dc = step_back(gates, steps.read(t) + dh, dc)
             return t - 1, tf.matmul(dgates, U, transpose_b=True), dc, da.write(t, dgates)
 
-        zeros = tf.zeros((self.k, h))
+        none = tf.zeros((self.widths if after is None else 0, h))
         *_, dc_0, da = tf.while_loop(
             lambda t, *_: t >= 0,
             turn,
-            (self.n_steps - 1, zeros, zeros, self._array(4 * h)),
+            (self.n_steps - 1, none, none, self._array(4 * h)),
+            shape_invariants=self._shapes(h, h, ANY),
             maximum_iterations=self.n_steps,
         )
         return self._joined(da, 4 * h), dc_0
 
     def first_width(self) -> Any:
-        """Rows of every step."""
-        return self.k
+        """Rows of the first step."""
+        return self.widths if self.places is None else self.widths[0]
 
     def before(self, h: Any) -> Any:
-        """All but the last step."""
-        return h[: -self.k]
+        """A gather, or all but the last step where all are equally wide."""
+        return h[: -self.widths] if self.places is None else tf.gather(h, self.places)
+
+    def _after(self) -> Any | None:
+        """Rows of every step that go on; None where all do."""
+        return None if self.places is None else tf.concat([self.widths[1:], [0]], 0)
+
+    def _shapes(self, first: int, second: int, others: Any) -> Any | None:
+        """Shapes that turns keep: of two tensors of these widths, of any rows, and of others."""
+        rows = (tf.TensorShape([None, width]) for width in (first, second))
+        return None if self.places is None else (SCALAR, *rows, others)
 
     def _array(self, width: int) -> Any:
-        shape = (self.k, width)
-        return tf.TensorArray(tf.float32, self.n_steps, element_shape=shape, clear_after_read=False)
+        is_even = self.places is None
+        shape = (self.widths if is_even else None, width)
+        return tf.TensorArray(
+            tf.float32,
+            self.n_steps,
+            element_shape=shape,
+            infer_shape=is_even,
+            clear_after_read=False,
+        )
+
+    def _cut(self, rows: Any, width: int) -> Any:
+        """Rows of every step."""
+        if self.places is not None:
+            return self._array(width).split(rows, self.widths)
+        return self._array(width).unstack(tf.reshape(rows, (self.n_steps, self.widths, width)))
 
     def _joined(self, array: Any, width: int) -> Any:
-        return tf.reshape(array.stack(), (self.n_steps * self.k, width))
+        if self.places is not None:
+            return array.concat()
+        return tf.reshape(array.stack(), (self.n_steps * self.widths, width))
