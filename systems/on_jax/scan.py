@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jaxlib.version
@@ -79,6 +79,15 @@ def padded(vector: NDArray[np.integer], n: int, value: int) -> NDArray[np.int32]
     return longer
 
 
+class Given(NamedTuple):
+    """What a loss reads: weights, looked-up rows by table, ids by name, and static sizes."""
+
+    weights: Mapping[str, Array]
+    vectors: Mapping[str, Array]
+    ids: Mapping[str, Array]
+    sizes: Any
+
+
 class Network(Protocol):
     """One model in JAX, a class of the table NETWORKS.
 
@@ -93,13 +102,7 @@ class Network(Protocol):
     def plan(self, instances: Sequence[Any]) -> ProgramInputs:
         """Plan a mini-batch, in NumPy."""
 
-    def loss(
-        self,
-        weights: Mapping[str, Array],
-        vectors: Mapping[str, Array],
-        ids: Mapping[str, Array],
-        sizes: Any,
-    ) -> tuple[Array, Array]:
+    def loss(self, given: Given) -> tuple[Array, Array]:
         """Summed loss, and what `outputs` reads."""
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
@@ -295,7 +298,7 @@ def _gradients(
     vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
 
     def loss_of(dense: Any, vectors: Any) -> tuple[Array, Array]:
-        return network.loss(dense, vectors, ids, plan.sizes)
+        return network.loss(Given(dense, vectors, ids, plan.sizes))
 
     found, gradients = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(dense, vectors)
     return *found, *gradients
@@ -307,7 +310,7 @@ def _loss(
     """The loss, and what outputs are made of."""
     ids = _split(ids, plan)
     vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
-    return network.loss(weights, vectors, ids, plan.sizes)
+    return network.loss(Given(weights, vectors, ids, plan.sizes))
 
 
 def _split(ids: Any, plan: ProgramInputs) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from harness.models.bilstm import DIRECTIONS
 from harness.models.parts.lstm import layer_suffix
 from harness.values.instances import Chain
 from systems.on_jax.models.layers import classified, picked, replaced, sliced
-from systems.on_jax.scan import Ids, ProgramInputs, padded, planned, rounded_up
+from systems.on_jax.scan import Given, Ids, ProgramInputs, padded, planned, rounded_up
 from systems.plans.sentences import lengths_of, stairs
 
 UNIT = 8  # columns: no product of fewer rows is faster
@@ -273,14 +273,9 @@ class VarLSTM(SentenceNetwork):
 
     both_ways = False
 
-    def loss(
-        self,
-        weights: Mapping[str, Array],
-        vectors: Mapping[str, Array],
-        ids: Mapping[str, Array],
-        sizes: ColumnSizes,
-    ) -> tuple[Array, Array]:
+    def loss(self, given: Given) -> tuple[Array, Array]:
         """Summed loss, and what the output layer reads (n_words, h)."""
+        weights, vectors, ids, sizes = given
         x = vectors["embedding"]
         for suffix in self.layers:
             U = weights[f"U{suffix}"]
@@ -299,14 +294,9 @@ class BiLSTM(SentenceNetwork):
 
     both_ways = True
 
-    def loss(
-        self,
-        weights: Mapping[str, Array],
-        vectors: Mapping[str, Array],
-        ids: Mapping[str, Array],
-        sizes: ColumnSizes,
-    ) -> tuple[Array, Array]:
+    def loss(self, given: Given) -> tuple[Array, Array]:
         """Summed loss, and what the classifier reads (n_words, mlp_size)."""
+        weights, vectors, ids, sizes = given
         x = [vectors["embedding"]] * 2
         for layer in self.layers:
             names = [f"_{direction}{layer}" for direction in DIRECTIONS]

@@ -14,7 +14,7 @@ from harness.contracts.model import Model
 from harness.values.instances import Tree
 from systems.on_jax.models.layers import picked, replaced, sliced
 from systems.on_jax.models.tree_rows import UNIT, TreeSizes, chunk_for, halved, tree_rows
-from systems.on_jax.scan import ProgramInputs, planned
+from systems.on_jax.scan import Given, ProgramInputs, planned
 
 States = tuple[Array, ...]  # of some vertices, (n, width) each
 Weights = Mapping[str, Array]
@@ -231,14 +231,9 @@ class LSTMInner(NamedTuple):
 class TreeLSTM(TreeNetwork):
     """harness.models.tree_lstm, chunk after chunk."""
 
-    def loss(
-        self,
-        weights: Mapping[str, Array],
-        vectors: Mapping[str, Array],
-        ids: Mapping[str, Array],
-        sizes: TreeSizes,
-    ) -> tuple[Array, Array]:
+    def loss(self, given: Given) -> tuple[Array, Array]:
         """Summed loss, and h of all rows."""
+        weights, vectors, ids, sizes = given
         gates = vectors["embedding"] @ weights["W"] + weights["b_leaf"]
         i, o, u = jnp.split(gates, 3, axis=1)
         c = jax.nn.sigmoid(i) * jnp.tanh(u)
@@ -309,14 +304,9 @@ def step_back(d: Array, x: Array, kept: States, U: Array, U_c: Array) -> tuple[A
 class TreeGRU(TreeNetwork):
     """harness.models.tree_gru, chunk after chunk."""
 
-    def loss(
-        self,
-        weights: Mapping[str, Array],
-        vectors: Mapping[str, Array],
-        ids: Mapping[str, Array],
-        sizes: TreeSizes,
-    ) -> tuple[Array, Array]:
+    def loss(self, given: Given) -> tuple[Array, Array]:
         """Summed loss, and h of all rows."""
+        weights, vectors, ids, sizes = given
         of_leaves = (weights[name] for name in ("W", "W_c", "b_leaf", "b_leaf_c"))
         leaves, _ = step(vectors["embedding"], *of_leaves)
         inner = {name: weights[name] for name in ("U_1", "U_2", "b", "U_c1", "U_c2", "b_c")}
@@ -359,14 +349,9 @@ class TreeFC(TreeNetwork):
         if not self.looks_up:
             self.tables = {}
 
-    def loss(
-        self,
-        weights: Mapping[str, Array],
-        vectors: Mapping[str, Array],
-        ids: Mapping[str, Array],
-        sizes: TreeSizes,
-    ) -> tuple[Array, Array]:
+    def loss(self, given: Given) -> tuple[Array, Array]:
         """Summed loss, and h of the roots."""
+        weights, vectors, ids, sizes = given
         layer = {name: weights[name] for name in ("W", "b")}
         if self.looks_up:
             leaves = vectors["embedding"]
