@@ -175,7 +175,9 @@ class StepStates:
 
 
 class Recurrence(ABC):
-    """How LSTMs run along sentences."""
+    """How LSTMs run along sentences; kind: how a step is computed, where each is by itself."""
+
+    kind: type[StepStates] = StepStates
 
     @abstractmethod
     def plan(self, lengths: Ids, device: torch.device) -> Any:
@@ -197,24 +199,15 @@ class Recurrence(ABC):
 
         rows (n, n_inputs): of the columns. Step by step: nn.LSTM has no c before a padded end.
         """
-        return last_by_steps(lstm, rows, columns, start, StepStates)
-
-
-def last_by_steps(
-    lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start, kind: type[StepStates]
-) -> tuple[Tensor, Tensor]:
-    """See Recurrence.last."""
-    W, U, b, _ = lstm.all_weights[0]
-    h, c = lstm_steps(rows, W, U, b, side_by_side(start, 0, columns.order), columns, kind)
-    return h.index_select(0, columns.last), c
+        W, U, b, _ = lstm.all_weights[0]
+        first = side_by_side(start, 0, columns.order)
+        h, c = lstm_steps(rows, W, U, b, first, columns, self.kind)
+        return h.index_select(0, columns.last), c
 
 
 @dataclass(frozen=True)
 class Columnwise(Recurrence):
-    """Step by step over sentences that still go on, the longest first: no padding, no masks.
-
-    kind: how a step is computed.
-    """
+    """Step by step over sentences that still go on, the longest first: no padding, no masks."""
 
     kind: type[StepStates] = StepStates
 
@@ -236,21 +229,9 @@ class Columnwise(Recurrence):
         rows = order.arrange(x)
         for layer in range(lstm.num_layers):
             first = None if start is None else side_by_side(start, layer, plan.order)
-            rows, _ = self.layer(lstm, layer, rows, first, plan)
+            W, U, b, _ = lstm.all_weights[layer]
+            rows, _ = lstm_steps(rows, W, U, b, first, plan, self.kind)
         return order.restore(rows)
-
-    def layer(
-        self, lstm: nn.LSTM, layer: int, rows: Tensor, start: Tensor | None, plan: Columns
-    ) -> tuple[Tensor, Tensor]:
-        """h of every row (n, h), and the last c of every column (k, h); start: (k, 2 h)."""
-        W, U, b, _ = lstm.all_weights[layer]
-        return lstm_steps(rows, W, U, b, start, plan, self.kind)
-
-    def last(
-        self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
-    ) -> tuple[Tensor, Tensor]:
-        """By steps of its own kind."""
-        return last_by_steps(lstm, rows, columns, start, self.kind)
 
 
 def side_by_side(start: Start, layer: int, order: Tensor) -> Tensor:
