@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ from systems.on_torch.models.tree_steps import Gates, LSTMCell
 
 SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
 TREES = ("tree_lstm", "tree_lstm_2type")
+Parts = dict[str, tuple[int, ...]]  # of functions the widths of what they take, in hidden sizes
 FOLDER = "inductor"
 MOST_ENTRIES = 200  # of some 200 KB
 
@@ -74,6 +76,8 @@ def gate_gradients(
 class CompiledStates(StepStates):
     """Steps whose elementwise parts are one compiled function each."""
 
+    forward_parts: ClassVar[Parts] = {"first": (4, 1, 1), "next": (4, 1, 1, 1)}
+    backward_parts: ClassVar[Parts] = {"gradients": (1, 1, 4, 1, 1, 4)}
     first = staticmethod(torch.compile(first_state))
     next = staticmethod(torch.compile(next_state))
     gradients = staticmethod(torch.compile(gate_gradients))
@@ -94,20 +98,6 @@ class CompiledStates(StepStates):
     ) -> None:
         """By the compiled function."""
         CompiledStates.gradients(dh, dc, gates, tanh_c, c_before, d)
-
-    @staticmethod
-    def compile_for(h: int, device: torch.device, *, backward: bool) -> None:
-        """Compile for a hidden size, for any number of rows and for one."""
-        for n in (3, 1):
-
-            def rows(*parts: int, n: int = n) -> list[Tensor]:
-                return [dynamic_rows(n, k * h, device) for k in parts]
-
-            with torch.no_grad():
-                CompiledStates.first(*rows(4, 1, 1))
-                CompiledStates.next(*rows(4, 1, 1, 1))
-                if backward:
-                    CompiledStates.gradients(*rows(1, 1, 4, 1, 1, 4))
 
 
 def leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
@@ -186,6 +176,11 @@ def internal_gradients(
 class CompiledCell(LSTMCell):
     """Each part of a cell is one compiled function."""
 
+    forward_parts: ClassVar[Parts] = {"leaf": (3, 1, 1, 1), "internal": (3, 1, 1, 2, 1, 1, 1)}
+    backward_parts: ClassVar[Parts] = {
+        "through_leaf": (1, 1, 3, 1, 3),
+        "by_function": (1, 1, 3, 1, 1, 2, 1, 3, 1, 1, 2),
+    }
     leaf = staticmethod(torch.compile(leaf_state))
     internal = staticmethod(torch.compile(internal_state))
     through_leaf = staticmethod(torch.compile(leaf_gradients))
@@ -196,20 +191,16 @@ class CompiledCell(LSTMCell):
         """By the compiled function, which takes tensors only."""
         CompiledCell.by_function(dh, dc, *gates, tanh_c, *d)
 
-    @staticmethod
-    def compile_for(h: int, device: torch.device, *, backward: bool) -> None:
-        """Compile for a hidden size, for any number of rows and for one."""
+
+def compile_parts(
+    cell: type[CompiledStates | CompiledCell], h: int, device: torch.device, *, backward: bool
+) -> None:
+    """Compile a cell's functions for a hidden size, for any number of rows and for one."""
+    parts = cell.forward_parts | (cell.backward_parts if backward else {})
+    with torch.no_grad():
         for n in (3, 1):
-
-            def rows(*parts: int, n: int = n) -> list[Tensor]:
-                return [dynamic_rows(n, k * h, device) for k in parts]
-
-            with torch.no_grad():
-                CompiledCell.leaf(*rows(3, 1, 1, 1))
-                CompiledCell.internal(*rows(3, 1, 1, 2, 1, 1, 1))
-                if backward:
-                    CompiledCell.through_leaf(*rows(1, 1, 3, 1, 3))
-                    CompiledCell.by_function(*rows(1, 1, 3, 1, 1, 2, 1, 3, 1, 1, 2))
+            for name, widths in parts.items():
+                getattr(cell, name)(*(dynamic_rows(n, k * h, device) for k in widths))
 
 
 def dynamic_rows(n: int, width: int, device: torch.device) -> Tensor:
@@ -282,7 +273,7 @@ class Adapter(LevelsAdapter):
         what = f"{cell.__name__} {sorted(sizes)} {self._device} {self.settings.mode}"
         with graphs_kept(what), torch.inference_mode(not training):
             for h in sorted(sizes):
-                cell.compile_for(h, self._device, backward=training)
+                compile_parts(cell, h, self._device, backward=training)
 
     def n_compilations(self) -> int:
         """Graphs that torch.compile has compiled."""
