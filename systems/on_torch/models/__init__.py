@@ -1,1 +1,1 @@
-"""Models as PyTorch modules, a file each."""
+"""Models as PyTorch modules, a module for each family."""
