@@ -1,0 +1,206 @@
+"""Print what docs/critical_share.md tells beside counts: times of policies, and an exact minimum.
+
+    python -m scripts.critical_share times --data $BENCH_DATA --policies agenda,critical_share
+    python -m scripts.critical_share minimum --data $BENCH_DATA
+
+The exact minimum is that of TreeLSTM-2Type. Working from the roots down, classifiers and losses go
+first and leaves last, one batch each; what remains is a choice between internal_a and internal_b at
+each step. States of one tree are numbered, so that a state of the mini-batch is a tuple of numbers,
+and every state that can still do better than the beam is tried. It ends within seconds, as few can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.contracts.corpus import Corpus, load_corpus
+from harness.contracts.model import Model, ModelSizes
+from harness.contracts.policy import LearningSettings, Policy, is_learned, learn_policy, load_policy
+from harness.granularity.operators import operator_graph
+from harness.granularity.released import released_graph
+from harness.granularity.vertices import VertexModel
+from harness.models.lattice_lstm import LatticeLSTM
+from harness.models.tree_lstm import TreeLSTM
+from harness.models.tree_lstm_2type import TYPE_NAMES, TreeLSTM2Type
+from harness.policies.parts.bound import lower_bound
+from harness.values.graph import Graph
+
+N_TURNS = 300
+TYPES = (TYPE_NAMES.index("internal_a"), TYPE_NAMES.index("internal_b"))
+PER_CHOICE = 3  # a block and its two states
+OTHERS = 7  # the leaves' block and two states, parameter, product, loss, sum
+BESIDE = ("critical_share", "beam_20")
+SIZES, N_SEEDS = (8, 32, 64, 128), 5
+
+
+def main() -> None:
+    """Print one of the two tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("times", "minimum"))
+    parser.add_argument("--data", type=Path, required=True, help="folder of the real corpora")
+    parser.add_argument("--policies", default="agenda,critical_share", help="of times")
+    flags = parser.parse_args()
+    if flags.what == "times":
+        print_times(flags.data, flags.policies.split(","))
+    else:
+        print_minimum(flags.data)
+
+
+def print_times(data: Path, policies: list[str]) -> None:
+    """Print what a schedule of 64 instances takes, and over that of the first policy.
+
+    Policies take turns; ratios are of one turn each. Medians, and ranges of the middle half.
+    """
+    print("\n| graph of 64 | vertices | policy | ms | over the first | batches |")
+    print("|---|---|---|---|---|---|")
+    for name, graph in timed_graphs(data):
+        run = {policy: scheduler(policy, graph) for policy in policies}
+        n_batches = {policy: one(graph).n_batches for policy, one in run.items()}
+        turns = [[call_s(one, graph) for one in run.values()] for _ in range(N_TURNS)]
+        for k, policy in enumerate(policies):
+            taken = quartiles([turn[k] * 1e3 for turn in turns], 3)
+            ratio = quartiles([turn[k] / turn[0] for turn in turns], 2)
+            print(
+                f"| {name} | {graph.n_vertices} | {policy} | {taken} | {ratio} |"
+                f" {n_batches[policy]} |"
+            )
+
+
+def timed_graphs(data: Path) -> Iterator[tuple[str, Graph]]:
+    """Yield the name and the graph of 64 instances of the training files, at all granularities."""
+    lattices, trees = load_lattices(data), load_corpus("datasets.sst", "train", data, sha256=None)
+    for cls, corpus in ((LatticeLSTM, lattices), (TreeLSTM, trees)):
+        model, instances = build(cls, corpus), corpus.instances[:64]
+        for outputs in ("stage", "vertices"):
+            graph = VertexModel(model, outputs=outputs).mini_batch(instances).graph
+            yield f"{cls.__name__}, outputs={outputs}", graph
+        mini_batch = model.mini_batch(instances)
+        yield f"{cls.__name__}, released", released_graph(model, mini_batch)
+        yield f"{cls.__name__}, operators", operator_graph(model, mini_batch)
+
+
+def scheduler(policy: str, graph: Graph) -> Policy:
+    """Return a policy, learned on the graph if it is learned, which has run once."""
+    learned = is_learned(policy)
+    run = learn_policy(policy, [graph], LearningSettings()) if learned else load_policy(policy)
+    run(graph)
+    return run
+
+
+def call_s(run: Policy, graph: Graph) -> float:
+    """Return the seconds of one schedule."""
+    started = time.perf_counter()
+    run(graph)
+    return time.perf_counter() - started
+
+
+def quartiles(found: list[float], digits: int) -> str:
+    """Return the median, and between what the middle half lies."""
+    low, median, high = statistics.quantiles(found, n=4)
+    return f"{median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def load_lattices(data: Path) -> Corpus:
+    """Return the training file of lattices."""
+    return load_corpus("datasets.weibo_lattice", "train", data, vocab_modulo=0, sha256=None)
+
+
+def build(cls: type[Model], corpus: Corpus) -> Model:
+    """Return a small model for a corpus: batch counts do not depend on the size."""
+    return cls(ModelSizes(hidden_size=4, data=corpus.sizes))
+
+
+def print_minimum(data: Path) -> None:
+    """Print one line a seed, and the averages."""
+    trees = load_corpus("datasets.sst", "train", data, sha256=None)
+    print(f"| B | seed | bound | minimum | {' | '.join(BESIDE)} |")
+    print("|---|---|---|---|---|---|")
+    ratios: list[list[float]] = []
+    for size in SIZES:
+        for seed in range(N_SEEDS):
+            model = TreeLSTM2Type(ModelSizes(hidden_size=4, data=trees.sizes), type_seed=seed)
+            graph = released_graph(model, model.mini_batch(trees.instances[:size]))
+            counts = [load_policy(name)(graph).n_batches for name in BESIDE]
+            states = [TreeStates(model.mini_batch([tree]).graph) for tree in trees.instances[:size]]
+            known = (min(counts) - OTHERS) // PER_CHOICE
+            minimum = fewest_choices(states, known) * PER_CHOICE + OTHERS
+            row = [minimum, *counts]
+            ratios.append([n / lower_bound(graph) for n in row])
+            print(f"| {size} | {seed} | {lower_bound(graph)} | {' | '.join(map(str, row))} |")
+    means = [f"{statistics.mean(column):.3f}" for column in zip(*ratios, strict=True)]
+    print(f"| average over the bound | | 1 | {' | '.join(means)} |")
+
+
+class TreeStates:
+    """States of one tree: its ready internal vertices, from the root down, by number."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.types = graph.types.tolist()
+        self.children = [
+            [a for a in graph.args_of(v).tolist() if self.types[a] in TYPES]
+            for v in range(graph.n_vertices)
+        ]
+        self.chains: list[list[int]] = []  # longest chain of each type from a vertex down
+        for v, children in enumerate(self.children):
+            own = [int(self.types[v] == t) for t in TYPES]
+            below = [max((self.chains[c][k] for c in children), default=0) for k in range(2)]
+            self.chains.append([own[k] + below[k] for k in range(2)])
+        self.ready: list[frozenset[int]] = []
+        self.longest: list[list[int]] = []
+        self.numbers: dict[frozenset[int], int] = {}
+        self.after: dict[tuple[int, int], int] = {}
+        root = graph.n_vertices - 1
+        self.number(frozenset([root] if self.types[root] in TYPES else []))
+
+    def number(self, ready: frozenset[int]) -> int:
+        """Return the number of a state, a new one if need be."""
+        if ready not in self.numbers:
+            self.numbers[ready] = len(self.ready)
+            self.ready.append(ready)
+            chains = [self.chains[v] for v in ready]
+            self.longest.append([max((c[k] for c in chains), default=0) for k in range(2)])
+        return self.numbers[ready]
+
+    def place(self, state: int, k: int) -> int:
+        """Return the state after a batch of the k-th type."""
+        if (state, k) not in self.after:
+            ready = self.ready[state]
+            placed = [v for v in ready if self.types[v] == TYPES[k]]
+            freed = [child for v in placed for child in self.children[v]]
+            self.after[state, k] = self.number(ready.difference(placed).union(freed))
+        return self.after[state, k]
+
+
+def fewest_choices(trees: list[TreeStates], known: int) -> int:
+    """Return the minimum of choices, at most the known number."""
+
+    def longest(states: tuple[int, ...]) -> list[int]:
+        each = [tree.longest[state] for tree, state in zip(trees, states, strict=True)]
+        return [max(tree[k] for tree in each) for k in range(2)]
+
+    start = (0,) * len(trees)
+    bound = sum(longest(start))
+    layer = {start: 0}  # choices beyond the bound that each state has cost
+    while layer:
+        following: dict[tuple[int, ...], int] = {}
+        for states, lost in layer.items():
+            before = longest(states)
+            if before == [0, 0]:
+                return bound + lost
+            for k in (0, 1):
+                after = tuple(
+                    tree.place(state, k) for tree, state in zip(trees, states, strict=True)
+                )
+                cost = lost + int(longest(after)[k] == before[k])
+                if after != states and bound + cost < min(known, following.get(after, known)):
+                    following[after] = cost
+        layer = following
+    return known
+
+
+if __name__ == "__main__":
+    main()
