@@ -21,7 +21,7 @@ from datasets.parts.reading import (
     part_reader,
 )
 from harness.contracts.corpus import Corpus, arguments_sha256
-from harness.contracts.home import Checksums, Files
+from harness.contracts.home import Checksums, Home
 from harness.errors import ConfigError, DataError
 from harness.values.arrays import IntArray, int_array
 from harness.values.instances import SentencePair
@@ -32,7 +32,7 @@ MARKS = (BEGIN, END, "|||")  # the last one is between the sides where both are 
 STEMS = {"train": "train", "dev": "tst2012", "test": "tst2013"}
 SIDES = ("en", "vi")
 EMPTY_PAIRS = ("refuse", "skip")
-HOME = Files(
+HOME = Home(
     url="https://nlp.stanford.edu/projects/nmt/data/iwslt15.en-vi/{name}",
     folder="iwslt15",
     suffix=None,

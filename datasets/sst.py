@@ -18,16 +18,17 @@ import numpy as np
 
 from datasets.parts.reading import LazyInstances, Part, Vocabulary, part_reader, vocabulary_of
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Archive, Checksums, checksum_of
+from harness.contracts.home import Checksums, Home, checksum_of
 from harness.errors import DataError
 from harness.values.instances import Tree
 
 NAME = "sst"
 N_CLASSES = 5
-HOME = Archive(
+HOME = Home(
+    is_archive=True,
     url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
     folder="sst",
-    members={split: f"trees/{split}.txt" for split in ("train", "dev", "test")},
+    names={split: f"trees/{split}.txt" for split in ("train", "dev", "test")},
     n_bytes={"train": 2160058, "dev": 280825, "test": 559614},
 )
 

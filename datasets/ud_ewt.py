@@ -32,14 +32,14 @@ from datasets.parts.reading import (
     vocabulary_of,
 )
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Files
+from harness.contracts.home import Checksums, Home
 from harness.errors import DataError
 from harness.values.arrays import int_array
 from harness.values.parsed import ParsedSentence, derive_transitions, is_tree
 
 NAME = "ud_ewt"
 ROOT_WORD, ROOT_TAG, NUMBER = "*root*", "ROOT-POS", "NUM"
-HOME = Files(
+HOME = Home(
     url="https://raw.githubusercontent.com/UniversalDependencies/UD_English-EWT/r2.16/"
     "en_ewt-ud-{name}.conllu",
     folder="ud_ewt",

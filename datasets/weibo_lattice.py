@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from datasets.parts.reading import LazyInstances, Part, TableRows, part_reader
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Files
+from harness.contracts.home import Checksums, Home
 from harness.values.arrays import IntArray, int_array
 from harness.values.instances import Lattice
 
@@ -34,7 +34,7 @@ Indices = NDArray[np.int64]
 
 NAME = "weibo_lattice"
 N_CLASSES = 18  # tags; 0 is that of state 0
-HOME = Files(
+HOME = Home(
     url="https://raw.githubusercontent.com/gulang2019/ED-Batch/"
     "7d257ff12656c84fefb56406e36bafb04c7f479f/benchmark/data/lattice/{name}.txt",
     folder="lattice",

@@ -36,7 +36,7 @@ from datasets.parts.reading import (
     vocabulary_of,
 )
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Files, checksum_of
+from harness.contracts.home import Checksums, Home, checksum_of
 from harness.errors import ConfigError, DataError
 from harness.machine.files import read_regular
 from harness.values.arrays import int_array
@@ -44,7 +44,7 @@ from harness.values.instances import Lattice
 
 NAME = "weibo_lexicon"
 START = 0  # the class of the state before the first character
-HOME = Files(
+HOME = Home(
     url="https://raw.githubusercontent.com/hltcoe/golden-horse/master/data/"
     "weiboNER_2nd_conll.{name}",
     folder="weibo",

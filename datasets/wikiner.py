@@ -31,14 +31,14 @@ from datasets.parts.reading import (
     vocabulary_of,
 )
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Files
+from harness.contracts.home import Checksums, Home
 from harness.errors import ConfigError
 from harness.values.arrays import int_array
 from harness.values.instances import Chain
 
 NAME = "wikiner"
 PAD = ""  # the letter before the first and behind the last
-HOME = Files(
+HOME = Home(
     url="https://raw.githubusercontent.com/neulab/dynet-benchmark/master/data/tags/{name}.txt",
     folder="wikiner",
     names={"train": "train", "dev": "dev"},

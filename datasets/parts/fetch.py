@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from harness.contracts.home import Archive, Checksums, Home, checksum_of, difference
+from harness.contracts.home import Checksums, Home, checksum_of, difference
 from harness.errors import DataError
 
 TIMEOUT_S = 30.0
@@ -149,11 +149,14 @@ def _collect(
         part: home.bound_bytes(part, checked=checksum_of(sha256, part) is not None)
         for part in home.origins
     }
-    if isinstance(home, Archive):
+    files = {part: folder / home.path(folder, part).name for part in home.origins}
+    if home.is_archive:
         archive = folder / "archive.zip"
         _write(archive, _pieces(home.url, home.most_bytes, progress, opener))
-        return _extract(home, archive, folder, most)
-    files = {part: folder / home.path(folder, part).name for part in home.origins}
+        with _opened(home, archive) as opened:
+            for part, member in home.names.items():
+                _write(files[part], _unpacked(home, opened, member, most[part]))
+        return files
     for part, url in home.origins.items():
         _write(files[part], _pieces(url, most[part], progress, opener))
     return files
@@ -227,18 +230,7 @@ def _length(header: str | None) -> int | None:
     return int(text) if is_number else None
 
 
-def _extract(
-    archive: Archive, downloaded: Path, folder: Path, most: Mapping[str, int]
-) -> dict[str, Path]:
-    """Write each member next to the archive; returns them by split, called after it."""
-    files = {split: folder / f"{split}.txt" for split in archive.members}
-    with _opened(archive, downloaded) as opened:
-        for split, member in archive.members.items():
-            _write(files[split], _unpacked(archive, opened, member, most[split]))
-    return files
-
-
-def _opened(archive: Archive, downloaded: Path) -> zipfile.ZipFile:
+def _opened(archive: Home, downloaded: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(downloaded)
     except DAMAGED:
@@ -246,7 +238,7 @@ def _opened(archive: Archive, downloaded: Path) -> zipfile.ZipFile:
 
 
 def _unpacked(
-    archive: Archive, opened: zipfile.ZipFile, member: str, most_bytes: int
+    archive: Home, opened: zipfile.ZipFile, member: str, most_bytes: int
 ) -> Iterator[bytes]:
     """Yield a member's bytes, no more than the data set has, whatever the archive tells."""
     try:

@@ -20,64 +20,32 @@ Checksums = Mapping[str, str | None] | None  # per part, see Home; None switches
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
-    """The official home of a corpus: a zip file, the folder for it and its member per split.
+class Home:
+    """The official home of a corpus; a loader module that needs a download holds one as HOME.
 
-    A loader module that needs a download holds one, or Files, as HOME; datasets.parts.fetch reads
-    it.
-
-    n_bytes: how long each split's file is, where known.
-    most_bytes: how long the archive can be, and a file of it whose length is not known.
-    """
-
-    url: str
-    folder: str
-    members: Mapping[str, str]
-    note: str = ""
-    n_bytes: Mapping[str, int] = field(default_factory=dict)
-    most_bytes: int = MOST_BYTES
-
-    @property
-    def origins(self) -> dict[str, str]:
-        """Say where the file of each split is from."""
-        return {split: f"{member} from {self.url}" for split, member in self.members.items()}
-
-    def bound_bytes(self, part: str, *, checked: bool) -> int:
-        """How long the file of a split can be; checked: a checksum allows no other length."""
-        return self.n_bytes.get(part, self.most_bytes) if checked else self.most_bytes
-
-    def path(self, root: Path, part: str) -> Path:
-        """Where the file of a split lies below the data root."""
-        return root / self.folder / f"{part}.txt"
-
-    def by_hand(self, root: Path) -> str:
-        """Say what to put where without this program."""
-        return (
-            f"the files of {self.url} in place by hand, as {_all_of(self.path, root, self.members)}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """The official home of a corpus: one address per file, in which `{name}` stands for its name.
-
-    names: what each part is called there; a part is a split, or one of the files that splits need.
+    url: of one file each, with `{name}` in place of its name; or of one zip file (is_archive).
+    folder: for the files. names: what each part is called there, as a member of the zip file is; a
+        part is a split, or one of the files that splits need.
     suffix: here a part's file is called after the part, with this behind; None: as there.
     note: what to know when a download fails.
-    n_bytes: how long each part's file is, where known; most_bytes: how long another can be.
+    n_bytes: how long each part's file is, where known; most_bytes: how long another can be, and
+        the zip file.
     """
 
     url: str
     folder: str
-    suffix: str | None = ".txt"
-    note: str = ""
     names: Mapping[str, str] = field(default_factory=lambda: dict(zip(SPLITS, SPLITS, strict=True)))
+    suffix: str | None = ".txt"
+    is_archive: bool = False
+    note: str = ""
     n_bytes: Mapping[str, int] = field(default_factory=dict)
     most_bytes: int = MOST_BYTES
 
     @property
     def origins(self) -> dict[str, str]:
-        """Return the address of each part."""
+        """Say where each part is from."""
+        if self.is_archive:
+            return {part: f"{member} from {self.url}" for part, member in self.names.items()}
         return {part: self.url.replace("{name}", name) for part, name in self.names.items()}
 
     def bound_bytes(self, part: str, *, checked: bool) -> int:
@@ -95,9 +63,6 @@ class Files:
         """Say what to put where without this program."""
         url = self.url.replace("{name}", _braces(self.names.values()))
         return f"the files of {url} in place by hand, as {_all_of(self.path, root, self.names)}"
-
-
-Home = Archive | Files
 
 
 def _all_of(path: Callable[[Path, str], Path], root: Path, parts: Iterable[str]) -> str:

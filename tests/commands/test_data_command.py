@@ -16,7 +16,7 @@ from datasets.parts.facts import facts
 from datasets.parts.fetch import Progress, fetch, is_complete
 from harness.commands import data
 from harness.commands.data import main
-from harness.contracts.home import Archive
+from harness.contracts.home import Home
 from harness.values.places import CONF_DIR
 from tests.support.corpora import IWSLT, PTB, UD, WIKINER, load, write
 from tests.support.downloads import FILES, SHA256, everything_below, serving, zipped
@@ -163,10 +163,10 @@ def test_sentences_are_described(name: str, tmp_path: Path) -> None:
 def test_fetch_downloads_once(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = zipped(sst.HOME, dict.fromkeys(sst.HOME.members, b"(2 a)\n"))
+    content = zipped(sst.HOME, dict.fromkeys(sst.HOME.names, b"(2 a)\n"))
     n_downloads = 0
 
-    def fake_fetch(archive: Archive, sha256: object, root: Path, progress: Progress) -> None:
+    def fake_fetch(archive: Home, sha256: object, root: Path, progress: Progress) -> None:
         nonlocal n_downloads
         n_downloads += 1
         fetch(archive, None, root, progress, serving(content))

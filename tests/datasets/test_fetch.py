@@ -20,7 +20,7 @@ import pytest
 
 from datasets.parts import fetch as module
 from datasets.parts.fetch import Opener, Response, faults, fetch, is_complete
-from harness.contracts.home import Archive, Files
+from harness.contracts.home import Home
 from harness.errors import DataError
 from tests.support.downloads import ARCHIVE, FILES, SHA256, everything_below, serving, zipped
 
@@ -48,7 +48,7 @@ def test_a_download_places_checked_files_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_files_may_have_an_address_each(tmp_path: Path) -> None:
-    home = Files("https://a.org/x.{name}", "corpus", ".conll", "it moves")
+    home = Home("https://a.org/x.{name}", "corpus", suffix=".conll", note="it moves")
     content = b"a line"
     sha256 = dict.fromkeys(("train", "dev", "test"), hashlib.sha256(content).hexdigest())
     fetch(home, sha256, tmp_path, opener=serving(content))
@@ -63,11 +63,11 @@ def test_files_may_have_an_address_each(tmp_path: Path) -> None:
     assert message.endswith(" (it moves)")
 
 
-SEVERAL = Files(
+SEVERAL = Home(
     "https://a.org/data/{name}",
     "pairs",
-    None,
-    names={"train_en": "train.en", "train_vi": "train.vi", "vocab_en": "vocab.en"},
+    {"train_en": "train.en", "train_vi": "train.vi", "vocab_en": "vocab.en"},
+    suffix=None,
 )
 
 
@@ -116,7 +116,7 @@ def test_one_of_several_downloads_that_is_cut_off_leaves_nothing(
 
 
 def test_a_checksum_may_be_git_s_name_of_the_file(tmp_path: Path) -> None:
-    home = Files("https://a.org/{name}", "corpus", names={"train": "train"})
+    home = Home("https://a.org/{name}", "corpus", names={"train": "train"})
     # What `git hash-object` says of these bytes.
     right = {"train": "git-blob:ce013625030ba8dba906f756967f9e9ca394464a"}
     fetch(home, right, tmp_path, opener=serving(b"hello\n"))
@@ -214,10 +214,10 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         fetch(ARCHIVE, SHA256, tmp_path / "data", opener=serving(zipped()))
 
 
-ONE_FILE = Files("https://a.org/{name}", "corpus", names={"train": "train"}, most_bytes=1000)
+ONE_FILE = Home("https://a.org/{name}", "corpus", names={"train": "train"}, most_bytes=1000)
 
 
-def refused(home: Archive | Files, root: Path, opener: Opener, checked: bool = True) -> str:
+def refused(home: Home, root: Path, opener: Opener, checked: bool = True) -> str:
     """Fetch what is refused, and see that nothing is there that was not; returns the line."""
     before = everything_below(root.parent)
     with pytest.raises(DataError) as caught:
@@ -314,7 +314,7 @@ def patched(content: bytes, places: tuple[int, int], kind: str, value: int) -> b
 def bomb() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as opened:
-        for member in ARCHIVE.members.values():
+        for member in ARCHIVE.names.values():
             opened.writestr(member, bytes(10**7))
     return buffer.getvalue()
 
@@ -360,7 +360,7 @@ def test_a_member_is_no_longer_than_declared(tmp_path: Path) -> None:
 def test_members_are_written_nowhere_else(tmp_path: Path) -> None:
     """An archive cannot say where: a member's name is looked for, and is no path here."""
     members = {"train": "../../outside.txt", "dev": "/tmp/outside.txt"}
-    archive = replace(ARCHIVE, members=members)
+    archive = replace(ARCHIVE, names=members)
     fetch(archive, SHA256, tmp_path / "a" / "data", opener=serving(zipped(archive)))
     placed = {"a", "a/data", "a/data/corpus", "a/data/corpus/train.txt", "a/data/corpus/dev.txt"}
     assert everything_below(tmp_path) == placed
@@ -393,7 +393,7 @@ def test_no_damage_to_an_archive_is_a_traceback_or_another_text(
 
 @pytest.mark.parametrize("home", [ONE_FILE, ARCHIVE])
 def test_a_full_disk_is_named_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Archive | Files
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Home
 ) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

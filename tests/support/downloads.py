@@ -9,19 +9,21 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from datasets.parts.fetch import Opener, Response
-from harness.contracts.home import Archive
+from harness.contracts.home import Home
 
-ARCHIVE = Archive("https://example.org/trees.zip", "corpus", {"train": "t/train.txt", "dev": "d"})
+ARCHIVE = Home(
+    "https://example.org/trees.zip", "corpus", {"train": "t/train.txt", "dev": "d"}, is_archive=True
+)
 FILES = {"train": b"(2 a)\n", "dev": b"(1 b)\n"}
 SHA256 = {split: hashlib.sha256(content).hexdigest() for split, content in FILES.items()}
 
 
-def zipped(archive: Archive = ARCHIVE, files: dict[str, bytes] = FILES) -> bytes:
+def zipped(archive: Home = ARCHIVE, files: dict[str, bytes] = FILES) -> bytes:
     """Pack files under the archive's member names."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as opened:
         for split, content in files.items():
-            opened.writestr(archive.members[split], content)
+            opened.writestr(archive.names[split], content)
     return buffer.getvalue()
 
 
