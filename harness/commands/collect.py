@@ -34,7 +34,7 @@ from harness.records.stored import records_in as all_records_in
 from harness.records.tidy import build_frame
 from harness.terminal.ending import OneLineParser, run_command, tell
 from harness.terminal.status import tell_status
-from harness.values.path_texts import check_path_text
+from harness.values.checked import check_path_text
 
 HERE = (Path("results/raw"),)
 OUT = Output("--out ", "a table of records", is_table)

@@ -21,9 +21,8 @@ from harness.planning.resolve import spec_of
 from harness.records.files import check_suffix
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_model
-from harness.values.checked import check_count
+from harness.values.checked import check_count, check_path_text
 from harness.values.graph import Graph, MiniBatch
-from harness.values.path_texts import check_path_text
 
 CHOICES = {"granularity": ("vertex", "operator"), "outputs": ("vertices", "stage")}
 NUMBERS = ("offset", "learn_offset", "n_following")

@@ -16,8 +16,7 @@ from harness.planning.budget import seconds_of
 from harness.planning.grid import SCALES
 from harness.planning.nodes import nodes_of
 from harness.trials.spec import DEVICES
-from harness.values.checked import check_count
-from harness.values.path_texts import check_path_text
+from harness.values.checked import check_count, check_path_text
 
 WORDS = {"scale": SCALES, "device": DEVICES}
 PATHS = ("data_root", "results_dir", "conf_dir", "records")

@@ -21,8 +21,7 @@ from harness.planning.schema import BenchConfig
 from harness.planning.yaml_files import choices_of, read_mapping
 from harness.trials.spec import BAD_DATA, Limits, Timing, TrialSpec
 from harness.trials.workload import build_model
-from harness.values.checked import check_count
-from harness.values.path_texts import check_path_text
+from harness.values.checked import check_count, check_path_text
 from harness.values.places import CONF_DIR
 
 MOST_ROUNDS = 1000

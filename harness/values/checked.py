@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
+from pathlib import PurePath
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Le, MinLen
@@ -19,12 +20,14 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import core_schema
 
 from harness.errors import ConfigError, meant
-from harness.values.path_texts import check_path_text
 
 LARGEST_COUNT = 2**31 - 1  # of what is counted in 32 bits
 LARGEST_SIZE = 2**20  # of a layer or a mini-batch: its square is still an array's number of bytes
 LARGEST_SEED = 2**32 - 1  # that every framework takes
 YEAR_S = 365 * 24 * 3600.0
+LONGEST_NAME_BYTES = 255
+LONGEST_PATH_BYTES = 3500  # Linux allows 4095, of which our own folders and names need some
+
 
 Kind = TypeVar("Kind")
 PLACE = "a path"  # marks a text that names a file or directory
@@ -70,6 +73,25 @@ def check_value(key: str, value: object, hint: Any) -> None:
         raise ConfigError(f"{key}={value} is not allowed; {_rule(hint, first)}") from None
     if isinstance(value, str) and PLACE in _marks(hint):
         check_path_text(key, value)
+
+
+def check_path_text(name: str, text: str) -> None:
+    """Raise ConfigError for an empty path, one with a NUL character, or one that is too long."""
+    if not text:
+        raise ConfigError(f"{name} is empty; name a file or folder, or leave {name} out")
+    if "\0" in text:
+        raise ConfigError(f"{name}={text!r} has a NUL character; give a path without")
+    longest = max(map(_n_bytes, PurePath(text).parts), default=0)
+    if longest > LONGEST_NAME_BYTES or _n_bytes(text) > LONGEST_PATH_BYTES:
+        raise ConfigError(
+            f"{name}={text[:40]}... is a path of {_n_bytes(text)} bytes with a name of {longest};"
+            f" give one of at most {LONGEST_PATH_BYTES} bytes, whose names have at most"
+            f" {LONGEST_NAME_BYTES}"
+        )
+
+
+def _n_bytes(text: str) -> int:
+    return len(text.encode(errors="surrogateescape"))
 
 
 def check_count(key: str, value: object, lowest: int, highest: int = LARGEST_COUNT) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.machine.files import read_regular
-from harness.values.checked import check_count, check_number
-from harness.values.path_texts import check_path_text
+from harness.values.checked import check_count, check_number, check_path_text
 
 
 @pytest.mark.parametrize("value", [0, 5])
