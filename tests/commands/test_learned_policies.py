@@ -15,8 +15,8 @@ from harness.counts.counting import Graphs, count_batches, scheduler
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
 from harness.trials.spec import TrialSpec
-from tests.support.figure_machine import figure, learn
 from tests.support.measured import measure
+from tests.support.policies import figure, learn
 
 pytestmark = pytest.mark.slow  # all of them together take seconds
 

@@ -113,25 +113,6 @@ def test_what_may_share_a_kernel_has_one_type() -> None:
     assert {"affine F_1 b_f", "slice 4:8", "lookup embedding"} <= set(graph.type_names)
 
 
-def test_gates_read_their_own_product() -> None:
-    graph = _graph(EXAMPLES["tree_lstm"][0], LEAF)
-    names = _names(graph)
-    affine = names.index("affine")
-    assert graph.args_of(affine).tolist() == [names.index("lookup")]
-    slices = [v for v, name in enumerate(names) if name == "slice"]
-    assert all(graph.args_of(v).tolist() == [affine] for v in slices)
-
-
-def test_instances_are_disjoint() -> None:
-    model = EXAMPLES["tree_lstm"][0]
-    sizes = [_graph(model, one).n_vertices for one in TREES]
-    joined = _graph(model, *TREES)
-    assert joined.n_vertices == sum(sizes)
-    assert Counter(_names(joined)) == sum(
-        (Counter(_names(_graph(model, one))) for one in TREES), Counter()
-    )
-
-
 def test_losses_are_computed_once_for_each_output() -> None:
     model = EXAMPLES["tree_fc_fold"][0]
     mini_batch = OperatorModel(model).mini_batch(TREES)

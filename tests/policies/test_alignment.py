@@ -108,30 +108,12 @@ def test_early_vertices_make_a_valid_schedule_of_no_more_batches(graph: Graph) -
     check_schedule(plain, early)
 
 
-@settings(deadline=None)  # the first call compiles
-@given(graphs())
-@example(SPARE)
-def test_where_one_batch_can_be_left_out_one_is(graph: Graph) -> None:
-    plain = _plain(graph)
-    late, type_of = _late(plain, agenda.schedule(plain))
-    if UNBATCHABLE in type_of:
-        return
-    can = [b for b in range(len(type_of)) if _is_supersequence(plain, np.delete(type_of, b))]
-    _, change = _early(plain, late, type_of)
-    assert (change == FEWER) == bool(can)
-
-
 def test_several_batches_are_left_out_at_once() -> None:
     type_of = np.array([1, 2, 1, 2, 1, 2], np.int32)
     late = np.array([4, 5, 3, 4], np.int32)
     early, _ = _early(SPARE, late, type_of)
     assert early.n_batches == 3
     check_schedule(SPARE, early)
-
-
-def test_empty_batches_are_left_out() -> None:
-    order, starts = in_used_batches(np.array([4, 0, 4, 2], np.int32), 6)
-    assert (order.tolist(), starts.tolist()) == ([1, 3, 0, 2], [0, 1, 2, 4])
 
 
 def _chains(lengths: tuple[int, ...]) -> Graph:

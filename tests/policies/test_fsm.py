@@ -32,11 +32,18 @@ from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
 from tests.support.corpora import train_part
 from tests.support.exact_minimum import minimum_batches
-from tests.support.figure_machine import INTERNAL, OUTPUT, REDUCTION, chain_with_outputs
 from tests.support.fsm_oracle import Learner, Remaining
-from tests.support.learned import learn_by, schedule_by
+from tests.support.policies import (
+    INTERNAL,
+    OUTPUT,
+    REDUCTION,
+    batches,
+    chain_with_outputs,
+    learn_by,
+    schedule_by,
+    types_in_order,
+)
 from tests.support.random_graphs import graph_of, graphs
-from tests.support.schedules import batches, types_in_order
 
 ENCODINGS = ("base", "max", "sort")
 SIZES = ModelSizes(4, {"words": 20_000, "characters": 20_000, "classes": 5})

@@ -20,10 +20,16 @@ from harness.policies.parts.bound import lower_bound
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
 from tests.support.exact_minimum import minimum_batches
-from tests.support.figure_machine import INTERNAL, OUTPUT, REDUCTION, chain_with_outputs
-from tests.support.learned import schedule_by
+from tests.support.policies import (
+    INTERNAL,
+    OUTPUT,
+    REDUCTION,
+    batches,
+    chain_with_outputs,
+    schedule_by,
+    types_in_order,
+)
 from tests.support.random_graphs import graph_of, graphs
-from tests.support.schedules import batches, types_in_order
 
 BATCHING = [name for name in policy_names() if name != "unbatched"]
 
@@ -181,19 +187,6 @@ def test_agenda_takes_outputs_too_early() -> None:
     assert order == [INTERNAL, OUTPUT] * 4 + [REDUCTION]
     order = types_in_order(low, load_policy("sufficient")(low))
     assert order == [INTERNAL] * 4 + [OUTPUT, REDUCTION]
-
-
-def test_agenda_prefers_the_last_cheap_type_on_ties() -> None:
-    types, args = [1, 2, 3, 4], [[], [], [], []]
-    order = {
-        cheap: types_in_order(graph, load_policy("agenda")(graph))
-        for cheap in [(), (2, 3), (1,), (4,)]
-        for graph in [graph_of(types, args, cheap=[t in cheap for t in range(5)] if cheap else [])]
-    }
-    assert order[()] == [1, 2, 3, 4]
-    assert order[(2, 3)] == [3, 2, 1, 4]
-    assert order[(1,)] == [1, 2, 3, 4]
-    assert order[(4,)] == [4, 1, 2, 3]
 
 
 def test_agenda_takes_unbatchable_vertices_first_and_in_order_of_becoming_ready() -> None:

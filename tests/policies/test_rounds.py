@@ -21,9 +21,8 @@ from harness.values.arrays import int_array
 from harness.values.graph import NO_TYPE, Graph
 from harness.values.schedule import Schedule, check_schedule
 from tests.support.exact_minimum import minimum_batches
-from tests.support.learned import FEW, schedule_by
+from tests.support.policies import FEW, batches, schedule_by
 from tests.support.random_graphs import graph_of, graphs, graphs_in_rounds
-from tests.support.schedules import batches
 
 POLICIES = ("unbatched", "depth", "frontier", "agenda", "sufficient_reversed", "fsm_sort")
 

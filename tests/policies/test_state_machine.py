@@ -14,8 +14,7 @@ from harness.errors import ConfigError, OutputError
 from harness.values.schedule import check_schedule
 from plots.figures.state_machine import END, draw_machine, list_transitions
 from plots.write import save_figure
-from tests.support.figure_machine import INTERNAL, NAMES, OUTPUT, REDUCTION, figure, learn
-from tests.support.learned import FEW
+from tests.support.policies import FEW, INTERNAL, NAMES, OUTPUT, REDUCTION, figure, learn
 
 
 def load(file: Path, name: str = "fsm_sort", workload: str = "chain, vertex") -> Any:

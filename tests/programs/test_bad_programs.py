@@ -11,24 +11,19 @@ from harness.contracts.model import initial_weights
 from harness.errors import ConfigError, ProgramError
 from harness.interpreter import interpret
 from harness.programs import fibers, recorder
-from harness.programs.model import translate_programs
 from harness.programs.writer import Writer
 from tests.support.bad_programs import BAD, HERE, ONE, Given, a_number
 
 
-@pytest.mark.parametrize("is_quick", [True, False])
 @pytest.mark.parametrize(("program", "line"), BAD, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_bad_program_is_told_with_its_line(
-    program: Callable[[Writer], Any], line: str, is_quick: bool, monkeypatch: pytest.MonkeyPatch
+    program: Callable[[Writer], Any], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "MOST_VERTICES", 90)
     monkeypatch.setattr(fibers, "MOST_FIBERS", 50)
     monkeypatch.setattr(fibers, "DEEPEST_CALLS", 500)
-    model = Given(program)
-    if is_quick:
-        translate_programs(model)
     with pytest.raises(ProgramError, match=line) as told:
-        model.mini_batch(ONE)
+        Given(program).mini_batch(ONE)
     assert "\n" not in str(told.value)
 
 

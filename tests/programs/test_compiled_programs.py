@@ -19,8 +19,8 @@ from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling.writer import translated as translate
 from harness.programs.log import call_text
 from harness.programs.model import ProgramModel, recording_of
-from tests.support.compiled_programs import by_compiled_code, by_python, translated
 from tests.support.program_models import DECIDED, SENTENCES, SIZES
+from tests.support.run_programs import by_compiled_code, by_python, translated
 from tests.support.written_programs import (
     ALONE,
     CALLS,

@@ -11,12 +11,12 @@ import pytest
 from harness.errors import CompileError, ProgramError
 from harness.programs import fibers, recorder
 from harness.programs.compiling import programs as compiled_programs
-from harness.programs.model import ProgramModel, programs_run_by
+from harness.programs.model import programs_run_by
 from harness.programs.recording import Recording
 from harness.values.graph import MiniBatch
 from tests.support.engine_runs import NoClock
-from tests.support.live_programs import live_adapter
-from tests.support.program_models import DECIDED, SENTENCES
+from tests.support.program_models import SENTENCES
+from tests.support.run_programs import live_adapter
 from tests.support.scripted_programs import ScriptedModel
 from tests.support.written_programs import HEAD, indented, model_of
 
@@ -148,18 +148,4 @@ def test_live_rounds_go_on_by_python_too() -> None:
         by = adapter.in_force()["programs run by"]
         because = {"compiled": "compiled code met OverflowError", "python": "it was asked to"}
         assert by.startswith(f"Python, since {because[programs]}")
-    np.testing.assert_array_equal(*found)
-
-
-@pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
-def test_compiled_programs_compute_the_same_bits(model: ProgramModel) -> None:
-    found = []
-    for programs in ("compiled", "python"):
-        adapter = live_adapter(model, programs=programs)
-        adapter.load(SENTENCES)
-        adapter.run(NoClock())
-        result = adapter.result()
-        found.append(result.outputs)
-        by = {"compiled": "compiled code", "python": "Python, since it was asked to"}
-        assert adapter.in_force()["programs run by"] == by[programs]
     np.testing.assert_array_equal(*found)

@@ -22,10 +22,10 @@ from harness.programs.decoder import Piece
 from harness.programs.fibers import Fibers, Pick, Waiting
 from harness.programs.model import recorded, recording_of, translate_programs
 from harness.programs.recorder import Recorder
-from harness.programs.recording import FAULTS, Decisions, Recording
+from harness.programs.recording import Decisions, Recording
 from harness.programs.writer import Writer
 from harness.values.graph import Graph, MiniBatch
-from tests.support.bad_programs import BAD, Given
+from tests.support.bad_programs import Given
 from tests.support.plain_counter import PlainCounter, count
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, WITH_ARRAYS
 from tests.support.scripted_programs import OPTIONS, Scripted, ScriptedModel, instances
@@ -33,8 +33,6 @@ from tests.support.scripted_programs import OPTIONS, Scripted, ScriptedModel, in
 EVERY = settings(deadline=None, max_examples=80)
 
 MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
-for one in MODELS:
-    translate_programs(one)
 
 
 def quick(program: Callable[[Writer], Any]) -> Recording:
@@ -139,17 +137,6 @@ def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedMod
     np.testing.assert_array_equal(np.concatenate([p.args for p in found[0]]), whole.graph.args)
 
 
-@pytest.mark.parametrize(
-    "program",
-    [one for one, _ in BAD if one.__name__ not in ("forks_for_ever", "loops")],
-    ids=lambda one: one.__name__,
-)
-def test_what_is_wrong_is_found_without_a_look_at_single_calls(program: Any) -> None:
-    recording = quick(program)
-    with pytest.raises(FAULTS):
-        recording.by_python([Scripted((), 0)])
-
-
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.sampled_from(("concurrent", "map", "call", "stage", "ghosts")), max_size=12))
 def test_nested_branches_are_as_deep_as_counted(steps: list[str]) -> None:
@@ -194,11 +181,6 @@ def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
 
     ours = same_as_counted(quick(program), [Scripted((), 0)])
     assert ours.pulls["label"][ours.outputs].tolist() == [1, 3, 2, 0, 1]
-
-
-def test_a_number_that_is_none_is_told() -> None:
-    with pytest.raises(ProgramError, match="without a number that it needs"):
-        quick(lambda p: p.leaf(word=-1)).by_python([Scripted((), 0)])
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from harness.programs.blocks import RecordingOptions
 from harness.programs.writer import Body, Writer
 from tests.support.engine_runs import ONE_BY_ONE, NoClock
 from tests.support.kept_rounds import check_same, made_by_python
-from tests.support.live_programs import SEED, Decides, live_adapter
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
+from tests.support.run_programs import SEED, Decides, live_adapter
 from tests.support.scripted_programs import (
     OPTIONS,
     Branches,
@@ -133,24 +133,17 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
             np.testing.assert_array_equal(found, getattr(theirs, name))
 
 
-def test_another_policy_schedules_itself() -> None:
-    adapter = live_adapter(ScriptedModel(), policy="frontier")
+@pytest.mark.parametrize(
+    "options", [{"policy": "frontier"}, {"loop": "python"}, {"backend": "stepwise"}], ids=str
+)
+def test_where_python_plans_or_runs_every_batch_it_does_both(options: dict[str, Any]) -> None:
+    adapter = live_adapter(ScriptedModel(), **options)
     adapter.load(LARGE)
     adapter.run(NoClock())
     assert adapter.live is not None
     assert adapter.live.engine._current is None
     truth = interpret(ScriptedModel(), WEIGHTS, LARGE)
     np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("options", [{"loop": "python"}, {"backend": "stepwise"}])
-def test_where_python_runs_every_batch_it_plans_them_too(options: dict[str, Any]) -> None:
-    adapter = live_adapter(ScriptedModel(), **options)
-    adapter.load(LARGE)
-    adapter.run(NoClock())
-    assert adapter.live is not None
-    assert adapter.live.engine._current is None
-    assert adapter.result().outputs.shape[0] > 0
 
 
 def test_a_round_is_three_calls_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:

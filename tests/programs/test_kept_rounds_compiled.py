@@ -19,7 +19,6 @@ from harness.engine.backends.compiled import live_rounds
 from harness.engine.backends.compiled.live_rounds import KeptRounds, divide_ticks
 from harness.engine.cpu_kernels.context import TICKS_READABLE
 from harness.engine.cpu_kernels.team import Team
-from harness.engine.live import LiveEngine
 from harness.interpreter import interpret
 from harness.measuring.clock import check_shares
 from harness.models.drnn import DRNN
@@ -32,7 +31,8 @@ from harness.programs.model import recorded
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 from tests.support.given_out import count_given_out
-from tests.support.live_programs import OwnArrays
+from tests.support.kept_rounds import made_by_python
+from tests.support.run_programs import OwnArrays
 from tests.support.sentences import random_sentences
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
@@ -71,26 +71,6 @@ def test_phases_take_their_own_part_of_the_ticks() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
-def test_machine_code_plans_as_the_policy_does(
-    model: Model, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    adapter = warm(model, threads)
-    kept = adapter.result()
-    assert adapter.live is not None
-    assert adapter.live.engine._current is not None
-    monkeypatch.setattr(LiveEngine, "can_keep", lambda _: False)
-    adapter.run(NoClock())
-    by_policy = adapter.result()
-    assert adapter.live.engine._current is None
-    np.testing.assert_array_equal(kept.outputs, by_policy.outputs)
-    assert kept.loss == by_policy.loss
-    assert kept.counters == by_policy.counters
-    assert kept.counters.n_launches
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2])
 def test_what_was_run_as_a_whole_goes_on_live_in_the_same_memory(threads: int) -> None:
     """The first mini-batch has a single round, which shows only when its graph is there."""
     model, one_word = OwnArrays(SIZES), SENTENCES[:1]
@@ -105,11 +85,6 @@ def test_what_was_run_as_a_whole_goes_on_live_in_the_same_memory(threads: int) -
         np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
         assert found.loss == pytest.approx(truth.loss, rel=1e-4)
     assert was_live == [False, True, True, True]
-
-
-def by_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python makes every round: it asks compiled code to decode, to plan and to run it."""
-    monkeypatch.setattr(KeptRounds, "by_itself", lambda _: (0, 0))
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
@@ -140,22 +115,6 @@ def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
-def test_a_round_that_python_makes_is_run_by_one_call(
-    model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    adapter = warm(model)
-    by_python(monkeypatch)
-    runs = counted(monkeypatch, Team, "run_table")
-    adapter.run(NoClock())
-    assert adapter.live is not None
-    n_rounds = len(adapter.live.engine.seen)
-    assert n_rounds > 5
-    assert len(runs) == n_rounds + 1, "and one for the outputs"
-    assert max(n_calls for _, _, n_calls in runs) <= 3, "stages"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("model", MODELS, ids=lambda one: one.name)
 def test_rounds_by_themselves_are_those_that_python_makes(
@@ -166,7 +125,7 @@ def test_rounds_by_themselves_are_those_that_python_makes(
     results = []
     for makes_all in (True, False):
         if makes_all:
-            by_python(monkeypatch)
+            monkeypatch.setattr(KeptRounds, "by_itself", made_by_python)
         else:
             monkeypatch.undo()
         adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))

@@ -19,12 +19,12 @@ from harness.engine.switches import Switches
 from harness.interpreter import interpret
 from harness.oracle import run_reference
 from harness.programs.blocks import RecordingOptions
-from harness.programs.model import recorded, translate_programs
+from harness.programs.model import recorded
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
 from tests.support.engine_runs import prepared, run
-from tests.support.learned import schedule_by
 from tests.support.pairwise import pairwise_choices
+from tests.support.policies import schedule_by
 from tests.support.scripted_programs import (
     OPTIONS,
     Branches,
@@ -40,10 +40,7 @@ from tests.support.scripted_programs import (
 from tests.support.switch_values import BOTH
 from tests.support.switch_values import SWITCHES as COMPILED
 
-# Recorded call by call, and by compiled code.
-MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS * 2]
-for one in MODELS[len(OPTIONS) :]:
-    translate_programs(one)
+MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
 WEIGHTS = initial_weights(MODELS[0], 3)
 # All others meet random graphs in tests/policies, and compile for a minute.
 EVERY = settings(deadline=None, max_examples=80)

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
 from harness.contracts.system import Result, RunSettings
 from harness.contracts.timeline import Details
-from harness.errors import ProgramError
 from harness.interpreter import interpret
 from harness.models.drnn import DRNN
 from harness.models.tree_fc import TreeFC
@@ -27,13 +26,12 @@ from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.fibers import Fibers
 from harness.programs.model import ProgramModel, makes_arrays
-from harness.programs.writer import Body, Writer
 from systems.on_core import vertex
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
 from tests.support.engine_runs import NoClock
-from tests.support.live_programs import SEED, Decides, OwnArrays, live_adapter
 from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WITH_ARRAYS
+from tests.support.run_programs import SEED, Decides, OwnArrays, live_adapter
 from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
 
 SINCE = "rounds ahead since"
@@ -256,34 +254,6 @@ def test_rounds_that_run_live_compute_what_programs_do(
         found = adapter.result()
         np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
         assert found.loss == pytest.approx(truth.loss, rel=1e-4)
-
-
-def test_numbers_themselves_decide_where_rounds_are_live() -> None:
-    model, batch = Decides(), [Scripted((), k) for k in range(5)]
-    truth = interpret(model, WEIGHTS, batch)
-    adapter = live_adapter(model)
-    adapter.load(batch)
-    adapter.run(NoClock())
-    assert adapter.live is not None
-    lengths = len(adapter.live.engine.seen)
-    np.testing.assert_allclose(adapter.result().outputs, truth.outputs, rtol=1e-4, atol=1e-5)
-    assert 1 < lengths <= 7
-    assert len(truth.outputs) < 6 * len(batch)
-
-
-def test_live_rounds_that_are_wrong_name_the_line() -> None:
-    class Wrong(ScriptedModel):
-        def program(self, p: Writer, instance: Scripted) -> Body:
-            value = p.leaf(word=0)
-            yield p.chance(value, 1)
-            return p.project(p.unary_a(value, label=0))
-
-    adapter = live_adapter(Wrong())
-    adapter.load([Scripted((), 0)])
-    with pytest.raises(
-        ProgramError, match=r"test_when_rounds_are_live\.py:\d+ calls project with other"
-    ):
-        adapter.run(NoClock())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 
-from harness.compiler.generated import load_generated
+from harness.compiler.registry import load_generated
 from harness.engine.backends.cuda.backend import use_own_kernel_cache
 
 SOURCE = """

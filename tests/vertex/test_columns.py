@@ -73,17 +73,6 @@ def test_inference_agrees_with_the_oracle(name: str, layout: str) -> None:
         assert disagreements(result, oracle) == []
 
 
-@pytest.mark.parametrize("name", ["tree_lstm", "tree_gru", "gated_lattice_lstm", "child_sum"])
-def test_torchs_operators_agree_with_the_oracle(name: str) -> None:
-    model, instances, weights = example(name)
-    oracle = run_reference(model, weights, instances, "train")
-    for layout, pre_gather in product(("pq", "dynet"), (True, False)):
-        switches = replace(
-            ED_BATCH, layout=layout, pre_gather_parameters=pre_gather, backend="stepwise"
-        )
-        assert disagreements(run(prepared(model, weights, switches), instances), oracle) == []
-
-
 @pytest.mark.parametrize("name", ["tree_lstm", "tree_gru", "lattice_lstm"])
 @pytest.mark.parametrize("pre_gather", [True, False])
 def test_packs_follow_the_parameters_that_are_learned(name: str, pre_gather: bool) -> None:

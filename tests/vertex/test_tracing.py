@@ -1,8 +1,107 @@
-"""What tracing a vertex function simplifies."""
+"""Tracing: what is simplified, and shapes, parameters and domains that do not fit, in one line."""
 
 from __future__ import annotations
 
-from harness.vertex import VertexTracer
+import pytest
+
+from harness.errors import ConfigError
+from harness.vertex import (
+    Symbol,
+    VertexTracer,
+    expand,
+    layer_norm,
+    mix_heads,
+    pick_neg_log_softmax,
+    score_heads,
+    spread,
+    sum_edges,
+    sum_elements,
+    tanh,
+)
+from tests.support.one_body import Body, columns, rows, traced
+
+
+def _each(v: VertexTracer) -> Symbol:
+    return v.gather(0).matrix("h", 2)
+
+
+REFUSED: dict[str, tuple[Body, str]] = {
+    "unequal shapes": (lambda v, x, y: x + v.zeros(3), r"\[\(4,\), \(3,\)\]; they must be equal"),
+    "a matrix of other rows": (lambda v, x, y: x @ v.parameter("C"), r"\(4,\) with a \(12, 4\)"),
+    "a product with a bias": (lambda v, x, y: x @ v.parameter("b"), r"\(4,\) with a \(4,\)"),
+    "a product of two vectors": (lambda v, x, y: x @ y, r"\(4,\) with a \(4,\) matrix"),
+    "a matrix of other rows of a child": (lambda v, x, y: x @ rows(v), r"\(4,\) with a \(2, 2\)"),
+    "a product of two matrices": (lambda v, x, y: rows(v) @ rows(v), "give a vector"),
+    "a matrix in a concat": (lambda v, x, y: v.concat(x, rows(v)), "give a vector"),
+    "columns of a matrix": (lambda v, x, y: columns(rows(v), 0, 2), "give a vector"),
+    "the sum of a matrix": (lambda v, x, y: expand(sum_elements(rows(v)), 4), "give a vector"),
+    "rows that do not fit": (lambda v, x, y: v.gather(0).matrix("h", 3), "of 3 rows"),
+    "an unknown matrix": (lambda v, x, y: v.gather(0).matrix("m", 2), "width 0"),
+    "two shapes": (lambda v, x, y: rows(v) * v.gather_each().h, "in two shapes"),
+    "a bias of other width": (lambda v, x, y: v.zeros(3) + v.parameter("b"), "only a bias"),
+    "a matrix as a bias": (lambda v, x, y: x + v.parameter("A"), "only a bias as wide"),
+    "a value times a parameter": (lambda v, x, y: x * v.parameter("b"), "only a bias"),
+    "a parameter times a value": (lambda v, x, y: v.parameter("b") * x, "must be a value"),
+    "a parameter minus a value": (lambda v, x, y: v.parameter("b") - x, "must be a value"),
+    "a function of a parameter": (lambda v, x, y: tanh(v.parameter("b")), "must be a value"),
+    "a parameter in a concat": (lambda v, x, y: v.concat(x, v.parameter("b")), "must be a value"),
+    "a lookup by a value": (lambda v, x, y: v.lookup("E", x), "must be a pull"),
+    "a lookup in a vector": (lambda v, x, y: v.lookup("b", v.pull("word")), "use a matrix"),
+    "a label that is a value": (lambda v, x, y: pick_neg_log_softmax(x, y), "must be a pull"),
+    "arithmetic on a pull": (lambda v, x, y: v.pull("word") + v.pull("tag"), "must be a value"),
+    "a vertex and its edges": (lambda v, x, y: v.gather_each().h + x, "use spread first"),
+    "edges of a vertex": (lambda v, x, y: sum_edges(x), "takes one of the edge"),
+    "spreading an edge": (lambda v, x, y: spread(v.gather_each().h), "takes one of the vertex"),
+    "expanding a vector": (lambda v, x, y: expand(x, 8), r"must be \(1,\)"),
+    "unequal parts": (lambda v, x, y: v.split(x, 3)[0], "cannot be cut into 3 equal parts"),
+    "no parts": (lambda v, x, y: v.split(x, 0)[0], "cannot be cut into 0 equal parts"),
+    "columns outside": (lambda v, x, y: columns(x, 3, 2), "not inside a vector of 4"),
+    "no columns": (lambda v, x, y: columns(x, 3, 0), "not inside a vector of 4"),
+    "an unknown parameter": (lambda v, x, y: x @ v.parameter("R"), "R is not declared; declared"),
+    "a negative slot": (lambda v, x, y: v.gather(-1).h, "slots are counted from 0"),
+    "heads of a vector": (lambda v, x, y: score_heads(x, y, 2), "give a matrix"),
+    "unequal heads": (lambda v, x, y: score_heads(_each(v), _each(v), 3), "into 3 equal heads"),
+    "no heads": (lambda v, x, y: score_heads(_each(v), _each(v), 0), "into 0 equal heads"),
+    "other columns": (
+        lambda v, x, y: score_heads(_each(v), _each(v) @ v.parameter("Q"), 1),
+        "rows of 2 and of 3 columns",
+    ),
+    "weights of other rows": (
+        lambda v, x, y: mix_heads(_each(v) @ v.parameter("Q"), _each(v), 1),
+        "2 rows are mixed in 1 heads",
+    ),
+    "a gain of other width": (
+        lambda v, x, y: layer_norm(x, v.parameter("p")),
+        r"rows of \(4,\) by a gain of shape \(2,\)",
+    ),
+    "a gain that is a value": (lambda v, x, y: layer_norm(x, y), "must be a parameter"),
+    "heads of a vertex and its edges": (
+        lambda v, x, y: mix_heads(_each(v), rows(v), 1),
+        "in two shapes|use spread first",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused_in_one_line(name: str) -> None:
+    body, message = REFUSED[name]
+    with pytest.raises(ConfigError, match=message) as error:
+        traced(body)
+    assert "\n" not in str(error.value)
+
+
+def test_scatter_and_push_check_what_they_are_given() -> None:
+    tracer = VertexTracer({"h": 4}, {})
+    with pytest.raises(ConfigError, match="state h of width 3 is scattered; declared are"):
+        tracer.scatter(h=tracer.zeros(3))
+    with pytest.raises(ConfigError, match="state c of width 4 is scattered"):
+        tracer.scatter(c=tracer.zeros(4))
+    with pytest.raises(ConfigError, match=r"a loss of shape \(4,\) is pushed; it must be \(1,\)"):
+        tracer.push(tracer.zeros(4), loss=tracer.zeros(4))
+    with pytest.raises(ConfigError, match="give a vector"):
+        tracer.push(tracer.gather(1).matrix("h", 2))
+    with pytest.raises(AttributeError, match="state c is not scattered; known: h"):
+        _ = tracer.gather(0).c
 
 
 def test_equal_expressions_are_one_node() -> None:

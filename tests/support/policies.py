@@ -1,0 +1,62 @@
+"""Policies on one graph, learned there or not, what they run, and ED-Batch's first figure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
+from harness.policies.fsm.learning import learn_machine
+from harness.policies.fsm.machine import StateMachine
+from harness.policies.parts.rounds import first_round, schedule_in_rounds
+from harness.values.graph import Graph
+from harness.values.schedule import Schedule
+from tests.support.random_graphs import graph_of
+
+NAMES = ("unbatchable", "I", "O", "R")
+INTERNAL, OUTPUT, REDUCTION = 1, 2, 3
+
+
+def chain_with_outputs(n_levels: int = 4) -> Graph:
+    """ED-Batch, Fig. 1 and 2: a chain of I, one O on each, and R over all O."""
+    types, args = [], []
+    for level in range(n_levels):
+        types += [INTERNAL, OUTPUT]
+        args += [[2 * level - 2] if level else [], [2 * level]]
+    return graph_of([*types, REDUCTION], [*args, list(range(1, 2 * n_levels, 2))])
+
+
+def figure() -> Graph:
+    """ED-Batch's Fig. 1 with the names of its types."""
+    return dataclasses.replace(chain_with_outputs(), type_names=NAMES)
+
+
+def learn(**changes: Any) -> StateMachine:
+    policy = learn_policy("fsm_sort", [figure()], LearningSettings(**changes), "chain, vertex")
+    assert isinstance(policy, StateMachine)
+    return policy
+
+
+FEW = LearningSettings(trials=3)
+
+
+def schedule_by(name: str, graph: Graph, settings: LearningSettings = FEW) -> Schedule:
+    """Schedule a graph, in rounds where it has some, learning on what is seen first."""
+    if is_learned(name):
+        return schedule_in_rounds(learn_policy(name, [first_round(graph)], settings), graph)
+    return schedule_in_rounds(load_policy(name), graph)
+
+
+def learn_by(encoding: str, graph: Graph, **changes: object) -> StateMachine:
+    """Learn a state machine on one graph; `changes` are of LearningSettings."""
+    return learn_machine(encoding, [graph], LearningSettings(**changes), "")  # type: ignore[arg-type]
+
+
+def types_in_order(graph: Graph, schedule: Schedule) -> list[int]:
+    """The type of each batch."""
+    return graph.types[schedule.order[schedule.starts[:-1]]].tolist()
+
+
+def batches(schedule: Schedule) -> list[list[int]]:
+    """The vertices of each batch."""
+    return [schedule.batch(b).tolist() for b in range(schedule.n_batches)]
