@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from harness.compiler.generated import load_generated
+from harness.compiler.registry import load_generated
 from harness.contracts.system import load_adapter
 from harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS

@@ -16,8 +16,7 @@ import llvmlite
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.addresses import address_of
-from harness.compiler.compiled import compiled
+from harness.compiler.compiled import address_of, compiled
 from harness.contracts.model import Model, Weights, traced_functions
 from harness.contracts.system import Clock, Counters, RunSettings
 from harness.engine.cpu_kernels.blas import Scratch, add_outer, library_of, multiply, multiplying

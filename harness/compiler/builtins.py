@@ -7,6 +7,7 @@ import builtins
 import ctypes
 import math
 import platform
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from harness.compiler.kinds import (
     WORD,
     Array,
     Element,
+    Number,
     Pointer,
     Value,
     kind_of_annotation,
@@ -35,6 +37,12 @@ from harness.compiler.registry import emitter, method
 from harness.errors import CompileError
 
 ARENA = "arena"
+
+
+def _write_each(register: Any, write: Any, table: dict[Any, Any]) -> None:
+    """Let write(what stands in the table, writer, *arguments) write the calls of its keys."""
+    for one, own in table.items():
+        register(one)(partial(write, own))
 
 
 def _word(f: Any, value: Any) -> Any:
@@ -84,15 +92,13 @@ def _intrinsic(f: Any, name: str, number: Any) -> Value:
     return Value(kind, f.builder.call(f.module.declare(named, kind.ir, kind.ir), [value.ir]))
 
 
-def _implement(function: Any, name: str) -> None:
-    @emitter(function)
-    def emit(f: Any, value: Any) -> Any:
-        is_float = kind_of_number(value).is_float
-        return _intrinsic(f, name, value if is_float else f.arithmetic.cast(value, FLOAT))
+def _of_float(name: str, f: Any, value: Any) -> Any:
+    is_float = kind_of_number(value).is_float
+    return _intrinsic(f, name, value if is_float else f.arithmetic.cast(value, FLOAT))
 
 
-for _rounded in (math.sqrt, math.log, math.exp, np.floor):
-    _implement(_rounded, _rounded.__name__)
+_OF_FLOATS = {math.sqrt: "sqrt", math.log: "log", math.exp: "exp", np.floor: "floor"}
+_write_each(emitter, _of_float, _OF_FLOATS)
 
 
 @emitter(math.fmod)
@@ -101,31 +107,23 @@ def _fmod(f: Any, a: Any, b: Any) -> Value:
     return Value(FLOAT, f.builder.frem(x.ir, y.ir))
 
 
-def _implement_cast(function: Any, kind: Any) -> None:
-    @emitter(function)
-    def emit(f: Any, value: Any) -> Any:
-        kind_of_number(value)
-        return f.arithmetic.cast(value, kind) if isinstance(value, Value) else function(value)
+def _cast(to: tuple[Any, Number, int], f: Any, value: Any) -> Any:
+    """A number of another kind; one of few bits is in a register of 64."""
+    function, kind, n_bits = to
+    kind_of_number(value)
+    if not isinstance(value, Value):
+        return function(value)
+    found = f.arithmetic.cast(value, kind)
+    return f.arithmetic.operate(ast.BitAnd, found, 2**n_bits - 1) if n_bits < 64 else found
 
 
-for _cast, _number in (
-    (builtins.bool, BOOL), (builtins.int, INT), (np.int64, INT), (np.int32, INT32),
-    (np.uint64, UINT), (builtins.float, FLOAT), (np.float64, FLOAT), (np.float32, FLOAT32),
-):  # fmt: skip
-    _implement_cast(_cast, _number)
-
-
-def _implement_narrow(function: Any, bits: int) -> None:
-    @emitter(function)
-    def emit(f: Any, value: Any) -> Any:
-        """Of few bits, in a register of 64."""
-        if not isinstance(value, Value):
-            return function(value)
-        return f.arithmetic.operate(ast.BitAnd, f.arithmetic.cast(value, INT), 2**bits - 1)
-
-
-for _narrow, _bits in ((np.uint8, 8), (np.uint16, 16), (np.uint32, 32)):
-    _implement_narrow(_narrow, _bits)
+_KINDS = {
+    builtins.bool: BOOL, builtins.int: INT, np.int64: INT, np.int32: INT32, np.uint64: UINT,
+    builtins.float: FLOAT, np.float64: FLOAT, np.float32: FLOAT32,
+}  # fmt: skip
+_BITS = {np.uint8: 8, np.uint16: 16, np.uint32: 32}
+_write_each(emitter, _cast, {one: (one, kind, 64) for one, kind in _KINDS.items()})
+_write_each(emitter, _cast, {one: (one, INT, n_bits) for one, n_bits in _BITS.items()})
 
 
 @method("view")
@@ -242,16 +240,14 @@ def _ravel(f: Any, array: Array) -> Array:
     return _flat(f, array)
 
 
-def _implement_method(name: str, function: Any) -> None:
-    @method(name)
-    def emit(f: Any, array: Array) -> Any:
-        return f.call(function, _flat(f, array))
+def _of_all(function: Any, f: Any, array: Array) -> Any:
+    return f.call(function, _flat(f, array))
 
 
-for _name, _function in (
-    ("max", arrays.highest), ("min", arrays.lowest), ("any", arrays.is_any), ("sum", arrays.add_up),
-):  # fmt: skip
-    _implement_method(_name, _function)
+_OF_ARRAYS = {
+    "max": arrays.highest, "min": arrays.lowest, "any": arrays.is_any, "sum": arrays.add_up,
+}  # fmt: skip
+_write_each(method, _of_all, _OF_ARRAYS)
 
 
 @method("sort")
@@ -284,18 +280,16 @@ def _concatenate(f: Any, parts: tuple[Any, ...]) -> Any:
 # --- memory by its address -------------------------------------------------------------------
 
 
-def _implement_pointer(function: Any, element: Element) -> None:
-    @emitter(function)
-    def emit(f: Any, address: Any) -> Value:
-        kind = Pointer(element)
-        return Value(kind, f.builder.inttoptr(_word(f, address), kind.ir))
+def _pointer(element: str, f: Any, address: Any) -> Value:
+    kind = Pointer(ELEMENTS[element])
+    return Value(kind, f.builder.inttoptr(_word(f, address), kind.ir))
 
 
-for _name, _element_name in (
-    ("floats_at", "float32"), ("doubles_at", "float64"),
-    ("unsigned_ints_at", "uint32"), ("shorts_at", "uint16"),
-):  # fmt: skip
-    _implement_pointer(getattr(pointers, _name), ELEMENTS[_element_name])
+_POINTERS = {
+    pointers.floats_at: "float32", pointers.doubles_at: "float64",
+    pointers.unsigned_ints_at: "uint32", pointers.shorts_at: "uint16",
+}  # fmt: skip
+_write_each(emitter, _pointer, _POINTERS)
 
 
 @emitter(pointers.array_at)

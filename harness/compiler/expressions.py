@@ -31,8 +31,7 @@ from harness.compiler.kinds import (
     put_together,
     take_apart,
 )
-from harness.compiler.registry import EMITTERS, HELPERS, METHODS, Compilable
-from harness.compiler.sources import look_up
+from harness.compiler.registry import EMITTERS, HELPERS, METHODS, Compilable, look_up
 from harness.errors import CompileError
 
 
@@ -84,7 +83,7 @@ class Expressions:
                 return Value(INT, self.count_elements(value.shape))
             if node.attr == "dtype":
                 return np.dtype(value.element.name)
-        # Of other objects nothing would tell that what is kept has changed; see source_stamp.py.
+        # Of other objects nothing would tell that what is kept has changed; see registry.py.
         is_plain = isinstance(value, ModuleType | type | tuple | np.dtype)
         if not is_plain or not hasattr(value, node.attr):
             kind = describe(take_apart(value)[0])

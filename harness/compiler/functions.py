@@ -29,8 +29,7 @@ from harness.compiler.kinds import (
     put_together,
     take_apart,
 )
-from harness.compiler.registry import APART
-from harness.compiler.sources import definition_of
+from harness.compiler.registry import APART, definition_of
 from harness.errors import CompileError
 
 _NO_PLAIN_FUNCTION = (

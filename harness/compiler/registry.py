@@ -1,12 +1,27 @@
-"""What may be called in compiled functions: others of ours, and what the compiler knows.
+"""Functions that are compiled: a register, their text, and a hash of all that they are made of.
 
 `@compiled` functions are called from Python, too; `@helper` ones only by these.
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
+import functools
+import hashlib
+import importlib
+import linecache
+import sys
 from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from harness.errors import CompileError
+from harness.machine.source_code import code_sha256, compiled_in, imports_in_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -65,3 +80,170 @@ def method(*names: str) -> Callable[[Function], Function]:
         return emit
 
     return register
+
+
+# --- the text of functions ---------------------------------------------------------------------
+
+_READ_AT: dict[str, int] = {}  # of each file when it was last changed, as this process first saw it
+
+
+def check_unchanged(path: str) -> None:
+    """Raise CompileError if a file was edited after this process first read it.
+
+    Python and the compiler read a file at different moments. Machine code of an old text must not
+    be kept under the hash of a new one.
+    """
+    try:
+        time = Path(path).stat().st_mtime_ns
+    except OSError:  # a generated module, or one inside an archive
+        return
+    if _READ_AT.setdefault(path, time) != time:
+        raise CompileError(f"{path} was edited after this process had read it; start Python again")
+
+
+@functools.cache
+def _tree_of(path: str) -> ast.Module:
+    return ast.parse("".join(linecache.getlines(path)))
+
+
+def definition_of(function: Callable[..., Any]) -> ast.FunctionDef:
+    """Return the syntax tree of a function; raises CompileError where its text is not there."""
+    code = function.__code__
+    check_unchanged(code.co_filename)
+    for node in ast.walk(_tree_of(code.co_filename)):
+        if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
+            lines = {node.lineno, *(one.lineno for one in node.decorator_list)}
+            if code.co_firstlineno in lines:
+                return node
+    raise CompileError(f"{code.co_filename} has no function {function.__name__} any more")
+
+
+def look_up(function: Callable[..., Any], name: str) -> Any:
+    """Return what a name that is no variable of a function stands for."""
+    code = function.__code__
+    if name in code.co_freevars and function.__closure__:
+        return function.__closure__[code.co_freevars.index(name)].cell_contents
+    if name in function.__globals__:
+        return function.__globals__[name]
+    if hasattr(builtins, name):
+        return getattr(builtins, name)
+    raise CompileError(f"{name} is not defined")
+
+
+# --- a hash of all that machine code is made of ------------------------------------------------
+
+# A global of these becomes part of the machine code.
+CONSTANTS = (bool, int, float, str, tuple, np.generic)
+COMPILERS = ("llvmlite", "numpy")
+
+
+@functools.cache
+def stamp_of(names: tuple[str, ...]) -> str:
+    """Hash the code of these imported modules and of all that they use of ours, or of their own.
+
+    What a compiled function can inline stands among its module's globals: what is imported, whose
+    modules are followed whatever it is, and constants, whose values count. The versions of those
+    that compile, and of Python, count, too.
+    """
+    digest = hashlib.sha256(" ".join([sys.version, *map(version, COMPILERS)]).encode())
+    seen: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += _taken_from(name)
+    for name in sorted(seen):
+        digest.update(_stamp_of_one(name))
+    return digest.hexdigest()
+
+
+_STAMPS: dict[str, bytes] = {}  # of modules that are imported to their end
+
+
+def _stamp_of_one(name: str) -> bytes:
+    """Hash the code of a module and its constants."""
+    module, path = sys.modules[name], _file_of(name)
+    if path:
+        check_unchanged(path)
+    if name in _STAMPS:
+        return _STAMPS[name]
+    digest = hashlib.sha256(code_sha256(Path(path)) if path else b"")
+    constants = {k: v for k, v in vars(module).items() if not k.startswith("__")}
+    spelled = sorted((k, _spell(v)) for k, v in constants.items())
+    digest.update(repr([pair for pair in spelled if pair[1]]).encode())
+    if not getattr(module.__spec__, "_initializing", False):
+        _STAMPS[name] = digest.digest()
+    return digest.digest()
+
+
+def _spell(value: Any) -> str:
+    """Return the value of a constant, or the name of a class or of a function that is compiled.
+
+    A module may choose either when it is imported. Return nothing for all else.
+    """
+    if isinstance(value, CONSTANTS):
+        return repr(value)
+    function = value.function if isinstance(value, Compilable) else value
+    if isinstance(value, type) or (isinstance(function, FunctionType) and function in HELPERS):
+        return f"{function.__module__}.{function.__qualname__}"
+    return ""
+
+
+@functools.cache
+def _homes_of(name: str) -> tuple[str, ...]:
+    path = _file_of(name)
+    return compiled_in(Path(path), name) if path else ()
+
+
+def _taken_from(name: str) -> list[str]:
+    """Modules of this package, or of its own, that a module's functions may hold once compiled.
+
+    By its text, since of a number or a set that was imported nothing tells where it came from.
+    """
+    packages = {one.partition(".")[0] for one in (name, __name__)}
+    return [
+        home
+        for home in _homes_of(name)
+        if home.partition(".")[0] in packages and home in sys.modules
+    ]
+
+
+def _file_of(name: str) -> str | None:
+    """Where a module's text lies; generated ones lie nowhere, and are named after their text."""
+    return getattr(sys.modules[name], "__file__", None)
+
+
+# --- modules that are made of text -------------------------------------------------------------
+
+
+def load_generated(text: str, entry: str) -> Callable[..., Any]:
+    """Run a text as a module, once in a process; returns one of its functions.
+
+    The module is named after the text and all that it imports of ours: machine code that is kept
+    of its functions, under that name, is found again by other processes, and not after an edit.
+    """
+    modules = _ours_of(text)
+    for name in modules:
+        importlib.import_module(name)
+    digest = hashlib.sha256((stamp_of(modules) + text).encode()).hexdigest()[:32]
+    name = f"generated_{digest}"
+    if name not in sys.modules:
+        sys.modules[name] = _run(name, text)
+    found: Callable[..., Any] = getattr(sys.modules[name], entry)
+    return found
+
+
+def _ours_of(text: str) -> tuple[str, ...]:
+    """Return the modules of ours that a text imports; what it calls becomes part of its code."""
+    package = __name__.partition(".")[0]
+    names = {name for name in imports_in_text(text) if name.partition(".")[0] == package}
+    return tuple(sorted(names))
+
+
+def _run(name: str, text: str) -> ModuleType:
+    module, file = ModuleType(name), f"<{name}>"
+    # Compilers read a function's text there, and messages show it; without a time it stays there.
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), vars(module))
+    return module

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
-from harness.compiler.generated import load_generated
 from harness.compiler.kinds import ELEMENTS
 from harness.compiler.pointers import WORDS_OF_ARRAY, address_of, arrays_at
-from harness.errors import CompileError
+from harness.compiler.registry import load_generated
 from tests.support.both_ways import run_both
 
 Words = NDArray[np.int64]
@@ -234,76 +233,6 @@ def test_absurd_sizes_are_an_error_and_nothing_is_lost(n: int, m: int) -> None:
     with pytest.raises(MemoryError, match="no memory for an array"):
         sized(n, m)
     assert sized(3, 2) == 6
-
-
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        ("x + 1", "no operator takes whole arrays; write a loop"),
-        ("x == x", "no operator takes whole arrays; write a loop"),
-        ("-x", "no operator takes whole arrays; write a loop"),
-        ("x in (x, x)", "no operator takes whole arrays; write a loop"),
-        ("y[:, 0]", "columns of an array are taken one by one"),
-        ("y[0:1, 0]", "columns of an array are taken one by one"),
-        ("x[::2]", "a slice has no step"),
-        ("x[0, 0]", "dimension(s) has one index each"),
-        ("x[0.5]", "an index is a whole number"),
-        ("x[a]", "an index is a whole number"),
-        ("x[n > 1]", "an index is a whole number"),
-        ("x[None]", "NoneType is no number"),
-        ("x[:a]", "an index is a whole number"),
-        ("x.T", "T of array of float64 in 1 dimension(s) is not known"),
-        ("x.mean()", "mean is not compiled"),
-        ("y.sort()", "only arrays of one dimension are sorted"),
-        ("np.argsort(y)", "only arrays of one dimension are sorted"),
-        ("np.concatenate((x, z))", "arrays with the same elements are concatenated"),
-        ("np.concatenate((y, y))", "only arrays of one dimension are"),
-        ("np.zeros(n, np.complex64)", "KeyError: 'complex64'"),
-        ("np.zeros()", "TypeError"),
-        ("np.linspace(0, 1)", "linspace is not compiled"),
-        ("max(x)", "array of float64 in 1 dimension(s) is no number"),
-        ("len(n)", "TypeError"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(body: str, error: str) -> None:
-    refused(f"    return {body}\n", error)
-
-
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        ("y[:] = x", "an array is copied to one of as many dimensions"),
-        ("y[0] = y", "an array is copied to one of as many dimensions"),
-        ("x[0] = x", "array of float64 in 1 dimension(s) is no number"),
-        ("z[0] = 0.5", "a float is no int64; write int(...)"),
-        ("z[:] = x", "a float is no int64; write int(...)"),
-        ("z[0] += 0.5", "a float is no int64; write int(...)"),
-        ("x[1:] += 1", "an operator changes one element at a time; write a loop"),
-        ("x[z] = 1.0", "array of int64 in 1 dimension(s) is no number"),
-        ("x.size = 3", "nothing is assigned to a Attribute"),
-        ("x += 1", "no operator takes whole arrays; write a loop"),
-        ("u[0] += n", "uint64 and int64 are not combined"),
-        ("x[0] = None", "NoneType is no number"),
-    ],
-)
-def test_what_cannot_be_stored_is_refused(body: str, error: str) -> None:
-    refused(f"    {body}\n", error)
-
-
-def refused(body: str, error: str) -> None:
-    text = (
-        "import numpy as np\nfrom typing import Annotated\nfrom numpy.typing import NDArray\n"
-        "from harness.compiler.compiled import compiled\n\n@compiled\n"
-        "def run(x: NDArray[np.float64], y: Annotated[NDArray[np.float64], 2],\n"
-        "        z: NDArray[np.int64], u: NDArray[np.uint64], n: int, a: float) -> object:\n"
-    )
-    x = np.zeros(3)
-    with pytest.raises(CompileError) as caught:
-        load_generated(text + body, "run")(
-            x, np.zeros((2, 2)), x.astype(np.int64), x.astype(np.uint64), 1, 0.5
-        )
-    assert error in str(caught.value), caught.value
-    assert ", line 9" in str(caught.value)
 
 
 class Named(NamedTuple):

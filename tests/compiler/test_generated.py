@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from harness.compiler import source_stamp
-from harness.compiler.generated import load_generated
+from harness.compiler import registry
 from harness.compiler.object_code import FOLDER
+from harness.compiler.registry import load_generated
 from harness.machine.caches import cache_folder
 from harness.machine.source_code import code_sha256
 
 TEXT = """\
 from harness.compiler.compiled import compiled
-from harness.programs.compiling.kept_numbers import *
+from harness.programs.compiling.runtime import *
 
 @compiled
 def run(a: float) -> int:
@@ -46,11 +46,11 @@ def test_messages_and_compilers_find_the_text() -> None:
 
 
 def forget_stamps() -> None:
-    source_stamp.stamp_of.cache_clear()
-    source_stamp._STAMPS.clear()
+    registry.stamp_of.cache_clear()
+    registry._STAMPS.clear()
 
 
-@pytest.mark.parametrize("name", ["kept_numbers", "registry", "elementwise"])
+@pytest.mark.parametrize("name", ["runtime", "registry", "elementwise"])
 def test_an_edit_of_what_it_is_made_of_gives_it_another_name(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -59,7 +59,7 @@ def test_an_edit_of_what_it_is_made_of_gives_it_another_name(
     def edited(path: Path) -> bytes:
         return code_sha256(path) + (b"edited" if path.stem == name else b"")
 
-    monkeypatch.setattr(source_stamp, "code_sha256", edited)
+    monkeypatch.setattr(registry, "code_sha256", edited)
     forget_stamps()
     after = load_generated(TEXT, "run").__module__
     forget_stamps()
@@ -79,7 +79,7 @@ def test_another_process_finds_its_machine_code(
     program = (
         "import sys\n"
         "from harness.compiler import compiled\n"
-        "from harness.compiler.generated import load_generated\n"
+        "from harness.compiler.registry import load_generated\n"
         "if len(sys.argv) > 1:\n"
         "    compiled.write_module = None\n"
         f"print(load_generated({TEXT!r}, 'run')(5))\n"

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
-from harness.compiler.generated import load_generated
 from harness.compiler.registry import helper
-from harness.errors import CompileError
 from tests.support.both_ways import run_both
 
 NUMBERS = st.lists(st.integers(-5, 5), max_size=8).map(lambda x: np.array(x, np.int64))
@@ -278,123 +275,3 @@ def maybe_assigned(n: int) -> tuple[int, float]:
 def test_what_was_never_assigned_is_0() -> None:
     run_both(maybe_assigned, 3)
     assert maybe_assigned(0) == (0, 0.0)
-
-
-HEAD = """\
-import numpy as np
-from numpy.typing import NDArray
-from typing import Annotated, NamedTuple
-from harness.compiler.compiled import compiled
-from harness.compiler.registry import helper
-from harness.errors import CompileError
-
-LIMIT, TABLE = 5, {"a": 1}
-
-@helper
-def add(a, b=1):
-    return a + b
-
-@helper
-def loops(n):
-    return loops(n - 1) if n else 0
-
-@helper
-def ends(n):
-    if n > 0:
-        return 1
-
-@helper
-def deeper(n):
-    return wrong(n)
-
-@helper
-def wrong(n):
-    return n + None
-
-@compiled
-def run(n: int, x: NDArray[np.float64], y: Annotated[NDArray[np.int32], 2]) -> object:
-"""
-REFUSED = [
-    ("n = n / 2", "n changes what it is: float64 is not converted to int64"),
-    ("flag = True; flag = 2", "flag changes what it is: int64 is not converted to bool"),
-    ("m = 0.5 if n else x", "either float or array of float64 in 1"),
-    ("m = (1, n) if n else (1, 2, 3)", "either tuple of 2 or tuple of 3"),
-    ("m = (1, 2); m = (1, n, n)", "m changes what it is: tuple of 3 where tuple of 2 is"),
-    ("m = x; m = y", "array of int32 in 2 dimension(s) where array of float64 in 1"),
-    ("a, b, c = 1, n", "only tuples of 3 and arrays are taken apart"),
-    ("print(m); m = 1", "m has no value above this line"),
-    ("m += 1; m = 1", "m has no value above this line"),
-    ("LIMIT = LIMIT + 1", "LIMIT has no value above this line"),
-    ("m = nowhere", "nowhere is not defined"),
-    ("m = TABLE['a']", "only arrays, pointers and tuples have parts"),
-    ("m = TABLE.get", "get of dict is not known"),
-    ("n = loops(n)", "loops calls itself; called in"),
-    ("n = run(n, x, y)", "run calls itself"),
-    ("n = ends(n)", "a way through the function ends without a return"),
-    ("n = add(n, n, n)", "TypeError: too many positional arguments"),
-    ("n = add(n, c=1)", "unexpected keyword argument 'c'"),
-    ("n = add()", "missing a required argument: 'a'"),
-    ("n = deeper(n)", "line 29, is not compiled: NoneType is no number; called in"),
-    ("n = (1, 2)[n]", "which of 2 parts is wanted is a constant"),
-    ("n = (1, 2)[2]", "which of 2 parts is wanted is a constant"),
-    ("for k in range(0, n, 0): pass", "the step of a range is not 0"),
-    ("for k in range(x[0]): pass", "float64 is not converted to int64"),
-    ("for k in range(1, 2, 3, n): pass", "a range has a begin, an end and a step"),
-    ("for k in n: pass", "a loop is over a range, an array or a tuple"),
-    ("for k in enumerate(x): pass", "enumerate is not compiled"),
-    ("while n: n -= 1\n    else: n = 2", "a loop has no else"),
-    ("for k in x: n = 1\n    else: n = 2", "a loop has no else"),
-    ("raise CompileError('text')", "only errors of Python's are raised, with one constant text"),
-    ("raise ValueError", "only errors of Python's are raised, with one constant text"),
-    ("raise ValueError(n)", "only errors of Python's are raised, with one constant text"),
-    ("raise add('text')", "only errors of Python's are raised, with one constant text"),
-    ("if x: n = 1", "an array is neither true nor false"),
-    ("n = 1 if not y else 2", "an array is neither true nor false"),
-    ("n = bool(x)", "array of float64 in 1 dimension(s) is no number"),
-    ("n.real = 1", "nothing is assigned to a Attribute"),
-    ("n.real += 1", "an operator changes a name or an element"),
-    ("del n", "no Delete is compiled"),
-    ("assert n", "no Assert is compiled"),
-    ("with n: pass", "no With is compiled"),
-    ("m = [k for k in x]", "no ListComp is compiled"),
-    ("m = add(*x)", "no Starred is compiled"),
-    ("if n: return 1", "a way through the function ends without a return"),
-    ("if n: return 1\n    return 0.5", "float64 is not converted to int64"),
-    ("if n: return 1\n    return", "NoneType where int64 is expected|NoneType is no number"),
-    ("return print", "returns builtin_function_or_method to Python"),
-    ("return 'text'", "returns str to Python"),
-]
-
-
-@pytest.mark.parametrize(("body", "error"), REFUSED)
-def test_what_the_language_lacks_is_refused_by_its_line(body: str, error: str) -> None:
-    parts = error.split("|")
-    with pytest.raises(CompileError) as caught:
-        load_generated(f"{HEAD}    {body}\n", "run")(1, np.zeros(2), np.zeros((2, 2), np.int32))
-    assert any(part in str(caught.value) for part in parts), str(caught.value)
-    if "returns" not in error:
-        assert ", line " in str(caught.value)
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("function", "error"),
-    [
-        ("def run(*n: int): return 1", "*arguments"),
-        ("def run(n: int): yield n", "yield"),
-        ("async def run(n: int): return n", "wait"),
-        ("def run(n): return n", "declare 'n'"),
-        ("def run(n: Words): return n", "declare name 'Words' is not defined"),
-        ("def run(n: list[int]): return n", "declare list[int] does not say"),
-        ("def run(n: NDArray): return n", "does not say which elements"),
-        ("def run(n: NDArray[np.complex128]): return n", "does not say which elements"),
-        ("def run(n: Annotated[int, 2]): return n", "does not say which elements"),
-        ("def run(n: None): return n", "does not say which elements"),
-    ],
-)
-def test_functions_that_cannot_be_compiled(function: str, error: str) -> None:
-    imports = HEAD[: HEAD.index("LIMIT")]
-    text = f"from __future__ import annotations\n{imports}@compiled\n{function}\n"
-    with pytest.raises(CompileError) as caught:
-        load_generated(text, "run")(1)
-    assert error in str(caught.value)

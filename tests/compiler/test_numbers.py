@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from harness.compiler.compiled import compiled
-from harness.compiler.generated import load_generated
-from harness.errors import CompileError
+from harness.compiler.registry import load_generated
 from tests.support.both_ways import assert_same, run_both
 
 MOST = 2**63 - 1
@@ -216,44 +214,3 @@ def test_a_choice_is_of_the_kind_that_holds_both(x: bool, n: int) -> None:
     found = whole_or_not(x, n)
     assert [type(one) for one in found] == [int, float, int, int]
     assert found == whole_or_not.function(x, n)
-
-
-@pytest.mark.parametrize(
-    ("expression", "error"),
-    [
-        ("np.uint64(a) + a", "uint64 and int64 are not combined"),
-        ("np.uint64(a) > -1", "-1 is no uint64"),
-        ("a + 2**63", "9223372036854775808 is no int64"),
-        ("a // 0", "nothing is divided by 0"),
-        ("a % 0", "nothing is divided by 0"),
-        ("x // 2", "FloorDiv is of whole numbers"),
-        ("x % 2", "Mod is of whole numbers"),
-        ("x & 1", "BitAnd is of whole numbers"),
-        ("a << x", "LShift is of whole numbers"),
-        ("~x", "Invert is of whole numbers"),
-        ("a ** 0", "powers of 1, 2 and 3"),
-        ("2 ** a", "powers of 1, 2 and 3"),
-        ("a @ a", "no MatMult is compiled"),
-        ("a is a", "only None is compared by `is`"),
-        ("(a, 1) == (1, a)", "tuples are compared part by part"),
-        ("a in x", "looks into tuples alone"),
-        ("a + None", "NoneType is no number"),
-        ("a + 'text'", "str is no number"),
-        ("min(None, a)", "NoneType is no number"),
-        ("np.float16(a)", "float16 is not compiled"),
-        ("a.view(np.int32)", "only a float32 or an int32 is viewed"),
-        ("1 // 0", "ZeroDivisionError"),
-        ("a.real", "real of int64 is not known"),
-        ("round(a)", "round is not compiled"),
-        ("math.floor(x)", "floor is not compiled"),
-        ("f'{a}'", "no JoinedStr is compiled"),
-        ("[a]", "no List is compiled"),
-        ("lambda: a", "no Lambda is compiled"),
-    ],
-)
-def test_what_has_no_meaning_is_refused_by_its_line(expression: str, error: str) -> None:
-    head = "import math\n" + TEXT + "\n\n@compiled\ndef run(a: int, x: float) -> object:\n"
-    text = f"{head}    a += 1\n    return {expression}\n"
-    place = rf"line {text.count(chr(10))}, is not compiled: .*{re.escape(error)}"
-    with pytest.raises(CompileError, match=place):
-        load_generated(text, "run")(1, 1.0)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from harness.compiler import lanes, pointers
 from harness.compiler.compiled import compiled  # noqa: F401 - registers what the compiler knows
-from harness.compiler.generated import load_generated
-from harness.compiler.registry import EMITTERS, METHODS
+from harness.compiler.registry import EMITTERS, METHODS, load_generated
 from harness.values.places import ROOT
 from tests.support.both_ways import run_both
 

@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import Compiled, compiled
-from harness.compiler.generated import load_generated
-from harness.compiler.pointers import address_of, load_atomic, store_atomic
+from harness.compiler.pointers import FAILED, address_of, call_for_number, load_atomic, store_atomic
+from harness.compiler.registry import load_generated
 from harness.errors import CompileError
 from tests.support.both_ways import run_both
 from tests.support.given_out import count_given_out
@@ -306,3 +306,55 @@ def test_a_python_without_its_lock_is_refused(monkeypatch: pytest.MonkeyPatch) -
         double(1)
     monkeypatch.undo()
     assert double(1) == 2
+
+
+# --- called by their addresses ---
+
+LARGEST = 10_000
+
+
+@compiled
+def count_of(n: int) -> int:
+    """Makes an array, and fails where it is large."""
+    made = np.zeros(n, dtype=np.int64)
+    if n > LARGEST:
+        raise ValueError("too many")
+    return len(made)
+
+
+@compiled
+def nothing_of(n: int) -> None:
+    """Fails without a number to return."""
+    if n > 0:
+        raise ValueError("too many")
+
+
+@compiled
+def asks(address: int, n: int) -> int:
+    """Calls another function."""
+    return call_for_number(address, (n,))
+
+
+def test_an_error_is_a_number_and_of_that_call_alone() -> None:
+    assert asks(count_of.address, LARGEST) == LARGEST
+    assert asks(count_of.address, LARGEST + 1) == FAILED
+    assert asks(count_of.address, LARGEST) == LARGEST
+    assert count_of(LARGEST) == LARGEST
+    with pytest.raises(ValueError, match="too many"):
+        count_of(LARGEST + 1)
+    assert asks(count_of.address, LARGEST) == LARGEST
+
+
+def test_what_could_not_tell_of_an_error_has_no_address() -> None:
+    with pytest.raises(KeyError):
+        assert nothing_of.address
+    with pytest.raises(ValueError, match="too many"):
+        nothing_of(1)
+
+
+def test_memory_is_given_back() -> None:
+    asks(count_of.address, LARGEST)
+    before = count_given_out()
+    for _ in range(100):
+        asks(count_of.address, LARGEST)
+    assert count_given_out() - before < 8 * LARGEST

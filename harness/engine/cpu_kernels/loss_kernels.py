@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.addresses import address_of
-from harness.compiler.compiled import compiled
+from harness.compiler.compiled import address_of, compiled
 from harness.compiler.pointers import (
     ROOM_BYTES,
     doubles_at,

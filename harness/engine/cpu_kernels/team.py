@@ -24,8 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.addresses import address_of
-from harness.compiler.compiled import compiled
+from harness.compiler.compiled import address_of, compiled
 from harness.compiler.pointers import (
     add_atomic,
     call,

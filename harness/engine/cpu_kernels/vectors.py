@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 
 from harness.compiler.object_code import Loaded, host_target, load_kept
 from harness.compiler.pointers import FLOAT_BYTES, call, word
-from harness.compiler.registry import helper
-from harness.compiler.source_stamp import stamp_of
+from harness.compiler.registry import helper, stamp_of
 
 INT32, WORD, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 

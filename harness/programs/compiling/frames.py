@@ -28,9 +28,9 @@ from harness.compiler.kinds import (
     put_together,
     take_apart,
 )
-from harness.compiler.sources import definition_of
+from harness.compiler.registry import definition_of
 from harness.errors import CompileError
-from harness.programs.compiling import fibers, kept_numbers
+from harness.programs.compiling import fibers, runtime
 
 _WITH_OVERFLOW: dict[type, str] = {ast.Add: "sadd", ast.Sub: "ssub", ast.Mult: "smul"}
 
@@ -56,7 +56,7 @@ class CheckedArithmetic(Arithmetic):
         if operator_ in (ast.Div, ast.LShift, ast.RShift):
             raise CompileError(f"has an operator that is not translated: {operator_.__name__}")
         if operator_ is ast.Mod and any(kind.is_float for kind in kinds):
-            return self._writer.call(kept_numbers.rest, a, b)
+            return self._writer.call(runtime.rest, a, b)
         return super().operate(operator_, a, b)
 
     def negate(self, operator_: type, value: Any) -> Any:

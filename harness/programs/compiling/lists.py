@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from harness.compiler.kinds import BOOL, INT, INT32, WORD, Value
 from harness.errors import CompileError
-from harness.programs.compiling import kept_lists
+from harness.programs.compiling import runtime
 from harness.programs.compiling.frames import FrameWriter, has_wait
 
 FURTHEST = 2**62  # a bound of a slice that is beyond any list
@@ -19,7 +19,7 @@ FURTHEST = 2**62  # a bound of a slice that is beyond any list
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A kind whose values are numbers of lists; see kept_lists."""
+    """A kind whose values are numbers of lists; see runtime."""
 
     name: str
     ir = WORD
@@ -59,13 +59,13 @@ class ListWriter(FrameWriter):
     def measured(self, value: Any) -> Any:
         """Return the number that says whether a value is true."""
         if is_kept(value, LIST, DICT):
-            return self.call_helper(kept_lists.length_of, self.state, self.handle(value))
+            return self.call_helper(runtime.length_of, self.state, self.handle(value))
         return super().measured(value)
 
     def length(self, value: Any) -> Any:
         """Return how many items there are."""
         if is_kept(value, LIST, ARRAY):
-            return self.call_helper(kept_lists.length_of, self.state, self.handle(value))
+            return self.call_helper(runtime.length_of, self.state, self.handle(value))
         if isinstance(value, Span):
             n = self.arithmetic.operate(ast.Sub, value.stop, value.start)
             return self.apply(builtins.max, [n, 0], {})
@@ -80,10 +80,10 @@ class ListWriter(FrameWriter):
         if is_kept(value, LIST):
             found = self.cut(value, 0, FURTHEST, 1)
         elif isinstance(value, Span):
-            found = self.call_helper(kept_lists.fill, self.state, *map(self.fixed, value))
+            found = self.call_helper(runtime.fill, self.state, *map(self.fixed, value))
         elif isinstance(value, tuple) and not hasattr(value, "_fields"):
-            room = max(kept_lists.FEWEST, len(value))
-            found = self.call_helper(kept_lists.new_list, self.state, room)
+            room = max(runtime.FEWEST, len(value))
+            found = self.call_helper(runtime.new_list, self.state, room)
             for one in value:
                 self.append(found, one)
         else:
@@ -92,12 +92,12 @@ class ListWriter(FrameWriter):
 
     def append(self, of: Value, value: Any) -> None:
         """Add an integer at the end."""
-        self.call_helper(kept_lists.append, self.state, self.handle(of), self.whole(value))
+        self.call_helper(runtime.append, self.state, self.handle(of), self.whole(value))
 
     def cut(self, of: Value, start: Any, stop: Any, step: int) -> Value:
         """Return a copy of a part."""
         bounds = self.whole(start), self.whole(stop), step
-        found = self.call_helper(kept_lists.cut, self.state, self.handle(of), *bounds)
+        found = self.call_helper(runtime.cut, self.state, self.handle(of), *bounds)
         return Value(of.kind, found.ir)
 
     # --- expressions -------------------------------------------------------------------------
@@ -124,11 +124,11 @@ class ListWriter(FrameWriter):
     def _operate(self, op: ast.operator, left: Any, right: Any) -> Any:
         if is_kept(left, LIST) and is_kept(right, LIST) and isinstance(op, ast.Add):
             found = self.listed(left)
-            self.call_helper(kept_lists.extend, self.state, *map(self.handle, (found, right)))
+            self.call_helper(runtime.extend, self.state, *map(self.handle, (found, right)))
             return found
         if is_kept(left, LIST) and isinstance(op, ast.Mult):
             arguments = self.state, self.handle(left), self.whole(right)
-            return Value(LIST, self.call_helper(kept_lists.repeat, *arguments).ir)
+            return Value(LIST, self.call_helper(runtime.repeat, *arguments).ir)
         return self.arithmetic.operate(type(op), left, right)
 
     def write_AugAssign(self, node: ast.AugAssign) -> None:
@@ -146,7 +146,7 @@ class ListWriter(FrameWriter):
         before, value = self.evaluate_all([name, node.value])
         if is_kept(before, LIST) and isinstance(node.op, ast.Add):
             by = value if is_kept(value, LIST) else self.listed(value)
-            self.call_helper(kept_lists.extend, self.state, *map(self.handle, (before, by)))
+            self.call_helper(runtime.extend, self.state, *map(self.handle, (before, by)))
             return
         self.assign(target, self._operate(node.op, before, value))
 
@@ -156,7 +156,7 @@ class ListWriter(FrameWriter):
 
     def _put(self, of: Value, place: Any, value: Any) -> None:
         arguments = self.handle(of), self.whole(place), self.whole(value)
-        self.call_helper(kept_lists.put, self.state, *arguments)
+        self.call_helper(runtime.put, self.state, *arguments)
 
     def store_at(self, target: ast.Subscript, value: Any) -> None:
         """Assign to an item."""
@@ -203,7 +203,7 @@ class ListWriter(FrameWriter):
         return found
 
     def _item(self, of: Value, place: Any) -> Value:
-        found = self.call_helper(kept_lists.item, self.state, self.handle(of), self.whole(place))
+        found = self.call_helper(runtime.item, self.state, self.handle(of), self.whole(place))
         return self.arithmetic.cast(found, INT32) if of.kind == ARRAY else found
 
     def unpack(self, value: Any, n: int) -> Any:
@@ -219,7 +219,7 @@ class ListWriter(FrameWriter):
                 self.append(of, value)
                 return None
             case kind, "pop", [] if kind == LIST:
-                return self.call_helper(kept_lists.pop_item, self.state, self.handle(of))
+                return self.call_helper(runtime.pop_item, self.state, self.handle(of))
             case kind, "tolist", [] if kind == ARRAY:
                 return self.listed(Value(LIST, of.ir))
         raise CompileError(f"calls what is not translated: {name} of {of.kind.name}")
@@ -369,7 +369,7 @@ class ListWriter(FrameWriter):
                 value = self.evaluate(node.elt.value)
                 if is_kept(value, DICT):
                     arguments = self.state, self.handle(value)
-                    return Value(LIST, self.call_helper(kept_lists.values_by_key, *arguments).ir)
+                    return Value(LIST, self.call_helper(runtime.values_by_key, *arguments).ir)
         return None
 
 

@@ -14,7 +14,7 @@ from harness.compiler.python_calls import make_callable
 from harness.errors import ProgramError
 from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling import fibers
-from harness.programs.compiling.kept_lists import LENGTH, N_COLUMNS, START
+from harness.programs.compiling.runtime import LENGTH, N_COLUMNS, START
 from harness.programs.compiling.writer import Translated
 from harness.programs.decisions import Drawn
 from harness.programs.fibers import MOST_FIBERS

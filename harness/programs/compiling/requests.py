@@ -13,7 +13,7 @@ from harness.compiler.functions import Module
 from harness.compiler.kinds import BOOL, FLOAT, INT, INT32, UINT, WORD, Value
 from harness.errors import CompileError
 from harness.programs.blocks import COUNTED
-from harness.programs.compiling import fibers, kept_lists, kept_numbers
+from harness.programs.compiling import fibers, runtime
 from harness.programs.compiling.constants import Constants
 from harness.programs.compiling.frames import has_wait, is_generator, returns_values
 from harness.programs.compiling.lists import ARRAY, DICT, LIST, ListWriter, Span, Zipped, is_kept
@@ -179,7 +179,7 @@ class RequestWriter(ListWriter):
             case builtins.list, [one]:
                 return self.listed(one)
             case builtins.int, [Value() as one] if one.kind == FLOAT:
-                return self.call_helper(kept_numbers.whole, one)
+                return self.call_helper(runtime.whole, one)
             case ((builtins.min | builtins.max), [_, _, *_]) if (
                 FLOAT not in kinds or len(kinds) == 1
             ):
@@ -277,7 +277,7 @@ class RequestWriter(ListWriter):
             is_fine = self.builder.icmp_signed("==", n.ir, WORD(entry.n_args))
             self.check(is_fine, ValueError, "other operands than it has")
             self.log(entry.kind)
-        self.call_helper(kept_lists.pack, self.state, self.handle(found))
+        self.call_helper(runtime.pack, self.state, self.handle(found))
         if entry.names:
             self.log(*(named.get(one, NO_NUMBER) for one in entry.names))
         return self._new_vertices()
@@ -294,9 +294,9 @@ class RequestWriter(ListWriter):
             self.log(CHAIN, entry.kind, n, first)
             for one in entry.names:
                 if one in numbers:
-                    self.call_helper(kept_lists.pack, self.state, self.handle(numbers[one]))
+                    self.call_helper(runtime.pack, self.state, self.handle(numbers[one]))
                 else:
-                    self.call_helper(kept_lists.pack_equal, self.state, NO_NUMBER, n)
+                    self.call_helper(runtime.pack_equal, self.state, NO_NUMBER, n)
             self._new_vertices(n)
         return Span(begin, self.word(fibers.N))
 
@@ -375,8 +375,8 @@ class RequestWriter(ListWriter):
         self.check(is_there, IndexError, "no such vertex")
         state = self.load_at(fibers.SEEDS, self.of_frame(fibers.INSTANCE), UINT)
         for part in key:
-            state = self.call_helper(kept_numbers.mixed, state, part)
-        number = self.keep(self.call_helper(kept_numbers.drawn, state))
+            state = self.call_helper(runtime.mixed, state, part)
+        number = self.keep(self.call_helper(runtime.drawn, state))
         target, behind = self.new_target()
         going = self.ir.append_basic_block("waits")
         begins = self.word(fibers.FIRST_OF_ROUND)

@@ -83,7 +83,8 @@ class ProgramWriter(RequestWriter):
         self.within.pop()
         found = self.inline(entry.function, variables, places=True)
         if is_program:
-            result = found if is_kept(found, LIST) else self.listed(_several(found))
+            several = found if isinstance(found, tuple) else (found,)
+            result = found if is_kept(found, LIST) else self.listed(several)
             self.call_helper(fibers.end, self.state, self.fiber, self.handle(result))
         else:
             if entry.returns != isinstance(found, Value):
@@ -91,10 +92,6 @@ class ProgramWriter(RequestWriter):
             result = self.whole(found if entry.returns else 0)
             self.call_helper(fibers.join, self.state, self.fiber, result)
         self.stop(fibers.HAS_ENDED)
-
-
-def _several(value: Any) -> Any:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _entry() -> Any:

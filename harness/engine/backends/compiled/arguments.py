@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.addresses import address_of
-from harness.compiler.compiled import Compiled, compiled
+from harness.compiler.compiled import Compiled, address_of, compiled
 from harness.compiler.pointers import put_word, word
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.cpu_kernels.context import Register, Taken, all_apart

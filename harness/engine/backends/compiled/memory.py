@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.addresses import address_of
+from harness.compiler.compiled import address_of
 from harness.contracts.model import Weights
 from harness.engine.backend import Arrangement
 from harness.engine.cpu_kernels import memory_kernels

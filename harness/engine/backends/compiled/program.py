@@ -16,12 +16,10 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.addresses import address_of
-from harness.compiler.compiled import compiled
+from harness.compiler.compiled import address_of, compiled
 from harness.compiler.object_code import Loaded, load_kept
 from harness.compiler.pointers import add_to_word, call, count_cycles, half_word, put_word, word
-from harness.compiler.registry import helper
-from harness.compiler.source_stamp import stamp_of
+from harness.compiler.registry import helper, stamp_of
 from harness.engine.backends.compiled.arguments import (
     OF_PARAMETERS,
     Argument,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness.compiler.generated import load_generated
+from harness.compiler.registry import load_generated
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
 from harness.engine import backend

@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from harness.compiler.generated import load_generated
+from harness.compiler.registry import load_generated
 from harness.engine.backends.cuda.backend import use_own_kernel_cache
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import Module

@@ -1,11 +1,13 @@
-"""Lists of integers of programs, in the compiler's language: a table, and one memory of all items.
+"""What compiled programs call, in the compiler's language: lists of integers, and numbers.
 
-A row of the table is where a list begins in that memory, how long it is, and how long it can become
-there; one that grows moves behind all others. A dict is a list of keys and values by turns.
+All lists have one memory of items and a table. A row is where a list begins in that memory, how
+long it is, and how long it can become there; one that grows moves behind all others. A dict is a
+list of keys and values by turns. Numbers are what Python computes, or its error.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -97,27 +99,27 @@ def fill(state: int, start: int, stop: int) -> int:
 
 
 @helper
-def item(state: int, number: int, place: int) -> int:
-    """Return an item, counted from the end where place is below 0; raises IndexError for none."""
+def _address_of(state: int, number: int, place: int) -> int:
+    """Return which of all items one of a list is; raises IndexError for none."""
     table = table_of(state)
     length = table[number, LENGTH]
     if place < 0:
         place += length
     if place < 0 or place >= length:
         raise IndexError("list index out of range")
-    return int(longs(state, ITEMS)[table[number, START] + place])
+    return int(table[number, START] + place)
+
+
+@helper
+def item(state: int, number: int, place: int) -> int:
+    """Return an item, counted from the end where place is below 0; raises IndexError for none."""
+    return int(longs(state, ITEMS)[_address_of(state, number, place)])
 
 
 @helper
 def put(state: int, number: int, place: int, value: int) -> None:
     """Replace an item; raises IndexError for none."""
-    table = table_of(state)
-    length = table[number, LENGTH]
-    if place < 0:
-        place += length
-    if place < 0 or place >= length:
-        raise IndexError("list index out of range")
-    longs(state, ITEMS)[table[number, START] + place] = value
+    longs(state, ITEMS)[_address_of(state, number, place)] = value
 
 
 @helper
@@ -210,3 +212,38 @@ def pack_equal(state: int, value: int, n: int) -> None:
     for k in range(n):
         log[n_log + k] = value
     add_to_word(state, N_LOG, n)
+
+
+# --- numbers ---------------------------------------------------------------------------------
+
+
+@helper
+def rest(a: Any, b: Any) -> float:
+    """Return a % b where one is a float: as CPython computes it, but for the sign of a 0."""
+    if b == 0:
+        raise ZeroDivisionError("float modulo")
+    found = math.fmod(a, b)
+    return found + float(b) if found != 0.0 and (found < 0.0) != (b < 0) else found
+
+
+@helper
+def whole(a: float) -> int:
+    """Return int(a); raises OverflowError where that needs more than 62 bits."""
+    if not abs(a) <= 2.0**61:
+        raise OverflowError("a number of more than 62 bits")
+    return int(a)
+
+
+@helper
+def mixed(state: Any, part: int) -> Any:
+    """Return what a state becomes by one more number of a key: see harness.programs.decisions."""
+    state = (state ^ np.uint64(part)) + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+@helper
+def drawn(state: Any) -> float:
+    """Return the number in [0, 1) that a state stands for."""
+    return float(state >> np.uint64(11)) * 2.0**-53
