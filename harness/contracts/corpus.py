@@ -63,13 +63,9 @@ class Corpus:
         if name not in self.sizes:
             raise DataError(
                 f"corpus {self.name} ({self.split}) brings no size {name}; it brings"
-                f" {_names(self.sizes)}"
+                f" {', '.join(self.sizes) or 'none'}"
             )
         return self.sizes[name]
-
-
-def _names(sizes: Mapping[str, int]) -> str:
-    return ", ".join(sizes) or "none"
 
 
 def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> Corpus:

@@ -268,13 +268,7 @@ def unroll(function: VertexFunction, n_edges: int) -> VertexFunction:
             at.append((_summed(b, node, at[node.inputs[0]]),))
         else:
             at.append((_copied(b, node, tuple(at[k][0] for k in node.inputs)),))
-    return VertexFunction(
-        function.name,
-        tuple(b.nodes),
-        tuple((state, at[i][0]) for state, i in function.scatter),
-        None if function.push is None else at[function.push][0],
-        None if function.loss is None else at[function.loss][0],
-    )
+    return function.rebuilt(b.nodes, lambda i: at[i][0])
 
 
 def _of_child(b: Builder, node: Node, at: list[tuple[int, ...]], child: int) -> int:

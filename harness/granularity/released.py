@@ -36,10 +36,10 @@ def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     building = _Building()
     bare = _parameters(output)
     for function in functions.values():
-        if _is_block(function):
-            building.declare_block(function)
-        elif _is_constant(function):
+        if _is_constant(function):
             bare += _parameters(function)
+        elif not (_only_looks_up(function) or _only_adds_up(function)):
+            building.declare_block(function)
     weights = {name: building.add("parameter", []) for name in dict.fromkeys(bare)}
     states: list[dict[str, int]] = []  # released vertex of every state of every vertex
     losses: list[int] = []
@@ -126,10 +126,6 @@ def _is_constant(function: VertexFunction) -> bool:
     """Whether every state is a parameter, which the tracer writes as a bias on zeros."""
     sources = {node.op for node in function.nodes}
     return _work(function) == {"bias"} and not sources & {"gather", "gather_each", "pull"}
-
-
-def _is_block(function: VertexFunction) -> bool:
-    return not (_only_looks_up(function) or _only_adds_up(function) or _is_constant(function))
 
 
 def _parameters(function: VertexFunction) -> list[str]:

@@ -8,7 +8,7 @@ computes that value from the vertex it reads, one of type "loss" the loss from t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -105,9 +105,7 @@ def _reduced(
     for old in sorted(needed):
         node = given.get(old, function.nodes[old])
         inputs = () if old in given else tuple(new_id[k] for k in node.inputs)
-        nodes.append(
-            Node(node.op, inputs, node.shape, node.domain, node.name, node.index, node.value)
-        )
+        nodes.append(replace(node, inputs=inputs))
     return tuple(nodes), new_id[wanted]
 
 

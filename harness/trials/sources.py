@@ -63,7 +63,10 @@ class SourceHashes:
 
     def _worked_out(self, spec: TrialSpec) -> str:
         roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
-        said = {*texts_in((spec.policy, spec.model, spec.system_options)), *_last_parts(roots)}
+        said = {
+            *texts_in((spec.policy, spec.model, spec.system_options)),
+            *(name.rpartition(".")[2] for name in roots),
+        }
         if AUTO in (spec.policy, spec.system_options.get("policy")):
             said.update(policy_names())
         if spec.system_options.get("backend", "auto") == "auto":
@@ -167,10 +170,6 @@ def _networks_of(
         if re.split("[.:]", table)[0] in followed:
             found = modules_of(table)
             yield from (found[model] for model in models if model in found)
-
-
-def _last_parts(names: Iterable[str]) -> Iterator[str]:
-    return (name.rpartition(".")[2] for name in names)
 
 
 def _sha256_of(path: Path) -> bytes:
