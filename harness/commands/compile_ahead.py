@@ -23,14 +23,14 @@ from harness.engine.cpu_kernels.vectors import load_products
 from harness.machine.caches import cache_folder
 from harness.values.places import ROOT
 
-_IMPORT = re.compile(r"^from harness\.compiler\.compiled import .*\bcompiled\b", re.MULTILINE)
+_DECORATED = re.compile(r"^@compiled\b", re.MULTILINE)
 
 
 def find_modules(root: Path) -> Iterator[str]:
     """Yield the names of all modules of a project that have compiled functions."""
     for folder in ("harness", "systems"):
         for path in sorted((root / folder).rglob("*.py")):
-            if _IMPORT.search(path.read_text(encoding="utf-8")):
+            if _DECORATED.search(path.read_text(encoding="utf-8")):
                 yield ".".join(path.relative_to(root).with_suffix("").parts)
 
 

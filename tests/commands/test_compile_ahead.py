@@ -28,7 +28,7 @@ def test_a_module_of_a_user_is_found(tmp_path: Path) -> None:
     (tmp_path / "harness" / "policies").mkdir(parents=True)
     (tmp_path / "systems").mkdir()
     own = tmp_path / "harness" / "policies" / "own.py"
-    own.write_text("from harness.compiler.compiled import compiled\n")
+    own.write_text("@compiled\ndef batches(n: int) -> int: ...\n")
     (tmp_path / "systems" / "other.py").write_text("import harness\n")
     assert list(compile_ahead.find_modules(tmp_path)) == ["harness.policies.own"]
 
