@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.addresses import address_of
+from harness.compiler.compiled import address_of
 from harness.compiler.pointers import WORDS_OF_ARRAY
 from harness.engine.backend import Arrangement, Tally
 from harness.engine.backends.compiled import live_code as code
