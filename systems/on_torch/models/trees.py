@@ -25,8 +25,8 @@ from harness.values.instances import Tree
 from systems.on_torch.models.tree_steps import GRUCell, LSTMCell, TreeCell, TreeSteps
 from systems.on_torch.net import Batched, Net, OneByOne
 from systems.on_torch.products import FastLinear, linear_relu
-from systems.on_torch.rows import on_device
-from systems.plans.trees import Ids, heights_of, inverse, tree_rows
+from systems.on_torch.rows import on_device, to_device
+from systems.plans.trees import Ids, inverse, joined_trees, tree_rows
 
 OfLeaf = TypeVar("OfLeaf")
 State = tuple[Tensor, ...]  # of vertices; the classifier reads the first part (n, h)
@@ -336,24 +336,18 @@ class TreeLevels:
 
 def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
     """Plan the levels of a mini-batch; all indices reach the device in one copy."""
-    sizes = np.array([len(tree.words) for tree in trees])
-    ends = np.cumsum(sizes)
-    offsets = np.repeat(ends - sizes, sizes)
-    left = np.concatenate([tree.left for tree in trees])
-    internal = np.flatnonzero(left >= 0)
-    left = (left + offsets)[internal]
-    right = (np.concatenate([tree.right for tree in trees]) + offsets)[internal]
-    height = heights_of(ends[-1], internal, left, right)
+    joined = joined_trees(trees)
+    height, ends = joined.height, np.cumsum(joined.sizes)
+    internal = np.flatnonzero(height)
+    left, right = joined.left[internal], joined.right[internal]
     last_use = np.zeros(len(height), np.int64)  # the height of the parent
     last_use[left] = last_use[right] = height[internal]
     last_use[ends - 1] = len(height)  # roots are kept to the end
     order = np.argsort(height, kind="stable")
     rows, shapes, position = _rows(order, height, last_use, internal, left, right)
-    words = np.concatenate([tree.words for tree in trees])
     n_leaves = len(height) - len(internal)
-    parts = [words[order[:n_leaves]], position[ends - 1], *rows]
-    on_device = torch.from_numpy(np.concatenate(parts, dtype=np.int64)).to(device)
-    tensors = torch.split(on_device, [len(part) for part in parts])
+    words = joined.words[order[:n_leaves]]
+    tensors = to_device(device, words, position[ends - 1], *rows)
     levels = (
         KeptLevel(tensor if moved else None, n_children, n_kept)
         for tensor, (moved, n_children, n_kept) in zip(tensors[2:], shapes, strict=True)
