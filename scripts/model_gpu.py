@@ -65,7 +65,7 @@ def main() -> int:
 
 def counted(workload: GpuWorkload) -> Counted:
     """Programs of a few mini-batches of 64."""
-    replays = 3 if workload.mode == "train" else 1
+    replays = 2 if workload.mode == "train" else 1
     found = [
         _mini_batch(backend, n_batches, replays)
         for backend, n_batches in workload.arranged(N_MINI_BATCHES)

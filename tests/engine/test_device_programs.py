@@ -23,6 +23,7 @@ from harness.engine.backends.cuda.kinds import (
     Kind,
     Product,
     Row,
+    RowList,
     Tile,
     TileKind,
     Tiling,
@@ -123,16 +124,27 @@ def of_the_other_slot(kind: TileKind) -> TileKind:
     )
 
 
-def without_a_mask(kind: TileKind) -> TileKind:
-    """Rows that nobody reads take the gradient of row 0."""
+def without_a_list(kind: TileKind) -> TileKind:
+    """States take the gradient of a row of their own number, not those of their readers."""
 
-    def unmasked(columns: Columns) -> Columns:
+    def unlisted(columns: Columns) -> Columns:
         row = columns.row
-        is_optional = isinstance(row, Row) and row.optional
-        return replace(columns, row=Row(row.base)) if is_optional else columns
+        return replace(columns, row=Row(row.base)) if isinstance(row, RowList) else columns
 
-    products = tuple(replace(p, x=unmasked(p.x)) for p in kind.products)
+    products = tuple(replace(p, x=unlisted(p.x)) for p in kind.products)
     return replace(kind, products=products)
+
+
+def of_any_readers(kind: TileKind) -> TileKind:
+    """A list that begins where another array says."""
+
+    def moved(columns: Columns) -> Columns:
+        row = columns.row
+        if not isinstance(row, RowList):
+            return columns
+        return replace(columns, row=replace(row, starts=row.items or row.starts))
+
+    return replace(kind, products=tuple(replace(p, x=moved(p.x)) for p in kind.products))
 
 
 def of_the_next_column(kind: TileKind) -> TileKind:
@@ -150,8 +162,8 @@ def without_a_store(kind: TileKind) -> TileKind:
 @pytest.mark.parametrize(
     "change",
     [
-        without_a_product, of_the_other_child, of_the_other_slot, without_a_mask,
-        of_the_next_column, without_a_store,
+        without_a_product, of_the_other_child, of_the_other_slot, without_a_list,
+        of_any_readers, of_the_next_column, without_a_store,
     ],
     ids=lambda change: change.__name__,
 )  # fmt: skip

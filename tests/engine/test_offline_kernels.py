@@ -66,7 +66,7 @@ def test_a_kernel_fits_an_h200(resources: Any, kernel: str) -> None:
 
 def test_a_persistent_kernel_fits_an_h200_with_its_barrier() -> None:
     """Two programs are resident on a processor, as its grid assumes; the shortest to compile."""
-    (found,) = resources_at("ieee", "update", launch="persistent").values()
+    (found,) = resources_at("ieee", "backward_lazy", launch="persistent").values()
     assert 0 < found["n_registers"] <= MOST_REGISTERS
     assert found["shared_bytes"] <= MOST_SHARED_BYTES
     h200 = Processor(n_registers=65536, shared_bytes=228 * 1024, n_threads=2048)

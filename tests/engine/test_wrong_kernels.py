@@ -39,7 +39,6 @@ CHANGES = {
     "a term less, of many rows": (r"s0 = tl\.dot\(a, w, s0,", "s0 = tl.dot(a, w, s0 * 0,"),
     "an instruction less": (r"range\(first, last\)", "range(first + 1, last)"),
     "rows as states": (r"\bstates\[:, None\]", "rows[:, None]"),
-    "uphill": (r"w - tl\.load\(rate\)", "w + tl.load(rate)"),
 }
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.engine.backends.cuda.kinds import StepKind, Tile, TileKind, Tiling
+from harness.engine.backends.cuda.kinds import CopyKind, Tile, TileKind, Tiling
 from harness.engine.backends.cuda.module import Entry, Module
 from harness.engine.backends.cuda.offline import ARCHITECTURES, Resources
-from harness.engine.backends.cuda.words import GradientOf, ParameterOf
+from harness.engine.backends.cuda.words import ParameterOf
 from scripts.kernel_resources import (
     KINDS,
     PAGE,
@@ -25,13 +25,15 @@ from scripts.kernel_resources import (
 from tests.support.tree_lstm_kernels import modules_of
 
 
-def step(name: str, width: int) -> Entry:
-    kind = StepKind(ParameterOf(name), width, 0, GradientOf(name), width, 0, 1, width)
+def copy(name: str, width: int) -> Entry:
+    kind = CopyKind(
+        ParameterOf(name), width, 0, ParameterOf(f"{name} in a pack"), width, 0, 1, width
+    )
     return Entry(kind, Tile(16, 64, 1))
 
 
-# Steps of the same size are the same text, whatever the parameter is called.
-MODULES = [("one", "update", [step("a", 8), step("b", 8)]), ("two", "update", [step("c", 16)])]
+# Copies of the same size are the same text, whatever the parameter is called.
+MODULES = [("one", "backward", [copy("a", 8), copy("b", 8)]), ("two", "backward", [copy("c", 16)])]
 
 
 def numbered() -> Callable[[Module, str], Resources]:
@@ -60,10 +62,10 @@ def test_it_goes_on_where_it_ended_with_the_h200_first(tmp_path: Path) -> None:
 
 
 def test_a_row_says_the_most_of_its_kinds_and_what_is_not_there() -> None:
-    kernels = [KernelKinds("one", "update", ("x", "y"))]
+    kernels = [KernelKinds("one", "backward", ("x", "y"))]
     found = {("x", "sm_90"): Resources(40, 8, 1025), ("y", "sm_90"): Resources(60, 0, 16)}
     assert table(kernels, found).splitlines()[-1] == (
-        "| one | update | 2 | 0 of 2 compiled | 60, 8 (by 1), 2 | 0 of 2 compiled |"
+        "| one | backward | 2 | 0 of 2 compiled | 60, 8 (by 1), 2 | 0 of 2 compiled |"
     )
 
 

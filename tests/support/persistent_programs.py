@@ -147,7 +147,7 @@ class PersistentBackend(WalkedBackend):
         )
         run = _function(launch.module, type(self).change, tl, partial(_tile, launch, found, turns))
         floats = [None] * len(launch.module.floats)
-        turns.run(lambda: run(Pointer(words), launch.slot, counter, None, *floats))
+        turns.run(lambda: run(Pointer(words), launch.slot, counter, *floats))
 
 
 def _function(

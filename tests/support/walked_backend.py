@@ -7,7 +7,7 @@ is NaN where nothing was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial, singledispatchmethod
 from types import SimpleNamespace
@@ -33,11 +33,8 @@ from harness.engine.backends.cuda.kinds import (
     RowList,
     RowSumKind,
     SoftmaxKind,
-    StepKind,
     SumKind,
-    TableStepKind,
     TileKind,
-    TotalKind,
 )
 from harness.engine.backends.cuda.launching import Stream
 from harness.engine.backends.cuda.memory import Memory
@@ -95,8 +92,7 @@ class WalkedBackend(cuda.Backend):
         indices = dict(zip(places, zip(places.values(), lengths, strict=True), strict=True))
         module = self._preparation.modules[kernel]
         floats = {array: self._memory.tensor(array).numpy() for array in module.floats}
-        launch = Launch(module, KERNELS.index(kernel), floats, self._memory.rate.numpy())
-        return launch, words, indices
+        return Launch(module, KERNELS.index(kernel), floats), words, indices
 
     def _walk(
         self,
@@ -119,7 +115,6 @@ class Launch:
     module: Module
     slot: int
     floats: Mapping[FloatArray, Values]
-    rate: Values
 
 
 @dataclass
@@ -172,12 +167,8 @@ class Walk:
         if part is not None:
             index = index.repeat(part.max() + 1)
             return array[index[:, None], (part * width)[:, None] + cols[None, :]]
-        found = array[np.maximum(index, 0)][:, cols].copy()
-        if columns.row.optional:
-            found[index < 0] = 0.0
-        else:
-            assert (index >= 0).all()
-        return found
+        assert (index >= 0).all()
+        return array[index][:, cols].copy()
 
     def _listed(
         self, array: Values, columns: Columns, row: RowList, rows: Rows, width: int
@@ -267,12 +258,6 @@ class Walk:
         self.store(kind.out, rows, total, 1)
 
     @_run.register
-    def _total(self, kind: TotalKind, rows: Rows) -> None:
-        mine = Rows(0, int(self.words[kind.count][0]))
-        total = self.block(kind.x, mine, 1).sum()
-        self.writes.append((self.array(kind.totals), (np.array([kind.place]),), total))
-
-    @_run.register
     def _matrix(self, kind: MatrixKind, rows: Rows) -> None:
         x = self.block(kind.x, rows, kind.k)
         if kind.form is MatrixForm.OUTER:
@@ -308,34 +293,11 @@ class Walk:
         before = gradient[place] if kind.adds else np.float32(0.0)
         self.writes.append((gradient, place, total + before))
 
-    def _moved(
-        self, kind: CopyKind | StepKind, out: FloatArray, value: Callable[[Any], Values]
-    ) -> None:
-        column = kind.out_column if isinstance(kind, CopyKind) else kind.column
-        array = self.array(out)
-        columns = column + np.arange(kind.width)
-        down = np.arange(kind.n_rows)[:, None]
-        place = (columns,) if array.ndim == 1 else (down, columns[None, :])
-        self.writes.append((array, place, value(place)))
-
     @_run.register
     def _copy(self, kind: CopyKind, rows: Rows) -> None:
-        source = self.array(kind.source)
-        columns = slice(kind.source_column, kind.source_column + kind.width)
-        self._moved(kind, kind.out, lambda _: source[..., columns].copy())
-
-    @_run.register
-    def _step(self, kind: StepKind, rows: Rows) -> None:
-        parameter, gradient = self.array(kind.parameter), self.array(kind.gradient)
-        columns = slice(kind.gradient_column, kind.gradient_column + kind.width)
-        rate = self.launch.rate[0]
-        self._moved(kind, kind.parameter, lambda at: parameter[at] - rate * gradient[..., columns])
-
-    @_run.register
-    def _table_step(self, kind: TableStepKind, rows: Rows) -> None:
-        table, words = self.array(kind.table), self.words[kind.words]
-        assert rows.start + rows.n <= len(words)
-        words = words[self.base(Base.ROWS, rows)]
-        place = (words[:, None], np.arange(kind.width)[None, :])
-        gradient = self.block(kind.dy, rows, kind.width)
-        self.writes.append((table, place, table[place] - self.launch.rate[0] * gradient))
+        source, out = self.array(kind.source), self.array(kind.out)
+        columns = kind.out_column + np.arange(kind.width)
+        down = np.arange(kind.n_rows)[:, None]
+        place = (columns,) if out.ndim == 1 else (down, columns[None, :])
+        value = source[..., kind.source_column : kind.source_column + kind.width].copy()
+        self.writes.append((out, place, value))

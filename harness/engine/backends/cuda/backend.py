@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from harness.compiler.registry import load_generated
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
-from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement, Naming
 from harness.engine.backends.cuda.kinds import MatrixForm, Tiling
 from harness.engine.backends.cuda.launching import (
@@ -36,6 +35,7 @@ from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.module import Module
 from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.text import EXPRESSIONS
+from harness.engine.backends.torch_parameters import TorchBackend
 from harness.engine.lowering.plan import Abilities, Plan, Ref
 from harness.engine.rows.layout import Round, Run
 from harness.engine.switches import Switches
@@ -108,7 +108,7 @@ PROGRAMS_PER_PROCESSOR = 2
 N_PROGRAMS_INTERPRETED = 2  # in Triton's interpreter, which runs one after the other
 
 
-class Backend(backend.Backend):
+class Backend(TorchBackend):
     """Plans as kinds of fused kernels, each mini-batch as one upload and a few graphs."""
 
     abilities = Abilities(
@@ -211,8 +211,7 @@ class Backend(backend.Backend):
         assert self._next is not None
         self._prepared, upload = self._next
         self._next = None
-        n_totals = len(self._preparation.kinds.totals)
-        self._memory.arrange(rows, self._plans, n_totals=n_totals)
+        self._memory.arrange(rows, self._plans)
         self._staging.take(upload)
 
     # --- work ---
@@ -224,13 +223,12 @@ class Backend(backend.Backend):
     def run_rounds(
         self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
     ) -> Callable[[], float]:
-        """Start the program of all rounds, which sums up their losses on the device."""
+        """Start the program of all rounds; losses are summed up when they are asked for."""
         (run or self.run_together)([one for round_ in rounds for one in round_.runs])
         return self._loss
 
     def _loss(self) -> float:
-        self.synchronize()
-        return float(self._memory.totals.sum())
+        return sum(float(losses.sum()) for losses in self._results.losses())
 
     def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
         """What was arranged, one launch after the other, each a kernel of its phase's kinds."""
@@ -276,7 +274,7 @@ class Backend(backend.Backend):
         if known is None or known[0] is not module:
             floats = tuple(memory.tensor(array) for array in module.floats)
             kernel, slot = self._kernel(name, module), KERNELS.index(name)
-            launch = Launch(kernel, slot, self._grid(), staging.words, memory.rate, floats)
+            launch = Launch(kernel, slot, self._grid(), staging.words, floats)
             known = self._launches[key] = module, launch
         return known[1]
 
@@ -306,15 +304,19 @@ class Backend(backend.Backend):
             self._streams.do(Stream.COMPUTE, self._memory.gradient(name).zero_)
 
     def update(self, learning_rate: float) -> None:
-        """Step dense parameters whole, looked-up tables row by row."""
-        self._streams.do(Stream.COMPUTE, partial(self._memory.rate.fill_, learning_rate))
-        self._start("update")
+        """Step dense parameters whole, looked-up tables row by row, by torch's own kernels."""
+        having, looked_up = sorted(self._preparation.kinds.summed), self._found().looked_up()
+        step = partial(self._memory.descend, learning_rate, having, looked_up)
+        self._streams.do(Stream.COMPUTE, step)
 
     # --- results ---
 
     @property
     def _results(self) -> Results:
         self.synchronize()
+        return self._found()
+
+    def _found(self) -> Results:
         rows = None if self._prepared is None else self._prepared.rows
         return Results(self._memory, self._plans, rows)
 
@@ -324,13 +326,13 @@ class Backend(backend.Backend):
 
     def gradients(self) -> Weights:
         """Copy to NumPy, dense."""
-        return self._results.gradients(self._preparation.kinds.summed)
+        having = self._preparation.kinds.summed
+        return self._memory.dense_gradients(having, self._results.looked_up())
 
     def weights(self) -> Weights:
         """Copy to NumPy."""
         self.synchronize()
-        values = self._memory.parameters
-        return {name: values[name].cpu().numpy().copy() for name in self._memory.loaded}
+        return self._memory.weights()
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -345,17 +347,6 @@ class Backend(backend.Backend):
     def versions(self) -> dict[str, str]:
         """Of the compiler, and of what holds the memory."""
         return {"torch": torch.__version__, "triton": metadata.version("triton")}
-
-    def peak_memory_bytes(self) -> int | None:
-        """Peak of CUDA memory."""
-        if self._device.type == "cuda":
-            return int(torch.cuda.max_memory_allocated())
-        return None
-
-    def forget_peak_memory(self) -> None:
-        """Let the peak of CUDA memory begin anew."""
-        if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats()
 
 
 def _details(phase: Phase) -> Details:

@@ -19,7 +19,6 @@ from harness.engine.backends.cuda.kinds import (
     RowList,
     SumKind,
     Summand,
-    TableStepKind,
 )
 from harness.engine.backends.cuda.places import (
     Piece,
@@ -33,17 +32,11 @@ from harness.engine.backends.cuda.places import (
 from harness.engine.backends.cuda.words import (
     CountOf,
     GradientOf,
-    LookupsOf,
-    LookupsStartOf,
-    ParameterOf,
-    PullOf,
     Reader,
-    ReaderRowOf,
     ReadersOf,
     ReadersStartOf,
     StateRowOf,
     WordArray,
-    WordsOf,
 )
 from harness.engine.lowering.plan import MatmulStep, Ref, ScatterAddStep, SinkStep
 from harness.errors import UnsupportedTrial
@@ -54,23 +47,20 @@ class Pulls:
     """Of all functions together.
 
     terms: by state. left_out: by function, places of the steps of its backward stage that are left
-    to those whose states it read. readers: all that appear in terms.
+    to those whose states it read.
     """
 
     terms: Mapping[str, tuple[Terms, ...]]
     left_out: Mapping[int, frozenset[int]]
-    readers: frozenset[Reader]
 
 
-def find_pulls(all_places: Collection[Places], several: Collection[Reader], *, fuse: bool) -> Pulls:
+def find_pulls(all_places: Collection[Places], *, fuse: bool) -> Pulls:
     """What all functions give back.
 
-    several: readers that read some state more than once. fuse: whether products may be left to
-    those who pull.
+    fuse: whether products may be left to those who pull.
     """
     terms: dict[str, list[Terms]] = {}
     left_out: dict[int, frozenset[int]] = {}
-    readers: set[Reader] = set()
     for places in all_places:
         gone: set[int] = set()
         steps = places.plan.steps("backward")
@@ -81,11 +71,9 @@ def find_pulls(all_places: Collection[Places], several: Collection[Reader], *, f
             if products is not None:
                 gone |= {place, *products}
             parts = [ProductPart(places, p) for p in (products or {}).values()]
-            for one, found in _given_back(places, step, parts, several):
-                terms.setdefault(step.state, []).append(one)
-                readers |= found
+            terms.setdefault(step.state, []).extend(_given_back(places, step, parts))
         left_out[places.type_id] = frozenset(gone)
-    return Pulls({s: tuple(t) for s, t in terms.items()}, left_out, frozenset(readers))
+    return Pulls({s: tuple(t) for s, t in terms.items()}, left_out)
 
 
 def _left_to_children(places: Places, step: ScatterAddStep) -> dict[int, MatmulStep] | None:
@@ -138,12 +126,7 @@ def _are_all_of(step: ScatterAddStep, writers: list[MatmulStep]) -> bool:
     return exact and all(any(inside(out, first) for first in begun) for out in adding)
 
 
-def _given_back(
-    places: Places,
-    step: ScatterAddStep,
-    parts: list[ProductPart],
-    several: Collection[Reader],
-) -> Iterator[tuple[Terms, set[Reader]]]:
+def _given_back(places: Places, step: ScatterAddStep, parts: list[ProductPart]) -> Iterator[Terms]:
     """What one step gives back, slot by slot."""
     slots = None if step.slots is None else places.plan.slots[step.state]
     read: tuple[int | None, ...] = (None,) if step.slots is None else step.slots
@@ -151,14 +134,13 @@ def _given_back(
     for k, slot in enumerate(read):
         at = 0 if slots is None or slot is None else slots.index(slot)
         source = step.source.columns(k * width, width)
-        used: set[Reader] = set()
 
-        def pulled(columns: Columns, at: int = at, used: set[Reader] = used) -> Columns:
+        def pulled(columns: Columns, at: int = at) -> Columns:
             reading = _reading(places, step.state, slots, at, columns)
-            used.add(reading)
-            return replace(columns, row=_row_of_reader(reading, several))
+            rows = RowList(ReadersStartOf(reading), ReadersOf(reading), Base.STATES)
+            return replace(columns, row=rows)
 
-        yield _terms(places, source, parts, pulled), used
+        yield _terms(places, source, parts, pulled)
 
 
 def _terms(
@@ -194,12 +176,6 @@ def _reading(
     if row.base is Base.STATES:
         found_by = StateRowOf(places.type_id)
     return Reader(state, places.type_id, slots, at, found_by, row.stride, row.at)
-
-
-def _row_of_reader(reading: Reader, several: Collection[Reader]) -> Row | RowList:
-    if reading in several:
-        return RowList(ReadersStartOf(reading), ReadersOf(reading), Base.STATES)
-    return Row(Base.STATES, ReaderRowOf(reading), optional=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,23 +293,4 @@ def _with_starts(
     for columns, n in pieces:
         found.append((columns, n, at))
         at += n
-    return found
-
-
-def table_steps(places: Places) -> list[TableStepKind]:
-    """Steps of SGD on the rows that one function looks up."""
-    plan, found = places.plan, []
-    for node in plan.row_sums():
-        rows, dy = node.inputs
-        pull = PullOf(places.type_id, plan.nodes[rows].name)
-        columns = places.piece(plan.refs[dy])
-        if columns is None or not isinstance(columns.row, Row):
-            raise UnsupportedTrial("the gradient of a looked-up row lies in several places")
-        through: WordArray | None = columns.row.through
-        if columns.row.base is Base.STATES:
-            through = StateRowOf(places.type_id)
-        listed = RowList(LookupsStartOf(pull), LookupsOf(pull, through))
-        dy_columns = replace(columns, row=listed)
-        words = WordsOf(pull)
-        found.append(TableStepKind(ParameterOf(node.name), node.shape[-1], words, dy_columns))
     return found

@@ -1,4 +1,4 @@
-"""Text of every kind: sums and losses over rows, gradients of parameters, matrices, updates."""
+"""Text of every kind: sums and losses over rows, gradients of parameters, matrices."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from harness.engine.backends.cuda.kinds import (
     Columns,
     CopyKind,
     Kind,
-    Load,
     MatrixForm,
     MatrixKind,
     Row,
     RowSumKind,
     SoftmaxKind,
-    StepKind,
     SumKind,
     Summand,
-    TableStepKind,
     Tile,
     TileKind,
-    TotalKind,
     matrix_width,
 )
 from harness.engine.backends.cuda.text import TileText, dot_text, write_head, write_tile_kind
@@ -142,23 +138,6 @@ def write_row_sum(kind: RowSumKind, text: TileText, tile: Tile) -> None:
     _store_column(text, kind.out, "total")
 
 
-def write_total(kind: TotalKind, text: TileText) -> None:
-    """One program, which takes the rows in order."""
-    text.add(
-        f"count = tl.load({text.begin(kind.count)})",
-        f"total = tl.zeros(({FLAT},), tl.float32)",
-        f"for m0 in range(0, count, {FLAT}):",
-    )
-    text.depth += 1
-    text.add(f"rows = m0 + tl.arange(0, {FLAT})", "live = rows < count")
-    assert isinstance(kind.x.row, Row)
-    index, mask = text.row(kind.x.row)
-    at = f"{index} * {kind.x.width} + {kind.x.start}"
-    text.add(f"total += tl.load({text.pointer(kind.x.array)} + {at}, mask={mask}, other=0.0)")
-    text.depth -= 1
-    text.add(f"tl.store({text.pointer(kind.totals)} + {kind.place}, tl.sum(total, 0))")
-
-
 @singledispatch
 def write_kind(kind: Kind, text: TileText, tile: Tile, precision: str) -> None:
     """Write the body of a kind's tile function."""
@@ -178,11 +157,6 @@ def _softmax(kind: SoftmaxKind, text: TileText, tile: Tile, precision: str) -> N
 @write_kind.register
 def _row_sum(kind: RowSumKind, text: TileText, tile: Tile, precision: str) -> None:
     write_row_sum(kind, text, tile)
-
-
-@write_kind.register
-def _total(kind: TotalKind, text: TileText, tile: Tile, precision: str) -> None:
-    write_total(kind, text)
 
 
 @write_kind.register
@@ -301,30 +275,3 @@ def _copy(kind: CopyKind, text: TileText, tile: Tile, precision: str) -> None:
     value = f"{source} + row * {kind.source_leading} + {kind.source_column} + column"
     place = f"{out} + row * {kind.out_leading} + {kind.out_column} + column"
     text.add(f"x = tl.load({value}, mask=live, other=0.0)", f"tl.store({place}, x, mask=live)")
-
-
-@write_kind.register
-def _step(kind: StepKind, text: TileText, tile: Tile, precision: str) -> None:
-    _flat(text, kind.n_rows, kind.width)
-    parameter, gradient = text.pointer(kind.parameter), text.pointer(kind.gradient)
-    place = f"{parameter} + row * {kind.leading} + {kind.column} + column"
-    value = f"{gradient} + row * {kind.gradient_leading} + {kind.gradient_column} + column"
-    text.add(
-        f"g = tl.load({value}, mask=live, other=0.0)",
-        f"w = tl.load({place}, mask=live, other=0.0)",
-        f"tl.store({place}, w - tl.load(rate) * g, mask=live)",
-    )
-
-
-@write_kind.register
-def _table_step(kind: TableStepKind, text: TileText, tile: Tile, precision: str) -> None:
-    inside = write_head(text, kind.width, tile)
-    shape = f"({tile.rows}, {tile.columns})"
-    text.operand("g", Load(kind.dy), kind.width, shape, inside)
-    text.add(f"word = tl.load({text.begin(kind.words)} + rows, mask=live, other=0)")
-    place = f"{text.pointer(kind.table)} + word[:, None] * {kind.width} + cols[None, :]"
-    mask = text.mask("live", inside)
-    text.add(
-        f"w = tl.load({place}, mask={mask}, other=0.0)",
-        f"tl.store({place}, w - tl.load(rate) * g, mask={mask})",
-    )

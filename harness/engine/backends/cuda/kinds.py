@@ -25,15 +25,13 @@ class Base(StrEnum):
 class Row:
     """Where a row of a kind finds its row of an array: itself, or through an index.
 
-    The index is read at base * stride + at. optional: it holds -1 where there is no row, which
-    then counts as zeros.
+    The index is read at base * stride + at.
     """
 
     base: Base = Base.ROWS
     through: WordArray | None = None
     stride: int = 1
     at: int = 0
-    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +154,6 @@ class RowSumKind:
     out: Columns
 
 
-@dataclass(frozen=True, slots=True)
-class TotalKind:
-    """The sum of one column over all rows of a function, as one element of the totals."""
-
-    x: Columns
-    count: WordArray
-    totals: FloatArray
-    place: int
-
-
 class MatrixForm(StrEnum):
     """How a vertex's own matrix A is multiplied: x A, x A^T, or made, as x^T y."""
 
@@ -231,33 +219,6 @@ class CopyKind:
     width: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepKind:
-    """One step of SGD: columns of a parameter less the learning rate times those of a gradient."""
-
-    parameter: FloatArray
-    leading: int
-    column: int
-    gradient: FloatArray
-    gradient_leading: int
-    gradient_column: int
-    n_rows: int
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableStepKind:
-    """One step of SGD on the looked-up rows of a table; row by row, so that it can be repeated.
-
-    words: which rows of the table. dy: of each of them the list of gradients, summed.
-    """
-
-    table: FloatArray
-    width: int
-    words: WordArray
-    dy: Columns
-
-
 def parameters_of(kind: Kind) -> set[str]:
     """Names of the parameters that a kind of rows reads."""
     arrays: list[FloatArray | None] = []
@@ -270,17 +231,7 @@ def parameters_of(kind: Kind) -> set[str]:
     return {array.name for array in arrays if isinstance(array, ParameterOf)}
 
 
-Kind = (
-    TileKind
-    | SoftmaxKind
-    | RowSumKind
-    | TotalKind
-    | MatrixKind
-    | SumKind
-    | CopyKind
-    | StepKind
-    | TableStepKind
-)
+Kind = TileKind | SoftmaxKind | RowSumKind | MatrixKind | SumKind | CopyKind
 
 
 MANY = 2**31 - 1  # rows
@@ -361,7 +312,7 @@ class Cut:
 
 def cut_of(kind: Kind, tile: Tile) -> Cut:
     """How a kind is cut."""
-    if isinstance(kind, TileKind | TableStepKind):
+    if isinstance(kind, TileKind):
         return Cut(tile.rows, math.ceil(kind.width / tile.columns))
     if isinstance(kind, MatrixKind):
         return Cut(tile.rows, math.ceil(matrix_width(kind) / tile.columns))
@@ -370,9 +321,7 @@ def cut_of(kind: Kind, tile: Tile) -> Cut:
     if isinstance(kind, SumKind):
         down = math.ceil(kind.height / tile.rows) if kind.height else 1
         return Cut(0, down * math.ceil(kind.width / tile.columns))
-    if isinstance(kind, TotalKind):
-        return Cut(0, 1)  # so that the order of additions is always the same
-    if isinstance(kind, CopyKind | StepKind):
+    if isinstance(kind, CopyKind):
         return Cut(0, math.ceil(kind.n_rows * kind.width / FLAT))
     raise TypeError(f"{type(kind).__name__} is no kind")
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harness.engine.backends.cuda.memory import GROWTH
 from harness.engine.backends.cuda.words import Words
+from harness.engine.lowering.plan import GROWTH
 from harness.errors import UnsupportedTrial
 
 Work = Callable[[], object]
@@ -209,13 +209,12 @@ class Launch:
     slot: int
     grid: int
     words: Tensor
-    rate: Tensor
     floats: tuple[Tensor, ...]
 
     def start(self, phase: int) -> None:
         """Start one phase."""
         kernel: Any = self.kernel
-        kernel[(self.grid,)](self.words, self.slot, phase, self.rate, *self.floats, **OPTIONS)
+        kernel[(self.grid,)](self.words, self.slot, phase, *self.floats, **OPTIONS)
 
 
 Launches = Sequence[tuple[Launch, int]]  # launches that belong together, and phases of each
@@ -339,7 +338,7 @@ class Persistent:
     def start(self, name: str, work: Launches) -> None:
         """Start one after the other, each with the barrier's counter at 0."""
         for launch, _ in work:
-            arguments = (launch.words, launch.slot, self._barrier, launch.rate, *launch.floats)
+            arguments = (launch.words, launch.slot, self._barrier, *launch.floats)
             kernel: Any = launch.kernel
             if self._device.type == "cpu":  # interpreted, where programs run one after the other
                 self._barrier.zero_()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,37 +12,32 @@ from torch import Tensor
 
 from harness.contracts.model import Weights
 from harness.engine.backend import Arrangement
-from harness.engine.backends.cuda.kinds import TableStepKind, Tiling
+from harness.engine.backends.cuda.kinds import Tiling
 from harness.engine.backends.cuda.model import KERNELS, ModelKinds, kinds_of
 from harness.engine.backends.cuda.module import Module, entries_of, write_module
-from harness.engine.backends.cuda.program import NO_RUN, BatchRows, Writer, batch_rows
-from harness.engine.backends.cuda.text import N_SLOTS
+from harness.engine.backends.cuda.program import BatchRows, Writer, batch_rows
 from harness.engine.backends.cuda.words import (
     SHARED,
     BufferOf,
     FloatArray,
     Indices,
     ParameterOf,
-    Reader,
-    Totals,
     WordArray,
     Words,
 )
+from harness.engine.backends.torch_parameters import TorchParameters
 from harness.engine.cpu_kernels import loss_kernels
-from harness.engine.lowering.plan import Plan, Ref, state_buffer
+from harness.engine.lowering.plan import GROWTH, Plan, Ref, state_buffer
 from harness.engine.rows.layout import Run
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
-from harness.values.arrays import IntArray
 from harness.vertex.folding import FoldedTable
 from harness.vertex.operators import EDGE
-from harness.vertex.subgraph.columns import Pack
 
-GROWTH = 1.25  # so that slightly larger mini-batches do not reallocate each time
 MOST_ELEMENTS = 2**31 - 1  # kernels count elements of an array in int32
 
 
-class Memory:
+class Memory(TorchParameters):
     """Arrays of one engine on one device.
 
     empty: makes room for floats; tests put values there that show where nothing was written.
@@ -52,35 +47,22 @@ class Memory:
     def __init__(self, weights: Weights, device: torch.device) -> None:
         for name, weight in weights.items():
             _check_size(f"parameter {name}", weight.size, "hidden_size")
-        self.device = device
-        self.loaded = tuple(weights)
-        self.parameters = {
-            name: torch.tensor(weight, dtype=torch.float32, device=device).contiguous()
-            for name, weight in weights.items()
-        }
-        self.gradients: dict[str, Tensor] = {}
-        self.packs: dict[str, Pack] = {}
+        super().__init__(weights, device)
         self.buffers: dict[BufferOf, Tensor] = {}
         self.widths: dict[BufferOf, int] = {}
-        self.rate = torch.zeros(1, device=device)
-        self.totals = torch.zeros(0, device=device)
         self.on_move: Callable[[], None] = _nobody_holds_it
         self._shared: list[BufferOf] = []
         self._room: dict[int, tuple[int, int]] = {}  # rows and edges of a function that fit
 
-    def empty(self, *shape: int) -> Tensor:
-        """Room for floats."""
-        return torch.empty(shape, device=self.device)
-
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Of all parameters, packs and folded tables among them."""
-        return {name: tuple(value.shape) for name, value in self.parameters.items()}
+        return {name: tuple(value.shape) for name, value in self.values.items()}
 
     def add(self, type_id: int, plan: Plan) -> None:
         """Make the buffers of one more function, empty, and the parameters that it adds."""
-        self._fold(plan.tables)
-        self._pack(plan.packs)
+        self.fold(plan.tables)
+        self.pack(plan.packs)
         for name, buffer in plan.buffers.items():
             key = BufferOf(SHARED if name.is_shared else type_id, name)
             self.widths.setdefault(key, buffer.width)
@@ -91,30 +73,16 @@ class Memory:
                 self.buffers[key] = self.empty(1, width)  # an array without memory has no address
         self._shared = [key for key in self.buffers if key.name.is_shared]
 
-    def _fold(self, tables: Iterable[FoldedTable]) -> None:
+    def fold(self, tables: Iterable[FoldedTable]) -> None:
+        """See TorchParameters; raises UnsupportedTrial for a product that is too large."""
         for folded in tables:
-            if folded.name not in self.parameters:
-                table, weight = self.parameters[folded.table], self.parameters[folded.weight]
-                n_elements = table.shape[0] * weight.shape[1]
-                _check_size(
-                    f"table {folded.table} times {folded.weight}", n_elements, "hidden_size"
-                )
-                self.parameters[folded.name] = table @ weight
+            table, weight = self.values[folded.table], self.values[folded.weight]
+            n_elements = table.shape[0] * weight.shape[1]
+            _check_size(f"table {folded.table} times {folded.weight}", n_elements, "hidden_size")
+        super().fold(tables)
 
-    def _pack(self, packs: Iterable[Pack]) -> None:
-        for pack in packs:
-            if pack.name not in self.parameters:
-                columns = [
-                    self.parameters[p.parameter].narrow(-1, p.start, p.width) for p in pack.parts
-                ]
-                self.parameters[pack.name] = torch.cat(columns, dim=-1).contiguous()
-                self.packs[pack.name] = pack
-
-    def arrange(self, rows: Arrangement, plans: Mapping[int, Plan], *, n_totals: int) -> None:
-        """Make room for a mini-batch's rows, and for sums over all of it."""
-        if n_totals > len(self.totals):
-            self.on_move()
-            self.totals = self.empty(n_totals)
+    def arrange(self, rows: Arrangement, plans: Mapping[int, Plan]) -> None:
+        """Make room for a mini-batch's rows."""
         for type_id, geometry in rows.types.items():
             n_rows, n_edges = geometry.rows.n, geometry.n_edges
             room = self._room.get(type_id, (0, 0))
@@ -138,19 +106,12 @@ class Memory:
         self.buffers[key] = self.empty(1, width)  # the old one goes first: both may not fit
         self.buffers[key] = self.empty(wanted, width)
 
-    def gradient(self, name: str) -> Tensor:
-        """The place of a parameter's gradient."""
-        if name not in self.gradients:
-            self.gradients[name] = self.empty(*self.parameters[name].shape)
-        return self.gradients[name]
-
     def tensor(self, array: FloatArray) -> Tensor:
         """The tensor of an argument."""
         if isinstance(array, BufferOf):
             return self.buffers[array]
-        if isinstance(array, ParameterOf):
-            return self.parameters[array.name]
-        return self.totals if isinstance(array, Totals) else self.gradient(array.name)
+        is_parameter = isinstance(array, ParameterOf)
+        return self.values[array.name] if is_parameter else self.gradient(array.name)
 
 
 def _check_size(what: str, n_elements: int, option: str) -> None:
@@ -192,7 +153,7 @@ class Results:
         """Columns of all rows of a function, in the order of its batches."""
         geometry = None if self.rows is None else self.rows.types.get(type_id)
         if geometry is None:
-            return torch.zeros((0, ref.width))
+            return torch.zeros((0, ref.width), device=self.memory.device)
         plan, columns = self.plans[type_id], slice(ref.start, ref.start + ref.width)
         buffer = plan.buffers[ref.buffer]
         if ref.buffer.is_gathered:
@@ -208,24 +169,22 @@ class Results:
         pieces = zip(first_rows, sizes, strict=True)
         return torch.cat([matrix[first : first + n, columns] for first, n in pieces])
 
-    def gradients(self, summed: Collection[str]) -> Weights:
-        """Dense gradients of what was loaded; summed: parameters that have one on the device."""
-        memory = self.memory
-        found = {name: np.zeros(shape, dtype=np.float32) for name, shape in memory.shapes.items()}
-        for name in summed:
-            found[name] += memory.gradients[name].cpu().numpy()
+    def losses(self) -> list[Tensor]:
+        """Of every function that has one, those of all rows."""
+        having = [(t, plan) for t, plan in self.plans.items() if plan.loss is not None]
+        return [
+            self._values(t, plan.refs[plan.loss]) for t, plan in having if plan.loss is not None
+        ]
+
+    def looked_up(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Tables, which of their rows were looked up, and the gradients of these."""
         for type_id, plan in self.plans.items():
             geometry = None if self.rows is None else self.rows.types.get(type_id)
             for node in plan.row_sums() if geometry is not None else ():
                 assert geometry is not None
                 rows, dy = node.inputs
-                values = self._numpy(type_id, plan.refs[dy], slice(None))
-                np.add.at(found[node.name], geometry.pulls[plan.nodes[rows].name], values)
-        for name, pack in memory.packs.items():
-            for part, at in pack.places():
-                mine = found[part.parameter][..., part.start : part.start + part.width]
-                mine += found[name][..., at : at + part.width]
-        return {name: found[name] for name in memory.loaded}
+                index = torch.from_numpy(geometry.pulls[plan.nodes[rows].name])
+                yield node.name, index.to(self.memory.device), self._values(type_id, plan.refs[dy])
 
 
 NOTHING: Words = np.zeros(2, dtype=np.int32)  # a program without phases
@@ -267,20 +226,14 @@ class Preparation:
     ) -> None:
         self._plans, self._memory = plans, memory
         self._switches, self._tiling = switches, tiling
-        self._several: set[Reader] = set()
         self._writers: dict[str, Writer] = {}
         self.places: dict[WordArray, int] = {}
         self.n_written = 0
 
     def prepare(self, rows: Arrangement) -> Prepared:
-        """Write a mini-batch, and kernels anew if it has states that are first read twice."""
+        """Write a mini-batch, and first the kernels where these are not there yet."""
         indices = Indices(rows)
         if not self._writers:
-            self._write_kernels()
-        single = self.kinds.readers - self._several
-        several = {reader for reader in single if not reader.is_single(indices)}
-        if several:
-            self._several |= several
             self._write_kernels()
         words = tuple([array.find(indices) for array in self.places])
         of_batches = batch_rows(rows.types, self._plans)
@@ -288,10 +241,9 @@ class Preparation:
         back = [run for run in rows.backward if run[0] == "backward"]
         lazy = [run for run in rows.backward if run[0] == "backward_lazy"]
         programs = (
-            writers["forward"].write([*rows.forward, NO_RUN], of_batches, self._totals),
+            writers["forward"].write(rows.forward, of_batches),
             writers["backward"].write(back, of_batches),
             self._lazy(lazy, of_batches),
-            writers["update"].write([NO_RUN], of_batches, self._steps_of(words)),
         )
         return Prepared(rows, programs, words)
 
@@ -312,10 +264,7 @@ class Preparation:
 
     def find_kinds(self) -> ModelKinds:
         """The kinds of all functions; tests change some."""
-        memory = self._memory
-        return kinds_of(
-            self._plans, memory.shapes, memory.packs, self._several, fuse=self._switches.fusion
-        )
+        return kinds_of(self._plans, self._memory.shapes, fuse=self._switches.fusion)
 
     def _write_kernels(self) -> None:
         self.kinds = kinds = self.find_kinds()
@@ -328,26 +277,17 @@ class Preparation:
                 self.places,
                 persistent=self._switches.persistent,
             )
-            stages = kinds.stages_of(kernel) or {NO_RUN[0]: {}}
             modules[kernel] = module
             self._writers[kernel] = Writer.of(
-                module, self._tiling, mine, stages, tuple(self._plans)
+                module, self._tiling, mine, kinds.stages_of(kernel), tuple(self._plans)
             )
         self.modules = modules
         self.n_written += 1
-        self._totals = self._writers["forward"].kind_rows((kind, 0, 1) for kind in kinds.totals)
         at = kinds.sums_after
         groups = [[kind for kind in kinds.sums if not kind.adds]]
         groups += [[kind] for kind in kinds.sums if kind.adds]  # one behind the other
         sums = [(kind, at + k, 1) for k, group in enumerate(groups) for kind in group]
         self._sums = self._writers["backward_lazy"].kind_rows(sums)
-        steps = [(kind, phase) for phase, kinds_ in enumerate(kinds.steps) for kind in kinds_]
-        self._steps = self._writers["update"].kind_rows((kind, phase, 1) for kind, phase in steps)
-        self._table_steps = [
-            (k, self.places[kind.words] - N_SLOTS)
-            for k, (kind, _) in enumerate(steps)
-            if isinstance(kind, TableStepKind)
-        ]
 
     # --- once a mini-batch ---
 
@@ -356,10 +296,3 @@ class Preparation:
         if not runs:
             return NOTHING
         return self._writers["backward_lazy"].write(runs, of_batches, self._sums)
-
-    def _steps_of(self, words: Sequence[Words]) -> IntArray:
-        """Steps of all parameters; of tables the rows that were looked up."""
-        steps = self._steps.copy()
-        for k, looked_up in self._table_steps:
-            steps[k, 2] = len(words[looked_up])
-        return steps

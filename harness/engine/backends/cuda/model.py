@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import singledispatchmethod
 
 from harness.engine.backends.cuda.gradients import (
     find_pulls,
     sums_of_all,
     sums_of_step,
-    table_steps,
 )
 from harness.engine.backends.cuda.kinds import (
     CopyKind,
@@ -19,12 +18,9 @@ from harness.engine.backends.cuda.kinds import (
     LoadParameter,
     Operand,
     Product,
-    StepKind,
     Store,
     SumKind,
-    TableStepKind,
     TileKind,
-    TotalKind,
 )
 from harness.engine.backends.cuda.places import (
     Places,
@@ -42,7 +38,7 @@ from harness.engine.backends.cuda.stage import (
     write_operator,
     write_softmax_loss,
 )
-from harness.engine.backends.cuda.words import CountOf, GradientOf, ParameterOf, Reader, Totals
+from harness.engine.backends.cuda.words import GradientOf, ParameterOf
 from harness.engine.lowering.plan import (
     STAGES,
     CopyStep,
@@ -59,8 +55,6 @@ from harness.engine.lowering.plan import (
     Step,
     gradient_buffer,
 )
-from harness.errors import UnsupportedTrial
-from harness.vertex.subgraph.columns import Pack
 
 
 @dataclass(slots=True)
@@ -207,26 +201,22 @@ def _bias(step: MatmulStep) -> tuple[Operand, ...]:
 
 FORWARD = ("eager", "batch", "lazy")
 # Kernels: what one launch can run. Few kinds in each keep registers, and compiling, in bounds.
-KERNELS = ("forward", "backward", "backward_lazy", "update")
+KERNELS = ("forward", "backward", "backward_lazy")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelKinds:
     """Kinds of all functions.
 
-    stages: of every stage by function. totals: losses, of all that is run forward. sums: gradients
-    over all rows, which wait for sums_after phases of their stage; those that add to what is there,
-    one behind the other. added_to: parameters whose gradients have to be zero first. steps: phases
-    of an update. readers: of all states.
+    stages: of every stage by function. sums: gradients over all rows, which wait for sums_after
+    phases of their stage; those that add to what is there, one behind the other. added_to:
+    parameters whose gradients have to be zero first.
     """
 
     stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]]
-    totals: tuple[TotalKind, ...]
     sums: tuple[SumKind, ...]
     sums_after: int
     added_to: frozenset[str]
-    steps: tuple[tuple[Kind, ...], ...]
-    readers: frozenset[Reader]
 
     def stages_of(self, kernel: str) -> Mapping[str, Mapping[int, Sequence[PlacedKind]]]:
         """The stages that one kernel runs."""
@@ -235,12 +225,9 @@ class ModelKinds:
 
     def of_kernel(self, kernel: str) -> list[Kind]:
         """The kinds that one kernel runs; equal ones more than once."""
-        if kernel == "update":
-            return [kind for phase in self.steps for kind in phase]
         stages = self.stages_of(kernel).values()
         kinds = [one.kind for of_type in stages for found in of_type.values() for one in found]
-        more: Mapping[str, Sequence[Kind]] = {"forward": self.totals, "backward_lazy": self.sums}
-        return [*kinds, *more.get(kernel, ())]
+        return [*kinds, *(self.sums if kernel == "backward_lazy" else ())]
 
     @property
     def summed(self) -> frozenset[str]:
@@ -253,17 +240,12 @@ class ModelKinds:
 def kinds_of(
     plans: Mapping[int, Plan],
     shapes: Mapping[str, Sequence[int]],
-    packs: Mapping[str, Pack],
-    several: Collection[Reader],
     *,
     fuse: bool,
 ) -> ModelKinds:
-    """Find the kinds of a model.
-
-    shapes: of all parameters, packs among them. several: readers that read some state twice.
-    """
+    """Find the kinds of a model; shapes: of all parameters, packs among them."""
     places = {type_id: Places(type_id, plan) for type_id, plan in plans.items()}
-    pulls = find_pulls(places.values(), several, fuse=fuse)
+    pulls = find_pulls(places.values(), fuse=fuse)
     leading = {name: int(shape[-1]) for name, shape in shapes.items()}
     stages: dict[str, dict[int, list[PlacedKind]]] = {stage: {} for stage in STAGES}
     sums_after = 0
@@ -281,65 +263,4 @@ def kinds_of(
         for kind in batchwise
         if isinstance(kind, SumKind) and isinstance(kind.gradient, GradientOf)
     }
-    totals = tuple(_totals(places.values()))
-    kinds = ModelKinds(stages, totals, tuple(sums), sums_after, added_to, (), pulls.readers)
-    tables = [step for mine in places.values() for step in table_steps(mine)]
-    steps = _steps(sorted(kinds.summed), shapes, packs, tables)
-    return replace(kinds, steps=steps)
-
-
-def _totals(all_places: Iterable[Places]) -> Iterator[TotalKind]:
-    """The loss of every function that has one."""
-    having = [places for places in all_places if places.plan.loss is not None]
-    for place, places in enumerate(having):
-        assert places.plan.loss is not None
-        columns = places.piece(places.plan.refs[places.plan.loss])
-        if columns is None:
-            raise UnsupportedTrial("a loss lies in several places")
-        count = CountOf(places.type_id, of_edges=False)
-        yield TotalKind(places.whole(columns), count, Totals(), place)
-
-
-def _steps(
-    summed: Sequence[str],
-    shapes: Mapping[str, Sequence[int]],
-    packs: Mapping[str, Pack],
-    tables: Sequence[TableStepKind],
-) -> tuple[tuple[Kind, ...], ...]:
-    """Phases of an update: every phase changes an element once."""
-    first: list[Kind] = []
-    later: list[list[Kind]] = []
-    for name in summed:
-        shape = shapes[name]
-        n_rows = int(shape[0]) if len(shape) > 1 else 1
-        if name not in packs:
-            width = int(shape[-1])
-            first.append(
-                StepKind(ParameterOf(name), width, 0, GradientOf(name), width, 0, n_rows, width)
-            )
-            continue
-        of_parts: list[Kind] = [
-            StepKind(
-                ParameterOf(part.parameter), int(shapes[part.parameter][-1]), part.start,
-                GradientOf(name), int(shape[-1]), at, n_rows, part.width,
-            )
-            for part, at in packs[name].places()
-        ]  # fmt: skip
-        later.append(of_parts)
-    later += [[table] for table in tables]
-    renewed = [kind for name, pack in packs.items() for kind in pack_copies(name, pack, shapes)]
-    phases: list[Sequence[Kind]] = [first, *later, renewed]
-    return tuple(tuple(phase) for phase in phases if phase)
-
-
-def pack_copies(name: str, pack: Pack, shapes: Mapping[str, Sequence[int]]) -> list[CopyKind]:
-    """What brings a pack up to date."""
-    shape = shapes[name]
-    n_rows = int(shape[0]) if len(shape) > 1 else 1
-    return [
-        CopyKind(
-            ParameterOf(part.parameter), int(shapes[part.parameter][-1]), part.start,
-            ParameterOf(name), int(shape[-1]), at, n_rows, part.width,
-        )
-        for part, at in pack.places()
-    ]  # fmt: skip
+    return ModelKinds(stages, tuple(sums), sums_after, added_to)

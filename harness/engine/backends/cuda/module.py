@@ -96,37 +96,30 @@ def write_module(
         tile_text = TileText(names)
         write_kind(entry.kind, tile_text, entry.tile, precision)
         pointers = "".join(f", {name}" for name in sorted(tile_text.pointers))
-        arguments = f"words, start, n, state_row, tile, rate{pointers}"
+        arguments = f"words, start, n, state_row, tile{pointers}"
         text += ["", KIND, f"def kind_{number}({arguments}):", *tile_text.lines, ""]
         branches += [
             f"                {'elif' if branches else 'if'} kind == {number}:",
             f"                    kind_{number}({arguments})",
         ]
     pointers = "".join(f", p{k}" for k in range(len(names.floats)))
-    text += _walk_through(pointers, branches) if persistent else _walk(pointers, branches)
+    text += _walk(pointers, branches, persistent=persistent)
     return Module("\n".join(text) + "\n", tuple(entries), tuple(names.floats), persistent)
 
 
-def _walk(pointers: str, branches: Sequence[str]) -> list[str]:
+def _walk(pointers: str, branches: Sequence[str], *, persistent: bool) -> list[str]:
+    """Write the kernel, which runs one phase, or all of them."""
+    third = "barrier" if persistent else "phase"
+    plain = '"slot"' if persistent else '"slot", "phase"'
+    loop = "for phase in range(0, n_phases)" if persistent else "if phase < n_phases"
     return [
-        "",
-        '@triton.jit(do_not_specialize=["slot", "phase"])',
-        f"def run(words, slot, phase, rate{pointers}):",
+        BARRIER if persistent else "",
+        f"@triton.jit(do_not_specialize=[{plain}])",
+        f"def run(words, slot, {third}{pointers}):",
         *_START,
-        "    if phase < n_phases:",
+        f"    {loop}:",
         *_one_phase(branches),
-    ]
-
-
-def _walk_through(pointers: str, branches: Sequence[str]) -> list[str]:
-    return [
-        BARRIER,
-        '@triton.jit(do_not_specialize=["slot"])',
-        f"def run(words, slot, barrier, rate{pointers}):",
-        *_START,
-        "    for phase in range(0, n_phases):",
-        *_one_phase(branches),
-        "        meet(barrier, (phase + 1) * n_programs)",
+        *(["        meet(barrier, (phase + 1) * n_programs)"] if persistent else []),
     ]
 
 

@@ -54,7 +54,7 @@ def _typed(module: Module) -> Sequence[Any]:
     function = load_generated(module.text, "run")
     floats = {f"p{k}": "*fp32" for k in range(len(module.floats))}
     third = {"barrier": "*i32"} if module.persistent else {"phase": "i32"}
-    signature = {"words": "*i32", "slot": "i32", **third, "rate": "*fp32", **floats}
+    signature = {"words": "*i32", "slot": "i32", **third, **floats}
     aligned = {
         (k,): [["tt.divisibility", 16]]
         for k, kind in enumerate(signature.values())

@@ -97,6 +97,12 @@ def _read_by(plan: Plan, step: Step) -> Iterator[Ref]:
     yield from (plan.refs[k] for k in nodes if k in plan.refs)
 
 
+def shown_refs(plan: Plan) -> list[Ref]:
+    """Values that are read from memory when all has run: what is pushed, and the loss."""
+    shown = (*plan.pushes, *(() if plan.loss is None else (plan.loss,)))
+    return [plan.refs[k] for k in shown if k in plan.refs]
+
+
 def overlap(one: Ref, other: Ref) -> bool:
     """Whether two refs have columns in common."""
     apart = one.start + one.width <= other.start or other.start + other.width <= one.start
@@ -232,7 +238,7 @@ class Places:
 
     def _try_to_read_through(self, i: int) -> None:
         ref, node = self.plan.refs[i], self.plan.nodes[i]
-        kept = [self.plan.refs[k] for k in self.plan.pushes if k in self.plan.refs]
+        kept = shown_refs(self.plan)
         if ref.buffer.is_shared or any(overlap(ref, other) for other in kept):
             return
         read = [reading.ref for reading in self.readings if overlap(reading.ref, ref)]

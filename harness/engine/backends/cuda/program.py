@@ -200,7 +200,6 @@ def _write(
 
 INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages of all rows, in which none waits
 NO_BATCHES: IntArray = np.zeros((0, 2), dtype=np.int32)
-NO_RUN: Run = ("lazy", NO_BATCHES)  # beside which there are kinds that are not of batches
 NO_KINDS: IntArray = np.zeros((0, 3), dtype=np.int32)
 
 

@@ -34,6 +34,7 @@ from harness.engine.backends.cuda.places import (
     Sum,
     inside,
     overlap,
+    shown_refs,
 )
 from harness.engine.backends.cuda.words import ParameterOf, PullOf
 from harness.engine.lowering.plan import ElementwiseStep, Operation, Ref, Role, SoftmaxLossStep
@@ -103,8 +104,7 @@ class Stage:
         plan = self.places.plan
         if ref.buffer.role is Role.STATE:
             return True
-        shown = [*plan.pushes, *(() if plan.loss is None else (plan.loss,))]
-        if any(k in plan.refs and overlap(plan.refs[k], ref) for k in shown):
+        if any(overlap(shown, ref) for shown in shown_refs(plan)):
             return True
         mine = {(self.name, place) for place in (*one.added_at, *one.read_at, reader)}
         return any(
@@ -278,8 +278,7 @@ def write_operator(stage: Stage, i: int, place: int) -> None:
 def _needs_memory(stage: Stage, ref: Ref) -> bool:
     """Whether a constant is read other than position by position."""
     plan = stage.places.plan
-    shown = [plan.refs[k] for k in plan.pushes if k in plan.refs]
-    if ref.buffer.is_shared or any(overlap(one, ref) for one in shown):
+    if ref.buffer.is_shared or any(overlap(shown, ref) for shown in shown_refs(plan)):
         return True
     readings = [reading for reading in stage.places.readings if overlap(reading.ref, ref)]
     return not all(reading.alone and reading.ref == ref for reading in readings)

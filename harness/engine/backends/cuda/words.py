@@ -50,12 +50,7 @@ class GradientOf:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums over a whole mini-batch: the losses of its functions."""
-
-
-FloatArray = BufferOf | ParameterOf | GradientOf | Totals
+FloatArray = BufferOf | ParameterOf | GradientOf
 
 
 # --- words ---
@@ -188,28 +183,6 @@ def as_words(values: NDArray[np.integer]) -> Words:
 
 
 Grouped = tuple[Words, Words]  # where the rows of each key begin (n_keys + 1,), and these rows
-DIGIT_BITS = 11  # of a word, in one pass: 2048 counts stay in the first cache
-NONE = -1  # where an optional index has no row
-
-
-@compiled
-def is_any_twice(read: Words, n_rows: int) -> bool:
-    """Say whether any row is read more than once."""
-    seen = np.zeros(n_rows, dtype=np.bool_)
-    for row in read:
-        if seen[row]:
-            return True
-        seen[row] = True
-    return False
-
-
-@compiled
-def row_of_each(read: Words, n_rows: int) -> Words:
-    """Return for each of n_rows the last that reads it, or NONE."""
-    found = np.full(n_rows, NONE, dtype=np.int32)
-    for k in range(len(read)):
-        found[read[k]] = k
-    return found
 
 
 @compiled
@@ -226,44 +199,6 @@ def group_by_row(read: Words, n_rows: int) -> Grouped:
         order[free[read[k]]] = k
         free[read[k]] += 1
     return starts, order
-
-
-@compiled
-def group_by_word(words: Words) -> tuple[Words, Words, Words]:
-    """Return the different words (n,), where the rows of each begin (n + 1,), and all rows.
-
-    Sorted digit by digit: a vocabulary may be larger than a mini-batch by far.
-    """
-    order = np.empty(len(words), dtype=np.int32)
-    for k in range(len(words)):
-        order[k] = k
-    digits, counts = 1 << DIGIT_BITS, np.empty((1 << DIGIT_BITS) + 1, dtype=np.int32)
-    highest = 0
-    for word in words:
-        highest = max(highest, word)
-    shift = 0
-    while highest >> shift:
-        counts[:] = 0
-        for word in words:
-            counts[((word >> shift) & (digits - 1)) + 1] += 1
-        for digit in range(digits):
-            counts[digit + 1] += counts[digit]
-        moved = np.empty_like(order)
-        for row in order:
-            digit = (words[row] >> shift) & (digits - 1)
-            moved[counts[digit]] = row
-            counts[digit] += 1
-        order = moved
-        shift += DIGIT_BITS
-    found = np.empty(len(words), dtype=np.int32)
-    starts = np.zeros(len(words) + 1, dtype=np.int32)
-    n = 0
-    for k in range(len(order)):
-        if k == 0 or words[order[k]] != words[order[k - 1]]:
-            found[n], starts[n] = words[order[k]], k
-            n += 1
-    starts[n] = len(words)
-    return found[:n].copy(), starts[: n + 1].copy(), order
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,41 +226,19 @@ class Reader:
         n_slots = 1 if self.slots is None else len(self.slots)
         return as_words(geometry.gathers[self.slots].index[self.at :: n_slots])
 
-    def n_rows(self, indices: Indices) -> int:
-        """Rows of the state."""
-        return indices.rows.n_rows.get(self.state, 0)
-
     def grouped(self, indices: Indices) -> Grouped:
         """Rows (or edges) of the function by the row of the state that they read."""
+        n_rows = indices.rows.n_rows.get(self.state, 0)
         return indices.once(
             (self.state, self.type_id, self.slots, self.at),
-            lambda: group_by_row(self.read(indices), self.n_rows(indices)),
+            lambda: group_by_row(self.read(indices), n_rows),
         )
 
-    def is_single(self, indices: Indices) -> bool:
-        """Whether no state is read more than once."""
-        return not is_any_twice(self.read(indices), self.n_rows(indices))
-
     def found(self, indices: Indices, own: Words) -> Words:
-        """The rows in which the gradients of these of its rows (or edges) lie; -1 stays."""
+        """The rows in which the gradients of these of its rows (or edges) lie."""
         if self.found_by is None or not len(own):
             return own
-        there, has_one = own.copy(), own >= 0
-        at = own[has_one] * self.stride + self.place
-        there[has_one] = self.found_by.find(indices)[at]
-        return there
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderRowOf:
-    """For every row of a state the one that reads it, or -1."""
-
-    reading: Reader
-
-    def find(self, indices: Indices) -> Words:
-        reading = self.reading
-        own = row_of_each(reading.read(indices), reading.n_rows(indices))
-        return reading.found(indices, own)
+        return self.found_by.find(indices)[own * self.stride + self.place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,40 +259,3 @@ class ReadersOf:
 
     def find(self, indices: Indices) -> Words:
         return self.reading.found(indices, self.reading.grouped(indices)[1])
-
-
-@dataclass(frozen=True, slots=True)
-class WordsOf:
-    """The different words that a function looks up, in order."""
-
-    pull: PullOf
-
-    def find(self, indices: Indices) -> Words:
-        return _lookups(self.pull, indices)[0]
-
-
-@dataclass(frozen=True, slots=True)
-class LookupsStartOf:
-    """For every one of WordsOf where its rows begin in LookupsOf (n + 1,)."""
-
-    pull: PullOf
-
-    def find(self, indices: Indices) -> Words:
-        return _lookups(self.pull, indices)[1]
-
-
-@dataclass(frozen=True, slots=True)
-class LookupsOf:
-    """The rows that look words up, word by word; found_by: see Reader."""
-
-    pull: PullOf
-    found_by: WordArray | None = None
-
-    def find(self, indices: Indices) -> Words:
-        order = _lookups(self.pull, indices)[2]
-        return order if self.found_by is None else as_words(self.found_by.find(indices)[order])
-
-
-def _lookups(pull: PullOf, indices: Indices) -> tuple[Words, Words, Words]:
-    key = (pull.type_id, pull.name)
-    return indices.once(key, lambda: group_by_word(pull.find(indices)))
