@@ -10,6 +10,7 @@ from importlib import metadata, util
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from harness.compiler.registry import load_generated
 from harness.contracts.model import Weights
@@ -29,12 +30,14 @@ from harness.engine.backends.cuda.launching import (
     Stream,
     Streams,
     Upload,
+    starts_of,
 )
 from harness.engine.backends.cuda.memory import Memory, Preparation, Prepared, Results
 from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.module import Module
 from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.text import EXPRESSIONS
+from harness.engine.backends.cuda.words import PullOf
 from harness.engine.backends.torch_parameters import TorchBackend
 from harness.engine.lowering.plan import Abilities, Plan, Ref
 from harness.engine.rows.layout import Round, Run
@@ -317,8 +320,16 @@ class Backend(TorchBackend):
         return self._found()
 
     def _found(self) -> Results:
-        rows = None if self._prepared is None else self._prepared.rows
-        return Results(self._memory, self._plans, rows)
+        prepared, words = self._prepared, self._staging.words
+
+        def index_of(pull: PullOf) -> Tensor:
+            assert prepared is not None
+            place = self._preparation.places[pull]
+            start = int(starts_of(prepared.arrays)[place])
+            return words[start : start + len(prepared.arrays[place])].long()
+
+        rows = None if prepared is None else prepared.rows
+        return Results(self._memory, self._plans, rows, index_of)
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Copy to NumPy; logits that a gradient has replaced are computed back."""

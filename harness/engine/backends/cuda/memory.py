@@ -16,12 +16,14 @@ from harness.engine.backends.cuda.kinds import Tiling
 from harness.engine.backends.cuda.model import KERNELS, ModelKinds, kinds_of
 from harness.engine.backends.cuda.module import Module, entries_of, write_module
 from harness.engine.backends.cuda.program import BatchRows, Writer, batch_rows
+from harness.engine.backends.cuda.text import N_SLOTS
 from harness.engine.backends.cuda.words import (
     SHARED,
     BufferOf,
     FloatArray,
     Indices,
     ParameterOf,
+    PullOf,
     WordArray,
     Words,
 )
@@ -129,11 +131,15 @@ def _nobody_holds_it() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Reads the memory of one mini-batch; waits for what computes it."""
+    """Reads the memory of one mini-batch; waits for what computes it.
+
+    index_of: what rows pull, as it was uploaded.
+    """
 
     memory: Memory
     plans: Mapping[int, Plan]
     rows: Arrangement | None
+    index_of: Callable[[PullOf], Tensor]
 
     def read(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
         """Columns of a function's rows; logits that a gradient has replaced are computed back."""
@@ -179,12 +185,11 @@ class Results:
     def looked_up(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Tables, which of their rows were looked up, and the gradients of these."""
         for type_id, plan in self.plans.items():
-            geometry = None if self.rows is None else self.rows.types.get(type_id)
-            for node in plan.row_sums() if geometry is not None else ():
-                assert geometry is not None
-                rows, dy = node.inputs
-                index = torch.from_numpy(geometry.pulls[plan.nodes[rows].name])
-                yield node.name, index.to(self.memory.device), self._values(type_id, plan.refs[dy])
+            for node in plan.row_sums():
+                if self.rows is not None and type_id in self.rows.types:
+                    rows, dy = node.inputs
+                    index = self.index_of(PullOf(type_id, plan.nodes[rows].name))
+                    yield node.name, index, self._values(type_id, plan.refs[dy])
 
 
 NOTHING: Words = np.zeros(2, dtype=np.int32)  # a program without phases
@@ -281,6 +286,10 @@ class Preparation:
             self._writers[kernel] = Writer.of(
                 module, self._tiling, mine, kinds.stages_of(kernel), tuple(self._plans)
             )
+        for type_id, plan in self._plans.items():  # what an update needs, too
+            for node in plan.row_sums():
+                pull = PullOf(type_id, plan.nodes[node.inputs[0]].name)
+                self.places.setdefault(pull, N_SLOTS + len(self.places))
         self.modules = modules
         self.n_written += 1
         at = kinds.sums_after
