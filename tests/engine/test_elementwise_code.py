@@ -1,4 +1,4 @@
-"""Elementwise groups: every operator against NumPy, wherever rows are and however wide they are."""
+"""Compiled tanh, sigmoid and exp against float64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from hypothesis.extra import numpy as arrays
 from llvmlite import binding as llvm
 from numpy.typing import NDArray
 
-from harness.engine.cpu_kernels.elementwise import OPERATORS, WITH_CONSTANT, Group, RowKind, Store
+from harness.compiler.compiled import compiled
+from harness.engine.cpu_kernels.elementwise import (
+    FAST,
+    OPERATORS,
+    WITH_CONSTANT,
+    Group,
+    RowKind,
+    Store,
+    fast_exp,
+)
 from harness.engine.lowering.plan import Operation
 from tests.support.elementwise_groups import (
     EXPECTED,
@@ -27,6 +36,81 @@ from tests.support.elementwise_groups import (
     text_of,
 )
 
+# The bounds of the docstrings: relative for tanh and exp, absolute for sigmoid.
+TANH_RELATIVE, SIGMOID_ABSOLUTE, EXP_RELATIVE = 5e-7, 3e-7, 5e-7
+
+
+@compiled(fast=FAST)
+def _exp_in_a_loop(x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """As kernels call it that are no groups of operators."""
+    for k in range(len(x)):
+        out[k] = fast_exp(x[k])
+
+
+def _compute(x: Any) -> tuple[Floats, Floats, Floats, Floats]:
+    """Evaluate tanh, sigmoid and exp as groups, and exp in a loop."""
+    x = np.atleast_1d(np.asarray(x, dtype=np.float32))
+    exp = np.empty_like(x)
+    _exp_in_a_loop(x, exp)
+    tanh, sigmoid, of_group = (computed(one, x[None])[0] for one in ("tanh", "sigmoid", "exp"))
+    return tanh, sigmoid, of_group, exp
+
+
+def _magnitudes() -> Floats:
+    """Both signs of every magnitude from denormal to huge, and densely where the functions bend."""
+    powers = np.logspace(-45, 38, 40_000)
+    dense = np.concatenate([np.linspace(0, 10, 200_001), 8 + np.linspace(-1e-4, 1e-4, 101)])
+    positive = np.concatenate([powers, dense]).astype(np.float32)
+    return np.concatenate([positive, -positive])
+
+
+def test_tanh_keeps_its_relative_error_at_every_magnitude() -> None:
+    x = _magnitudes()
+    exact = np.tanh(x.astype(np.float64))
+    tanh = _compute(x)[0].astype(np.float64)
+    normal = np.abs(x) >= np.finfo(np.float32).tiny
+    relative = np.abs(tanh - exact)[normal] / np.abs(exact[normal])
+    assert relative.max() <= TANH_RELATIVE
+    # Of denormal numbers only the spacing can be kept.
+    assert np.abs(tanh - exact)[~normal].max() <= 2e-45
+
+
+def test_tanh_is_odd_bounded_and_zero_at_zero() -> None:
+    x = _magnitudes()
+    tanh = _compute(x)[0]
+    np.testing.assert_array_equal(_compute(-x)[0], -tanh)
+    assert np.abs(tanh).max() <= 1.0 + 1e-7
+    assert _compute(0.0)[0][0] == 0.0
+
+
+def test_sigmoid_keeps_its_absolute_error_and_range() -> None:
+    x = _magnitudes()
+    exact = 0.5 * (1.0 + np.tanh(0.5 * x.astype(np.float64)))
+    sigmoid = _compute(x)[1]
+    assert np.abs(sigmoid - exact).max() <= SIGMOID_ABSOLUTE
+    assert sigmoid.min() >= -1e-7
+    assert sigmoid.max() <= 1.0 + 1e-7
+
+
+@pytest.mark.parametrize("way", ["group", "loop"])
+def test_exp_keeps_its_relative_error_and_stays_finite(way: str) -> None:
+    place = {"group": 2, "loop": 3}[way]
+    x = np.concatenate([np.linspace(-87, 88, 400_001), _magnitudes()]).astype(np.float32)
+    exp = _compute(x)[place].astype(np.float64)
+    exact = np.exp(np.clip(x.astype(np.float64), -87.0, 88.0))
+    assert (np.abs(exp - exact) / exact).max() <= EXP_RELATIVE
+    assert np.isfinite(exp).all()
+    assert _compute(0.0)[place][0] == 1.0
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_infinity_saturates(sign: float) -> None:
+    tanh, sigmoid, *exps = (values[0] for values in _compute(sign * np.inf))
+    np.testing.assert_allclose(tanh, sign, atol=3e-7)
+    np.testing.assert_allclose(sigmoid, 0.5 + 0.5 * sign, atol=SIGMOID_ABSOLUTE)
+    np.testing.assert_allclose(exps, np.exp(88.0) if sign > 0 else 0.0, rtol=1e-6, atol=1e-37)
+
+
 WIDTHS = (1, 7, 8, 9, 16, 37, 300)
 LANES = (8, 16)  # any CPU runs both
 CONSTANT = -0.75
@@ -34,7 +118,7 @@ CONSTANT = -0.75
 OF_ONE = ("neg", "relu", "square", "sqrt", "scale", "shift")
 OF_TWO = ("bias", "add", "sub", "mul", "div", "relu_gradient")
 # Relative to the result.
-APPROXIMATE = {"tanh": 5e-7, "exp": 5e-7, "log": 3e-7}
+APPROXIMATE = {"tanh": TANH_RELATIVE, "exp": EXP_RELATIVE, "log": 3e-7}
 # Relative to the first operand, which the second one, of 0 to 1 or of -1 to 1, does not enlarge.
 GRADIENTS = ("sigmoid_gradient", "tanh_gradient")
 OTHERS = ("sigmoid", "sum")
@@ -102,7 +186,7 @@ def test_what_is_approximated_is_near(width: int, n_lanes: int) -> None:
                 exact = np.where(np.isinf(values), np.sign(values), exact)
             assert_near(found, exact, error * np.abs(exact))
         found = computed("sigmoid", values, n_lanes=n_lanes)
-        assert_near(found, expected("sigmoid", values), 3e-7)
+        assert_near(found, expected("sigmoid", values), SIGMOID_ABSOLUTE)
 
 
 @pytest.mark.parametrize("n_lanes", LANES)

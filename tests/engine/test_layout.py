@@ -15,129 +15,25 @@ from hypothesis import strategies as st
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.policy import load_policy
 from harness.engine.lowering.plan import Slots
-from harness.engine.rows.fields import NOT_CONTIGUOUS, Gather, Reads, fields_of, space_of_type
-from harness.engine.rows.layout import Layout
+from harness.engine.rows import fields as parts
+from harness.engine.rows.fields import Reads, fields_of, space_of_type
+from harness.engine.rows.layout import Before, Layout, plan_layout
 from harness.engine.rows.layout import plan_layout as plan
+from harness.engine.rows.row_order import AT_ONCE, N_EDGES
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.models.tree_fc import TreeFC
+from harness.policies.parts.rounds import schedule_in_rounds
 from harness.values.arrays import int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.values.schedule import Schedule
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import BINARY, EXAMPLES, tree
 from tests.support.engine_runs import prepared
-from tests.support.random_graphs import graphs
+from tests.support.plain_layout import PlainLayout, plain_layout
+from tests.support.random_graphs import graph_of, graphs, graphs_in_rounds
 from tests.support.sketch_models import SIZES, ChainLSTM
 from tests.support.sketches import Sketch
-
-POLICIES = st.sampled_from(["frontier", "agenda", "depth", "unbatched"])
-
-
-def _laid_out(
-    graph: Graph, policy: str, n_spaces: int, reorder: bool, slots: Slots = ()
-) -> tuple[Layout, Schedule, list[int]]:
-    """slots: what every type gathers, as far as all its vertices have them; None: all children."""
-    nobody = np.zeros(0, dtype=np.int32)
-    mini_batch = MiniBatch(graph, {}, nobody, 1)
-    schedule = load_policy(policy)(graph)
-    spaces = [t % n_spaces for t in range(graph.n_types)]
-    reads = {t: Reads(_gathered(graph, t, slots), ()) for t in range(graph.n_types)}
-    fields = fields_of(reads, graph.n_types)
-    layout = plan(mini_batch, schedule, fields, int_array(spaces), reorder=reorder)
-    return layout, schedule, spaces
-
-
-def _gathered(graph: Graph, type_id: int, slots: Slots) -> tuple[Slots, ...]:
-    if slots is None:
-        return (None,)
-    n_children = np.diff(graph.arg_start)[graph.types == type_id]
-    kept = tuple(slot for slot in slots if slot < n_children.min(initial=len(slots)))
-    return (kept,) if kept else ()
-
-
-@settings(max_examples=80, deadline=None)
-@given(graphs(), POLICIES, st.integers(1, 3), st.booleans())
-def test_rows_of_each_space_are_a_permutation(
-    graph: Graph, policy: str, n_spaces: int, reorder: bool
-) -> None:
-    layout, _, spaces = _laid_out(graph, policy, n_spaces, reorder)
-    space_of_vertex = np.array(spaces)[graph.types]
-    for space in range(n_spaces):
-        rows = np.sort(layout.row[space_of_vertex == space])
-        np.testing.assert_array_equal(rows, np.arange(len(rows)))
-        if space < len(layout.n_rows):
-            assert layout.n_rows[space] == len(rows)
-
-
-@settings(max_examples=80, deadline=None)
-@given(graphs(), POLICIES, st.integers(1, 3), st.booleans())
-def test_each_batch_is_a_block_of_rows(
-    graph: Graph, policy: str, n_spaces: int, reorder: bool
-) -> None:
-    layout, schedule, _ = _laid_out(graph, policy, n_spaces, reorder)
-    assert len(layout.batches) == schedule.n_batches
-    for k, (type_id, position) in enumerate(layout.batches):
-        rows = layout[type_id].rows
-        members = rows.vertices[rows.starts[position] : rows.starts[position + 1]]
-        expected = schedule.batch(k)
-        if reorder:
-            assert sorted(members.tolist()) == sorted(expected.tolist())
-        else:
-            np.testing.assert_array_equal(members, expected)
-        assert (graph.types[members] == type_id).all()
-        first = rows.first_row[position]
-        np.testing.assert_array_equal(layout.row[members], first + np.arange(len(members)))
-
-
-def _check_views(gather: Gather, bounds: Sequence[int]) -> None:
-    """`runs` are claimed exactly where rows follow one another."""
-    for k, first in enumerate(gather.runs[:-1].tolist()):
-        rows = gather.index[bounds[k] : bounds[k + 1]]
-        is_run = not len(rows) or bool((rows == rows[0] + np.arange(len(rows))).all())
-        assert (first != NOT_CONTIGUOUS) == is_run
-        if is_run and len(rows):
-            assert first == rows[0]
-    everything = gather.index
-    is_run = not len(everything) or bool(
-        (everything == everything[0] + np.arange(len(everything))).all()
-    )
-    assert (gather.runs[-1] != NOT_CONTIGUOUS) == is_run
-    if is_run and len(everything):
-        assert gather.runs[-1] == everything[0]
-
-
-@settings(max_examples=80, deadline=None)
-@given(graphs(), POLICIES, st.booleans())
-def test_gathers_of_all_children_point_to_their_rows(
-    graph: Graph, policy: str, reorder: bool
-) -> None:
-    layout, _, _ = _laid_out(graph, policy, 1, reorder, None)
-    for geometry in layout.values():
-        rows, gather = geometry.rows, geometry.gathers[None]
-        children = [layout.row[graph.args_of(vertex)].tolist() for vertex in rows.vertices]
-        assert gather.index.tolist() == [row for own in children for row in own]
-        assert np.diff(gather.edge_start).tolist() == [len(own) for own in children]
-        _check_views(gather, gather.edge_start[rows.starts].tolist())
-
-
-@settings(max_examples=80, deadline=None)
-@given(graphs(), POLICIES, st.booleans(), st.permutations([0, 1, 2]))
-def test_gathers_by_slot_lie_side_by_side(
-    graph: Graph, policy: str, reorder: bool, order: list[int]
-) -> None:
-    layout, _, _ = _laid_out(graph, policy, 1, reorder, tuple(order))
-    for geometry in layout.values():
-        rows = geometry.rows
-        for slots, gather in geometry.gathers.items():
-            assert slots is not None
-            expected = [
-                layout.row[graph.args_of(vertex)[slot]]
-                for vertex in rows.vertices
-                for slot in slots
-            ]
-            assert gather.index.tolist() == expected
-            _check_views(gather, (rows.starts * len(slots)).tolist())
 
 
 def test_types_that_write_a_common_state_share_rows() -> None:
@@ -252,3 +148,184 @@ def test_a_vertex_with_too_few_children_is_refused() -> None:
     fields = fields_of({2: Reads(((0, 1),), ())}, 3)
     with pytest.raises(ScheduleError, match="a pair vertex gathers slot 1 but has 1 children"):
         plan(mini_batch, schedule, fields, int_array([1, 0, 0]), reorder=False)
+
+
+NAMES = ("label", "word")
+
+
+@st.composite
+def reads(draw: st.DrawFn, graph: Graph) -> dict[int, Reads]:
+    """What functions read: children by slots that all have, or all children; and what they pull."""
+    found = {}
+    for t in range(graph.n_types):
+        n_children = np.diff(graph.arg_start)[graph.types == t].min(initial=3)
+        groups: list[Slots] = [None] if draw(st.booleans()) else []
+        order = draw(st.permutations(range(int(n_children))))
+        groups += [tuple(order[:k]) for k in {1, len(order)} if k and draw(st.booleans())]
+        pulls = tuple(name for name in NAMES if draw(st.booleans()))
+        found[t] = Reads(tuple(groups), pulls)
+    for k in range(draw(st.integers(0, 2))):
+        found[-1 - k] = Reads(((0,),), tuple(name for name in NAMES if draw(st.booleans())))
+    return found
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[MiniBatch, Schedule, dict[int, Reads], list[int]]:
+    graph = draw(st.one_of(graphs(), graphs_in_rounds()))
+    read, n = draw(reads(graph)), graph.n_vertices
+    space = draw(st.integers(1, 3))
+    outputs = draw(st.lists(st.integers(0, n - 1), max_size=12))
+    with_ids, own_pulls = draw(st.booleans()), draw(st.booleans())
+    n_functions = max(1, sum(t < 0 for t in read))
+    ids = draw(st.lists(st.integers(0, n_functions), min_size=len(outputs), max_size=len(outputs)))
+    pulls = {name: int_array(np.arange(n) * 7 + k) for k, name in enumerate(NAMES)}
+    of_outputs = {name: int_array(np.arange(len(outputs)) * 5 - k) for k, name in enumerate(NAMES)}
+    mini_batch = MiniBatch(
+        graph,
+        pulls,
+        int_array(outputs),
+        1,
+        output_pulls=of_outputs if own_pulls else None,
+        output_ids=int_array(ids) if with_ids else None,
+    )
+    policy = load_policy(draw(st.sampled_from(["frontier", "agenda", "unbatched"])))
+    spaces = [t % space for t in range(graph.n_types)]
+    return mini_batch, schedule_in_rounds(policy, graph), read, spaces
+
+
+def check(found: Layout, expected: PlainLayout) -> None:
+    assert found.batches.tolist() == [list(pair) for pair in expected.batches]
+    assert found.row.tolist() == expected.row
+    n_spaces = len(expected.n_rows)
+    assert found.n_rows[:n_spaces].tolist() == expected.n_rows
+    assert not found.n_rows[n_spaces:].any()
+    check_order(found, [list(pair) for pair in expected.batches])
+    assert list(found) == list(expected.types)
+    for t, geometry in expected.types.items():
+        check_geometry(found[t], geometry)
+        assert found.n_of(t) == geometry.rows.n
+        assert found.n_batches(t) == len(geometry.rows.first_row)
+        function = found.fields.function(t)
+        assert found.room_wanted[function, AT_ONCE] == geometry.n_at_once
+        assert found.room_wanted[function, N_EDGES] >= geometry.n_edges
+        assert found.array(found.fields.of_function(t, parts.ROWS)).tolist() == [geometry.rows.n]
+        if None in geometry.gathers:
+            bounds = found.array(found.fields.of_gather(t, None, parts.EDGE_BOUNDS))
+            edge_start = geometry.gathers[None].edge_start
+            assert bounds.tolist() == edge_start[geometry.rows.starts].tolist()
+    assert found.scattered == [t for t, one in expected.types.items() if not one.contiguous]
+    for t, order in expected.order.items():
+        assert found.output_order(t).tolist() == order
+        assert found.output_rounds(t).tolist() == expected.rounds[t]
+
+
+def check_order(found: Layout, batches: list[list[int]]) -> None:
+    """Outputs behind all batches, and before them on the way back."""
+    of_outputs = [[t, 0] for t in found if t < 0]
+    assert found.forth.tolist() == batches + of_outputs
+    assert found.back.tolist() == of_outputs + batches[::-1]
+
+
+def check_geometry(found: Any, expected: Any) -> None:
+    for name in ("vertices", "starts", "first_row"):
+        assert getattr(found.rows, name).tolist() == getattr(expected.rows, name).tolist(), name
+    assert list(found.gathers) == list(expected.gathers)
+    for slots, gather in expected.gathers.items():
+        for name in ("index", "runs", "edge_start"):
+            of_found = getattr(found.gathers[slots], name).tolist()
+            assert of_found == getattr(gather, name).tolist(), (slots, name)
+    assert {k: v.tolist() for k, v in found.pulls.items()} == {
+        k: v.tolist() for k, v in expected.pulls.items()
+    }
+    for name in ("largest", "contiguous", "goes_back_at_once"):
+        assert getattr(found, name) == getattr(expected, name), name
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases(), st.booleans())
+def test_one_call_equals_one_array_after_the_other(case: Any, reorder: bool) -> None:
+    mini_batch, schedule, read, spaces = case
+    fields = fields_of(read, len(spaces))
+    found = plan_layout(mini_batch, schedule, fields, int_array(spaces), reorder=reorder)
+    check(found, plain_layout(mini_batch, schedule, read, spaces, reorder=reorder))
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs_in_rounds(), st.integers(1, 3))
+def test_rounds_one_by_one_take_the_rows_that_they_have_together(graph: Graph, n: int) -> None:
+    """Of a graph whose vertices are numbered round by round."""
+    assert graph.rounds is not None
+    graph = in_order_of_rounds(graph)
+    assert graph.rounds is not None
+    spaces = int_array([t % n for t in range(graph.n_types)])
+    fields = fields_of({t: Reads((None,), ()) for t in range(graph.n_types)}, graph.n_types)
+    policy, nobody = load_policy("frontier"), int_array([])
+    schedule = schedule_in_rounds(policy, graph)
+    whole = plan_layout(MiniBatch(graph, {}, nobody, 1), schedule, fields, spaces, reorder=True)
+    row = np.zeros(graph.n_vertices, dtype=np.int32)
+    used, index = np.zeros(graph.n_types, dtype=np.int64), list[list[int]]()
+    for r in range(int(graph.rounds.max()) + 1):
+        first, end = np.searchsorted(graph.rounds, [r, r + 1]).tolist()
+        starts = graph.arg_start[first : end + 1]
+        args = graph.args[starts[0] : starts[-1]]
+        piece = graph.part(graph.types[first:end], int_array(starts - starts[0]), args)
+        assert schedule.round_starts is not None
+        begin, last = schedule.round_starts[r : r + 2].tolist()
+        order = schedule.order[schedule.starts[begin] : schedule.starts[last]] - first
+        own = Schedule(order, schedule.starts[begin : last + 1] - schedule.starts[begin])
+        before, mini_batch = Before(first, row, used), MiniBatch(piece, {}, nobody, 1)
+        found = plan_layout(mini_batch, own, fields, spaces, reorder=True, before=before)
+        used = found.n_rows
+        index += [found[t].gathers[None].index.tolist() for t in found]
+        for t in found:
+            rows = found[t].rows
+            np.testing.assert_array_equal(
+                whole.row[first + rows.vertices[rows.starts[:-1]]], rows.first_row
+            )
+    np.testing.assert_array_equal(row, whole.row)
+    np.testing.assert_array_equal(used, whole.n_rows)
+    children = [row for t in whole for row in whole[t].gathers[None].index.tolist()]
+    assert sorted(k for one in index for k in one) == sorted(children)
+
+
+def in_order_of_rounds(graph: Graph) -> Graph:
+    assert graph.rounds is not None
+    order = np.argsort(graph.rounds, kind="stable")
+    new = np.empty(len(order), dtype=np.int64)
+    new[order] = np.arange(len(order))
+    args = [new[graph.args_of(v)].tolist() for v in order]
+    found = graph_of(graph.types[order].tolist(), args, graph.n_types, graph.follows.tolist())
+    return Graph(
+        found.types, found.arg_start, found.args, found.type_names, found.follows,
+        rounds=graph.rounds[order],
+    )  # fmt: skip
+
+
+PAIR = Graph(types=[1, 2], arg_start=[0, 0, 2], args=[0, 0], type_names=("none", "leaf", "pair"))
+AFTER = Schedule(order=[0, 1], starts=[0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"outputs": int_array([0, 2])}, "an output reads vertex 2, but there are 2"),
+        ({"outputs": int_array([1, -1])}, "an output reads vertex -1, but there are 2"),
+        ({"pulls": {}}, "nothing is pulled by the name word"),
+        ({"pulls": {"word": int_array([1])}}, "pulls word need a number for each of 2"),
+        ({"output_pulls": {}}, "nothing is pulled by the name word"),
+    ],
+)
+def test_what_is_not_there_is_told(changes: dict[str, Any], message: str) -> None:
+    reads = {1: Reads((), ("word",)), 2: Reads(((0, 1),), ()), -1: Reads(((0,),), ("word",))}
+    given = {"pulls": {"word": int_array([3, 4])}, "outputs": int_array([1]), **changes}
+    mini_batch = MiniBatch(PAIR, n_instances=1, **given)
+    with pytest.raises(ScheduleError, match=message):
+        plan_layout(mini_batch, AFTER, fields_of(reads, 3), int_array([1, 0, 0]), reorder=True)
+
+
+def test_what_nobody_pulls_may_be_missing() -> None:
+    reads = {1: Reads((), ()), 2: Reads((), ()), 3: Reads((), ("word",))}
+    mini_batch = MiniBatch(PAIR, {}, int_array([]), 1)
+    fields = fields_of(reads, 4)
+    found = plan_layout(mini_batch, AFTER, fields, int_array([1, 0, 0, 0]), reorder=True)
+    assert list(found) == [1, 2]

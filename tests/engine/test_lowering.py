@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.model import initial_weights, traced_functions
+from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
 from harness.engine.backends.compiled.backend import Backend
+from harness.engine.backends.compiled.operators import Places
+from harness.engine.cpu_kernels.vectors import SMALL
+from harness.engine.lowering.analysis import Uses, find_uses
 from harness.engine.lowering.lower import lower
+from harness.engine.lowering.placement import Placement, Placer, place
 from harness.engine.lowering.plan import (
+    Buffer,
     BufferName,
     CopyStep,
     ElementwiseStep,
@@ -20,13 +25,17 @@ from harness.engine.lowering.plan import (
     Memory,
     OperatorStep,
     Plan,
+    Ref,
     Role,
     ScatterAddStep,
     SinkStep,
     SoftmaxLossStep,
     Step,
+    state_buffer,
 )
 from harness.engine.switches import Switches
+from harness.models.mv_rnn import MVRNN
+from harness.vertex.autodiff import differentiate
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, tree
 from tests.support.engine_runs import all_switches, prepared, run
@@ -39,8 +48,12 @@ PLAIN = Switches(lazy_batching=False, hoisting=False, fusion=False, layout="poli
 H = SIZES.hidden_size * 4  # bytes of one state
 
 
+def plan_of(model: Model, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
+    return lower(traced_functions(model)[function], switches, Backend.abilities, train)
+
+
 def _plan(model: str, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
-    return lower(traced_functions(EXAMPLES[model][0])[function], switches, Backend.abilities, train)
+    return plan_of(EXAMPLES[model][0], function, switches, train=train)
 
 
 def _kinds(steps: Sequence[Step]) -> list[type]:
@@ -286,3 +299,117 @@ def test_each_optimisation_saves_launches(name: str) -> None:
     best = _counters(name, instances, ON)[0]
     for worse in (replace(ON, fusion=False), replace(ON, lazy_batching=False), PLAIN):
         assert best < _counters(name, instances, worse)[0]
+
+
+T, WORDS = BufferName(Role.GATHER, "T"), {"words": 7, "classes": 3}
+
+
+def gathered(plan: Plan) -> set[str]:
+    return {step.state for step in plan.batch if isinstance(step, GatherStep)}
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_children_s_matrices_have_no_memory_and_no_gather(train: bool) -> None:
+    plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", train=train)
+    assert gathered(plan) == {"v"}
+    assert plan.buffers[T].memory is Memory.CHILDREN
+
+
+@pytest.mark.parametrize("off", [{"gather_fusion": False}, {"fusion": False}])
+def test_without_gather_fusion_they_are_copied(off: dict[str, bool]) -> None:
+    plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", replace(ON, **off))
+    assert gathered(plan) == {"v", "T"}
+    assert plan.buffers[T].memory is Memory.SAVED
+
+
+@pytest.mark.parametrize(("hidden_size", "copied"), [(128, {"v"}), (129, {"v", "T"})])
+def test_a_large_parameter_multiplies_all_rows_at_once(hidden_size: int, copied: set[str]) -> None:
+    """Up to 128 x 128 a product by itself costs no more than one of all rows."""
+    assert SMALL == 128 * 128
+    plan = plan_of(MVRNN(ModelSizes(hidden_size, WORDS)), "internal", train=False)
+    assert gathered(plan) == copied
+
+
+@pytest.mark.parametrize("library", [{"precision": "bf16"}, {"blas": "openblas"}])
+def test_a_library_multiplies_all_rows_at_once(library: dict[str, str]) -> None:
+    """It would rearrange the parameter for each vertex."""
+    plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", replace(ON, **library), train=False)
+    assert gathered(plan) == {"v", "T"}
+
+
+def test_what_has_no_memory_is_read_row_by_row_only() -> None:
+    plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", train=False)
+    (ref,) = {ref for ref in plan.refs.values() if ref.buffer == T and ref.start == 0}
+    places = Places(1, plan, {})
+    with pytest.raises(ValueError, match="has no memory"):
+        places.operand(ref)
+    states, index = places.row_operands(ref)
+    assert (states.array, index) == (places.array(state_buffer("T")), places.index_operand((0, 1)))
+
+
+def test_matrices_of_any_number_of_children_are_copied() -> None:
+    assert "T" in gathered(plan_of(EXAMPLES["matrix_sum"][0], "vertex"))
+
+
+def test_a_crossed_pair_copies_vectors_only() -> None:
+    """Its children do not follow one another in the order that their parent reads them."""
+    model = EXAMPLES["mv_rnn"][0]
+    kept_order, h = replace(ON, layout="policy"), model.sizes.hidden_size
+    copied = []
+    for switches in (kept_order, replace(kept_order, gather_fusion=False)):
+        adapter = prepared(model, initial_weights(model, 0), switches, mode="infer")
+        copied.append(run(adapter, [CROSSED]).counters.bytes_copied)
+    assert copied == [4 * 2 * h, 4 * 2 * (h + h * h)]
+
+
+NAME = BufferName(Role.NODE, "0")
+BUFFER = Buffer(NAME, Memory.SCRATCH, 4, "vertex")
+
+
+def _uses(model: str, name: str) -> Uses:
+    """Uses of a function and its gradient, as lowering finds them without fusion."""
+    function = traced_functions(EXAMPLES[model][0])[name]
+    gradient = differentiate(function)
+    abilities = Backend.abilities.without_fusion()
+    return find_uses(function, gradient, abilities, lazy_batching=True, hoisting=True)
+
+
+@pytest.mark.parametrize(
+    "ref", [Ref(BufferName(Role.NODE, "1"), 0, 4), Ref(NAME, 1, 4), Ref(NAME, -1, 2)]
+)
+def test_a_node_outside_of_all_buffers_is_refused(ref: Ref) -> None:
+    good = Placement({0: Ref(NAME, 0, 4)}, {NAME: BUFFER}, {}, (), ())
+    with pytest.raises(ValueError, match=r"nodes \[1\] lie outside of all buffers"):
+        replace(good, refs={**good.refs, 1: ref})
+
+
+@pytest.mark.parametrize("model", ["tree_lstm", "matrices", "lattice_lstm"])
+def test_placing_twice_gives_the_same(model: str) -> None:
+    for name in EXAMPLES[model][0].vertex_types:
+        uses = _uses(model, name)
+        assert place(uses, {}) == place(uses, {})
+
+
+def _in_place(uses: Uses) -> list[tuple[int, int]]:
+    """Nodes and the operand over which each is computed, where the operand lies alone."""
+    found = []
+    for i in range(len(uses.nodes)):
+        for operand in uses.nodes[i].inputs:
+            if uses.is_slice(operand) or operand not in uses.stage_of or i not in uses.stage_of:
+                continue
+            placer = Placer(uses)
+            placer.place_alone(operand)
+            placer.place_value(i)
+            if placer.refs[i] == placer.refs[operand]:
+                found.append((i, operand))
+    return found
+
+
+def test_only_the_last_reader_takes_an_operands_place() -> None:
+    uses = _uses("tree_lstm", "internal")
+    taken = [pair for pair in _in_place(uses) if pair[0] not in uses.absorption.merged]
+    assert taken
+    for i, operand in taken:
+        assert list(uses.consumers[operand]) == [i]
+        assert operand not in uses.kept
+        assert uses.stage_of[operand] == uses.stage_of[i]

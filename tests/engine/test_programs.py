@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import faulthandler
+import gc
+import importlib
+import pkgutil
+import re
+import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import product
+from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
 
+from harness.compiler.compiled import Compiled, write_module
+from harness.compiler.kinds import INT
 from harness.compiler.pointers import FLOAT_BYTES
+from harness.contracts.model import initial_weights
+from harness.engine import cpu_kernels
+from harness.engine.backends.compiled import arguments, program
 from harness.engine.backends.compiled.arguments import Instruction
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.backends.compiled.checking import check_instruction
+from harness.engine.backends.compiled.memory import Parameters
 from harness.engine.backends.compiled.program import list_stage
-from harness.engine.cpu_kernels.context import Register
+from harness.engine.cpu_kernels.context import TICKS_READABLE, Register, read_ticks
 from harness.engine.cpu_kernels.elementwise import Group
 from harness.engine.switches import Switches
+from harness.oracle import run_reference
+from tests.support.elementwise_groups import text_of
 from tests.support.engine_models import EXAMPLES, example
-from tests.support.engine_runs import ONE_BY_ONE, prepared, run
+from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
+from tests.support.stage_instructions import instructions_of
 
 LARGE = 10**6
 Change = Callable[[Instruction], Instruction | None]
@@ -124,3 +143,189 @@ def test_a_program_lists_one_line_an_instruction() -> None:
     assert {"batch", "backward"} <= set(listed)
     assert "multiply_rows(" in text
     assert "tanh" in text
+
+
+# Python's own: boxed numbers, tuples of a call, views of a few losses.
+PYTHONS_BYTES = 16 * 2**10
+N_PARAMETERS = 130  # more than flags of one array
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [1, 2])
+def test_forward_and_backward_work_in_memory_that_is_there(threads: int) -> None:
+    model, instances, weights = example("tree_lstm")
+    many = list(instances) * 200
+    adapter = prepared(model, weights, threads=threads)
+    for _ in range(3):
+        run(adapter, many)
+    engine = adapter.engine
+    memory = engine.backend._memory
+    buffers = {key: id(array) for key, array in memory.buffers.items()}
+    n_grown, n_programs = memory.n_grown, adapter.n_compilations()
+    smallest = min(array.nbytes for array in memory.buffers.values() if array.nbytes)
+    gc.collect()
+    tracemalloc.start()
+    faulthandler.dump_traceback_later(120, exit=True)
+    try:
+        engine.take(engine.laid_out)
+        for _ in range(5):
+            engine.forward()
+            engine.backward()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        faulthandler.cancel_dump_traceback_later()
+    assert peak < PYTHONS_BYTES
+    assert sum(array.nbytes for array in memory.buffers.values()) > 20 * PYTHONS_BYTES
+    assert smallest > 0
+    assert memory.n_grown == n_grown
+    assert adapter.n_compilations() == n_programs
+    assert {key: id(array) for key, array in memory.buffers.items()} == buffers
+
+
+def kernels_in(module: ModuleType) -> list[Compiled[..., Any]]:
+    """Return a module's own functions that threads may run: those of numbers alone."""
+    own = [one for one in vars(module).values() if isinstance(one, Compiled)]
+    return [
+        one
+        for one in own
+        if one.__module__ == module.__name__ and all(kind == INT for kind in one.kinds)
+    ]
+
+
+MODULES = [
+    *(f"{cpu_kernels.__name__}.{one.name}" for one in pkgutil.iter_modules(cpu_kernels.__path__)),
+    *(program.__name__, arguments.__name__),
+]
+
+
+def declared_in(text: str) -> set[str]:
+    """Return which functions of others LLVM IR calls, but for LLVM's own and Python's."""
+    names = set(re.findall(r'^declare .*?@"([^"]+)"', text, re.MULTILINE))
+    return {name for name in names if not name.startswith(("llvm.", "Py"))}
+
+
+def test_no_kernel_asks_for_memory() -> None:
+    """Arrays of a kernel's own would lie in memory of its module, which is for one thread alone."""
+    modules = [kernels_in(importlib.import_module(name)) for name in MODULES]
+    texts = [str(write_module(functions)) for functions in modules if functions]
+    assert len(texts) > 6
+    for text in texts:
+        assert '@"arena"' not in text
+        assert declared_in(text) <= {"memcpy", "syscall"}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_group_calls_anything(name: str) -> None:
+    model, instances, weights = example(name)
+    adapter = prepared(model, weights)
+    run(adapter, instances)
+    programs = adapter.engine.backend._programs.values()
+    steps = [one for program in programs for own in program.instructions.values() for one in own]
+    groups = [one.kernel for one in steps if isinstance(one.kernel, Group)]
+    assert groups
+    assert not any(declared_in(text_of(group)) for group in groups)
+
+
+def test_only_written_gradients_are_stepped_and_all_are_forgotten() -> None:
+    weights = {f"p{k}": np.full((k % 3 + 1, 5), float(k), np.float32) for k in range(N_PARAMETERS)}
+    parameters = Parameters(weights, 2)
+    flags = {name: parameters.written(name) for name in weights}
+    for k, name in enumerate(weights):
+        parameters.gradient(name)[:] = 2.0
+        flags[name][:] = k % 2
+    assert all(parameters.written(name) is flags[name] for name in weights), "none moves"
+    for name in ("late", "later"):  # join when others have been stepped before
+        parameters.update(0.25, [])
+        parameters.values[name] = np.ones((4,), np.float32)
+        parameters.written(name)[:] = 1
+        parameters.gradient(name)[:] = 1.0
+    for k, name in enumerate(weights):
+        np.testing.assert_array_equal(parameters.values[name], weights[name] - k % 2)
+    assert (parameters.values["late"] == 0.75).all()
+    assert (parameters.values["later"] == 1).all()
+    parameters.clear()
+    assert not any(parameters.written(name).any() for name in (*weights, "late", "later"))
+
+
+# Kernels by their names, of which a model's plans hold some.
+MOVES = {"gather", "look_up", "scatter_add", "copy", "pack", "spread", "fill"}
+pytestmark = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs an x86 processor")
+
+
+def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
+    model, instances = EXAMPLES["tree_fc_fold"]
+    weights = initial_weights(model, seed=0)
+    adapter = prepared(model, weights, Switches(profile=True), mode="infer")
+    assert adapter.moving_share() is None, "nothing has run"
+    found = run(adapter, instances)
+    assert not disagreements(found, run_reference(model, weights, instances, "infer"))
+    share = adapter.moving_share()
+    assert share is not None
+    assert 0 < share < 1
+    assert adapter.moving_share() is None
+
+
+def test_nothing_is_told_where_it_was_not_asked_for() -> None:
+    model, instances = EXAMPLES["tree_fc_fold"]
+    adapter = prepared(model, initial_weights(model, seed=0), Switches(), mode="infer")
+    run(adapter, instances)
+    assert adapter.moving_share() is None
+
+
+def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python between stages takes its part: the share is multiplied by times that include it."""
+    model, instances = EXAMPLES["tree_fc_fold"]
+    clock = {"ticks": 0, "inside": 0}
+    adapter = prepared(model, initial_weights(model, seed=0), Switches())
+    backend = adapter.engine.backend
+
+    def counted(name: str) -> None:
+        """Whatever the engine asks of its backend takes ten ticks."""
+        real = getattr(backend, name)
+
+        def called(*arguments: Any) -> Any:
+            clock["ticks"] += 10
+            clock["inside"] += 10
+            return real(*arguments)
+
+        monkeypatch.setattr(backend, name, called)
+
+    for name in ("run_together", "later", "clear_gradients"):
+        counted(name)
+    monkeypatch.setattr(backend, "ticks", lambda: clock["ticks"])
+    adapter.load(instances)
+    adapter.run(Ignored(clock))
+    assert clock["inside"] >= 40
+    assert backend.tally.n_cycles == clock["inside"]
+    backend.tally.n_moving_cycles = clock["inside"] // 2
+    assert adapter.moving_share() == 0.5
+
+
+class Ignored:
+    """A clock between whose marks time passes that belongs to no phase."""
+
+    def __init__(self, clock: dict[str, int]) -> None:
+        self._clock = clock
+
+    def mark(self, phase: str) -> None:
+        """A mark takes its time, too."""
+        self._clock["ticks"] += 1000
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Nothing is booked."""
+
+
+def test_the_counter_goes_on() -> None:
+    first, second = read_ticks(), read_ticks()
+    assert 0 < first < second
+
+
+def test_ticks_are_counted_around_what_moves_alone() -> None:
+    """Every step that only moves data, and no other one."""
+    moved = set[str]()
+    for (model, _), chosen in product(EXAMPLES.values(), ("all", "none", "packs")):
+        for _, one in instructions_of(model, Switches(**ONE_BY_ONE[chosen])):
+            assert one.moves == (one.name in MOVES), one.name
+            moved |= {one.name} & MOVES
+    assert moved == MOVES

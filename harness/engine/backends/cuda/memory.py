@@ -27,11 +27,11 @@ from harness.engine.backends.cuda.words import (
     WordArray,
     Words,
 )
-from harness.engine.backends.torch_parameters import TorchParameters
 from harness.engine.cpu_kernels import loss_kernels
 from harness.engine.lowering.plan import GROWTH, Plan, Ref, state_buffer
 from harness.engine.rows.layout import Run
 from harness.engine.switches import Switches
+from harness.engine.torch_parameters import TorchParameters
 from harness.errors import UnsupportedTrial
 from harness.vertex.folding import FoldedTable
 from harness.vertex.operators import EDGE

@@ -4,7 +4,10 @@ are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from itertools import cycle, product
@@ -12,15 +15,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
 
 from harness.contracts.model import Model, Weights, initial_weights
 from harness.contracts.system import PHASES, RunSettings
+from harness.engine.cpu_kernels import memory_kernels
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.oracle import ReferenceResult, run_reference
 from systems.on_core.vertex import Adapter
-from tests.support.engine_models import EXAMPLES, GRANULARITIES
+from tests.support.engine_models import EXAMPLES, GRANULARITIES, example
 from tests.support.engine_runs import (
+    ONE_BY_ONE,
     POLICIES,
     NoClock,
     all_switches,
@@ -28,6 +35,9 @@ from tests.support.engine_runs import (
     prepared,
     run,
 )
+from tests.support.random_programs import RandomModel, Recipe, recipes, sketches
+from tests.support.sketches import Sketch
+from tests.support.switch_values import SWITCHES
 
 PLAIN = Switches(backend="stepwise")
 BOTH = pytest.mark.parametrize("backend", ["stepwise", "compiled"])
@@ -164,40 +174,6 @@ def test_inference_computes_the_loss_of_training(name: str, granularity: str) ->
     assert inferred.gradients == {}
 
 
-@pytest.mark.parametrize("name", ["tree_lstm", "two_pulls", "child_sum"])
-@pytest.mark.parametrize("lazy", [True, False])
-@BOTH
-def test_update_is_one_step_of_sgd(name: str, lazy: bool, backend: str) -> None:
-    model, instances, weights = _example(name)
-    adapter = prepared(model, weights, Switches(backend=backend, lazy_batching=lazy))
-    gradients = run(adapter, instances, update=True).gradients
-    for key, weight in weights.items():
-        expected = weight - np.float32(adapter.settings.learning_rate) * gradients[key]
-        after = adapter.engine.backend.weights()[key]
-        np.testing.assert_allclose(after, expected, rtol=1e-6, atol=1e-6)
-        assert np.any(gradients[key] != 0), key
-
-
-@BOTH
-def test_several_steps_follow_the_oracle(backend: str) -> None:
-    model, instances, weights = _example("tree_lstm")
-    adapter = prepared(model, weights, Switches(backend=backend))
-    expected = {k: w.astype(np.float64) for k, w in weights.items()}
-    for step in range(5):
-        part: Sequence[Any] = instances[step % 3 :]
-        oracle = run_reference(model, expected, part, "train")
-        assert disagreements(run(adapter, part, update=True), oracle) == []
-        expected = {k: w - 0.1 * oracle.gradients[k] for k, w in expected.items()}
-
-
-def test_weights_given_to_prepare_are_left_alone() -> None:
-    model, instances, weights = _example("tree_lstm")
-    before = {key: weight.copy() for key, weight in weights.items()}
-    run(prepared(model, weights, PLAIN), instances, update=True)
-    for key, weight in weights.items():
-        np.testing.assert_array_equal(weight, before[key])
-
-
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 @BOTH
 def test_only_rows_that_were_looked_up_change(granularity: str, backend: str) -> None:
@@ -224,3 +200,138 @@ def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
         ConfigError, match=r"system.options.fussion .* it takes granularity, .* policy"
     ):
         Adapter(settings)
+
+
+SETTINGS: dict[str, tuple[Any, ...]] = {
+    **SWITCHES,
+    "threads": (1, 2),
+    "mode": ("train", "infer"),
+}
+Setting = tuple[str, Any]
+
+
+def pairs_of(chosen: dict[str, Any]) -> set[frozenset[Setting]]:
+    """All pairs of settings in one choice."""
+    return {frozenset(pair) for pair in itertools.combinations(chosen.items(), 2)}
+
+
+def covering() -> list[dict[str, Any]]:
+    """Choices that hold every pair: greedily, each the best of those that differ from a start."""
+    every = {
+        frozenset(((a, x), (b, y)))
+        for a, b in itertools.combinations(SETTINGS, 2)
+        for x, y in itertools.product(SETTINGS[a], SETTINGS[b])
+    }
+    found = []
+    while every:
+        start = min(sorted(pair, key=str) for pair in map(list, every))
+        chosen = dict(start)
+        for name, values in SETTINGS.items():
+            if name not in chosen:
+                gains = [len(pairs_of({**chosen, name: value}) & every) for value in values]
+                chosen[name] = values[gains.index(max(gains))]
+        every -= pairs_of(chosen)
+        found.append(chosen)
+    return found
+
+
+CHOICES = covering()
+
+
+def test_every_pair_is_there() -> None:
+    held = set().union(*map(pairs_of, CHOICES))
+    for a, b in itertools.combinations(SETTINGS, 2):
+        for x, y in itertools.product(SETTINGS[a], SETTINGS[b]):
+            assert frozenset(((a, x), (b, y))) in held
+    assert len(CHOICES) < 40, "pairs, and not everything with everything"
+
+
+@pytest.mark.parametrize("name", ["tree_lstm", "lattice_lstm", "gates_apart"])
+def test_every_pair_computes_what_the_oracle_does(name: str) -> None:
+    model, instances, weights = example(name)
+    oracle = run_reference(model, weights, instances, "train")
+    for choice in CHOICES:
+        asked = dict(choice)
+        threads, mode = asked.pop("threads"), asked.pop("mode")
+        adapter = prepared(model, weights, Switches(**asked), mode=mode, threads=threads)
+        found = run(adapter, instances)
+        wrong = disagreements(found, oracle)
+        if mode == "infer":
+            wrong = [what for what in wrong if what in ("loss", "outputs")]
+        assert wrong == [], choice
+
+
+EXAMPLES = int(os.environ.get("BENCH_TEST_EXAMPLES", "200"))
+WIDTHS = (2, 1, 37, 300)
+
+
+@pytest.mark.slow
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.builds(RandomModel, recipes, st.sampled_from(WIDTHS)),
+    st.lists(sketches(), min_size=1, max_size=3),
+    st.sampled_from([*all_switches("vertex"), *all_switches("operator")]),
+    st.sampled_from(["frontier", "agenda"]),
+    st.integers(1, 3),
+)
+def test_any_program_computes_what_the_oracle_does(
+    model: RandomModel, instances: list[Sketch], switches: Switches, policy: str, threads: int
+) -> None:
+    weights = initial_weights(model, 3)
+    oracle = run_reference(model, weights, instances, "train")
+    values = [oracle.outputs, *oracle.gradients.values()]
+    assume(max(float(np.abs(value).max()) for value in values) < 1e3)
+    result = run(prepared(model, weights, switches, policy, threads=threads), instances)
+    assert disagreements(result, oracle, 2e-4) == []
+    inferred = run(prepared(model, weights, switches, policy, mode="infer"), instances)
+    assert abs(inferred.loss - oracle.loss) <= 2e-4 * max(1.0, abs(oracle.loss))
+
+
+@contextmanager
+def memory_of_nan() -> Iterator[None]:
+    """Let all memory of floats that the CPU's backend takes be NaN until it is written."""
+    empty = memory_kernels.aligned_empty
+
+    def poisoned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        found = empty(shape, dtype)
+        if found.dtype == np.float32:
+            found.fill(np.nan)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_kernels, "aligned_empty", poisoned)
+        yield
+
+
+def forget_all(adapter: Adapter) -> None:
+    """Make all that the last mini-batch left NaN."""
+    memory = adapter.engine.backend._memory
+    for array in (*memory.buffers.values(), *memory.parameters._dense.values()):
+        array.fill(np.nan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS[1:])
+@settings(max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    recipes=recipes,
+    instances=st.lists(sketches(6), min_size=1, max_size=2),
+    chosen=st.sampled_from([key for key in ONE_BY_ONE if key not in ("outputs", "none")]),
+    threads=st.integers(1, 2),
+    n_times=st.sampled_from([1, 9]),  # more rows than one thread takes
+)
+def test_nothing_is_read_that_was_not_written(
+    width: int, recipes: Mapping[str, Recipe], instances: list[Sketch], chosen: str, threads: int,
+    n_times: int,
+) -> None:  # fmt: skip
+    model = RandomModel(recipes, width)
+    weights = initial_weights(model, 3)
+    oracle = run_reference(model, weights, instances, "train")
+    values = [oracle.outputs, *oracle.gradients.values()]
+    assume(max(float(np.abs(value).max()) for value in values) < 1e3)
+    many = run_reference(model, weights, instances * n_times, "train")
+    with memory_of_nan():
+        adapter = prepared(model, weights, Switches(**ONE_BY_ONE[chosen]), threads=threads)
+        for part, expected in ((instances, oracle), (instances * n_times, many)):
+            assert disagreements(run(adapter, part), expected, 2e-4) == []
+            forget_all(adapter)

@@ -1,0 +1,318 @@
+"""The stepwise backend on a device that is far: one copy of indices, and nobody waits for a value.
+
+Torch's device `meta` has shapes and no values: an operator that must know a value to go on, which
+is what makes a GPU's host wait, fails there.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness.measuring.child import is_out_of_memory
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import harness.engine.engine
+from harness.contracts.policy import load_policy
+from harness.engine.backend import Backend
+from harness.engine.backends.cuda import memory
+from harness.engine.backends.cuda.backend import why_not_on_this_gpu
+from harness.engine.backends.stepwise import backend as stepwise
+from harness.engine.backends.stepwise import kernels, rows
+from harness.engine.engine import Engine
+from harness.engine.switches import Switches
+from harness.engine.torch_cuda import main, why_no_cuda
+from harness.errors import UnsupportedTrial
+from harness.granularity.vertices import VertexModel
+from harness.oracle import run_reference
+from harness.policies.parts.rounds import schedule_in_rounds
+from tests.support.engine_models import EXAMPLES, example
+from tests.support.engine_setting import Setting
+from tests.support.walked_backend import PoisonedMemory, WalkedBackend
+
+VARIADIC = ("child_sum", "lattice_gru")
+
+
+class Transfers(TorchDispatchMode):
+    """Counts copies from the host to the device, and refuses those back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_uploads = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        given = [one.device.type for one in args if isinstance(one, torch.Tensor)]
+        if isinstance(found, torch.Tensor) and given:
+            assert not (found.device.type == "cpu" and "meta" in given), func
+            self.n_uploads += found.device.type == "meta" and "cpu" in given
+        return found
+
+
+def engine_on_meta(name: str) -> tuple[Engine, VertexModel, list[Any]]:
+    model, instances, weights = example(name)
+    vertices = VertexModel(model, share_equal_inputs=False, outputs="stage")
+    assert vertices.output is not None
+    engine = Engine(
+        vertices.functions,
+        [vertices.output],
+        weights,
+        Switches(),
+        "meta",
+        train=True,
+        kind=stepwise.Backend,
+    )
+    return engine, vertices, instances
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_mini_batch_is_one_upload_and_nobody_waits(name: str) -> None:
+    engine, model, instances = engine_on_meta(name)
+    for part in (instances, instances[:1], instances * 3):
+        mini_batch = model.mini_batch(part)
+        schedule = schedule_in_rounds(load_policy("frontier"), mini_batch.graph)
+        with Transfers() as transfers:
+            engine.arrange(mini_batch, schedule)
+            assert transfers.n_uploads == 1
+            engine.forward()
+            engine.backward()
+            engine.update(0.1)
+            assert transfers.n_uploads == 1
+
+
+@pytest.mark.parametrize("name", VARIADIC)
+def test_edges_of_any_number_of_children_need_no_value(name: str) -> None:
+    """What those before these arrays asked of every batch fails here, so that the test can."""
+    counts = torch.tensor([2, 1], device="meta")
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        torch.repeat_interleave(counts)
+    engine, model, instances = engine_on_meta(name)
+    mini_batch = model.mini_batch(instances)
+    engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
+    executors = engine.backend._executors  # type: ignore[attr-defined]
+    edges = [
+        executor.bound
+        for type_id, executor in executors.items()
+        if type_id in engine.laid_out.layout and executor.bound.geometry.n_edges
+    ]
+    assert edges
+    for bound in edges:
+        assert bound.indices.owner is not None
+        assert len(bound.indices.owner) == bound.geometry.n_edges
+
+
+SHAPES = [(1, 3, 20), (200, 33, 300), (40, 64, 5), (130, 600, 40)]
+
+
+def _columns(n: int, width: int) -> torch.Tensor:
+    """Some columns of a wider matrix, as buffers hold them."""
+    return torch.randn((n, width + 7))[:, 3 : 3 + width]
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("n", "k", "m"), SHAPES)
+def test_multiply(n: int, k: int, m: int, transposed: bool, accumulate: bool) -> None:
+    x, out = _columns(n, k), _columns(n, m)
+    weight = torch.randn((m, k)).t() if transposed else torch.randn((k, m))
+    expected = x.double() @ weight.double()
+    expected += out.double() if accumulate else 0
+    kernels.multiply(x, weight, out, accumulate=accumulate)
+    torch.testing.assert_close(out, expected.float(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(("n", "k", "m"), SHAPES)
+def test_sum_outer(n: int, k: int, m: int, accumulate: bool) -> None:
+    x, dy, out = _columns(n, k), _columns(n, m), torch.randn((k, m))
+    expected = x.double().t() @ dy.double() + (out.double() if accumulate else 0)
+    kernels.sum_outer(x, dy, out, accumulate=accumulate)
+    torch.testing.assert_close(out, expected.float(), rtol=1e-4, atol=1e-4)
+
+
+NO_CODE = "CUDA error: no kernel image is available for execution on the device\nCUDA kernel errors"
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A PyTorch for some CUDA that sees a GPU, computes on it or fails, of some capability."""
+
+    def as_if(
+        cuda: str | None = "12.8",
+        sees: bool = True,
+        error: Exception | None = None,
+        capability: Any = (9, 0),
+    ) -> None:
+        def ones(*_: Any, **__: Any) -> torch.Tensor:
+            if error is not None:
+                raise error
+            return torch.zeros(1)
+
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: sees)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "A GPU")
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+        monkeypatch.setattr(torch, "ones", ones)
+
+    return as_if
+
+
+def test_a_build_for_cpus(pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    pretend(cuda=None)
+    assert "is built for CPUs; install a build of it for CUDA" in str(why_no_cuda())
+    assert main() == 0
+    assert capsys.readouterr().out.strip() == why_no_cuda()
+
+
+def test_a_driver_that_is_too_old(pretend: Callable[..., None]) -> None:
+    pretend(sees=False)
+    assert "new enough for CUDA 12.8" in str(why_no_cuda())
+
+
+def test_a_gpu_that_the_build_has_no_code_for(pretend: Callable[..., None]) -> None:
+    pretend(error=RuntimeError(NO_CODE))
+    said = str(why_no_cuda())
+    assert "cannot compute on A GPU (CUDA error: no kernel image" in said
+    assert "\n" not in said
+
+
+def test_a_gpu_that_can_be_used(
+    pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend()
+    assert why_no_cuda() is None
+    assert why_not_on_this_gpu() is None
+    assert main() == 0
+    assert capsys.readouterr().out.strip() == ""
+
+
+def test_a_gpu_whose_memory_others_have_can_be_used(pretend: Callable[..., None]) -> None:
+    pretend(error=torch.OutOfMemoryError("CUDA out of memory"))
+    assert why_no_cuda() is None
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (13, 0)])
+def test_a_generation_that_kernels_are_not_for(
+    pretend: Callable[..., None], capability: tuple[int, int]
+) -> None:
+    pretend(capability=capability)
+    said = str(why_not_on_this_gpu())
+    assert f"A GPU has {capability[0]}.{capability[1]}; use backend=stepwise" in said
+
+
+MOST_ROWS = 40
+REFUSAL = "CUDA out of memory. Tried to allocate 2.00 GiB"
+KINDS = (WalkedBackend, stepwise.Backend)
+
+
+class Room:
+    """How many rows an array may have; asks torch's allocator for the rest."""
+
+    def __init__(self, allocate: Callable[..., torch.Tensor]) -> None:
+        self.allocate, self.most_rows = allocate, MOST_ROWS
+        self.n_refused = 0
+        self.before: Callable[[], None] = lambda: None  # of every array that is more than a place
+        self.given: list[weakref.ref[torch.Tensor]] = []
+
+    def __call__(self, *shape: int) -> torch.Tensor:
+        if shape[0] > 1:
+            self.before()
+        if shape[0] > self.most_rows:
+            self.n_refused += 1
+            raise torch.OutOfMemoryError(REFUSAL)
+        found = self.allocate(*shape)
+        self.given.append(weakref.ref(found))
+        return found
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Room:
+    """Of both backends."""
+    found = Room(lambda *shape: torch.full(shape, float("nan")))
+    monkeypatch.setattr(PoisonedMemory, "empty", lambda _, *shape: found(*shape))
+    monkeypatch.setattr(rows, "empty", lambda shape, device: found(*shape))
+    return found
+
+
+def is_right(setting: Setting, instances: list[Any], name: str) -> bool:
+    loss = setting.train(instances)
+    oracle = run_reference(EXAMPLES[name][0], setting.weights, instances, "train")
+    found = setting.backend.gradients()
+    pairs = [(loss, oracle.loss), *((found[k], g) for k, g in oracle.gradients.items())]
+    return all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
+def test_what_fits_is_computed_after_what_did_not(
+    monkeypatch: pytest.MonkeyPatch, room: Room, name: str, kind: type[Backend]
+) -> None:
+    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: kind)
+    setting = Setting(name)
+    small, large = setting.instances[:1], setting.instances * 20
+    assert is_right(setting, small, name)
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError) as error:
+            setting.train(large)
+        assert is_out_of_memory(error.value)
+        assert is_right(setting, small, name)
+    assert room.n_refused == 2
+    room.most_rows = 10**6
+    assert is_right(setting, large, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_array_is_given_up_before_a_larger_one_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, room: Room, kind: type[Backend]
+) -> None:
+    """Both together may not fit where the larger one does."""
+    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: kind)
+    room.most_rows = 10**6
+    setting = Setting("tree_lstm")
+    setting.train(setting.instances)
+    old = list(room.given)
+    seen: list[int] = []
+
+    def look() -> None:
+        seen.append(sum(one() is not None for one in old))
+
+    room.before = look
+    setting.train(setting.instances * 20)
+    look()
+    assert all(before > after for before, after in pairwise(seen[:-1]))
+    assert seen[-1] == seen[-2] < seen[0]  # nothing went only after what took its place was there
+
+
+def test_what_kernels_cannot_count_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of parameters before anything is computed, of rows when a mini-batch has too many."""
+    monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
+    largest = max(weight.size for weight in example("tree_lstm")[2].values())
+    monkeypatch.setattr(memory, "MOST_ELEMENTS", largest - 1)
+    with pytest.raises(UnsupportedTrial, match=rf"{largest} elements.* smaller hidden_size, or"):
+        Setting("tree_lstm")
+    monkeypatch.setattr(memory, "MOST_ELEMENTS", largest)
+    setting = Setting("tree_lstm")
+    with pytest.raises(UnsupportedTrial, match="give a smaller batch_size, or use backend=stepwis"):
+        setting.train(setting.instances * largest)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError(REFUSAL),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("Triton Error [CUDA]: out of memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+)
+def test_words_of_cuda_that_mean_it(error: Exception) -> None:
+    assert is_out_of_memory(error)
+
+
+def test_other_words_of_cuda_do_not() -> None:
+    assert not is_out_of_memory(RuntimeError("out of resource: shared memory, Required: 300000"))
