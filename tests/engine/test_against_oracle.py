@@ -1,5 +1,5 @@
 """The engine against the oracle: whatever the model, switches, policy and granularity, the numbers
-are the same.
+are the same. Also of every pair of settings of two switches, and of random vertex functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the compiler makes of vertex functions: steps, kernels and copies, as counts."""
+"""What the compiler makes of vertex functions: steps, kernels, copies, and where values live."""
 
 from __future__ import annotations
 

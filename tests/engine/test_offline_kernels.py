@@ -1,4 +1,7 @@
-"""Generated kernels compiled for a GPU that is not here: they compile, and fit its processors."""
+"""Generated kernels compiled for a GPU that is not here: they compile, and fit its processors.
+
+What Triton compiled is found by other processes, and compiled anew once damaged.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,17 @@ import os
 import subprocess
 import sys
 from importlib import util
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.engine.backends.cuda.backend import FOLDER
 from harness.engine.backends.cuda.launching import Processor
 from harness.engine.backends.cuda.model import KERNELS
+from harness.machine.caches import NAME
 from harness.values.places import ROOT
+from tests.support.damages import DAMAGES
 
 MOST_REGISTERS = 255  # of a thread
 MOST_SPILLED_BYTES = 40  # of a thread, once a tile: what the loop over tiles saves around a call
@@ -71,3 +78,38 @@ def test_a_persistent_kernel_fits_an_h200_with_its_barrier() -> None:
     assert found["shared_bytes"] <= MOST_SHARED_BYTES
     h200 = Processor(n_registers=65536, shared_bytes=228 * 1024, n_threads=2048)
     assert h200.n_resident(found["n_registers"], found["shared_bytes"]) >= 2
+
+
+def run(home: Path) -> str:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.small_kernel"],
+        cwd=ROOT,
+        env=environment | {"XDG_CACHE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def files(home: Path, pattern: str) -> list[Path]:
+    return sorted((home / NAME / FOLDER).rglob(pattern))
+
+
+WAYS = {"run.json": "empty", "run.cubin": "a bit changed", "*.sha256": "cut off"}
+
+
+def test_a_damaged_kernel_is_compiled_anew(tmp_path: Path) -> None:
+    """One damage after the other, each to what the one before had compiled anew."""
+    assert run(tmp_path) == "compiled True"
+    assert run(tmp_path) == "found True"
+    for pattern, damage in WAYS.items():
+        damaged = files(tmp_path, pattern)
+        assert damaged, pattern
+        for path in damaged:
+            DAMAGES[damage](path, path)
+        assert run(tmp_path) == "compiled True", pattern
+    assert run(tmp_path) == "found True"
+    assert files(tmp_path, "*.tmp") == []

@@ -1,4 +1,6 @@
-"""Programs of the CPU backend: their bounds are checked when they are written, and they list."""
+"""Programs of the CPU backend: bounds that are checked when they are written, what they allocate,
+and which share of their time goes on moving data.
+"""
 
 from __future__ import annotations
 

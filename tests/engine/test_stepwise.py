@@ -1,4 +1,4 @@
-"""The stepwise backend on a device that is far: one copy of indices, and nobody waits for a value.
+"""PyTorch's operators: products, devices that are far, GPUs that cannot be used or have no room.
 
 Torch's device `meta` has shapes and no values: an operator that must know a value to go on, which
 is what makes a GPU's host wait, fails there.
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness.measuring.child import is_out_of_memory
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import harness.engine.engine
@@ -29,6 +28,7 @@ from harness.engine.switches import Switches
 from harness.engine.torch_cuda import main, why_no_cuda
 from harness.errors import UnsupportedTrial
 from harness.granularity.vertices import VertexModel
+from harness.measuring.child import is_out_of_memory
 from harness.oracle import run_reference
 from harness.policies.parts.rounds import schedule_in_rounds
 from tests.support.engine_models import EXAMPLES, example

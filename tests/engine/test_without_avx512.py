@@ -26,8 +26,7 @@ HERE = "tests/engine/test_without_avx512.py"
 CHOSEN = (
     f"{HERE}::test_the_plugin_leaves_no_wider_instructions",
     f"{HERE}::test_a_worker_multiplies_with_the_instructions_of_its_test",
-    "tests/engine/test_own_products.py",
-    "tests/engine/test_blas.py",
+    "tests/engine/test_products.py",
     "tests/engine/test_threads.py::"
     "test_machine_code_of_several_threads_repeats_itself_to_the_last_bit",
 )

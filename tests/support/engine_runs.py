@@ -54,8 +54,8 @@ class NoClock:
 def all_switches(granularity: str) -> Iterator[Switches]:
     """Every combination of the other switches that training knows."""
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
-    # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_moving_share.py
-    # streaming, persistent: of one backend, test_streaming.py and test_persistent.py
+    # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_programs.py
+    # streaming, persistent: of one backend, test_streaming.py and test_device_programs.py
     # gather_fusion, horizontal_fusion: ONE_BY_ONE
     of_others = ("fold_tables", "pre_gather_parameters", "profile", "streaming", "persistent")
     for other in (*of_others, "gather_fusion", "horizontal_fusion"):
