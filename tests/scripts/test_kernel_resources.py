@@ -10,12 +10,13 @@ import pytest
 
 from harness.engine.backends.cuda.kinds import CopyKind, Tile, TileKind, Tiling
 from harness.engine.backends.cuda.module import Entry, Module
-from harness.engine.backends.cuda.offline import ARCHITECTURES, Resources
 from harness.engine.backends.cuda.words import ParameterOf
 from scripts.kernel_resources import (
+    ARCHITECTURES,
     KINDS,
     PAGE,
     KernelKinds,
+    Resources,
     compile_all,
     kernels_of,
     read,

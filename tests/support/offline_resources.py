@@ -11,7 +11,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from harness.engine.backends.cuda.offline import resources_of
+from scripts.kernel_resources import resources_of
 from tests.support.tree_lstm_kernels import modules_of
 
 HIDDEN_SIZE = 256
