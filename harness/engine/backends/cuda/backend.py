@@ -18,7 +18,6 @@ from harness.contracts.timeline import Details, Part
 from harness.engine.backend import EVERY, Arrangement, Naming
 from harness.engine.backends.cuda.kinds import MatrixForm, Tiling
 from harness.engine.backends.cuda.launching import (
-    AtOnce,
     CudaStreams,
     Graphs,
     Kernel,
@@ -146,7 +145,7 @@ class Backend(TorchBackend):
         return PhaseByPhase() if self._device.type == "cpu" else Graphs()
 
     def _queues(self) -> Streams:
-        return CudaStreams() if self._device.type == "cuda" else AtOnce()
+        return CudaStreams() if self._device.type == "cuda" else Streams()
 
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,49 +26,28 @@ class Stream(StrEnum):
     COPY = "copy"
 
 
-class Streams(ABC):
-    """Queues of one device; tests have some that run in the worst order that marks allow."""
+class Streams:
+    """Queues of one device, on a CPU: work is done when it is queued.
 
-    @abstractmethod
+    Tests have some that run in the worst order that marks allow.
+    """
+
     def do(self, stream: Stream, work: Work) -> None:
         """Queue work."""
-
-    @abstractmethod
-    def mark(self, stream: Stream) -> Mark:
-        """Return a mark behind all that was queued so far."""
-
-    @abstractmethod
-    def wait(self, stream: Stream, mark: Mark) -> None:
-        """Let a stream go on only behind a mark of another."""
-
-    @abstractmethod
-    def reach(self, mark: Mark) -> None:
-        """Wait on the host until a mark is reached."""
-
-    @abstractmethod
-    def synchronize(self) -> None:
-        """Wait on the host until all is done."""
-
-
-class AtOnce(Streams):
-    """Work is done when it is queued: on a CPU."""
-
-    def do(self, stream: Stream, work: Work) -> None:
-        """Do it."""
         work()
 
     def mark(self, stream: Stream) -> Mark:
-        """All is done already."""
+        """Return a mark behind all that was queued so far."""
         return None
 
     def wait(self, stream: Stream, mark: Mark) -> None:
-        """All is done already."""
+        """Let a stream go on only behind a mark of another."""
 
     def reach(self, mark: Mark) -> None:
-        """All is done already."""
+        """Wait on the host until a mark is reached."""
 
     def synchronize(self) -> None:
-        """All is done already."""
+        """Wait on the host until all is done."""
 
 
 class CudaStreams(Streams):
@@ -221,19 +199,19 @@ Launches = Sequence[tuple[Launch, int]]  # launches that belong together, and ph
 
 
 class Launcher(Protocol):
-    """Starts launches that belong together, in order."""
+    """Starts launches that belong together, in order.
+
+    words: of how it starts, for a record. start: all phases of all of them; name: what they are,
+    the same in every mini-batch. n_calls: how many calls that takes. forget: lets go of all
+    launches, since arrays move.
+    """
 
     n_captures: int
-    words: str  # of how it starts, for a record
+    words: str
 
-    def n_calls(self, work: Launches) -> int:
-        """How many calls that takes."""
-
-    def start(self, name: str, work: Launches) -> None:
-        """Start all phases of all of them; name: what they are, the same in every mini-batch."""
-
-    def forget(self) -> None:
-        """Let go of all launches, since arrays move."""
+    def n_calls(self, work: Launches) -> int: ...
+    def start(self, name: str, work: Launches) -> None: ...
+    def forget(self) -> None: ...
 
 
 class PhaseByPhase:

@@ -220,7 +220,6 @@ class Preparation:
     """Kernels of a model, as text, and the words of its mini-batches.
 
     kinds, modules: as last written. places: index arrays by their place in the header.
-    n_written: how often all kernels were written.
     """
 
     kinds: ModelKinds
@@ -233,7 +232,6 @@ class Preparation:
         self._switches, self._tiling = switches, tiling
         self._writers: dict[str, Writer] = {}
         self.places: dict[WordArray, int] = {}
-        self.n_written = 0
 
     def prepare(self, rows: Arrangement) -> Prepared:
         """Write a mini-batch, and first the kernels where these are not there yet."""
@@ -291,7 +289,6 @@ class Preparation:
                 pull = PullOf(type_id, plan.nodes[node.inputs[0]].name)
                 self.places.setdefault(pull, N_SLOTS + len(self.places))
         self.modules = modules
-        self.n_written += 1
         at = kinds.sums_after
         groups = [[kind for kind in kinds.sums if not kind.adds]]
         groups += [[kind] for kind in kinds.sums if kind.adds]  # one behind the other
