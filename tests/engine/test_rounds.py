@@ -7,23 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import harness.engine.engine
 import systems.on_core.prepared
-from harness.contracts.model import Model, initial_weights
-from harness.engine.backends.compiled.backend import n_run_as, spread
-from harness.engine.cpu_kernels.blas import multiplying
-from harness.engine.cpu_kernels.loss_kernels import LossSums
-from harness.engine.cpu_kernels.team import Calls, Team
+from harness.contracts.model import Model
 from harness.engine.engine import Engine
-from harness.engine.lowering.plan import FORWARD
-from harness.engine.rows.layout import ALL_ROWS, Round, Rounds
+from harness.engine.rows.layout import ALL_ROWS, Round
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.granularity.vertices import VertexModel
-from harness.values.arrays import int_array
 from harness.values.instances import SentencePair
 from systems.on_core.vertex import Adapter
 from tests.support.counting_backend import CountingBackend
@@ -31,6 +23,7 @@ from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import POLICIES, prepared, run
 
 MODELS = ("seq2seq", "parser")
+FORWARD = ("eager", "batch", "lazy")
 
 
 @pytest.fixture(autouse=True)
@@ -236,108 +229,3 @@ def test_outputs_are_of_the_round_of_what_they_read() -> None:
     n, of_read = plain.graph.n_vertices, plain.rounds[plain.outputs].tolist()
     assert found.rounds[:n].tolist() == plain.rounds.tolist()
     assert found.rounds[n:].tolist() == of_read * 2  # outputs, and then losses
-
-
-def ran(name: str, **switches: Any) -> Adapter:
-    model, instances = EXAMPLES[name]
-    adapter = prepared(model, initial_weights(model, 1), Switches(**switches), mode="infer")
-    run(adapter, instances)
-    return adapter
-
-
-@pytest.mark.parametrize("switches", [{}, {"lazy_batching": False}, {"outputs": "vertices"}])
-@pytest.mark.parametrize("name", ["seq2seq", "parser"])
-def test_every_round_is_whole_before_the_next_one(
-    name: str, switches: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    adapter = ran(name, **switches)
-    backend, made = adapter.engine.backend, list[Calls]()
-    team = type(backend._team)
-    run_all = team.run_all
-    monkeypatch.setattr(
-        team, "run_all", lambda self, calls: (made.append(calls), run_all(self, calls))
-    )
-    adapter.engine.forward()
-    (calls,) = made
-    rounds, found = adapter.engine.laid_out.rounds, list[Any]()
-    for which, first, n in calls.order.tolist():
-        of_call = calls.batches[which][first : first + n].tolist()
-        is_sum = isinstance(calls.callees[which], LossSums)
-        found.append(("losses" if is_sum else "batches", of_call))
-    expected = list[Any]()
-    for one in rounds:
-        expected += [("batches", batches.tolist()) for _, batches in one.runs]
-        expected.append(("losses", [[rows.start, rows.stop] for _, _, rows in one.losses]))
-    assert len(rounds) > 1
-    assert [kind for kind, _ in found] == [kind for kind, _ in expected]
-    kept = [(kind, rows) for kind, rows in found if kind == "batches" or rows[0][0] < rows[0][1]]
-    whole = [one for one in kept if one[0] == "losses"]
-    assert [rows for _, rows in whole] == [rows for kind, rows in expected if kind == "losses"]
-    for (_, batches), (_, asked) in zip(found, expected, strict=True):
-        if asked and ALL_ROWS not in {b for _, b in asked}:
-            assert batches == asked
-
-
-@pytest.mark.parametrize("name", ["seq2seq", "parser"])
-def test_losses_are_those_of_round_after_round(name: str) -> None:
-    adapter = ran(name)
-    together = adapter.engine.loss()
-    rounds = adapter.engine.laid_out.rounds
-    assert isinstance(rounds, Rounds)
-    one_by_one = adapter.engine.backend.run_rounds(list(rounds))()
-    assert together == pytest.approx(one_by_one, rel=1e-6)
-    assert together != 0
-
-
-def test_rounds_are_seen_one_by_one() -> None:
-    rounds = ran("seq2seq").engine.laid_out.rounds
-    assert isinstance(rounds, Rounds)
-    assert len(rounds[1:]) == len(rounds) - 1
-    np.testing.assert_array_equal(rounds[-1].batches, list(rounds)[-1].batches)
-    for stage in FORWARD:
-        index = FORWARD.index(stage)
-        parts = [(one.eager, one.batches, one.lazy)[index] for one in rounds]
-        np.testing.assert_array_equal(np.concatenate(parts), rounds.batches[stage])
-    with pytest.raises(IndexError):
-        rounds[len(rounds)]
-
-
-BATCHES = st.lists(
-    st.lists(st.tuples(st.integers(1, 3), st.sampled_from((ALL_ROWS, 0, 1))), max_size=4),
-    min_size=1,
-    max_size=5,
-)
-
-
-@settings(deadline=None)
-@given(BATCHES, st.dictionaries(st.integers(1, 3), st.integers(2, 4)))
-def test_rows_that_do_not_follow_one_another_run_batch_by_batch(
-    drawn: list[list[tuple[int, int]]], n_batches: dict[int, int]
-) -> None:
-    expected = [
-        [
-            (t, k)
-            for t, b in one
-            for k in (range(n_batches[t]) if b == ALL_ROWS and t in n_batches else (b,))
-        ]
-        for one in drawn
-    ]
-    batches = int_array([batch for one in drawn for batch in one]).reshape(-1, 2)
-    starts = np.cumsum([0, *map(len, drawn)])
-    found, begins = spread(batches, starts, n_run_as(batches, n_batches))
-    parts = [found[begins[r] : begins[r + 1]].tolist() for r in range(len(drawn))]
-    assert parts == [[list(batch) for batch in one] for one in expected]
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_losses_are_added_up_once_whoever_runs(n_threads: int) -> None:
-    """Of columns with strides of their own; by one of all threads."""
-    chosen = multiplying("auto", 1)
-    team = Team(n_threads, chosen.for_thread, chosen.enter)
-    wide = np.arange(40, dtype=np.float32).reshape(10, 4)
-    plain = np.ones((6, 1), dtype=np.float32)
-    sums = LossSums([wide[:, 2], plain[:, 0]])
-    rows = int_array([(0, 4), (0, 0), (4, 10), (2, 6)])
-    order = np.array([(0, 0, 2), (0, 2, 2)], dtype=np.int32)
-    team.run_all(Calls([sums], [rows], order))
-    assert sums.total[0] == wide[:, 2].sum() + 4
