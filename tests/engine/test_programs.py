@@ -252,9 +252,10 @@ def test_only_written_gradients_are_stepped_and_all_are_forgotten() -> None:
 
 # Kernels by their names, of which a model's plans hold some.
 MOVES = {"gather", "look_up", "scatter_add", "copy", "pack", "spread", "fill"}
-pytestmark = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs an x86 processor")
+needs_ticks = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs an x86 processor")
 
 
+@needs_ticks
 def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
     weights = initial_weights(model, seed=0)
@@ -268,6 +269,7 @@ def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
     assert adapter.moving_share() is None
 
 
+@needs_ticks
 def test_nothing_is_told_where_it_was_not_asked_for() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
     adapter = prepared(model, initial_weights(model, seed=0), Switches(), mode="infer")
@@ -275,6 +277,7 @@ def test_nothing_is_told_where_it_was_not_asked_for() -> None:
     assert adapter.moving_share() is None
 
 
+@needs_ticks
 def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python between stages takes its part: the share is multiplied by times that include it."""
     model, instances = EXAMPLES["tree_fc_fold"]
@@ -318,11 +321,13 @@ class Ignored:
         """Nothing is booked."""
 
 
+@needs_ticks
 def test_the_counter_goes_on() -> None:
     first, second = read_ticks(), read_ticks()
     assert 0 < first < second
 
 
+@needs_ticks
 def test_ticks_are_counted_around_what_moves_alone() -> None:
     """Every step that only moves data, and no other one."""
     moved = set[str]()
