@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from numbers import Integral
 from typing import Any, NoReturn
@@ -162,10 +161,9 @@ class Recorder(Writer):
         check_fault(int(self._decoder.state[FAULT]))
         return self._decoder.cut()
 
+    @property
     def feeds(self) -> Feeds:
-        """Return which type's vertices are arguments of which type's, as far as can be decoded."""
-        with suppress(TypeError):
-            self._decode()
+        """Types whose vertices are arguments of other types', as far as the log was decoded."""
         return self._decoder.feeds
 
     def _decode(self) -> None:

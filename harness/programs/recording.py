@@ -65,7 +65,7 @@ class Recording:
         options: RecordingOptions,
         kept: KeptNumbers | None = None,
     ) -> None:
-        for name in OWN_NAMES & {*types}:
+        for name in sorted(OWN_NAMES & {*types}):
             raise ConfigError(
                 f"vertex type {name} cannot be a block: p.{name} is the writer's own; rename it"
             )
@@ -186,10 +186,10 @@ class Recording:
                 results = Fibers(recorder, Decisions(drawn), pick).run(self.program, instances)
                 piece = recorder.cut()
             except FAULTS:
-                if not self.widens(recorder.feeds()):
+                if not self.widens(recorder.feeds):
                     raise
                 continue
-            if not self.widens(recorder.feeds()):
+            if not self.widens(recorder.feeds):
                 outputs = outputs_of(results, piece.n)
                 return self._mini_batch(piece, outputs, recorder.n_rounds, len(instances))
 

@@ -139,11 +139,7 @@ class LiveRun:
             engine.begin()
             end_round = partial(self._end_by_policy, recorder, policy, clock)
         answers = _Answers(end_round, Decisions(recording.drawn(instances)), engine)
-        try:
-            results = Fibers(recorder, answers).run(recording.program, instances)
-        except FAULTS:
-            recorder.feeds()  # of what was logged before
-            raise
+        results = Fibers(recorder, answers).run(recording.program, instances)
         return outputs_of(results, recorder.n)
 
     def _end_kept(self, recorder: Recorder, rounds: LiveRounds, clock: Clock) -> None:
@@ -155,7 +151,7 @@ class LiveRun:
         Raises ProgramError for a call that does not fit, Restart where depths have to be others.
         """
         piece = recorder.cut()
-        if self.recording.widens(recorder.feeds()):
+        if self.recording.widens(recorder.feeds):
             raise Restart
         clock.mark("construct")
         if piece.n:

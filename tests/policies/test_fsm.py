@@ -1,4 +1,4 @@
-"""Learned state machines: the algorithm against an oracle, and the figures."""
+"""Learned state machines: against an oracle, on the figures, and on the data of the paper."""
 
 from __future__ import annotations
 

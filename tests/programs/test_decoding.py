@@ -128,7 +128,7 @@ def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedMod
         vertices = range(recorder.n)
         for name, values in whole.pulls.items():
             assert recorder.numbers_of(name, vertices) == values.tolist()
-    np.testing.assert_array_equal(recorders[0].feeds() & ~recording.feeds, False)
+    np.testing.assert_array_equal(recorders[0].feeds & ~recording.feeds, False)
     for ours, theirs in zip(*found, strict=True):
         assert ours.base == theirs.base
         same(ours, theirs)

@@ -161,7 +161,6 @@ SETTINGS: dict[str, tuple[Any, ...]] = {
     **{f"recording_{name}": values for name, values in RECORDING.items()},
 }
 CHOICES = pairwise_choices(SETTINGS)
-WEIGHTS = initial_weights(ScriptedModel(), 3)
 FEW = settings(
     deadline=None, max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck)
 )
