@@ -13,7 +13,7 @@ container: "docker://python:3.11"
 import sys
 from pathlib import Path
 
-from harness.records.stored import kinds_in, packed_files
+from harness.records.store import kinds_in, packed_files
 from harness.planning.requests import check_keys, ends_in_one_line, no_artefact
 
 with ends_in_one_line():

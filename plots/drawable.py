@@ -22,7 +22,7 @@ from harness.planning.sweep import Sweep
 from harness.records.answers import Answers
 from harness.records.count_row import AnyCount, read_count_rows
 from harness.records.record import Record, read_record
-from harness.records.stored import Held, held_in
+from harness.records.store import Held, held_in
 from plots.declaration import read_declaration
 
 Rounds = tuple[Record | None, ...]  # None: a round without a record
@@ -139,7 +139,7 @@ def select_drawable(
     """
     place = Path(config["records"])
     held = held_in([place]) if place.exists() else Held()
-    if not held.records and not held.counts:
+    if not held:
         problem = "holds no records" if place.exists() else "does not exist"
         raise RecordError(f"records={place} {problem}; name a place of bench-collect --pack")
     trials = [record.trial for record in held.records]
@@ -166,7 +166,7 @@ def select_drawable(
         drawn = {name: part for name, part in parts.items() if not part.obstacle}
         seen = frozenset(name for part in parts.values() for name in part.seen)
         tried.append(Drawable(place, choices, held, source, parts, drawn, seen))
-        if len(seen) == len(held.records) + len(held.counts):
+        if len(seen) == len(held):
             break
     best = max(tried, key=lambda drawable: len(drawable.seen))
     absent = ", ".join(name for name in names if name not in best.drawn)

@@ -21,13 +21,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.collect import pack_held, records_in
+from harness.commands.collect import pack, read_held
 from harness.commands.draw import draw_held
 from harness.errors import BenchError, ConfigError
 from harness.planning.grid import SCALES
 from harness.records.files import replace_whole
 from harness.records.record import Record
-from harness.records.stored import Held, counts_in, packed_files
+from harness.records.store import Held, packed_files
 from harness.trials.spec import TrialSpec
 from plots.drawable import Drawable, select_drawable
 from plots.report import shrink_picture
@@ -55,9 +55,9 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     """Write the committed directory, and return lines that describe it."""
     _check_folder(folder)
     places = [raw if (raw := place / "raw").is_dir() else place for place in results]
-    found = map(without_paths, records_in(places, latest=True))
-    records = tuple(map(in_nanoseconds, found))
-    lines = [pack_held(Held(records, tuple(counts_in(places))), folder, places)]
+    found = read_held(places, latest=True)
+    records = tuple(in_nanoseconds(without_paths(record)) for record in found.records)
+    lines = [pack(Held(records, found.counts), folder, places)]
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
         held = select_drawable(config | {"scale": flags.scale}, os.environ)

@@ -26,11 +26,16 @@ from harness.machine.files import check_regular
 from harness.records.columns import is_table, to_csv
 from harness.records.cross_check import check_builds, latest_builds, seen_together
 from harness.records.files import Output, check_writable, replace_whole
-from harness.records.merged import merged
-from harness.records.packed import RECORDS, is_packed, pack_records
-from harness.records.record import Record
-from harness.records.stored import COUNTS, Held, counts_in, held_in, pack_counts, unpack
-from harness.records.stored import records_in as all_records_in
+from harness.records.store import (
+    COUNTS,
+    TRIALS,
+    Held,
+    held_in,
+    is_packed,
+    merge,
+    unpack,
+    write_packed,
+)
 from harness.records.tidy import build_frame
 from harness.terminal.ending import OneLineParser, run_command, tell
 from harness.terminal.status import tell_status
@@ -57,7 +62,7 @@ def _collect(typed: Sequence[str]) -> int:
     elif options.merge:
         _merge(options)
     elif options.pack is not None:
-        tell(pack(places, options.pack, latest=options.latest))
+        tell(pack(read_held(places, latest=options.latest), options.pack, places))
     elif options.unpack is not None:
         tell(_unpack(places, options.unpack))
     elif options.out is None:
@@ -74,8 +79,8 @@ def collect(places: Sequence[Path], *, latest: bool) -> str:
     Raises:
         RecordError: for a damaged record, two builds of a system, and if nothing is there.
     """
-    held = Held(tuple(records_in(places, latest=latest)), tuple(counts_in(places)))
-    if not held.records and not held.counts:
+    held = read_held(places, latest=latest)
+    if not held:
         raise RecordError(_nothing_in(places))
     return to_csv(_to_frame(held))
 
@@ -86,59 +91,50 @@ def _to_frame(held: Held) -> pd.DataFrame:
     return build_frame(records, held.counts)
 
 
-def records_in(places: Sequence[Path], *, latest: bool) -> list[Record]:
-    """Return all records that may stand in one file; raises RecordError for a broken or unlike one.
+def read_held(places: Sequence[Path], *, latest: bool) -> Held:
+    """Return all that may stand in one file; raises RecordError for a broken or unlike record.
 
     latest: of what was measured with several builds, keep the newest.
     """
-    records = all_records_in(places)
-    if latest:
-        records = latest_builds(records)
+    return _of_one_build(held_in(places), latest=latest)
+
+
+def _of_one_build(held: Held, *, latest: bool) -> Held:
+    records = latest_builds(held.records) if latest else held.records
     check_builds(records)
-    return records
+    return Held(tuple(records), held.counts)
 
 
-def pack(places: Sequence[Path], folder: Path, *, latest: bool) -> str:
-    """Pack everything that the places hold, and return in words what that was.
+def pack(held: Held, folder: Path, places: Sequence[Path]) -> str:
+    """Pack what `places` hold, and return in words what that was.
 
-    Raises RecordError for a broken or unlike record, where nothing is there, and where the folder
-    would keep packed records that the places do not hold.
+    Raises RecordError where nothing is there, and where the folder would keep packed records that
+    the places do not hold.
     """
-    records, counts = records_in(places, latest=latest), counts_in(places)
-    return pack_held(Held(tuple(records), tuple(counts)), folder, places)
-
-
-def pack_held(held: Held, folder: Path, places: Sequence[Path]) -> str:
-    """Pack what `places` hold, and return in words what that was; raises RecordError as `pack`."""
-    records, counts = held.records, held.counts
-    if not records and not counts:
+    if not held:
         raise RecordError(_nothing_in(places))
-    for name, found in ((RECORDS, records), (COUNTS, counts)):
-        if not found and (folder / name).exists():
+    found = {TRIALS.packed: held.records, COUNTS.packed: held.counts}
+    for name, items in found.items():
+        if not items and (folder / name).exists():
             raise RecordError(
                 f"{folder / name} is there, but none of its kind is in {_words(places)}; delete it,"
                 " or choose another folder"
             )
-    for name, found in ((RECORDS, records), (COUNTS, counts)):
-        if found:
-            PACKED.check(folder / name)
-    if records:
-        pack_records(folder / RECORDS, records)
-    if counts:
-        pack_counts(folder / COUNTS, counts)
-    return f"{len(records)} records and {len(counts)} counts packed in {folder}"
+    for name in (name for name, items in found.items() if items):
+        PACKED.check(folder / name)
+    write_packed(held, folder)
+    return f"{len(held.records)} records and {len(held.counts)} counts packed in {folder}"
 
 
 def _merge(options: argparse.Namespace) -> None:
     """Pack the results of several machines by their kind, or write them as one table."""
-    by_kind = merged(options.places)
+    by_kind = merge(options.places)
     if not by_kind:
         raise RecordError(_nothing_in(options.places))
     if options.pack is not None:
         for kind, held in by_kind.items():
-            kept = _newest(held) if options.latest else held
-            check_builds(kept.records)
-            tell(pack_held(kept, options.pack / kind, options.places))
+            kept = _of_one_build(held, latest=options.latest)
+            tell(pack(kept, options.pack / kind, options.places))
         tell(f"to draw them side by side: snakemake all --config records={options.pack}")
         return
     text = to_csv(pd.concat([_to_frame(held) for held in by_kind.values()], ignore_index=True))
@@ -149,18 +145,13 @@ def _merge(options: argparse.Namespace) -> None:
         replace_whole(options.out, text)
 
 
-def _newest(held: Held) -> Held:
-    return Held(tuple(latest_builds(held.records)), held.counts)
-
-
 def _unpack(places: Sequence[Path], folder: Path) -> str:
     held = held_in(places)
-    n_held = len(held.records) + len(held.counts)
-    if not n_held:
+    if not held:
         raise RecordError(_nothing_in(places))
     check_writable(folder, "--unpack")
     n_new = unpack(held, folder)
-    return f"{n_new} records laid out below {folder / 'raw'}; {n_held - n_new} were there"
+    return f"{n_new} records laid out below {folder / 'raw'}; {len(held) - n_new} were there"
 
 
 def _check_paths(options: argparse.Namespace) -> None:

@@ -31,7 +31,7 @@ from harness.records.cross_check import (
     seen_together,
 )
 from harness.records.record import Record, Trial
-from harness.records.stored import held_in
+from harness.records.store import held_in
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 
@@ -120,7 +120,7 @@ def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
     path = Path(path)
     _check_place(path)
     held = held_in([path])
-    if not held.records and not held.counts:
+    if not held:
         nested = sorted({found.parent.relative_to(path) for found in path.rglob("*.jsonl.xz")})
         told = f"choose one of {', '.join(map(str, nested))} in it" if nested else "run bench first"
         raise RecordError(f"no records in {path}; {told}, or name another directory")

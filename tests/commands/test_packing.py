@@ -9,8 +9,7 @@ import pytest
 import harness.terminal.measurement
 from harness.commands import bench, collect, schedule
 from harness.counts import in_turn
-from harness.records.packed import RECORDS
-from harness.records.stored import COUNTS
+from harness.records.store import COUNTS, TRIALS
 from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.plain_records import content_of, plain_count, plain_record, write_results
 
@@ -41,7 +40,7 @@ def test_what_was_measured_goes_on_after_packing_and_unpacking(
     assert bench.main([*SWEEP, f"results_dir={here}"]) == 0
     assert schedule.main([*COUNT, f"records={here}/raw/counts"]) == 0
     assert run(here / "raw", "--pack", packed) == 0
-    assert sorted(content_of(packed)) == [COUNTS, RECORDS]
+    assert sorted(content_of(packed)) == [COUNTS.packed, TRIALS.packed]
     assert run(packed, "--unpack", there) == 0
     assert content_of(there / "raw").keys() == content_of(here / "raw").keys()
     capsys.readouterr()
@@ -63,7 +62,7 @@ def test_packing_again_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     first = content_of(tmp_path / "a")
     assert run(tmp_path / "a", "--pack", tmp_path / "a") == 0
     assert content_of(tmp_path / "a") == first
-    for name in (RECORDS, COUNTS):
+    for name in (TRIALS.packed, COUNTS.packed):
         assert run(tmp_path / "a" / name, "--unpack", tmp_path / "b") == 0
     assert run(tmp_path / "b" / "raw", "--pack", tmp_path / "c") == 0
     assert content_of(tmp_path / "c") == first
@@ -80,7 +79,7 @@ def test_a_packed_file_is_a_place_like_any_other(
     capsys.readouterr()
     assert run(tmp_path / "packed") == 0
     assert capsys.readouterr().out == table
-    assert run(tmp_path / "packed" / RECORDS) == 0
+    assert run(tmp_path / "packed" / TRIALS.packed) == 0
     assert capsys.readouterr().out.count("\n") == 4
     assert run(tmp_path / "packed", tmp_path / "raw") == 0
     assert capsys.readouterr().out == table

@@ -18,9 +18,8 @@ from harness.errors import RecordError
 from harness.planning.artefacts import Choices, PlannedTrial, choices_from, plan_artefact
 from harness.planning.compose import Composer
 from harness.records.count_row import AnyCount
-from harness.records.packed import RECORDS, pack_records
 from harness.records.record import Record, trial_of
-from harness.records.stored import COUNTS, pack_counts
+from harness.records.store import Held, write_packed
 from plots.captions import build_title
 from plots.draw import draw_experiment
 from plots.drawable import Drawable, Elsewhere, select_drawable
@@ -93,10 +92,7 @@ def plan_of(
 
     def plan(records: list[Record], counts: list[AnyCount] | None = None, **said: Any) -> Drawable:
         place = tmp_path / "packed"
-        if records:
-            pack_records(place / RECORDS, records)
-        if counts:
-            pack_counts(place / COUNTS, counts)
+        write_packed(Held(tuple(records), tuple(counts or ())), place)
         own = {"records": place, "conf_dir": conf_dir, "data_root": tmp_path / "none"}
         return select_drawable(own | {"results_dir": tmp_path / "drawn"} | said, {})
 

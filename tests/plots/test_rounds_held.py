@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from harness.planning.artefacts import PlannedTrial, choices_from, plan_artefact
 from harness.planning.compose import Composer
-from harness.records.stored import Held
+from harness.records.store import Held
 from plots.drawable import Elsewhere
 from tests.support.made_up_records import made_up_record
 

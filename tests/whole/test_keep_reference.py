@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from harness.commands.collect import records_in
+from harness.commands.collect import read_held
 from harness.planning.artefacts import Choices, choices_from, plan_artefact
 from harness.planning.compose import Composer
 from plots.report import N_COLORS, shrink_picture
@@ -98,7 +98,7 @@ def test_artefacts_are_kept_by_name(
 
 def test_where_inputs_and_records_lay_is_not_committed(choices: Choices) -> None:
     write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
-    record, *_ = records_in([choices.results_dir / "raw"], latest=True)
+    record, *_ = read_held([choices.results_dir / "raw"], latest=True).records
     typed = "bench -m data_root=/home/somebody/data results_dir=/tmp/somebody seed=1,2"
     places = {"data_root": "/home/somebody/data", "cache_dir": "/tmp/somebody/.oracle"}
     config = record.config | places | {"command": typed}

@@ -11,8 +11,8 @@ import yaml
 
 from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.compose import Composer
-from harness.records.packed import RECORDS, pack_records
 from harness.records.record import trial_of
+from harness.records.store import Held, write_packed
 from tests.support.experiments import read_rows
 from tests.support.made_up_records import MACHINE, made_up_record
 from tests.support.pipelines import snakemake
@@ -38,7 +38,7 @@ def packed(folder: Path) -> Path:
         }
         measured.append(made_up_record(trial, round_).model_copy(update=changes))
     assert len(measured) == N_MEASURED
-    pack_records(folder / "packed" / RECORDS, measured)
+    write_packed(Held(tuple(measured)), folder / "packed")
     return folder
 
 

@@ -15,14 +15,13 @@ from matplotlib.figure import Figure
 from harness.commands.draw import draw_held
 from harness.planning.grid import SCALES
 from harness.records.numbers import NOT_MEASURED, NOT_PLANNED
-from harness.records.packed import RECORDS, read_packed
-from harness.records.stored import COUNTS
+from harness.records.store import COUNTS, TRIALS, read_packed
 from harness.values.places import ROOT
 from plots.declaration import read_declaration
 from plots.drawable import select_drawable
 
 REFERENCE = ROOT / "results" / "reference"
-FOLDERS = sorted({p.parent for name in (RECORDS, COUNTS) for p in REFERENCE.rglob(name)})
+FOLDERS = sorted({p.parent for one in (TRIALS, COUNTS) for p in REFERENCE.rglob(one.packed)})
 DRAWN = [folder for folder in FOLDERS if (folder / "tables").exists()]  # others are records alone
 MOST_BYTES = 5 * 1000**2
 ALLOWED = re.compile(
@@ -50,7 +49,7 @@ def test_there_is_no_folder_of_a_trial_and_nothing_superseded() -> None:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_records_name_no_place_of_the_machine_that_measured(folder: Path) -> None:
-    lines = read_packed(folder / RECORDS) if (folder / RECORDS).exists() else []
+    lines = read_packed(folder / TRIALS.packed) if (folder / TRIALS.packed).exists() else []
     assert not [line for line in lines if re.search(rb"(?<![\w.])/(work|home|root|tmp)/", line)]
 
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from harness.contracts.extras import check_extra
-from harness.records.stored import packed_files
+from harness.records.store import packed_files
 from harness.planning.nodes import admit
 from harness.planning.artefacts import (
     choices_from,

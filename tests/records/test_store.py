@@ -1,4 +1,4 @@
-"""Packed records: what comes out is what went in, and damage is told in one line."""
+"""Stored results: packed, laid out, of several machines; damage and contradictions in one line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.commands import collect
 from harness.errors import RecordError
-from harness.records import packed
+from harness.records import store
 from harness.records.count_row import FailedCount
-from harness.records.packed import RECORDS, pack_records
-from harness.records.record import Record, read_record
-from harness.records.stored import COUNTS, Held, held_in, pack_counts, unpack
-from harness.trials.spec import Limits
+from harness.records.record import Record, path_of, read_record, write_record
+from harness.records.store import (
+    COUNTS,
+    TRIALS,
+    Held,
+    held_in,
+    kind_of,
+    kinds_in,
+    merge,
+    unpack,
+    write_packed,
+)
+from harness.trials.spec import Limits, TrialSpec
 from tests.support.plain_records import content_of, plain_count, plain_record, write_results
 
+MakeRecord = Callable[..., Record]
+GIB = 2**30
+MACHINE = {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": [], "memory_bytes": 8 * GIB}
+OTHER = MACHINE | {"cpu": "Other CPU"}
 SECONDS = st.just(0.0) | st.floats(min_value=1e-9, max_value=1e9)  # what a clock can show
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SETTINGS = st.recursive(
@@ -54,14 +68,14 @@ def test_packing_keeps_every_value_and_no_order(
     tmp_path_factory: pytest.TempPathFactory, records: list[Record], seed: int
 ) -> None:
     folder = tmp_path_factory.mktemp("packed")
-    pack_records(folder / "a.xz", records)
-    held = held_in([folder / "a.xz"])
+    write_packed(Held(tuple(records)), folder / "a")
+    held = held_in([folder / "a"])
     by_name = {(one.trial_id, one.trial.round): one for one in records}
     assert list(held.records) == [by_name[name] for name in sorted(by_name)]
 
     shuffled = random.Random(seed).sample(records, len(records))
-    pack_records(folder / "b.xz", [*shuffled, records[0]])
-    assert (folder / "a.xz").read_bytes() == (folder / "b.xz").read_bytes()
+    write_packed(Held((*shuffled, records[0])), folder / "b")
+    assert content_of(folder / "a") == content_of(folder / "b")
 
     unpack(held, folder / "results")
     assert held_in([folder / "results"]) == held
@@ -91,7 +105,7 @@ def test_counts_come_out_as_they_went_in(tmp_path: Path) -> None:
     learned = {"policy": "fsm_sort", "learn_s": 0.1, "unseen_share": 0.0}
     learned["learning"] = {"variant": "released", "fallback": "last", "trials": 9, "seed": 1}
     rows = [failed_count(), plain_count("count-c", **learned), plain_count("count-a")]
-    pack_counts(tmp_path / COUNTS, rows)
+    write_packed(Held((), tuple(rows)), tmp_path)
     held = held_in([tmp_path])
     assert held == Held((), (rows[2], rows[0], rows[1]))
     assert unpack(held, tmp_path / "results") == 3
@@ -100,8 +114,8 @@ def test_counts_come_out_as_they_went_in(tmp_path: Path) -> None:
 
 
 def test_a_line_is_sorted_json(tmp_path: Path) -> None:
-    pack_records(tmp_path / RECORDS, [plain_record(1), plain_record(0)])
-    lines = lzma.decompress((tmp_path / RECORDS).read_bytes()).decode().splitlines()
+    write_packed(Held((plain_record(1), plain_record(0))), tmp_path)
+    lines = lzma.decompress((tmp_path / TRIALS.packed).read_bytes()).decode().splitlines()
     values = [json.loads(line) for line in lines]
     assert [value["trial"]["round"] for value in values] == [0, 1]
     assert all(list(value) == sorted(value) for value in values)
@@ -151,8 +165,9 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_is_told_in_one_line(tmp_path: Path, name: str) -> None:
     damage, words = DAMAGES[name]
-    path = tmp_path / RECORDS
-    pack_records(path, [plain_record(round_, {"command": "c" * 99}) for round_ in range(3)])
+    path = tmp_path / TRIALS.packed
+    records = (plain_record(round_, {"command": "c" * 99}) for round_ in range(3))
+    write_packed(Held(tuple(records)), tmp_path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(RecordError, match=words) as caught:
         held_in([path])
@@ -165,8 +180,8 @@ def test_what_unpacks_to_more_than_records_take_is_refused(
 ) -> None:
     """A few kilobytes of xz may hold gigabytes; no more than the bound is ever unpacked."""
     bound = 100_000
-    monkeypatch.setattr(packed, "MOST_BYTES", bound)
-    path = tmp_path / RECORDS
+    monkeypatch.setattr(store, "MOST_BYTES", bound)
+    path = tmp_path / TRIALS.packed
     for n_bytes, words in ((bound, "holds no whole lines"), (bound + 1, "more than 100000 bytes")):
         path.write_bytes(lzma.compress(b"x" * n_bytes))
         with pytest.raises(RecordError, match=words) as caught:
@@ -175,7 +190,9 @@ def test_what_unpacks_to_more_than_records_take_is_refused(
 
 
 def test_a_damaged_count_is_told_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / COUNTS).write_bytes(lzma.compress(b'{"count_id": "count-a", "status": "ok"}\n'))
+    (tmp_path / COUNTS.packed).write_bytes(
+        lzma.compress(b'{"count_id": "count-a", "status": "ok"}\n')
+    )
     with pytest.raises(RecordError, match=r"counts.jsonl.xz, line 1 is not the record of a count"):
         held_in([tmp_path])
 
@@ -226,3 +243,86 @@ def test_superseded_records_are_left_out(tmp_path: Path) -> None:
     assert held_in([tmp_path / "raw"]) == Held((new,), (plain_count(),))
     (path,) = tmp_path.rglob("r0.json")
     assert read_record(path) == new
+
+
+def lay_out(folder: Path, *records: Record) -> Path:
+    for record in records:
+        write_record(path_of(folder, record.trial_id, record.trial.round), record)
+    return folder
+
+
+def test_one_trial_of_two_kinds_is_two_records(make_record: MakeRecord, tmp_path: Path) -> None:
+    ours, theirs = make_record(machine=MACHINE), make_record(machine=OTHER)
+    places = [lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)]
+    found = merge(places)
+    assert {kind: list(held.records) for kind, held in found.items()} == {
+        kind_of(ours): [ours],
+        kind_of(theirs): [theirs],
+    }
+    assert kind_of(ours).startswith("Some_CPU-2_cpus-")
+    assert list(merge([*places, places[0]]).values()) == list(found.values())
+
+
+def test_nodes_of_one_kind_are_one_though_their_memory_differs_by_pages(
+    make_record: MakeRecord, make_spec: Callable[..., TrialSpec], tmp_path: Path
+) -> None:
+    ours = make_record(machine=MACHINE | {"hostname": "node1"})
+    fewer = MACHINE | {"hostname": "node2", "memory_bytes": 8 * GIB - 12288}
+    theirs = make_record(make_spec(hidden_size=9), machine=fewer)
+    found = merge([lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)])
+    (held,) = found.values()
+    assert {record.trial_id for record in held.records} == {ours.trial_id, theirs.trial_id}
+
+
+@pytest.mark.parametrize("machine", [MACHINE, OTHER])
+def test_other_inputs_are_a_contradiction_on_whatever_machine(
+    make_record: MakeRecord, tmp_path: Path, machine: dict[str, object]
+) -> None:
+    ours = make_record(machine=MACHINE, inputs_sha256="a" * 64)
+    theirs = make_record(machine=machine, inputs_sha256="b" * 64)
+    places = [lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)]
+    with pytest.raises(RecordError) as caught:
+        merge(places)
+    for word in (ours.trial_id, str(places[0]), str(places[1])):
+        assert word in str(caught.value)
+
+
+def test_two_measurements_of_one_kind_are_a_contradiction(
+    make_record: MakeRecord, tmp_path: Path
+) -> None:
+    ours, theirs = (make_record(machine=MACHINE, instances_per_s=n) for n in (1.0, 2.0))
+    with pytest.raises(RecordError, match=f"{ours.trial_id}, round 0, which both have"):
+        merge([lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)])
+
+
+def test_the_command_packs_a_folder_for_each_kind(
+    make_record: MakeRecord, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay_out(tmp_path / "a", make_record(machine=MACHINE))
+    lay_out(tmp_path / "b", make_record(machine=OTHER))
+    places = [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert collect.main(["--merge", *places, "--pack", str(tmp_path / "all")]) == 0
+    assert len(kinds_in(tmp_path / "all")) == 2
+    assert not kinds_in(tmp_path / "all" / kinds_in(tmp_path / "all")[0])
+    assert "side by side" in capsys.readouterr().err
+    assert collect.main(places) == 1, "without --merge they are two unlike records"
+    capsys.readouterr()
+    assert collect.main(["--merge", *places]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (["--status", "--merge"], "--status only looks"),
+        (["--status", "a", "b"], "one folder"),
+        (["--merge", "a", "--unpack", "b"], "--merge and --unpack do not go together"),
+        (["--status", "nowhere"], "cannot be read"),
+    ],
+)
+def test_flags_that_do_not_fit_are_one_line(
+    typed: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert collect.main(typed) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line

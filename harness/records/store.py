@@ -1,0 +1,365 @@
+"""Stored results: records of trials and of counts, as files of their own or packed, and merged.
+
+A packed file has a line of JSON for each record, sorted, keys sorted, all compressed with xz: equal
+records make equal bytes, in whatever order and from whatever files they come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from harness.errors import RecordError
+from harness.machine.files import read_regular
+from harness.records.count_row import AnyCount, CountRow, parse_count, read_count, write_count
+from harness.records.cross_check import machine_facts
+from harness.records.files import replace_whole
+from harness.records.record import (
+    SCHEMA_VERSION,
+    Record,
+    first_fault,
+    path_of,
+    read_record,
+    write_record,
+)
+
+T = TypeVar("T")
+Key = tuple[str, int]
+MOST_BYTES = 2**30  # of records, unpacked: xz makes gigabytes of zeros a file that anyone sends
+ADVICE = "get the file anew, or pack its records again (bench-collect --pack)"
+_SAFE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
+_UNSAFE = re.compile(r"[^A-Za-z0-9]+")
+_OF_THE_MACHINE = {"schedule_s", "learn_s", "learn_s_ed", "cpu", "counted_at"}
+MOST_LETTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Format(Generic[T]):
+    """How records of trials, or of counts, are stored.
+
+    packed: name of a packed file. pattern: names of files of their own. title: one of them, in
+    words. key: what there is only one of. locate: where one goes below a folder of results.
+    """
+
+    packed: str
+    pattern: str
+    title: str
+    key: Callable[[T], Key]
+    locate: Callable[[Path, T], Path]
+    parse: Callable[[bytes], T]
+    read: Callable[[Path], T]
+    write: Callable[[Path, T], None]
+    to_plain: Callable[[T], Mapping[str, Any]]
+
+
+TRIALS: Format[Record] = Format(
+    packed="records.jsonl.xz",
+    pattern="r[0-9]*.json",
+    title=f"a record of schema {SCHEMA_VERSION}",
+    key=lambda record: (record.trial_id, record.trial.round),
+    locate=lambda folder, record: path_of(folder, safe(record.trial_id), record.trial.round),
+    parse=Record.model_validate_json,
+    read=read_record,
+    write=write_record,
+    to_plain=lambda record: json.loads(record.model_dump_json()),
+)
+COUNTS: Format[AnyCount] = Format(
+    packed="counts.jsonl.xz",
+    pattern="count-*.json",
+    title="the record of a count",
+    key=lambda row: (row.count_id, 0),
+    locate=lambda folder, row: folder / "raw" / "counts" / f"{safe(row.count_id)}.json",
+    parse=parse_count,
+    read=read_count,
+    write=write_count,
+    to_plain=lambda row: row.to_dict(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Records sorted by trial and round, counts sorted by their names; one of each at most."""
+
+    records: tuple[Record, ...] = ()
+    counts: tuple[AnyCount, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.records) + len(self.counts)
+
+
+def held_in(places: Iterable[Path]) -> Held:
+    """Read everything that the places hold.
+
+    A place is a packed file, a folder of some, a record, or a folder that is searched for records.
+    Raises RecordError for a damaged file, and for two unlike records of one trial's round.
+    """
+    unique = list(dict.fromkeys(places))
+    return Held(tuple(_items_in(unique, TRIALS)), tuple(_items_in(unique, COUNTS)))
+
+
+def packed_files(place: Path) -> list[Path]:
+    """The packed files that a place is or holds; none where its records are files of their own."""
+    if place.is_dir():
+        names = (TRIALS.packed, COUNTS.packed)
+        return [path for name in names if (path := place / name).is_file()]
+    return [place] if place.suffix == ".xz" else []
+
+
+def kinds_in(folder: Path) -> list[str]:
+    """Names of the kinds of machines whose packed records a folder holds, a folder each.
+
+    None where it holds packed files, or records, itself.
+    """
+    if not folder.is_dir() or packed_files(folder):
+        return []
+    return sorted(one.name for one in folder.iterdir() if one.is_dir() and packed_files(one))
+
+
+def write_packed(held: Held, folder: Path) -> None:
+    """Write packed files of the records and of the counts that there are, each whole or not at all.
+
+    Raises RecordError for two unlike records of one trial's round.
+    """
+    _pack(held.records, TRIALS, folder)
+    _pack(held.counts, COUNTS, folder)
+
+
+def unpack(held: Held, results_dir: Path) -> int:
+    """Lay out records below a folder as `bench` and `bench-schedule` do; return how many were new.
+
+    Raises RecordError, with nothing written, where one is there with other content.
+    """
+    records = _new_files(held.records, TRIALS, results_dir)
+    counts = _new_files(held.counts, COUNTS, results_dir)
+    for path, record in records.items():
+        write_record(path, record)
+    for path, row in counts.items():
+        write_count(path, row)
+    return len(records) + len(counts)
+
+
+def is_packed(content: bytes) -> bool:
+    """Whether the content of a file is one that is packed as these are."""
+    return content.startswith(b"\xfd7zXZ\0")
+
+
+def read_packed(path: Path) -> list[bytes]:
+    """Return the lines of a packed file.
+
+    Raises RecordError for a file that is missing, no xz, damaged, cut off, empty or larger than
+    MOST_BYTES when unpacked.
+    """
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)  # lzma.open passes over what is behind
+    try:
+        text = decompressor.decompress(read_regular(path), MOST_BYTES + 1)
+    except OSError as error:
+        raise RecordError(
+            f"{path} cannot be read ({error.strerror}); name a file that bench-collect --pack wrote"
+        ) from error
+    except lzma.LZMAError as error:
+        detail = str(error).lower().rstrip(".")
+        raise RecordError(f"{path} is no packed file, or damaged ({detail}); {ADVICE}") from error
+    if len(text) > MOST_BYTES:
+        raise RecordError(f"{path} unpacks to more than {MOST_BYTES} bytes; {ADVICE}")
+    lines = text.split(b"\n")
+    if not decompressor.eof:
+        raise RecordError(f"{path} is cut off behind line {len(lines) - 1}; {ADVICE}")
+    if decompressor.unused_data or lines.pop() or not lines:
+        found = "goes on behind its end" if decompressor.unused_data else "holds no whole lines"
+        raise RecordError(f"{path} {found}; {ADVICE}")
+    return lines
+
+
+def _items_in(places: Iterable[Path], form: Format[T]) -> list[T]:
+    found: list[T] = []
+    for place in places:
+        for path in packed_files(place):
+            lines = read_packed(path)
+            is_ours = (b'"trial_id"' in lines[0]) == (form.packed == TRIALS.packed)
+            found += _parse(path, lines, form) if is_ours else []
+        found += [form.read(path) for path in _loose(place, form)]
+    return _one_each(found, form)
+
+
+def _parse(path: Path, lines: Iterable[bytes], form: Format[T]) -> list[T]:
+    parsed = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            parsed.append(form.parse(line))
+        except ValidationError as error:
+            raise RecordError(
+                f"{path}, line {number} is not {form.title}: {first_fault(error)}; {ADVICE}"
+            ) from error
+    return parsed
+
+
+def _loose(place: Path, form: Format[T]) -> list[Path]:
+    if place.is_dir():
+        found = (path for path in place.rglob(form.pattern) if path.parent.name != "superseded")
+        return sorted(found)
+    is_one = form.packed == TRIALS.packed and not packed_files(place)  # of counts none is named
+    return [place] if is_one else []
+
+
+def _one_each(items: Iterable[T], form: Format[T]) -> list[T]:
+    """Sort by key, leaving out what is there twice; raises RecordError for unlike ones."""
+    found: dict[Key, T] = {}
+    for item in items:
+        if found.setdefault(form.key(item), item) != item:
+            name, round_ = form.key(item)
+            raise RecordError(
+                f"two unlike records of {name}, round {round_}, were given; leave one of their"
+                " places out"
+            )
+    return [found[key] for key in sorted(found)]
+
+
+def _pack(items: Iterable[T], form: Format[T], folder: Path) -> None:
+    text = "".join(
+        json.dumps(form.to_plain(item), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        + "\n"
+        for item in _one_each(items, form)
+    )
+    if text:
+        preset = 9 | lzma.PRESET_EXTREME
+        packed = lzma.compress(text.encode(), lzma.FORMAT_XZ, preset=preset)
+        replace_whole(folder / form.packed, packed)
+
+
+def _new_files(items: Iterable[T], form: Format[T], results_dir: Path) -> dict[Path, T]:
+    """Return which files have yet to be written.
+
+    Raises RecordError where one is there with other content, which nobody may overwrite.
+    """
+    new = {}
+    for item in items:
+        path = form.locate(results_dir, item)
+        if not path.exists():
+            new[path] = item
+        elif not _is_equal(path, item, form):
+            raise RecordError(
+                f"{path} is there with other content: nothing was unpacked; choose another folder"
+            )
+    return new
+
+
+def _is_equal(path: Path, item: T, form: Format[T]) -> bool:
+    try:
+        return form.read(path) == item
+    except RecordError:
+        return False
+
+
+def safe(name: str) -> str:
+    """Return a trial's or a count's name; raises RecordError where it would lead elsewhere."""
+    if not _SAFE.fullmatch(name) or set(name) == {"."}:
+        raise RecordError(f"a record is named {name!r}, which can be no file's name; {ADVICE}")
+    return name
+
+
+def merge(places: Iterable[Path]) -> dict[str, Held]:
+    """Return what places of several machines hold, by a path-safe name of the kind of machine.
+
+    Counts are exact; they are with the kind whose CPU took their seconds, and where that has none,
+    with every form. Raises RecordError, naming the record and both places, where two records of one
+    trial's round contradict each other: measured on other inputs, or unlike though they are of one
+    kind of machine, which leaves it to chance which of them is shown.
+    """
+    held = {place: held_in([place]) for place in dict.fromkeys(places)}
+    records = _agreeing(
+        {place: one.records for place, one in held.items()},
+        lambda record: (record.trial_id, record.trial.round, kind_of(record)),
+        lambda a, b: a == b,
+    )
+    _refuse_other_inputs({place: one.records for place, one in held.items()})
+    counts = _agreeing(
+        {place: one.counts for place, one in held.items()},
+        lambda row: (row.count_id, row.source_sha256),
+        _is_same_count,
+    )
+    if not records:
+        return {"counts": Held((), tuple(counts))} if counts else {}
+    by_kind: dict[str, list[Record]] = {}
+    for record in records:
+        by_kind.setdefault(kind_of(record), []).append(record)
+    return {
+        kind: Held(tuple(members), _counts_for(members, counts))
+        for kind, members in sorted(by_kind.items())
+    }
+
+
+def kind_of(record: Record) -> str:
+    """A kind of machine as a path-safe name: what computes, its CPUs, and a hash of its facts."""
+    facts = machine_facts(record.machine)
+    gpus = [gpu.get("name", "") for gpu in record.machine.get("gpus") or ()]
+    words = gpus[0] if gpus and record.trial.device == "cuda" else str(facts["cpu"])
+    # The kinds of GPU differ where one is used; the CPU beside it is among the facts.
+    told = [facts, gpus if record.trial.device == "cuda" else []]
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:6]
+    name = _UNSAFE.sub("_", words).strip("_")[:MOST_LETTERS]
+    return f"{name}-{facts['n_usable_cpus']}_cpus-{digest}"
+
+
+def _agreeing(
+    held: Mapping[Path, Iterable[T]], key: Callable[[T], Hashable], is_same: Callable[[T, T], bool]
+) -> list[T]:
+    """One item of each key, in order; raises RecordError for two that are not the same."""
+    first: dict[Hashable, tuple[Path, T]] = {}
+    for place, items in held.items():
+        for item in items:
+            known_place, known = first.setdefault(key(item), (place, item))
+            if not is_same(known, item):
+                raise RecordError(
+                    f"{known_place} and {place} contradict each other in {_words(item)}, which both"
+                    " have of one kind of machine and code; leave one of them out"
+                )
+    return [item for _, item in first.values()]
+
+
+def _words(item: object) -> str:
+    if isinstance(item, Record):
+        return f"{item.trial_id}, round {item.trial.round}"
+    return str(getattr(item, "count_id", item))
+
+
+def _is_same_count(a: AnyCount, b: AnyCount) -> bool:
+    """Two counts of one mini-batch and code may differ in nothing but their seconds."""
+    if isinstance(a, CountRow) and isinstance(b, CountRow):
+        return _counted(a) == _counted(b)
+    return type(a) is not type(b) or a.status == b.status  # a failure says nothing of the count
+
+
+def _counted(row: CountRow) -> dict[str, Any]:
+    return {name: value for name, value in asdict(row).items() if name not in _OF_THE_MACHINE}
+
+
+def _refuse_other_inputs(held: Mapping[Path, Iterable[Record]]) -> None:
+    """Whatever the machine, one trial has one input."""
+    first: dict[str, tuple[Path, Record]] = {}
+    for place, records in held.items():
+        for record in (one for one in records if one.inputs_sha256 is not None):
+            known_place, known = first.setdefault(record.trial_id, (place, record))
+            if known.inputs_sha256 != record.inputs_sha256:
+                raise RecordError(
+                    f"{known_place} and {place} contradict each other in {_words(record)}: its"
+                    f" inputs are {str(known.inputs_sha256)[:12]} in the one and"
+                    f" {str(record.inputs_sha256)[:12]} in the other; see that both read the same"
+                    " data (bench-data), and measure one of them again"
+                )
+
+
+def _counts_for(records: Iterable[Record], counts: Sequence[AnyCount]) -> tuple[AnyCount, ...]:
+    cpus = {record.machine.get("cpu") for record in records}
+    here = [row for row in counts if row.cpu in cpus]
+    named = {row.count_id for row in here}
+    # A count of this CPU and one of another may be of other code: the own one is shown.
+    others = {row.count_id: row for row in counts if row.count_id not in named}
+    return (*here, *others.values())
