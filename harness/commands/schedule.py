@@ -115,12 +115,17 @@ def _count(requests: Sequence[Request], flags: argparse.Namespace, who: str) -> 
     shows = flags.show_policy or flags.draw is not None or flags.draw_policy is not None
     if first.records is not None:
         check_writable(first.records, "records")
-    anew = shows or first.force or first.save_policy is not None
+    wants_learned = shows or first.save_policy is not None
     # Seconds are taken where time is given for them, and then alone on the machine.
     is_timed = any(one.spec.timing.min_seconds > 0 for one in requests)
     say = partial(complain, name=NAME)
     with turns(_results_dirs(first.records), who, say, alone=is_timed):
-        outcomes, n_kept = count_in_turn(planned, first.records, anew=anew)
+        outcomes, n_kept = count_in_turn(
+            planned,
+            first.records,
+            anew=wants_learned or first.force,
+            wants_learned=wants_learned,
+        )
     if first.records is not None:
         statuses = [one.row.status for one in outcomes if one.row is not None]
         tell(totals(statuses, n_kept, len(outcomes) - len(statuses)))

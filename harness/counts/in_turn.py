@@ -52,11 +52,16 @@ def _sha256(model_module: str, loader: str, policy: str) -> str:
 
 
 def count_in_turn(
-    planned: Sequence[PlannedCount], records: Path | None = None, *, anew: bool = False
+    planned: Sequence[PlannedCount],
+    records: Path | None = None,
+    *,
+    anew: bool = False,
+    wants_learned: bool = False,
 ) -> tuple[list[Outcome], int]:
     """Count all that has no record yet; a count that fails does not stop the others.
 
     records: folder of the records; None keeps none. anew: counts what has a good record, too.
+    wants_learned: whether outcomes have the policies that were learned.
 
     Returns an outcome for each, in order, and how many were kept. Raises OutputError where records
     cannot be kept.
@@ -73,7 +78,8 @@ def count_in_turn(
                 check_room(records)
                 folders.check(records)
             while waiting:
-                for outcome in _counted_by_a_child([planned[place] for place in waiting]):
+                left = [planned[place] for place in waiting]
+                for outcome in _counted_by_a_child(left, wants_learned=wants_learned):
                     place = waiting.pop(0)
                     outcomes[place] = outcome
                     if records is not None and outcome.row is not None:
@@ -102,10 +108,10 @@ def _kept(planned: PlannedCount, records: Path) -> AnyCount | None:
     return row if row.answers(planned.count_id, planned.source_sha256, limits) else None
 
 
-def _counted_by_a_child(planned: list[PlannedCount]) -> Iterator[Outcome]:
+def _counted_by_a_child(planned: list[PlannedCount], *, wants_learned: bool) -> Iterator[Outcome]:
     """Yield outcomes in order until all are there or the child has ended; at least one."""
     receiver, sender = _FORK.Pipe(duplex=False)
-    child = _FORK.Process(target=work, args=(planned, sender, os.getpid()))
+    child = _FORK.Process(target=work, args=(planned, sender, os.getpid(), wants_learned))
     with household() as members:
         child.start()
         sender.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 from harness.contracts.policy import LearnedPolicy, is_learned
@@ -99,11 +99,17 @@ def _scheduler(workload: _Workload, policy: str) -> Scheduler:
     return scheduler(policy, request.spec.learning, request.workload, train)
 
 
-def work(planned: Sequence[PlannedCount], sender: Connection, parent_pid: int) -> None:
-    """Count everything, one after the other, and send each outcome."""
+def work(
+    planned: Sequence[PlannedCount], sender: Connection, parent_pid: int, wants_learned: bool
+) -> None:
+    """Count everything, one after the other, and send each outcome.
+
+    wants_learned: whether a policy that was learned is sent, too, which takes longer than a count.
+    """
     die_with_parent(parent_pid)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the parent ends this process
     counter = Counter()
     for one in planned:
-        sender.send(counter.outcome(one))
+        outcome = counter.outcome(one)
+        sender.send(outcome if wants_learned else replace(outcome, learned=None))

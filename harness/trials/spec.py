@@ -82,7 +82,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a worker process may use before it is ended; memory counts its whole process tree."""
+    """What a worker process may use before it is ended.
+
+    Memory is the resident memory of its whole process tree, so that a page which a fork shares with
+    its parent counts for each of them.
+    """
 
     time_s: Annotated[float, Gt(0), Le(YEAR_S)] = 600.0
     # 0: four fifths of the machine's memory

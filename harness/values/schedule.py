@@ -27,11 +27,7 @@ class Schedule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", int_array(self.order))
         object.__setattr__(self, "starts", int_array(self.starts))
-        starts = self.starts
-        if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(self.order):
-            raise ScheduleError(f"batch starts must run from 0 to {len(self.order)}")
-        if np.logical_or.reduce(starts[1:] <= starts[:-1]):
-            raise ScheduleError("a schedule has an empty batch")
+        self.check_starts()
         if self.round_starts is not None:
             object.__setattr__(self, "round_starts", int_array(self.round_starts))
             self._check_rounds(self.round_starts)
@@ -49,6 +45,14 @@ class Schedule:
         take(made, "starts", starts)
         take(made, "round_starts", None)
         return made
+
+    def check_starts(self) -> None:
+        """Raise ScheduleError unless batches begin one after the other, none of them empty."""
+        starts = self.starts
+        if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(self.order):
+            raise ScheduleError(f"batch starts must run from 0 to {len(self.order)}")
+        if np.logical_or.reduce(starts[1:] <= starts[:-1]):
+            raise ScheduleError("a schedule has an empty batch")
 
     def _check_rounds(self, starts: IntArray) -> None:
         if len(starts) == 0 or starts[0] != 0 or starts[-1] != self.n_batches:
@@ -76,11 +80,7 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
     if not isinstance(schedule, Schedule):
         raise ScheduleError(f"a {type(schedule).__name__} was returned; return a Schedule")
     n = graph.n_vertices
-    ends = schedule.starts[[0, -1]].tolist() if len(schedule.starts) else None
-    if ends != [0, len(schedule.order)]:
-        raise ScheduleError(f"batch starts must run from 0 to {len(schedule.order)}")
-    if (schedule.starts[1:] <= schedule.starts[:-1]).any():
-        raise ScheduleError("a schedule has an empty batch")
+    schedule.check_starts()
     if not np.array_equal(np.sort(schedule.order), np.arange(n)):
         raise ScheduleError(f"the schedule does not execute each of {n} vertices exactly once")
     batch_of = np.empty(n, dtype=np.int32)

@@ -14,6 +14,7 @@ import pytest
 
 from harness.commands.schedule import main
 from harness.counts import in_turn, worker
+from harness.counts.sweep_requests import parse_requests
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.machine.source_code import module_file
 from harness.measuring.launch import ROOT
@@ -108,6 +109,16 @@ def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
     monkeypatch.undo()
     assert count(0.5) == (timeouts, N_ROWS)
     assert count(600.0) == (["ok"] * N_ROWS, N_ROWS - 2)
+
+
+@pytest.mark.parametrize("wants_learned", [False, True])
+def test_a_learned_policy_is_sent_only_to_whoever_wants_it(wants_learned: bool) -> None:
+    requests = parse_requests([*COUNT[:2], "batch_size=1", "policy=fsm_base", "learning.trials=1"])
+    planned = in_turn.planned_counts(requests)
+    (outcome,), _ = in_turn.count_in_turn(planned, wants_learned=wants_learned)
+    assert outcome.row is not None
+    assert outcome.row.status == "ok"
+    assert (outcome.learned is not None) == wants_learned
 
 
 def test_the_counter_that_is_hashed_is_the_one_that_counts() -> None:
