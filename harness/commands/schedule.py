@@ -15,9 +15,7 @@ from typing import Any
 
 from harness.contracts.policy import is_learned, load_policy
 from harness.counts.in_turn import count_in_turn, planned_counts
-from harness.counts.plan import PlannedCount
-from harness.counts.request import Request, Source
-from harness.counts.sweep_requests import parse_requests
+from harness.counts.request import PlannedCount, Request, Source, parse_requests
 from harness.counts.worker import Outcome
 from harness.errors import ConfigError
 from harness.measuring.turns import turns

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from harness.counts.plan import PlannedCount
-from harness.counts.sweep_requests import parse_requests
+from harness.counts.request import PlannedCount, parse_requests
 from harness.planning.compose import Composer
 from harness.planning.sweep import Sweep
 from harness.records.count_row import AnyCount, CountRow

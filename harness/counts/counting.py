@@ -16,12 +16,11 @@ from harness.contracts.policy import (
     learn_policy,
     load_policy,
 )
-from harness.counts.generalisation import generalise
 from harness.errors import ConfigError, ScheduleError
 from harness.measuring.clock import PhaseClock, collector_paused, timed
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round, run_in_rounds, schedule_in_rounds
-from harness.records.count_row import BatchCounts
+from harness.records.count_row import BatchCounts, Generalisation
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import check_schedule
 
@@ -160,6 +159,25 @@ def _count(
     if learned is not None and run is not None:
         counts |= {"n_trials": learned.n_trials, "unseen_share": run.unseen_share}
     return counts
+
+
+def generalise(
+    policy: Policy, learned: LearnedPolicy | None, graphs: Sequence[Graph]
+) -> Generalisation | None:
+    """Schedule every graph; `learned` is the policy where that is learned. None for no graphs."""
+    if not graphs:
+        return None
+    runs = [] if learned is None else [run_in_rounds(learned, graph) for graph in graphs]
+    schedules = [run.schedule for run in runs] or [schedule_in_rounds(policy, g) for g in graphs]
+    counts = tuple(schedule.n_batches for schedule in schedules)
+    bounds = tuple(lower_bound(graph) for graph in graphs)
+    n_decisions = sum(run.n_decisions for run in runs)
+    return Generalisation(
+        n_batches=counts,
+        lower_bound=bounds,
+        ratio=statistics.fmean(n / bound for n, bound in zip(counts, bounds, strict=True)),
+        unseen_share=sum(run.n_unseen for run in runs) / n_decisions if n_decisions else None,
+    )
 
 
 def median_call_s(policy: Policy, graph: Graph, enough_s: float = ENOUGH_S) -> float:

@@ -15,8 +15,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 
-from harness.counts.plan import PlannedCount
-from harness.counts.request import Request
+from harness.counts.request import PlannedCount, Request
 from harness.counts.worker import Outcome, failed_count, work
 from harness.machine.files import drop_leftovers
 from harness.measuring.supervise import (

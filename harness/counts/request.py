@@ -1,24 +1,33 @@
-"""What `bench-schedule` is asked for: a trial's model and data, and the keys that only it has."""
+"""Requests of `bench-schedule`: a trial's model and data, the keys that only it has, and sweeps.
+
+A sweep has several mini-batches: its values may be listed with commas.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import itertools
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness.contracts.corpus import Corpus, load_corpus
-from harness.contracts.model import Model, traced_functions
+from harness.contracts.model import Model, model_class, traced_functions
 from harness.contracts.policy import check_policy_name, is_learned, policy_names, workload_name
 from harness.counts.counting import Graphs
 from harness.errors import ConfigError
 from harness.granularity.operators import operator_graph
 from harness.granularity.released import released_graph
 from harness.granularity.vertices import cut_output, with_output_vertices
+from harness.machine.facts import cpu_model
 from harness.planning.compose import Composer
 from harness.planning.resolve import spec_of
 from harness.records.files import check_suffix
+from harness.records.record import now_text
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_model
 from harness.values.checked import check_count, check_path_text
@@ -36,6 +45,10 @@ NOT_COUNTED = (
 )  # keys of `bench` that change no count
 MOST_DIGITS = 9
 MOST_FOLLOWING = 100_000  # mini-batches, each of which is scheduled
+# Of a request, beside its trial, what changes the counts.
+_OWN = ("granularity", "outputs", "offset", "n_following")
+# The first changes slowest.
+SWEPT = ("model", "dataset", "split", "batch_size", "granularity", "learning.seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +182,100 @@ def _own_and_others(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]
             others.append(setting)
     own["learn_offset"] = own["learn_offset"] or own["offset"]
     return own, others
+
+
+def parse_requests(settings: Sequence[str], composer: Composer | None = None) -> list[Request]:
+    """Read key=value arguments where values may be listed with commas; see points_of.
+
+    composer: composes many sweeps faster than a new one for each.
+    """
+    composer = composer or Composer()
+    return [parse_request(point, composer) for point in points_of(settings, composer)]
+
+
+def points_of(settings: Sequence[str], composer: Composer) -> list[list[str]]:
+    """Settings of every mini-batch: one for each combination of values with commas between them.
+
+    Of several models and data sets, only those meet that are of one kind. Raises ConfigError for a
+    model or a data set that meets none.
+    """
+    listed: dict[str, list[str]] = {}
+    for setting in settings:
+        key, _, values = setting.partition("=")
+        if key in SWEPT and "," in values:
+            listed[key] = list(dict.fromkeys(values.split(",")))
+    keys = [key for key in SWEPT if key in listed]
+    rest = [setting for setting in settings if setting.partition("=")[0] not in listed]
+    points = [
+        [*rest, *(f"{key}={value}" for key, value in zip(keys, values, strict=True))]
+        for values in itertools.product(*(listed[key] for key in keys))
+    ]
+    if not listed.keys() & {"model", "dataset"}:
+        return points
+    return _fitting(points, listed, composer)
+
+
+def _fitting(
+    points: list[list[str]], listed: Mapping[str, list[str]], composer: Composer
+) -> list[list[str]]:
+    kept = []
+    for point in points:
+        config = composer.compose(["system=null", *(p for p in point if _names_group(p))])
+        if model_class(config.model.model).instance_kind == config.dataset.instance_kind:
+            kept.append(point)
+    for key in ("model", "dataset"):
+        for value in listed.get(key, ()):
+            if not any(f"{key}={value}" in point for point in kept):
+                other = "dataset" if key == "model" else "model"
+                raise ConfigError(
+                    f"{key}={value} has instances of another kind than every {other} given;"
+                    f" leave it out, or add a {other} of its kind"
+                )
+    return kept
+
+
+def _names_group(setting: str) -> bool:
+    return setting.partition("=")[0] in ("model", "dataset")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCount:
+    """One policy of a request, and the hash of the code that counts it."""
+
+    request: Request
+    policy: str
+    source_sha256: str
+
+    @property
+    def count_id(self) -> str:
+        """Path-safe text that names the count, ending in a hash of all that it is asked for."""
+        spec = replace(self.request.spec, policy=self.policy)
+        identity = spec.identity | {name: getattr(self.request, name) for name in _OWN}
+        if is_learned(self.policy):
+            identity["learn_offset"] = self.request.learn_offset
+        text = json.dumps(identity, sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        names = ("count", self.policy, spec.model, spec.dataset, spec.split)
+        more = (f"bs{spec.batch_size}", self.request.granularity, digest)
+        return "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in (*names, *more))
+
+    def labels(self) -> dict[str, Any]:
+        """The fields of CountLabels, but for the status."""
+        request, spec = self.request, self.request.spec
+        return {
+            **{name: getattr(spec, name) for name in ("model", "dataset", "split", "batch_size")},
+            **{name: getattr(request, name) for name in ("granularity", "outputs", "offset")},
+            "policy": self.policy,
+            "learning": spec.learning if is_learned(self.policy) else None,
+            "cpu": cpu_model(),
+            "count_id": self.count_id,
+            "source_sha256": self.source_sha256,
+            "counted_at": now_text(),
+        }
+
+    def record_path(self, folder: Path) -> Path:
+        """Where its record goes."""
+        return folder / f"{self.count_id}.json"
 
 
 @functools.cache

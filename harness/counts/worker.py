@@ -14,8 +14,7 @@ from multiprocessing.connection import Connection
 
 from harness.contracts.policy import LearnedPolicy, is_learned
 from harness.counts.counting import ENOUGH_S, Graphs, Scheduler, count_batches, scheduler
-from harness.counts.plan import PlannedCount
-from harness.counts.request import Request, Source
+from harness.counts.request import PlannedCount, Request, Source
 from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
 from harness.measuring.child import die_with_parent, is_out_of_memory
 from harness.records.count_row import AnyCount, CountRow, FailedCount, Failure

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.policy import LearnedPolicy
 from harness.counts.counting import scheduler
-from harness.counts.request import Source
-from harness.counts.sweep_requests import parse_requests
+from harness.counts.request import Source, parse_requests
 from harness.errors import ConfigError, RecordError
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.tidy import PLAIN

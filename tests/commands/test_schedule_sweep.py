@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands.schedule import main
-from harness.counts.sweep_requests import points_of
+from harness.counts.request import points_of
 from harness.errors import ConfigError
 from harness.planning.compose import Composer
 

@@ -14,7 +14,7 @@ import pytest
 
 from harness.commands.schedule import main
 from harness.counts import in_turn, worker
-from harness.counts.sweep_requests import parse_requests
+from harness.counts.request import parse_requests
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.machine.source_code import module_file
 from harness.measuring.launch import ROOT

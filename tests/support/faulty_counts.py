@@ -11,8 +11,7 @@ import pytest
 from harness.counts import worker
 from harness.counts.counting import Scheduler
 from harness.counts.in_turn import planned_counts
-from harness.counts.plan import PlannedCount
-from harness.counts.sweep_requests import parse_requests
+from harness.counts.request import PlannedCount, parse_requests
 from harness.trials.spec import Limits
 
 COUNT = (
