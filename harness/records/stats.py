@@ -27,11 +27,6 @@ class Summary:
     high: float | None
     n_rounds: int
 
-    @property
-    def ends(self) -> str:
-        """What low and high are, in words: RANGE, INTERVAL, or nothing where there are none."""
-        return "" if self.low is None else ends_of(self.n_rounds)
-
 
 def ends_of(n_rounds: int) -> str:
     """What the ends around a median of that many rounds are, in words."""

@@ -25,14 +25,18 @@ from harness.machine.caches import (
 from tests.support.damages import DAMAGES
 
 Output = pytest.CaptureFixture[str]
+CALLS: list[bytes] = []  # of what is remembered
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     home = tmp_path / "home" / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     caches._say_once.cache_clear()
-    return home
+    answers_folder.cache_clear()
+    CALLS.clear()
+    yield home
+    answers_folder.cache_clear()
 
 
 def mode(path: Path) -> int:
@@ -268,20 +272,9 @@ def test_what_is_there_already_stays(tmp_path: Path) -> None:
     assert files_of(tmp_path / "new") == FILES | {"a.so": b"loaded"}
 
 
-CALLS: list[bytes] = []
-
-
 def words_of(content: bytes, word: str) -> list[str]:
     CALLS.append(content)
     return [part + word for part in content.decode().split()]
-
-
-@pytest.fixture(autouse=True)
-def own_folder(home: Path) -> Iterator[Path]:
-    answers_folder.cache_clear()
-    CALLS.clear()
-    yield home / NAME / caches.FOLDER
-    answers_folder.cache_clear()
 
 
 def write(path: Path, text: str, at_ns: int) -> Path:
@@ -318,7 +311,8 @@ def test_what_works_it_out_is_part_of_the_key(
 
 
 @pytest.mark.parametrize("damage", ["cut off", "a pipe"])
-def test_a_damaged_answer_is_replaced(tmp_path: Path, own_folder: Path, damage: str) -> None:
+def test_a_damaged_answer_is_replaced(tmp_path: Path, home: Path, damage: str) -> None:
+    own_folder = home / NAME / caches.FOLDER
     path = write(tmp_path / "a.txt", "one", 1)
     remembered(words_of)(path, "")
     (answer,) = own_folder.iterdir()
@@ -343,11 +337,11 @@ def test_where_nothing_can_be_kept_it_is_worked_out(
 
 
 def test_too_many_answers_are_forgotten(
-    tmp_path: Path, own_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(caches, "MOST_ANSWERS", 2)
     for k in range(3):
         remembered(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")
     answers_folder.cache_clear()  # the next process
     remembered(words_of)(write(tmp_path / "3.txt", "3", 1), "")
-    assert len(list(own_folder.iterdir())) == 1 + 1  # the newest and the new one
+    assert len(list((home / NAME / caches.FOLDER).iterdir())) == 1 + 1  # the newest and the new one

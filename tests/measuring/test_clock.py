@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,11 +93,6 @@ def test_what_are_no_shares_is_refused(time: FakeTime, shares: dict[str, float])
         NullClock().divide(shares)
 
 
-def test_shares_are_booked_inside_a_run_only(time: FakeTime) -> None:
-    with pytest.raises(RuntimeError, match="not running"):
-        clock_of(time).divide({"forward": 0.5})
-
-
 def test_runs_do_not_leak_into_each_other(time: FakeTime) -> None:
     clock = clock_of(time)
     clock.start()
@@ -134,13 +129,16 @@ def test_a_clock_refuses_misuse(time: FakeTime) -> None:
         clock.mark("forward")
     with pytest.raises(RuntimeError, match="not running"):
         clock.stop()
+    with pytest.raises(RuntimeError, match="not running"):
+        clock.divide({"forward": 0.5})
     clock.start()
     with pytest.raises(RuntimeError, match="runs already"):
         clock.start()
-    with pytest.raises(ValueError, match="compute is no phase"):
-        clock.mark("compute")
-    with pytest.raises(ValueError, match="compute is no phase"):
-        NullClock().mark("compute")
+    whole = clock_of(time)
+    whole.start(marked=False)
+    for one in (clock, whole, NullClock()):
+        with pytest.raises(ValueError, match="compute is no phase"):
+            one.mark("compute")
 
 
 def test_work_is_timed_with_what_it_leaves_running(time: FakeTime) -> None:
@@ -163,13 +161,6 @@ def test_the_collector_rests_in_the_timed_region_only() -> None:
     with collector_paused():
         assert not gc.isenabled()
     assert gc.isenabled()
-
-
-def test_a_whole_run_refuses_what_is_no_phase(time: FakeTime) -> None:
-    clock = clock_of(time)
-    clock.start(marked=False)
-    with pytest.raises(ValueError, match="compute is no phase"):
-        clock.mark("compute")
 
 
 class Ticking(FakeTime):
@@ -198,9 +189,6 @@ def test_waiting_for_a_device_is_part_of_an_empty_sample(time: FakeTime) -> None
     assert empty_sample_s(lambda: time.move(0.02), time) == pytest.approx(2e-5)
 
 
-Watched = Callable[[float], None]
-
-
 @pytest.fixture
 def working_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     """Every call of the fixed work takes `takes_ms` by it."""
@@ -222,16 +210,26 @@ def looks(working_time: FakeTime, watch: CoreWatch, *takes_ms: float) -> None:
         watch.look()
 
 
-def test_the_rate_is_calls_per_second(working_time: FakeTime) -> None:
+@pytest.mark.parametrize(
+    ("takes_ms", "rate_per_s", "rates_per_s"),
+    [
+        ((), None, ()),
+        ((0.0,), None, ()),  # a clock that stands still
+        ((0.01,), 100_000, (100_000,)),
+        ((0.01, 0.0, 0.02), 75_000, (100_000, 50_000)),
+        ((0.01, 0.02, 9.0, 0.02, 0.01), 50_000, (100_000, 50_000, 1000 / 9, 50_000, 100_000)),
+    ],
+)
+def test_the_rate_is_that_of_the_middle_look(
+    working_time: FakeTime,
+    takes_ms: Sequence[float],
+    rate_per_s: float | None,
+    rates_per_s: Sequence[float],
+) -> None:
     watch = CoreWatch(working_time)
-    looks(working_time, watch, 0.01)
-    assert watch.rate_per_s == pytest.approx(100_000)
-
-
-def test_the_rate_is_that_of_the_middle_look(working_time: FakeTime) -> None:
-    watch = CoreWatch(working_time)
-    looks(working_time, watch, 0.01, 0.02, 9.0, 0.02, 0.01)
-    assert watch.rate_per_s == pytest.approx(50_000)
+    looks(working_time, watch, *takes_ms)
+    assert watch.rate_per_s == (None if rate_per_s is None else pytest.approx(rate_per_s))
+    assert watch.rates_per_s == pytest.approx(rates_per_s)
 
 
 def test_a_look_comes_no_sooner_than_the_pause(working_time: FakeTime) -> None:
@@ -249,22 +247,7 @@ def test_a_look_comes_no_sooner_than_the_pause(working_time: FakeTime) -> None:
     assert watch.rate_per_s == pytest.approx(N_CALLS / (2e-3 * N_CALLS / 100))
 
 
-def test_every_look_has_its_rate(working_time: FakeTime) -> None:
-    watch = CoreWatch(working_time)
-    looks(working_time, watch, 0.01, 0.0, 0.02)
-    assert watch.rates_per_s == pytest.approx((100_000, 50_000))
-
-
 def test_a_core_is_watched_without_a_pause() -> None:
     rates = clock.watch_core(5)
     assert len(rates) == 5
     assert min(rates) > 0
-
-
-def test_nothing_is_told_of_no_look_and_of_a_clock_that_stands_still(
-    working_time: FakeTime,
-) -> None:
-    watch = CoreWatch(working_time)
-    assert watch.rate_per_s is None
-    looks(working_time, watch, 0.0)
-    assert watch.rate_per_s is None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -199,10 +201,11 @@ def test_a_worker_whose_parent_ended_before_it_could_ask_ends_at_once(
 def test_a_worker_started_through_a_script_lives_while_its_ancestor_does(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:
-    script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
+    script, trace = tmp_path / "python", tmp_path / "was_here"
+    script.write_text(f'#!/bin/sh\ntouch {trace}\n{sys.executable} "$@"\nexit $?\n')
     script.chmod(0o755)
     assert run(make_spec(python=str(script)), tmp_path).status == "ok"
+    assert trace.exists()
 
 
 def misbehaving(make_spec: MakeSpec, way: str, **changes: object) -> TrialSpec:
@@ -313,3 +316,62 @@ def test_a_start_that_the_machine_refuses_is_no_fault_of_the_python(
     record = run(make_spec(python=python), tmp_path)
     assert record.status == status
     assert record.reason == f"the worker cannot be started: {os.strerror(error)}{advice}"
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("no/python", "no such program"),
+        ("", ""),
+        ("#!/bin/sh\nexit 3\n", "it is no Python"),
+        ("cat", "it is no Python"),  # which takes `-m` for something of its own
+        ("echo", "it is no Python"),
+    ],
+)
+def test_one_that_is_no_python_is_a_record(
+    make_spec: MakeSpec, tmp_path: Path, program: str, why: str
+) -> None:
+    other = shutil.which(program) if program else None
+    if other is None:
+        other = str(tmp_path / ("no/python" if program == "no/python" else "python"))
+        if program != "no/python":
+            Path(other).write_text(program)
+            Path(other).chmod(0o755)
+    record = run(make_spec(python=other), tmp_path)
+    assert record.status == "unsupported"
+    start = f"system.python={other} does not start the benchmark's worker ({why}"
+    assert str(record.reason).startswith(start)
+
+
+def test_a_python_whose_worker_dies_is_not_blamed(make_spec: MakeSpec, tmp_path: Path) -> None:
+    record = run(make_spec(python=sys.executable, system_options={"fault": "raise"}), tmp_path)
+    assert (record.status, record.reason) == ("crash", "ValueError: a fault over two lines")
+
+
+def test_a_record_of_another_interpreter_does_not_answer(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    assert make_spec(python="/elsewhere/bin/python").trial_id == make_spec().trial_id
+    record = run(make_spec(), tmp_path)
+    assert record.answers(make_spec(), record.source_sha256)
+    assert not record.answers(make_spec(python=sys.executable), record.source_sha256)
+
+
+def test_one_without_the_benchmarks_packages_is_a_record(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    python = tmp_path / "bare" / "bin" / "python"
+    record = run(make_spec(python=str(python)), tmp_path)
+    assert record.status == "unsupported"
+    assert record.reason is not None
+    assert record.reason.startswith(f"system.python={python} lacks ")
+    assert f"{python} -m pip install -e '.[EXTRA]'" in record.reason
+
+
+def test_one_without_the_framework_names_its_extra(make_spec: MakeSpec, tmp_path: Path) -> None:
+    record = run(make_spec(python=sys.executable, adapter="tests.support.fake_missing"), tmp_path)
+    assert record.status == "unsupported"
+    assert record.reason == (
+        "a_framework_that_is_not_installed is not installed; install it to run it"
+    )

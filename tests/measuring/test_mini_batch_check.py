@@ -177,13 +177,6 @@ def test_rounding_may_move_gradients_through_many_relus_alone(
     assert (difference(*pair[::-1]) is not None) == differs
 
 
-def built(kind: str, spec: TrialSpec, workload: Workload) -> saboteurs.Honest:
-    settings = run_settings(replace(spec, system_options={"of": "W"}))
-    system: saboteurs.Honest = getattr(saboteurs, kind)(settings)
-    system.prepare(workload.model, workload.weights)
-    return system
-
-
 @pytest.mark.parametrize("kind", ["SumsHalfAGradientOfMany", "TakesOneVertexOfManyForAnother"])
 def test_a_fault_is_more_than_rounding(
     kind: str, make_spec: Callable[..., TrialSpec], monkeypatch: pytest.MonkeyPatch
@@ -191,10 +184,10 @@ def test_a_fault_is_more_than_rounding(
     options = {"n_leaves": 4, "n_instances": 32, "seed": 0}
     spec = make_spec(batch_size=16, dataset_options=options)
     workload = load_workload(spec)
-    honest = fingerprint_of(built("Honest", spec, workload), workload, "w", kinked=True)
-    assert difference(fingerprint_of(built(kind, spec, workload), workload, "w"), honest)
+    honest = fingerprint_of(prepared("Honest", spec, workload), workload, "w", kinked=True)
+    assert difference(fingerprint_of(prepared(kind, spec, workload), workload, "w"), honest)
     faults = [
-        parts_fault(built(one, spec, workload), workload.mini_batches[0], 4, kinked=True)
+        parts_fault(prepared(one, spec, workload), workload.mini_batches[0], 4, kinked=True)
         for one in ("Honest", kind)
     ]
     assert faults[0] is None

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from harness.contracts.system import Clock, Counters
-from harness.measuring.clock import (
-    Sample,
-)
+from harness.measuring.clock import Sample
 from harness.measuring.passes import (
     MAX_PASSES,
     Passes,

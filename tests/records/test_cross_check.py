@@ -88,8 +88,6 @@ def test_rounds_stay_with_their_trials(make_round: Callable[..., Record]) -> Non
     assert rounds_seen_together(trials) == trials
 
 
-MakeSpec = Callable[..., TrialSpec]
-MakeRecord = Callable[..., Record]
 LOSSES = (10.0, 20.0)
 SKETCHES = {
     "outputs": ((4.0, 1.0, -2.0), (5.0, 0.5, 3.0)),
@@ -225,7 +223,6 @@ def test_others_of_the_workload_are_found_beside(
     assert fingerprints_beside(tmp_path / "nowhere", own.trial_id, "w") == []
 
 
-MakeRecord = Callable[..., Record]
 MACHINE = {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": []}
 
 

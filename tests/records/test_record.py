@@ -197,40 +197,31 @@ def test_a_record_that_cannot_be_put_aside_leaves_nothing_in_its_name(
     assert read_record(path) == make_record()
 
 
-@pytest.mark.parametrize(
-    ("status", "answers"),
-    [
-        ("ok", True),
-        ("wrong_result", True),
-        ("oom", True),
-        ("timeout", True),
-        ("crash", False),
-        ("unsupported", False),
-    ],
-)
-def test_which_statuses_answer(
-    make_record: MakeRecord, make_spec: Callable[..., TrialSpec], status: str, answers: bool
+ROOMY = Limits(time_s=999.0)
+ANSWERS: list[tuple[str, dict[str, Any], str, bool]] = [
+    *((status, {}, "a", True) for status in ("ok", "wrong_result", "oom", "timeout")),
+    *((status, {}, "a", False) for status in ("crash", "unsupported")),
+    ("ok", {}, "b", False),  # other code
+    ("ok", {"round": 1}, "a", False),
+    ("ok", {"hidden_size": 99}, "a", False),
+    ("ok", {"data_root": "elsewhere", "command": "typed otherwise"}, "a", True),
+    # Another limit matters where a limit ended the trial.
+    ("ok", {"limits": ROOMY}, "a", True),
+    ("timeout", {"limits": ROOMY}, "a", False),
+    ("oom", {"limits": ROOMY}, "a", False),
+]
+
+
+@pytest.mark.parametrize(("status", "asked", "code", "answers"), ANSWERS)
+def test_what_a_record_answers(
+    make_record: MakeRecord,
+    make_spec: Callable[..., TrialSpec],
+    status: str,
+    asked: dict[str, Any],
+    code: str,
+    answers: bool,
 ) -> None:
-    assert make_record(status=status).answers(make_spec(), "a" * 64) is answers
-
-
-def test_other_code_round_or_work_is_not_answered(
-    make_record: MakeRecord, make_spec: Callable[..., TrialSpec]
-) -> None:
-    record = make_record()
-    assert not record.answers(make_spec(), "b" * 64)
-    assert not record.answers(make_spec(round=1), "a" * 64)
-    assert not record.answers(make_spec(hidden_size=99), "a" * 64)
-    assert record.answers(make_spec(data_root="elsewhere", command="typed otherwise"), "a" * 64)
-
-
-def test_another_limit_asks_again_only_where_the_limit_ended_the_trial(
-    make_record: MakeRecord, make_spec: Callable[..., TrialSpec]
-) -> None:
-    roomy = make_spec(limits=Limits(time_s=999.0))
-    assert make_record().answers(roomy, "a" * 64)
-    assert not make_record(status="timeout").answers(roomy, "a" * 64)
-    assert not make_record(status="oom").answers(roomy, "a" * 64)
+    assert make_record(status=status).answers(make_spec(**asked), code * 64) is answers
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

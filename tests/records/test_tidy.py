@@ -1,19 +1,24 @@
-"""The frame of a directory: settings, quantities, counts, and no number of a failed round."""
+"""The frame of a directory: settings, quantities, counts; its columns and their meaning."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import harness
 import harness.records.tidy as tidy
 from harness.errors import RecordError
+from harness.records.columns import COLUMNS
 from harness.records.store import Held, write_packed
-from harness.records.tidy import frame
+from harness.records.tidy import MEASURED, QUANTITIES, SECTIONS, frame
+from harness.values.places import ROOT
 from tests.support.plain_records import plain_count, plain_record, write_results
 
+MEDIUM = ROOT / "results" / "reference" / "intel-xeon-2cpu-2026-11-25" / "medium"
 PHASES = {"construct": 0.01, "schedule": None, "forward": 0.1, "backward": 0.2, "update": 0.04}
 WORK = {"phases_s": PHASES, "n_flop": 6e9, "bytes_touched": 3e9, "n_batches": 9, "lower_bound": 6}
 
@@ -107,12 +112,18 @@ def test_a_directory_without_records_is_refused_and_those_in_it_are_named(tmp_pa
     assert len(frame(tmp_path / "machine" / "paper")) == 1
 
 
-@pytest.mark.parametrize("name", ["notes.md", "table.csv"])
-def test_a_file_of_something_else_is_refused_and_not_to_be_deleted(
-    name: str, tmp_path: Path
-) -> None:
-    (tmp_path / name).write_text("mine")
-    with pytest.raises(RecordError, match="is no file of records; name a results directory"):
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("notes.md", "is no file of records; name a results directory"),
+        ("table.csv", "is no file of records; name a results directory"),
+        ("nowhere", "does not exist"),
+    ],
+)
+def test_what_is_no_place_of_records_is_refused(name: str, words: str, tmp_path: Path) -> None:
+    if name != "nowhere":
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(RecordError, match=words):
         frame(tmp_path / name)
 
 
@@ -122,13 +133,34 @@ def test_a_frame_without_rows_has_all_columns() -> None:
     assert {"system", "throughput", "status", "group"} <= {*data}
 
 
-def test_a_path_that_does_not_exist_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="does not exist"):
-        frame(tmp_path / "nowhere")
-
-
 def test_a_construction_longer_than_the_whole_leaves_no_computation(tmp_path: Path) -> None:
     slow = {**WORK, "phases_s": {**PHASES, "construct": 0.5}}  # a mini-batch takes 0.375 s
     (row,) = load(tmp_path, plain_record(changes=slow)).itertuples()
     assert row.construction_s > row.instance_s
     assert (row.computation_s, row.execution_ms) == (0, 0)
+
+
+def test_the_list_has_every_column_of_a_frame_and_no_other() -> None:
+    rows = harness.frame(MEDIUM, samples=True)
+    options = tuple(f"{section}." for section in SECTIONS)
+    found = {str(name) for name in rows if not str(name).startswith(options)}
+    names = [column.name for column in COLUMNS]
+    assert len(set(names)) == len(names)
+    assert found == set(names)
+    assert {*MEASURED, *QUANTITIES} <= set(names)
+
+
+def test_seconds_and_bytes_have_their_unit() -> None:
+    units = {"_s": "s", "_ms": "ms", "_bytes": "B", "_mib": "MiB", "_percent": "%"}
+    rates = ("_per_s",)
+    for column in COLUMNS:
+        for suffix, unit in units.items():
+            if column.name.endswith(suffix) and not column.name.endswith(rates):
+                assert column.unit == unit, column
+
+
+def test_the_page_shows_the_list() -> None:
+    page = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
+    table = page.partition("| column | unit | meaning |")[2].partition("\n\n")[0]
+    shown = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", table, re.MULTILINE)
+    assert shown == [tuple(column) for column in COLUMNS]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.source_code import module_file
+from harness.errors import ConfigError
+from harness.machine.source_code import code_sha256, compiled_in, mentioned, module_file
 from harness.trials import sources
 from harness.trials.sources import (
     WORKER,
@@ -258,3 +259,16 @@ def test_hashes_of_many_trials_are_those_of_each(make_spec: MakeSpec) -> None:
     specs = [make_spec(batch_size=8), make_spec(batch_size=9), make_spec(policy="agenda")]
     hashes = SourceHashes()
     assert [hashes.of(spec) for spec in specs] == [source_sha256(spec) for spec in specs]
+
+
+@pytest.mark.parametrize("text", ["x = 1\ndef schedule(graph)\n    pass\n", "x = 1\ndef (\n"])
+def test_a_file_that_is_no_python_is_named_with_its_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    for read in (
+        lambda: code_sha256(path),
+        lambda: mentioned(path, "broken"),
+        lambda: compiled_in(path, "broken"),
+    ):
+        with pytest.raises(ConfigError, match=r"^[^\n]*broken\.py, line 2, is no Python: [^\n]*$"):
+            read()

@@ -1,7 +1,9 @@
-"""The same sweep of counts again completes what is missing and counts nothing twice."""
+"""Counting many policies in turn: a count that fails leaves its status, none is counted twice."""
 
 from __future__ import annotations
 
+import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -9,22 +11,149 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from harness.commands.schedule import main
 from harness.counts import in_turn, worker
+from harness.counts.in_turn import count_in_turn
 from harness.counts.request import parse_requests
-from harness.errors import ScheduleError, UnsupportedTrial
+from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.machine.source_code import module_file
-from harness.measuring.launch import ROOT
 from harness.planning.counter import COUNTER
-from harness.records.count_row import read_count_rows
+from harness.records.count_row import AnyCount, CountRow, read_count_rows
 from harness.terminal.ending import FAILED
 from harness.trials.spec import Limits
-from tests.support.faulty_counts import COUNT, N_ROWS, have_depth_fail, planned_with, raise_
+from harness.values.places import ROOT
+from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
+from tests.support.misbehaving import detach
 
 pytestmark = pytest.mark.slow  # all of them together take seconds
+
+
+def allocate_without_end() -> None:
+    blocks = []
+    while True:
+        blocks.append(np.ones(2**21))  # 16 MiB
+        time.sleep(0.002)
+
+
+def statuses(rows: tuple[AnyCount, ...]) -> list[tuple[int, str, str]]:
+    return [(row.batch_size, row.policy, row.status) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        (raise_(ValueError("a fault\nover two lines")), "crash", "ValueError: a fault over two"),
+        (raise_(MemoryError("no room")), "oom", "MemoryError: no room"),
+        (raise_(ScheduleError("vertex 3 twice")), "wrong_result", "vertex 3 twice"),
+        (raise_(UnsupportedTrial("too odd a model")), "unsupported", "too odd a model"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "crash", "killed by SIGKILL"),
+        (lambda: os._exit(3), "crash", "exit code 3"),
+        (
+            lambda: os.kill(os.getpid(), signal.SIGRTMIN + 6),
+            "crash",
+            "killed by signal 40 (SIGRTMIN+6)",
+        ),
+    ],
+)
+def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
+    fault: Fault,
+    status: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    have_depth_fail(monkeypatch, fault)
+    file = tmp_path / "rows.json"
+    code = main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}"])
+    assert code == (FAILED if status in ("crash", "wrong_result") else 0)
+    rows = read_count_rows(file)
+    expected = [
+        (size, policy, status if policy == "depth" else "ok")
+        for size in (1, 2)
+        for policy in ("agenda", "depth", "sufficient")
+    ]
+    assert statuses(rows) == expected
+    said = capsys.readouterr()
+    for row in rows:
+        if row.status != "ok":
+            assert row.reason.startswith(reason)
+            assert "\n" not in row.reason
+            assert f"depth: {status}: {row.reason}" in said.out.splitlines()
+    assert f"6 records: 4 ok, 2 {status}; 0 kept" in said.err.splitlines()
+    assert len(list((tmp_path / "raw").glob("count-*.json"))) == N_ROWS
+
+
+@pytest.mark.parametrize(
+    ("fault", "limits", "status", "reason"),
+    [
+        (lambda: time.sleep(600), Limits(time_s=2.0), "timeout", "not done within limits.time_s=2"),
+        (
+            allocate_without_end,
+            Limits(memory_bytes=psutil.Process().memory_info().rss + 2**29),
+            "oom",
+            "used ",
+        ),
+    ],
+)
+def test_a_count_that_passes_a_limit_is_ended(
+    fault: Fault, limits: Limits, status: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have_depth_fail(monkeypatch, fault)
+    outcomes, n_kept = count_in_turn(planned_with(limits))
+    assert n_kept == 0
+    for outcome in outcomes:
+        row = outcome.row
+        assert row is not None
+        assert row.status == (status if row.policy == "depth" else "ok")
+        if not isinstance(row, CountRow):
+            assert row.reason.startswith(reason)
+            assert row.limits == limits
+    assert multiprocessing.active_children() == []
+
+
+def test_a_policy_with_an_invalid_schedule_has_no_counts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def check(graph: object, schedule: object) -> None:
+        raise ScheduleError("vertex 3 comes before its argument 2")
+
+    monkeypatch.setattr("harness.counts.counting.check_schedule", check)
+    assert main([*COUNT, "--json"]) == FAILED
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["status"] for row in rows} == {"wrong_result"}
+    assert rows[0]["reason"].startswith("policy agenda made a schedule that is not valid: vertex 3")
+    assert "n_batches" not in rows[0]
+
+
+def test_wrong_input_of_one_policy_is_refused_and_the_others_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    have_depth_fail(monkeypatch, raise_(ConfigError("this is not allowed; give another")))
+    file = tmp_path / "rows.json"
+    assert main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}"]) == 1
+    assert {row.policy for row in read_count_rows(file)} == {"agenda", "sufficient"}
+    assert capsys.readouterr().err.splitlines() == [
+        "4 records: 4 ok; 0 kept; 2 refused",
+        "bench-schedule: this is not allowed; give another",
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to who asks for them")
+def test_what_a_policy_leaves_behind_ends_with_the_counting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pid_file = tmp_path / "pid"
+    have_depth_fail(monkeypatch, lambda: detach(pid_file, bare=True))
+    outcomes, _ = count_in_turn(planned_with(Limits(time_s=600.0)))
+    assert {outcome.row.status for outcome in outcomes if outcome.row} == {"ok"}
+    assert not psutil.pid_exists(int(pid_file.read_text()))
 
 
 def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,7 +171,6 @@ def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
 
 
-@pytest.mark.slow
 def test_another_mini_batch_policy_or_learning_is_another_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,7 +195,6 @@ def test_another_mini_batch_policy_or_learning_is_another_count(
     assert "1 kept" in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "code", "again"),
     [
@@ -95,12 +222,11 @@ def test_failures_without_a_finding_are_tried_again(
     assert len(list(tmp_path.glob("superseded/*"))) == N_ROWS - kept
 
 
-@pytest.mark.slow
 def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def count(time_s: float) -> tuple[list[str], int]:
-        outcomes, n_kept = in_turn.count_in_turn(planned_with(Limits(time_s=time_s)), tmp_path)
+        outcomes, n_kept = count_in_turn(planned_with(Limits(time_s=time_s)), tmp_path)
         return [one.row.status for one in outcomes if one.row is not None], n_kept
 
     have_depth_fail(monkeypatch, lambda: time.sleep(600))
@@ -115,7 +241,7 @@ def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
 def test_a_learned_policy_is_sent_only_to_whoever_wants_it(wants_learned: bool) -> None:
     requests = parse_requests([*COUNT[:2], "batch_size=1", "policy=fsm_base", "learning.trials=1"])
     planned = in_turn.planned_counts(requests)
-    (outcome,), _ = in_turn.count_in_turn(planned, wants_learned=wants_learned)
+    (outcome,), _ = count_in_turn(planned, wants_learned=wants_learned)
     assert outcome.row is not None
     assert outcome.row.status == "ok"
     assert (outcome.learned is not None) == wants_learned
@@ -127,7 +253,6 @@ def test_the_counter_that_is_hashed_is_the_one_that_counts() -> None:
     assert path == Path(worker.__file__)
 
 
-@pytest.mark.slow
 def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,7 +272,6 @@ def test_the_code_of_a_count_is_that_of_its_own_policy() -> None:
     assert agenda != depth
 
 
-@pytest.mark.slow
 def test_half_written_records_are_counted_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,7 +307,6 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the child dies with its parent on Linux only")
 def test_kill_and_run_again(tmp_path: Path) -> None:
     process = start(tmp_path)
