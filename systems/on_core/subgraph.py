@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.contracts.model import Model, Weights, traced_functions
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.machine.blas_names import numpy_blas_name
+from harness.engine.cpu_kernels.libraries import numpy_blas_name
 from harness.models.cell import CellModel
 from harness.vertex.subgraph.block import Block
 from harness.vertex.subgraph.plan import plan_block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.machine.blas_names import numpy_blas_name, onednn_kernels, openblas_words
+from harness.engine.cpu_kernels.libraries import numpy_blas_name, onednn_kernels, openblas_words
 
 
 @pytest.mark.parametrize(
