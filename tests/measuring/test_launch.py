@@ -39,13 +39,6 @@ def run(spec: TrialSpec, folder: Path) -> Record:
     return record
 
 
-def test_a_good_trial_leaves_its_record_and_nothing_else(
-    make_spec: MakeSpec, tmp_path: Path
-) -> None:
-    assert run(make_spec(), tmp_path).status == "ok"
-    assert list((tmp_path / "logs").iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("way", "status", "reason"),
     [

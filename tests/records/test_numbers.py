@@ -212,21 +212,6 @@ def test_the_fastest_trial_of_each_workload_is_selected() -> None:
     assert chosen == {8: "fast", 9: "slow", 10: "fast"}
 
 
-def test_seeds_merge_to_their_median_and_range() -> None:
-    key = "learning.seed"
-    rows = frame_of_rows(
-        row
-        for seed, speed in enumerate([3.0, 1.0, 2.0])
-        for row in build_rows("a", [speed], **{key: seed})
-    )
-    (merged,) = merge_seeds(numbers(rows, ["system", key])).itertuples()
-    assert (merged.value, merged.low, merged.high, merged.n_seeds) == (2, 1, 3, 3)
-    rows.loc[rows[key] == 1, "status"] = "timeout"
-    (failed,) = merge_seeds(numbers(rows, ["system", key])).itertuples()
-    assert failed.status == "timeout"
-    assert math.isnan(failed.value)
-
-
 def build_seeds(*speeds: list[float]) -> pd.DataFrame:
     """Build a trial for each seed, with a speed for each round."""
     return frame_of_rows(
@@ -241,9 +226,15 @@ def merge(rows: pd.DataFrame) -> Any:
     return merged
 
 
-def test_skewed_seeds_merge_to_their_median() -> None:
-    merged = merge(build_seeds([1.0], [9.0], [2.0]))
+def test_seeds_merge_to_their_median_and_range() -> None:
+    rows = build_seeds([1.0], [9.0], [2.0])
+    merged = merge(rows)
     assert (merged.value, merged.low, merged.high) == (2, 1, 9), "the mean is 4"
+    assert merged.n_seeds == 3
+    rows.loc[rows["learning.seed"] == 1, "status"] = "timeout"
+    failed = merge(rows)
+    assert failed.status == "timeout"
+    assert math.isnan(failed.value)
 
 
 @pytest.mark.parametrize("is_screened", [True, False])

@@ -136,16 +136,6 @@ def test_leftovers_of_other_records_stay(tmp_path: Path) -> None:
     assert other.exists()
 
 
-def test_an_older_record_is_kept_aside(make_record: MakeRecord, tmp_path: Path) -> None:
-    path = tmp_path / "r0.json"
-    old, new = make_record(), make_record(source_sha256="b" * 64)
-    write_record(path, old)
-    write_record(path, new)
-    assert read_record(path) == new
-    (aside,) = (tmp_path / "superseded").iterdir()
-    assert read_record(aside) == old
-
-
 def test_older_records_of_one_moment_are_all_kept(make_record: MakeRecord, tmp_path: Path) -> None:
     path = tmp_path / "r0.json"
     records = [make_record(instances_per_s=speed) for speed in (1.0, 2.0, 3.0, 4.0)]
