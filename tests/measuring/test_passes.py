@@ -98,24 +98,27 @@ def test_what_is_constructed_ahead_is_timed_in_the_same_pass(time: FakeTime) -> 
         assert [one.total_s for one in samples] == pytest.approx(each * n_passes)
 
 
-@pytest.mark.parametrize(("min_passes", "n_passes"), [(1, (1, 1)), (3, (3, 2)), (4, (4, 3))])
-def test_passes_are_whole_and_at_least_min_passes_without_marks(
-    time: FakeTime, min_passes: int, n_passes: tuple[int, int]
+TWO = [(1, 2), (3, 4)]  # a pass is 11 ms of timed work and 2 s of loading, which does not count
+
+
+@pytest.mark.parametrize(
+    ("costs", "timing", "n_passes"),
+    [
+        (TWO, {"min_passes": 1}, (1, 1)),
+        (TWO, {"min_passes": 3}, (3, 2)),
+        (TWO, {"min_passes": 4}, (4, 3)),
+        (TWO, {"min_seconds": 0.023}, (2, 1)),
+        (TWO, {"min_passes": 50, "max_seconds": 1.0}, (1, 1)),  # one of either kind
+        ([(0, 0)], {"min_seconds": 1e7}, (MAX_PASSES / 2, MAX_PASSES / 2)),  # not for ever
+    ],
+)
+def test_passes_are_whole_and_as_many_as_asked_for(
+    time: FakeTime,
+    costs: Sequence[Sequence[float]],
+    timing: dict[str, float],
+    n_passes: tuple[int, int],
 ) -> None:
-    assert n_passes_of(timed_of(time, [(1, 2), (3, 4)], min_passes=min_passes)) == n_passes
-
-
-def test_passes_go_on_until_min_seconds_of_timed_work(time: FakeTime) -> None:
-    # A pass is 11 ms of timed work and 2 s of loading, which does not count.
-    assert n_passes_of(timed_of(time, [(1, 2), (3, 4)], min_seconds=0.023)) == (2, 1)
-
-
-def test_max_seconds_end_it_after_one_pass_of_either_kind(time: FakeTime) -> None:
-    assert n_passes_of(timed_of(time, [(1, 2), (3, 4)], min_passes=50, max_seconds=1.0)) == (1, 1)
-
-
-def test_a_system_that_takes_no_time_does_not_run_for_ever(time: FakeTime) -> None:
-    assert sum(n_passes_of(timed_of(time, [(0, 0)], min_seconds=1e7), 1)) == MAX_PASSES
+    assert n_passes_of(timed_of(time, costs, **timing), len(costs)) == n_passes
 
 
 class Device(Scripted):
