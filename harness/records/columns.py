@@ -48,11 +48,13 @@ KEYS = _columns(
     "graph | | of counts: `plain`, or `released` as in ED-Batch's release",
     "mini_batch | | of counts: 0 for the mini-batch that was learned on, then 1, 2, ...",
 )
-RESULTS = _columns(
+STATUS = _columns(
     "status | | `ok`, or the reason for no number",
     "reason | | explanation of a status other than `ok`",
     "warnings | | names of warnings, separated by spaces",
     "weak_build | | warning that every ratio against this build carries",
+)
+RECORDED = _columns(  # numbers under the names of a record's fields
     "instances_per_s | 1/s | instances of a pass over its median time",
     "n_instances | | instances of a pass",
     "n_mini_batches | | mini-batches of a pass",
@@ -72,14 +74,20 @@ RESULTS = _columns(
     "peak_memory_bytes | B | peak memory of the process, or of the GPU",
     "baseline_memory_bytes | B | memory before the system is prepared",
     "core_rate_per_s | 1/s | speed of the core at a fixed piece of work",
+)
+PHASE_SECONDS = _columns(
     "construct_s | s | building graphs, per mini-batch",
     "schedule_s | s | scheduling, per mini-batch (of counts: the policy itself)",
     "forward_s | s | forward, per mini-batch",
     "backward_s | s | backward, per mini-batch",
     "update_s | s | update, per mini-batch",
+)
+CHECKS = _columns(
     "check | | agreement with the reference: `ok`, `failed` or `skipped`",
     "max_rel_err | | largest relative deviation from the reference",
     "choice | | candidates of `policy=auto` with their times (JSON)",
+)
+COUNTED = _columns(
     "n_nodes | | of counts: nodes of the graph",
     "n_parameters | | of counts: nodes that are never batched",
     "n_tried | | of counts: schedules that learning tried",
@@ -133,6 +141,7 @@ SAMPLES = _columns(
     "samples_s | s | with `samples=True`: times of all mini-batches",
     "marked_samples_s | s | with `samples=True`: those of passes with phase marks",
 )
+RESULTS = (*STATUS, *RECORDED, *PHASE_SECONDS, *CHECKS, *COUNTED)
 COLUMNS = (*KEYS, *RESULTS, *DERIVED, *PROVENANCE, *SAMPLES)
 
 

@@ -22,6 +22,7 @@ import pandas as pd
 
 from harness.contracts.system import PHASES
 from harness.errors import RecordError, meant
+from harness.records.columns import COUNTED, PHASE_SECONDS, RECORDED
 from harness.records.count_row import AnyCount, CountRow, Generalisation
 from harness.records.cross_check import (
     build_of,
@@ -48,18 +49,7 @@ SECTIONS = {
 }
 LEARNING = ("variant", "fallback", "trials", "seed")  # settings of a learned policy
 SETTINGS = ("split", "order", "embedding_size", "learning_rate")
-RECORDED = (
-    *("instances_per_s", "n_instances", "n_mini_batches", "n_batches", "lower_bound", "n_launches"),
-    *("n_copies", "bytes_copied", "bytes_touched", "n_flop", "moving_share", "n_compilations"),
-    *("compile_s", "learn_s", "choose_s", "unseen_ratio", "peak_memory_bytes"),
-    *("baseline_memory_bytes", "core_rate_per_s"),
-)
-PHASE_SECONDS = tuple(f"{phase}_s" for phase in PHASES)
-COUNTED = (
-    *("n_nodes", "n_parameters", "n_tried", "unseen_share"),
-    *("n_following", "following_over_bound", "following_unseen_share"),
-)
-MEASURED = (*RECORDED, *PHASE_SECONDS, *COUNTED)
+MEASURED = tuple(column.name for column in (*RECORDED, *PHASE_SECONDS, *COUNTED))
 
 
 def _sum_phases(data: pd.DataFrame, *phases: str) -> pd.Series[float]:
@@ -195,7 +185,7 @@ def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]
             row[f"{key}.{name}"] = json.dumps(value) if isinstance(value, dict | list) else value
     row |= {"status": record.status, "reason": record.reason or ""}
     row |= {"warnings": " ".join(record.warnings), "weak_build": _weak_build(record)}
-    row |= {name: getattr(record, name) for name in RECORDED}
+    row |= {column.name: getattr(record, column.name) for column in RECORDED}
     row |= {f"{phase}_s": record.phases_s.get(phase) for phase in PHASES}
     row |= {"check": record.check.status if record.check else ""}
     row |= {"max_rel_err": record.check.max_rel_err if record.check else np.nan}
