@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import signal
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,10 +22,10 @@ from hypothesis import HealthCheck, Phase, settings
 from harness.machine import process
 from harness.machine.process import give_back_memory
 from harness.measuring import clock
-from harness.records.record import Record, trial_of
+from harness.records.record import Record
 from harness.trials.spec import Limits, Timing, TrialSpec
 from harness.values.places import ROOT
-from tests.support.plain_records import of_one_piece
+from tests.support.records import record_of
 
 BESIDE = ROOT.parent / "shared" / "data"  # where real corpora lie beside some checkouts
 if "BENCH_DATA" not in os.environ and BESIDE.is_dir():
@@ -107,7 +108,7 @@ def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
     def make(**changes: Any) -> TrialSpec:
         values: dict[str, Any] = {
             "system": "fake",
-            "adapter": "tests.support.fake_systems",
+            "adapter": "tests.support.odd_system",
             "model": "tree_fc",
             "model_module": "harness.models.tree_fc",
             "dataset": "complete_trees",
@@ -125,26 +126,27 @@ def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
 
 
 @pytest.fixture
+def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Builds a module that this process and workers find, and returns its name."""
+
+    def make(text: str) -> str:
+        folder = tmp_path / "modules"
+        folder.mkdir()
+        (folder / "made_module.py").write_text(text, encoding="utf-8")
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        monkeypatch.delitem(sys.modules, "made_module", raising=False)
+        return "made_module"
+
+    return make
+
+
+@pytest.fixture
 def make_record(make_spec: Callable[..., TrialSpec]) -> Callable[..., Record]:
     """Builds a record of a good trial, of `make_spec` unless another is given."""
 
     def make(spec: TrialSpec | None = None, **changes: Any) -> Record:
-        chosen = spec or make_spec()
-        values: dict[str, Any] = {
-            "status": "ok",
-            "trial": trial_of(chosen),
-            "trial_id": chosen.trial_id,
-            "samples_s": (0.5, 0.25),
-            "n_mini_batches": 2,
-            "n_instances": 4,
-            "source_sha256": "a" * 64,
-            "machine": {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": []},
-            "versions": {"python": "3.11", "numpy": "2.0", "harness": "1", "fake": "1.0"},
-            "config": chosen.to_dict(),
-            "started_at": "2026-01-01T00:00:00+00:00",
-            "finished_at": "2026-01-01T00:00:01+00:00",
-        }
-        return Record(**of_one_piece(values, changes))
+        return record_of(spec or make_spec(), changes)
 
     return make
 

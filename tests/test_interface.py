@@ -19,7 +19,7 @@ from harness.errors import ConfigError, RecordError
 from harness.records.record import Record
 from harness.records.tidy import build_frame
 from harness.values.places import ROOT
-from tests.support.plain_records import plain_record
+from tests.support.records import plain_record
 
 TINY: dict[str, Any] = {
     "model": "tree_fc",

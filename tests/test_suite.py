@@ -47,7 +47,7 @@ def test_helpers_are_in_support_and_tests_are_not() -> None:
 
 
 def test_what_tests_share_is_imported_from_support() -> None:
-    """One style: `from tests.support.lattices import lattice`; never from another test."""
+    """One style: `from tests.support.instances import lattice`; never from another test."""
     bare = {path.stem for path in FILES.values()} - {"__init__"}
     wrong = [
         f"{name} imports {'.' * level}{imported}"

@@ -21,7 +21,7 @@ import pytest
 from harness.compiler import object_code
 from harness.machine import caches
 from harness.machine.caches import NAME
-from tests.support.damages import DAMAGES
+from tests.support.odd_files import DAMAGES
 from tests.support.sandbox import Kept, Sandbox, assert_ended, campaign, run_module, sandbox
 
 LIMIT_S = 300.0  # without any cache, everything is compiled again

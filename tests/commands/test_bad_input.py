@@ -15,7 +15,7 @@ from harness.commands.bench import main
 from harness.commands.schedule import main as count
 from harness.records.record import read_record
 from tests.support.corpora import write
-from tests.support.tiny_trials import TINY
+from tests.support.sandbox import TINY
 
 NULL = ("system=null", *TINY)
 

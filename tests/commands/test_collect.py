@@ -12,7 +12,7 @@ import harness
 from harness.commands import collect
 from harness.records.record import Record, record_path, write_record
 from harness.trials.spec import TrialSpec
-from tests.support.plain_records import plain_count, plain_record, write_results
+from tests.support.records import plain_count, plain_record, write_results
 
 MakeRecord = Callable[..., Record]
 

@@ -14,14 +14,25 @@ from harness.measuring.launch import interpreter_of
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
+FLOOD_AND_DIE = """\
+import os
+import signal
+
+os.write(1, b"x" * 2**22)
+os.kill(os.getpid(), signal.SIGRTMIN + 6)
+"""
 
 
 def test_the_doctor_says_what_runs_and_why_not(
-    make_spec: MakeSpec, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    make_spec: MakeSpec,
+    make_module: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     good = make_spec(system="good", system_options={"fault": "null"})
     skipping = make_spec(system="skipping", system_options={"fault": "skip"})
-    missing = make_spec(system="missing", adapter="tests.support.fake_missing")
+    adapter = make_module("import a_framework_that_is_not_installed")
+    missing = make_spec(system="missing", adapter=adapter)
     broken = make_spec(system="broken", adapter="tests.conftest_that_is_not_there")
     answers = [*doctor.ask([good, skipping]), *doctor.ask([missing]), *doctor.ask([broken])]
     reasons = {answer.system: answer.reason for answer in answers}
@@ -66,16 +77,16 @@ def test_an_interpreter_that_is_not_there_is_said_of_its_systems(make_spec: Make
 
 
 @pytest.mark.parametrize(
-    ("adapter", "reason"),
+    ("text", "reason"),
     [
-        ("tests.support.dies_at_import", "its import fails: killed by signal 40 (SIGRTMIN+6)"),
-        ("tests.support.no_memory", "its import fails: "),
+        (FLOOD_AND_DIE, "its import fails: killed by signal 40 (SIGRTMIN+6)"),
+        ("import numpy as np\n\nTABLE = np.ones(2**58)", "its import fails: "),
     ],
 )
 def test_a_system_that_ends_its_process_is_told_of(
-    make_spec: MakeSpec, adapter: str, reason: str
+    make_spec: MakeSpec, make_module: Callable[[str], str], text: str, reason: str
 ) -> None:
-    (answer,) = doctor.ask([make_spec(system="odd", adapter=adapter)])
+    (answer,) = doctor.ask([make_spec(system="odd", adapter=make_module(text))])
     assert str(answer.reason).startswith(reason)
 
 

@@ -21,7 +21,7 @@ from harness.measuring.launch import ROOT
 from harness.records.count_row import AnyCount
 from harness.records.record import Record, read_record, write_record
 from harness.trials.spec import TrialSpec
-from tests.support.odd_places import everything_in
+from tests.support.odd_files import everything_in
 
 WORK = (
     "model=tree_fc",
@@ -179,21 +179,24 @@ def test_a_folder_that_goes_away_ends_the_sweep(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["delete", "replace", "full"])
+@pytest.mark.parametrize("what", ["delete", "replace", "lose_room"])
 def test_a_worker_that_loses_its_place(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The process that measures finds no room or no folder: its parent tells that once."""
     results = tmp_path / "results"
     system = ("system=reference", "system.name=fake", "hidden_size=4,5")
-    adapter = "system.adapter=tests.support.vanishing_places"
-    options = (f"+system.options.what={what}", f"+system.options.folder={results}")
+    adapter = "system.adapter=tests.support.odd_system"
+    options = (
+        *(f"+system.options.fault={what}", "+system.options.at=load"),
+        f"+system.options.file={results}",
+    )
     assert bench(["-m", *WORK, *system, adapter, *options, f"results_dir={results}"]) == 1
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     first, line = said.err.splitlines()
     assert first.endswith("not kept")
-    expected = "File too large" if what == "full" else str(results)
+    expected = "File too large" if what == "lose_room" else str(results)
     assert expected in line
     left = [path for path in everything_in(tmp_path) if path.is_file()]
     assert not [path for path in left if path.suffix == ".tmp" or "logs" in path.parts]

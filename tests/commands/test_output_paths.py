@@ -16,7 +16,7 @@ from harness.commands.collect import main as collect
 from harness.commands.schedule import main as schedule
 from harness.records.record import Record, read_record, write_record
 from tests.support.in_time import in_time
-from tests.support.odd_places import IMPOSSIBLE, THERE, everything_in, state
+from tests.support.odd_files import IMPOSSIBLE, THERE, everything_in, state
 
 WORKLOAD = (
     "model=tree_fc",

@@ -11,7 +11,7 @@ from harness.commands import bench, collect, schedule
 from harness.counts import in_turn
 from harness.records.store import COUNTS, TRIALS
 from tests.support.faulty_counts import COUNT, N_ROWS
-from tests.support.plain_records import content_of, plain_count, plain_record, write_results
+from tests.support.records import content_of, plain_count, plain_record, write_results
 
 pytestmark = pytest.mark.slow  # all of them together take seconds
 

@@ -41,7 +41,7 @@ def records_in(results: Path) -> dict[Path, Record]:
 def fake(results: Path, fault: str, *more: str) -> list[str]:
     """A trial of the faulty system beside a good one."""
     kept = [text for text in SWEEP if not text.startswith(("-m", "system", "hidden", "rounds"))]
-    options = ["system=reference", "system.name=fake", "system.adapter=tests.support.fake_systems"]
+    options = ["system=reference", "system.name=fake", "system.adapter=tests.support.odd_system"]
     return [*kept, *options, f"+system.options.fault={fault}", f"results_dir={results}", *more]
 
 
@@ -145,7 +145,8 @@ def test_failures_leave_records_and_those_without_a_measurement_are_tried_again(
 def test_a_bad_trial_does_not_stop_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["-m", *fake(tmp_path, "abort,null,skip,raise,memory_error", "rounds=1")]
+    faults = 'abort,null,skip,"raise:value","raise:memory"'
+    command = ["-m", *fake(tmp_path, faults, "rounds=1")]
     assert main(command) == FAILED
     statuses = sorted(record.status for record in records_in(tmp_path).values())
     assert statuses == ["crash", "crash", "ok", "oom", "unsupported"]

@@ -20,15 +20,14 @@ from harness.planning.running import _lock_file
 from harness.records.measured import sitting_path
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
-from tests.support.tiny_trials import TINY
-from tests.support.warm_caches import with_own_cache
+from tests.support.sandbox import TINY, with_own_cache
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="workers end with their parent on Linux"),
 ]
 MakeSpec = Callable[..., TrialSpec]
-ODD = ("system=reference", "system.name=odd", "system.adapter=tests.support.misbehaving")
+ODD = ("system=reference", "system.name=odd", "system.adapter=tests.support.odd_system")
 
 
 @contextmanager
@@ -79,23 +78,23 @@ def assert_nothing_is_left(folder: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_bench_says_what_is_kept_and_what_goes_on(tmp_path: Path, number: int) -> None:
     pid_file, results = tmp_path / "pid", tmp_path / "results"
-    options = [*TINY, *ODD, f"+system.options.pid_file={pid_file}", f"results_dir={results}"]
-    assert bench([*options, "+system.options.way=fine"]) == 0
-    sweep = ["-m", *options, "+system.options.way=fine,hangs"]
+    options = [*TINY, *ODD, f"+system.options.file={pid_file}", f"results_dir={results}"]
+    assert bench([*options, "+system.options.fault=none"]) == 0
+    sweep = ["-m", *options, "+system.options.fault=none,note_and_wait"]
     with running(tmp_path, "harness.commands.bench", sweep) as process:
         wait_for(lambda: pid_file.exists() and pid_file.read_text(), process)
         *_, line = end(process, number)
     name = signal.Signals(number).name
     assert line.startswith(f"bench: ended by {name}; 1 of 2 records are kept; to go on: bench -m ")
-    assert line.endswith("way=fine,hangs")
+    assert line.endswith("fault=none,note_and_wait")
     assert not list((results / "logs").iterdir())
     assert_nothing_is_left(tmp_path)
 
 
 def test_a_sitting_of_the_pipeline(make_spec: MakeSpec, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    options = {"way": "hangs", "pid_file": str(pid_file)}
-    spec = make_spec(adapter="tests.support.misbehaving", system_options=options)
+    options = {"fault": "note_and_wait", "file": str(pid_file)}
+    spec = make_spec(system_options=options)
     done = sitting_path(tmp_path / "results", "some", 0)
     where = ["--round", "0", "--results-dir", str(tmp_path / "results"), "--done", str(done)]
     arguments = [json.dumps(spec.to_dict()), *where]

@@ -10,7 +10,7 @@ import pytest
 import harness.measuring.launch
 from harness.commands.bench import main as bench
 from harness.records.record import read_record
-from tests.support.tiny_trials import TINY
+from tests.support.sandbox import TINY
 from tests.support.trace_files import checked
 
 STEPWISE = ("system=vertex", "system.options.backend=stepwise")

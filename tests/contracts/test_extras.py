@@ -17,7 +17,7 @@ from harness.contracts.extras import check_extra, how_to_install, requirements, 
 from harness.contracts.system import load_adapter
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.places import ROOT
-from tests.support import fake_systems
+from tests.support import odd_system
 
 
 def test_a_framework_with_an_extra_says_its_name() -> None:
@@ -35,14 +35,14 @@ def test_a_version_below_that_of_the_extra_is_too_old() -> None:
 
 
 def test_an_adapter_on_an_old_framework_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake_systems.Adapter, "framework", "numpy")
+    monkeypatch.setattr(odd_system.Adapter, "framework", "numpy")
     needed = {"numpy": requirements()["torch"]}
     monkeypatch.setattr(extras, "requirements", lambda: needed)
     monkeypatch.setattr(np, "__version__", "1.0")
     with pytest.raises(UnsupportedTrial, match=r"^numpy 1\.0 does not fit.*\[numpy\]"):
-        load_adapter("tests.support.fake_systems")
+        load_adapter("tests.support.odd_system")
     monkeypatch.setattr(np, "__version__", "99.0")
-    assert load_adapter("tests.support.fake_systems") is fake_systems.Adapter
+    assert load_adapter("tests.support.odd_system") is odd_system.Adapter
 
 
 def test_an_installed_benchmark_knows_its_extras_as_a_checkout_does(

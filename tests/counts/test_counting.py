@@ -27,7 +27,7 @@ from harness.terminal.ending import FAILED
 from harness.trials.spec import Limits
 from harness.values.places import ROOT
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
-from tests.support.misbehaving import detach
+from tests.support.odd_system import detach
 
 pytestmark = pytest.mark.slow  # all of them together take seconds
 

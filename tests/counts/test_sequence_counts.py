@@ -31,8 +31,8 @@ from harness.records.count_row import BatchCounts
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.instances import SentencePair
 from tests.support.engine_runs import prepared
+from tests.support.instances import ALL_SIZES, random_sentences
 from tests.support.policies import schedule_by
-from tests.support.sentences import ALL_SIZES, random_sentences
 
 SIZES = ModelSizes(4, {k: n for k, n in ALL_SIZES.items() if k != "characters"})
 TAGGER, TRANSLATION, PARSER = BiLSTM(SIZES, layers=2), Seq2Seq(SIZES), Parser(SIZES)

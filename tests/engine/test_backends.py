@@ -36,7 +36,7 @@ from tests.support.counting_backend import CountingBackend
 from tests.support.engine_models import BINARY, EXAMPLES
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.engine_setting import Setting
-from tests.support.lattices import lattice
+from tests.support.instances import lattice
 from tests.support.sketch_models import SIZES
 from tests.support.walked_backend import WalkedBackend
 

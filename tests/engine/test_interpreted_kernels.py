@@ -27,11 +27,10 @@ from harness.models.stack_rnn import StackRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.values.precision import TOLERANCES
-from tests.support.drawn_trees import trees
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import ONE_BY_ONE
+from tests.support.instances import draw_trees, random_sentences
 from tests.support.pairwise import pairwise_choices
-from tests.support.sentences import random_sentences
 from tests.support.small_tiles import TOLERANCE, SmallTiles, wrong
 from tests.support.walked_backend import WalkedBackend
 
@@ -51,20 +50,20 @@ def test_sizes_need_not_fit_tiles(
     kind: type[TreeLSTM | TreeGRU], hidden_size: int, interpreted: None
 ) -> None:
     sizes = ModelSizes(hidden_size, {"words": 11, "classes": 5}, embedding_size=hidden_size)
-    assert wrong(kind(sizes), trees(sizes, (1, 5, 3))) == []
+    assert wrong(kind(sizes), draw_trees(sizes, (1, 5, 3))) == []
 
 
 def test_lower_precision_rounds_the_factors_of_products(interpreted: None) -> None:
     sizes = ModelSizes(20, {"words": 11, "classes": 5})
     switches, tolerances = Switches(precision="bf16"), (TOLERANCE, TOLERANCES["bf16"].array)
-    assert wrong(TreeLSTM(sizes), trees(sizes, (5, 3)), switches, tolerances=tolerances) == []
+    assert wrong(TreeLSTM(sizes), draw_trees(sizes, (5, 3)), switches, tolerances=tolerances) == []
 
 
 @pytest.mark.slow
 def test_batches_of_one_and_of_hundreds(interpreted: None) -> None:
     sizes = ModelSizes(6, {"words": 11, "classes": 5})
-    assert wrong(TreeLSTM(sizes), trees(sizes, (1,))) == []
-    assert wrong(TreeLSTM(sizes), trees(sizes, [3] * 50)) == []
+    assert wrong(TreeLSTM(sizes), draw_trees(sizes, (1,))) == []
+    assert wrong(TreeLSTM(sizes), draw_trees(sizes, [3] * 50)) == []
 
 
 # Edges to several children at once change kernels where these do; NumPy walks all below.
@@ -229,7 +228,7 @@ def replaced(old: str, new: str, count: list[int]) -> Callable[[str], str]:
 
 
 def test_nothing_is_wrong_where_nothing_is_changed(changeable: type[SmallTiles]) -> None:
-    assert wrong(TreeLSTM(TREE_SIZES), trees(TREE_SIZES, LEAVES), update=True) == []
+    assert wrong(TreeLSTM(TREE_SIZES), draw_trees(TREE_SIZES, LEAVES), update=True) == []
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -237,7 +236,7 @@ def test_a_wrong_text_is_found(changeable: type[SmallTiles], change: str) -> Non
     count: list[int] = []
     changeable.change = staticmethod(replaced(*CHANGES[change], count))
     try:
-        found = wrong(TreeLSTM(TREE_SIZES), trees(TREE_SIZES, LEAVES), update=True)
+        found = wrong(TreeLSTM(TREE_SIZES), draw_trees(TREE_SIZES, LEAVES), update=True)
     except IndexError:
         found = ["a row that there is not"]
     assert found

@@ -20,7 +20,7 @@ from harness.engine.backends.cuda.launching import Processor
 from harness.engine.backends.cuda.model import KERNELS
 from harness.machine.caches import NAME
 from harness.values.places import ROOT
-from tests.support.damages import DAMAGES
+from tests.support.odd_files import DAMAGES
 
 MOST_REGISTERS = 255  # of a thread
 MOST_SPILLED_BYTES = 40  # of a thread, once a tile: what the loop over tiles saves around a call

@@ -22,7 +22,7 @@ from harness.machine.caches import (
     remembered,
     unpack_kept,
 )
-from tests.support.damages import DAMAGES
+from tests.support.odd_files import DAMAGES
 
 Output = pytest.CaptureFixture[str]
 CALLS: list[bytes] = []  # of what is remembered

@@ -15,7 +15,7 @@ from harness.machine.files import (
     replace_regular,
 )
 from tests.support.in_time import in_time
-from tests.support.odd_places import SPECIAL, everything_in, state
+from tests.support.odd_files import SPECIAL, everything_in, state
 
 
 @pytest.mark.parametrize("name", SPECIAL)

@@ -23,12 +23,12 @@ from harness.measuring.launch import ROOT, run_worker, worker_environment
 from harness.measuring.supervise import memory_limit_bytes
 from harness.records.record import Record, find_record, read_record
 from harness.trials.spec import Limits, TrialSpec
-from tests.support.misbehaving import FIRST, FLOOD_BYTES, LAST
+from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
 
 pytestmark = pytest.mark.slow  # all of them together take seconds
 
 MakeSpec = Callable[..., TrialSpec]
-ADAPTER = "tests.support.misbehaving"
+NO_MEMORY = "import numpy as np\n\nTABLE = np.ones(2**58)\n"
 
 
 def run(spec: TrialSpec, folder: Path) -> Record:
@@ -40,20 +40,20 @@ def run(spec: TrialSpec, folder: Path) -> Record:
 
 
 @pytest.mark.parametrize(
-    ("way", "status", "reason"),
+    ("fault", "at", "status", "reason"),
     [
-        ("real_time_signal", "crash", "killed by signal 40 (SIGRTMIN+6)"),
-        ("exits_64", "crash", "no refusal of the harness"),
-        ("enomem", "oom", "OSError: [Errno 12] Cannot allocate memory"),
-        ("numpy_memory", "oom", "MemoryError: Unable to allocate"),
-        ("caused_by_memory", "oom", "ValueError: the compiler gave up"),
-        ("bad_alloc", "oom", "killed by SIGABRT; last line: terminate called"),
+        ("signal:40", "prepare", "crash", "killed by signal 40 (SIGRTMIN+6)"),
+        ("say_and_exit:64", "prepare", "crash", "no refusal of the harness"),
+        ("raise:enomem", "__init__", "oom", "OSError: [Errno 12] Cannot allocate memory"),
+        ("raise:numpy", "__init__", "oom", "MemoryError: Unable to allocate"),
+        ("raise:caused_by_memory", "__init__", "oom", "ValueError: the compiler gave up"),
+        ("bad_alloc", "prepare", "oom", "killed by SIGABRT; last line: terminate called"),
     ],
 )
 def test_whatever_ends_a_process_leaves_a_record(
-    make_spec: MakeSpec, tmp_path: Path, way: str, status: str, reason: str
+    make_spec: MakeSpec, tmp_path: Path, fault: str, at: str, status: str, reason: str
 ) -> None:
-    record = run(misbehaving(make_spec, way), tmp_path)
+    record = run(make_spec(system_options={"fault": fault, "at": at}), tmp_path)
     assert record.status == status
     assert str(record.reason).startswith(reason)
     assert "\n" not in str(record.reason)
@@ -61,7 +61,7 @@ def test_whatever_ends_a_process_leaves_a_record(
 
 def test_a_trial_that_hangs_is_ended(make_spec: MakeSpec, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    options = {"fault": "hang", "pid_file": str(pid_file)}
+    options = {"fault": "note_and_wait", "file": str(pid_file)}
     record = run(make_spec(system_options=options, limits=Limits(time_s=4.0)), tmp_path)
     assert (record.status, record.reason) == ("timeout", "not done within limits.time_s=4")
     assert not psutil.pid_exists(int(pid_file.read_text()))
@@ -69,7 +69,7 @@ def test_a_trial_that_hangs_is_ended(make_spec: MakeSpec, tmp_path: Path) -> Non
 
 def test_a_trial_that_eats_memory_is_ended(make_spec: MakeSpec, tmp_path: Path) -> None:
     limits = Limits(time_s=60.0, memory_bytes=400 * 2**20)
-    record = run(make_spec(system_options={"fault": "allocate"}, limits=limits), tmp_path)
+    record = run(make_spec(system_options={"fault": "hog"}, limits=limits), tmp_path)
     assert record.status == "oom"
     assert record.reason is not None
     assert record.reason.endswith("limits.memory_bytes is 419430400")
@@ -143,7 +143,7 @@ def wait_for(happened: Callable[[], object], seconds: float = 30.0) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
 def test_a_worker_dies_with_its_parent(make_spec: MakeSpec, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    spec = make_spec(system_options={"fault": "hang", "pid_file": str(pid_file)})
+    spec = make_spec(system_options={"fault": "note_and_wait", "file": str(pid_file)})
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_dict()))
     program = (
         "import json, pathlib;"
@@ -201,21 +201,17 @@ def test_a_worker_started_through_a_script_lives_while_its_ancestor_does(
     assert trace.exists()
 
 
-def misbehaving(make_spec: MakeSpec, way: str, **changes: object) -> TrialSpec:
-    return make_spec(adapter=ADAPTER, system_options={"way": way}, **changes)
-
-
 @pytest.mark.parametrize("what", ["adapter", "loader", "model_module"])
 def test_memory_that_runs_out_before_the_trial_begins_is_no_crash(
-    make_spec: MakeSpec, tmp_path: Path, what: str
+    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path, what: str
 ) -> None:
-    record = run(make_spec(**{what: "tests.support.no_memory"}), tmp_path)
+    record = run(make_spec(**{what: make_module(NO_MEMORY)}), tmp_path)
     assert record.status == "oom"
     assert "Unable to allocate" in str(record.reason)
 
 
 def test_a_flood_of_words_does_no_harm(make_spec: MakeSpec, tmp_path: Path) -> None:
-    record = run(misbehaving(make_spec, "floods"), tmp_path)
+    record = run(make_spec(system_options={"fault": "flood:stdout"}), tmp_path)
     assert record.status == "ok"
     assert not list((tmp_path / "logs").iterdir())
 
@@ -223,7 +219,8 @@ def test_a_flood_of_words_does_no_harm(make_spec: MakeSpec, tmp_path: Path) -> N
 def test_the_log_of_a_flood_has_its_first_and_its_last_words(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:
-    assert run(misbehaving(make_spec, "floods_and_aborts"), tmp_path).status == "crash"
+    spec = make_spec(system_options={"fault": "flood_and_abort:stdout"})
+    assert run(spec, tmp_path).status == "crash"
     log = (tmp_path / "logs" / "r0.log").read_bytes()
     assert len(log) < FLOOD_BYTES // 16
     assert log.startswith(FIRST)
@@ -232,12 +229,12 @@ def test_the_log_of_a_flood_has_its_first_and_its_last_words(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to who asks for them")
-@pytest.mark.parametrize("way", ["detaches", "detaches_bare"])
+@pytest.mark.parametrize("fault", ["detach", "detach_bare"])
 def test_what_detaches_itself_ends_with_its_trial(
-    make_spec: MakeSpec, tmp_path: Path, way: str
+    make_spec: MakeSpec, tmp_path: Path, fault: str
 ) -> None:
     pid_file = tmp_path / "pid"
-    spec = make_spec(adapter=ADAPTER, system_options={"way": way, "pid_file": str(pid_file)})
+    spec = make_spec(system_options={"fault": fault, "file": str(pid_file)})
     bystander = subprocess.Popen(["sleep", "600"])
     try:
         assert run(spec, tmp_path).status == "ok"
@@ -250,7 +247,7 @@ def test_what_detaches_itself_ends_with_its_trial(
 
 def test_a_fork_that_comes_back_leaves_no_record(make_spec: MakeSpec, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
-    spec = make_spec(adapter=ADAPTER, system_options={"way": "forks", "pid_file": str(pid_file)})
+    spec = make_spec(system_options={"fault": "fork", "file": str(pid_file)})
     assert run(spec, tmp_path).status == "ok"
     assert [path.name for path in (tmp_path / "raw").iterdir()] == ["r0.json"]
     assert os.waitstatus_to_exitcode(int(pid_file.read_text())) == FORKED
@@ -276,7 +273,7 @@ def test_a_full_disk_is_no_fault_of_the_trial(make_spec: MakeSpec, tmp_path: Pat
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "r0.log").symlink_to("/dev/full")
     started, others = time.monotonic(), psutil.Process().children(recursive=True)
-    spec = misbehaving(make_spec, "floods")
+    spec = make_spec(system_options={"fault": "flood:stdout"})
     with pytest.raises(OSError, match="No space left on device"):
         run_worker(spec, folder / "r0.json", tmp_path / "logs" / "r0.log")
     assert time.monotonic() - started < spec.limits.time_s
@@ -337,7 +334,9 @@ def test_one_that_is_no_python_is_a_record(
 
 
 def test_a_python_whose_worker_dies_is_not_blamed(make_spec: MakeSpec, tmp_path: Path) -> None:
-    record = run(make_spec(python=sys.executable, system_options={"fault": "raise"}), tmp_path)
+    record = run(
+        make_spec(python=sys.executable, system_options={"fault": "raise:value"}), tmp_path
+    )
     assert (record.status, record.reason) == ("crash", "ValueError: a fault over two lines")
 
 
@@ -362,8 +361,11 @@ def test_one_without_the_benchmarks_packages_is_a_record(
     assert f"{python} -m pip install -e '.[EXTRA]'" in record.reason
 
 
-def test_one_without_the_framework_names_its_extra(make_spec: MakeSpec, tmp_path: Path) -> None:
-    record = run(make_spec(python=sys.executable, adapter="tests.support.fake_missing"), tmp_path)
+def test_one_without_the_framework_names_its_extra(
+    make_spec: MakeSpec, make_module: Callable[[str], str], tmp_path: Path
+) -> None:
+    adapter = make_module("import a_framework_that_is_not_installed")
+    record = run(make_spec(python=sys.executable, adapter=adapter), tmp_path)
     assert record.status == "unsupported"
     assert record.reason == (
         "a_framework_that_is_not_installed is not installed; install it to run it"

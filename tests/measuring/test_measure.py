@@ -17,7 +17,7 @@ from harness.measuring.child import REFUSED
 from harness.measuring.launch import worker_environment
 from harness.measuring.worker import main
 from harness.trials.spec import TrialSpec
-from tests.support import fake_systems
+from tests.support import odd_system
 from tests.support.measured import measure
 
 MakeSpec = Callable[..., TrialSpec]
@@ -73,7 +73,9 @@ def test_counters_come_from_the_warm_up(make_spec: MakeSpec, tmp_path: Path) -> 
 def test_what_shapes_make_it_compile_is_counted_and_booked_apart(
     make_spec: MakeSpec, tmp_path: Path
 ) -> None:
-    record = measure(make_spec(system_options={"fault": "slow_compiler"}), tmp_path)
+    record = measure(
+        make_spec(system_options={"fault": "sleep:0.2", "at": "compile_for"}), tmp_path
+    )
     assert record.n_compilations == 2  # once for each mini-batch
     assert record.compile_s is not None
     assert record.compile_s >= 2 * 0.2  # it sleeps for each
@@ -106,7 +108,7 @@ def test_the_null_system_is_not_checked_and_still_timed(
     assert not (tmp_path / "oracle").exists()
 
 
-@pytest.mark.parametrize("fault", ["wrong_loss", "wrong_gradient", "nan"])
+@pytest.mark.parametrize("fault", ["wrong_loss", "wrong_gradient", "nan_outputs"])
 def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: str) -> None:
     record = measure(make_spec(system_options={"fault": fault}), tmp_path)
     assert record.status == "wrong_result"
@@ -114,42 +116,30 @@ def test_a_wrong_result_has_no_time(make_spec: MakeSpec, tmp_path: Path, fault: 
     assert record.check.status == "failed"
     assert record.reason is not None
     assert (record.samples_s, record.instances_per_s) == ((), None)
-    assert record.reason.endswith(ORACLE_IS_FINITE) == (fault == "nan")
+    assert record.reason.endswith(ORACLE_IS_FINITE) == (fault == "nan_outputs")
 
 
 def test_a_timed_mini_batch_that_is_no_number_says_where_that_comes_from(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fake_systems.Adapter, "last_loss", lambda _: float("nan"))
+    monkeypatch.setattr(odd_system.Adapter, "last_loss", lambda _: float("nan"))
     record = measure(make_spec(), tmp_path)
     assert record.reason == f"the loss of mini-batch 0 is nan; {ORACLE_IS_FINITE}"
 
 
 @pytest.mark.parametrize(
-    ("options", "adapter", "status", "reason"),
+    ("fault", "status", "reason"),
     [
-        ({"fault": "skip"}, None, "unsupported", "not on this machine"),
-        ({"fault": "unsupported"}, None, "unsupported", "this model is too odd"),
-        ({"fault": "schedule"}, None, "wrong_result", "policy odd: vertex 2 runs in batch 3"),
-        ({"fault": "memory_error"}, None, "oom", "MemoryError: no room for a tensor"),
-        (
-            {},
-            "tests.support.fake_missing",
-            "unsupported",
-            "a_framework_that_is_not_installed is not inst",
-        ),
+        ("skip", "unsupported", "not on this machine"),
+        ("raise:unsupported", "unsupported", "this model is too odd"),
+        ("raise:schedule", "wrong_result", "policy odd: vertex 2 runs in batch 3"),
+        ("raise:memory", "oom", "MemoryError: no room for a tensor"),
     ],
 )
 def test_what_cannot_be_measured_has_a_status_and_a_reason(
-    make_spec: MakeSpec,
-    tmp_path: Path,
-    options: dict[str, str],
-    adapter: str | None,
-    status: str,
-    reason: str,
+    make_spec: MakeSpec, tmp_path: Path, fault: str, status: str, reason: str
 ) -> None:
-    changes = {"system_options": options} | ({"adapter": adapter} if adapter else {})
-    record = measure(make_spec(**changes), tmp_path)
+    record = measure(make_spec(system_options={"fault": fault}), tmp_path)
     assert record.status == status
     assert (record.reason or "").startswith(reason)
     assert record.samples_s == ()
@@ -240,15 +230,15 @@ def test_a_frameworks_own_peak_begins_anew_behind_the_check(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    run = fake_systems.Adapter.run
+    run = odd_system.Adapter.run
 
-    def counted(self: fake_systems.Adapter, clock: Clock, *, update: bool = True) -> None:
+    def counted(self: odd_system.Adapter, clock: Clock, *, update: bool = True) -> None:
         calls.append("run")
         run(self, clock, update=update)
 
-    monkeypatch.setattr(fake_systems.Adapter, "run", counted)
+    monkeypatch.setattr(odd_system.Adapter, "run", counted)
     monkeypatch.setattr(
-        fake_systems.Adapter, "forget_peak_memory", lambda _: calls.append("forget"), raising=False
+        odd_system.Adapter, "forget_peak_memory", lambda _: calls.append("forget"), raising=False
     )
     record = measure(make_spec(), tmp_path)
     assert calls.count("forget") == 1
@@ -278,11 +268,11 @@ def test_what_an_adapter_may_not_tell_is_named(
     returned: object,
     words: str,
 ) -> None:
-    monkeypatch.setattr(fake_systems.Adapter, method, lambda self: returned)
+    monkeypatch.setattr(odd_system.Adapter, method, lambda self: returned)
     with pytest.raises(TypeError) as fault:
         measure(make_spec(), tmp_path)
     line = str(fault.value)
-    assert line.startswith(f"tests.support.fake_systems: {method}() returned ")
+    assert line.startswith(f"tests.support.odd_system: {method}() returned ")
     assert words in line
     assert "\n" not in line
     assert len(line) < 300
@@ -291,9 +281,9 @@ def test_what_an_adapter_may_not_tell_is_named(
 def test_numbers_of_numpy_are_numbers(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fake_systems.Adapter, "n_compilations", lambda self: np.int64(3))
-    monkeypatch.setattr(fake_systems.Adapter, "peak_memory_bytes", lambda self: np.int64(7))
-    monkeypatch.setattr(fake_systems.Adapter, "moving_share", lambda self: np.float32(0.5))
+    monkeypatch.setattr(odd_system.Adapter, "n_compilations", lambda self: np.int64(3))
+    monkeypatch.setattr(odd_system.Adapter, "peak_memory_bytes", lambda self: np.int64(7))
+    monkeypatch.setattr(odd_system.Adapter, "moving_share", lambda self: np.float32(0.5))
     record = measure(make_spec(), tmp_path)
     assert (record.n_compilations, record.peak_memory_bytes) == (3, 7)
     assert record.moving_share == 0.5

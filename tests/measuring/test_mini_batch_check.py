@@ -25,7 +25,7 @@ from harness.records.fingerprint import KINK_TOLERANCE, TOLERANCE, Fingerprint, 
 from harness.trials.spec import Timing, TrialSpec
 from harness.trials.workload import Workload, load_workload, run_settings
 from tests.support import saboteurs
-from tests.support.drawn_trees import trees
+from tests.support.instances import draw_trees
 
 MakeSpec = Callable[..., TrialSpec]
 
@@ -147,7 +147,7 @@ SIZES = ModelSizes(8, {"words": 16, "classes": 2})
 def test_inputs_of_relus_are_counted(
     model: Model, n_inputs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    instances = trees(SIZES, [5, 5, 5])
+    instances = draw_trees(SIZES, [5, 5, 5])
     assert not is_kinked(model, instances)
     monkeypatch.setattr(mini_batch_check, "N_INPUTS", n_inputs)
     assert is_kinked(model, instances) == (n_inputs > 0)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.records.record import Record
-from tests.support.measured import measure
-from tests.support.sabotaged import MakeSpec, spec_of
+from tests.support.measured import MakeSpec, measure, spec_of
 
 
 def measured(make_spec: MakeSpec, folder: Path, precision: str, kind: str, of: str) -> Record:

@@ -39,8 +39,8 @@ from harness.trials.spec import TrialSpec
 from harness.trials.workload import Workload, load_workload, n_lookups, run_settings
 from harness.values.instances import Tree
 from harness.vertex import Symbol, VertexTracer, exp, log, sqrt, tanh
-from tests.support.damages import DAMAGES
-from tests.support.lattices import LATTICES, lattice
+from tests.support.instances import LATTICES, lattice
+from tests.support.odd_files import DAMAGES
 from tests.support.sketch_models import SIZES, SketchModel
 from tests.support.sketches import Sketch
 
@@ -214,7 +214,7 @@ def test_zeros_are_expected_where_the_truth_is_zero() -> None:
         (None, None),
         ("wrong_loss", "loss deviates"),
         ("wrong_gradient", "gradient of embedding deviates"),
-        ("nan", "outputs is not finite"),
+        ("nan_outputs", "outputs is not finite"),
         ("no_update", "one step changes embedding otherwise than by its gradient, by 1 of it"),
         ("bias_not_updated", "one step changes b otherwise than by its gradient, by 1 of it"),
         ("stale_outputs", "one step changes the outputs"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +14,7 @@ from harness.measuring.reference_check import Verdict
 from harness.records.cross_check import judged
 from harness.records.record import Record, record_path
 from harness.trials.spec import Timing, TrialSpec
-from tests.support.measured import measure, measure_at
-from tests.support.sabotaged import MakeSpec, spec_of
+from tests.support.measured import MakeSpec, measure, measure_at, spec_of
 
 PARAMETERS = ("embedding", "W", "b_leaf", "U", "b", "F_1", "F_2", "b_f", "W_out")
 
@@ -134,15 +134,31 @@ def test_every_guard_is_needed_for_some_sabotage() -> None:
     assert {"step", "parts", "losses", "unseen", "hidden", "changed", "answer"} <= alone
 
 
+KNOWS_WHAT_IT_COST = """\
+import time
+
+from tests.support.saboteurs import Honest
+
+
+class Adapter(Honest):
+    def run(self, clock, *, update=True):
+        began = time.perf_counter()
+        super().run(clock, update=update)
+        self.took_s = time.perf_counter() - began
+"""
+
+
 def test_a_clock_in_a_system_is_found(
-    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_spec: MakeSpec,
+    make_module: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    spec = make_spec(adapter="tests.support.saboteur_with_a_clock", timing=QUICK)
+    adapter = make_module(KNOWS_WHAT_IT_COST)
+    spec = make_spec(adapter=adapter, timing=QUICK)
     record = measure(spec, tmp_path)
     assert record.status == "wrong_result"
-    assert record.reason == (
-        "tests.support.saboteur_with_a_clock reads the time (time), which only the harness may"
-    )
+    assert record.reason == f"{adapter} reads the time (time), which only the harness may"
     monkeypatch.setattr(*GUARDS["no clock"][0])
     assert measure(spec, tmp_path).status == "ok"
 

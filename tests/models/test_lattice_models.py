@@ -9,7 +9,7 @@ from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.oracle import run_reference
-from tests.support.lattices import lattice as grid
+from tests.support.instances import lattice as grid
 
 
 def test_states_of_the_longest_lattices_stay_small() -> None:

@@ -19,7 +19,7 @@ from harness.planning.durations import (
 )
 from harness.records.record import path_of, write_record
 from harness.trials.spec import TrialSpec
-from tests.support.plain_records import plain_record
+from tests.support.records import plain_record
 
 
 def test_the_same_trial_counts_before_others_alike(make_spec: Callable[..., TrialSpec]) -> None:

@@ -35,7 +35,7 @@ from harness.records.record import Record, write_record
 from harness.terminal.command_line import experiment_trials, parse, plan
 from harness.trials.spec import Screening, Timing, TrialSpec
 from harness.trials.workload import load_workload
-from tests.support.plain_records import plain_record
+from tests.support.records import plain_record
 
 MakeSpec = Callable[..., TrialSpec]
 SYSTEMS = [f"system_{name}" for name in "abcdef"]

@@ -8,7 +8,7 @@ import pytest
 
 from harness.planning.artefacts import Choices, choices_from
 from harness.planning.compose import Composer
-from tests.support.made_up_records import conf_with_made_up_systems
+from tests.support.records import conf_with_made_up_systems
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from plots.experiment import Experiment
 from plots.figures import bars
 from plots.figures.bars import Bar
 from tests.support.experiments import load_made_up, read_rows, run_draw, select_number
-from tests.support.made_up_records import Change
+from tests.support.records import Change
 
 OPTIONS = "system.options."
 

@@ -30,8 +30,7 @@ from plots.tables.claims import (
     describe_rule,
     judge,
 )
-from tests.support.made_up_records import made_up_record
-from tests.support.plain_records import plain_count
+from tests.support.records import made_up_record, plain_count
 
 UP = Rule(because="made up", at_least=2.0)
 DOWN = Rule(because="made up", at_most=2.0)

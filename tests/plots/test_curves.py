@@ -22,7 +22,7 @@ from plots.captions import build_title
 from plots.experiment import Experiment
 from plots.figures import curves, page
 from tests.support.experiments import load_made_up, select_number, write_measured
-from tests.support.made_up_records import Change, made_up_record
+from tests.support.records import Change, made_up_record
 
 HEAD, VARIANT = "torch_levels", "dynet"  # made one of the other's variants here
 TOTAL_FAILURE = {"status": "oom", "reason": "made up"}

@@ -22,7 +22,7 @@ from plots.experiment import Experiment, load_experiment
 from plots.published import PUBLISHED
 from plots.tables.cells import DAGGER, EN_DASH, MOST_COLUMNS, Table
 from tests.support.experiments import build_tables, load_made_up, select_number
-from tests.support.made_up_records import Change
+from tests.support.records import Change
 
 HEADLINE, SWEEP = "headline_var_lstm", "cavs_short_table1_tree_lstm"
 HEADLINES = [name for name in experiment_names() if name.startswith("headline_")]

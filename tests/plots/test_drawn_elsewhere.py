@@ -26,8 +26,12 @@ from plots.drawable import Drawable, Elsewhere, select_drawable
 from plots.experiment import load_experiment
 from tests.support.experiments import FIGURE, TABLE, read_rows
 from tests.support.made_up_counts import LEARNING
-from tests.support.made_up_records import conf_with_made_up_systems, made_up_record
-from tests.support.plain_records import plain_count, plain_record
+from tests.support.records import (
+    conf_with_made_up_systems,
+    made_up_record,
+    plain_count,
+    plain_record,
+)
 
 pytestmark = pytest.mark.slow  # whole experiments are drawn
 

@@ -12,7 +12,7 @@ from harness.planning.compose import Composer
 from harness.planning.grid import SCALES
 from plots.experiment import Experiment, load_experiment
 from tests.support.experiments import FIGURE, TABLE, read_rows, run_draw
-from tests.support.made_up_records import conf_with_made_up_systems, write_made_up_records
+from tests.support.records import conf_with_made_up_systems, write_made_up_records
 
 pytestmark = pytest.mark.slow  # whole experiments are drawn
 

@@ -12,8 +12,17 @@ from harness.commands import draw, report
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.compose import Composer
 from plots.report import summarize_answers
-from tests.support.experiments import FIGURE, KEYS, TABLE, run_draw, write_measured
-from tests.support.reports import ANSWERS, build_page, draw_answers, draw_made_up
+from tests.support.experiments import (
+    ANSWERS,
+    FIGURE,
+    KEYS,
+    TABLE,
+    build_page,
+    draw_answers,
+    draw_made_up,
+    run_draw,
+    write_measured,
+)
 
 pytestmark = pytest.mark.slow  # whole experiments are drawn
 

@@ -16,8 +16,7 @@ import pytest
 
 from harness.planning.artefacts import Choices
 from harness.planning.compose import Composer
-from tests.support.experiments import FIGURE, TABLE
-from tests.support.reports import ANSWERS, build_page, draw_answers, draw_made_up
+from tests.support.experiments import ANSWERS, FIGURE, TABLE, build_page, draw_answers, draw_made_up
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""

@@ -8,7 +8,7 @@ from harness.planning.artefacts import PlannedTrial, choices_from, plan_artefact
 from harness.planning.compose import Composer
 from harness.records.store import Held
 from plots.drawable import Elsewhere
-from tests.support.made_up_records import made_up_record
+from tests.support.records import made_up_record
 
 
 def held(trials: list[PlannedTrial], rounds: list[int]) -> Elsewhere:

@@ -15,7 +15,7 @@ from harness.records.tidy import build_frame
 from harness.values.places import CONF_DIR
 from plots.terminal import compare_with_baselines, rank_systems
 from tests.support.experiments import load_made_up
-from tests.support.plain_records import plain_record
+from tests.support.records import plain_record
 
 Speeds = dict[str, tuple[float, float] | None]  # of two rounds; None: it crashed
 LABELS = {system.name: system.label for system in read_systems(CONF_DIR)}

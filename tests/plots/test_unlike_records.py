@@ -16,7 +16,7 @@ from harness.values.places import CONF_DIR
 from plots.declaration import read_declaration
 from plots.experiment import load_experiment
 from tests.support.experiments import FIGURE, run_draw, write_measured
-from tests.support.made_up_records import MACHINE
+from tests.support.records import MACHINE
 
 TABLE = "cavs_short_table1_tree_lstm"
 

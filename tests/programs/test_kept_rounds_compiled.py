@@ -31,9 +31,9 @@ from harness.programs.model import recorded
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 from tests.support.given_out import count_given_out
+from tests.support.instances import random_sentences
 from tests.support.kept_rounds import made_by_python
 from tests.support.run_programs import OwnArrays
-from tests.support.sentences import random_sentences
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 SENTENCES = random_sentences("chain", (1, 5, 2, 5, 3, 9, 12, 7), SIZES, seed=1)

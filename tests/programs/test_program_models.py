@@ -34,6 +34,7 @@ from harness.values.instances import Chain
 from harness.vertex.operators import OPERATORS
 from systems.on_core import acrobat, reference, vertex
 from tests.support.engine_runs import prepared, run
+from tests.support.instances import random_sentences
 from tests.support.program_models import (
     BERXIT,
     DECIDED,
@@ -42,7 +43,6 @@ from tests.support.program_models import (
     TRAINED,
     WITH_ARRAYS,
 )
-from tests.support.sentences import random_sentences
 
 
 @pytest.mark.parametrize("model", [*DECIDED, WITH_ARRAYS[0][0]], ids=lambda model: model.name)

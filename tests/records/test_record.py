@@ -26,7 +26,7 @@ from harness.records.record import (
     write_record,
 )
 from harness.trials.spec import Limits, TrialSpec
-from tests.support.plain_records import plain_record
+from tests.support.records import plain_record
 
 MakeRecord = Callable[..., Record]
 

@@ -30,7 +30,7 @@ from harness.records.store import (
     write_packed,
 )
 from harness.trials.spec import Limits, TrialSpec
-from tests.support.plain_records import content_of, plain_count, plain_record, write_results
+from tests.support.records import content_of, plain_count, plain_record, write_results
 
 MakeRecord = Callable[..., Record]
 GIB = 2**30

@@ -16,7 +16,7 @@ from harness.records.columns import COLUMNS
 from harness.records.store import Held, write_packed
 from harness.records.tidy import MEASURED, QUANTITIES, SECTIONS, frame
 from harness.values.places import ROOT
-from tests.support.plain_records import plain_count, plain_record, write_results
+from tests.support.records import plain_count, plain_record, write_results
 
 MEDIUM = ROOT / "results" / "reference" / "intel-xeon-2cpu-2026-11-25" / "medium"
 PHASES = {"construct": 0.01, "schedule": None, "forward": 0.1, "backward": 0.2, "update": 0.04}

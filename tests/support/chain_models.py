@@ -8,7 +8,7 @@ from harness.contracts.model import ModelSizes, ParameterSpec
 from harness.models.bilstm import BiLSTM
 from harness.models.var_lstm import VarLSTM
 from harness.vertex import Symbol, VertexTracer, sigmoid, tanh
-from tests.support.sentences import random_sentences
+from tests.support.instances import random_sentences
 
 SIZES = ModelSizes(4, {"words": 100, "classes": 5})
 TAGGER = BiLSTM(SIZES)

@@ -23,7 +23,7 @@ from systems.on_dynet.models.sentences import BiLSTMNetwork, VarLSTMNetwork  # n
 from systems.on_dynet.models.trees import TreeLSTM as TreeLSTMNetwork  # noqa: E402
 from systems.on_dynet.runtime import ParameterStore  # noqa: E402
 from tests.support.chain_models import SENTENCES, SIZES, TAGGER, TAGGER_OF_TWO, WORDS  # noqa: E402
-from tests.support.run_adapter import random_tree  # noqa: E402
+from tests.support.instances import random_tree  # noqa: E402
 from tests.support.sketches import some_forests  # noqa: E402
 
 H = SIZES.hidden_size

@@ -34,8 +34,7 @@ from tests.support.awkward_models import (
     SharedSums,
     TwoPulls,
 )
-from tests.support.lattices import LATTICES
-from tests.support.sentences import ALL_SIZES, random_sentences
+from tests.support.instances import ALL_SIZES, LATTICES, random_sentences
 from tests.support.sketch_models import SIZES, ChainGRU, ChainLSTM, ChildSum, GatesApart
 from tests.support.sketches import Sketch
 

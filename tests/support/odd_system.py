@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import sleep  # a system that could read a clock is refused
 from typing import Any
@@ -20,22 +22,27 @@ import numpy as np
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
+from harness.errors import ScheduleError, UnsupportedTrial
 from systems.on_core.reference import Adapter as Reference
 
-FLOOD_BYTES = 256 * 2**20
+FLOOD_BYTES = 48 * 2**20
+FIRST, LAST = b"the first words\n", b"the last words\n"
 BLOCK = 2**21  # numbers: 16 MiB
+FEW_BYTES = 512  # a record has more
 
 
 @dataclass(frozen=True, slots=True)
 class FaultOptions:
     """fault: what goes wrong, `kind` or `kind:detail`; at: the method in which it does.
 
-    log: a file that takes a line at the beginning of each measurement, and as it goes on; pause_s:
-    how long preparing takes at least, so that there is something to be interrupted.
+    file: takes a process id or an exit status, or is the folder that a fault removes; log: a file
+    that takes a line at the beginning of each measurement, and as it goes on; pause_s: how long
+    preparing takes at least, so that there is something to be interrupted.
     """
 
     fault: str | None = None
     at: str = "prepare"
+    file: str | None = None
     log: str | None = None
     pause_s: float = 0.0
 
@@ -43,19 +50,23 @@ class FaultOptions:
 class Adapter(Reference):
     """The oracle, with a fault in one of its methods."""
 
+    phases = ("backward", "update")
     option_type = FaultOptions
     options: FaultOptions
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
+        self.n_runs = 0
+        self.n_compiled_for = 0
+        self.first_outputs = np.zeros(0)
         self._go_wrong("__init__")
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         options = cls.options_of(settings)
         if options.at == "skip":
-            do(options.fault)
-        return None
+            do(options.fault, options.file)
+        return "not on this machine" if options.fault == "skip" else None
 
     def prepare(self, model: Model, weights: Weights) -> None:
         self._note("begin")
@@ -66,10 +77,11 @@ class Adapter(Reference):
 
     def compile_for(self, instances: Sequence[Any]) -> None:
         self._go_wrong("compile_for")
+        self.n_compiled_for += 1
 
     def n_compilations(self) -> int | None:
         self._go_wrong("n_compilations")
-        return None
+        return self.n_runs if self.options.fault == "compiles_always" else self.n_compiled_for
 
     def load(self, instances: Sequence[Any]) -> None:
         self._go_wrong("load")
@@ -81,11 +93,22 @@ class Adapter(Reference):
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self._note("goes on")  # not in load, which may do nothing that takes time
         self._go_wrong("run")
+        self.n_runs += 1
+        before = {name: value.copy() for name, value in self._weights.items()}
         super().run(clock, update=update and self.options.fault != "no_update")
+        if self.options.fault == "bias_not_updated":
+            self._weights["b"] = before["b"]
 
     def result(self) -> Result:
         self._go_wrong("result")
-        return wrong_result(self.options.fault, super().result())
+        found = wrong_result(self.options.fault, super().result())
+        if self.options.fault == "stale_outputs":
+            self.first_outputs = self.first_outputs if self.n_runs > 1 else found.outputs
+            found = replace(found, outputs=self.first_outputs)
+        if self.options.fault == "rounds":
+            noise = np.random.default_rng(self.n_runs).normal(size=found.outputs.shape)
+            found = replace(found, outputs=found.outputs * (1 + 1e-5 * noise))
+        return replace(found, counters=Counters(n_batches=self.n_runs, n_launches=None))
 
     def parameters(self) -> Parameters:
         self._go_wrong("parameters")
@@ -120,11 +143,11 @@ class Adapter(Reference):
     def versions(self) -> dict[str, str]:
         self._note("goes on")
         self._go_wrong("versions")
-        return {"odd": "1.0"}
+        return {"fake": "1.0"}
 
     def _go_wrong(self, method: str) -> None:
         if self.options.at == method:
-            do(self.options.fault)
+            do(self.options.fault, self.options.file)
 
     def _note(self, what: str) -> None:
         if self.options.log is not None:
@@ -132,11 +155,13 @@ class Adapter(Reference):
                 file.write(f"{what}, {os.getpid()}\n")
 
 
-def do(fault: str | None) -> None:
+def do(fault: str | None, file: str | None = None) -> None:
     """Do what a fault says; nothing for one that is of results."""
     kind, _, detail = (fault or "").partition(":")
     if kind in DOINGS:
         DOINGS[kind](detail)
+    elif kind in DOINGS_TO_A_FILE and file is not None:
+        DOINGS_TO_A_FILE[kind](Path(file))
 
 
 def _raise(detail: str) -> None:
@@ -147,23 +172,38 @@ def _raise(detail: str) -> None:
         "unicode": UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a fault"),
         "stop": StopIteration(),
         "surrogate": RuntimeError("\udcff is no character"),
+        "schedule": ScheduleError("policy odd: vertex 2 runs in batch 3, not after its argument 0"),
+        "unsupported": UnsupportedTrial("this model is too odd"),
     }
     if detail == "numpy":
         np.empty(2**59)  # more than there are addresses: NumPy's own error
+    if detail == "caused_by_memory":
+        raise ValueError("the compiler gave up") from MemoryError()
     raise errors[detail]
+
+
+def _say_and_exit(detail: str) -> None:
+    print("no refusal of the harness", file=sys.stderr, flush=True)
+    os._exit(int(detail))
+
+
+def _say_bad_alloc_and_abort(_: str) -> None:
+    os.write(2, b"terminate called: what():  std::bad_alloc\n")
+    os.abort()
 
 
 def _flood(detail: str) -> None:
     stream = {"stdout": 1, "stderr": 2}[detail]
-    for _ in range(FLOOD_BYTES // 2**16):
-        os.write(stream, (b"flood " * 2**14)[: 2**16])
+    os.write(stream, FIRST)
+    line = b"x" * 1023 + b"\n"
+    for _ in range(FLOOD_BYTES // len(line)):
+        os.write(stream, line)
+    os.write(stream, LAST)
 
 
-def _detach(detail: str) -> None:
-    """Leave a grandchild in a session of its own, which nobody waits for."""
-    code = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True)"
-    sleeper = [sys.executable, "-c", f"import time; time.sleep({detail})"]
-    subprocess.run([sys.executable, "-c", code, *sleeper], check=True, start_new_session=True)
+def _flood_and_abort(detail: str) -> None:
+    _flood(detail)
+    os.abort()
 
 
 def _loop(_: str) -> None:
@@ -193,17 +233,73 @@ def _stubborn(_: str) -> None:
     _wait("")
 
 
+def _lose_room(_: str) -> None:
+    """Leave no room for a record, as on a full disk."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (FEW_BYTES, most))
+
+
 DOINGS: dict[str, Callable[[str], None]] = {
     "raise": _raise,
+    "abort": lambda _: os.abort(),
     "exit": lambda detail: os._exit(int(detail)),
     "sys_exit": lambda detail: sys.exit(int(detail)),
+    "say_and_exit": _say_and_exit,
+    "bad_alloc": _say_bad_alloc_and_abort,
     "signal": _signal,
     "flood": _flood,
-    "detach": _detach,
+    "flood_and_abort": _flood_and_abort,
     "loop": _loop,
     "wait": _wait,
+    "sleep": lambda detail: sleep(float(detail)),
     "stubborn": _stubborn,
     "hog": _hog,
+    "lose_room": _lose_room,
+}
+
+
+def detach(pid_file: Path, *, bare: bool = False) -> None:
+    """Start what is nobody's child and in no one's session, and, where bare, has no variables."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            pid_file.write_text(str(os.getpid()))
+            os.execve("/bin/sleep", ("sleep", "600"), {} if bare else dict(os.environ))
+        os._exit(0)
+    while not (pid_file.exists() and pid_file.read_text()):
+        sleep(0.01)
+
+
+def _fork(file: Path) -> None:
+    """Come back twice; the parent waits until the child has ended, and notes how it did."""
+    child = os.fork()
+    if child:
+        file.write_text(str(os.waitpid(child, 0)[1]))
+
+
+def _note_and_wait(file: Path) -> None:
+    file.write_text(str(os.getpid()))
+    _wait("")
+
+
+def _delete(folder: Path) -> None:
+    if folder.is_dir():
+        shutil.rmtree(folder)
+
+
+def _replace(folder: Path) -> None:
+    if folder.is_dir():
+        shutil.rmtree(folder)
+        folder.touch()
+
+
+DOINGS_TO_A_FILE: dict[str, Callable[[Path], None]] = {
+    "detach": detach,
+    "detach_bare": partial(detach, bare=True),
+    "fork": _fork,
+    "note_and_wait": _note_and_wait,
+    "delete": _delete,
+    "replace": _replace,
 }
 
 

@@ -17,7 +17,7 @@ from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.programs.model import ProgramModel
 from harness.values.instances import Chain
 from tests.support.engine_models import TREES
-from tests.support.sentences import random_sentences
+from tests.support.instances import random_sentences
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 SENTENCES: list[Chain] = random_sentences("chain", (1, 5, 2, 5, 3, 9), SIZES, seed=1)

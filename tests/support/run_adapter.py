@@ -42,8 +42,8 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.models.var_lstm import VarLSTM
 from harness.oracle import ReferenceResult
-from harness.values.instances import Lattice, Tree
-from tests.support.sentences import random_sentences
+from harness.values.instances import Tree
+from tests.support.instances import random_lattice, random_sentences, random_tree
 
 # torch.compile takes seconds for every hidden size: cases of one; XLA for all lengths and batches;
 # steps that are unrolled are traced for seconds, workers start for every case, and gradients of all
@@ -165,43 +165,6 @@ CASES = {
     # One array of more than that: the logits of all words.
     "var_lstm_large": Case(VarLSTM(MANY_WORDS), (250, 2), 0.02, scale=1.0),
 }
-
-
-def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> Tree:
-    """Join neighbouring subtrees at random until one is left."""
-    words: list[int] = []
-    children: list[tuple[int, int]] = []
-
-    def grow(n: int) -> int:
-        if n == 1:
-            words.append(int(rng.integers(sizes.of("words"))))
-            children.append((-1, -1))
-        else:
-            n_left = int(rng.integers(1, n))
-            own = (grow(n_left), grow(n - n_left))
-            words.append(-1)
-            children.append(own)
-        return len(words) - 1
-
-    grow(n_leaves)
-    left, right = zip(*children, strict=True)
-    labels = rng.integers(sizes.of("classes"), size=len(words))
-    return Tree(np.array(words), labels, np.array(left), np.array(right))
-
-
-def random_lattice(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Lattice:
-    """Characters in a row, and none to three words that end with each of them."""
-    sources: list[int] = []
-    tokens: list[int] = []
-    arc_start = [0, 0]
-    for state in range(1, n + 1):
-        n_words = min(int(rng.integers(4)), state - 1)
-        begins = rng.choice(state - 1, n_words, replace=False) if n_words else []
-        sources += [state - 1, *map(int, begins)]
-        tokens += [int(rng.integers(sizes.of("characters")))]
-        tokens += rng.integers(sizes.of("words"), size=n_words).tolist()
-        arc_start.append(len(sources))
-    return Lattice(rng.integers(sizes.of("classes"), size=n + 1), arc_start, sources, tokens)
 
 
 def trees_of(leaves: Sequence[int]) -> list[Tree]:

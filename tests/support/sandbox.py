@@ -23,6 +23,9 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from harness.compiler.object_code import FOLDER as OBJECT_CODE
+from harness.machine.caches import FOLDER as SOURCE
+from harness.machine.caches import NAME, cache_folder
 from harness.values.places import ROOT
 
 MARK = "TEST_SANDBOX"  # the variable by which processes are known, detached ones among them
@@ -186,6 +189,16 @@ def sandbox(cache: Path | None = None, grace_s: float = 3.0) -> Iterator[Sandbox
             yield box
         finally:
             box.end_all()
+
+
+def with_own_cache(home: Path) -> Path:
+    """Make `home` an XDG_CACHE_HOME of its own, with the user's compiled code."""
+    (home / NAME).mkdir(mode=0o700, parents=True)
+    for name in (SOURCE, OBJECT_CODE):
+        of_user = cache_folder(name)
+        if of_user is not None:
+            (home / NAME / name).symlink_to(of_user)
+    return home
 
 
 def bench(box: Sandbox, *overrides: str, sweep: bool = False) -> list[str]:

@@ -14,7 +14,7 @@ from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
 from harness.models.tree_lstm import TreeLSTM
 from harness.policies.parts.rounds import schedule_in_rounds
-from tests.support.drawn_trees import trees
+from tests.support.instances import draw_trees
 
 N_CLASSES = 5  # as SST has; how many words there are is not in a kernel's text
 
@@ -42,7 +42,7 @@ def modules_of(
     engine = Engine(
         model.functions, [model.output], weights, switches, "cpu", train=True, kind=Unstarted
     )
-    mini_batch = model.mini_batch(trees(sizes, (5, 7)))
+    mini_batch = model.mini_batch(draw_trees(sizes, (5, 7)))
     engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
     backend: Any = engine.backend
     found: Mapping[str, Module] = backend._preparation.modules

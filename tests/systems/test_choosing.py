@@ -25,7 +25,7 @@ from systems.on_core.racing import EQUAL, LEAST_ROUNDS
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import example
 from tests.support.fake_time import FakeTime
-from tests.support.plain_records import plain_record
+from tests.support.records import plain_record
 
 SECONDS = st.floats(1e-6, 1.0, allow_nan=False)
 

@@ -41,16 +41,8 @@ from systems.on_dynet import autobatch, build
 from systems.on_dynet.cpp import adapter as cpp
 from systems.on_dynet.rounds import Needed, Part, Round
 from systems.plans.programs import grown_tree
-from tests.support.run_adapter import (
-    SIZES,
-    UNEQUAL,
-    Case,
-    named,
-    random_lattice,
-    random_tree,
-    run_case,
-)
-from tests.support.sentences import random_sentences
+from tests.support.instances import random_lattice, random_sentences, random_tree
+from tests.support.run_adapter import SIZES, UNEQUAL, Case, named, run_case
 
 NO_DYNET = autobatch._why_no_dynet(autobatch.DynetOptions())
 ON_DYNET = pytest.mark.skipif(NO_DYNET is not None, reason=str(NO_DYNET))

@@ -25,6 +25,7 @@ from harness.values.places import ROOT
 from systems.on_jax.models.sentences import columns
 from systems.on_jax.models.tree_rows import UNIT, halved, tree_rows
 from systems.on_jax.scan import Adapter
+from tests.support.instances import random_sentences
 from tests.support.run_adapter import (
     NO_LETTERS,
     SIZES,
@@ -34,7 +35,6 @@ from tests.support.run_adapter import (
     started,
     trees_of,
 )
-from tests.support.sentences import random_sentences
 
 LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2] * 5, [2] * 40 + [9] * 3)
 LEAVES = ((1,), (1, 1), (2, 9, 1), (30, 4, 25, 17), (40,) * 5)

@@ -13,7 +13,7 @@ import pytest
 from harness.machine.caches import NAME
 from harness.values.places import ROOT
 from systems.on_torch.compiled import _compiler
-from tests.support.damages import DAMAGES
+from tests.support.odd_files import DAMAGES
 
 FIRST = """
 import os

@@ -17,9 +17,8 @@ from systems.plans.lattices import LatticeRows, batch_points, lattice_rows
 from systems.plans.programs import NONE, GrownTree, grown_tree
 from systems.plans.sentences import Rectangles, Stairs, rectangles, stairs
 from systems.plans.trees import MatrixRows, TreeRows, matrix_rows, tree_rows
-from tests.support.lattices import LATTICES
-from tests.support.run_adapter import LETTERS, SIZES, random_lattice, trees_of
-from tests.support.sentences import random_sentences
+from tests.support.instances import LATTICES, random_lattice, random_sentences
+from tests.support.run_adapter import LETTERS, SIZES, trees_of
 
 LEAVES = ((1,), (1, 1), (2,), (5, 1, 9), (1, 2, 9, 4, 13))
 LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])

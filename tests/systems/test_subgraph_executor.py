@@ -24,7 +24,7 @@ from harness.vertex.operators import Node
 from systems.on_core.subgraph import Adapter
 from systems.on_core.subgraph_executor import BlockExecutor, kernel
 from tests.support import engine_runs
-from tests.support.pairs import PAIRS
+from tests.support.instances import PAIRS
 
 SIZES = ModelSizes(6, {"words": 5, "classes": 5})
 SWITCHES = [

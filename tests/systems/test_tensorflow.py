@@ -14,8 +14,8 @@ from harness.measuring.clock import NullClock
 from harness.measuring.reference_check import relative_error
 from harness.models.tree_fc import TreeFC
 from harness.models.var_lstm import VarLSTM
+from tests.support.instances import random_sentences
 from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started
-from tests.support.sentences import random_sentences
 
 tf = pytest.importorskip("tensorflow")
 static = pytest.importorskip("systems.on_tensorflow.static")

@@ -22,15 +22,8 @@ from systems.on_torch.eager import Adapter as Eager
 from systems.on_torch.fused import Adapter as Fused
 from systems.on_torch.levels import Adapter as Levels
 from systems.on_torch.torchfold import Adapter as TorchFold
-from tests.support.run_adapter import (
-    CASES,
-    SIZES,
-    assert_alike,
-    found_by,
-    random_tree,
-    small_settings,
-    started,
-)
+from tests.support.instances import random_tree
+from tests.support.run_adapter import CASES, SIZES, assert_alike, found_by, small_settings, started
 
 
 def prepared(

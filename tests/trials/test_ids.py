@@ -23,7 +23,7 @@ from harness.values.arrays import int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain, SentencePair
 from tests.support.engine_models import EXAMPLES
-from tests.support.sentences import ALL_SIZES
+from tests.support.instances import ALL_SIZES
 
 SIZES = ModelSizes(4, ALL_SIZES, dataset="made_up")  # 7 words, 5 characters, 3 classes
 GOOD = Chain([0, 6], [2, 0])

@@ -26,7 +26,7 @@ from harness.vertex.operators import Node
 from harness.vertex.subgraph.columns import LaidOut, lay_out, unjoin
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock, disagreements, prepared, run
-from tests.support.pairs import PAIRS
+from tests.support.instances import PAIRS
 from tests.support.random_programs import RandomModel, models, sketches
 from tests.support.sketches import Sketch
 

@@ -16,8 +16,7 @@ from harness.planning.artefacts import Choices, choices_from, plan_artefact
 from harness.planning.compose import Composer
 from plots.report import N_COLORS, shrink_picture
 from scripts import keep_reference
-from tests.support.made_up_records import write_made_up_records
-from tests.support.plain_records import content_of
+from tests.support.records import content_of, write_made_up_records
 
 TABLE = "cavs_table1_tree_lstm"
 

@@ -14,8 +14,8 @@ from harness.planning.compose import Composer
 from harness.records.record import trial_of
 from harness.records.store import Held, write_packed
 from tests.support.experiments import read_rows
-from tests.support.made_up_records import MACHINE, made_up_record
 from tests.support.pipelines import snakemake
+from tests.support.records import MACHINE, made_up_record
 
 CONFIG = ("records=packed", "conf_dir=conf")
 N_MEASURED = 6
