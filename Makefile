@@ -94,8 +94,15 @@ constraints:
 test: install
 	$(PYTEST) -m "not cluster and not campaign"
 
+# What proves the most in a minute: every sabotage is caught, schedules of all policies are valid and
+# not below the bound, and what records, trials, layers and names promise.
+QUICK := $(wildcard tests/test_*.py) $(addprefix tests/,contracts \
+	measuring/test_sabotage.py::test_sabotage_is_caught models policies/test_bound.py \
+	policies/test_policies.py records/test_columns.py records/test_cross_check.py \
+	records/test_fingerprint.py records/test_record.py records/test_reuse.py records/test_tidy.py \
+	terminal trials values vertex/test_folding.py vertex/test_stages.py vertex/test_tracing.py)
 test-quick: install
-	$(PYTEST) -m "not slow and not dynet and not cluster and not campaign"
+	$(PYTEST) -m "not slow and not dynet and not gpu" $(QUICK)
 
 # The pipeline on a Slurm of its own, which it starts and stops: as root, where Debian's munge,
 # slurmctld, slurmd and slurm-client are installed; and what Kubernetes would be told.

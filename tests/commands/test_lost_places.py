@@ -22,15 +22,9 @@ from harness.records.count_row import AnyCount
 from harness.records.record import Record, read_record, write_record
 from harness.trials.spec import TrialSpec
 from tests.support.odd_files import everything_in
+from tests.support.sandbox import ODD, TINY
 
-WORK = (
-    "model=tree_fc",
-    "dataset=complete_trees",
-    "dataset.options.n_leaves=4",
-    "batch_size=2",
-    "timing.min_seconds=0",
-    "timing.n_mini_batches=2",
-)
+WORK = tuple(one for one in TINY if not one.startswith("hidden_size"))
 SWEEP = ("-m", "system=null", "hidden_size=4,5,6", *WORK)
 COUNTS = ("model=tree_fc", "dataset=complete_trees", "dataset.options.n_leaves=4", "batch_size=2")
 MakeRecord = Callable[..., Record]
@@ -185,13 +179,12 @@ def test_a_worker_that_loses_its_place(
 ) -> None:
     """The process that measures finds no room or no folder: its parent tells that once."""
     results = tmp_path / "results"
-    system = ("system=reference", "system.name=fake", "hidden_size=4,5")
-    adapter = "system.adapter=tests.support.odd_system"
     options = (
         *(f"+system.options.fault={what}", "+system.options.at=load"),
         f"+system.options.file={results}",
     )
-    assert bench(["-m", *WORK, *system, adapter, *options, f"results_dir={results}"]) == 1
+    sweep = ["-m", *WORK, *ODD, "hidden_size=4,5", *options, f"results_dir={results}"]
+    assert bench(sweep) == 1
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     first, line = said.err.splitlines()

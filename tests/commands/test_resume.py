@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 import harness.terminal.measurement
 from harness.commands.bench import main
-from harness.measuring.launch import ROOT
 from harness.records.record import Record, read_record
 from harness.terminal.ending import FAILED
 from harness.trials.sources import SourceHashes
-
-SWEEP = (
-    "-m",
-    "system=reference,null",
-    "hidden_size=8",
-    "model=tree_fc",
-    "dataset=complete_trees",
-    "dataset.options.n_leaves=4",
-    "batch_size=2",
-    "rounds=2",
-    "timing.min_seconds=0",
-    "timing.n_mini_batches=2",
+from tests.support.sandbox import (
+    ODD,
+    TINY,
+    Kept,
+    assert_ended,
+    assert_kept,
+    assert_no_survivors,
+    assert_nothing_left,
+    bench,
+    sandbox,
+    wait_until,
+    with_own_cache,
 )
+
+SWEEP = ("-m", "system=reference,null", "rounds=2", *TINY)
 N_RECORDS = 4
 
 
@@ -40,9 +37,7 @@ def records_in(results: Path) -> dict[Path, Record]:
 
 def fake(results: Path, fault: str, *more: str) -> list[str]:
     """A trial of the faulty system beside a good one."""
-    kept = [text for text in SWEEP if not text.startswith(("-m", "system", "hidden", "rounds"))]
-    options = ["system=reference", "system.name=fake", "system.adapter=tests.support.odd_system"]
-    return [*kept, *options, f"+system.options.fault={fault}", f"results_dir={results}", *more]
+    return [*TINY, *ODD, f"+system.options.fault={fault}", f"results_dir={results}", *more]
 
 
 def test_other_data_under_the_same_name_are_measured(
@@ -166,33 +161,21 @@ def test_half_written_files_are_ignored_and_removed(tmp_path: Path) -> None:
     assert not leftover.exists()
 
 
-def start(results: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "harness.commands.bench", *SWEEP, f"results_dir={results}"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the worker dies with its parent on Linux only")
 @pytest.mark.parametrize("n_finished", [1, 3])
 def test_kill_and_run_again(tmp_path: Path, n_finished: int) -> None:
-    process = start(tmp_path)
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("raw/*/r*.json"))) < n_finished:
+    with sandbox(with_own_cache(tmp_path / "cache")) as box:
+        sweep = bench(box, "system=reference,null", "rounds=2", sweep=True)
+        process = box.start(sweep)
+        wait_until(lambda: len(records_in(box.results)) >= n_finished, 60, process)
         assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    workers = psutil.Process(process.pid).children()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    psutil.wait_procs(workers, timeout=10)
-    before = records_in(tmp_path)
-    assert n_finished <= len(before) < N_RECORDS
-    assert start(tmp_path).wait() == 0
-    after = records_in(tmp_path)
-    assert len(after) == N_RECORDS
-    assert {path: after[path] for path in before} == before
-    assert not list(tmp_path.rglob("superseded"))
-    assert not list(tmp_path.rglob("*.tmp"))
+        process.send_signal(signal.SIGKILL)
+        box.wait(process)
+        assert_no_survivors(box)
+        before = Kept.of(box.results)
+        assert n_finished <= len(before.complete) < N_RECORDS
+        assert_ended(box.run(sweep), (0,))
+        assert_kept(box.results, before)
+        assert len(Kept.of(box.results).complete) == N_RECORDS
+        assert_nothing_left(box, temporary=False)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
+from harness.commands import draw
 from harness.planning.artefacts import Choices, choices_from
 from harness.planning.compose import Composer
-from tests.support.records import conf_with_made_up_systems
+from plots.experiment import Experiment
+from tests.support.experiments import Load, load_made_up
+from tests.support.records import Change, conf_with_made_up_systems
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +29,7 @@ def choices(conf_dir: Path, tmp_path: Path) -> Choices:
     config = {
         "scale": "smoke",
         "device": "cpu",
-        "data_root": tmp_path / "no_data",
+        "data_root": conf_dir.parent / "no_data",
         "results_dir": tmp_path / "results",
         "conf_dir": conf_dir,
     }
@@ -34,3 +40,19 @@ def choices(conf_dir: Path, tmp_path: Path) -> Choices:
 def composer(conf_dir: Path) -> Composer:
     """Composes that configuration, and remembers its parts."""
     return Composer(conf_dir)
+
+
+@pytest.fixture(autouse=True)
+def _draw_composes_once(composer: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draw, "Composer", lambda _: composer)
+
+
+@pytest.fixture
+def load(choices: Choices, composer: Composer) -> Iterator[Load]:
+    """Loads an experiment with made-up records, which a change may alter."""
+
+    def load(name: str, change: Change | None = None, scale: str = "smoke") -> Experiment:
+        return load_made_up(name, replace(choices, scale=scale), composer, change)
+
+    yield load
+    plt.close("all")

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.compose import Composer
+from harness.planning.artefacts import PlannedTrial
 from harness.planning.grid import EXPERIMENT, experiment_names
 from harness.planning.kinds import read_systems
 from harness.values.places import CONF_DIR
@@ -22,31 +21,29 @@ from plots.tables.answers import (
     evaluate_strategies,
     list_unplanned,
 )
-from tests.support.experiments import build_tables, load_made_up, select_number
+from tests.support.experiments import Load, build_tables, select_number
 
 HEADLINES = [name for name in experiment_names() if name.startswith("headline_")]
 LATTICE, TREES = "headline_lattice_lstm", "headline_tree_lstm_inference"
 
 
-def load_headlines(
-    choices: Choices, composer: Composer, speeds: dict[str, dict[str, float]]
-) -> Experiment:
+def load_headlines(load: Load, speeds: dict[str, dict[str, float]]) -> Experiment:
     """Load records of some headlines; speeds: by headline and system, others 100."""
 
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         found = speeds.get(trial.settings[EXPERIMENT])
         return None if found is None else {"instances_per_s": found.get(trial.spec.system, 100.0)}
 
-    return load_made_up("answers", choices, composer, change)
+    return load("answers", change)
 
 
 @pytest.mark.slow
-def test_every_headline_answers_from_its_own_records(choices: Choices, composer: Composer) -> None:
+def test_every_headline_answers_from_its_own_records(load: Load) -> None:
     speeds = {
         TREES: {"vertex": 300.0, "dynet_depth": 150.0},
         LATTICE: {"vertex": 90.0, "dynet": 180.0, "cavs_dynet": 900.0},
     }
-    experiment = load_headlines(choices, composer, speeds)
+    experiment = load_headlines(load, speeds)
     # Made-up systems share no package, as those of one framework do.
     experiment = replace(experiment, systems=read_systems(CONF_DIR))
     found = evaluate_answers(experiment)
@@ -68,11 +65,9 @@ def test_every_headline_answers_from_its_own_records(choices: Choices, composer:
 
 
 @pytest.mark.slow
-def test_systems_are_ranked_and_a_strategy_is_no_baseline(
-    choices: Choices, composer: Composer
-) -> None:
+def test_systems_are_ranked_and_a_strategy_is_no_baseline(load: Load) -> None:
     speeds = {"vertex": 90.0, "dynet": 180.0, "torch_levels": 30.0, "cavs_dynet": 900.0}
-    experiment = load_headlines(choices, composer, {LATTICE: speeds})
+    experiment = load_headlines(load, {LATTICE: speeds})
     found = evaluate_answers(experiment)
     ranked = found[(found.experiment == LATTICE) & found.value.notna()]
     assert list(ranked.value) == sorted(ranked.value, reverse=True)
@@ -90,27 +85,25 @@ def test_systems_are_ranked_and_a_strategy_is_no_baseline(
 
 
 @pytest.mark.slow
-def test_without_the_engine_no_baseline_is_the_fastest(
-    choices: Choices, composer: Composer
-) -> None:
+def test_without_the_engine_no_baseline_is_the_fastest(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         return None if trial.spec.system == "vertex" else {"instances_per_s": 100.0}
 
-    found = evaluate_answers(load_made_up("answers", choices, composer, change))
+    found = evaluate_answers(load("answers", change))
     assert not found.is_fastest_baseline.any()
     assert set(found.speedup_status) == {"not measured"}
     assert set(arrange(found)["engine speedup"]) == {"\N{EN DASH}"}
 
 
 @pytest.mark.slow
-def test_answers_are_what_the_headlines_show(choices: Choices, composer: Composer) -> None:
+def test_answers_are_what_the_headlines_show(load: Load) -> None:
     """No headline is left out, and each workload has the ratio of its own table."""
     speeds = {name: {"vertex": 200.0 + k} for k, name in enumerate(HEADLINES)}
-    found = evaluate_answers(load_headlines(choices, composer, speeds))
+    found = evaluate_answers(load_headlines(load, speeds))
     for name in HEADLINES:
         (table,) = (
             table
-            for table in build_tables(load_headline(name, choices, composer, speeds[name]))
+            for table in build_tables(load_headline(load, name, speeds[name]))
             if table.stem.endswith("_systems")
         )
         own = found[found.experiment == name]
@@ -122,18 +115,16 @@ def test_answers_are_what_the_headlines_show(choices: Choices, composer: Compose
         assert list(best.system) == list(shown[is_ratio].system)
 
 
-def load_headline(
-    name: str, choices: Choices, composer: Composer, speeds: dict[str, float]
-) -> Experiment:
+def load_headline(load: Load, name: str, speeds: dict[str, float]) -> Experiment:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
         return {"instances_per_s": speeds.get(trial.spec.system, 100.0)}
 
-    return load_made_up(name, choices, composer, change)
+    return load(name, change)
 
 
 @pytest.mark.slow
-def test_baselines_without_a_trial_are_in_the_csv(choices: Choices, composer: Composer) -> None:
-    experiment = load_headlines(choices, composer, {LATTICE: {"vertex": 90.0}})
+def test_baselines_without_a_trial_are_in_the_csv(load: Load) -> None:
+    experiment = load_headlines(load, {LATTICE: {"vertex": 90.0}})
     listed = list_unplanned(experiment)
     assert set(listed.status) == {"not planned"}
     found = evaluate_answers(experiment)
@@ -147,9 +138,9 @@ def test_baselines_without_a_trial_are_in_the_csv(choices: Choices, composer: Co
     assert (table.numbers.status == "not planned").sum() == len(listed) > 0
 
 
-def test_a_headline_without_settings_is_rejected(choices: Choices, composer: Composer) -> None:
+def test_a_headline_without_settings_is_rejected(load: Load) -> None:
     name = "cavs_short_table1_tree_lstm"
-    experiment = load_made_up(name, choices, composer)
+    experiment = load(name)
     experiment = replace(experiment, rows=experiment.rows.assign(experiment=name))
     with pytest.raises(ConfigError, match="a headline's table needs settings and throughput"):
         evaluate_answers(experiment)

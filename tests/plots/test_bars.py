@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import Choices, PlannedTrial, choices_from
-from harness.planning.compose import Composer
+from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.grid import expand
 from plots.experiment import Experiment
 from plots.figures import bars
 from plots.figures.bars import Bar
-from tests.support.experiments import load_made_up, read_rows, run_draw, select_number
-from tests.support.records import Change
+from tests.support.experiments import Load, read_rows, run_draw, select_number
 
 OPTIONS = "system.options."
-
-
-@pytest.fixture
-def load(choices: Choices, composer: Composer) -> Any:
-    def load(name: str, change: Change | None = None) -> Experiment:
-        return load_made_up(name, choices, composer, change)
-
-    return load
-
-
-@pytest.fixture
-def medium(choices: Choices) -> Choices:
-    places = {name: getattr(choices, name) for name in ("data_root", "results_dir", "conf_dir")}
-    return choices_from({"scale": "medium", "device": "cpu", **places}, {})
 
 
 def list_rows(experiment: Experiment) -> dict[str, list[Bar]]:
@@ -41,7 +26,7 @@ def list_rows(experiment: Experiment) -> dict[str, list[Bar]]:
     return rows
 
 
-def test_parts_add_up_to_the_mini_batch(load: Any) -> None:
+def test_parts_add_up_to_the_mini_batch(load: Load) -> None:
     experiment = load("edbatch_fig8")
     (bar, *_) = list_rows(experiment)["Tree-LSTM"]
     assert bar.label == "Vertex engine"
@@ -51,7 +36,7 @@ def test_parts_add_up_to_the_mini_batch(load: Any) -> None:
     assert bar.text == f"{sum(bar.lengths.values()):.3g}"
 
 
-def test_scheduling_that_is_not_separable_is_in_the_next_part(load: Any) -> None:
+def test_scheduling_that_is_not_separable_is_in_the_next_part(load: Load) -> None:
     experiment = load("edbatch_fig8", lambda *_: {"phases_s": {"construct": 0.001}})
     for bar in list_rows(experiment)["Tree-LSTM"]:
         assert list(bar.lengths) == ["construction", "execution" + bars.JOINED]
@@ -59,7 +44,7 @@ def test_scheduling_that_is_not_separable_is_in_the_next_part(load: Any) -> None
     assert set(schedule.status) == {"not separable"}
 
 
-def test_parts_of_a_sentence_are_those_of_a_mini_batch_by_its_size(load: Any) -> None:
+def test_parts_of_a_sentence_are_those_of_a_mini_batch_by_its_size(load: Load) -> None:
     phases = {"construct": 1.6, "forward": 3.2, "backward": 4.8, "update": 0.16}
     experiment = load("dynet_fig2", lambda *_: {"phases_s": phases})
     found = bars.evaluate_parts(experiment)
@@ -72,14 +57,14 @@ def test_parts_of_a_sentence_are_those_of_a_mini_batch_by_its_size(load: Any) ->
     assert bar.text == "610"
 
 
-def test_sections_have_their_systems_and_the_papers_totals(load: Any) -> None:
+def test_sections_have_their_systems_and_the_papers_totals(load: Load) -> None:
     rows = list_rows(load("dynet_fig2"))
     assert [bar.label for bar in rows["Without batching"]] == ["DyNet off"]
     paper = [[bar.text for bar in found] for title, found in rows.items() if "Paper" in title]
     assert paper == [["193", "16.9", "13.3"], ["54.6", "5.03", "2.86"]]
 
 
-def test_a_failed_trial_has_its_status(load: Any) -> None:
+def test_a_failed_trial_has_its_status(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
         failed = {"status": "oom", "reason": "made up", "phases_s": {}}
         is_failed = trial.settings["system"] == "edbatch" or (
@@ -95,7 +80,7 @@ def test_a_failed_trial_has_its_status(load: Any) -> None:
     assert set(found[found.system == "edbatch"].status) == {"oom"}
 
 
-def test_a_first_look_is_drawn_with_its_numbers(choices: Choices, load: Any) -> None:
+def test_a_first_look_is_drawn_with_its_numbers(choices: Choices, load: Load) -> None:
     load("first_look")
     assert run_draw("first_look", choices) == 0
     rows = read_rows(choices.results_dir / "figures/first_look.csv")
@@ -104,14 +89,14 @@ def test_a_first_look_is_drawn_with_its_numbers(choices: Choices, load: Any) -> 
     assert (choices.results_dir / "figures/first_look.pdf").exists()
 
 
-def test_nothing_measured_is_drawn_too(choices: Choices, load: Any) -> None:
+def test_nothing_measured_is_drawn_too(choices: Choices, load: Load) -> None:
     load("edbatch_fig8", lambda *_: None)
     assert run_draw("edbatch_fig8", choices) == 0
     rows = read_rows(choices.results_dir / "figures/edbatch_fig8.csv")
     assert {row["status"] for row in rows} == {"not measured"}
 
 
-def test_an_unknown_part_is_refused(load: Any) -> None:
+def test_an_unknown_part_is_refused(load: Load) -> None:
     experiment = load("first_look")
     figure = {**experiment.declaration.figure, "parts": {"foward_ms": "forward"}}
     object.__setattr__(experiment.declaration, "figure", figure)
@@ -119,7 +104,7 @@ def test_an_unknown_part_is_refused(load: Any) -> None:
         bars.draw(experiment)
 
 
-def test_steps_are_relative_to_the_start_of_the_walk(medium: Choices, composer: Composer) -> None:
+def test_steps_are_relative_to_the_start_of_the_walk(load: Load) -> None:
     """Every option that differs from the start's saves a tenth; rounds get slower and slower."""
 
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
@@ -127,7 +112,7 @@ def test_steps_are_relative_to_the_start_of_the_walk(medium: Choices, composer: 
         n_steps = 7 if trial.settings["system"] == "vertex" else options
         return {"instances_per_s": trial.settings["batch_size"] / (10 - n_steps) / (1 + round_)}
 
-    found = bars.evaluate_steps(load_made_up("ablation_steps", medium, composer, change))
+    found = bars.evaluate_steps(load("ablation_steps", change, "medium"))
     relative = found[found.quantity == bars.OVER_START]
     assert set(relative.setting) == {"Tree-LSTM"}, "other workloads are not planned at this scale"
     assert list(relative.step) == list(range(8))
@@ -137,16 +122,16 @@ def test_steps_are_relative_to_the_start_of_the_walk(medium: Choices, composer: 
     assert list(times.value) == pytest.approx([2e3 * (10 - n) for n in range(8)])
 
 
-def test_a_step_without_a_number_has_its_status(medium: Choices, composer: Composer) -> None:
+def test_a_step_without_a_number_has_its_status(load: Load, choices: Choices) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         if trial.settings["system"] == "vertex":
             return None
         is_second = sum(key.lstrip("+").startswith(OPTIONS) for key in trial.settings) == 2
         return {"status": "oom", "reason": "made up", "instances_per_s": None} if is_second else {}
 
-    load_made_up("ablation_steps", medium, composer, change)
-    assert run_draw("ablation_steps", medium) == 0
-    rows = read_rows(medium.results_dir / "figures/ablation_steps.csv")
+    load("ablation_steps", change, "medium")
+    assert run_draw("ablation_steps", replace(choices, scale="medium")) == 0
+    rows = read_rows(choices.results_dir / "figures/ablation_steps.csv")
     statuses = {int(row["step"]): row["status"] for row in rows if "over" in row["quantity"]}
     assert (statuses[2], statuses[7], statuses[1]) == ("oom", "not measured", "ok")
 

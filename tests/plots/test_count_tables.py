@@ -6,7 +6,7 @@ import json
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,11 @@ from plots.experiment import Experiment, load_experiment
 from plots.published import read_published
 from plots.tables.cells import Table
 from plots.write import build_sheet
-from tests.support.experiments import build_tables, load_made_up, select_number
+from tests.support.experiments import Load, build_tables, select_number
 from tests.support.made_up_counts import failed_row, write_made_up_counts
 
 Row = dict[str, Any]
+compose = cache(Composer)
 COUNTED = [name for name in experiment_names() if "counts:" in (
     CONF_DIR / f"experiment/{name}.yaml"
 ).read_text()]  # fmt: skip
@@ -70,7 +71,7 @@ def load_counted(
 
 def load_planned(name: str, choices: Choices) -> Experiment:
     """Return an experiment with the counts that are there."""
-    trials = plan_artefact(name, choices, Composer(choices.conf_dir))
+    trials = plan_artefact(name, choices, compose(choices.conf_dir))
     return load_experiment(name, choices, trials, plan_counts(name, choices))
 
 
@@ -261,9 +262,7 @@ def test_only_the_policy_differs_within_a_model_and_a_mode(name: str, scale: str
         assert seedless[0]["system"] == "vertex"
 
 
-def test_policies_are_compared_with_the_base_of_their_model(
-    choices: Choices, composer: Composer
-) -> None:
+def test_policies_are_compared_with_the_base_of_their_model(load: Load) -> None:
     def change(trial: PlannedTrial, _round: int) -> Row:
         settings = trial.settings
         slow = {"agenda": 2.0, "critical_share": 1.0}.get(settings["policy"], 4.0)
@@ -272,8 +271,7 @@ def test_policies_are_compared_with_the_base_of_their_model(
         counts = {"n_batches": 10.0 * slow, "lower_bound": 10.0}
         return {"samples_s": (seconds,) * 12, "phases_s": phases, **counts}
 
-    choices = replace(choices, scale="medium")
-    experiment = load_made_up("policies_timed_vertices", choices, composer, change)
+    experiment = load("policies_timed_vertices", change, "medium")
     numbers = build_table(experiment).numbers
     lattice = partial(select_number, numbers, **LATTICE)
     seconds = numbers[numbers.quantity == "mini_batch_ms"]
@@ -319,13 +317,8 @@ def test_single_cells_run_on_the_cpu_whatever_the_device(
         assert {t.spec.device for t in plan_artefact(name, choices, composer)} == {device}
 
 
-def build_cells(name: str, choices: Choices, composer: Composer) -> pd.DataFrame:
-    """Return the numbers of a table of single cells."""
-    return build_table(load_made_up(name, choices, composer, change_cells)).numbers
-
-
-def test_layouts_of_cells_next_to_the_paper(choices: Choices, composer: Composer) -> None:
-    numbers = build_cells("edbatch_table2", choices, composer)
+def test_layouts_of_cells_next_to_the_paper(load: Load) -> None:
+    numbers = build_table(load("edbatch_table2", change_cells)).numbers
     gru = numbers[numbers["model.options.cell"] == "gru"]
     ours, theirs = gru[gru.role != "published"], gru[gru.role == "published"]
     dynet = partial(select_number, ours, system="subgraph_dynet")
@@ -338,15 +331,15 @@ def test_layouts_of_cells_next_to_the_paper(choices: Choices, composer: Composer
     assert set(theirs[theirs.quantity == "copied_kb"].value) == {666, 14}
 
 
-def test_time_of_a_layout_next_to_the_paper(choices: Choices, composer: Composer) -> None:
-    numbers = build_cells("edbatch_layout_time", choices, composer)
+def test_time_of_a_layout_next_to_the_paper(load: Load) -> None:
+    numbers = build_table(load("edbatch_layout_time", change_cells)).numbers
     lstm = numbers[numbers["model.options.cell"] == "lstm"]
     assert select_number(lstm, role="").value == 250.0
     assert select_number(lstm, role="published").value == 12.95
 
 
-def test_each_combination_of_switches_has_its_numbers(choices: Choices, composer: Composer) -> None:
-    numbers = build_cells("edbatch_table2_switches", choices, composer)
+def test_each_combination_of_switches_has_its_numbers(load: Load) -> None:
+    numbers = build_table(load("edbatch_table2_switches", change_cells)).numbers
     latency = numbers[numbers.quantity == "forward_ms"].set_index("system").value
     assert len(latency) == 6
     assert latency["subgraph_pq_run_time"] == 1.0

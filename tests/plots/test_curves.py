@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,22 +19,11 @@ from harness.records.numbers import NOT_MEASURED
 from plots.captions import build_title
 from plots.experiment import Experiment
 from plots.figures import curves, page
-from tests.support.experiments import load_made_up, select_number, write_measured
+from tests.support.experiments import Load, select_number, write_measured
 from tests.support.records import Change, made_up_record
 
 HEAD, VARIANT = "torch_levels", "dynet"  # made one of the other's variants here
 TOTAL_FAILURE = {"status": "oom", "reason": "made up"}
-
-
-@pytest.fixture
-def load(choices: Choices, composer: Composer) -> Iterator[Any]:
-    """Load an experiment with made-up records."""
-
-    def load(name: str, change: Change | None = None, scale: str = "smoke") -> Experiment:
-        return load_made_up(name, replace(choices, scale=scale), composer, change)
-
-    yield load
-    plt.close("all")
 
 
 def _draw(experiment: Experiment) -> tuple[Figure, pd.DataFrame]:
@@ -63,7 +50,7 @@ def _list_texts(figure: Figure) -> list[str]:
 
 
 def test_numbers_are_medians_of_the_records_times_the_epoch(
-    choices: Choices, composer: Composer, load: Any
+    choices: Choices, composer: Composer, load: Load
 ) -> None:
     trials = write_measured("cavs_fig8d", replace(choices, scale="paper"), composer)
     _, found = _draw(load("cavs_fig8d", scale="paper"))
@@ -76,7 +63,7 @@ def test_numbers_are_medians_of_the_records_times_the_epoch(
     assert (number.quantity, number.n_rounds) == ("instance_s", trial.rounds)
 
 
-def test_all_numbers_are_drawn_and_comparisons_never_share_a_panel(load: Any) -> None:
+def test_all_numbers_are_drawn_and_comparisons_never_share_a_panel(load: Load) -> None:
     figure, found = _draw(load("cavs_fig8d"))
     titles = {"Strategies on one engine": "strategies", "Systems": "systems"}
     for title, group in titles.items():
@@ -89,13 +76,13 @@ def test_all_numbers_are_drawn_and_comparisons_never_share_a_panel(load: Any) ->
     assert "Titan X" in published.source
 
 
-def test_a_throughput_of_a_paper_is_drawn_as_printed(load: Any) -> None:
+def test_a_throughput_of_a_paper_is_drawn_as_printed(load: Load) -> None:
     _, found = _draw(load("dynet_fig3"))
     number = select_number(found, group="published", system="DyNet agenda, GPU", batch_size=256)
     assert number.value == 838
 
 
-def test_a_single_point_has_a_mark_and_no_line(load: Any) -> None:
+def test_a_single_point_has_a_mark_and_no_line(load: Load) -> None:
     figure, _ = _draw(load("cavs_fig8d"))
     marks = _list_marks(_find_axes(figure, "Systems"))
     assert {len(ys) for ys, _ in marks} == {1, 2, 3}
@@ -104,7 +91,7 @@ def test_a_single_point_has_a_mark_and_no_line(load: Any) -> None:
     assert len(ends) == 1, "it is named all the same"
 
 
-def test_names_stand_within_the_page(load: Any) -> None:
+def test_names_stand_within_the_page(load: Load) -> None:
     for name in ("cavs_fig8d", "cavs_fig9a", "scaling", "edbatch_fig6"):
         figure, _ = _draw(load(name))
         figure.canvas.draw()
@@ -112,7 +99,7 @@ def test_names_stand_within_the_page(load: Any) -> None:
         assert box.width <= page.WIDTH_IN + 0.25, name
 
 
-def test_a_lost_point_shows_its_status_at_the_axis(load: Any) -> None:
+def test_a_lost_point_shows_its_status_at_the_axis(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
         lost = trial.settings["system"] in ("cavs", "torch_levels")
         return TOTAL_FAILURE if lost and trial.settings["batch_size"] == 16 else {}
@@ -128,7 +115,7 @@ def test_a_lost_point_shows_its_status_at_the_axis(load: Any) -> None:
         assert axes.get_ylim()[0] < y < found.value.min()
 
 
-def test_systems_without_any_value_are_named_under_their_status(load: Any) -> None:
+def test_systems_without_any_value_are_named_under_their_status(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
         return TOTAL_FAILURE if trial.settings["system"] in ("fold", "dynet") else {}
 
@@ -137,7 +124,7 @@ def test_systems_without_any_value_are_named_under_their_status(load: Any) -> No
     assert set(texts[texts.index("oom:") + 1 :]) == {"Fold (re-implemented)", "DyNet agenda"}
 
 
-def test_sizes_without_any_record_are_left_out_and_told(load: Any) -> None:
+def test_sizes_without_any_record_are_left_out_and_told(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         return None if trial.settings["batch_size"] == 64 else {}
 
@@ -151,7 +138,7 @@ def test_sizes_without_any_record_are_left_out_and_told(load: Any) -> None:
     assert f"{NOT_MEASURED}:" in _list_texts(figure), "a figure of nothing says so"
 
 
-def test_systems_that_lack_points_are_told_in_the_caption(load: Any) -> None:
+def test_systems_that_lack_points_are_told_in_the_caption(load: Load) -> None:
     def at_all(trial: PlannedTrial, _: int) -> dict[str, Any]:
         return {}
 
@@ -160,7 +147,7 @@ def test_systems_that_lack_points_are_told_in_the_caption(load: Any) -> None:
     assert "Systems were measured at different points." in caption
 
 
-def _load_variants(load: Any, change: Change) -> Experiment:
+def _load_variants(load: Load, change: Change) -> Experiment:
     experiment: Experiment = load("cavs_fig8d", change)
     systems = [
         replace(system, variant_of=HEAD) if system.name == VARIANT else system
@@ -169,7 +156,7 @@ def _load_variants(load: Any, change: Change) -> Experiment:
     return replace(experiment, systems=tuple(systems))
 
 
-def test_variants_are_one_curve_of_the_fastest_at_each_point(load: Any) -> None:
+def test_variants_are_one_curve_of_the_fastest_at_each_point(load: Load) -> None:
     winners = {16: HEAD, 64: VARIANT}
 
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
@@ -185,7 +172,7 @@ def test_variants_are_one_curve_of_the_fastest_at_each_point(load: Any) -> None:
     assert "the fastest is shown" in figure.texts[-1].get_text().replace("\n", " ")
 
 
-def test_a_variant_without_a_number_gives_way(load: Any) -> None:
+def test_a_variant_without_a_number_gives_way(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
         return TOTAL_FAILURE if trial.settings["system"] == VARIANT else {}
 
@@ -195,7 +182,7 @@ def test_a_variant_without_a_number_gives_way(load: Any) -> None:
     assert (curve.system[4], curve.status[4]) == (VARIANT, "oom"), "which alone is planned there"
 
 
-def test_a_construction_has_a_column_of_seconds_and_one_of_percent(load: Any) -> None:
+def test_a_construction_has_a_column_of_seconds_and_one_of_percent(load: Load) -> None:
     figure, found = _draw(load("cavs_fig9a"))
     labels = [axes.get_ylabel() for axes in figure.axes]
     assert set(labels) == {"graph construction (s/epoch)", "share of the epoch (%)"}
@@ -205,7 +192,7 @@ def test_a_construction_has_a_column_of_seconds_and_one_of_percent(load: Any) ->
     assert axes.get_ylim()[1] < 100
 
 
-def test_a_gain_is_the_time_of_the_base_over_that_with_the_switch(load: Any) -> None:
+def test_a_gain_is_the_time_of_the_base_over_that_with_the_switch(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
         return {"instances_per_s": 30.0 if trial.settings["system.options.fusion"] else 10.0}
 
@@ -216,7 +203,7 @@ def test_a_gain_is_the_time_of_the_base_over_that_with_the_switch(load: Any) -> 
     assert _list_texts(figure) == ["all together"], "a single point is a mark with a name"
 
 
-def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(load: Any) -> None:
+def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
         speed = 3.0 if trial.settings["system"] == "dynet_depth" else 1.0
         return {"instances_per_s": speed / trial.settings["batch_size"]}
@@ -230,7 +217,7 @@ def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(load: Any) -> No
     assert list(lattices.system[lattices.is_best]) == ["dynet_depth"]
 
 
-def test_a_figure_of_one_size_has_models_in_place_of_sizes(load: Any) -> None:
+def test_a_figure_of_one_size_has_models_in_place_of_sizes(load: Load) -> None:
     figure, found = _draw(load("edbatch_fig6"))
     best = found[found.is_best]
     for axes, group in zip(figure.axes, ("strategies", "systems"), strict=True):
@@ -242,7 +229,7 @@ def test_a_figure_of_one_size_has_models_in_place_of_sizes(load: Any) -> None:
     assert names == {"Tree-LSTM", "Lattice-LSTM", "BiLSTM", "Translation"}
 
 
-def test_points_along_an_axis_differ_in_nothing_else(load: Any) -> None:
+def test_points_along_an_axis_differ_in_nothing_else(load: Load) -> None:
     _, found = _draw(load("scaling"))
     along = found[(found["axis"] == "batch_size") & (found.system == "vertex")]
     assert set(along.batch_size) == {4, 16, 64}
@@ -282,7 +269,7 @@ def test_the_interval_of_an_exponent_covers_as_often_as_it_says() -> None:
     assert 0.92 < n_within / 500 < 0.98
 
 
-def test_a_wrong_quantity_is_refused_with_a_close_name(load: Any) -> None:
+def test_a_wrong_quantity_is_refused_with_a_close_name(load: Load) -> None:
     experiment = load("cavs_fig8d")
     words = {**experiment.declaration.figure, "values": {"instance_ms": "ms"}}
     wrong = replace(experiment, declaration=replace(experiment.declaration, figure=words))
@@ -290,6 +277,6 @@ def test_a_wrong_quantity_is_refused_with_a_close_name(load: Any) -> None:
         curves.draw(wrong)
 
 
-def test_generated_data_are_called_synthetic(load: Any) -> None:
+def test_generated_data_are_called_synthetic(load: Load) -> None:
     assert build_title(load("cavs_fig8d")).endswith("(synthetic data)")
     assert "synthetic" not in build_title(load("cavs_fig8c")), "the paper's own trees"

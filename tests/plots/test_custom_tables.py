@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harness.contracts.choice import Candidate, Choice
-from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.compose import Composer
+from harness.planning.artefacts import PlannedTrial
 from plots.tables.walks import SHARE
-from tests.support.experiments import build_tables, load_made_up, select_number
+from tests.support.experiments import Load, build_tables, select_number
 
 AUTO = "auto_choice"
 WALKED = "Tree-LSTM training, hidden 256"
@@ -37,9 +35,9 @@ def change_policy(trial: PlannedTrial, round_: int) -> dict[str, Any]:
     ],
 )
 def test_auto_is_compared_with_the_best_fixed_choice(
-    choices: Choices, composer: Composer, scale: str, chosen: str, search_s: float
+    load: Load, scale: str, chosen: str, search_s: float
 ) -> None:
-    experiment = load_made_up(AUTO, replace(choices, scale=scale), composer, change_policy)
+    experiment = load(AUTO, change_policy, scale)
     (table,) = build_tables(experiment)
     for setting, numbers in table.numbers.groupby("setting"):
         auto = select_number(numbers, policy="auto")
@@ -51,8 +49,8 @@ def test_auto_is_compared_with_the_best_fixed_choice(
         assert table.cells.loc[setting, "best fixed choice"] == "critical_share, vertices"
 
 
-def test_choices_without_records_are_not_measured(choices: Choices, composer: Composer) -> None:
-    (table,) = build_tables(load_made_up(AUTO, choices, composer, lambda *_: None))
+def test_choices_without_records_are_not_measured(load: Load) -> None:
+    (table,) = build_tables(load(AUTO, lambda *_: None))
     assert set(table.numbers.status) == {"not measured"}
     (row,) = table.cells.to_dict("records")
     assert row["chosen by auto"] == "\N{EN DASH}"
@@ -74,9 +72,8 @@ def change_switches(trial: PlannedTrial, _: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_each_way_to_take_a_step_has_its_factor(choices: Choices, composer: Composer) -> None:
-    medium = replace(choices, scale="medium")
-    experiment = load_made_up("switch_walks", medium, composer, change_switches)
+def test_each_way_to_take_a_step_has_its_factor(load: Load) -> None:
+    experiment = load("switch_walks", change_switches, "medium")
     (table,) = build_tables(experiment)
     numbers = table.numbers
     assert set(numbers.status) == {"ok"}
@@ -97,8 +94,8 @@ def test_each_way_to_take_a_step_has_its_factor(choices: Choices, composer: Comp
     assert table.cells.loc["matmul bound", (WALKED, "ms per mini-batch")] == "16.0"
 
 
-def test_steps_outside_the_scale_are_not_shown(choices: Choices, composer: Composer) -> None:
-    (table,) = build_tables(load_made_up("switch_walks", choices, composer, change_switches))
+def test_steps_outside_the_scale_are_not_shown(load: Load) -> None:
+    (table,) = build_tables(load("switch_walks", change_switches))
     numbers = table.numbers
     assert select_number(numbers, step=1, quantity="so_far").status == "ok"
     assert set(numbers.step) == {0, 1, 7}
@@ -119,11 +116,8 @@ def change_profile(trial: PlannedTrial, _: int) -> dict[str, Any]:
     }
 
 
-def test_moving_and_arithmetic_are_parts_of_the_computation(
-    choices: Choices, composer: Composer
-) -> None:
-    medium = replace(choices, scale="medium")
-    (table,) = build_tables(load_made_up("cavs_table2", medium, composer, change_profile))
+def test_moving_and_arithmetic_are_parts_of_the_computation(load: Load) -> None:
+    (table,) = build_tables(load("cavs_table2", change_profile, "medium"))
     n_batches = 8544 / 64
     for mode in ("train", "infer"):
         cavs = table.numbers[(table.numbers["mode"] == mode) & (table.numbers.system == "cavs")]
@@ -147,13 +141,12 @@ def test_moving_and_arithmetic_are_parts_of_the_computation(
     assert set(table.cells.loc[256, ours]) == {"\N{EN DASH}"}
 
 
-def test_a_failed_profile_leaves_no_arithmetic(choices: Choices, composer: Composer) -> None:
+def test_a_failed_profile_leaves_no_arithmetic(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         is_profiled = trial.settings.get("+system.options.profile") is True
         return {"status": "oom"} if is_profiled and round_ else change_profile(trial, round_)
 
-    medium = replace(choices, scale="medium")
-    (table,) = build_tables(load_made_up("cavs_table2", medium, composer, change))
+    (table,) = build_tables(load("cavs_table2", change, "medium"))
     cavs = table.numbers[table.numbers.system == "cavs"]
     assert set(cavs[cavs.quantity == "moving_s"].status) == {"oom"}
     assert set(cavs[cavs.quantity == "arithmetic_s"].status) == {"oom"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,12 @@ from plots.declaration import DECLARED, read_declaration
 from plots.experiment import Experiment, load_experiment
 from plots.published import PUBLISHED
 from plots.tables.cells import DAGGER, EN_DASH, MOST_COLUMNS, Table
-from tests.support.experiments import build_tables, load_made_up, select_number
+from tests.support.experiments import Load, build_tables, select_number
 from tests.support.records import Change
 
 HEADLINE, SWEEP = "headline_var_lstm", "cavs_short_table1_tree_lstm"
 HEADLINES = [name for name in experiment_names() if name.startswith("headline_")]
 CARD = ("epoch_times", "graph_construction", "ablation")
-Load = Callable[..., Experiment]
-
-
-@pytest.fixture
-def load(choices: Choices, composer: Composer) -> Load:
-    def load(name: str, change: Change | None = None, scale: str = "smoke") -> Experiment:
-        return load_made_up(name, replace(choices, scale=scale), composer, change)
-
-    return load
 
 
 def make_speeds(speeds: Mapping[str, float], **failing: str) -> Change:

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from harness.planning.artefacts import Choices, PlannedTrial, plan_counts
-from harness.planning.compose import Composer
 from harness.records.numbers import merge_seeds
 from plots.experiment import Experiment, load_experiment
 from plots.figures import dots, scatter
-from tests.support.experiments import load_made_up, read_rows, run_draw, select_number
+from tests.support.experiments import Load, read_rows, run_draw, select_number
 from tests.support.made_up_counts import write_made_up_counts
 
 FIG9 = "edbatch_fig9"
@@ -70,10 +69,8 @@ def rate(trial: PlannedTrial, _: int) -> dict[str, Any]:
     return {"phases_s": phases, "n_flop": n_flop, "bytes_touched": touched}
 
 
-def test_roofs_and_marks_are_of_the_same_machine_and_run(
-    choices: Choices, composer: Composer
-) -> None:
-    experiment = load_made_up("roofline", choices, composer, rate)
+def test_roofs_and_marks_are_of_the_same_machine_and_run(choices: Choices, load: Load) -> None:
+    experiment = load("roofline", rate)
     found = scatter.evaluate_roofline(experiment)
     roofs = found[found["what"] == "roof"].set_index("of")
     assert dict(roofs.value) == pytest.approx(
@@ -87,8 +84,8 @@ def test_roofs_and_marks_are_of_the_same_machine_and_run(
     assert number.value == pytest.approx(7.0)
 
 
-def test_every_name_stands_in_the_figure_once(choices: Choices, composer: Composer) -> None:
-    experiment = load_made_up("roofline", choices, composer, rate)
+def test_every_name_stands_in_the_figure_once(load: Load) -> None:
+    experiment = load("roofline", rate)
     (picture,) = scatter.draw(experiment)
     texts = [text.get_text() for text in picture.figure.axes[0].texts]
     shown = picture.numbers[picture.numbers["what"] == "trial"].drop_duplicates("of")
@@ -96,8 +93,8 @@ def test_every_name_stands_in_the_figure_once(choices: Choices, composer: Compos
         assert texts.count(row.of if row.status == "ok" else f"{row.of}: {row.status}") == 1
 
 
-def test_roofs_and_marks_without_numbers_are_left_out(choices: Choices, composer: Composer) -> None:
-    experiment = load_made_up("roofline", choices, composer, lambda *_: None)
+def test_roofs_and_marks_without_numbers_are_left_out(load: Load) -> None:
+    experiment = load("roofline", lambda *_: None)
     (picture,) = scatter.draw(experiment)
     assert picture.figure.axes[0].get_lines() == []
     assert set(picture.numbers.status) == {"not measured"}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from harness.commands import draw
 from harness.planning.artefacts import Choices
 from harness.planning.compose import Composer
 from harness.planning.grid import experiment_names
@@ -32,9 +31,8 @@ def coarse_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("coarse_pictures")
 def test_every_experiment_draws_exactly_the_files_it_announces(
-    choices: Choices, composer: Composer, monkeypatch: pytest.MonkeyPatch
+    choices: Choices, composer: Composer
 ) -> None:
-    monkeypatch.setattr(draw, "Composer", lambda conf_dir: composer)  # which remembers
     names = experiment_names(choices.conf_dir)
     announced = set()
     for name in names:

@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 
 from harness.planning.artefacts import Choices
-from harness.planning.compose import Composer
 from plots.declaration import read_declaration
 from plots.figures import forest, heat
-from tests.support.experiments import load_made_up, read_rows, run_draw
+from tests.support.experiments import Load, read_rows, run_draw
 
 ENGINE, LEVELS, EAGER, JAX = "Engine", "PyTorch, level batching", "PyTorch, eager", "JAX"
 
@@ -104,8 +103,8 @@ def test_nothing_measured_gives_empty_figures(answers: pd.DataFrame) -> None:
     assert read_texts(heat.draw_heat(nothing)) == []
 
 
-def test_answers_have_a_forest_plot_and_a_heat_map(choices: Choices, composer: Composer) -> None:
-    load_made_up("answers", choices, composer)
+def test_answers_have_a_forest_plot_and_a_heat_map(choices: Choices, load: Load) -> None:
+    load("answers")
     assert run_draw("answers", choices) == 0
     stems = read_declaration("answers", choices.conf_dir).stems
     assert stems[-2:] == ("figures/answers", "figures/answers_heat")

@@ -11,7 +11,6 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.compose import Composer
 from harness.planning.grid import SCALES, expand, experiment_names, read_experiment
 from harness.planning.kinds import KnownSystem
 from plots.experiment import Experiment, load_experiment
@@ -19,7 +18,13 @@ from plots.tables.cells import EN_DASH
 from plots.tables.code_lines import NO_LINES, CodeOf, count_lines, count_model
 from plots.tables.control_flow import read_control_flow
 from plots.tables.programming_models import evaluate, list_kinds
-from tests.support.experiments import build_tables, load_made_up, read_rows, run_draw, select_number
+from tests.support.experiments import (
+    Load,
+    build_tables,
+    read_rows,
+    run_draw,
+    select_number,
+)
 
 LINES, FLOW, WAYS = "cavs_lines_of_code", "acrobat_table2", "cavs_fig2"
 OWN = "counted.models.first"
@@ -268,15 +273,13 @@ def test_kinds_are_those_of_the_models(
     assert found == kinds if models is not None else found >= kinds
 
 
-def test_a_way_to_program_has_what_runs_here_and_the_measured_share(
-    choices: Choices, composer: Composer
-) -> None:
+def test_a_way_to_program_has_what_runs_here_and_the_measured_share(load: Load) -> None:
     def change(trial: PlannedTrial, _round: int) -> dict[str, Any]:
         system, n = trial.settings["system"], trial.settings["batch_size"]
         phases = {"construct": None if system == "torch_eager" else 0.02, "schedule": 0.03}
         return {"phases_s": phases, "instances_per_s": n / 0.2}
 
-    (table,) = build_tables(load_made_up(WAYS, choices, composer, change))
+    (table,) = build_tables(load(WAYS, change))
     systems, cells = table.numbers.system, table.cells.to_numpy()
     found = {system: [*row] for system, row in zip(systems, cells, strict=True)}
     assert found["vertex"] == ["any", "yes", "yes", "yes", "by vertex", "25.0", "vertex function"]

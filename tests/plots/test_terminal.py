@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from harness.commands import first_look
-from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.compose import Composer
+from harness.planning.artefacts import PlannedTrial
 from harness.planning.kinds import read_systems
 from harness.records.record import Record
 from harness.records.tidy import build_frame
 from harness.values.places import CONF_DIR
 from plots.terminal import compare_with_baselines, rank_systems
-from tests.support.experiments import load_made_up
+from tests.support.experiments import Load
 from tests.support.records import plain_record
 
 Speeds = dict[str, tuple[float, float] | None]  # of two rounds; None: it crashed
@@ -145,7 +144,7 @@ def test_lines_name_the_options_in_which_workloads_differ() -> None:
     ],
 )
 def test_the_sentence_claims_no_more_than_the_records(
-    choices: Choices, composer: Composer, speeds: Speeds, text: str
+    load: Load, speeds: Speeds, text: str
 ) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         pair = speeds[trial.settings["system"]]
@@ -153,7 +152,7 @@ def test_the_sentence_claims_no_more_than_the_records(
             return {"status": "crash", "reason": "made up", "instances_per_s": None}
         return {"instances_per_s": pair[round_]}
 
-    experiment = load_made_up("first_look", choices, composer, change)
+    experiment = load("first_look", change)
     lines = list(compare_with_baselines(experiment.rows, "vertex", experiment.systems))
     assert len(lines) == bool(text)
     assert text in "".join(lines)

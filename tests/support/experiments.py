@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,20 @@ FIGURE, TABLE = "cavs_fig8d", "cavs_table1_tree_lstm"
 KEYS = ("scale", "device", "data-root", "results-dir", "conf-dir")
 
 
+Load = Callable[..., Experiment]
+
+
+@cache
+def plan_once(name: str, choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
+    """Plan an experiment's trials, which do not depend on where results lie."""
+    return plan_artefact(name, choices, composer)
+
+
 def write_measured(
     name: str, choices: Choices, composer: Composer, change: Change | None = None
 ) -> tuple[PlannedTrial, ...]:
     """Plan an experiment and write made-up records and counts for it."""
-    trials = plan_artefact(name, choices, composer)
+    trials = plan_once(name, replace(choices, results_dir=Path()), composer)
     write_made_up_records(trials, choices, change)
     is_graph = read_declaration(name, choices.conf_dir).draws_mini_batch
     write_counts = write_real_counts if is_graph else write_made_up_counts

@@ -14,6 +14,9 @@ from PIL import Image
 from harness.commands.collect import read_held
 from harness.planning.artefacts import Choices, choices_from, plan_artefact
 from harness.planning.compose import Composer
+from harness.planning.grid import experiment_names
+from harness.values.places import CONF_DIR
+from plots import drawable
 from plots.report import N_COLORS, shrink_picture
 from scripts import keep_reference
 from tests.support.records import content_of, write_made_up_records
@@ -42,6 +45,15 @@ def test_a_small_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
     (tmp_path / "small.png").write_bytes(shrink_picture(picture, 1000)[0])
     with Image.open(tmp_path / "small.png") as image:
         assert image.size == (70, 50)
+
+
+@pytest.fixture(autouse=True)
+def _few_experiments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for what can be drawn among the experiments of one paper, composed with one memory."""
+    names = [name for name in experiment_names() if name.startswith("cavs_")]
+    composer = Composer(CONF_DIR)
+    monkeypatch.setattr(drawable, "experiment_names", lambda _: names)
+    monkeypatch.setattr(drawable, "Composer", lambda _: composer)
 
 
 @pytest.fixture

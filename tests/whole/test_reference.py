@@ -13,12 +13,13 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness.commands.draw import draw_held
-from harness.planning.grid import SCALES
+from harness.planning.compose import Composer
+from harness.planning.grid import SCALES, experiment_names
 from harness.records.numbers import NOT_MEASURED, NOT_PLANNED
 from harness.records.store import COUNTS, TRIALS, read_packed
-from harness.values.places import ROOT
+from harness.values.places import CONF_DIR, ROOT
+from plots import drawable
 from plots.declaration import read_declaration
-from plots.drawable import select_drawable
 
 REFERENCE = ROOT / "results" / "reference"
 FOLDERS = sorted({p.parent for one in (TRIALS, COUNTS) for p in REFERENCE.rglob(one.packed)})
@@ -106,26 +107,31 @@ def test_the_comparison_tells_numbers_apart() -> None:
             assert_equal(table, f"system,value,status\n{other}\n", "this")
 
 
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    """Composes the configuration for all folders, and remembers its parts."""
+    return Composer(CONF_DIR)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", DRAWN, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, composer: Composer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Figure, "savefig", lambda *_, **_options: None)
+    monkeypatch.setattr(drawable, "Composer", lambda _: composer)
+    declared = [read_declaration(name, CONF_DIR) for name in experiment_names()]
+    experiments = {f"{stem}.csv": one for one in declared for stem in one.stems}
+    committed = sorted(p for kind in ("tables", "figures") for p in folder.glob(f"{kind}/*.csv*"))
+    of_file = {path: experiments[unpacked_name(path, folder)] for path in committed}
+    # What draws a mini-batch needs its dataset.
+    wanted = {path: one.name for path, one in of_file.items() if not one.draws_mini_batch}
+    names = sorted(set(wanted.values()))
     # Of the scale that the folder may be named after; the one with most records is found elsewhere.
     said = {"records": folder, "results_dir": tmp_path}
     said |= {"scale": folder.name} if folder.name in SCALES else {}
-    held = select_drawable(said, os.environ)
-    committed = sorted(p for kind in ("tables", "figures") for p in folder.glob(f"{kind}/*.csv*"))
-    experiments = {
-        f"{stem}.csv": name
-        for name in held.parts
-        for stem in read_declaration(name, held.choices.conf_dir).stems
-    }
-    names = {path: experiments[unpacked_name(path, folder)] for path in committed}
-    wanted = {path: name for path, name in names.items() if name in held.drawn}
-    assert len(wanted) >= len(committed) - 3, "only what draws a mini-batch needs its dataset"
-    for name in sorted(set(wanted.values())):
+    held = drawable.select_drawable(said, os.environ, names)
+    for name in names:
         draw_held(name, held)
     for path in wanted:
         drawn = tmp_path / unpacked_name(path, folder)
