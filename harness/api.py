@@ -8,7 +8,6 @@ Example:
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
@@ -22,6 +21,7 @@ import pandas as pd
 from harness.errors import ConfigError, meant
 from harness.planning.kinds import read_systems
 from harness.planning.nodes import admit
+from harness.planning.overrides import typed
 from harness.records.cross_check import seen_together
 from harness.records.numbers import check_columns
 from harness.records.record import Record
@@ -33,8 +33,6 @@ from harness.values.nested import flatten
 from harness.values.places import CONF_DIR
 
 SYSTEM_KIND = "system_kind"
-PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./:+%-]*")  # needs no quotes on a command line
-WORDS = frozenset({"null", "true", "false", "nan", "inf"})  # are no texts without quotes
 
 
 def measure(
@@ -112,20 +110,11 @@ def _is_list(value: object) -> bool:
 
 def _format_value(key: str, value: object) -> str:
     value = value.item() if isinstance(value, np.generic) else value
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str | Path):
-        text = str(value)
-        if PLAIN_TEXT.fullmatch(text) and text.lower() not in WORDS:
-            return text
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    raise ConfigError(
-        f"{key}={value!r}: expected a number, a text, true, false or None, or a list of those"
-    )
+    if value is not None and not isinstance(value, bool | int | float | str | Path):
+        raise ConfigError(
+            f"{key}={value!r}: expected a number, a text, true, false or None, or a list of those"
+        )
+    return typed(key, value).partition("=")[2]
 
 
 def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from harness.counts.answers import CountAnswers
 from harness.errors import RecordError
 from harness.planning import artefacts
 from harness.planning.artefacts import Choices, PlannedTrial, choices_from
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import SCALES, experiment_names, read_experiment
 from harness.planning.sweep import Sweep
 from harness.records.answers import Answers

@@ -17,7 +17,7 @@ from harness.contracts.policy import is_learned
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.claims import Claim, read_claims
 from harness.planning.grid import EXPERIMENT, expand
-from harness.planning.kinds import KnownSystem, read_systems
+from harness.planning.kinds import SystemFile, read_systems
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
 from harness.records.cross_check import check_comparable, rounds_seen_together
@@ -55,7 +55,7 @@ class Experiment:
     counts: pd.DataFrame
     settings: tuple[Mapping[str, Any], ...] = ()
     sweeps: tuple[Sweep, ...] = ()
-    systems: tuple[KnownSystem, ...] = ()
+    systems: tuple[SystemFile, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     synthetic: Set[str] = frozenset()
     claims: tuple[Claim, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from harness.planning.kinds import KnownSystem
+from harness.planning.kinds import SystemFile
 from harness.records.numbers import (
     RATIO,
     find_differing,
@@ -39,7 +39,7 @@ def rank_systems(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def compare_with_baselines(
-    rows: pd.DataFrame, base: str, systems: Iterable[KnownSystem]
+    rows: pd.DataFrame, base: str, systems: Iterable[SystemFile]
 ) -> Iterator[str]:
     """Yield a line for each workload: the base next to its fastest baseline and the matmul bound.
 

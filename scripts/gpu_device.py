@@ -27,8 +27,8 @@ from harness.engine.backends.cuda.backend import PROGRAMS_PER_PROCESSOR
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import BARRIER, HEADER
 from harness.measuring.clock import PhaseClock
-from harness.planning.compose import Composer
-from harness.planning.resolve import spec_of
+from harness.planning.config import Composer
+from harness.planning.overrides import read_settings
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import load_workload, run_settings
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(measure_ceilings(device), indent=2))
     else:
         chosen = [*TREE_LSTM, "mode=train", f"device={device}", *overrides]
-        print(profile_trial(spec_of(Composer().compose(chosen))))
+        print(profile_trial(Composer().trial(read_settings(chosen))))
     return 0
 
 

@@ -15,8 +15,8 @@ from harness.engine.backends.cuda.words import WordArray, Words
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
-from harness.planning.compose import Composer
-from harness.planning.resolve import spec_of
+from harness.planning.config import Composer
+from harness.planning.overrides import read_settings
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.trials.workload import load_workload
 
@@ -71,15 +71,10 @@ class GpuWorkload:
 
     def arranged(self, n_mini_batches: int) -> Iterator[tuple[Unstarted, int]]:
         """A backend mini-batch by mini-batch, and how many batches each has."""
-        spec = spec_of(
-            Composer().compose(
-                [
-                    *("system=vertex", f"model={self.model}", f"dataset={self.dataset}"),
-                    *(f"hidden_size={self.hidden_size}", "batch_size=64", f"mode={self.mode}"),
-                    *(f"timing.n_mini_batches={n_mini_batches}", *self.options),
-                ]
-            )
-        )
+        chosen = {"system": "vertex", "model": self.model, "dataset": self.dataset}
+        sizes = {"hidden_size": self.hidden_size, "batch_size": 64, "mode": self.mode}
+        n_batches = {"timing.n_mini_batches": n_mini_batches}
+        spec = Composer().trial({**chosen, **sizes, **n_batches, **read_settings(self.options)})
         workload = load_workload(spec)
         model = VertexModel(workload.model, share_equal_inputs=False, outputs="stage")
         outputs = [] if model.output is None else [model.output]

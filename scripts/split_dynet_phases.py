@@ -22,8 +22,8 @@ from dataclasses import replace
 from harness.contracts.system import load_adapter
 from harness.measuring.clock import PhaseClock, collector_paused
 from harness.measuring.launch import worker_environment
-from harness.planning.compose import Composer
-from harness.planning.resolve import spec_of
+from harness.planning.config import Composer
+from harness.planning.overrides import read_settings
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import load_workload, run_settings
 from harness.values.places import ROOT
@@ -34,7 +34,7 @@ BATCH_LINE = re.compile(r"^\s*([\d.e+-]+)\s+[\d.e+-]+%\s+(FWD|BWD) ", re.MULTILI
 
 def main(overrides: list[str]) -> None:
     """Run both processes and print the segments."""
-    spec = spec_of(Composer().compose(overrides))
+    spec = Composer().trial(read_settings(overrides))
     phases_ms = json.loads(in_process(spec, profiling=False).splitlines()[-1])
     segments = segments_ms(
         phases_ms, batches_ms(in_process(spec, profiling=True), instances_of(spec))

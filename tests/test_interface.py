@@ -134,7 +134,7 @@ def test_settings_are_written_as_on_a_command_line() -> None:
     }
     assert build_overrides(settings) == [
         "-m",
-        "system=vertex,'null'",
+        "system=vertex,null",
         "policy=null",
         "system.options.fusion=true",
         "timing.min_seconds=0.5",

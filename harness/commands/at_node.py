@@ -22,7 +22,7 @@ from harness.planning.orders import Order, check_code, read_order
 from harness.planning.run_plan import VARIABLE, read_run_plan
 from harness.planning.running import turn_on_machine
 from harness.records.measured import write_measured
-from harness.terminal.ending import USAGE, OneLineParser, run_command
+from harness.terminal.ending import FAILED, USAGE, OneLineParser, run_command
 from harness.terminal.in_a_run import measure_in_time, measurements, say_who
 from harness.terminal.status import Notice, node_name
 
@@ -71,7 +71,8 @@ def _count(order: Order, notice: Notice) -> int:
     notice.says("waits for its turn", patience_s())
     with turn_on_machine(who, patience_s(), say_who, alone=not order.shares_machine):
         notice.says(f"counts {order.count[0]}", MOST_COUNTING_S)
-        return subprocess.call([sys.executable, "-m", COUNTER, *order.count])
+        code = subprocess.call([sys.executable, "-m", COUNTER, *order.count])
+    return 0 if code == FAILED else code  # a policy that failed has a row that says so
 
 
 if __name__ == "__main__":

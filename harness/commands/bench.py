@@ -63,7 +63,7 @@ def describe_drawing(jobs: Sequence[Job]) -> Iterator[str]:
     """Yield the command that draws each experiment from its records."""
     for job in jobs:
         if job.experiment is not None:
-            keys = [one for one in job.overrides if one.partition("=")[0] in KEYS]
+            keys = [f"{key}={value}" for key, value in job.settings.items() if key in KEYS]
             config = f" --config {shlex.join(keys)}" if keys else ""
             yield f"draw it: snakemake draw_{job.experiment}{config}"
 

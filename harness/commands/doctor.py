@@ -22,9 +22,8 @@ from harness.measuring.launch import (
     worker_environment,
 )
 from harness.measuring.supervise import Ending, death_reason, last_line, supervise
-from harness.planning.compose import Composer
-from harness.planning.kinds import KnownSystem, read_systems
-from harness.planning.resolve import datasets_of, spec_of
+from harness.planning.config import Composer, datasets_of
+from harness.planning.kinds import SystemFile, read_systems
 from harness.planning.yaml_files import choices_of, read_mapping
 from harness.terminal.ending import OneLineParser, run_command
 from harness.trials.spec import Limits, TrialSpec
@@ -34,7 +33,7 @@ PROBE = "harness.measuring.probe"
 PROBE_LIMITS = Limits(time_s=120.0)
 NO_CUDA = "no NVIDIA device is visible"
 FIRST_MODEL = "tree_lstm"
-_SMALL = ("batch_size=1", "hidden_size=8", "mode=infer")
+_SMALL = {"batch_size": 1, "hidden_size": 8, "mode": "infer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +79,15 @@ def ask_all() -> list[Answer]:
     return answers
 
 
-def _small_trial(system: KnownSystem, device: str, composer: Composer) -> TrialSpec:
+def _small_trial(system: SystemFile, device: str, composer: Composer) -> TrialSpec:
     """A trial of a model that the system runs, on generated data that fits the model."""
     models = [FIRST_MODEL, *choices_of("model")]
     model = next((one for one in models if system.runs(one)), FIRST_MODEL)
-    chosen = [f"system={system.name}", f"model={model}", f"device={device}", *_SMALL]
     module = read_mapping(CONF_DIR / "model" / f"{model}.yaml")["model"]
     fitting = datasets_of(model_class(module).instance_kind)
     generated = [one for one in fitting if one.endswith("_synthetic")]
-    return spec_of(composer.compose([*chosen, f"dataset={(generated or fitting)[0]}"]))
+    chosen = {"system": system.name, "model": model, "dataset": (generated or fitting)[0]}
+    return composer.trial({**chosen, "device": device, **_SMALL})
 
 
 def ask(specs: Sequence[TrialSpec]) -> list[Answer]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from harness.contracts.extras import check_extra
 from harness.errors import BenchError
 from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import experiment_names, read_experiment
 from harness.terminal.ending import USAGE, OneLineParser, complain, run_command, tell
 from plots.draw import draw_experiment

@@ -16,8 +16,8 @@ from pathlib import Path
 from harness.contracts.extras import check_extra
 from harness.errors import ConfigError
 from harness.planning.artefacts import choices_from, plan_artefact
-from harness.planning.compose import Composer
-from harness.planning.requests import setting
+from harness.planning.config import Composer
+from harness.planning.overrides import typed
 from harness.terminal.command_line import parse, plan
 from harness.terminal.ending import run_command
 from harness.terminal.measurement import in_turn, measure_all
@@ -58,7 +58,7 @@ def look(results_dir: Path) -> int:
     """Measure missing trials, draw them, print their table and a sentence; return the exit code."""
     check_extra("plots")
     said = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
-    words = [f"experiment={NAME}", *(setting(key, value) for key, value in said.items())]
+    words = [f"experiment={NAME}", *(typed(key, value) for key, value in said.items())]
     planned = plan(parse(words), words)
     with in_turn(planned, "bench-try"):
         code = measure_all(planned)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from harness.counts.request import PlannedCount, parse_requests
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.sweep import Sweep
 from harness.records.count_row import AnyCount, CountRow
 

@@ -24,8 +24,8 @@ from harness.granularity.operators import operator_graph
 from harness.granularity.released import released_graph
 from harness.granularity.vertices import cut_output, with_output_vertices
 from harness.machine.facts import cpu_model
-from harness.planning.compose import Composer
-from harness.planning.resolve import spec_of
+from harness.planning.config import Composer, spec_of
+from harness.planning.overrides import read_settings
 from harness.records.files import check_suffix
 from harness.records.record import now_text
 from harness.trials.spec import TrialSpec
@@ -132,9 +132,10 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
     policies = tuple(dict.fromkeys(own["policy"].split(",")))
     for name in policies:
         check_policy_name(name)
-    config = (composer or Composer()).compose(["system=null", *overrides])  # without a framework
+    composer = composer or Composer()
+    config = composer.config({"system": "null"} | read_settings(overrides))  # without a framework
     request = Request(
-        spec=spec_of(config),
+        spec=spec_of(config, conf_dir=composer.conf_dir),
         policies=policies,
         granularity=own["granularity"],
         outputs=own["outputs"],
@@ -144,7 +145,7 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
         save_policy=_path(own["save_policy"]),
         out=_path(own["out"]),
         records=_path(own["records"]),
-        force=bool(config.force),
+        force=config.force,
         records_bad_data=config.bad_data == "record",
     )
     if request.out is not None:
@@ -220,7 +221,8 @@ def _fitting(
 ) -> list[list[str]]:
     kept = []
     for point in points:
-        config = composer.compose(["system=null", *(p for p in point if _names_group(p))])
+        chosen = read_settings(text for text in point if _names_group(text))
+        config = composer.config({"system": "null"} | chosen)
         if model_class(config.model.model).instance_kind == config.dataset.instance_kind:
             kept.append(point)
     for key in ("model", "dataset"):

@@ -11,14 +11,13 @@ from typing import Any
 
 from harness.contracts.home import home_of
 from harness.planning.claims import Claim, check_claims, comparisons, read_claims
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.counter import counting_sha256
-from harness.planning.grid import EXPERIMENT, Grid, Settings, expand, override_text
+from harness.planning.grid import EXPERIMENT, Grid, Settings, expand
 from harness.planning.kinds import read_systems
 from harness.planning.nodes import default_device, nodes_of
 from harness.planning.ordering import SCREENED, screening_of_all
-from harness.planning.requests import setting
-from harness.planning.resolve import spec_from
+from harness.planning.overrides import typed
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
 from harness.records.record import path_of
@@ -46,11 +45,14 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
-    """One point of a grid: what to type after `bench`, and where its rounds leave their records."""
+    """One point of a grid: its settings, and where its rounds leave their records.
+
+    all_settings: those of the grid's point, and what the person at the machine decides.
+    """
 
     spec: TrialSpec
     settings: Settings
-    overrides: tuple[str, ...]
+    all_settings: Settings
     rounds: int
 
     @property
@@ -60,7 +62,9 @@ class PlannedTrial:
     def as_json(self, conf_dir: Path = CONF_DIR) -> str:
         """The trial for harness.commands.measure; what is typed for the same goes with it."""
         where = [] if conf_dir == CONF_DIR else [f"--config-path={conf_dir}"]
-        command = shlex.join(["bench", *where, *self.overrides])
+        command = shlex.join(
+            ["bench", *where, *(typed(k, v) for k, v in self.all_settings.items())]
+        )
         return json.dumps(replace(self.spec, command=command).to_dict(), sort_keys=True)
 
     def record_paths(self, results_dir: Path) -> tuple[Path, ...]:
@@ -108,18 +112,17 @@ def _planned(
     systems = read_systems(choices.conf_dir) if grid.screening else ()
     screened = {system.name for system in systems if system.kind == SCREENED}
     extra = {"device": choices.device, "threads": choices.threads}
-    places = {"data_root": choices.data_root, "results_dir": choices.results_dir}
+    places = {"data_root": str(choices.data_root), "results_dir": str(choices.results_dir)}
     named = {str(one["dataset"]) for one in settings}
     available = {dataset: _available(dataset, choices) for dataset in named}
     for one in settings:
         chosen = {**one, "dataset": available[str(one["dataset"])]}
         # What an experiment says itself wins: some compare on the CPU wherever they run.
-        texts = (override_text(key, value) for key, value in (extra | chosen).items())
-        overrides = (*(setting(key, path) for key, path in places.items()), *texts)
-        spec = spec_from(composer.plain(overrides))
+        whole = places | extra | chosen
+        spec = composer.trial(whole)
         if spec.system in screened:
             spec = replace(spec, screening=grid.screening)
-        yield PlannedTrial(spec, chosen, overrides, grid.rounds)
+        yield PlannedTrial(spec, chosen, whole, grid.rounds)
 
 
 def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
@@ -183,9 +186,10 @@ def _claims_by_experiment(choices: Choices, *, counted: bool) -> dict[str, list[
 def sweep_sha256(sweep: Sweep, composer: Composer, hashes: SourceHashes | None = None) -> str:
     """Hash the code that counts: the counter and the models, loaders and policies of a sweep."""
     modules = set()
-    for group, key in (("model", "model"), ("dataset", "loader")):
-        for value in sweep.values(group):
-            modules.add(composer.plain(["system=null", f"{group}={value}"])[group][key])
+    for name in sweep.values("model"):
+        modules.add(composer.config({"system": "null", "model": name}).model.model)
+    for name in sweep.values("dataset"):
+        modules.add(composer.config({"system": "null", "dataset": name}).dataset.loader)
     said = {value for values in sweep.settings.values() for value in values}
     return counting_sha256(modules, said, hashes)
 

@@ -34,16 +34,17 @@ claims.py comes to the verdict.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from harness.errors import ConfigError
 from harness.planning.grid import EXPERIMENT, SCALES, Settings, expand
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import choices_of, read_mapping
 from harness.trials.spec import DEVICES
+from harness.values.checked import Line, OneOf, Positive, check_value, read
 
 ANY_DEVICE = "any"
 ALL, ANY, MEDIAN = "all", "any", "median"
@@ -61,21 +62,17 @@ class Rule:
     because: why this threshold, in words.
     """
 
-    because: str
-    of_points: str = ALL
-    at_least: float | None = None
-    at_most: float | None = None
+    because: Line
+    of_points: Annotated[str, OneOf((ALL, ANY, MEDIAN))] = ALL
+    at_least: Positive | None = None
+    at_most: Positive | None = None
 
     def __post_init__(self) -> None:
         limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
-        for limit in limits:
-            _positive("rule has the limit", limit)
         if not limits:
             raise ConfigError("rule has no limit; give at_least, at_most or both")
         if len(limits) == 2 and limits[0] > limits[1]:
             raise ConfigError(f"rule has at_least={limits[0]} above at_most={limits[1]}; swap them")
-        _one_of("rule has of_points", self.of_points, (ALL, ANY, MEDIAN))
-        _text("rule has because", self.because)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,31 +85,26 @@ class Answer:
     stands_in: what is measured in place of what the paper measured.
     """
 
-    experiment: str
+    experiment: Line
     scales: tuple[str, ...]
     decided_at: tuple[str, ...]
-    quantity: str
+    quantity: Line
     of: Wanted
-    stands_in: str
+    stands_in: Line
     over: Wanted = field(default_factory=dict)
     at: Wanted = field(default_factory=dict)
-    best_over: str | None = None
+    best_over: Line | None = None
 
     def __post_init__(self) -> None:
-        for name in ("experiment", "quantity", "stands_in"):
-            _text(f"answer has {name}", getattr(self, name))
         for scale in self.scales:
-            _one_of("answer has the scale", scale, SCALES)
+            check_value("answer.scales", scale, Annotated[str, OneOf(SCALES)])
         for scale in self.decided_at:
-            _one_of("answer has decided_at", scale, self.scales)
+            check_value("answer.decided_at", scale, Annotated[str, OneOf(self.scales)])
         for name in ("scales", "decided_at", "of"):
             if not getattr(self, name):
                 raise ConfigError(f"answer has no {name}; see harness/planning/claims.py")
-        for key in {*self.of, *self.over, *self.at}:
-            if key == "dataset":
-                raise ConfigError("answer selects by dataset, for which others stand in; use model")
-        if self.best_over is not None:
-            _text("answer has best_over", self.best_over)
+        if "dataset" in {*self.of, *self.over, *self.at}:
+            raise ConfigError("answer selects by dataset, for which others stand in; use model")
 
     @property
     def counts_batches(self) -> bool:
@@ -131,40 +123,31 @@ class Claim:
     """
 
     name: str
-    claim: str
-    who: str
-    paper: str
+    claim: Line
+    who: Line
+    paper: Line
     year: int
-    where: str
-    conditions: str
-    device: str
-    published: str
-    number: float | None = None
-    table: str | None = None
+    where: Line
+    conditions: Line
+    device: Annotated[str, OneOf((*DEVICES, ANY_DEVICE))]
+    published: Line
+    number: Positive | None = None
+    table: Line | None = None
     answer: Answer | None = None
     rule: Rule | None = None
-    unanswerable: str | None = None
+    unanswerable: Line | None = None
 
     def __post_init__(self) -> None:
-        for name in ("claim", "who", "paper", "where", "conditions", "published"):
-            _text(f"has {name}", getattr(self, name))
         if len(self.claim) > MAX_WORDS:
             raise ConfigError(
-                f"has a claim of {len(self.claim)} characters; say it in {MAX_WORDS}, and the rest"
-                " in conditions"
+                f"claim has {len(self.claim)} characters; say it in {MAX_WORDS}, and the rest in"
+                " conditions"
             )
-        if isinstance(self.year, bool) or not isinstance(self.year, int):
-            raise ConfigError(f"has year={self.year!r}; give the year of the paper")
-        if self.number is not None:
-            _positive("published has the number", self.number)
-        _one_of("has device", self.device, (*DEVICES, ANY_DEVICE))
         has_answer = self.answer is not None and self.rule is not None
         if has_answer == (self.unanswerable is not None) or (
             (self.answer is None) != (self.rule is None)
         ):
             raise ConfigError("has to have answer and rule, or unanswerable and neither of both")
-        if self.unanswerable is not None:
-            _text("has unanswerable", self.unanswerable)
 
     def is_answered_at(self, scale: str) -> bool:
         """Whether the grid of this scale has trials or counts for it."""
@@ -185,82 +168,50 @@ def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
     return tuple(sorted(claims, key=lambda claim: (claim.year, claim.paper, claim.name)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """What a file says of the paper's number."""
+
+    text: Line
+    number: Positive | None = None
+    table: Line | None = None
+
+
 def _read(path: Path) -> Claim:
     content = read_mapping(path)
     try:
-        published = _mapping(
-            "published", content.pop("published", None), ("text",), ("number", "table")
-        )
+        published = read(_Published, content.pop("published", None), "published.")
         answer, rule = content.pop("answer", None), content.pop("rule", None)
         values = {
             "name": path.stem,
-            "published": published["text"],
-            "number": published.get("number"),
-            "table": published.get("table"),
-            "answer": None if answer is None else _answer(answer),
-            "rule": None if rule is None else Rule(**_fields_of(Rule, "rule", rule)),
+            "published": published.text,
+            "number": published.number,
+            "table": published.table,
+            "answer": None if answer is None else read(Answer, _listed(answer), "answer."),
+            "rule": None if rule is None else read(Rule, rule, "rule."),
         }
         if clash := sorted(values.keys() & content.keys()):
             raise ConfigError(f"has {clash[0]}, which is no key of a claim; leave it out")
-        return Claim(**_fields_of(Claim, "claim", {**content, **values}))
+        return read(Claim, {**content, **values}, owner="a claim")
     except ConfigError as error:
         raise ConfigError(f"claims/{path.name}: {error}") from error
 
 
-def _answer(said: object) -> Answer:
-    values = _fields_of(Answer, "answer", said)
-    for name in ("scales", "decided_at"):
-        scales = values[name] if isinstance(values[name], list) else [values[name]]
-        values[name] = tuple(map(str, scales))
-    for side in ("of", "over", "at"):
-        if side in values:
-            values[side] = _wanted(side, values[side])
-    return Answer(**values)
+def _listed(answer: object) -> object:
+    """An answer with a list, and texts, where a file may have a single value."""
+    if not isinstance(answer, Mapping):
+        return answer
+    found = dict(answer)
+    for name in {"scales", "decided_at"} & found.keys():
+        found[name] = _texts(found[name])
+    for side in set(SIDES) & found.keys():
+        if isinstance(found[side], Mapping):
+            found[side] = {str(key): _texts(value) for key, value in found[side].items()}
+    return found
 
 
-def _wanted(side: str, said: object) -> dict[str, tuple[str, ...]]:
-    if not isinstance(said, Mapping):
-        raise ConfigError(f"answer has {side}={said!r}; map keys of the grid to values")
-    return {
-        str(key): tuple(map(str, value if isinstance(value, list) else [value]))
-        for key, value in said.items()
-    }
-
-
-def _fields_of(kind: type[Any], word: str, said: object) -> dict[str, Any]:
-    """The values of a dataclass's fields; raises ConfigError for one too many or too few."""
-    needed = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
-    return _mapping(word, said, needed, [f.name for f in fields(kind)])
-
-
-def _mapping(
-    word: str, said: object, needed: list[str] | tuple[str, ...], more: list[str] | tuple[str, ...]
-) -> dict[str, Any]:
-    if not isinstance(said, Mapping):
-        raise ConfigError(f"has {word}={said!r}; it maps keys to values")
-    for key in needed:
-        if key not in said:
-            raise ConfigError(f"{word} has no {key}; add it")
-    allowed = list(dict.fromkeys([*needed, *more]))
-    for key in said:
-        if key not in allowed:
-            raise ConfigError(f"{word} has {key}; only {', '.join(allowed)} are allowed")
-    return dict(said)
-
-
-def _text(words: str, value: object) -> None:
-    if not isinstance(value, str) or not value.strip() or "\n" in value.strip():
-        raise ConfigError(f"{words}={value!r}; give one line of text")
-
-
-def _positive(words: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise ConfigError(f"{words} {value!r}; give a number above 0")
-
-
-def _one_of(words: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{words}={value}; choose one of {', '.join(allowed)}")
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value if isinstance(value, list) else [value]))
 
 
 SIDES = ("of", "over", "at")

@@ -101,15 +101,6 @@ class Grid:
     screening: Screening | None = None
 
 
-def override_text(key: str, value: Any) -> str:
-    """Write one override as `bench` takes it."""
-    if value is None:
-        return f"{key}=null"
-    if isinstance(value, bool):
-        return f"{key}={str(value).lower()}"
-    return f"{key}={value}"
-
-
 def experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
     """Names of all artefacts that have a grid."""
     return tuple(sorted(path.stem for path in (conf_dir / "experiment").glob("*.yaml")))

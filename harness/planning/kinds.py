@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from harness.contracts.networks import modules_of
 from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
+from harness.values.checked import OneOf, Text, read
 
 KINDS = (
     *("strategy", "ablation", "framework", "subgraph", "transformed"),
@@ -31,8 +32,8 @@ _GRAMMAR = "write NAME, kind:KIND, slow:KIND or not:NAME"
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSystem:
-    """What a file of conf/system says of its system; raises ConfigError where that is wrong.
+class SystemFile:
+    """A file of conf/system.
 
     kind: "strategy" (a preset of the shared engine), "ablation" (a step on the way to one),
         "framework" (a peer with kernels of its own),
@@ -45,30 +46,24 @@ class KnownSystem:
         None: all models.
     variant_of: the system that this one is but for a setting (a compiler, say). Both are measured;
         figures show the faster of them (plots/tables/declared.py). None: it is no variant.
-    adapter: the module that runs it.
+    adapter: the module whose class Adapter runs it.
+    python: the interpreter that measures it, if its framework needs an environment of its own.
     """
 
-    name: str
-    kind: str
-    label: str
+    name: Text
+    kind: Annotated[str, OneOf(KINDS)]
+    label: Text
     slow: bool = False
-    models: tuple[str, ...] | None = None
-    variant_of: str | None = None
+    models: Sequence[Text] | None = None
+    variant_of: Text | None = None
     adapter: str = ""
-    file: str = field(default="", compare=False)
+    python: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for key in ("name", "kind", "label"):
-            if not isinstance(getattr(self, key), str) or not getattr(self, key):
-                choices = f" (choose one of {', '.join(KINDS)})" if key == "kind" else ""
-                raise ConfigError(f"{self.file} has no {key}; add {key}{choices}")
-        if self.kind not in KINDS:
-            known = ", ".join(KINDS)
-            raise ConfigError(f"{self.file} has kind={self.kind}; choose one of {known}")
-        if not isinstance(self.slow, bool):
-            raise ConfigError(f"{self.file} has slow={self.slow}; give true or false")
-        if self.variant_of is not None and not isinstance(self.variant_of, str):
-            raise ConfigError(f"{self.file} has variant_of={self.variant_of}; name one system")
+    @property
+    def file(self) -> str:
+        """Where it is, as messages name it."""
+        return f"system/{self.name}.yaml"
 
     @property
     def framework(self) -> str:
@@ -83,26 +78,7 @@ class KnownSystem:
         return any(model in _models_in(self.file, text) for text in self.models)
 
 
-def known_system(file: str, content: Mapping[str, Any]) -> KnownSystem:
-    """Check what a system's YAML says; raises ConfigError, which names the file."""
-    models = content.get("models")
-    if models is not None and not _is_list_of_texts(models):
-        raise ConfigError(
-            f"{file} has models={models}; list names of models, or tables of networks"
-        )
-    return KnownSystem(
-        name=content.get("name", ""),
-        kind=content.get("kind", ""),
-        label=content.get("label", ""),
-        slow=content.get("slow", False),
-        models=None if models is None else tuple(models),
-        variant_of=content.get("variant_of"),
-        adapter=str(content.get("adapter", "")),
-        file=file,
-    )
-
-
-def read_systems(conf_dir: Path) -> tuple[KnownSystem, ...]:
+def read_systems(conf_dir: Path) -> tuple[SystemFile, ...]:
     """Every system of conf/system by name; raises ConfigError for a file that is wrong."""
     paths = sorted((conf_dir / "system").glob("*.yaml"))
     systems = tuple(_read(path, path.stat().st_mtime_ns) for path in paths)
@@ -113,7 +89,7 @@ def read_systems(conf_dir: Path) -> tuple[KnownSystem, ...]:
     return systems
 
 
-def _check_variant(system: KnownSystem, by_name: Mapping[str, KnownSystem]) -> None:
+def _check_variant(system: SystemFile, by_name: Mapping[str, SystemFile]) -> None:
     """Raise ConfigError unless it is the variant of a system of its kind, itself no variant."""
     heads = sorted(
         name
@@ -133,10 +109,11 @@ def _check_variant(system: KnownSystem, by_name: Mapping[str, KnownSystem]) -> N
 
 
 @cache
-def _read(path: Path, _changed_ns: int) -> KnownSystem:
-    system = known_system(f"system/{path.name}", read_mapping(path))
+def _read(path: Path, _changed_ns: int) -> SystemFile:
+    file = f"system/{path.name}"
+    system = read(SystemFile, read_mapping(path), f"{file}: ", file)
     if system.name != path.stem:
-        raise ConfigError(f"{system.file} has name={system.name}; give it the name of its file")
+        raise ConfigError(f"{file} has name={system.name}; give it the name of its file")
     return system
 
 
@@ -154,10 +131,6 @@ def _models_in(file: str, text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_list_of_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) and text for text in value)
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry of a list of systems; word is "" for a system by its name."""
@@ -165,7 +138,7 @@ class Entry:
     word: str
     value: str
 
-    def matches(self, system: KnownSystem) -> bool:
+    def matches(self, system: SystemFile) -> bool:
         """Whether this entry, a kind, brings the system in."""
         return system.kind == self.value and system.slow == (self.word == "slow")
 
@@ -179,7 +152,7 @@ class Selection:
 
     place: str
     entries: tuple[Entry, ...]
-    known: tuple[KnownSystem, ...]
+    known: tuple[SystemFile, ...]
 
     def __post_init__(self) -> None:
         names = {system.name for system in self.known}

@@ -21,22 +21,23 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
 
 from harness.errors import ConfigError
 from harness.machine.facts import Machine, has_cuda_device, usable_cpus
 from harness.machine.torch_device import why_torch_cannot
 from harness.planning.budget import seconds_of
 from harness.trials.spec import TrialSpec
-from harness.values.checked import check_count, check_number
+from harness.values.checked import Count, OneOf, Text, check_fields, read
 
 GIB = 2**30
 LARGEST_GIB = 2**20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 SCHEDULERS = {"slurm": "slurm", "kubernetes": "cluster-generic"}  # and Snakemake's executors
 HERE = ("local", "dryrun", "touch")  # executors of Snakemake's that leave jobs on this machine
-_TEXTS = ("gpu", "cpu", "partition", "gres", "constraint", "account")
 # The system keeps some memory for itself, so that a node never has all that was built into it.
 KEPT_BY_SYSTEM = 0.1
 
@@ -45,33 +46,25 @@ KEPT_BY_SYSTEM = 0.1
 class Nodes:
     """One kind of node; what is None may be anything. Raises ConfigError for what cannot be one."""
 
-    name: str
-    n_cpus: int
-    memory_gib: float
-    gpu: str | None = None
-    cpu: str | None = None
-    partition: str | None = None
-    gres: str | None = None
-    constraint: str | None = None
-    account: str | None = None
-    block: str = "30m"
-    scheduler: str = "slurm"
+    name: Text
+    n_cpus: Count
+    memory_gib: Annotated[float, Ge(0.5), Le(LARGEST_GIB)]
+    gpu: Text | None = None
+    cpu: Text | None = None
+    partition: Text | None = None
+    gres: Text | None = None
+    constraint: Text | None = None
+    account: Text | None = None
+    block: Text = "30m"
+    scheduler: Annotated[str, OneOf(tuple(SCHEDULERS))] = "slurm"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        check_fields(self, "nodes.")
+        if not _NAME.fullmatch(self.name):
             raise ConfigError(
                 f"nodes.name={self.name} is not allowed; give letters, digits, dots and dashes"
             )
-        check_count("nodes.n_cpus", self.n_cpus, 1)
-        check_number("nodes.memory_gib", self.memory_gib, 0.5, LARGEST_GIB)
-        for key in _TEXTS:
-            value = getattr(self, key)
-            if value is not None and (not isinstance(value, str) or not value.strip()):
-                raise ConfigError(f"nodes.{key}={value} is no text; quote it, or leave it out")
-        seconds_of(str(self.block), "nodes.block")
-        if self.scheduler not in SCHEDULERS:
-            known = ", ".join(SCHEDULERS)
-            raise ConfigError(f"nodes.scheduler={self.scheduler} is unknown; choose one of {known}")
+        seconds_of(self.block, "nodes.block")
 
     @property
     def device(self) -> str:
@@ -80,7 +73,7 @@ class Nodes:
 
     @property
     def block_s(self) -> float:
-        return seconds_of(str(self.block), "nodes.block")
+        return seconds_of(self.block, "nodes.block")
 
     @property
     def memory_mib(self) -> int:
@@ -131,16 +124,7 @@ def nodes_of(config: Mapping[str, Any]) -> Nodes | None:
     said = config.get("nodes")
     if said is None:
         return None
-    if not isinstance(said, Mapping):
-        raise ConfigError(f"nodes={said} is no mapping; see profiles/slurm/nodes.yaml")
-    known = [one.name for one in fields(Nodes)]
-    unknown = sorted(set(map(str, said)) - set(known))
-    if unknown:
-        raise ConfigError(f"nodes.{unknown[0]} is unknown; known are {', '.join(known)}")
-    missing = [key for key in ("name", "n_cpus", "memory_gib") if said.get(key) is None]
-    if missing:
-        raise ConfigError(f"nodes has no {missing[0]}; see profiles/slurm/nodes.yaml")
-    return Nodes(**{str(key): value for key, value in said.items()})
+    return read(Nodes, said, "nodes.")
 
 
 def check_executor(nodes: Nodes | None, executor: str) -> None:

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.errors import BenchError, ConfigError, meant
 from harness.planning.budget import seconds_of
 from harness.planning.grid import SCALES
@@ -96,18 +94,6 @@ def word(path: str | os.PathLike[str]) -> str:
     """A path as an argument that no command takes for an option."""
     text = os.fspath(path)
     return f"./{text}" if text.startswith("-") else text
-
-
-def setting(key: str, path: str | os.PathLike[str]) -> str:
-    """A path as `key=path` for what reads values as YAML, as bench-schedule does.
-
-    Quoted where YAML would read something else: ` #` begins a comment, `: ` makes a mapping.
-    """
-    text = os.fspath(path)
-    if re.fullmatch(r"[A-Za-z0-9_./-]+", text) and isinstance(yaml.safe_load(text), str):
-        return f"{key}={text}"
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{key}="{escaped}"'
 
 
 @contextmanager

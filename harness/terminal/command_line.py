@@ -1,7 +1,6 @@
-"""The command line of `bench`: Hydra parses, composes and sweeps; what runs is decided here.
+"""The command line of `bench`: its settings as points of a sweep, and what is measured of them.
 
-Hydra would run a sweep's jobs one after another inside this process. Its job function therefore
-only collects the composed configurations; all are checked before the first trial starts.
+All points are checked before the first trial starts. Hydra answers flags such as --help and --cfg.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
 
 from harness.contracts.policy import AUTO, policy_names
 from harness.errors import ConfigError
 from harness.machine.facts import cpu_model
-from harness.machine.folders import temporary_folder
 from harness.planning.artefacts import (
     Choices,
     choices_from,
@@ -31,19 +28,18 @@ from harness.planning.artefacts import (
     plan_artefact,
     stand_ins,
 )
-from harness.planning.compose import (
+from harness.planning.config import (
     CONFIG_NAME,
+    MOST_ROUNDS,
+    BenchConfig,
     Composer,
-    as_recorded,
     hydra_errors,
-    sweep_of_one,
+    register_schema,
+    spec_of,
 )
 from harness.planning.durations import Durations, timed_in, words_of
 from harness.planning.ordering import fields_of, order_of_round, shared_n_instances
-from harness.planning.resolve import MOST_ROUNDS, spec_from, spec_of
-from harness.planning.schema import register_schema
-from harness.planning.typed_words import check_typed
-from harness.planning.yaml_files import NAMED, check_name
+from harness.planning.overrides import Settings, read_points
 from harness.records.files import Output, check_suffix, check_writable
 from harness.records.record import is_record, record_path
 from harness.terminal.measurement import Measurement
@@ -68,48 +64,51 @@ _NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "trace", "for
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One configuration as Hydra composed it; `overrides` are those of the command line."""
+    """One point of what was typed, and the configuration that it has."""
 
-    config: DictConfig
-    experiment: str | None
-    overrides: tuple[str, ...]
+    settings: Settings
+    config: BenchConfig
+    conf_dir: Path = CONF_DIR
+
+    @property
+    def experiment(self) -> str | None:
+        """The experiment whose grid is measured; None: a single trial."""
+        return self.config.experiment
 
 
 def parse(arguments: Sequence[str]) -> list[Job]:
-    """Compose what was typed; empty when Hydra itself answered (--help, --cfg).
+    """Read what was typed; empty if Hydra answers it (--help, --cfg).
 
-    Raises ConfigError in one line for whatever Hydra does not accept.
+    Raises ConfigError, in one line, for whatever is wrong.
     """
-    jobs: dict[tuple[str, ...], Job] = {}  # by their overrides, as sweep_of_one makes equal ones
-    chosen: dict[tuple[str, str], None] = {}
-
-    def collect(config: DictConfig) -> None:
-        context = HydraConfig.get()
-        name = context.runtime.choices.get("experiment")
-        chosen.update(
-            dict.fromkeys((group, str(context.runtime.choices[group])) for group in NAMED)
-        )
-        overrides = tuple(context.overrides.task)
-        jobs.setdefault(overrides, Job(config, name, overrides))
-
-    register_schema()
-    entry = hydra.main(version_base="1.3", config_path=str(CONF_DIR), config_name=CONFIG_NAME)
-    with temporary_folder() as folder:
-        typed = [as_recorded(argument) for argument in arguments if not _is_sweep(argument)]
-        is_sweep = len(typed) < len(arguments)
-        with hydra_errors():
-            check_typed(typed, may_sweep=is_sweep)
-        if is_sweep:
-            # First, as argparse wants it; the folder is where Hydra notes a sweep's settings.
-            typed = ["-m", *map(sweep_of_one, typed), f"hydra.sweep.dir={folder}"]
-        with hydra_errors(), _as_command_line(typed):
-            entry(collect)()
-    if any(one in ("-h", "--help") for one in typed):
-        print(what_keys_mean(CONF_DIR / f"{CONFIG_NAME}.yaml"))
+    conf_dir, rest = _take_conf_dir(arguments)
+    flags = [one for one in rest if one.startswith("-") and not _is_sweep(one)]
+    texts = [one for one in rest if not one.startswith("-") and (not flags or "=" in one)]
+    may_sweep = any(map(_is_sweep, rest))
+    points = read_points(texts, conf_dir, may_sweep=may_sweep)
+    composer = Composer(conf_dir)
+    jobs = [Job(point, composer.config(point), conf_dir) for point in points]
+    if not flags:
+        return jobs
+    _ask_hydra(rest, conf_dir)
+    if any(one in ("-h", "--help") for one in flags):
+        print(what_keys_mean(conf_dir / f"{CONFIG_NAME}.yaml"))
         print(f"\nPolicies: {', '.join((AUTO, *policy_names()))}")
-    for group, choice in chosen:
-        check_name(group, choice, CONF_DIR)
-    return list(jobs.values())
+    return []
+
+
+def _take_conf_dir(arguments: Sequence[str]) -> tuple[Path, list[str]]:
+    """The copy of conf/ that `--config-path` names, and the other arguments."""
+    conf_dir, rest, left = CONF_DIR, [], list(arguments)
+    while left:
+        flag, equals, value = (first := left.pop(0)).partition("=")
+        if flag not in ("--config-path", "-cp"):
+            rest.append(first)
+            continue
+        if not equals and not left:
+            raise ConfigError(f"{flag} names no directory; write {flag}=DIRECTORY")
+        conf_dir = Path(value if equals else left.pop(0)).resolve()
+    return conf_dir, rest
 
 
 def what_keys_mean(config: Path) -> str:
@@ -125,6 +124,21 @@ def what_keys_mean(config: Path) -> str:
 def _is_sweep(argument: str) -> bool:
     """Whether it asks for a sweep: argparse takes a long flag's beginning for the flag."""
     return argument == "-m" or (argument.startswith("--m") and "--multirun".startswith(argument))
+
+
+def _ask_hydra(arguments: Sequence[str], conf_dir: Path) -> None:
+    """Have Hydra print what a flag asks for; raises ConfigError if it would run a trial instead."""
+
+    def refuse(_: object) -> None:
+        flags = [one for one in arguments if one.startswith("-")]
+        raise ConfigError(f"{' '.join(flags)} measures nothing; remove it, or see `bench --help`")
+
+    # The name of a system would be taken for the absence of a value.
+    named = ["system='null'" if one == "system=null" else one for one in arguments]
+    register_schema()
+    entry = hydra.main(version_base="1.3", config_path=str(conf_dir), config_name=CONFIG_NAME)
+    with hydra_errors(), _as_command_line(named):
+        entry(refuse)()
 
 
 @contextmanager
@@ -154,7 +168,8 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
     Raises ConfigError for a trial that is not allowed, or a place that cannot be written.
     """
     command = shlex.join(["bench", *arguments])
-    measure_same_instances([job for job in jobs if job.experiment is None])
+    alone = measure_same_instances([job for job in jobs if job.experiment is None])
+    jobs = [*alone, *(job for job in jobs if job.experiment is not None)]
     planned = [one for job in jobs for one in _measurements(job, command)]
     planned = [
         one
@@ -177,22 +192,25 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
     return [replace(one, field=field) for one, field in zip(unique, fields, strict=True)]
 
 
-def measure_same_instances(jobs: Sequence[Job]) -> None:
+def measure_same_instances(jobs: Sequence[Job]) -> list[Job]:
     """Let a sweep over batch sizes measure the same instances at each, if it says nothing else."""
     sizes = {job.config.batch_size for job in jobs}
-    said = {text.partition("=")[0].lstrip("+") for job in jobs for text in job.overrides}
-    if len(sizes) < 2 or min(sizes) < 1 or said & {"timing.n_mini_batches", "timing.n_instances"}:
-        return
+    said = {key for job in jobs for key in job.settings}
+    if len(sizes) < 2 or said & {"timing.n_mini_batches", "timing.n_instances"}:
+        return list(jobs)
+    found = []
     for job in jobs:
-        n_mini_batches = job.config.timing.n_mini_batches
-        job.config.timing.n_instances = shared_n_instances(sizes, n_mini_batches)
+        n_instances = shared_n_instances(sizes, job.config.timing.n_mini_batches)
+        timing = replace(job.config.timing, n_instances=n_instances)
+        found.append(replace(job, config=replace(job.config, timing=timing)))
+    return found
 
 
 def _measurements(job: Job, command: str) -> list[Measurement]:
     config = job.config
     if job.experiment is None:
         first, n_rounds = config.round, 1 if config.rounds is None else config.rounds
-        specs = [spec_of(config, command)]
+        specs = [spec_of(config, command, job.conf_dir)]
     else:
         if config.out is not None:
             raise ConfigError("out names one record, an experiment has many; give results_dir")
@@ -201,7 +219,7 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
                 "trace is of one trial, an experiment has many; name one trial in place of it"
             )
         first = 0
-        choices, extra = pipeline_choices(job), _passed_on(job.overrides)
+        choices, extra = pipeline_choices(job), _passed_on(job.settings)
         specs, n_rounds = experiment_trials(job.experiment, choices, config.rounds, extra)
     check_count("rounds", n_rounds, 1, MOST_ROUNDS)
     rounds = range(first, first + n_rounds)
@@ -209,24 +227,21 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
 
 
 def pipeline_choices(job: Job) -> Choices:
-    """What the pipeline would be told; no scale means "paper" where CUDA is present, else "smoke".
-
-    Folders are as they are called, which overrides may have in quotes.
-    """
-    said = dict(text.split("=", 1) for text in _passed_on(job.overrides) if "=" in text)
+    """Return what the pipeline would be told; without a scale: "paper" with CUDA, else "smoke"."""
     config = job.config
     places = {"data_root": config.data_root, "results_dir": config.results_dir}
-    return choices_from({**said, **places, "scale": config.scale}, os.environ)
+    said = {**_passed_on(job.settings), **places, "scale": config.scale, "conf_dir": job.conf_dir}
+    return choices_from(said, os.environ)
 
 
 def experiment_trials(
-    name: str, choices: Choices, rounds: int | None, extra: Sequence[str] = ()
+    name: str, choices: Choices, rounds: int | None, extra: Settings | None = None
 ) -> tuple[list[TrialSpec], int]:
     """Return an artefact's trials, as the pipeline plans them, and their number of rounds.
 
-    extra: overrides of every trial.
+    extra: settings of every trial.
     """
-    composer = Composer()
+    composer = Composer(choices.conf_dir)
     trials = measuring_order(plan_artefact(name, choices, composer))
     if not trials:
         raise ConfigError(
@@ -234,17 +249,17 @@ def experiment_trials(
         )
     specs: dict[str, TrialSpec] = {}
     for trial in trials:
-        spec = spec_from(composer.plain([*trial.overrides, *extra]))
+        spec = composer.trial({**trial.all_settings, **(extra or {})})
         specs.setdefault(spec.trial_id, replace(spec, screening=trial.spec.screening))
     planned = max(trial.rounds for trial in trials)
     return list(specs.values()), planned if rounds is None else rounds
 
 
-def _passed_on(overrides: Sequence[str]) -> list[str]:
-    return [text for text in overrides if text.partition("=")[0] not in _NOT_PASSED_ON]
+def _passed_on(settings: Settings) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in _NOT_PASSED_ON}
 
 
-def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measurement:
+def _measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Measurement:
     results = Path(config.results_dir)
     path = record_path(results, spec) if config.out is None else Path(config.out)
     if config.out is not None:
@@ -261,7 +276,7 @@ def _measurement(config: DictConfig, spec: TrialSpec, command: str) -> Measureme
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.bad_data == "record"
     return Measurement(
-        replace(spec, command=command), results, path, log, bool(config.force), keeps, trace=trace
+        replace(spec, command=command), results, path, log, config.force, keeps, trace=trace
     )
 
 
@@ -292,7 +307,7 @@ def _plan_words(planned: Sequence[Measurement]) -> str:
 
 def _stand_in_words(job: Job) -> Iterator[str]:
     """Nothing where the data set is typed, for every trial."""
-    if job.experiment is None or any(one.startswith("dataset=") for one in job.overrides):
+    if job.experiment is None or "dataset" in job.settings:
         return
     choices = pipeline_choices(job)
     for dataset, taken in stand_ins(job.experiment, choices).items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -80,6 +81,7 @@ def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:
     return kind(sizes, **spec.model_options)
 
 
+@cache
 def model_options(kind: type[Model]) -> dict[str, Any]:
     """The type of each option that a model takes, by its name."""
     taken = inspect.signature(kind.__init__).parameters

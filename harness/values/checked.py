@@ -8,14 +8,15 @@ is allowed.
 
 from __future__ import annotations
 
+import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from annotated_types import Ge, Le, MinLen
+from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import core_schema
 
@@ -44,12 +45,23 @@ class OneOf:
         return core_schema.literal_schema(list(self.texts))
 
 
+@dataclass(frozen=True, slots=True)
+class OneLine:
+    """Marks a text that is one line, and not blank."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """Describe the check to pydantic."""
+        return core_schema.str_schema(strict=True, pattern=r"^\s*\S[^\n]*\s*$")
+
+
 Count = Annotated[int, Ge(1), Le(LARGEST_COUNT)]
 CountOrNone = Annotated[int, Ge(0), Le(LARGEST_COUNT)]  # 0: none, or something else decides
 Size = Annotated[int, Ge(1), Le(LARGEST_SIZE)]
 Seed = Annotated[int, Ge(0), Le(LARGEST_SEED)]
 Seconds = Annotated[float, Ge(0), Le(YEAR_S)]
+Positive = Annotated[float, Gt(0)]
 Text = Annotated[str, MinLen(1)]
+Line = Annotated[str, OneLine()]
 Place = Annotated[str, PLACE]
 
 _WORDS: Mapping[Any, str] = {
@@ -59,18 +71,19 @@ _WORDS: Mapping[Any, str] = {
     str: "a text",
     types.NoneType: "null",
 }
+_MAPPING = "a mapping of names to values"
 _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
 def check_value(key: str, value: object, hint: Any) -> None:
     """Raise ConfigError, which names the key, for a value that its type does not allow."""
     try:
-        _adapter(hint).validate_python(value)
+        _adapter(hint).validator.validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]["type"]
         if value == "" and (first == "string_too_short" or _texts_of(hint)):
             raise ConfigError(f"{key} is empty; give a value, or leave {key} out") from None
-        raise ConfigError(f"{key}={value} is not allowed; {_rule(hint, first)}") from None
+        raise ConfigError(f"{key}={show(value)} is not allowed; {_rule(hint, first)}") from None
     if isinstance(value, str) and PLACE in _marks(hint):
         check_path_text(key, value)
 
@@ -94,6 +107,15 @@ def _n_bytes(text: str) -> int:
     return len(text.encode(errors="surrogateescape"))
 
 
+def show(value: object) -> str:
+    """Write a value as a command line or a file has it; a text that reads as a number in quotes."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9][0-9_.eE+-]*", value):
+        return repr(value)
+    return repr(value) if "\n" in str(value) else str(value)
+
+
 def check_count(key: str, value: object, lowest: int, highest: int = LARGEST_COUNT) -> None:
     """Raise ConfigError unless a value is a whole number within its bounds, both included."""
     check_value(key, value, Annotated[int, Ge(lowest), Le(highest)])
@@ -109,19 +131,21 @@ def check_fields(owner: Any, above: str = "") -> None:
 
     above: what the keys of its fields begin with, such as "timing.".
     """
-    for name, hint in types_of(type(owner)).items():
-        check_value(f"{above}{name}", getattr(owner, name), hint)
+    for item in _fields(type(owner)):
+        value = getattr(owner, item.name)
+        if not item.allows(value):
+            check_value(f"{above}{item.name}", value, item.hint)
 
 
 def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> Kind:
-    """Build a dataclass, and those within it, from plain values.
+    """Build a dataclass, and those within it that are not built yet, from plain values.
 
     above: what its keys begin with in messages, such as "nodes."; owner: what has them, a file or a
     section. Raises ConfigError for an unknown or a missing key, and for a wrong value.
     """
     place = owner or above.rstrip(".")
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{place}={values} is not allowed; map keys to values")
+        raise ConfigError(f"{place}={show(values)} is not allowed; map keys to values")
     hints, built = types_of(kind), {}
     for key in values:
         if key not in hints:
@@ -129,23 +153,72 @@ def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> 
                 f"{above}{key} is unknown{f' in {owner}' if owner else ''}"
                 f"{meant(str(key), hints)}; choose one of: {', '.join(hints)}"
             )
-    for item in fields(kind):  # type: ignore[arg-type]  # a dataclass
-        needed = item.default is MISSING and item.default_factory is MISSING
+    for item in _fields(kind):
         if item.name in values:
-            key, hint = f"{above}{item.name}", hints[item.name]
-            built[item.name] = _built(key, values[item.name], hint)
-        elif needed:
+            built[item.name] = _build(item, values[item.name], above)
+        elif item.is_needed:
             raise ConfigError(f"{place or 'it'} has no {item.name}; add it")
     return kind(**built)
 
 
-def _built(key: str, value: Any, hint: Any) -> Any:
+def _build(item: _Field, value: Any, above: str) -> Any:
     """The value of a field; what is no dataclass is checked and left as it is."""
-    inner = next((one for one in _parts(hint) if isinstance(one, type) and is_dataclass(one)), None)
-    if inner is not None and not (value is None and types.NoneType in _parts(hint)):
-        return read(inner, value, f"{key}.")
-    check_value(key, value, hint)
-    return float(value) if type(value) is int and int not in map(_bare, _parts(hint)) else value
+    if item.kind is not None and not (value is None and item.may_be_null):
+        if isinstance(value, item.kind):
+            return value
+        return read(item.kind, value, f"{above}{item.name}.")
+    if not item.allows(value):
+        check_value(f"{above}{item.name}", value, item.hint)
+    return float(value) if item.is_float and type(value) is int else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of a dataclass and how its values are checked; kind: the dataclass that it holds."""
+
+    name: str
+    hint: Any
+    is_needed: bool
+    kind: type[Any] | None
+    may_be_null: bool
+    is_float: bool
+    is_path: bool
+    validate: Callable[[object], object]
+
+    def allows(self, value: object) -> bool:
+        """Whether a value is surely allowed; a path is never."""
+        try:
+            self.validate(value)
+        except ValidationError:
+            return False
+        return not (self.is_path and isinstance(value, str))
+
+
+def _fields(kind: Any) -> tuple[_Field, ...]:
+    return _fields_of(kind)
+
+
+@cache  # takes most of the time of a check
+def _fields_of(kind: Any) -> tuple[_Field, ...]:
+    found = []
+    for item in fields(kind):
+        hint = types_of(kind)[item.name]
+        parts = _parts(hint)
+        inner = next((one for one in parts if isinstance(one, type) and is_dataclass(one)), None)
+        bare = [_bare(part) for part in parts]
+        found.append(
+            _Field(
+                name=item.name,
+                hint=hint,
+                is_needed=item.default is MISSING and item.default_factory is MISSING,
+                kind=inner,
+                may_be_null=types.NoneType in parts,
+                is_float=float in bare and int not in bare,
+                is_path=PLACE in _marks(hint),
+                validate=_adapter(hint).validator.validate_python,
+            )
+        )
+    return tuple(found)
 
 
 def types_of(kind: Any) -> Mapping[str, Any]:
@@ -156,6 +229,12 @@ def types_of(kind: Any) -> Mapping[str, Any]:
 
 def types_of_keys(kind: Any) -> Mapping[str, Any]:
     """The type of every key of a dataclass and of those within it, with dots between levels."""
+    found: Mapping[str, Any] = _types_of_keys(kind)
+    return found
+
+
+@cache
+def _types_of_keys(kind: Any) -> Mapping[str, Any]:
     return dict(_keys_below(kind, ""))
 
 
@@ -201,14 +280,18 @@ def words_of(hint: Any) -> list[str]:
     for part in _parts(hint):
         if texts := _texts_of(part):
             found += texts
+        elif any(isinstance(mark, OneLine) for mark in _marks(part)):
+            found.append("one line of text")
         else:
-            found.append(_WORDS.get(_bare(part)) or _words_of_container(_bare(part)))
+            bare = _bare(part)
+            is_class = isinstance(bare, type) and is_dataclass(bare)
+            found.append(_WORDS.get(bare) or (_MAPPING if is_class else _words_of_container(bare)))
     return found
 
 
 def _words_of_container(hint: Any) -> str:
     is_mapping = issubclass(get_origin(hint) or hint, Mapping) if hint is not Any else False
-    return "a mapping of names to values" if is_mapping else "a list"
+    return _MAPPING if is_mapping else "a list"
 
 
 def _texts_of(hint: Any) -> list[str]:

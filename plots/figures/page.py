@@ -24,7 +24,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextToPath
 
 from harness.errors import ConfigError
-from harness.planning.kinds import KnownSystem
+from harness.planning.kinds import SystemFile
 from plots.tables.cells import format_plain
 
 WIDTH_IN = 7.0
@@ -164,7 +164,7 @@ class Look:
         return {"color": self.color, "marker": self.marker, "linestyle": "none"}
 
 
-def find_looks(names: Iterable[str], systems: Iterable[KnownSystem] = ()) -> dict[str, Look]:
+def find_looks(names: Iterable[str], systems: Iterable[SystemFile] = ()) -> dict[str, Look]:
     """Find the looks of a panel's curves: systems by name, or names that a paper prints.
 
     A color is a framework, or the idea of a strategy; marker and line follow from the order.

@@ -27,7 +27,7 @@ import pandas as pd
 from harness.contracts.networks import entry_of, modules_of
 from harness.errors import ConfigError, meant
 from harness.machine.source_code import module_file
-from harness.planning.kinds import KnownSystem
+from harness.planning.kinds import SystemFile
 from plots.captions import build_notes, build_title
 from plots.declaration import Keys
 from plots.experiment import Experiment
@@ -106,7 +106,7 @@ def count_lines(experiment: Experiment) -> pd.DataFrame:
     return found.melt(["system", "model", "status", "modules"], var_name="quantity")
 
 
-def find_system(experiment: Experiment, name: str, place: str) -> KnownSystem:
+def find_system(experiment: Experiment, name: str, place: str) -> SystemFile:
     """Return a system of conf/system; raises ConfigError if it has none of that name."""
     known = {system.name: system for system in experiment.systems}
     if name not in known:

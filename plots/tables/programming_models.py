@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.contracts.model import model_class
-from harness.planning.kinds import KnownSystem
+from harness.planning.kinds import SystemFile
 from harness.planning.yaml_files import read_mapping
 from harness.records.numbers import NOT_PLANNED, numbers
 from plots.captions import build_notes, build_title
@@ -80,7 +80,7 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
     return found.fillna({"status": NOT_PLANNED})
 
 
-def list_kinds(system: KnownSystem, conf_dir: Path) -> frozenset[str]:
+def list_kinds(system: SystemFile, conf_dir: Path) -> frozenset[str]:
     """Return the kinds of instances of the models that a system runs, without its framework."""
     files = (path for path in (conf_dir / "model").glob("*.yaml") if system.runs(path.stem))
     modules = (read_mapping(path, "model")["model"] for path in files)

@@ -23,7 +23,8 @@ from harness.contracts.system import System, load_adapter
 from harness.errors import UnsupportedTrial
 from harness.machine.process import resident_memory_bytes
 from harness.measuring.clock import NullClock, stopwatch_of
-from harness.planning.resolve import specs_of
+from harness.planning.config import Composer
+from harness.planning.overrides import read_settings
 from harness.trials.workload import Workload, load_workload, run_settings
 from harness.values.places import CONF_DIR
 from tests.support.sandbox import assert_ended, campaign, run_module, sandbox
@@ -69,7 +70,7 @@ def prepare(name: str) -> tuple[Workload, System]:
     """Make a system ready to run; raises UnsupportedTrial if it runs none of the workloads."""
     reason = "no workload fits"
     for lines in WORKLOADS:
-        (spec,) = specs_of([[f"system={name}", *lines, *SIZES]]).values()
+        spec = Composer().trial({"system": name} | read_settings([*lines, *SIZES]))
         workload = load_workload(spec)
         adapter = load_adapter(spec.adapter)
         settings = run_settings(spec)

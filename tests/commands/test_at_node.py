@@ -106,3 +106,12 @@ def test_a_count_is_done_as_ordered(nodes: Nodes, tmp_path: Path) -> None:
     (row,) = json.loads(out.read_text())
     assert row["policy"] == "agenda"
     assert not list(at_work(results))
+
+
+@pytest.mark.parametrize(("counted", "code"), [(0, 0), (1, 1), (2, 2), (3, 0)])
+def test_a_policy_that_fails_does_not_fail_the_job(
+    counted: int, code: int, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(at_node.subprocess, "call", lambda command: counted)
+    order = Order(tmp_path, nodes, code_of_this_machine(), count=("policy=agenda",))
+    assert done_by(order, tmp_path) == code

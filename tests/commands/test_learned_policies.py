@@ -12,8 +12,7 @@ import pytest
 from harness.commands.schedule import main
 from harness.contracts.policy import LearningSettings
 from harness.counts.counting import Graphs, count_batches, scheduler
-from harness.planning.compose import Composer
-from harness.planning.resolve import spec_of
+from harness.planning.config import Composer
 from harness.trials.spec import TrialSpec
 from tests.support.measured import measure
 from tests.support.policies import figure, learn
@@ -188,8 +187,8 @@ def test_learning_is_part_of_a_trial_of_a_learned_policy_only(
 
 def test_a_saved_policy_is_identified_by_its_content(tmp_path: Path) -> None:
     def trial_id(file: Path) -> str:
-        config = Composer().compose(["system=edbatch", f"learning.file={file}", "threads=1"])
-        return spec_of(config).trial_id
+        chosen = {"system": "edbatch", "learning.file": str(file), "threads": 1}
+        return Composer().trial(chosen).trial_id
 
     machine = learn()
     files = [tmp_path / name for name in ("a", "b", "c")]

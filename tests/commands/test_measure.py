@@ -11,7 +11,7 @@ import pytest
 
 from harness.commands import measure
 from harness.planning.artefacts import choices_from, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.run_plan import VARIABLE, RunPlan
 from harness.records.measured import sitting_path
 from harness.records.record import Record, path_of, read_record, write_record

@@ -11,7 +11,7 @@ import pytest
 from harness.commands.schedule import main
 from harness.counts.request import points_of
 from harness.errors import ConfigError
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 
 pytestmark = pytest.mark.slow  # all of them together take seconds
 

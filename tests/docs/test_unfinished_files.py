@@ -13,7 +13,8 @@ import yaml
 from harness.contracts.corpus import load_corpus
 from harness.contracts.model import model_class
 from harness.errors import ConfigError, ScheduleError
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
+from harness.planning.overrides import read_settings
 from harness.terminal import command_line
 from harness.values.places import CONF_DIR
 from harness.values.schedule import check_schedule
@@ -82,15 +83,16 @@ def conf(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("values", [[], ["+dataset.options.n_instances=3"]])
 def test_a_yaml_that_says_another_name_is_refused(conf: Path, values: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"mine\.yaml says name: cavs; write name: mine"):
-        Composer(conf).compose(["system=mine", *values])
-    assert Composer(conf).compose(["system=cavs", *values]).system.name == "cavs"
+        Composer(conf).config(read_settings(["system=mine", *values]))
+    config = Composer(conf).config(read_settings(["system=cavs", *values]))
+    assert config.system.name == "cavs"
 
 
-def test_the_command_line_refuses_it_too(conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command_line, "CONF_DIR", conf)
+def test_the_command_line_refuses_it_too(conf: Path) -> None:
+    named = f"--config-path={conf}"
     with pytest.raises(ConfigError, match=r"mine\.yaml says name: cavs; write name: mine"):
-        command_line.parse(["system=mine"])
-    assert len(command_line.parse(["system=cavs"])) == 1
+        command_line.parse([named, "system=mine"])
+    assert len(command_line.parse([named, "system=cavs"])) == 1
 
 
 @pytest.mark.parametrize("part", ["table", "figure"])

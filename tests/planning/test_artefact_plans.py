@@ -14,7 +14,7 @@ from harness.planning.artefacts import (
     plan_artefact,
     plan_counts,
 )
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.durations import COMPILED_S, COUNT_S, DRAWN_S, STARTED_S, usual_s
 from harness.planning.grid import SCALES, expand, experiment_names, read_experiment
 from harness.planning.kinds import read_systems

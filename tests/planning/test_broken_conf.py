@@ -12,7 +12,7 @@ import harness.commands.data
 from harness.commands import doctor
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR
 
@@ -43,7 +43,7 @@ def test_what_is_composed_names_the_broken_file(conf_dir: Path, file: str, name:
     content, words = BROKEN[name]
     (conf_dir / file).write_bytes(content)
     with pytest.raises(ConfigError) as fault:
-        Composer(conf_dir).compose(["system=null", "dataset=sst_synthetic"])
+        Composer(conf_dir).config({"system": "null", "dataset": "sst_synthetic"})
     line = str(fault.value)
     assert "\n" not in line
     assert words in line
@@ -56,12 +56,7 @@ def test_a_key_twice_is_told(conf_dir: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"tree_fc\.yaml, line 2 is not YAML: found duplicate key name"
     ):
-        Composer(conf_dir).compose(["system=null", "model=tree_fc"])
-
-
-def test_a_value_that_is_no_yaml_is_told(conf_dir: Path) -> None:
-    with pytest.raises(ConfigError, match="expected ',' or ']'"):
-        Composer(conf_dir).compose(["system=null", "batch_size=[1"])
+        Composer(conf_dir).config({"system": "null", "model": "tree_fc"})
 
 
 def test_the_doctor_says_which_file_is_broken(
@@ -117,7 +112,9 @@ def test_what_is_no_file_is_told_and_not_waited_for(conf_dir: Path, file: str, k
     path.unlink()
     os.mkfifo(path) if kind == "pipe" else path.mkdir()
     with pytest.raises(ConfigError) as fault:
-        Composer(conf_dir).compose(["system=null", "model=tree_fc", "dataset=complete_trees"])
+        Composer(conf_dir).config(
+            {"system": "null", "model": "tree_fc", "dataset": "complete_trees"}
+        )
     found = {"pipe": "FIFO"}.get(kind, kind)
     assert str(fault.value).startswith(f"{path} cannot be read: it is a {found}")
 

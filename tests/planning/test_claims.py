@@ -13,7 +13,7 @@ import yaml
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
 from harness.planning.claims import Answer, Claim, check_claims, comparisons, read_claims
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, SCALES, expand
 from harness.values.places import CONF_DIR
 
@@ -176,27 +176,30 @@ def test_claims_come_by_year(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"claim": None}, "claim has no claim; add it"),
-        ({"colour": "red"}, "claim has colour; only name, claim, who"),
-        ({"claim": "x" * 80}, "has a claim of 80 characters; say it in 72"),
-        ({"where": "a\nb"}, "has where='a\\nb'; give one line of text"),
-        ({"year": "2020"}, "has year='2020'; give the year of the paper"),
-        ({"device": "gpu"}, "has device=gpu; choose one of cpu, cuda, any"),
-        ({"published": "2"}, "has published='2'; it maps keys to values"),
-        ({"published": {"text": 2}}, "has published=2; give one line of text"),
-        ({"published": {"text": "2", "at": 1}}, "published has at; only text, number, table are"),
-        ({"published__number": 0}, "published has the number 0; give a number above 0"),
+        ({"claim": None}, "a claim has no claim; add it"),
+        ({"colour": "red"}, "colour is unknown in a claim; choose one of: name, claim, who"),
+        ({"claim": "x" * 80}, "claim has 80 characters; say it in 72"),
+        ({"where": "a\nb"}, "where='a\\nb' is not allowed; give one line of text"),
+        ({"year": "2020"}, "year='2020' is not allowed; give a whole number"),
+        ({"device": "gpu"}, "device=gpu is not allowed; choose one of cpu, cuda, any"),
+        ({"published": "2"}, "published='2' is not allowed; map keys to values"),
+        ({"published": {"text": 2}}, "published.text=2 is not allowed; give one line of text"),
+        ({"published": {"text": "2", "at": 1}}, "published.at is unknown"),
+        ({"published__number": 0}, "published.number=0 is not allowed; give a value above 0"),
         ({"rule": None}, "has to have answer and rule, or unanswerable and neither"),
         ({"unanswerable": "no code"}, "has to have answer and rule, or unanswerable and neither"),
         ({"rule__at_least": None}, "rule has no limit; give at_least, at_most or both"),
-        ({"rule__at_least": "2 x"}, "rule has the limit '2 x'; give a number above 0"),
+        ({"rule__at_least": "2 x"}, "rule.at_least=2 x is not allowed; give a number"),
         ({"rule__at_most": 1.2}, "rule has at_least=1.4 above at_most=1.2; swap them"),
-        ({"rule__of_points": "most"}, "rule has of_points=most; choose one of all, any, median"),
+        ({"rule__of_points": "most"}, "rule.of_points=most is not allowed; choose one of all, any"),
         ({"rule__because": None}, "rule has no because; add it"),
-        ({"answer__over": "quick"}, "answer has over='quick'; map keys of the grid to values"),
+        ({"answer__over": "quick"}, "answer.over=quick is not allowed; give a mapping of names"),
         ({"answer__of": {}}, "answer has no of; see harness/planning/claims.py"),
-        ({"answer__scales": ["tiny"]}, "answer has the scale=tiny; choose one of smoke, medium, "),
-        ({"answer__decided_at": "paper"}, "answer has decided_at=paper; choose one of smoke"),
+        ({"answer__scales": ["tiny"]}, "answer.scales=tiny is not allowed; choose one of smoke, "),
+        (
+            {"answer__decided_at": "paper"},
+            "answer.decided_at=paper is not allowed; choose one of smoke",
+        ),
         ({"answer__at": {"dataset": "sst"}}, "selects by dataset, for which others stand in"),
         ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),
         (

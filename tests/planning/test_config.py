@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hydra.core.global_hydra import GlobalHydra
+from hypothesis import example, given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from harness.contracts.policy import LearningSettings
 from harness.errors import ConfigError
 from harness.machine.source_code import module_file
 from harness.planning.artefacts import choices_from
-from harness.planning.compose import Composer, as_recorded, plain_of, quote_null
+from harness.planning.config import BenchConfig, Composer, by_hydra, spec_of
 from harness.planning.grid import expand, experiment_names
 from harness.planning.ordering import order_of_round
-from harness.planning.requests import setting
-from harness.planning.resolve import spec_of, specs_of
+from harness.planning.overrides import read_settings, typed
 from harness.planning.yaml_files import choices_of
 from harness.terminal.command_line import experiment_trials, parse, plan
 from harness.trials.sources import source_sha256
-from harness.trials.spec import Limits, Timing
+from harness.values.checked import read
 from harness.values.places import CONF_DIR
 
 NULL = "system=null"
@@ -37,7 +37,7 @@ def composer() -> Composer:
 
 @pytest.mark.parametrize("name", choices_of("system"))
 def test_every_system_composes(composer: Composer, name: str) -> None:
-    spec = spec_of(composer.compose([f"system={name}"]))
+    spec = composer.trial({"system": name})
     assert spec.system == name
     assert module_file(spec.adapter) is not None
     assert len(source_sha256(spec)) == 64
@@ -46,8 +46,8 @@ def test_every_system_composes(composer: Composer, name: str) -> None:
 @pytest.mark.parametrize("group", ["model", "dataset"])
 def test_every_model_and_data_set_composes(composer: Composer, group: str) -> None:
     for name in choices_of(group):
-        config = composer.compose([NULL, f"{group}={name}"])
-        assert config[group].name == name
+        config = composer.config({"system": "null", group: name})
+        assert getattr(config, group).name == name
         assert module_file(config.model.model) is not None
         assert module_file(config.dataset.loader) is not None
 
@@ -58,14 +58,14 @@ def test_every_experiment_expands(name: str) -> None:
     # The paper's scale is expanded in test_artefact_plans.
     grid = expand(name, "smoke")
     if grid.of_claims or grid.trials_of:  # other experiments' trials
-        specs, _ = experiment_trials(name, SMOKE, None, ["device=cpu", "threads=1"])
+        specs, _ = experiment_trials(name, SMOKE, None, {"device": "cpu", "threads": 1})
         assert specs
         return
     if not grid.settings:  # counts, and times nothing
         with pytest.raises(ConfigError, match=f"snakemake draw_{name}"):
-            experiment_trials(name, SMOKE, None, [])
+            experiment_trials(name, SMOKE, None)
         return
-    specs, rounds = experiment_trials(name, SMOKE, None, ["device=cpu", "threads=1"])
+    specs, rounds = experiment_trials(name, SMOKE, None, {"device": "cpu", "threads": 1})
     assert {spec.system for spec in specs} == {point["system"] for point in grid.settings}
     assert rounds == grid.rounds
 
@@ -79,73 +79,36 @@ def test_a_group_is_a_file_by_its_own_name() -> None:
 @pytest.mark.parametrize(
     "overrides",
     [
-        (NULL,),
-        ("system=reference", "model=tree_fc", "dataset=complete_trees"),
-        ("system=vertex", "batch_size=3", "timing.min_seconds=0.5", "policy=depth", "rounds=null"),
-        (NULL, "model=tree_fc", "model.options.variant=cavs", "data_root=some/where"),
-        (NULL, "dataset.options.sha256=null", "learning_rate=1e-2", "force=true"),
-        (NULL, "++dataset.options.vocab_modulo=7"),
+        [],
+        ["batch_size=3", "timing.min_seconds=0.5", "rounds=null"],
+        ["dataset.options.sha256=null", "learning_rate=1e-2", "force=true", "dataset=sst"],
+        ["++dataset.options.vocab_modulo=7", "data_root=some/where", "timing={min_passes: 4}"],
+        ["hidden_size=32", "embedding_size=${hidden_size}"],
     ],
 )
-def test_composing_quickly_gives_what_hydra_gives(
-    composer: Composer, overrides: Sequence[str]
-) -> None:
-    (job,) = parse(overrides)
-    assert composer.compose(overrides) == job.config
-    assert spec_of(composer.compose(overrides)) == spec_of(job.config)
+def test_settings_are_joined_as_hydra_joins_them(composer: Composer, overrides: list[str]) -> None:
+    by_name = ["system='null'", *overrides]
+    whole: Any = OmegaConf.create(by_hydra(CONF_DIR, by_name))
+    expected = read(BenchConfig, OmegaConf.to_container(whole, resolve=True))
+    assert composer.config(read_settings([NULL, *overrides])) == expected
 
 
-def test_a_file_that_says_more_than_its_group_is_composed_as_hydra_does(tmp_path: Path) -> None:
-    """Not below its own group only: here a model sets an option of whichever system it meets."""
+def test_every_file_stands_there_as_hydra_has_it(composer: Composer) -> None:
+    for group, name in (("system", "fold"), ("model", "tree_gru"), ("dataset", "ptb")):
+        whole: Any = OmegaConf.create(by_hydra(CONF_DIR, [f"{group}={name}"]))
+        expected = read(BenchConfig, OmegaConf.to_container(whole, resolve=True))
+        assert composer.config({group: name}) == expected
+
+
+def test_a_file_that_is_made_of_others_is_composed_by_hydra(tmp_path: Path) -> None:
     conf_dir = tmp_path / "conf"
     shutil.copytree(CONF_DIR, conf_dir)
-    (conf_dir / "more.yaml").write_text("system: {options: {said_by: a model}}\n")
-    path = conf_dir / "model" / "tree_gru.yaml"
-    path.write_text("defaults: [/more@_global_, _self_]\n" + path.read_text())
-    own = Composer(conf_dir)
-    for system in (NULL, "system=reference"):
-        for model in ("tree_lstm", "tree_gru"):
-            overrides = [system, f"model={model}"]
-            composed = own.compose(overrides)
-            assert composed == Composer(conf_dir).compose(overrides)
-            assert composed.system.name == system.removeprefix("system=")
-            assert ("said_by" in (composed.system.options or {})) == (model == "tree_gru")
-
-
-def test_every_file_stands_there_as_hydra_has_it() -> None:
-    """Also those that are joined to another's composition without Hydra."""
-    own = Composer()
-    for group in ("system", "model", "dataset"):
-        for name in choices_of(group):
-            overrides = [NULL, "model=tree_lstm", "dataset=sst", "batch_size=3"]
-            overrides = [text for text in overrides if not text.startswith(f"{group}=")]
-            overrides.append(as_recorded(f"{group}={name}"))
-            expected = plain_of(Composer().compose(overrides))
-            assert plain_of(own.compose(overrides)) == own.plain(overrides) == expected
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["timing={min_seconds: 1.5}", "timing.min_passes=4"],  # a mapping
-        ["model.options.variant=cavs", "model=tree_fc"],
-        ["hidden_size=32", "embedding_size=${hidden_size}"],  # a reference
-        ["+dataset.options.n_instances=7"],  # Hydra's grammar
-        ["batch_size=8", "batch_size=4"],  # the later one
-        ["learning_rate=1", "policy=null", "data_root=1"],  # as the types have it
-        ["model=tree_fc", "model.options.variant.of=mine"],  # below what was no mapping
-    ],
-)
-def test_plain_values_are_those_of_the_composition(
-    composer: Composer, overrides: list[str]
-) -> None:
-    whole = [NULL, *overrides]
-    assert composer.plain(whole) == plain_of(composer.compose(whole))
-
-
-def test_plain_values_belong_to_who_asked(composer: Composer) -> None:
-    composer.plain([NULL, "batch_size=2"])["system"]["options"]["more"] = 1
-    assert "more" not in composer.plain([NULL, "batch_size=2"])["system"]["options"]
+    own = "defaults: [tree_lstm, _self_]\nname: mine\nlabel: Mine\n"
+    (conf_dir / "model" / "mine.yaml").write_text(own)
+    outer = GlobalHydra.instance().hydra
+    model = Composer(conf_dir).config({"system": "null", "model": "mine"}).model
+    assert (model.name, model.model) == ("mine", "harness.models.tree_lstm")
+    assert GlobalHydra.instance().hydra is outer
 
 
 def test_a_value_that_refers_to_another_is_resolved_with_it(tmp_path: Path) -> None:
@@ -154,67 +117,34 @@ def test_a_value_that_refers_to_another_is_resolved_with_it(tmp_path: Path) -> N
     text = bench.read_text().replace("embedding_size: 0", "embedding_size: ${hidden_size}")
     bench.write_text(text)
     own = Composer(tmp_path / "conf")
-    assert [own.plain([NULL, f"hidden_size={n}"])["embedding_size"] for n in (3, 5)] == [3, 5]
+    assert [own.config({"hidden_size": n}).embedding_size for n in (3, 5)] == [3, 5]
     bench.write_text(text.replace("hidden_size: 256", "hidden_size: ???"))
-    sizes = ["batch_size=2", "hidden_size=3"]
-    assert Composer(tmp_path / "conf").plain([NULL, *sizes])["embedding_size"] == 3
+    assert Composer(tmp_path / "conf").config({"hidden_size": 3}).embedding_size == 3
     with pytest.raises(ConfigError, match="hidden_size"):
-        Composer(tmp_path / "conf").plain([NULL, "batch_size=2"])
-
-
-def test_a_wrong_value_is_told_of_plain_values_too(composer: Composer) -> None:
-    for wrong in ("batch_size=many", "no_such_key=1", "timing.no_such_key=1"):
-        with pytest.raises(ConfigError) as told:
-            composer.compose([NULL, wrong])
-        with pytest.raises(ConfigError) as told_too:
-            composer.plain([NULL, wrong])
-        assert str(told.value) == str(told_too.value)
-
-
-def test_systems_models_and_data_sets_are_joined_as_hydra_joins_them() -> None:
-    own = Composer()
-    with pytest.raises(ConfigError, match="system=nothing is unknown"):
-        own.compose(["system=nothing", "model=tree_lstm", "dataset=sst"])
-    for system, model, dataset in (
-        (NULL, "tree_lstm", "sst"),
-        ("system=vertex", "tree_lstm", "sst"),
-        ("system=jax_scan", "var_lstm", "ptb"),
-        (NULL, "tree_fc", "complete_trees"),
-        ("system=vertex", "tree_lstm", "sst"),
-    ):
-        overrides = [system, f"model={model}", f"dataset={dataset}", "batch_size=3"]
-        assert own.compose(overrides) == Composer().compose(overrides)
-        assert own.compose(overrides) == parse(overrides)[0].config
-
-
-def test_checked_classes_are_what_the_configuration_is_typed_with(composer: Composer) -> None:
-    config = composer.compose([NULL, "timing.min_passes=7", "limits.time_s=5"])
-    for key, kind in (("timing", Timing), ("limits", Limits), ("learning", LearningSettings)):
-        assert OmegaConf.get_type(config, key) is kind
-        assert list(config[key]) == [item.name for item in fields(kind)]
-    spec = spec_of(config)
-    assert (spec.timing.min_passes, spec.limits.time_s) == (7, 5.0)
+        Composer(tmp_path / "conf").config({})
 
 
 def test_values_do_not_leak_from_one_composition_to_the_next(composer: Composer) -> None:
-    composer.compose([NULL, "batch_size=3"])
-    assert composer.compose([NULL]).batch_size != 3
+    dict(composer.config({"batch_size": 3}).system.options)
+    composer.config({"batch_size": 3, "+system.options.more": 1})
+    assert composer.config({}).batch_size != 3
+    assert "more" not in composer.config({}).system.options
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1))
+@example("a b\\'\"c\\")
+@example("null")
+@example("plain/path-1.0_x")
+@example("a #b: c")
+def test_a_text_is_read_as_it_is_written(text: str) -> None:
+    assert read_settings([typed("data_root", text)]) == {"data_root": text}
 
 
 def test_the_null_system_can_be_named() -> None:
-    assert quote_null("system=null") == "system='null'"
-    assert quote_null("system=dynet,null") == "system=dynet,'null'"
-    assert quote_null("policy=null") == "policy=null"
     assert [job.config.system.name for job in parse(["-m", "system=reference,null"])] == [
         "reference",
         "null",
     ]
-
-
-def test_equal_points_are_one_trial() -> None:
-    lists = [(NULL, "batch_size=8"), (NULL, "batch_size=8", "seed=0"), (NULL, "batch_size=9")]
-    assert len(specs_of(lists)) == 2
-    assert len(specs_of(lists, ["batch_size=1"])) == 1
 
 
 def test_what_hydra_answers_itself_plans_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,7 +183,7 @@ def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
     name = experiment_names()[0]
     typed = [f"experiment={name}", "scale=smoke", "device=cpu", "seed=7", "rounds=2"]
     planned = plan(parse([*typed, f"results_dir={tmp_path}"]), typed)
-    specs, _ = experiment_trials(name, SMOKE, None, ["device=cpu"])
+    specs, _ = experiment_trials(name, SMOKE, None, {"device": "cpu"})
     assert len(planned) == 2 * len(specs)
     assert {one.spec.seed for one in planned} == {7}
     assert [one.spec.round for one in planned] == [0] * len(specs) + [1] * len(specs)
@@ -273,7 +203,7 @@ def test_a_sweep_over_systems_may_set_their_options(typed: str) -> None:
 
 def test_options_may_be_swept() -> None:
     jobs = parse(["-m", "system=dynet,dynet_off", "system.options.autobatch=depth,agenda"])
-    assert [job.config.system.options.autobatch for job in jobs] == ["depth", "agenda"] * 2
+    assert [job.config.system.options["autobatch"] for job in jobs] == ["depth", "agenda"] * 2
 
 
 @pytest.mark.parametrize(
@@ -297,19 +227,26 @@ def test_an_option_of_a_sweep_is_refused_as_it_was_typed() -> None:
     assert "choice(" not in str(caught.value)
 
 
-@pytest.mark.parametrize("typed", ["hydra.mode=MULTIRUN", "++hydra.mode='MULTIRUN'", "--multi"])
-def test_a_sweep_in_other_words_leaves_no_folder(
-    typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Hydra by itself leaves multirun/ where one works."""
+@pytest.mark.parametrize("text", ["hydra.mode=MULTIRUN", "++hydra.mode='MULTIRUN'"])
+def test_hydra_s_own_settings_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"hydra\.mode=.*MULTIRUN.* bench runs its trials itself"):
+        parse([text, "system=null"])
+
+
+def test_a_sweep_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    arguments = [typed, "system=null,reference"]
-    if typed.startswith("--"):  # which argparse takes for --multirun
-        assert [job.config.system.name for job in parse(arguments)] == ["null", "reference"]
-    else:
-        with pytest.raises(ConfigError, match=r"hydra\.mode=.*MULTIRUN.* -m "):
-            parse(arguments)
+    jobs = parse(["--multi", "system=null,reference"])
+    assert [job.config.system.name for job in jobs] == ["null", "reference"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_of_the_configuration_is_read_everywhere(tmp_path: Path) -> None:
+    shutil.copytree(CONF_DIR, tmp_path / "conf")
+    experiment = tmp_path / "conf" / "experiment" / "first_look.yaml"
+    experiment.rename(experiment.with_name("own.yaml"))
+    typed = [f"--config-path={tmp_path}/conf", "experiment=own", "scale=smoke", "device=cpu"]
+    planned = plan(parse([*typed, f"results_dir={tmp_path}/results"]), typed)
+    assert len({one.spec.trial_id for one in planned}) == 3
 
 
 def test_an_unknown_key_is_not_answered_by_advice_that_fails() -> None:
@@ -324,11 +261,9 @@ def test_options_that_a_file_does_not_say_are_advised_to_be_added() -> None:
 
 
 def test_a_policy_has_one_name_however_it_is_typed(composer: Composer) -> None:
-    typed = ("system=cavs", "system.options.policy=depth")
-    (job,) = parse(typed)
-    for config in (job.config, composer.compose(typed)):
-        assert spec_of(config) == spec_of(composer.compose(["system=cavs", "policy=depth"]))
-        assert spec_of(config).policy == "depth"
+    (job,) = parse(["system=cavs", "system.options.policy=depth"])
+    assert spec_of(job.config) == composer.trial({"system": "cavs", "policy": "depth"})
+    assert spec_of(job.config).policy == "depth"
     swept = parse(["-m", "system=cavs,vertex", "system.options.policy=depth,agenda"])
     assert [job.config.policy for job in swept] == ["depth", "agenda"] * 2
 
@@ -337,8 +272,8 @@ def test_a_place_in_quotes_is_looked_into(tmp_path: Path) -> None:
     """As everywhere: what lies there is measured, and no stand-in for it."""
     place = tmp_path / "it's (a) $(touch x) ; place"
     (place / "sst").mkdir(parents=True)
-    typed = ["experiment=headline_tree_lstm", "scale=smoke", "device=cpu", "rounds=1"]
-    typed += [setting("data_root", place), setting("results_dir", tmp_path / "its #results")]
-    specs = [one.spec for one in plan(parse(typed), typed)]
+    choices = ["experiment=headline_tree_lstm", "scale=smoke", "device=cpu", "rounds=1"]
+    choices += [typed("data_root", place), typed("results_dir", tmp_path / "its #results")]
+    specs = [one.spec for one in plan(parse(choices), choices)]
     assert {(spec.dataset, spec.data_root) for spec in specs} == {("sst", str(place))}
     assert {Path(spec.cache_dir).parent for spec in specs} == {tmp_path / "its #results"}

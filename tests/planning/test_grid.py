@@ -15,7 +15,6 @@ from harness.planning.grid import (
     Walk,
     expand,
     experiment_names,
-    override_text,
     read_walks,
 )
 from harness.values.places import CONF_DIR
@@ -58,12 +57,6 @@ def test_a_scale_may_be_a_single_trial(tmp_path: Path) -> None:
     grid = expand("one", "paper", write(tmp_path, GOOD))
     settings = ({"system": "vertex"},)
     assert grid == Grid("one", "A title", "A paper", "paper", 1, settings)
-
-
-def test_overrides_are_written_as_bench_takes_them() -> None:
-    values = [None, True, 0.25, "tree_lstm", 3]
-    written = [override_text("a.b", value) for value in values]
-    assert written == ["a.b=null", "a.b=true", "a.b=0.25", "a.b=tree_lstm", "a.b=3"]
 
 
 def changed(**smoke: object) -> dict[str, Any]:

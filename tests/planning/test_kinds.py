@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from harness.errors import ConfigError
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import expand
 from harness.planning.kinds import KINDS, read_selection, read_systems
-from harness.planning.resolve import spec_of
 from harness.planning.yaml_files import choices_of
 from harness.values.places import CONF_DIR, ROOT
 from plots.declaration import read_declaration
@@ -144,19 +143,23 @@ def test_a_kind_without_a_model_is_told(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
+        ({}, " has no kind; add it"),
         (
-            {},
-            "has no kind; add kind (choose one of strategy, ablation, framework, subgraph, ",
+            {"kind": "frame"},
+            "kind=frame is not allowed; choose one of strategy, ablation, framework",
         ),
-        ({"kind": "frame"}, "has kind=frame; choose one of strategy, ablation, framework"),
-        ({"kind": ["framework"]}, "has no kind"),
-        ({"kind": "framework", "label": ""}, "has no label; add label"),
+        ({"kind": ["framework"]}, "kind=['framework'] is not allowed"),
+        ({"kind": "framework", "label": ""}, "label is empty"),
+        ({"kind": "framework", "colour": "red"}, "colour is unknown in system/fresh.yaml"),
         ({"kind": "framework", "name": "older"}, "has name=older; give it the name of its file"),
-        ({"kind": "framework", "slow": "yes"}, "has slow=yes; give true or false"),
-        ({"kind": "framework", "models": "tree_fc"}, "models=tree_fc; list names of models"),
+        ({"kind": "framework", "slow": "yes"}, "slow=yes is not allowed; give true or false"),
+        (
+            {"kind": "framework", "models": "tree_fc"},
+            "models=tree_fc is not allowed; give a list or null",
+        ),
         ({"kind": "framework", "models": ["systems.no:LEVELS"]}, "which is no table of networks"),
         ({"kind": "framework", "models": ["systems.on_torch"]}, "which is no table of networks"),
-        ({"kind": "framework", "variant_of": ["peer"]}, "variant_of=['peer']; name one system"),
+        ({"kind": "framework", "variant_of": ["peer"]}, "variant_of=['peer'] is not allowed"),
         (
             {"kind": "framework", "variant_of": "pear"},
             "variant_of=pear, which is no system;",
@@ -171,7 +174,7 @@ def test_a_wrong_system_is_told_in_one_line(
     write_system(conf, "fresh", **content)
     with pytest.raises(ConfigError) as caught:
         trials(conf, {"system": "kind:framework", "model": "mv_rnn"})
-    assert str(caught.value).startswith("system/fresh.yaml has ")
+    assert str(caught.value).startswith("system/fresh.yaml")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -196,7 +199,7 @@ def test_a_system_that_is_no_mapping_is_told(conf: Path, text: str, words: str) 
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [({}, "has no kind; add kind"), ({"kind": "frame"}, "has kind=frame; choose one of strategy")],
+    [({}, " has no kind; add it"), ({"kind": "frame"}, ": kind=frame is not allowed; choose one")],
 )
 def test_a_single_trial_needs_a_kind_too(
     tmp_path: Path, content: dict[str, object], words: str
@@ -205,8 +208,8 @@ def test_a_single_trial_needs_a_kind_too(
     for group in ("model", "dataset", "experiment"):
         (tmp_path / group).symlink_to(CONF_DIR / group)
     write_system(tmp_path, "fresh", **content)
-    with pytest.raises(ConfigError, match=f"system/fresh.yaml {words}"):
-        spec_of(Composer(tmp_path).compose(["system=fresh"]))
+    with pytest.raises(ConfigError, match=f"system/fresh.yaml{words}"):
+        Composer(tmp_path).trial({"system": "fresh"})
 
 
 @pytest.mark.parametrize(
@@ -251,7 +254,7 @@ def test_planning_by_kind_imports_no_framework() -> None:
     program = """
 import sys
 from harness.planning.artefacts import choices_from, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 choices = choices_from({"scale": "smoke", "device": "cpu", "data_root": "none"}, {})
 trials = plan_artefact("headline_tree_lstm", choices, Composer())
 assert {"dynet", "torch_levels"} <= {trial.spec.system for trial in trials}

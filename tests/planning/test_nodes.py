@@ -71,14 +71,17 @@ def test_trials_are_admitted_by_what_the_nodes_have(make_spec) -> None:  # type:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("h200", "nodes=h200 is no mapping; see profiles/slurm/nodes.yaml"),
+        ("h200", "nodes=h200 is not allowed; map keys to values"),
         ({"name": "a", "n_cpus": 2}, "nodes has no memory_gib"),
-        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "gpus": 1}, "nodes.gpus is unknown; known"),
+        (
+            {"name": "a", "n_cpus": 2, "memory_gib": 2, "gpus": 1},
+            "nodes.gpus is unknown, did you mean gpu?",
+        ),
         ({"name": "../a", "n_cpus": 2, "memory_gib": 2}, "nodes.name=../a is not allowed"),
         ({"name": "a", "n_cpus": 0, "memory_gib": 2}, "nodes.n_cpus=0 is not allowed"),
-        ({"name": "a", "n_cpus": 2, "memory_gib": "2"}, "nodes.memory_gib=2 is not allowed"),
-        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "gres": 1}, "nodes.gres=1 is no text"),
-        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "block": 9}, "nodes.block=9 is no length"),
+        ({"name": "a", "n_cpus": 2, "memory_gib": "2"}, "nodes.memory_gib='2' is not allowed"),
+        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "gres": 1}, "nodes.gres=1 is not allowed"),
+        ({"name": "a", "n_cpus": 2, "memory_gib": 2, "block": 9}, "nodes.block=9 is not allowed"),
         ({"name": "a", "n_cpus": 2, "memory_gib": 2, "scheduler": "lsf"}, "choose one of slurm"),
     ],
 )

@@ -44,10 +44,10 @@ def test_what_is_not_said_has_its_default() -> None:
     [
         ({"mod": "off"}, "system.options.mod is unknown to here; it takes mode, fast, n, share,"),
         ({"mode": "deep"}, "system.options.mode=deep is not allowed; choose one of off, depth"),
-        ({"mode": False}, "mode=False is not allowed; choose one of off, depth (in quotes: YAML"),
+        ({"mode": False}, "mode=false is not allowed; choose one of off, depth (in quotes: YAML"),
         ({"fast": 1}, "fast=1 is not allowed; give true or false"),
         ({"fast": "false"}, "fast=false is not allowed; give true or false"),
-        ({"n": True}, "n=True is not allowed; give a whole number"),
+        ({"n": True}, "n=true is not allowed; give a whole number"),
         ({"n": 1.0}, "n=1.0 is not allowed; give a whole number"),
         ({"share": "half"}, "share=half is not allowed; give a number"),
         ({"file": 3}, "file=3 is not allowed; give a text or null"),

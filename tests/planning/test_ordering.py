@@ -20,7 +20,7 @@ from harness.planning.artefacts import (
     measuring_order,
     plan_artefact,
 )
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import expand
 from harness.planning.ordering import (
     AT_LARGEST,
@@ -226,7 +226,7 @@ def test_only_frameworks_are_screened_and_bench_plans_them_alike() -> None:
     rest = {trial.spec.system for trial in planned} - screened
     assert {"torch_levels", "dynet"} <= screened
     assert {"vertex", "cavs", "products"} <= rest
-    specs, _ = experiment_trials("headline_seq2seq", choices, None, ["device=cpu"])
+    specs, _ = experiment_trials("headline_seq2seq", choices, None, {"device": "cpu"})
     assert {spec.system for spec in specs if spec.screening == said} == screened
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from harness.errors import ConfigError
-from harness.planning.requests import PLACES, check_places, setting, word
+from harness.planning.requests import PLACES, check_places, word
 
 NAMES = [
     "a b",
@@ -59,12 +58,6 @@ def test_a_file_in_the_place_of_a_folder_is_refused(key: str, tmp_path: Path) ->
     with pytest.raises(ConfigError, match=f"^{key}=.* is there and is no folder"):
         check_places({key: tmp_path / "file"}, {})
     check_places({"records": tmp_path / "file"}, {})
-
-
-@pytest.mark.parametrize("name", [*NAMES, "back\\slash", "5", "null", "plain/path-1.0_x"])
-def test_a_setting_is_read_as_it_was_meant(name: str) -> None:
-    read = OmegaConf.from_dotlist([setting("data_root", name)])
-    assert str(read.data_root) == name
 
 
 def test_no_word_is_an_option() -> None:

@@ -11,7 +11,7 @@ import yaml
 from harness.contracts.corpus import load_corpus
 from harness.errors import ConfigError
 from harness.planning.artefacts import choices_from, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.values.places import CONF_DIR
 
 STAND_INS = {

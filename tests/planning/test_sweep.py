@@ -12,7 +12,7 @@ from harness.commands.schedule import main
 from harness.contracts.policy import policy_names
 from harness.errors import ConfigError, RecordError
 from harness.planning.artefacts import choices_from, plan_counts, sweep_sha256
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import expand
 from harness.planning.sweep import Sweep, sweep_of
 from harness.records.count_row import CountRow, read_count_rows

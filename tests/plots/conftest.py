@@ -11,7 +11,7 @@ import pytest
 
 from harness.commands import draw
 from harness.planning.artefacts import Choices, choices_from
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from plots.experiment import Experiment
 from tests.support.experiments import Load, load_made_up
 from tests.support.records import Change, conf_with_made_up_systems

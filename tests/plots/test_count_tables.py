@@ -20,7 +20,7 @@ from harness.planning.artefacts import (
     plan_artefact,
     plan_counts,
 )
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import SCALES, expand, experiment_names
 from harness.values.places import CONF_DIR
 from plots.experiment import Experiment, load_experiment

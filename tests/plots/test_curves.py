@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.records.numbers import NOT_MEASURED
 from plots.captions import build_title
 from plots.experiment import Experiment

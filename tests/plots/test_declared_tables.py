@@ -13,7 +13,7 @@ import yaml
 
 from harness.errors import ConfigError, RecordError
 from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import SCALES, expand, experiment_names
 from harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from harness.values.places import CONF_DIR

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness.planning.artefacts import Choices
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import experiment_names
 from plots.declaration import read_declaration
 from tests.support.experiments import FIGURE, TABLE, run_draw, write_measured

@@ -16,7 +16,7 @@ import plots.drawable
 from harness.commands import draw
 from harness.errors import RecordError
 from harness.planning.artefacts import Choices, PlannedTrial, choices_from, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.records.count_row import AnyCount
 from harness.records.record import Record, trial_of
 from harness.records.store import Held, write_packed

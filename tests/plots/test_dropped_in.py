@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from harness.planning.artefacts import Choices, choices_from, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import SCALES
 from plots.experiment import Experiment, load_experiment
 from tests.support.experiments import FIGURE, TABLE, read_rows, run_draw

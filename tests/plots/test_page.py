@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
 from harness.errors import ConfigError
-from harness.planning.kinds import KnownSystem, read_systems
+from harness.planning.kinds import SystemFile, read_systems
 from harness.values.places import CONF_DIR
 from plots.figures import page
 from plots.figures.curve_panels import add_names, add_statuses
@@ -121,8 +121,8 @@ def test_a_color_is_a_framework_and_the_engine_is_vermilion() -> None:
 
 
 def test_a_new_system_has_the_color_of_its_framework_or_one_of_its_own() -> None:
-    mine = KnownSystem("mine", "framework", "Mine", adapter="systems.on_torch.mine")
-    theirs = KnownSystem("theirs", "framework", "Theirs", adapter="systems.on_else.theirs")
+    mine = SystemFile("mine", "framework", "Mine", adapter="systems.on_torch.mine")
+    theirs = SystemFile("theirs", "framework", "Theirs", adapter="systems.on_else.theirs")
     systems = (*read_systems(CONF_DIR), mine, theirs)
     looks = page.find_looks([system.name for system in systems], systems)
     assert looks["mine"].color == looks["torch_levels"].color

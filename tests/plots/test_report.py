@@ -10,7 +10,7 @@ import pytest
 
 from harness.commands import draw, report
 from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from plots.report import summarize_answers
 from tests.support.experiments import (
     ANSWERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.planning.artefacts import PlannedTrial, choices_from, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.records.store import Held
 from plots.drawable import Elsewhere
 from tests.support.records import made_up_record

@@ -12,7 +12,7 @@ import pytest
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.grid import SCALES, expand, experiment_names, read_experiment
-from harness.planning.kinds import KnownSystem
+from harness.planning.kinds import SystemFile
 from plots.experiment import Experiment, load_experiment
 from plots.tables.cells import EN_DASH
 from plots.tables.code_lines import NO_LINES, CodeOf, count_lines, count_model
@@ -269,7 +269,7 @@ def test_control_flow_is_next_to_the_papers(choices: Choices) -> None:
 def test_kinds_are_those_of_the_models(
     choices: Choices, models: tuple[str, ...] | None, kinds: set[str]
 ) -> None:
-    found = list_kinds(KnownSystem("one", "framework", "One", models=models), choices.conf_dir)
+    found = list_kinds(SystemFile("one", "framework", "One", models=models), choices.conf_dir)
     assert found == kinds if models is not None else found >= kinds
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from harness.errors import ConfigError, RecordError
 from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.values.places import CONF_DIR
 from plots.declaration import read_declaration
 from plots.experiment import load_experiment

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from plots.tables.cells import (
     EN_DASH,
     PAPER,

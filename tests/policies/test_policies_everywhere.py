@@ -27,8 +27,8 @@ from harness.granularity.operators import OperatorModel
 from harness.granularity.released import released_graph
 from harness.granularity.vertices import cut_output, with_output_vertices
 from harness.oracle import run_reference
-from harness.planning.compose import Composer
-from harness.planning.resolve import spec_of
+from harness.planning.config import Composer
+from harness.planning.overrides import read_settings
 from harness.planning.yaml_files import choices_of
 from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round, schedule_in_rounds
@@ -57,9 +57,9 @@ composer = Composer()
 def workload(name: str) -> tuple[Model, Sequence[Sequence[Any]]]:
     """A model, and the three instances each of two mini-batches that it takes."""
     for dataset in DATASETS:
-        config = composer.compose(["system=null", f"model={name}", *dataset, "hidden_size=4"])
+        chosen = {"system": "null", "model": name, "hidden_size": 4, **read_settings(dataset)}
         try:
-            spec = spec_of(config)
+            spec = composer.trial(chosen)
             corpus = load_corpus(spec.loader, "train", None, **spec.dataset_options)
             model = build_model(spec, corpus.sizes)
             parts = corpus.instances[:3], corpus.instances[3:6]

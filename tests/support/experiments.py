@@ -14,7 +14,7 @@ import pandas as pd
 
 from harness.commands import draw
 from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact, plan_counts
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from plots.declaration import read_declaration
 from plots.experiment import Experiment, load_experiment
 from plots.report import write_report

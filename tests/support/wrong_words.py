@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
-from typing import Any, get_args
+from typing import Any
 
-from harness.planning.typed_words import types_of_keys
+from harness.planning.config import BenchConfig
 from harness.planning.yaml_files import GROUPS
-from harness.values.checked import words_of
+from harness.values.checked import types_of_keys, words_of
 
 YAML_1_1 = ("no", "off", "yes", "on", "None")  # what YAML once took for true, false and nothing
 HUGE = str(10**30)
@@ -21,6 +21,7 @@ WRONG = {
     float: (*YAML_1_1, *NOTHING, "true", "'1'", "nan", "inf", "-inf", "-1", "1e400", "[1]", "1,5"),
     str: (*NOTHING, "true", "1e3", "[a]", "{a:1}"),
 }
+KINDS: dict[str, type[Any]] = {"true or false": bool, "a whole number": int, "a number": float}
 LISTED = ("mode", "device", "order", "split", "scale", "bad_data", "policy")
 LISTED_BELOW = ("learning.variant", "learning.fallback")
 PATHS = ("results_dir", "data_root", "out", "learning.file")
@@ -40,16 +41,16 @@ def wrong_overrides(seed: int, n: int) -> list[str]:
 def plain_keys() -> dict[str, type[Any]]:
     """Keys that have a value of a plain type, with that type."""
     found = {}
-    for key, hint in types_of_keys().items():
-        kinds = [kind for kind in get_args(hint) or (hint,) if kind in WRONG]
-        if kinds:
-            found[key] = kinds[0]
-    return found
+    for key, hint in types_of_keys(BenchConfig).items():
+        word = words_of(hint)[0]
+        if word not in ("a mapping of names to values", "a list"):
+            found[key] = KINDS.get(word, str)
+    return {key: kind for key, kind in found.items() if key not in GROUPS}
 
 
 def _value(draw: random.Random) -> str:
     key, kind = draw.choice(sorted(plain_keys().items(), key=lambda item: item[0]))
-    nothing = () if "null" in words_of(types_of_keys()[key]) else ("null",)
+    nothing = () if "null" in words_of(types_of_keys(BenchConfig)[key]) else ("null",)
     return f"{key}={draw.choice((*WRONG[kind], *nothing))}"
 
 
@@ -78,7 +79,7 @@ def _misspelled(draw: random.Random) -> str:
 
 
 def _taken_away(draw: random.Random) -> str:
-    levels = [key for key, hint in types_of_keys().items() if is_dataclass(hint)]
+    levels = [key for key, hint in types_of_keys(BenchConfig).items() if is_dataclass(hint)]
     return f"~{draw.choice([*sorted(plain_keys()), *levels])}"
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from harness.commands.bench import main
 from harness.contracts.policy import policy_names
-from harness.planning.typed_words import types_of_keys
+from harness.planning.config import BenchConfig
 from harness.terminal.command_line import what_keys_mean
+from harness.values.checked import types_of_keys
 from harness.values.places import CONF_DIR
 
 
@@ -27,6 +28,10 @@ def test_no_key_is_left_out() -> None:
     lines = what_keys_mean(CONF_DIR / "bench.yaml").splitlines()[1:]
     said = {line.strip().partition(":")[0] for line in lines if line}
     of_groups = ("system", "model", "dataset", "experiment")
-    known = {key.rpartition(".")[2] for key in types_of_keys() if not key.startswith(of_groups)}
+    known = {
+        key.rpartition(".")[2]
+        for key in types_of_keys(BenchConfig)
+        if not key.startswith(of_groups)
+    }
     assert known - said == {"file_sha256"}, "which nobody types"
     assert said <= known

@@ -180,7 +180,7 @@ def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
     assert {"harness.contracts.system", "harness.contracts.corpus", "harness.oracle"} <= found
     outside = {
         "harness.measuring.launch",
-        "harness.planning.resolve",
+        "harness.planning.config",
         "harness.terminal.reporting",
         "harness.planning.artefacts",
     }

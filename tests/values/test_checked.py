@@ -23,8 +23,8 @@ def test_a_count_may_be_at_its_bounds(value: int) -> None:
         (-1, "n=-1 is not allowed; give a value of at least 0"),
         (6, "n=6 is not allowed; give a value of at least 0 and at most 5"),
         (1.0, "n=1.0 is not allowed; give a whole number"),
-        (True, "n=True is not allowed; give a whole number"),
-        ("1", "n=1 is not allowed; give a whole number"),
+        (True, "n=true is not allowed; give a whole number"),
+        ("1", "n='1' is not allowed; give a whole number"),
     ],
 )
 def test_what_a_count_may_not_be(value: object, words: str) -> None:

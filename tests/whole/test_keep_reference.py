@@ -13,7 +13,7 @@ from PIL import Image
 
 from harness.commands.collect import read_held
 from harness.planning.artefacts import Choices, choices_from, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import experiment_names
 from harness.values.places import CONF_DIR
 from plots import drawable

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from harness.planning.artefacts import choices_from, plan_artefact
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.records.record import trial_of
 from harness.records.store import Held, write_packed
 from tests.support.experiments import read_rows

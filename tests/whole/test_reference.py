@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness.commands.draw import draw_held
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.grid import SCALES, experiment_names
 from harness.records.numbers import NOT_MEASURED, NOT_PLANNED
 from harness.records.store import COUNTS, TRIALS, read_packed

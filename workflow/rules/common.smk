@@ -14,16 +14,18 @@ from harness.planning.artefacts import (
     plan_counts,
     sweep_sha256,
 )
-from harness.planning.compose import Composer
+from harness.planning.config import Composer
 from harness.planning.blocks import blocks_of
 from harness.planning.budget import Step
 from harness.planning.grid import EXPERIMENT, experiment_names
 from harness.planning.nodes import check_executor, nodes_of
 from harness.planning.pending import pending_of
-from harness.planning.requests import check_places, setting, word
+from harness.planning.requests import check_places, word
+from harness.planning.overrides import typed
 from harness.planning.run_plan import FILE, VARIABLE
 from harness.planning.running import begin_run
 from harness.planning.sittings import keep_true, sittings_of
+from harness.planning.overrides import typed
 from harness.planning.run_plan import let_sleep
 from harness.records.measured import sitting_path
 from harness.trials.sources import SourceHashes, hash_contents
@@ -136,7 +138,7 @@ def sources_of(wildcards):
 
 # What a count is told beside its settings.
 COUNT_PLACES = [
-    setting("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "bad_data=record",
+    typed("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "bad_data=record",
 ]
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 # What draws, and the code and claims that some tables show: edited, all is drawn again.

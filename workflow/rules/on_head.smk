@@ -87,7 +87,7 @@ def write_orders():
         )
         Order(RESULTS, NODES, code, trials=groups).write(order_path(RESULTS, block.name))
     for name, sweep in SWEEPS.items():
-        out = setting("out", RESULTS / f"counts/{name}.json")
+        out = f"out={RESULTS}/counts/{name}.json"
         words = (*sweep.overrides, *COUNT_PLACES, out)
         order = Order(RESULTS, NODES, code, count=words, shares_machine=not sweep.is_timed)
         order.write(order_path(RESULTS, name))

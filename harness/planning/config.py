@@ -1,0 +1,378 @@
+"""The configuration of a trial: its types, the files of conf/ joined with settings, and the trial.
+
+Settings are values by key, with dots between levels: from a command line, a grid or a program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from annotated_types import Ge, Le
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.contracts.corpus import check_loader_options
+from harness.contracts.policy import LearningSettings, check_policy_name
+from harness.errors import ConfigError, meant
+from harness.machine.files import read_regular
+from harness.planning.grid import SCALES
+from harness.planning.kinds import SystemFile
+from harness.planning.yaml_files import (
+    GROUPS,
+    NAMED,
+    check_name,
+    choices_of,
+    read_mapping,
+    yaml_fault,
+)
+from harness.trials import spec as trial_spec
+from harness.trials.spec import BAD_DATA, TrialSpec
+from harness.trials.workload import build_model
+from harness.values.checked import OneOf, Place, Text, read, show, types_of, types_of_keys
+from harness.values.nested import texts_in
+from harness.values.places import CONF_DIR
+
+CONFIG_NAME = "bench"
+MOST_ROUNDS = 1000
+_OPTIONS = tuple(f"{group}.options." for group in NAMED)
+_SEE = "`bench --cfg job` prints every key and its value"
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFile:
+    """conf/model/<name>.yaml; `model` is the module that defines it."""
+
+    name: Text
+    model: str
+    label: str = ""
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetFile:
+    """conf/dataset/<name>.yaml; `loader` is the module that reads or generates it.
+
+    stand_in: the data set that the pipeline takes if this one is not on the machine; needs: the
+    file of its folder that shows whether it is, null: the folder does.
+    """
+
+    name: Text
+    loader: str
+    instance_kind: str
+    stand_in: str | None = None
+    needs: str | None = None
+    options: Options = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig(trial_spec.Settings):
+    """conf/bench.yaml: one trial, or with `experiment` the grid of a paper artefact."""
+
+    system: SystemFile
+    model: ModelFile
+    dataset: DatasetFile
+    experiment: str | None = None
+    rounds: Annotated[int, Ge(1), Le(MOST_ROUNDS)] | None = None
+    scale: Annotated[str, OneOf(SCALES)] | None = None
+    results_dir: Place
+    out: Place | None = None
+    trace: Place | None = None
+    force: bool
+    bad_data: Annotated[str, OneOf(BAD_DATA)]
+
+
+_FILES: Mapping[str, type[Any]] = {
+    "system": SystemFile,
+    "model": ModelFile,
+    "dataset": DatasetFile,
+}
+
+
+class Composer:
+    """Joins the files of conf/ with settings; each file is read once."""
+
+    def __init__(self, conf_dir: Path = CONF_DIR) -> None:
+        self.conf_dir = conf_dir
+        self._read: dict[tuple[str, str], dict[str, Any]] = {}
+        self._built: dict[str, Any] = {}  # levels, which many trials share
+        self._trials: dict[str, TrialSpec] = {}
+
+    def config(self, settings: Mapping[str, Any]) -> BenchConfig:
+        """Return the configuration that `bench` has for settings; raises ConfigError."""
+        base = self._file("", CONFIG_NAME)
+        chosen = base["defaults"] | {key: settings[key] for key in GROUPS if key in settings}
+        config = {key: base[key] for key in base if key != "defaults"}
+        for group in NAMED:
+            config[group] = self._file(group, self._check_choice(group, chosen[group]))
+        if "experiment" in settings:
+            config["experiment"] = self._check_choice("experiment", chosen["experiment"])
+        for key, value in settings.items():
+            if key not in GROUPS:
+                put(config, key, value)
+        for group in NAMED:
+            if config[group]["name"] != chosen[group]:
+                name = config[group]["name"]
+                raise ConfigError(
+                    f"{group}.name={name} would give another {group} that name; write"
+                    f" {group}={name}"
+                )
+        if "${" in repr(config):
+            return read(BenchConfig, _resolved(config))
+        return read(BenchConfig, {key: self._build(key, config[key]) for key in config})
+
+    def _build(self, key: str, value: Any) -> Any:
+        """Check a level and build it, once for equal ones; other values are left as they are."""
+        kind = types_of(BenchConfig).get(key)
+        if not (isinstance(kind, type) and is_dataclass(kind)):
+            return value
+        text = f"{key}={value!r}"
+        if text not in self._built:
+            self._built[text] = read(kind, value, f"{key}.")
+        return self._built[text]
+
+    def trial(self, settings: Mapping[str, Any], command: str = "") -> TrialSpec:
+        """Resolve settings to their trial, once for equal ones; raises ConfigError."""
+        text = repr(settings)
+        if text not in self._trials:
+            self._trials[text] = spec_of(self.config(settings), "", self.conf_dir)
+        return replace(self._trials[text], command=command) if command else self._trials[text]
+
+    def _check_choice(self, group: str, name: object) -> str:
+        if isinstance(name, str) and (group, name) in self._read:
+            return name
+        known = choices_of(group, self.conf_dir)
+        if not isinstance(name, str) or "/" in name:  # a name, not a path to a file
+            raise ConfigError(
+                f"{group}={show(name)} names no {group}; choose one of: {', '.join(known)}, or"
+                f" leave {group} out"
+            )
+        if name not in known:
+            raise ConfigError(
+                f"{group}={name} is unknown{meant(name, known)}; choose one of: {', '.join(known)}"
+            )
+        check_name(group, name, self.conf_dir)
+        return name
+
+    def _file(self, group: str, name: str) -> dict[str, Any]:
+        """What a file says, over the defaults of its type; by Hydra if it is made of others."""
+        if (group, name) not in self._read:
+            path = self.conf_dir / group / f"{name}.yaml"
+            content = read_mapping(path)
+            if not group:
+                content = _base(content, path)
+            elif "defaults" in content:
+                whole = by_hydra(self.conf_dir, [f"{group}={name}"])
+                content = whole[group]
+            if group in _FILES:
+                said = {k: v for k, v in content.items() if v is not None or k != "options"}
+                content = _defaults_of(_FILES[group]) | said
+            content = _resolved(content, only_environment=True)
+            if group in _FILES:
+                file = f"{group}/{name}.yaml"
+                read(_FILES[group], content, f"{file}: ", file)
+            self._read[group, name] = content
+        return self._read[group, name]
+
+
+def _base(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The keys of bench.yaml, with the choices of its defaults in place of their list."""
+    chosen: dict[str, Any] = {}
+    for entry in content.get("defaults") or ():
+        if isinstance(entry, Mapping):
+            chosen |= {str(key).removeprefix("optional "): name for key, name in entry.items()}
+    missing = [group for group in NAMED if not chosen.get(group)]
+    if missing:
+        raise ConfigError(f"{path} has no default {missing[0]}; add it to its defaults")
+    rest = {key: value for key, value in content.items() if key not in ("defaults", "hydra")}
+    return rest | {"defaults": {group: chosen.get(group) for group in GROUPS}}
+
+
+def put(config: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key, with dots between levels, that the configuration has; `+key` adds an option.
+
+    Levels are copied before they are changed.
+    """
+    name = key.lstrip("+")
+    check_key(name)
+    if name == "system.options.policy":
+        name = "policy"
+    *above, last = name.split(".")
+    inner: Any = config
+    for part in above:
+        below = inner.get(part)
+        inner[part] = dict(below) if isinstance(below, Mapping) else {}
+        inner = inner[part]
+    if isinstance(value, Mapping) and isinstance(inner.get(last), dict):
+        for part, below in value.items():
+            put(config, f"{'+' * key.startswith('+')}{name}.{part}", below)
+        return
+    is_option = name.startswith(_OPTIONS)
+    if last not in inner and is_option and not key.startswith("+"):
+        group = above[0]
+        raise ConfigError(
+            f"{name} is not in the file of this {group}; if it takes it all the same, write"
+            f" +{name}={show(value)}; {_SEE}"
+        )
+    inner[last] = value
+
+
+def check_key(key: str, text: str = "") -> None:
+    """Raise ConfigError for a key that no configuration has; text: what was typed."""
+    known = types_of_keys(BenchConfig)
+    if key in known or key.startswith(_OPTIONS):
+        return
+    above = key.rpartition(".")[0]
+    beside = [name for name in known if name.rpartition(".")[0] == above]
+    found = f"{key} is not in the configuration{meant(key, known)}" if key else f"{text} has no key"
+    choices = ", ".join(beside or [name for name in known if "." not in name])
+    raise ConfigError(f"{found}; choose one of: {choices}")
+
+
+def spec_of(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -> TrialSpec:
+    """Resolve a configuration to its trial.
+
+    Raises ConfigError for a model and a data set that do not fit together, and for what a model, a
+    loader or a policy refuses. Whether this machine can run it: harness.planning.nodes.
+    """
+    system, model, dataset = config.system, config.model, config.dataset
+    shared = {name: getattr(config, name) for name in types_of(trial_spec.Settings)}
+    spec = TrialSpec(
+        **{**shared, "learning": _with_hash(config.learning)},
+        system=system.name,
+        adapter=system.adapter,
+        system_options=system.options,
+        python=system.python,
+        model=model.name,
+        model_module=model.model,
+        model_options=model.options,
+        dataset=dataset.name,
+        loader=dataset.loader,
+        dataset_options=dataset.options,
+        cache_dir=str(Path(config.results_dir) / ".oracle"),
+        command=command,
+    )
+    _check(spec, dataset.instance_kind, conf_dir)
+    return spec
+
+
+def _with_hash(settings: LearningSettings) -> LearningSettings:
+    """A saved policy is identified by what is in its file."""
+    if settings.file_sha256 is not None:
+        raise ConfigError(
+            f"learning.file_sha256={settings.file_sha256} cannot be chosen: it is that of"
+            " learning.file; leave it out"
+        )
+    if settings.file is None:
+        return settings
+    try:
+        digest = hashlib.sha256(read_regular(Path(settings.file))).hexdigest()
+    except OSError as error:
+        raise ConfigError(
+            f"learning.file={settings.file} cannot be read: {error.strerror}; name a saved policy"
+        ) from error
+    return replace(settings, file_sha256=digest)
+
+
+def _check(spec: TrialSpec, instance_kind: str, conf_dir: Path) -> None:
+    check_loader_options(spec.loader, spec.dataset_options)
+    if spec.policy is not None:
+        check_policy_name(spec.policy, may_choose=True)
+    if spec.policy is not None and "policy" not in spec.system_options:
+        raise ConfigError(
+            f"policy={spec.policy}, but system={spec.system} batches in its own way; leave policy"
+            " out, or choose a system of the shared core"
+        )
+    wanted = build_model(spec, data_sizes={}).instance_kind
+    if wanted != instance_kind:
+        raise ConfigError(
+            f"model={spec.model} takes instances of kind {wanted}, but dataset={spec.dataset} has"
+            f" {instance_kind}; choose a data set of its kind:"
+            f" {', '.join(datasets_of(wanted, conf_dir))}"
+        )
+
+
+def datasets_of(instance_kind: str, conf_dir: Path = CONF_DIR) -> list[str]:
+    """Names of the data sets that have instances of a kind."""
+    return [
+        name
+        for name in choices_of("dataset", conf_dir)
+        if read_mapping(conf_dir / "dataset" / f"{name}.yaml").get("instance_kind") == instance_kind
+    ]
+
+
+def _resolved(values: dict[str, Any], *, only_environment: bool = False) -> dict[str, Any]:
+    """Replace references to other values, or only those to variables of the environment."""
+    mark = "${oc.env:" if only_environment else "${"
+    if not any(mark in text for text in texts_in(values)):
+        return values
+    with hydra_errors():
+        if only_environment:
+            return {
+                key: OmegaConf.create({"_": value})["_"]
+                if isinstance(value, str) and value.startswith(mark)
+                else value
+                for key, value in values.items()
+            }
+        plain: Any = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
+        found: dict[str, Any] = plain
+        return found
+
+
+def _defaults_of(kind: type[Any]) -> dict[str, Any]:
+    """The values of a type's fields that a file may leave out."""
+    found = {}
+    for item in fields(kind):
+        if item.default is not MISSING:
+            found[item.name] = item.default
+        elif item.default_factory is not MISSING and not is_dataclass(item.default_factory):
+            found[item.name] = item.default_factory()
+    return found
+
+
+def register_schema() -> None:
+    """Make defaults known to Hydra; conf/bench.yaml names them first in its defaults."""
+    known = {group: _defaults_of(kind) for group, kind in _FILES.items()}
+    ConfigStore.instance().store(name="bench_schema", node=OmegaConf.create(known))
+
+
+def by_hydra(conf_dir: Path, overrides: list[str]) -> dict[str, Any]:
+    """Have Hydra compose a configuration; leaves another Hydra application as it was."""
+    register_schema()
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with hydra_errors(), initialize_config_dir(str(conf_dir), version_base="1.3"):
+            plain: Any = OmegaConf.to_container(compose(CONFIG_NAME, overrides=overrides))
+    finally:
+        GlobalHydra.instance().hydra = outer
+    found: dict[str, Any] = plain
+    return found
+
+
+@contextmanager
+def hydra_errors() -> Iterator[None]:
+    """Turn the errors of Hydra and of the YAML files that it reads into ConfigError: one line."""
+    try:
+        yield
+    except yaml.YAMLError as error:
+        raise ConfigError(yaml_fault(error)) from error
+    except UnicodeDecodeError as error:  # which does not know its file
+        raise ConfigError(f"a file of conf/ is not UTF-8: {error}; correct the file") from error
+    except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        raise ConfigError(f"{' '.join(filter(None, lines))}; {_SEE}") from error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error

@@ -1,0 +1,159 @@
+"""KEY=VALUE texts of a command line, read by Hydra's grammar into values, and written again."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, QuotedString, RangeSweep
+from hydra.errors import HydraException, OverrideParseException
+
+from harness.errors import ConfigError
+from harness.planning.config import BenchConfig, check_key
+from harness.planning.yaml_files import GROUPS, choices_of
+from harness.values.checked import types_of_keys, words_of
+from harness.values.places import CONF_DIR
+
+Settings = Mapping[str, Any]  # values by key, with dots between levels
+MOST_TRIALS = 10_000  # of one sweep; the papers' artefacts have 5 700 together
+_PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./:+%-]*", re.ASCII)  # needs no quotes on a command line
+_VALUES = frozenset({"null", "true", "false", "nan", "inf"})  # are no texts without quotes
+
+
+def read_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Read KEY=VALUE texts; raises ConfigError for the first one that is wrong."""
+    (point,) = read_points(list(texts), may_sweep=False)
+    return point
+
+
+def read_points(
+    texts: Sequence[str], conf_dir: Path = CONF_DIR, *, may_sweep: bool
+) -> list[dict[str, Any]]:
+    """Read KEY=VALUE texts as the points of a sweep: one where each key has one value.
+
+    A key keeps the sign + that adds it. may_sweep: whether a key may have several values, as it may
+    after -m.
+    """
+    overrides = [_parse(text) for text in texts]
+    for text, override in zip(texts, overrides, strict=True):
+        _check_kind(text, override, may_sweep)
+    check_n_trials(overrides, conf_dir)
+    axes = [_values(override, conf_dir) for override in overrides]
+    keys = [_key(text) for text in texts]
+    return [dict(zip(keys, values, strict=True)) for values in product(*axes)]
+
+
+def typed(key: str, value: Any) -> str:
+    """Write one override as `bench` reads it back."""
+    if value is None or isinstance(value, bool):
+        return f"{key}={'null' if value is None else str(value).lower()}"
+    text = str(value)
+    is_plain = not isinstance(value, str | Path) or _PLAIN_TEXT.fullmatch(text) is not None
+    if is_plain and (text.lower() not in _VALUES or not isinstance(value, str) or key == "system"):
+        return f"{key}={text}"
+    # Before a quote, and at the end, the grammar takes a backslash for a sign of its own.
+    quoted = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
+    return f"{key}='{quoted}'"
+
+
+def _parse(text: str) -> Override:
+    try:
+        return OverridesParser.create().parse_override(text)
+    except OverrideParseException as error:
+        raise ConfigError(
+            f"{error.override!r} is not understood; write KEY=VALUE, and quotes around a value that"
+            " has other signs than letters, digits and - _ . / : + %, as in KEY='\"a, b\"'"
+        ) from error
+    except (HydraException, ValueError, RecursionError) as error:
+        raise ConfigError(f"{text!r} is not understood: {' '.join(str(error).split())}") from error
+
+
+def _key(text: str) -> str:
+    """The key of an override; Hydra's two signs for a key that is added are one here."""
+    key = text.partition("=")[0].strip()
+    return f"+{key.lstrip('+')}" if key.startswith("+") else key
+
+
+def _check_kind(text: str, override: Override, may_sweep: bool) -> None:
+    key = _key(text).lstrip("+")
+    if key.startswith(("hydra.", "hydra/", "~hydra")):
+        raise ConfigError(f"{text} is not for you to set: bench runs its trials itself; remove it")
+    if text.startswith("~"):
+        raise ConfigError(f"{text} takes a key away, which every trial needs; set another value")
+    check_key(key, text)
+    if override.is_sweep_override() and not may_sweep:
+        raise ConfigError(f"{text} has several values; write -m before all else to measure each")
+
+
+def _values(override: Override, conf_dir: Path) -> list[Any]:
+    key = override.key_or_group
+    if not override.is_sweep_override():
+        return [_plain(key, override.value(), override.input_line or "")]
+    if not override.is_discrete_sweep():
+        raise ConfigError(
+            f"{override.input_line} is no list of values; write KEY=A,B or range(A,B)"
+        )
+    if isinstance(override._value, Glob):
+        return list(override._value.filter(list(choices_of(key, conf_dir))))
+    texts = (f"{key}={value}" for value in override.sweep_string_iterator())
+    return [_plain(key, _parse(text).value(), text) for text in texts]
+
+
+def _plain(key: str, value: Any, text: str) -> Any:
+    """A parsed value as Python has it.
+
+    A number may stand for a text if it is written back as it was typed, as in results_dir=2026.
+    """
+    value = value.text if isinstance(value, QuotedString) else value
+    if isinstance(value, list):
+        return [_plain("", one, text) for one in value]
+    if isinstance(value, dict):
+        return {str(name): _plain("", one, text) for name, one in value.items()}
+    if value is None and key == "system":
+        return "null"  # the name of a system
+    hint = types_of_keys(BenchConfig).get(key)
+    if value == "" and hint is not None:
+        raise ConfigError(f"{key} is empty; give a value, or leave {key} out")
+    takes_text = hint is not None and "a text" in words_of(hint)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if takes_text and is_number and str(value) in text else value
+
+
+def check_n_trials(overrides: Iterable[Override], conf_dir: Path) -> None:
+    """Raise ConfigError for a sweep over no value, or of more than MOST_TRIALS trials."""
+    n_trials = 1.0
+    for override in overrides:
+        n_values = _n_values(override, conf_dir)
+        if not n_values >= 1:
+            raise ConfigError(f"{override.input_line} names no value; give at least one")
+        n_trials *= n_values
+    if n_trials > MOST_TRIALS:
+        raise ConfigError(f"the sweep has {n_trials:.6g} trials; give one of at most {MOST_TRIALS}")
+
+
+def _n_values(override: Override, conf_dir: Path) -> float:
+    value = override._value
+    if isinstance(value, ChoiceSweep):
+        return len(value.list)
+    if isinstance(value, Glob):
+        is_group = override.key_or_group in GROUPS
+        return (
+            len(value.filter(list(choices_of(override.key_or_group, conf_dir)))) if is_group else 0
+        )
+    if isinstance(value, RangeSweep):
+        return _n_in_range(value)
+    return 1
+
+
+def _n_in_range(swept: RangeSweep) -> float:
+    """So many numbers from start to stop; infinitely many without a step."""
+    start, stop, step = swept.start, swept.stop, swept.step
+    if start is None or stop is None or not step:
+        return math.inf
+    n_values = (stop - start) / step
+    return math.ceil(n_values) if math.isfinite(n_values) else n_values

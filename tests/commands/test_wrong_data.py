@@ -1,0 +1,94 @@
+"""Data that is missing or wrong: refused, or recorded where that is asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.commands.bench import main
+from harness.commands.schedule import main as count
+from harness.records.record import read_record
+from tests.support.corpora import write
+from tests.support.sandbox import TINY
+
+NULL = ("system=null", *TINY)
+
+
+def test_a_missing_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = ["dataset=sst", "model=tree_lstm", f"data_root={tmp_path}/nowhere"]
+    base = [text for text in NULL if not text.startswith(("dataset", "model"))]
+    assert main([*base, f"results_dir={tmp_path}/results", *overrides]) == 1
+    trial, line = capsys.readouterr().err.splitlines()
+    assert trial.endswith("refused")
+    assert "nowhere/sst/train.txt is missing; run `bench-data fetch sst`" in line
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> list[str]:
+    """Arguments of a trial on a text with an empty sentence."""
+    write(tmp_path / "data" / "ptb", {"train": "a word\n\nanother\n"}, ".txt")
+    base = [text for text in NULL if not text.startswith(("dataset", "model"))]
+    chosen = ["dataset=ptb", "model=var_lstm", "dataset.options.sha256=null"]
+    return [*base, *chosen, f"data_root={tmp_path}/data", f"results_dir={tmp_path}/results"]
+
+
+def test_data_that_is_wrong_is_refused_by_hand(
+    faulty: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(faulty) == 1
+    trial, line = capsys.readouterr().err.splitlines()
+    assert trial.endswith("refused")
+    assert line.startswith(f"bench: {tmp_path}/data/ptb/train.txt:2: the sentence is empty")
+    assert not list((tmp_path / "results").rglob("*.json"))
+
+
+def test_data_that_is_wrong_leaves_a_record_where_that_is_asked_for(
+    faulty: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*faulty, "bad_data=record"]) == 0
+    (path,) = (tmp_path / "results").rglob("*.json")
+    record = read_record(path)
+    assert record.status == "bad_data"
+    assert str(record.reason).startswith(f"{tmp_path}/data/ptb/train.txt:2: the sentence is empty")
+    assert "bad_data: " in capsys.readouterr().out
+    assert not list((tmp_path / "results" / "logs").iterdir())
+    # Whoever corrects the file gets the trial measured.
+    write(tmp_path / "data" / "ptb", {"train": "a word\nanother\n"}, ".txt")
+    assert main([*faulty, "bad_data=record"]) == 0
+    assert read_record(path).status == "ok"
+
+
+def test_a_sweep_goes_on_behind_wrong_data(
+    faulty: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets = "dataset=ptb,ptb_synthetic"
+    others = [text for text in faulty if not text.startswith("dataset")]
+    assert main(["-m", *others, datasets, "bad_data=record"]) == 0
+    assert "2 records: 1 bad_data, 1 ok; 0 kept" in capsys.readouterr().out
+
+
+def test_counts_on_wrong_data_are_refused_or_say_so(
+    faulty: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [text for text in faulty if not text.startswith(("system", "results_dir"))]
+    assert count([*arguments, "policy=agenda,depth"]) == 1
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    assert len(refused.err.splitlines()) == 1
+    assert "train.txt:2: the sentence is empty" in refused.err
+    assert count([*arguments, "policy=agenda,depth", "bad_data=record", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["policy"], row["status"]) for row in rows] == [
+        ("agenda", "bad_data"),
+        ("depth", "bad_data"),
+    ]
+
+
+def test_a_fault_of_the_harness_is_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.terminal.measurement.run_worker", None)
+    assert main([*NULL, f"results_dir={tmp_path}"]) == 2
+    assert "a fault of the harness" in capsys.readouterr().err

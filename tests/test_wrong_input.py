@@ -1,0 +1,345 @@
+"""Wrong input: exit code 1, one line that says what was found and what is allowed, nothing written.
+
+A table row for each rule; drawn command lines for every key (tests/campaign draws more of them).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+import harness.planning.nodes
+from harness.commands import bench, collect, doctor, schedule
+from harness.errors import ConfigError
+from harness.planning.config import Composer
+from harness.planning.overrides import MOST_TRIALS, read_points, read_settings
+from harness.planning.requests import KEYS, check_keys
+from harness.terminal.command_line import parse, plan
+from harness.values.places import CONF_DIR
+from tests.support.sandbox import TINY
+from tests.support.wrong_words import plain_keys, wrong_overrides
+
+SEED, N_OVERRIDES = 14, 210
+TOO_LONG = "/x" * 3000
+COUNTED = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=2", "policy=depth")
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], tuple[str, ...]]] = {
+    "bench": (bench.main, ("system=null", *TINY)),
+    "bench-schedule": (schedule.main, COUNTED),
+    "bench-collect": (collect.main, ()),
+    "bench-doctor": (doctor.main, ()),
+}
+OTHERS = ("x.csv", "x", "x.JSON", "x.json.gz")
+Line = tuple[list[str], list[str]]  # what is typed, and what the line has
+
+NAMES: list[Line] = [
+    (
+        ["system=dinet"],
+        ["system=dinet is unknown, did you mean dynet?; choose one of", "reference"],
+    ),
+    (["model=tree"], ["model=tree is unknown", "tree_fc, tree_gru, tree_lstm"]),
+    (["model=tree_lstn"], ["is unknown, did you mean tree_lstm?; choose one of"]),
+    (["dataset=imagenet"], ["dataset=imagenet is unknown", "sst, sst_synthetic"]),
+    (["experiment=fig99"], ["experiment=fig99 is unknown"]),
+    (["experiment=headline_tree_lsmt"], ["did you mean headline_tree_lstm?; choose one of"]),
+    (["experiment=null"], ["experiment=null names no experiment; choose one of: ablation"]),
+    (["policy=magic"], ["policy=magic is unknown", "agenda", "depth", "frontier"]),
+    (["policy=critcal_share"], ["did you mean critical_share?; choose one of"]),
+    (["policy=depth"], ["policy=depth", "system=null batches in its own way"]),
+    (["bad_data=ignore"], ["bad_data=ignore is not allowed", "refuse, record"]),
+    (["order=sorted"], ["order=sorted is not allowed", "shuffled, file, length"]),
+    (["mode=test"], ["mode=test is not allowed", "train, infer"]),
+    (["device=tpu"], ["device=tpu is not allowed", "cpu, cuda"]),
+    (["split=half"], ["split=half is not allowed", "train, dev, test"]),
+    (["scale=huge"], ["scale=huge is not allowed; choose one of smoke, medium, paper"]),
+    (["learning.variant=odd"], ["learning.variant=odd", "released, intended"]),
+    (["system.kind=fast"], ["system.kind=fast is not allowed", "strategy, ablation, framework"]),
+    (["system.name=vertex"], ["write system=vertex"]),
+    (["model.model=.x"], ["model.model=.x is not allowed; name a module"]),
+    (["system.adapter=''"], ["system.adapter is empty"]),
+    (["system.adapter=a b"], ["system.adapter=a b is not allowed; name a module"]),
+    (
+        ["dataset.instance_kind=lattice"],
+        ["model=tree_fc takes instances of kind tree", "dataset=complete_trees has lattice"],
+    ),
+]
+KEYS_TYPED: list[Line] = [
+    (["=5"], ["=5 has no key; choose one of:"]),
+    (["~batch_size"], ["~batch_size takes a key away, which every trial needs"]),
+    (["~timing"], ["~timing takes a key away"]),
+    (["bench_size=1"], ["did you mean batch_size?"]),
+    (["+colour=red"], ["colour is not in the configuration", "batch_size"]),
+    (["+timing.pause=1"], ["timing.pause is not in the configuration", "n_warmup"]),
+    (["colour=red"], ["colour is not in the configuration"]),
+    (
+        ["system.options.color=red"],
+        ["color is not in the file of this system", "write +system.options.color=red"],
+    ),
+    (["model.options.variant=odd"], ["odd is unknown", "fold, cavs"]),
+    (["+model.options.color=red"], ["model.options.color is unknown to model tree_fc", "variant"]),
+    (["learning.file_sha256=ab"], ["learning.file_sha256=ab cannot be chosen", "leave it out"]),
+    (["hydra.run.dir=x"], ["bench runs its trials itself; remove it"]),
+    (["batch_size"], ["batch_size"]),
+    (["--no-such-flag"], ["bench --help"]),
+    (["--resolve"], ["--resolve flag"]),
+]
+VALUES: list[Line] = [
+    (["batch_size=0"], ["batch_size=0", "at least 1"]),
+    (["batch_size=-4"], ["batch_size=-4", "at least 1"]),
+    (["batch_size='8'"], ["batch_size='8' is not allowed; give a whole number"]),
+    (["batch_size=08"], ["batch_size='08' is not allowed; give a whole number"]),
+    (["batch_size=many"], ["batch_size=many is not allowed"]),
+    (["batch_size=???"], ["batch_size=??? is not allowed; give a whole number"]),
+    (["batch_size=[1"], ["'batch_size=[1' is not understood"]),
+    ([f"batch_size={10**30}"], ["and at most 1048576"]),
+    (["hidden_size=1.5"], ["hidden_size=1.5 is not allowed"]),
+    (["hidden_size=0"], ["hidden_size=0", "at least 1"]),
+    (["embedding_size=-1"], ["embedding_size=-1", "at least 0"]),
+    (["threads=0"], ["threads=0", "at least 1"]),
+    (["threads=100000"], ["threads=100000", "CPUs"]),
+    (["rounds=0"], ["rounds=0", "at least 1"]),
+    (["rounds=100000000000"], ["rounds=100000000000 is not allowed; give a value of at least 1"]),
+    (["rounds=1e11"], ["is not allowed; give a whole number or null"]),
+    (["round=-1"], ["round=-1", "at least 0"]),
+    ([f"seed={2**64}"], ["and at most 4294967295"]),
+    (["timing.n_mini_batches=0"], ["n_mini_batches=0", "at least 1"]),
+    (["timing.min_seconds=1e400"], ["timing.min_seconds=inf is not allowed"]),
+    (["limits.time_s=0"], ["limits.time_s=0", "above 0"]),
+    (["limits.time_s=nan"], ["limits.time_s=nan is not allowed; give a value above 0 and"]),
+    (["limits.time_s=inf"], ["at most 31536000.0"]),
+    (["learning_rate=nan"], ["learning_rate=nan is not allowed"]),
+    (["learning.trials=true"], ["learning.trials=true is not allowed; give a whole number"]),
+    (["force=perhaps"], ["force=perhaps is not allowed; give true or false"]),
+    (["force=2"], ["force=2 is not allowed; give true or false"]),
+    (["force=no"], ["force=no is not allowed; give true or false"]),
+    (["dataset.options.n_leaves=3"], ["n_leaves", "3"]),
+    (["dataset=sst", "dataset.options.vocab_modulo=true"], ["vocab_modulo=true is not allowed"]),
+    (
+        ["dataset=sst", "dataset.options.sha256=5"],
+        ["sha256=5 is not allowed; give a mapping of names"],
+    ),
+    (["model=var_lstm", "dataset=ptb", "model.options.layers='2'"], ["give a whole number"]),
+    (["model=var_lstm", "dataset=ptb", f"model.options.layers={10**9}"], ["and at most 64"]),
+    (["results_dir="], ["results_dir is empty"]),
+    (["results_dir=1e3"], ["is not allowed; give a text"]),
+    ([f"results_dir=/{'x' * 300}"], ["whose names have at most 255"]),
+    ([f"out={TOO_LONG}.json"], ["one of at most 3500 bytes"]),
+    (["out=empty"], ["is a folder"]),
+    *(([f"out={name}"], [f"out={name}, but a record is JSON; end it in .json"]) for name in OTHERS),
+    (["system=~"], ["'system=~' is not understood"]),
+]
+SWEEPS: list[Line] = [
+    (["system=vertex,dynet"], ["has several values; write -m before all else"]),
+    (["-m", "batch_size=2,0"], ["batch_size=0", "at least 1"]),
+    (["-m", "hidden_size=8,16,-1"], ["hidden_size=-1"]),
+    (["-m", "batch_size=2,,4"], ["is not understood"]),
+    (["-m", "batch_size=2,'4'"], ["give a whole number"]),
+    (["-m", "batch_size=range(1,1e9)"], [f"give one of at most {MOST_TRIALS}"]),
+    (["-m", "batch_size=range(1,200)", "hidden_size=range(1,200)"], ["the sweep has 39601 trials"]),
+    (["-m", "batch_size=range(0)"], ["batch_size=range(0) names no value"]),
+    (["-m", "model=glob(zz*)"], ["model=glob(zz*) names no value"]),
+]
+COUNTS: list[Line] = [
+    (["=5"], ["=5 has no key"]),
+    ([""], ["is not understood; give key=value"]),
+    (["experiment=null"], ["counts have no experiment; leave it out"]),
+    (["system=vertex"], ["counts have no system; leave it out"]),
+    (["rounds=1e11"], ["counts have no rounds"]),
+    (["model=null"], ["model=null names no model; choose one of"]),
+    (["batch_size='2'"], ["batch_size='2' is not allowed; give a whole number"]),
+    (["force=yes"], ["force=yes is not allowed; give true or false"]),
+    (["force=5"], ["force=5 is not allowed; give true or false"]),
+    (["offset=1.5"], ["offset=1.5 is not allowed"]),
+    ([f"offset={10**30}"], ["with at most 9 digits"]),
+    (["n_following=999999999"], ["n_following=999999999 is not allowed"]),
+    (["granularity="], ["granularity is empty"]),
+    (["out="], ["out is empty"]),
+    (["records="], ["records is empty"]),
+    (["save_policy="], ["save_policy is empty"]),
+    ([f"records={TOO_LONG}"], ["at most 3500 bytes"]),
+    (["learning.file="], ["learning.file is empty"]),
+    (["learning.file=pipe", "policy=fsm_sort"], ["it is a FIFO, not a file"]),
+    (["~batch_size=1"], ["takes a key away, which every trial needs"]),
+    (["timing.min_seconds=nan"], ["timing.min_seconds=nan is not allowed"]),
+]
+COLLECTED: list[Line] = [
+    ([], ["results/raw cannot be read (No such file or directory); name a record"]),
+    (["--nope"], ["see `bench-collect --help`"]),
+    ([""], ["PLACE is empty"]),
+    (["--out", ""], ["--out is empty"]),
+    (["--pack", ""], ["--pack is empty"]),
+    (["empty", "--unpack", ""], ["--unpack is empty"]),
+    (["--out"], ["expected one argument"]),
+    ([TOO_LONG], ["at most 3500 bytes"]),
+    (["empty", "--out", TOO_LONG], ["at most 3500 bytes"]),
+    (["a\0b"], ["has a NUL character"]),
+    (["pipe"], ["pipe cannot be read (it is a FIFO, not a file)"]),
+    (["/dev/zero"], ["/dev/zero cannot be read"]),
+]
+LINES = [
+    *(("bench", *line) for line in (*NAMES, *KEYS_TYPED, *VALUES, *SWEEPS)),
+    *(("bench-schedule", *line) for line in COUNTS),
+    *(("bench-collect", *line) for line in COLLECTED),
+    *(("bench-doctor", [text], ["see `bench-doctor --help`"]) for text in ("--nope", "", "x")),
+]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that a command is called in."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+def refusal(
+    command: str, arguments: Sequence[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> str:
+    """Run a command that is refused, and return its line without the one of a trial's start."""
+    main, usual = COMMANDS[command]
+    chosen = {text.partition("=")[0] for text in arguments}
+    groups = {text: {text.partition("=")[0], text.partition(".")[0]} for text in usual}
+    others = [text for text in usual if not chosen & groups[text]]
+    assert main([*others, *arguments]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = (line for line in said.err.splitlines() if not line.startswith("[1/1]"))
+    assert line.startswith(f"{command}: ")
+    written = {path for path in here.rglob("*") if "results" not in path.parts}
+    assert written == {here / "pipe", here / "empty"}
+    assert not [*here.rglob("*.json"), *here.rglob("*.tmp")]
+    return line
+
+
+@pytest.mark.parametrize(("command", "arguments", "words"), LINES)
+def test_a_wrong_command_line(
+    command: str,
+    arguments: list[str],
+    words: list[str],
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = refusal(command, arguments, here, capsys)
+    for word in words:
+        assert word in line
+
+
+def test_hydras_own_switch_changes_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    refusal("bench", ["system=dinet"], here, capsys)
+
+
+def test_cuda_where_there_is_none(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", lambda: False)
+    line = refusal("bench", ["device=cuda"], here, capsys)
+    assert line == "bench: device=cuda, but no NVIDIA device is visible; use device=cpu"
+
+
+@pytest.mark.parametrize("text", ["results_dir=file/below", "out=file/below/r0.json"])
+def test_a_folder_that_cannot_be_written(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    assert bench.main(["system=null", *TINY, text]) == 1
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert "cannot be written" in said.err
+    assert "choose another " in said.err
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_the_console_sees_the_same() -> None:
+    command = [sys.executable, "-m", "harness.commands.bench", "system=dinet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("bench: system=dinet is unknown, did you mean dynet?; choose one")
+    assert done.stderr.count("\n") == 1
+
+
+def test_what_is_drawn_is_the_same_again_and_meets_every_key() -> None:
+    assert wrong_overrides(1, 50) == wrong_overrides(1, 50) != wrong_overrides(2, 50)
+    drawn = {text.partition("=")[0] for text in wrong_overrides(0, 20_000)}
+    assert set(plain_keys()) <= drawn
+    assert {"system", "model", "dataset", "experiment"} <= drawn
+
+
+def test_drawn_command_lines_are_refused_in_one_line(tmp_path: Path) -> None:
+    accepted, long = [], []
+    results = f"results_dir={tmp_path / 'results'}"
+    for text in dict.fromkeys(wrong_overrides(SEED, N_OVERRIDES)):
+        try:
+            plan(parse(["system=null", results, text]), [text])
+        except ConfigError as error:
+            long += [text] if "\n" in str(error) else []
+        else:
+            accepted.append(text)
+    assert accepted == long == []
+    assert not (tmp_path / "results").exists()
+
+
+def test_right_ones_are_not() -> None:
+    right = ["force=true", "batch_size=8", "learning_rate=1", "timing.min_seconds=0", "rounds=null"]
+    right += ["results_dir=2026", "seed=0", "policy=null", "mode=infer", "learning_rate=1e-3"]
+    for text in (*right, "batch_size=${hidden_size}"):
+        Composer().config(read_settings(["system=null", text]))
+    assert len(read_points(["system=vertex,dynet"], may_sweep=True)) == 2
+
+
+@pytest.mark.parametrize(
+    "settings", [{"force": "off"}, {"batch_size": "8"}, {"experiment": None}, {"learning.file": ""}]
+)
+def test_grids_are_held_to_the_same(settings: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"not allowed|names no|is empty"):
+        Composer().config({"system": "null"} | settings)
+
+
+def test_the_pipeline_takes_every_key_that_it_knows() -> None:
+    given = {"scale": "smoke", "device": "cpu", "threads": 2, "conf_dir": str(CONF_DIR)}
+    given |= {"data_root": "data", "results_dir": "here"}
+    check_keys(given | {"budget": "45m"})
+    check_keys(given | {"records": "elsewhere"})
+    check_keys({"nodes": {"name": "h200", "n_cpus": 16, "memory_gib": 120}})
+    assert set(KEYS) == {*given, "budget", "records", "nodes"}
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (
+            {"scal": 1},
+            "--config scal is unknown, did you mean scale?; known",
+        ),
+        ({"quirk": 1}, "is unknown; known"),
+        ({"quirk": 1}, ", ".join(KEYS)),
+        ({"records": "x", "budget": "45m"}, "measures nothing; leave budget out"),
+        ({"scale": None}, "--config scale= is empty; give a value, or leave scale out"),
+        ({"scale": ""}, "--config scale= is empty"),
+        ({"scale": "huge"}, "choose one of smoke, medium, paper"),
+        ({"device": "gpu"}, "choose one of cpu, cuda"),
+        ({"threads": 0}, "--config threads=0 is not allowed; give a value of at least 1"),
+        ({"threads": -1}, "threads=-1"),
+        ({"threads": 1.5}, "threads=1.5 is not allowed; give a whole number"),
+        ({"threads": "many"}, "threads=many is not allowed; give a whole number"),
+        ({"threads": True}, "threads=true is not allowed; give a whole number"),
+        ({"results_dir": 2026}, "results_dir=2026 is read as no text; write results_dir=./"),
+        ({"data_root": "x" * 300}, "whose names have at most 255"),
+        ({"conf_dir": "/nowhere"}, "conf_dir=/nowhere has no bench.yaml; name a copy of"),
+        ({"budget": 45}, "budget=45 is no length of time; write 45m"),
+        ({"budget": "9" * 400 + "h"}, "a year at most"),
+    ],
+)
+def test_a_wrong_key_of_the_pipeline(config: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_keys(config)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
