@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hydra import compose, initialize_config_dir
 
 import harness
 import harness.terminal.measurement
@@ -74,6 +76,26 @@ def test_a_sweep_is_measured_once_and_its_frame_returned(
     assert list(part.throughput) == list(
         harness.select(rows, system="null", batch_size=2).throughput
     )
+
+
+def test_programs_of_others_measure_too(tmp_path: Path) -> None:
+    """In a thread, and within an application of Hydra, whose configuration stays its own."""
+    found: list[pd.DataFrame] = []
+
+    def measure() -> None:
+        chosen = {"system": "null", "batch_size": 2, "results_dir": tmp_path}
+        found.append(harness.measure(TINY, quiet=True, **chosen))
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    thread.join()
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "theirs.yaml").write_text("batch_size: 99\n")
+    with initialize_config_dir(str(tmp_path / "conf"), version_base=None):
+        measure()
+        assert compose("theirs").batch_size == 99
+    assert [rows.status.tolist() for rows in found] == [["ok"], ["ok"]]
+    assert list(found[0].throughput) == list(found[1].throughput)
 
 
 @pytest.mark.slow
