@@ -261,12 +261,12 @@ def test_every_pair_computes_what_the_oracle_does(name: str) -> None:
         assert wrong == [], choice
 
 
-EXAMPLES = int(os.environ.get("BENCH_TEST_EXAMPLES", "200"))
+N_DRAWN = int(os.environ.get("BENCH_TEST_EXAMPLES", "200"))
 WIDTHS = (2, 1, 37, 300)
 
 
 @pytest.mark.slow
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=N_DRAWN, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.builds(RandomModel, recipes, st.sampled_from(WIDTHS)),
     st.lists(sketches(), min_size=1, max_size=3),
@@ -312,7 +312,7 @@ def forget_all(adapter: Adapter) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS[1:])
-@settings(max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=N_DRAWN // 5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     recipes=recipes,
     instances=st.lists(sketches(6), min_size=1, max_size=2),
