@@ -103,7 +103,7 @@ def compress(request: Request) -> None:
 
 
 def serve_other_texts(request: Request) -> None:
-    answered(request, {}, zipped(sst.HOME, dict.fromkeys(sst.HOME.members, b"(2 a)\n")))
+    answered(request, {}, zipped(sst.HOME, dict.fromkeys(sst.HOME.names, b"(2 a)\n")))
 
 
 SERVERS: dict[str, tuple[Callable[[Request], None], str]] = {
@@ -180,7 +180,7 @@ def test_an_address_of_a_file_serves_it_too(
 ) -> None:
     """As for an archive that was got in another way; its texts are checked all the same."""
     archive = tmp_path / "got.zip"
-    archive.write_bytes(zipped(sst.HOME, dict.fromkeys(sst.HOME.members, b"(2 a)\n")))
+    archive.write_bytes(zipped(sst.HOME, dict.fromkeys(sst.HOME.names, b"(2 a)\n")))
     monkeypatch.setattr(sst, "HOME", replace(sst.HOME, url=archive.as_uri()))
     assert main(["fetch", "sst", "--data-root", str(tmp_path / "data")]) == 1
     assert "expected e2f3f41b" in capsys.readouterr().err

@@ -17,9 +17,11 @@ import harness.records.files
 import harness.terminal.measurement
 from harness.commands.bench import main as bench
 from harness.commands.schedule import main as schedule
+from harness.machine.facts import describe_machine
 from harness.measuring.launch import ROOT
 from harness.records.count_row import AnyCount
 from harness.records.record import Record, read_record, write_record
+from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
 from tests.support.odd_files import everything_in
 from tests.support.sandbox import ODD, TINY
@@ -42,11 +44,13 @@ def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measur
 
     def run(spec: TrialSpec, path: Path, *_: object, **__: object) -> Record:
         found.append(spec.hidden_size)
-        write_record(path, make_record(spec, source_sha256="same"))
+        machine = describe_machine().to_dict()
+        record = make_record(spec, source_sha256="same", machine=machine, versions={})
+        write_record(path, record)
         return read_record(path)
 
     monkeypatch.setattr(harness.terminal.measurement, "run_worker", run)
-    monkeypatch.setattr(harness.terminal.measurement, "source_sha256", lambda _: "same")
+    monkeypatch.setattr(SourceHashes, "of", lambda self, spec: "same")
     return found
 
 

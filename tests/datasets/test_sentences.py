@@ -123,7 +123,7 @@ def test_checksums_of_either_kind_are_checked(ptb: Path) -> None:
     [
         ({"vocabulary": "all"}, "vocabulary=all is unknown; choose one of train, dev, test"),
         ({"vocabulary": 3}, "vocabulary=3 is not allowed; give a text"),
-        ({"steps": "64"}, "steps=64 is not allowed; give a whole number"),
+        ({"steps": "64"}, "steps='64' is not allowed; give a whole number"),
     ],
 )
 def test_wrong_options_are_named(ptb: Path, options: dict[str, object], reason: str) -> None:
