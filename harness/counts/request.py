@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.corpus import Corpus, load_corpus
+from harness.contracts.corpus import Corpus, inputs_sha256, load_corpus
 from harness.contracts.model import Model, model_class, traced_functions
 from harness.contracts.policy import check_policy_name, is_learned, policy_names, workload_name
 from harness.counts.counting import Graphs
-from harness.errors import ConfigError
+from harness.errors import BenchError, ConfigError
 from harness.granularity.operators import operator_graph
 from harness.granularity.released import released_graph
 from harness.granularity.vertices import cut_output, with_output_vertices
@@ -28,6 +28,7 @@ from harness.planning.config import Composer, spec_of
 from harness.planning.overrides import read_settings
 from harness.records.files import check_suffix
 from harness.records.record import now_text
+from harness.records.reuse import has_checksums
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_model
 from harness.values.checked import check_count, check_path_text
@@ -255,6 +256,9 @@ class PlannedCount:
         identity = spec.identity | {name: getattr(self.request, name) for name in _OWN}
         if is_learned(self.policy):
             identity["learn_offset"] = self.request.learn_offset
+        own_data = _own_data_sha256(spec)
+        if own_data is not None:  # counts of other files under the same name are others
+            identity["own_data"] = own_data
         text = json.dumps(identity, sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         names = ("count", self.policy, spec.model, spec.dataset, spec.split)
@@ -286,6 +290,26 @@ def _corpus(loader: str, split: str, root: str, options: str) -> Corpus:
     return load_corpus(loader, split, Path(root), **json.loads(options))
 
 
+def _own_data_sha256(spec: TrialSpec) -> str | None:
+    """Hash the instances of files without checksums; None for other data, "" if unreadable."""
+    if has_checksums(spec):
+        return None
+    try:
+        return _hash_own(spec.loader, spec.split, spec.data_root, _options_text(spec))
+    except BenchError:
+        return ""  # counting says why
+
+
+@functools.cache
+def _hash_own(loader: str, split: str, root: str, options: str) -> str | None:
+    corpus = _corpus(loader, split, root, options)
+    return None if corpus.generated else inputs_sha256([corpus.instances])
+
+
+def _options_text(spec: TrialSpec) -> str:
+    return json.dumps(spec.dataset_options, sort_keys=True)
+
+
 class Source:
     """The mini-batches of a request, as graphs.
 
@@ -294,8 +318,7 @@ class Source:
 
     def __init__(self, request: Request) -> None:
         self.request, spec = request, request.spec
-        options = json.dumps(spec.dataset_options, sort_keys=True)
-        self.corpus = _corpus(spec.loader, spec.split, spec.data_root, options)
+        self.corpus = _corpus(spec.loader, spec.split, spec.data_root, _options_text(spec))
         self.model: Model = build_model(spec, self.corpus.sizes)
 
     def at(self, offset: int) -> Graphs:

@@ -119,7 +119,7 @@ class OwnData:
             None where the settings determine them: generated data, and files with checksums.
             UNREADABLE where they cannot be read; measuring says why.
         """
-        if _has_checksums(spec):
+        if has_checksums(spec):
             return None
         drawn = [spec.batch_size, spec.n_mini_batches, spec.seed, spec.order]
         key = json.dumps([*_place_of(spec), *drawn, spec.timing.n_instances], default=str)
@@ -160,7 +160,7 @@ def _place_of(spec: TrialSpec) -> tuple[object, ...]:
     return spec.loader, spec.split, spec.data_root, dict(spec.dataset_options)
 
 
-def _has_checksums(spec: TrialSpec) -> bool:
+def has_checksums(spec: TrialSpec) -> bool:
     """Return whether every file that a loader may read is bound by a checksum of the trial."""
     try:
         home = home_of(spec.loader)

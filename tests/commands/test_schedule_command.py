@@ -215,3 +215,22 @@ def test_a_picture_in_a_missing_folder_gives_one_line(
     file = tmp_path / "no_such" / "graph.png"
     drawn = ("batch_size=1", "policy=depth", "--draw", str(file))
     assert "cannot be written" in error_of(capsys, *WORKLOAD, *drawn)
+
+
+def test_counts_of_other_data_under_the_same_name_are_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = []
+    for name, text in (("first", "(1 (0 a) (2 b))"), ("second", "(1 (0 a) (2 (1 b) (1 a)))")):
+        for split in ("train", "dev", "test"):
+            path = tmp_path / name / "sst" / f"{split}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n" * 2)
+        words = ["model=tree_lstm", "dataset=sst", "dataset.options.sha256=null", "batch_size=2"]
+        places = [f"data_root={tmp_path / name}", f"records={tmp_path / 'records'}"]
+        for kept in (0, 1):
+            assert main([*words, *places, "policy=agenda", "timing.min_seconds=0", "--json"]) == 0
+            said = capsys.readouterr()
+            assert f"{kept} kept" in said.err
+        counts.append(json.loads(said.out)[0]["n_vertices"])
+    assert counts[0] < counts[1]
