@@ -150,6 +150,8 @@ def test_the_null_system_can_be_named() -> None:
 def test_what_hydra_answers_itself_plans_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse([NULL, "--cfg", "job"]) == []
     assert "batch_size:" in capsys.readouterr().out
+    assert parse(["--cfg", "job", "batch_size=3", NULL]) == []
+    assert "batch_size: 3" in capsys.readouterr().out
 
 
 def test_rounds_are_outermost(tmp_path: Path) -> None:
@@ -227,10 +229,24 @@ def test_an_option_of_a_sweep_is_refused_as_it_was_typed() -> None:
     assert "choice(" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["hydra.mode=MULTIRUN", "++hydra.mode='MULTIRUN'"])
-def test_hydra_s_own_settings_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"hydra\.mode=.*MULTIRUN.* bench runs its trials itself"):
-        parse([text, "system=null"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hydra.mode=MULTIRUN",
+        "++hydra.mode='MULTIRUN'",
+        "hydra/launcher=joblib",
+        "hydra/sweeper=optuna",
+        "hydra.launcher.n_jobs=2",
+        "+hydra.sweeper.params={batch_size:2}",
+        "+hydra.sweeper.params.batch_size=2",
+    ],
+)
+@pytest.mark.parametrize("flags", [[], ["-m"]])
+def test_hydra_s_own_settings_are_refused(text: str, flags: list[str]) -> None:
+    """A launcher or sweeper would measure nothing, or elsewhere."""
+    with pytest.raises(ConfigError, match=r"hydra.* bench runs its trials itself") as caught:
+        parse([*flags, text, "system=null"])
+    assert text.partition("=")[0] in str(caught.value)
 
 
 def test_a_sweep_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
