@@ -121,8 +121,8 @@ class Composer:
             if key not in GROUPS:
                 put(config, key, value)
         for group in NAMED:
-            if config[group]["name"] != chosen[group]:
-                name = config[group]["name"]
+            name = config[group]["name"]
+            if name != chosen[group] and name in choices_of(group, self.conf_dir):
                 raise ConfigError(
                     f"{group}.name={name} would give another {group} that name; write"
                     f" {group}={name}"

@@ -229,6 +229,14 @@ def test_an_option_of_a_sweep_is_refused_as_it_was_typed() -> None:
     assert "choice(" not in str(caught.value)
 
 
+def test_a_system_takes_a_new_name_and_not_that_of_another(composer: Composer) -> None:
+    assert composer.config({"system": "null", "system.name": "mine"}).system.name == "mine"
+    with pytest.raises(
+        ConfigError, match=r"system.name=vertex would give another system that name"
+    ):
+        composer.config({"system": "null", "system.name": "vertex"})
+
+
 @pytest.mark.parametrize(
     "text",
     [
