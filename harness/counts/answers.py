@@ -65,6 +65,6 @@ def _told_by(row: AnyCount) -> tuple[Any, ...]:
 
 
 def _asked_for(planned: PlannedCount) -> tuple[Any, ...]:
-    labels = planned.labels()
-    told = tuple(labels[name] for name in _TOLD)
-    return (*told, labels["learning"], planned.request.n_following)
+    asked = planned.asked()
+    told = tuple(asked[name] for name in _TOLD)
+    return (*told, asked["learning"], planned.request.n_following)

@@ -104,7 +104,8 @@ def _kept(planned: PlannedCount, records: Path) -> AnyCount | None:
     if row is None:
         return None
     limits = planned.request.spec.limits
-    return row if row.answers(planned.count_id, planned.source_sha256, limits) else None
+    asked_for = (planned.count_id, planned.source_sha256, planned.own_data_sha256)
+    return row if row.answers(*asked_for, limits) else None
 
 
 def _counted_by_a_child(planned: list[PlannedCount], *, wants_learned: bool) -> Iterator[Outcome]:

@@ -256,26 +256,41 @@ class PlannedCount:
         identity = spec.identity | {name: getattr(self.request, name) for name in _OWN}
         if is_learned(self.policy):
             identity["learn_offset"] = self.request.learn_offset
-        own_data = _own_data_sha256(spec)
-        if own_data is not None:  # counts of other files under the same name are others
-            identity["own_data"] = own_data
         text = json.dumps(identity, sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         names = ("count", self.policy, spec.model, spec.dataset, spec.split)
         more = (f"bs{spec.batch_size}", self.request.granularity, digest)
         return "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in (*names, *more))
 
-    def labels(self) -> dict[str, Any]:
-        """The fields of CountLabels, but for the status."""
+    @property
+    def own_data_sha256(self) -> str | None:
+        """Hash of instances from files without checksums; None for other data, "" if unreadable."""
+        spec = self.request.spec
+        if has_checksums(spec):
+            return None
+        try:
+            return _hash_own(spec.loader, spec.split, spec.data_root, _options_text(spec))
+        except BenchError:
+            return ""  # counting says why
+
+    def asked(self) -> dict[str, Any]:
+        """The fields of CountLabels that say what to count."""
         request, spec = self.request, self.request.spec
         return {
             **{name: getattr(spec, name) for name in ("model", "dataset", "split", "batch_size")},
             **{name: getattr(request, name) for name in ("granularity", "outputs", "offset")},
             "policy": self.policy,
             "learning": spec.learning if is_learned(self.policy) else None,
+        }
+
+    def labels(self) -> dict[str, Any]:
+        """The fields of CountLabels, but for the status."""
+        return {
+            **self.asked(),
             "cpu": cpu_model(),
             "count_id": self.count_id,
             "source_sha256": self.source_sha256,
+            "own_data_sha256": self.own_data_sha256,
             "counted_at": now_text(),
         }
 
@@ -288,16 +303,6 @@ class PlannedCount:
 def _corpus(loader: str, split: str, root: str, options: str) -> Corpus:
     """A sweep reads each corpus once."""
     return load_corpus(loader, split, Path(root), **json.loads(options))
-
-
-def _own_data_sha256(spec: TrialSpec) -> str | None:
-    """Hash the instances of files without checksums; None for other data, "" if unreadable."""
-    if has_checksums(spec):
-        return None
-    try:
-        return _hash_own(spec.loader, spec.split, spec.data_root, _options_text(spec))
-    except BenchError:
-        return ""  # counting says why
 
 
 @functools.cache

@@ -90,6 +90,7 @@ class CountLabels:
 
     learning: of a learned policy, the settings. cpu: on which seconds were measured.
     count_id: text that ends in a hash of all that was asked for. source_sha256: of the code.
+    own_data_sha256: of instances from files without checksums, which settings do not determine.
     """
 
     status: str
@@ -105,15 +106,19 @@ class CountLabels:
     cpu: str
     count_id: str
     source_sha256: str
+    own_data_sha256: str | None = None
     counted_at: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, without those that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def answers(self, count_id: str, source_sha256: str, limits: Limits) -> bool:
+    def answers(
+        self, count_id: str, source_sha256: str, own_data_sha256: str | None, limits: Limits
+    ) -> bool:
         """Return whether this makes counting (again) unnecessary; see Record.answers."""
-        same = (self.count_id, self.source_sha256) == (count_id, source_sha256)
+        asked_for = (count_id, source_sha256, own_data_sha256)
+        same = (self.count_id, self.source_sha256, self.own_data_sha256) == asked_for
         return same and self.status not in TRIED_AGAIN
 
 
@@ -137,10 +142,12 @@ class FailedCount(CountLabels):
     reason: str
     limits: Limits
 
-    def answers(self, count_id: str, source_sha256: str, limits: Limits) -> bool:
+    def answers(
+        self, count_id: str, source_sha256: str, own_data_sha256: str | None, limits: Limits
+    ) -> bool:
         """Return whether another attempt would end alike."""
         alike = self.status not in LIMITED or self.limits == limits
-        return alike and super().answers(count_id, source_sha256, limits)
+        return alike and super().answers(count_id, source_sha256, own_data_sha256, limits)
 
 
 AnyCount = CountRow | FailedCount

@@ -217,7 +217,7 @@ def test_a_picture_in_a_missing_folder_gives_one_line(
     assert "cannot be written" in error_of(capsys, *WORKLOAD, *drawn)
 
 
-def test_counts_of_other_data_under_the_same_name_are_others(
+def test_counts_of_other_data_under_the_same_name_are_counted_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counts = []
@@ -234,3 +234,5 @@ def test_counts_of_other_data_under_the_same_name_are_others(
             assert f"{kept} kept" in said.err
         counts.append(json.loads(said.out)[0]["n_vertices"])
     assert counts[0] < counts[1]
+    # Of one name: what is drawn from records is found without their data.
+    assert len(list((tmp_path / "records").glob("*.json"))) == 1
