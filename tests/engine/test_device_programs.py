@@ -102,11 +102,16 @@ def sabotaged(monkeypatch: pytest.MonkeyPatch) -> type[Sabotaged]:
 def is_right(name: str) -> bool:
     """Whether loss and gradients of a mini-batch are the oracle's, and no rule is broken."""
     setting = Setting(name)
+    return trains_right(setting, setting.instances)
+
+
+def trains_right(setting: Setting, instances: list[Any]) -> bool:
+    """Whether loss and gradients of these instances are the oracle's, and no rule is broken."""
     try:
-        loss = setting.train(setting.instances)
+        loss = setting.train(instances)
     except (AssertionError, IndexError):  # written twice, or rows that there are not
         return False
-    oracle = run_reference(EXAMPLES[name][0], setting.weights, setting.instances, "train")
+    oracle = run_reference(EXAMPLES[setting.name][0], setting.weights, instances, "train")
     found = setting.backend.gradients()
     pairs = [(loss, oracle.loss), *((found[k], g) for k, g in oracle.gradients.items())]
     return all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
@@ -134,6 +139,18 @@ def of_the_other_slot(kind: TileKind) -> TileKind:
         kind,
         products=tuple(replace(p, row=0) if p.transposed and p.row else p for p in kind.products),
     )
+
+
+def without_a_mask(kind: TileKind) -> TileKind:
+    """Rows that nobody reads take the gradient of row 0."""
+
+    def unmasked(columns: Columns) -> Columns:
+        row = columns.row
+        is_optional = isinstance(row, Row) and row.optional
+        return replace(columns, row=Row(row.base)) if is_optional else columns
+
+    products = tuple(replace(p, x=unmasked(p.x)) for p in kind.products)
+    return replace(kind, products=products)
 
 
 def without_a_list(kind: TileKind) -> TileKind:
@@ -171,19 +188,36 @@ def without_a_store(kind: TileKind) -> TileKind:
     return replace(kind, stores=kind.stores[1:])
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        without_a_product, of_the_other_child, of_the_other_slot, without_a_list,
-        of_any_readers, of_the_next_column, without_a_store,
-    ],
-    ids=lambda change: change.__name__,
+OF_TREES = (
+    without_a_product, of_the_other_child, of_the_other_slot, without_a_mask, of_the_next_column,
+    without_a_store,
 )  # fmt: skip
-def test_a_wrong_kernel_is_found(sabotaged: type[Sabotaged], change: Change) -> None:
-    assert is_right("tree_lstm")
+OF_LISTS = (without_a_list, of_any_readers)  # states that are read more than once
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [*(("tree_lstm", one) for one in OF_TREES), *(("shared_children", one) for one in OF_LISTS)],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_wrong_kernel_is_found(sabotaged: type[Sabotaged], name: str, change: Change) -> None:
+    assert is_right(name)
     sabotaged.change = staticmethod(change)
-    assert not is_right("tree_lstm")
+    assert not is_right(name)
     assert sabotaged.n_changed > 0
+
+
+def test_kernels_are_written_anew_where_a_state_is_first_read_twice(
+    sabotaged: type[Sabotaged],
+) -> None:
+    setting = Setting("shared_children")
+    shared, alone, _ = setting.instances
+    modules = []
+    for instances in ([alone], [shared], [alone]):
+        assert trains_right(setting, instances)
+        modules.append(setting.backend._preparation.modules["backward"])
+    assert modules[0] is not modules[1]
+    assert modules[1] is modules[2]
 
 
 def test_phases_that_do_not_wait_are_found(sabotaged: type[Sabotaged]) -> None:

@@ -17,6 +17,7 @@ class Setting:
     """An engine with a model on it, mini-batch by mini-batch."""
 
     def __init__(self, name: str, switches: Switches | None = None, n_outputs: int = 1) -> None:
+        self.name = name
         model, self.instances, self.weights = example(name)
         self.model = VertexModel(model, share_equal_inputs=False, outputs="stage")
         assert self.model.output is not None

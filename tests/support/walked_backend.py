@@ -167,8 +167,12 @@ class Walk:
         if part is not None:
             index = index.repeat(part.max() + 1)
             return array[index[:, None], (part * width)[:, None] + cols[None, :]]
-        assert (index >= 0).all()
-        return array[index][:, cols].copy()
+        found = array[np.maximum(index, 0)][:, cols].copy()
+        if columns.row.optional:
+            found[index < 0] = 0.0
+        else:
+            assert (index >= 0).all()
+        return found
 
     def _listed(
         self, array: Values, columns: Columns, row: RowList, rows: Rows, width: int

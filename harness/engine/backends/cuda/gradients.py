@@ -33,6 +33,7 @@ from harness.engine.backends.cuda.words import (
     CountOf,
     GradientOf,
     Reader,
+    ReaderRowOf,
     ReadersOf,
     ReadersStartOf,
     StateRowOf,
@@ -47,20 +48,28 @@ class Pulls:
     """Of all functions together.
 
     terms: by state. left_out: by function, places of the steps of its backward stage that are left
-    to those whose states it read.
+    to those whose states it read. readers: all that appear in terms.
     """
 
     terms: Mapping[str, tuple[Terms, ...]]
     left_out: Mapping[int, frozenset[int]]
+    readers: frozenset[Reader]
 
 
-def find_pulls(all_places: Collection[Places], *, fuse: bool) -> Pulls:
-    """What all functions give back.
+def find_pulls(all_places: Collection[Places], several: Collection[Reader], *, fuse: bool) -> Pulls:
+    """Find what all functions give back.
 
-    fuse: whether products may be left to those who pull.
+    A reader's row is found by one index where it reads no state twice, which takes fewer
+    registers, and through a list of rows where it does.
+
+    Args:
+        all_places: of every function.
+        several: readers that read some state more than once.
+        fuse: whether products may be left to those who pull.
     """
     terms: dict[str, list[Terms]] = {}
     left_out: dict[int, frozenset[int]] = {}
+    readers: set[Reader] = set()
     for places in all_places:
         gone: set[int] = set()
         steps = places.plan.steps("backward")
@@ -71,9 +80,10 @@ def find_pulls(all_places: Collection[Places], *, fuse: bool) -> Pulls:
             if products is not None:
                 gone |= {place, *products}
             parts = [ProductPart(places, p) for p in (products or {}).values()]
-            terms.setdefault(step.state, []).extend(_given_back(places, step, parts))
+            given = _given_back(places, step, parts, several, readers)
+            terms.setdefault(step.state, []).extend(given)
         left_out[places.type_id] = frozenset(gone)
-    return Pulls({s: tuple(t) for s, t in terms.items()}, left_out)
+    return Pulls({s: tuple(t) for s, t in terms.items()}, left_out, frozenset(readers))
 
 
 def _left_to_children(places: Places, step: ScatterAddStep) -> dict[int, MatmulStep] | None:
@@ -126,8 +136,14 @@ def _are_all_of(step: ScatterAddStep, writers: list[MatmulStep]) -> bool:
     return exact and all(any(inside(out, first) for first in begun) for out in adding)
 
 
-def _given_back(places: Places, step: ScatterAddStep, parts: list[ProductPart]) -> Iterator[Terms]:
-    """What one step gives back, slot by slot."""
+def _given_back(
+    places: Places,
+    step: ScatterAddStep,
+    parts: list[ProductPart],
+    several: Collection[Reader],
+    readers: set[Reader],
+) -> Iterator[Terms]:
+    """Yield what one step gives back, slot by slot; add its readers to `readers`."""
     slots = None if step.slots is None else places.plan.slots[step.state]
     read: tuple[int | None, ...] = (None,) if step.slots is None else step.slots
     width = step.source.width // len(read)
@@ -137,8 +153,8 @@ def _given_back(places: Places, step: ScatterAddStep, parts: list[ProductPart]) 
 
         def pulled(columns: Columns, at: int = at) -> Columns:
             reading = _reading(places, step.state, slots, at, columns)
-            rows = RowList(ReadersStartOf(reading), ReadersOf(reading), Base.STATES)
-            return replace(columns, row=rows)
+            readers.add(reading)
+            return replace(columns, row=_row_of_reader(reading, several))
 
         yield _terms(places, source, parts, pulled)
 
@@ -176,6 +192,12 @@ def _reading(
     if row.base is Base.STATES:
         found_by = StateRowOf(places.type_id)
     return Reader(state, places.type_id, slots, at, found_by, row.stride, row.at)
+
+
+def _row_of_reader(reading: Reader, several: Collection[Reader]) -> Row | RowList:
+    if reading in several:
+        return RowList(ReadersStartOf(reading), ReadersOf(reading), Base.STATES)
+    return Row(Base.STATES, ReaderRowOf(reading), optional=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,15 @@ class Base(StrEnum):
 class Row:
     """Where a row of a kind finds its row of an array: itself, or through an index.
 
-    The index is read at base * stride + at.
+    The index is read at base * stride + at. optional: it holds -1 where there is no row, which
+    then counts as zeros.
     """
 
     base: Base = Base.ROWS
     through: WordArray | None = None
     stride: int = 1
     at: int = 0
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from harness.engine.backends.cuda.words import (
     Indices,
     ParameterOf,
     PullOf,
+    Reader,
     WordArray,
     Words,
 )
@@ -230,13 +231,19 @@ class Preparation:
     ) -> None:
         self._plans, self._memory = plans, memory
         self._switches, self._tiling = switches, tiling
+        self._several: set[Reader] = set()
         self._writers: dict[str, Writer] = {}
         self.places: dict[WordArray, int] = {}
 
     def prepare(self, rows: Arrangement) -> Prepared:
-        """Write a mini-batch, and first the kernels where these are not there yet."""
+        """Write a mini-batch, and first its kernels: anew if a state is first read twice."""
         indices = Indices(rows)
         if not self._writers:
+            self._write_kernels()
+        single = self.kinds.readers - self._several
+        several = {reader for reader in single if not reader.is_single(indices)}
+        if several:
+            self._several |= several
             self._write_kernels()
         words = tuple([array.find(indices) for array in self.places])
         of_batches = batch_rows(rows.types, self._plans)
@@ -267,7 +274,8 @@ class Preparation:
 
     def find_kinds(self) -> ModelKinds:
         """The kinds of all functions; tests change some."""
-        return kinds_of(self._plans, self._memory.shapes, fuse=self._switches.fusion)
+        shapes = self._memory.shapes
+        return kinds_of(self._plans, shapes, self._several, fuse=self._switches.fusion)
 
     def _write_kernels(self) -> None:
         self.kinds = kinds = self.find_kinds()

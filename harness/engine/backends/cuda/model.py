@@ -38,7 +38,7 @@ from harness.engine.backends.cuda.stage import (
     write_operator,
     write_softmax_loss,
 )
-from harness.engine.backends.cuda.words import GradientOf, ParameterOf
+from harness.engine.backends.cuda.words import GradientOf, ParameterOf, Reader
 from harness.engine.lowering.plan import (
     STAGES,
     CopyStep,
@@ -210,13 +210,14 @@ class ModelKinds:
 
     stages: of every stage by function. sums: gradients over all rows, which wait for sums_after
     phases of their stage; those that add to what is there, one behind the other. added_to:
-    parameters whose gradients have to be zero first.
+    parameters whose gradients have to be zero first. readers: of all states.
     """
 
     stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]]
     sums: tuple[SumKind, ...]
     sums_after: int
     added_to: frozenset[str]
+    readers: frozenset[Reader]
 
     def stages_of(self, kernel: str) -> Mapping[str, Mapping[int, Sequence[PlacedKind]]]:
         """The stages that one kernel runs."""
@@ -240,12 +241,20 @@ class ModelKinds:
 def kinds_of(
     plans: Mapping[int, Plan],
     shapes: Mapping[str, Sequence[int]],
+    several: Collection[Reader],
     *,
     fuse: bool,
 ) -> ModelKinds:
-    """Find the kinds of a model; shapes: of all parameters, packs among them."""
+    """Find the kinds of a model.
+
+    Args:
+        plans: of every function.
+        shapes: of all parameters, packs among them.
+        several: readers that read some state more than once.
+        fuse: whether products may be left to those who pull.
+    """
     places = {type_id: Places(type_id, plan) for type_id, plan in plans.items()}
-    pulls = find_pulls(places.values(), fuse=fuse)
+    pulls = find_pulls(places.values(), several, fuse=fuse)
     leading = {name: int(shape[-1]) for name, shape in shapes.items()}
     stages: dict[str, dict[int, list[PlacedKind]]] = {stage: {} for stage in STAGES}
     sums_after = 0
@@ -263,4 +272,4 @@ def kinds_of(
         for kind in batchwise
         if isinstance(kind, SumKind) and isinstance(kind.gradient, GradientOf)
     }
-    return ModelKinds(stages, tuple(sums), sums_after, added_to)
+    return ModelKinds(stages, tuple(sums), sums_after, added_to, pulls.readers)

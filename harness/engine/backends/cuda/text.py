@@ -149,9 +149,13 @@ class TileText:
             return row.base.value, self.live
         if row not in self._rows:
             index, at = self.own("r"), _element(row)
-            begin = self.begin(row.through)
-            self.add(f"{index} = tl.load({begin} + {at}, mask={self.live}, other=0)")
-            self._rows[row] = (index, self.live)
+            begin, other = self.begin(row.through), "-1" if row.optional else "0"
+            self.add(f"{index} = tl.load({begin} + {at}, mask={self.live}, other={other})")
+            mask = self.live
+            if row.optional:
+                mask = self.own("o")
+                self.add(f"{mask} = {index} >= 0", f"{index} = tl.where({mask}, {index}, 0)")
+            self._rows[row] = (index, mask)
         return self._rows[row]
 
     def listed(self, rows: RowList) -> str:
@@ -336,6 +340,9 @@ def _write_loop(
         text.depth += 1
     else:
         index, mask = text.row(x.row)
+        if x.row.optional:
+            text.add(f"if tl.max({mask}.to(tl.int32), 0) > 0:")
+            text.depth += 1
     text.add(f"for k0 in range(0, {k}, {tile.inner}):")
     text.depth += 1
     text.add(f"k = k0 + tl.arange(0, {tile.inner})")

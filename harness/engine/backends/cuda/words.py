@@ -183,6 +183,27 @@ def as_words(values: NDArray[np.integer]) -> Words:
 
 
 Grouped = tuple[Words, Words]  # where the rows of each key begin (n_keys + 1,), and these rows
+NONE = -1  # where an optional index has no row
+
+
+@compiled
+def is_any_twice(read: Words, n_rows: int) -> bool:
+    """Return whether any row is read more than once."""
+    seen = np.zeros(n_rows, dtype=np.bool_)
+    for row in read:
+        if seen[row]:
+            return True
+        seen[row] = True
+    return False
+
+
+@compiled
+def row_of_each(read: Words, n_rows: int) -> Words:
+    """Return for each of n_rows the last that reads it, or NONE."""
+    found = np.full(n_rows, NONE, dtype=np.int32)
+    for k in range(len(read)):
+        found[read[k]] = k
+    return found
 
 
 @compiled
@@ -226,19 +247,41 @@ class Reader:
         n_slots = 1 if self.slots is None else len(self.slots)
         return as_words(geometry.gathers[self.slots].index[self.at :: n_slots])
 
+    def n_rows(self, indices: Indices) -> int:
+        """Rows of the state."""
+        return indices.rows.n_rows.get(self.state, 0)
+
     def grouped(self, indices: Indices) -> Grouped:
         """Rows (or edges) of the function by the row of the state that they read."""
-        n_rows = indices.rows.n_rows.get(self.state, 0)
         return indices.once(
             (self.state, self.type_id, self.slots, self.at),
-            lambda: group_by_row(self.read(indices), n_rows),
+            lambda: group_by_row(self.read(indices), self.n_rows(indices)),
         )
 
+    def is_single(self, indices: Indices) -> bool:
+        """Return whether no state is read more than once."""
+        return not is_any_twice(self.read(indices), self.n_rows(indices))
+
     def found(self, indices: Indices, own: Words) -> Words:
-        """The rows in which the gradients of these of its rows (or edges) lie."""
+        """The rows in which the gradients of these of its rows (or edges) lie; NONE stays."""
         if self.found_by is None or not len(own):
             return own
-        return self.found_by.find(indices)[own * self.stride + self.place]
+        there, has_one = own.copy(), own != NONE
+        at = own[has_one] * self.stride + self.place
+        there[has_one] = self.found_by.find(indices)[at]
+        return there
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderRowOf:
+    """For every row of a state the one that reads it, or NONE."""
+
+    reading: Reader
+
+    def find(self, indices: Indices) -> Words:
+        reading = self.reading
+        own = row_of_each(reading.read(indices), reading.n_rows(indices))
+        return reading.found(indices, own)
 
 
 @dataclass(frozen=True, slots=True)
