@@ -8,12 +8,13 @@ inputs have no part in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, RunSettings
-from harness.errors import ConfigError
 from systems.null_system import Control
 
 LEAST_BYTES, COPIED_BYTES = 4096, 2**28  # of an array; of a run, so that one takes milliseconds
@@ -23,11 +24,7 @@ LEAST_BYTES, COPIED_BYTES = 4096, 2**28  # of an array; of a run, so that one ta
 class CopyOptions:
     """n_bytes: of the array; several times as large as the last cache, it tells of memory."""
 
-    n_bytes: int = 2**28
-
-    def __post_init__(self) -> None:
-        if self.n_bytes < LEAST_BYTES:
-            raise ConfigError(f"n_bytes={self.n_bytes} is not allowed; give at least {LEAST_BYTES}")
+    n_bytes: Annotated[int, Ge(LEAST_BYTES)] = 2**28
 
 
 class Adapter(Control):

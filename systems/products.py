@@ -21,8 +21,9 @@ from harness.contracts.model import Model, Weights, traced_functions
 from harness.contracts.system import Clock, Counters, RunSettings
 from harness.engine.cpu_kernels.blas import Scratch, add_outer, library_of, multiply, multiplying
 from harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
-from harness.engine.switches import check_choice
-from harness.errors import ConfigError, UnsupportedTrial
+from harness.engine.switches import CHOICES
+from harness.errors import UnsupportedTrial
+from harness.values.checked import CountOrNone, OneOf
 from harness.values.graph import MiniBatch
 from harness.vertex.operators import EDGE
 from harness.vertex.program import VertexFunction
@@ -44,13 +45,8 @@ class ProductOptions:
     rows_at_once: how many rows a call multiplies, 0 for all; what stays in the cache may be faster.
     """
 
-    blas: str = "auto"
-    rows_at_once: int = 0
-
-    def __post_init__(self) -> None:
-        check_choice("blas", self.blas)
-        if self.rows_at_once < 0:
-            raise ConfigError(f"rows_at_once={self.rows_at_once} is not allowed; give 0 or more")
+    blas: Annotated[str, OneOf(CHOICES["blas"])] = "auto"
+    rows_at_once: CountOrNone = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from harness.contracts.model import Model, Weights
 from harness.contracts.networks import load_network, why_not_written
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.errors import ConfigError
 from harness.machine.caches import cache_folder, keep, kept
 from harness.machine.facts import cpu_fingerprint
+from harness.values.checked import Count, CountOrNone
 
 Ids = NDArray[np.int64]
 Vectors = Mapping[str, NDArray[np.integer]]
@@ -117,21 +117,11 @@ class ScanOptions:
     less and take longer to compile (docs/systems.md).
     chunk: vertices of a tree that are computed at once at most; 0: 64 to 256, by their number.
     multiple: what numbers of rows are rounded up to, so that few programs are compiled.
-
-    Raises ConfigError for numbers below these.
     """
 
-    widths: int = 8
-    multiple: int = 64
-    chunk: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("widths", 1), ("multiple", 1), ("chunk", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise ConfigError(
-                    f"system.options.{name}={value} is not allowed; give {least} or more"
-                )
+    widths: Count = 8
+    multiple: Count = 64
+    chunk: CountOrNone = 0
 
 
 class Adapter(System):

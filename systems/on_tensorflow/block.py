@@ -10,25 +10,16 @@ from typing import Any
 import tensorflow as tf
 
 from harness.contracts.model import Model
-from harness.errors import ConfigError
+from harness.values.checked import Count
 from systems.on_tensorflow.runtime import Network, TensorFlowSystem
 from systems.on_tensorflow.sentences import Layer, LayerWeights, Padded, Start
 
 
 @dataclass(frozen=True, slots=True)
 class BlockOptions:
-    """buckets: rectangles of sentences of similar length, at most.
+    """buckets: rectangles of sentences of similar length, at most."""
 
-    Raises ConfigError for a number below 1.
-    """
-
-    buckets: int = 1
-
-    def __post_init__(self) -> None:
-        if self.buckets < 1:
-            raise ConfigError(
-                f"system.options.buckets={self.buckets} is not allowed; give 1 or more"
-            )
+    buckets: Count = 1
 
 
 class Adapter(TensorFlowSystem):

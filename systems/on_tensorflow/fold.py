@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Counters, RunSettings
-from harness.errors import ConfigError
 from harness.machine.facts import usable_cpus
+from harness.values.checked import CountOrNone
 from systems.on_tensorflow.examples import Examples, Preprocessing, Workers
 from systems.on_tensorflow.loom import Loom
 from systems.on_tensorflow.runtime import Feeds, Network, TensorFlowSystem
@@ -134,19 +134,9 @@ def next_states(
 
 @dataclass(frozen=True, slots=True)
 class FoldOptions:
-    """workers: processes that weave examples; 1: none but the own, 0: as many as there are CPUs.
+    """workers: processes that weave examples; 1: none but the own, 0: as many as there are CPUs."""
 
-    Raises ConfigError for a negative number.
-    """
-
-    workers: int = 1
-
-    def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise ConfigError(
-                f"system.options.workers={self.workers} is not allowed; give 1 or more, or 0 for"
-                " as many as there are CPUs"
-            )
+    workers: CountOrNone = 1
 
 
 class Adapter(TensorFlowSystem):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from harness.contracts.model import Model
 from harness.errors import ConfigError
+from harness.values.checked import Count
 from systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
 from systems.on_tensorflow.runtime import Network, TensorFlowSystem
 from systems.on_tensorflow.sentences import Batch, Layer, Padded, Shrinking, Way, along
@@ -23,18 +24,15 @@ class SentenceOptions:
     sentences' ends, which XLA needs. round_up_to: of the number of steps, so that few programs
     serve many lengths. buckets: how many rectangles of sentences of similar length there are.
 
-    Raises ConfigError for numbers below 1, and for what does not go together.
+    Raises ConfigError for what does not go together.
     """
 
     xla: bool = False
     layout: Literal["shrinking", "padded"] = "shrinking"
-    round_up_to: int = 8
-    buckets: int = 1
+    round_up_to: Count = 8
+    buckets: Count = 1
 
     def __post_init__(self) -> None:
-        for name, value in (("round_up_to", self.round_up_to), ("buckets", self.buckets)):
-            if value < 1:
-                raise ConfigError(f"system.options.{name}={value} is not allowed; give 1 or more")
         if self.xla and self.layout != "padded":
             raise ConfigError(
                 f"system.options.layout={self.layout} is not allowed with system.options.xla=true,"

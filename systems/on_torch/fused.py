@@ -13,6 +13,7 @@ from harness.contracts.system import RunSettings
 from harness.errors import ConfigError
 from harness.models.seq2seq_at_once import Seq2SeqAtOnce
 from harness.programs.model import ProgramModel
+from harness.values.checked import Count
 from systems.on_torch.layers import LossWay
 from systems.on_torch.levels import Adapter as LevelsAdapter
 from systems.on_torch.models.lstm import Packed, Padded
@@ -26,15 +27,15 @@ class FusedOptions:
     buckets: how many rectangles of sentences of similar length a mini-batch makes, where padded.
     loss: see systems.on_torch.layers.OutputLayer.
 
-    Raises ConfigError for less than one bucket, and for several where the input is packed.
+    Raises ConfigError for several buckets where the input is packed.
     """
 
     input: Literal["padded", "packed"] = "padded"
-    buckets: int = 1
+    buckets: Count = 1
     loss: LossWay = "in_place"
 
     def __post_init__(self) -> None:
-        if self.buckets < 1 or (self.input == "packed" and self.buckets > 1):
+        if self.input == "packed" and self.buckets > 1:
             raise ConfigError(
                 f"system.options.buckets={self.buckets} is not allowed; give 1, or more where"
                 " system.options.input=padded"

@@ -177,6 +177,12 @@ def truth(case: str, mode: str = "train") -> ReferenceResult:
 
 
 @cache
+def truth_alone(case: str, mode: str) -> ReferenceResult:
+    alone = CASES[case].instances[-1:]
+    return run_reference(CASES[case].model, CASES[case].weights, alone, mode)
+
+
+@cache
 def truth_after_step(case: str, forgotten: str | None = None) -> ReferenceResult:
     """Train a step further, where all parameters but a forgotten one are updated."""
     rate, gradients = CASES[case].learning_rate, truth(case).gradients
@@ -296,17 +302,9 @@ def test_a_parameter_that_is_not_updated_is_found(case: str) -> None:
     assert_equal(dict(named(truth_after_step(case), "stepped")), "stepped", truth_after_step(case))
 
 
-def test_a_mini_batch_is_the_sum_of_its_instances(results: Found) -> None:
+def test_an_instance_alone(results: Found) -> None:
     def prove(found: Mapping[str, Any], case: str) -> None:
-        singles = [f"single{i}" for i in range(len(CASES[case].sizes))]
-        outputs = np.concatenate([found[f"{single}/outputs"] for single in singles])
-        assert relative_error(outputs, found["first/outputs"]) < TOLERANCE
-        firsts = [k.partition("/")[2] for k in found if k.startswith("first/")]
-        summed = [name for name in firsts if "outputs" not in name]
-        assert summed
-        for name in summed:
-            total = np.sum([found[f"{single}/{name}"] for single in singles], axis=0)
-            assert relative_error(total, found[f"first/{name}"]) < TOLERANCE, name
+        assert_equal(found, "alone", truth_alone(case, mode_of(found)))
 
     of_every_case(results, prove)
 

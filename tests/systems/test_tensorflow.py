@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tests.support.run_adapter import CASES, assert_alike, found_by, small_setti
 tf = pytest.importorskip("tensorflow")
 static = pytest.importorskip("systems.on_tensorflow.static")
 block = pytest.importorskip("systems.on_tensorflow.block")
+fold = pytest.importorskip("systems.on_tensorflow.fold")
 dynamic = pytest.importorskip("systems.on_tensorflow.dynamic")
 layers = pytest.importorskip("systems.on_tensorflow.layers")
 runtime = pytest.importorskip("systems.on_tensorflow.runtime")
@@ -165,21 +167,20 @@ def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("adapter", "options", "reason"),
     [
-        ({"round_up_to": 0}, "system.options.round_up_to=0 is not allowed; give 1 or more"),
-        ({"buckets": 0}, "system.options.buckets=0 is not allowed; give 1 or more"),
-        ({"buckets": 2}, "which pads nothing; give 1, or system.options.layout=padded"),
-        ({"xla": True}, "which needs all shapes; give padded"),
-        ({"steps": 3}, "it takes xla, layout, round_up_to, buckets"),
+        (dynamic, {"round_up_to": 0}, "system.options.round_up_to=0 is not allowed; give a value"),
+        (dynamic, {"buckets": 0}, "system.options.buckets=0 is not allowed; give a value of"),
+        (dynamic, {"buckets": 2}, "which pads nothing; give 1, or system.options.layout=padded"),
+        (dynamic, {"xla": True}, "which needs all shapes; give padded"),
+        (dynamic, {"steps": 3}, "it takes xla, layout, round_up_to, buckets"),
+        (block, {"buckets": 0}, "system.options.buckets=0 is not allowed; give a value of"),
+        (fold, {"workers": -1}, "system.options.workers=-1 is not allowed; give a value of at"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], reason: str) -> None:
+def test_options_that_make_no_sense_are_refused(
+    adapter: ModuleType, options: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(ConfigError, match=r"^[^\n]*$") as caught:
-        dynamic.Adapter(small_settings(**options))
+        adapter.Adapter(small_settings(**options))
     assert reason in str(caught.value)
-
-
-def test_there_is_no_fraction_of_a_rectangle() -> None:
-    with pytest.raises(ConfigError, match=r"^system\.options\.buckets=0 is not allowed; give 1"):
-        block.Adapter(small_settings(buckets=0))

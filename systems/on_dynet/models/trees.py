@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import dynet as dy
@@ -57,14 +58,14 @@ class TreeLSTM(Trees):
         lookup, concatenate, esum = dy.lookup, dy.concatenate, dy.esum
         table, zeros_at_leaves, width = self.embedding, self.zeros_at_leaves, self.width
         W_i, W_o, W_u, bl_i, bl_o, bl_u = in_graph(self.leaf)
-        U_i, U_o, U_u, b_i, b_o, b_u = in_graph(self.internal)
-        F_1, F_2, b_f = in_graph(self.forget)
+        weights, trees, kinds = self.by_kind(in_graph([*self.internal, *self.forget]), trees)
         hidden: list[Any] = []
         labels: list[int] = []
         for tree in trees:
             h: list[Any] = []
             c: list[Any] = []
-            for word, left, right, label in tree:
+            # The next tree goes on where this one leaves the kinds.
+            for (word, left, right, label), kind in zip(tree, kinds, strict=False):
                 if word >= 0:
                     x = lookup(table, word)
                     c_v = cmult(logistic(affine([bl_i, W_i, x])), tanh(affine([bl_u, W_u, x])))
@@ -72,6 +73,7 @@ class TreeLSTM(Trees):
                         c_v = c_v + dy.zeros(width)
                     h_v = cmult(logistic(affine([bl_o, W_o, x])), tanh(c_v))
                 else:
+                    U_i, U_o, U_u, b_i, b_o, b_u, F_1, F_2, b_f = weights[kind]
                     h_1, h_2 = h[left], h[right]
                     both = concatenate([h_1, h_2])
                     i, u = logistic(affine([b_i, U_i, both])), tanh(affine([b_u, U_u, both]))
@@ -84,6 +86,12 @@ class TreeLSTM(Trees):
                 labels.append(label)
             hidden += h
         yield classified(self.classifier, hidden, labels)
+
+    def by_kind(
+        self, weights: Sequence[Any], trees: Sequence[Any]
+    ) -> tuple[Sequence[Any], Sequence[Any], Iterator[int]]:
+        """Return weights of internal vertices by kind, trees, and the kinds of their vertices."""
+        return (weights,), trees, repeat(0)
 
 
 class TreeLSTMWithZeros(TreeLSTM):
@@ -112,43 +120,15 @@ class TreeLSTM2TypeNetwork(TreeLSTM):
         """
         return super().read(tree), tree.table
 
-    def build(self, trees: Sequence[Any]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of every vertex."""
+    def by_kind(
+        self, weights: Sequence[Any], trees: Sequence[Any]
+    ) -> tuple[Sequence[Any], Sequence[Any], Iterator[int]]:
+        """Return weights of both kinds, trees, and the kinds of their vertices."""
         tables = [table for _, table in trees]
         sizes = np.array([table.shape[1] for table in tables])
-        kinds = iter(self.kinds(np.concatenate(tables, axis=1), sizes).tolist())
-        affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
-        lookup, concatenate, esum = dy.lookup, dy.concatenate, dy.esum
-        table = self.embedding
-        W_i, W_o, W_u, bl_i, bl_o, bl_u = in_graph(self.leaf)
-        first = in_graph([*self.internal, *self.forget])
-        second = [dy.scale_gradient(p, 1.0) for p in first]
-        weights = first, second
-        hidden: list[Any] = []
-        labels: list[int] = []
-        for tree, _ in trees:
-            h: list[Any] = []
-            c: list[Any] = []
-            # The next tree goes on where this one leaves the kinds.
-            for (word, left, right, label), kind in zip(tree, kinds, strict=False):
-                if word >= 0:
-                    x = lookup(table, word)
-                    c_v = cmult(logistic(affine([bl_i, W_i, x])), tanh(affine([bl_u, W_u, x])))
-                    h_v = cmult(logistic(affine([bl_o, W_o, x])), tanh(c_v))
-                else:
-                    U_i, U_o, U_u, b_i, b_o, b_u, F_1, F_2, b_f = weights[kind]
-                    h_1, h_2 = h[left], h[right]
-                    both = concatenate([h_1, h_2])
-                    i, u = logistic(affine([b_i, U_i, both])), tanh(affine([b_u, U_u, both]))
-                    f_1 = logistic(affine([b_f, F_1, h_1]))
-                    f_2 = logistic(affine([b_f, F_2, h_2]))
-                    c_v = esum([cmult(i, u), cmult(f_1, c[left]), cmult(f_2, c[right])])
-                    h_v = cmult(logistic(affine([b_o, U_o, both])), tanh(c_v))
-                h.append(h_v)
-                c.append(c_v)
-                labels.append(label)
-            hidden += h
-        yield classified(self.classifier, hidden, labels)
+        kinds = self.kinds(np.concatenate(tables, axis=1), sizes).tolist()
+        second = [dy.scale_gradient(p, 1.0) for p in weights]
+        return (weights, second), [tree for tree, _ in trees], iter(kinds)
 
 
 class TreeGRU(Trees):
