@@ -1,1 +1,1 @@
-"""Generated kernels for a GPU, through Triton: fused kinds that a device program walks."""
+"""CUDA backend: generated Triton kernels that run each mini-batch as a device program."""

@@ -1,4 +1,4 @@
-"""Text of every kind: sums and losses over rows, gradients of parameters, matrices."""
+"""Triton source of each kind: losses, row sums, parameter gradients and matrix products."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _column_loop(text: TileText, tile: Tile, n_columns: int) -> None:
 
 
 def write_softmax(kind: SoftmaxKind, text: TileText, tile: Tile) -> None:
-    """A loop over the classes for the sum of exponentials, and one for what is left behind."""
+    """Write a loop over the classes for the sum of exponentials, then loss and gradient."""
     _whole_rows(text, tile)
     index = _index(text, kind.logits)
     text.add(
@@ -78,14 +78,14 @@ def _write_loss(kind: SoftmaxKind, text: TileText, index: str) -> None:
 
 
 def _write_left_behind(kind: SoftmaxKind, text: TileText, tile: Tile, index: str) -> None:
-    """Biased logits, or gradients, where the logits themselves may be."""
+    """Write biased logits or gradients, possibly over the logits themselves."""
     if kind.dy is not None:
         at = f"{_index(text, kind.dy)} * {kind.dy.width} + {kind.dy.start}"
         text.add(f"dy = tl.load({text.pointer(kind.dy.array)} + {at}, mask=live, other=0.0)")
     written = [columns for columns in (kind.gradient, kind.biased) if columns is not None]
     for columns in written:
-        _index(text, columns)  # before the loop
-    text.add("tl.debug_barrier()")  # all threads have read what some are about to write over
+        _index(text, columns)  # defined before the loop
+    text.add("tl.debug_barrier()")  # all threads have read the values that some now overwrite
     _logits_loop(text, kind, tile, index)
     if kind.biased is not None:
         _store_within(text, kind.biased, "x")
@@ -104,7 +104,7 @@ def _index(text: TileText, columns: Columns) -> str:
 
 
 def _logits_loop(text: TileText, kind: SoftmaxKind, tile: Tile, index: str) -> None:
-    """Begin a loop that has a block of logits in x; what is outside counts as nothing."""
+    """Open a loop that loads a block of logits into x; columns past the last class are -inf."""
     _column_loop(text, tile, kind.n_classes)
     element = text.element(kind.logits, index, kind.n_classes)
     text.add(f"x = tl.load({element}, mask=within, other=0.0)")
@@ -127,7 +127,7 @@ def _store_within(text: TileText, columns: Columns, value: str) -> None:
 
 
 def write_row_sum(kind: RowSumKind, text: TileText, tile: Tile) -> None:
-    """A loop over the columns."""
+    """Write a loop over the columns that sums every row."""
     _whole_rows(text, tile)
     index = _index(text, kind.x)
     text.add(f"total = tl.zeros(({tile.rows},), tl.float32)")
@@ -195,7 +195,7 @@ def _matrix(kind: MatrixKind, text: TileText, tile: Tile, precision: str) -> Non
 
 @write_kind.register
 def _sum(kind: SumKind, text: TileText, tile: Tile, precision: str) -> None:
-    """A block of a gradient: a loop over the rows of each function that adds to it."""
+    """Write a block of a gradient: one loop per function over the rows that contribute."""
     across = -(-kind.width // tile.columns)
     text.add(
         f"j = (tile % {across}) * {tile.columns} + tl.arange(0, {tile.columns})",

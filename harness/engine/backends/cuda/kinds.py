@@ -1,7 +1,7 @@
-"""What fused kernels do, as data: rows, columns, products, and the kinds that are made of them.
+"""Descriptions of fused kernels as data: rows, columns, products, and kinds made of them.
 
-A kind is one tile function of the generated module; an instruction of the device program runs it
-over a range of rows. Nothing here knows Triton.
+A kind describes one tile function of the generated module; an instruction of a device program runs
+it over a range of rows. This module does not depend on Triton.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.engine.lowering.plan import Operation
 
 
 class Base(StrEnum):
-    """What a row of a kind counts: rows of its function (or edges), or rows of the states."""
+    """Row numbering of a kind: rows (or edges) of its function, or rows of the states."""
 
     ROWS = "rows"
     STATES = "states"
@@ -23,10 +23,14 @@ class Base(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where a row of a kind finds its row of an array: itself, or through an index.
+    """Row of an array that a row of a kind accesses, directly or through an index.
 
-    The index is read at base * stride + at. optional: it holds -1 where there is no row, which
-    then counts as zeros.
+    Attributes:
+        base: row numbering.
+        through: index array; None: the row itself.
+        stride: with `at`: the index is element base * stride + at.
+        at: see `stride`.
+        optional: whether the index may be -1, which means a row of zeros.
     """
 
     base: Base = Base.ROWS
@@ -38,7 +42,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowList:
-    """Any number of rows, summed: items starts[base] to starts[base + 1]; None: these numbers."""
+    """Any number of rows of an array, which are summed.
+
+    Attributes:
+        starts: offsets; the list of a row has items starts[base] to starts[base + 1].
+        items: index array of the rows; None: the item numbers are the rows.
+        base: row numbering.
+    """
 
     starts: WordArray
     items: WordArray | None
@@ -47,7 +57,14 @@ class RowList:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns of an array's rows, from `start` on; width: elements between rows."""
+    """Columns of the rows of an array.
+
+    Attributes:
+        array: the float array.
+        row: its rows.
+        width: elements between rows of the array.
+        start: first column.
+    """
 
     array: FloatArray
     row: Row | RowList
@@ -55,13 +72,18 @@ class Columns:
     start: int
 
     def moved(self, by: int) -> Columns:
-        """The columns that begin so much later."""
+        """Return the columns that start `by` columns later."""
         return Columns(self.array, self.row, self.width, self.start + by)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Columns position by position; same: the first of them for all positions."""
+    """Operand read from columns, position by position.
+
+    Attributes:
+        columns: the columns.
+        same: broadcast the first column to all positions.
+    """
 
     columns: Columns
     same: bool = False
@@ -69,7 +91,13 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LoadParameter:
-    """Elements of a vector, the same in all rows; period: after so many it begins anew, or 0."""
+    """Operand read from a vector, equal in all rows.
+
+    Attributes:
+        array: the vector.
+        start: first element.
+        period: number of elements after which the vector repeats; 0: it does not repeat.
+    """
 
     array: FloatArray
     start: int
@@ -78,7 +106,7 @@ class LoadParameter:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One value everywhere."""
+    """One value at all positions."""
 
     value: float
 
@@ -88,10 +116,17 @@ Operand = Load | LoadParameter | Constant
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Adds x times a block of a matrix, whose rows hold `leading` elements, to a value.
+    """Product of x and a block of a matrix, added to a value.
 
-    k: columns of x. The block begins at (row, column); transposed: its rows are the value's
-    columns.
+    Attributes:
+        into: name of the value.
+        x: left operand.
+        k: columns of x.
+        weight: the matrix.
+        leading: elements between rows of the matrix.
+        row: first row of the block.
+        column: first column of the block.
+        transposed: the rows of the block are the columns of the value.
     """
 
     into: str
@@ -106,7 +141,7 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A value written to columns."""
+    """Write of a value to columns."""
 
     columns: Columns
     name: str
@@ -114,10 +149,17 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class TileKind:
-    """Products into registers, then operators on them and over loads, then stores.
+    """Products into registers, then operators on them and on loads, then stores.
 
-    width: columns of all of its values. sums: values that begin with these operands, and to which
-    products add. per_row: rows of a matrix a vertex, of which each is a row of the tiles.
+    Attributes:
+        width: columns of all values.
+        sums: names of values and the operands whose sum they start with; products are added to
+            them.
+        products: products that are added to `sums`.
+        loads: names and operands that are read from memory.
+        operations: operators, in order of evaluation.
+        stores: values that are written.
+        per_row: rows of each vertex's matrix; each of them is one row of a tile.
     """
 
     width: int
@@ -131,9 +173,18 @@ class TileKind:
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxKind:
-    """Loss log(sum exp x) - x[label] of rows x = logits + bias, and what it leaves behind.
+    """Loss log(sum exp x) - x[label] of rows x = logits + bias, and its gradient.
 
-    gradient: where (softmax - one-hot) times dy is written; biased: where x itself is.
+    Attributes:
+        logits: the logits.
+        n_classes: columns of the logits.
+        label: index array of the labels.
+        bias: vector added to the logits; None: 0.
+        loss: destination of the loss.
+        log_sum: destination of log(sum exp x).
+        gradient: destination of (softmax - one-hot) * dy.
+        dy: gradient of the loss; None: 1.
+        biased: destination of x.
     """
 
     logits: Columns
@@ -149,7 +200,7 @@ class SoftmaxKind:
 
 @dataclass(frozen=True, slots=True)
 class RowSumKind:
-    """The sum over the columns of every row."""
+    """Sum over the columns of every row."""
 
     x: Columns
     n_columns: int
@@ -157,7 +208,7 @@ class RowSumKind:
 
 
 class MatrixForm(StrEnum):
-    """How a vertex's own matrix A is multiplied: x A, x A^T, or made, as x^T y."""
+    """Forms of a product with a vertex's own matrix A: x A, x A^T, or A = x^T y."""
 
     APPLY = "apply"
     APPLY_TRANSPOSED = "apply_transposed"
@@ -166,7 +217,16 @@ class MatrixForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MatrixKind:
-    """x of width k with a matrix of the vertex (or with y, of which it makes one), to n columns."""
+    """Product of x with a matrix of the vertex, or outer product of x and y.
+
+    Attributes:
+        form: form of the product.
+        x: vector of width k.
+        y: the matrix, row by row, or the right vector of an outer product.
+        out: destination.
+        k: width of x.
+        n_columns: columns of the result.
+    """
 
     form: MatrixForm
     x: Columns
@@ -178,10 +238,14 @@ class MatrixKind:
 
 @dataclass(frozen=True, slots=True)
 class Summand:
-    """x^T dy of one function's rows; x None: dy summed over the rows.
+    """Gradient contribution x^T dy of one function's rows.
 
-    count: how many rows the function has in the mini-batch (None: those of the instruction).
-    per_row: rows of a matrix a vertex.
+    Attributes:
+        dy: right operand.
+        x: left operand; None: the contribution is the sum of dy over the rows.
+        count: array with the function's number of rows in the mini-batch; None: the rows of the
+            instruction.
+        per_row: rows of each vertex's matrix.
     """
 
     dy: Columns
@@ -192,9 +256,17 @@ class Summand:
 
 @dataclass(frozen=True, slots=True)
 class SumKind:
-    """A block of a parameter's gradient: height x width elements from (row, column) on.
+    """Sum of contributions to a block of a parameter's gradient.
 
-    height: 0 for a vector. adds: to what is there.
+    Attributes:
+        gradient: the gradient.
+        leading: elements between rows of the gradient.
+        row: first row of the block.
+        column: first column of the block.
+        height: rows of the block; 0 for a vector.
+        width: columns of the block.
+        summands: contributions of functions.
+        adds: whether the sum is added to the present value instead of replacing it.
     """
 
     gradient: FloatArray
@@ -209,7 +281,7 @@ class SumKind:
 
 @dataclass(frozen=True, slots=True)
 class CopyKind:
-    """Columns of one matrix into columns of another, all of its n_rows."""
+    """Copy of columns of one matrix to columns of another, for all n_rows rows."""
 
     source: FloatArray
     source_leading: int
@@ -222,7 +294,7 @@ class CopyKind:
 
 
 def parameters_of(kind: Kind) -> set[str]:
-    """Names of the parameters that a kind of rows reads."""
+    """Return the names of the parameters that a kind of row tiles or a softmax reads."""
     arrays: list[FloatArray | None] = []
     if isinstance(kind, TileKind):
         operands = (*(x for _, xs in kind.sums for x in xs), *(x for _, x in kind.loads))
@@ -236,16 +308,20 @@ def parameters_of(kind: Kind) -> set[str]:
 Kind = TileKind | SoftmaxKind | RowSumKind | MatrixKind | SumKind | CopyKind
 
 
-MANY = 2**31 - 1  # rows
-FLAT = 1024  # elements of a tile that is not cut into rows and columns
+MANY = 2**31 - 1  # any number of rows
+FLAT = 1024  # elements of a tile without rows and columns
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Rows, columns, and how much of the inner dimension at a time; all powers of two.
+    """Sizes of a tile, all powers of two.
 
-    spread: the inner dimension is cut over the threads of a program and summed at the end, which
-    keeps them busy where rows are few.
+    Attributes:
+        rows: rows of the tile.
+        columns: columns of the tile.
+        inner: elements of the inner dimension per step.
+        spread: split the inner dimension over the threads of a program and reduce at the end, which
+            keeps threads busy if there are few rows.
     """
 
     rows: int
@@ -261,11 +337,16 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Tiles of every form of kind.
+    """Tiles of all forms of kinds.
 
-    products: of kinds with products, each for up to so many rows, the last for any number: a level
-    of few rows has too few large tiles to keep all processors busy. With 32 of the inner dimension
-    at a time the largest would spill up to 48 bytes a thread, with as many instructions a product.
+    Attributes:
+        products: (most rows, tile) of kinds with products; the last entry is for any number of
+            rows. With large tiles, a level of few rows would have too few tiles to keep all
+            processors busy. The largest tile has an inner size of 16: with 32 it would spill up to
+            48 bytes per thread and save no instructions.
+        plain: tile of kinds without products, of matrices and of copies.
+        sums: tile of SumKind.
+        wide_rows: tile of SoftmaxKind and RowSumKind.
     """
 
     products: tuple[tuple[int, Tile], ...] = (
@@ -283,7 +364,7 @@ class Tiling:
             raise ValueError(f"tiles for up to {limits} rows; give them in order, {MANY} last")
 
     def of(self, kind: Kind) -> tuple[Tile, ...]:
-        """The tiles of a kind, those for few rows first."""
+        """Return the tiles of a kind, those for few rows first."""
         if isinstance(kind, TileKind):
             return tuple(t for _, t in self.products) if kind.products else (self.plain,)
         if isinstance(kind, SumKind):
@@ -293,27 +374,29 @@ class Tiling:
         return (self.plain,)
 
     def variant(self, n_rows: int) -> int:
-        """Which of several tiles is for so many rows."""
+        """Return the index in `products` of the tile for a number of rows."""
         return next(k for k, (limit, _) in enumerate(self.products) if n_rows <= limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How a kind's rows become tiles: so many rows each, and `across` of them side by side.
+    """Partition of a kind's work into tiles.
 
-    rows: 0 where the number of tiles is the same (across) for any rows.
+    Attributes:
+        rows: rows per tile; 0: the number of tiles is `across` for any number of rows.
+        across: tiles next to each other.
     """
 
     rows: int
     across: int
 
     def n_tiles(self, n_rows: int) -> int:
-        """How many tiles so many rows have, those of matrices counted one by one."""
+        """Return the number of tiles for a number of rows, counting each row of a matrix."""
         return self.across * (math.ceil(n_rows / self.rows) if self.rows else 1)
 
 
 def cut_of(kind: Kind, tile: Tile) -> Cut:
-    """How a kind is cut."""
+    """Return the partition of a kind into tiles of a given size."""
     if isinstance(kind, TileKind):
         return Cut(tile.rows, math.ceil(kind.width / tile.columns))
     if isinstance(kind, MatrixKind):
@@ -329,10 +412,10 @@ def cut_of(kind: Kind, tile: Tile) -> Cut:
 
 
 def rows_per_vertex(kind: Kind) -> int:
-    """Rows of tiles that a row of a function has: those of its matrix."""
+    """Return the number of tile rows per row of a function, which is the rows of its matrix."""
     return kind.per_row if isinstance(kind, TileKind) else 1
 
 
 def matrix_width(kind: MatrixKind) -> int:
-    """Columns of what a kind with a matrix a vertex computes."""
+    """Return the number of columns that a MatrixKind computes per vertex."""
     return kind.k * kind.n_columns if kind.form == "outer" else kind.n_columns

@@ -1,7 +1,7 @@
-"""The program of a stage of a mini-batch: phases of instructions over ranges of rows, as words.
+"""Device programs of mini-batches: phases of instructions over ranges of rows, as int32 arrays.
 
-What is known of a model's kinds is in arrays, from which compiled code writes the programs of a
-mini-batch: of every batch the instructions of its kinds, phase by phase.
+Arrays describe the kinds of a model. From these, compiled code writes the programs of a mini-batch:
+phase by phase, the instructions of the kinds of every batch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,14 @@ START, STATE_ROW, EDGE = 0, 1, 2  # columns of BatchRows.bounds
 class KindTable(NamedTuple):
     """Kinds of one kernel.
 
-    starts (n_stages * n_types + 1,): where those of a stage and a function begin in
-    placed (n, 3): kind, phase, and whether its rows are edges.
-    entries (n_kinds, n_variants): numbers of functions, of which `limits` (n_variants,) chooses:
-        each is for up to so many rows.
-    per_row, is_copy (n_kinds,). cuts (n_entries, 2): see kinds.Cut.
+    Attributes:
+        starts: (n_stages * n_types + 1,) offsets in `placed` of each stage and function.
+        placed: (n, 3) kind, phase, and whether its rows are edges.
+        entries: (n_kinds, n_variants) numbers of tile functions; each variant has a limit of rows.
+        per_row: (n_kinds,) tile rows per row of the function.
+        is_copy: (n_kinds,) whether the kind is a CopyKind.
+        cuts: (n_entries, 2) see kinds.Cut.
+        limits: (n_variants,) largest number of rows of each variant.
     """
 
     starts: Ints
@@ -49,10 +52,12 @@ class KindTable(NamedTuple):
 class BatchRows(NamedTuple):
     """Rows of all batches of a mini-batch.
 
-    first (n_types,): where the batches of a function begin in `bounds`, -1 where it has none.
-    n_batches, is_whole (n_types,): and whether their rows follow one another among the states'.
-    bounds (n, 3): of each batch its first row, that among the states', and its first edge; behind
-        the batches of a function where its last one ends.
+    Attributes:
+        first: (n_types,) index in `bounds` of each function's first batch; -1 if it has none.
+        n_batches: (n_types,) number of batches.
+        is_whole: (n_types,) whether a function's rows are consecutive among the rows of the states.
+        bounds: (n, 3) first row, first state row and first edge of each batch; after the batches of
+            a function, the end of the last one.
     """
 
     first: Ints
@@ -62,10 +67,14 @@ class BatchRows(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """What is run: batches (n, 2) as type id and position, cut by starts (n_runs + 1,).
+    """Runs of stages over batches.
 
-    stages (n_runs,): see program.Writer. at_once (n_runs,): whether batches do not depend on each
-    other: the first phases of all of them are one, and so on.
+    Attributes:
+        batches: (n, 2) type id and position.
+        starts: (n_runs + 1,) offsets of each run in `batches`.
+        stages: (n_runs,) index in Writer.stages.
+        at_once: (n_runs,) whether batches are independent, so that phase k of all of them is one
+            phase.
     """
 
     batches: IntTable
@@ -78,9 +87,15 @@ class Runs(NamedTuple):
 def write_instructions(
     kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int, others: IntTable
 ) -> Ints:
-    """Return a program: how many phases it has, where each begins and the last ends, instructions.
+    """Return a program: the number of phases, their bounds, and the instructions.
 
-    others (n, 3): kind, phase and rows of what is no batch, beside the last run.
+    Args:
+        kinds: kinds of the kernel.
+        rows: rows of the mini-batch.
+        runs: runs in order of execution.
+        first_type: lowest type id.
+        others: (n, 3) kind, phase and rows of kinds without batches, which share the last run's
+            phases.
     """
     room = _room(kinds, rows, runs, first_type) + len(others)
     table = np.zeros((room, WORDS), dtype=np.int32)
@@ -117,7 +132,7 @@ def write_instructions(
 
 @helper
 def _room(kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int) -> int:
-    """Return how many instructions there are at most."""
+    """Return an upper bound on the number of instructions."""
     n_types, room = len(rows.first), 0
     for run in range(len(runs.stages)):
         for b in range(runs.starts[run], runs.starts[run + 1]):
@@ -131,7 +146,7 @@ def _room(kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int) -> int
 
 @helper
 def _depth(kinds: KindTable, batches: IntTable, kinds_at: int, others: IntTable) -> int:
-    """Return how many phases batches have that are run at once, and what is beside them."""
+    """Return the number of phases of batches that run together and of other kinds."""
     depth = 0
     for t, _ in batches:
         for k in range(kinds.starts[kinds_at + t], kinds.starts[kinds_at + t + 1]):
@@ -146,10 +161,10 @@ def _write_batch(
     kinds: KindTable, rows: BatchRows, t: int, position: int, kinds_at: int, phase: int,
     table: IntTable, n: int, phase_at: int,
 ) -> int:  # fmt: skip
-    """Write one phase of a batch.
+    """Write one phase of a batch, and return the new number of instructions.
 
-    A function whose rows do not follow one another among those of the states is taken batch by
-    batch where all of its rows are asked for.
+    If all rows of a function are requested, but they are not consecutive among the rows of the
+    states, each of its batches becomes an instruction.
     """
     first, end = rows.first[t], rows.first[t] + rows.n_batches[t]
     step = end - first
@@ -173,7 +188,7 @@ def _write_batch(
 
 @helper
 def _stands(kinds: KindTable, kind: int, table: IntTable, first: int, end: int) -> bool:
-    """Return whether a copy, which has no rows, stands in a phase: once is enough, whoever asks."""
+    """Return whether a copy is already in a phase; a copy has no rows, so once is enough."""
     stands = False
     for at in range(first, end):
         stands |= table[at, 0] == kinds.entries[kind, 0]
@@ -184,7 +199,7 @@ def _stands(kinds: KindTable, kind: int, table: IntTable, first: int, end: int) 
 def _write(
     kinds: KindTable, kind: int, start: int, n_rows: int, state_row: int, table: IntTable, n: int
 ) -> int:
-    """Write an instruction; returns how many there are then."""
+    """Write an instruction, and return the new number of instructions."""
     n_counted = n_rows * kinds.per_row[kind]
     variant = 0
     while n_counted > kinds.limits[variant]:
@@ -198,14 +213,20 @@ def _write(
     return n + 1
 
 
-INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages of all rows, in which none waits
+INDEPENDENT = ("eager", "lazy", "backward_lazy")  # stages whose batches are independent
 NO_BATCHES: IntArray = np.zeros((0, 2), dtype=np.int32)
 NO_KINDS: IntArray = np.zeros((0, 3), dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A range of a function's rows (or edges), and where the first is among those of the states."""
+    """Range of a function's rows (or edges).
+
+    Attributes:
+        start: first row.
+        n: number of rows.
+        state_row: index of the first row among the rows of the states.
+    """
 
     start: int
     n: int
@@ -214,7 +235,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A kind over a range of rows."""
+    """Kind over a range of rows."""
 
     kind: Kind
     rows: Rows
@@ -224,7 +245,7 @@ Phase = list[Instruction]
 
 
 def read_program(module: Module, words: Words) -> list[Phase]:
-    """What the words of a program say; those behind its end are left alone."""
+    """Decode a program into phases; values after its end are ignored."""
     n_phases = int(words[0])
     ends = words[1 : 2 + n_phases].tolist()
     table = words[2 + n_phases :][: ends[-1] * WORDS].reshape(-1, WORDS).tolist()
@@ -237,11 +258,15 @@ def read_program(module: Module, words: Words) -> list[Phase]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Writer:
-    """Writes the programs of one kernel.
+    """Writer of one kernel's programs.
 
-    stages: of the kernel, by their place in the table. first_type: the lowest id of a function.
-    numbers: of kinds in the table, by id of the kind itself, not of its value, whose hash takes
-    longer than all the rest.
+    Attributes:
+        module: the generated module.
+        stages: stages of the kernel, by their index in the table.
+        first_type: lowest type id.
+        table: kinds of the kernel.
+        numbers: index of each kind in the table, by `id` of the kind, because hashing its value
+            takes longer than everything else.
     """
 
     module: Module
@@ -259,9 +284,14 @@ class Writer:
         stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]],
         type_ids: Sequence[int],
     ) -> Writer:
-        """Of one module; kinds: all that its instructions will have, equal ones too.
+        """Build the writer of a module.
 
-        stages: those of the kernel, of each function its kinds.
+        Args:
+            module: the generated module.
+            tiling: tiles of all forms of kinds.
+            kinds: all kinds that instructions will use, including equal ones.
+            stages: kinds of each stage of the kernel, by type id.
+            type_ids: ids of all functions.
         """
         entries: dict[Kind, list[int]] = {}
         for number, entry in enumerate(module.entries):
@@ -291,13 +321,16 @@ class Writer:
         return cls(module, tuple(stages), types[0], table, numbers)
 
     def kind_rows(self, kinds: Iterable[tuple[Kind, int, int]]) -> IntArray:
-        """Kinds that are not of batches, each with its phase and its rows, for `write`."""
+        """Return kinds without batches, with their phases and rows, as `others` of `write`."""
         return _rows([(self.numbers[id(kind)], phase, n) for kind, phase, n in kinds], 3)
 
     def write(self, runs: Sequence[Run], rows: BatchRows, others: IntArray = NO_KINDS) -> Words:
-        """The words of a program that does one run after another.
+        """Return a program that executes one run after another.
 
-        others: kinds that are not of batches, beside the phases of the last run (see kind_rows).
+        Args:
+            runs: stages and their batches.
+            rows: rows of the mini-batch.
+            others: kinds without batches, which share the phases of the last run (see kind_rows).
         """
         batches = [batch for _, batch in runs]
         n_batches = [len(batch) for batch in batches]
@@ -318,7 +351,12 @@ class Writer:
 
 
 def batch_rows(types: Mapping[int, TypeGeometry], type_ids: Iterable[int]) -> BatchRows:
-    """Where the batches of all functions begin, those without rows too; type_ids: of these."""
+    """Return the rows of all batches.
+
+    Args:
+        types: geometry of every function that has rows.
+        type_ids: ids of all functions, including those without rows.
+    """
     wanted = list(type_ids)
     lowest = min(wanted, default=0)
     n_types = max(wanted, default=0) - lowest + 1

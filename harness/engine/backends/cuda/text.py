@@ -1,6 +1,6 @@
-"""Text of tile functions: names of arrays, rows found through indices, loads, stores, products.
+"""Triton source of tile functions: array names, indexed rows, loads, stores and products.
 
-Operators are written as expressions; kernels.py writes the kinds that are no tiles of rows.
+Operators are written as expressions. kernels.py writes all kinds except TileKind.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXPRESSIONS = {
     "shift": "{value!r} + {0}",
     "sigmoid": "sigmoid({0})",
     "tanh": "tanh({0})",
-    # Comparisons, unlike a GPU's minimum and maximum, keep what is not a number.
+    # Comparisons propagate NaN, unlike a GPU's minimum and maximum.
     "relu": "tl.where({0} <= 0.0, 0.0, {0})",
     "exp": "tl.exp({0})",
     "log": "tl.log({0})",
@@ -49,13 +49,13 @@ EXPRESSIONS = {
 
 
 def write_expression(one: Operation) -> str:
-    """Return an operation as text."""
+    """Return the source of an operation."""
     total = " + ".join(one.operands)
     return EXPRESSIONS[one.operator].format(*one.operands, value=one.constant, sum=total)
 
 
-# tanh as a rational function, fitted for harness/engine/cpu_kernels/elementwise.py, where its error
-# is derived: arithmetic alone, which the interpreter knows as well as the compiler.
+# tanh as a rational function; harness/engine/cpu_kernels/elementwise.py derives its error. It uses
+# only arithmetic, which Triton's interpreter and compiler both support.
 FUNCTIONS = """
 @triton.jit
 def tanh(x):
@@ -76,30 +76,36 @@ def sigmoid(x):
 
 
 INDENT = "    "
-N_SLOTS = 3  # of programs, in front of the places of words in the header
+N_SLOTS = 3  # header slots of programs, which precede those of int32 arrays
 
 
 @dataclass(slots=True)
 class Names:
-    """Arrays by their place among a kernel's arguments, words by their place in the header."""
+    """Arguments of a kernel, numbered by float array, and header slots by int32 array."""
 
     floats: dict[FloatArray, int] = field(default_factory=dict)
     words: dict[WordArray, int] = field(default_factory=dict)
 
     def of_floats(self, array: FloatArray) -> str:
-        """What a float array is called."""
+        """Return the name of a float array's argument."""
         return f"p{self.floats.setdefault(array, len(self.floats))}"
 
     def of_words(self, array: WordArray) -> int:
-        """Where the header says where an array of words begins."""
+        """Return the header slot that holds the offset of an int32 array."""
         return self.words.setdefault(array, N_SLOTS + len(self.words))
 
 
 @dataclass(slots=True)
 class TileText:
-    """The text of one tile function, of which other files write the kinds.
+    """Source of one tile function, which the writers of kinds fill.
 
-    live: the mask of rows. per_row: see TileKind.
+    Attributes:
+        names: names that all tile functions of the kernel share.
+        live: name of the mask of rows.
+        per_row: see TileKind.
+        lines: the source so far.
+        pointers: float arrays that the function takes as arguments.
+        depth: indentation of the next line.
     """
 
     names: Names
@@ -114,37 +120,37 @@ class TileText:
     _n_names: int = 0
 
     def add(self, *lines: str) -> None:
-        """Write lines at the present depth."""
+        """Write lines at the current indentation."""
         self.lines += [INDENT * self.depth + line for line in lines]
 
     def own(self, prefix: str) -> str:
-        """A name that nothing else has."""
+        """Return a new unique name."""
         self._n_names += 1
         return f"{prefix}{self._n_names}"
 
     def pointer(self, array: FloatArray) -> str:
-        """A float array, which becomes an argument."""
+        """Return the name of a float array and make it an argument."""
         name = self.names.of_floats(array)
         self.pointers[name] = None
         return name
 
     def begin(self, array: WordArray) -> str:
-        """A pointer to the first of some words."""
+        """Return the name of a pointer to the start of an int32 array."""
         if array not in self._begun:
             name = self._begun[array] = f"a{self.names.of_words(array)}"
-            # At the top, where every later line sees it.
+            # Defined at the top, so that every later line can use it.
             self.lines.insert(0, f"{INDENT}{name} = words + tl.load(words + {name[1:]})")
         return self._begun[array]
 
     def forget_rows(self) -> None:
-        """Rows are others from here on."""
+        """Discard row indices, because the rows change from here on."""
         self._rows.clear()
         self._lists.clear()
 
     # --- rows ---
 
     def row(self, row: Row) -> tuple[str, str]:
-        """Index of every row and the mask of those that there are, as names of vectors."""
+        """Return the names of a row's index vector and mask."""
         if row.through is None:
             return row.base.value, self.live
         if row not in self._rows:
@@ -159,7 +165,7 @@ class TileText:
         return self._rows[row]
 
     def listed(self, rows: RowList) -> str:
-        """The suffix of the names of a list's first items (f), their numbers (n), the most (t)."""
+        """Return the suffix of a list's names: offsets f, lengths n, and the largest length t."""
         if rows not in self._lists:
             name = self._lists[rows] = self.own("e")
             at, live = f"{self.begin(rows.starts)} + {rows.base.value}", self.live
@@ -171,7 +177,7 @@ class TileText:
         return self._lists[rows]
 
     def item(self, rows: RowList, j: str) -> tuple[str, str]:
-        """Index and mask of the j-th item of every row's list."""
+        """Return the names of index and mask of the j-th item of every row's list."""
         name, mask, index = self.listed(rows), self.own("o"), self.own("r")
         self.add(f"{mask} = {j} < n{name}")
         if rows.items is None:
@@ -184,7 +190,14 @@ class TileText:
     # --- elements ---
 
     def element(self, columns: Columns, index: str, width: int, *, cols: str = "cols") -> str:
-        """Pointers to columns of rows; width: of the row of a matrix a vertex, if it is one."""
+        """Return an expression for pointers to columns of rows.
+
+        Args:
+            columns: the columns.
+            index: name of the index vector of the rows.
+            width: width of a row of each vertex's matrix, used if per_row is above 1.
+            cols: expression for the column numbers.
+        """
         at = f"{self.pointer(columns.array)} + {index}[:, None] * {columns.width}"
         if self.per_row > 1:
             at += f" + part[:, None] * {width}"
@@ -192,11 +205,16 @@ class TileText:
         return f"{at} + ({start}{cols})[None, :]"
 
     def mask(self, rows: str, inside: str) -> str:
-        """The mask of a block; inside: of its columns, or nothing."""
+        """Return the mask of a block.
+
+        Args:
+            rows: name of the mask of rows.
+            inside: name of the mask of columns; empty: all columns.
+        """
         return f"{rows}[:, None] & {inside}" if inside else f"{rows}[:, None]"
 
     def operand(self, name: str, operand: Operand, width: int, shape: str, inside: str) -> None:
-        """Lines that give an operand's block of this tile a name."""
+        """Write lines that assign an operand's block of this tile to a name."""
         if isinstance(operand, Constant):
             self.add(f"{name} = tl.full({shape}, {operand.value!r}, tl.float32)")
         elif isinstance(operand, LoadParameter):
@@ -237,7 +255,7 @@ class TileText:
         self.depth -= 1
 
     def store(self, columns: Columns, name: str, width: int, inside: str) -> None:
-        """A line that writes a block of this tile."""
+        """Write a line that stores a block of this tile."""
         assert isinstance(columns.row, Row)
         index, mask = self.row(columns.row)
         element = self.element(columns, index, width)
@@ -250,7 +268,7 @@ def _element(row: Row) -> str:
 
 
 def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) -> None:
-    """Write the body of a tile function."""
+    """Write the body of a TileKind's tile function."""
     inside = write_head(text, kind.width, tile, kind.per_row)
     shape = f"({tile.rows}, {tile.columns})"
     into = {product.into for product in kind.products}
@@ -265,7 +283,7 @@ def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) 
         if name in into:
             begin(name, operands)
     _write_products(text, kind, tile, inside, precision)
-    # What products do not need is loaded where it is first read: each takes registers until then.
+    # Values that products do not need are loaded at their first use, which saves registers.
     later = {name: partial(begin, name, xs) for name, xs in kind.sums if name not in into}
     for name, operand in kind.loads:
         later[name] = partial(text.operand, name, operand, kind.width, shape, inside)
@@ -280,11 +298,15 @@ def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) 
 
 
 def _nothing() -> None:
-    """Nothing is left to be loaded."""
+    """Do nothing, because the operand is already loaded."""
 
 
 def write_head(text: TileText, width: int, tile: Tile, per_row: int = 1) -> str:
-    """Which rows and columns a tile has; returns the mask of its columns, if some are outside."""
+    """Write the rows and columns of a tile.
+
+    Returns:
+        The name of the mask of columns; empty if all columns of every tile exist.
+    """
     across = -(-width // tile.columns)
     text.per_row = per_row
     text.add(
@@ -316,7 +338,7 @@ def _write_products(
 
 
 def _with_equal_x(kind: TileKind) -> Iterable[list[Product]]:
-    """Products that read the same rows, which are then loaded once."""
+    """Group products that read the same rows, so that these are loaded once."""
     found: dict[tuple[Columns, int], list[Product]] = {}
     for product in kind.products:
         found.setdefault((product.x, product.k), []).append(product)
@@ -331,7 +353,7 @@ def _write_loop(
     inside: str,
     precision: str,
 ) -> None:
-    """One loop over the inner dimension; none where no row of the tile has anything to read."""
+    """Write one loop over the inner dimension, which tiles without any row to read skip."""
     x, k = products[0].x, products[0].k
     depth = text.depth
     if isinstance(x.row, RowList):
@@ -383,7 +405,7 @@ def _write_product(
 
 
 def dot_text(into: str, left: str, right: str, precision: str) -> str:
-    """Add a product to a float32 tile, its factors rounded as a precision's name says."""
+    """Return a line that adds a product to a float32 tile, with factors rounded to a precision."""
     if precision == "bf16":
         factors = (f"{one}.to(tl.bfloat16).to(ROUNDED)" for one in (left, right))
         return f"{into} = tl.dot({', '.join(factors)}, {into})"

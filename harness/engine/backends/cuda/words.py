@@ -1,8 +1,8 @@
-"""The arrays of a mini-batch on the device: each says where it is found.
+"""Arrays of a mini-batch on the device, each with a rule that computes it.
 
-Float arrays are arguments of the generated kernels; arrays of words (int32) lie one behind the
-other in one buffer, which is uploaded once. Orders are stable: rows with equal keys
-follow one another as they did, so that sums over them are always added up alike.
+Float arrays are arguments of the generated kernels. All int32 arrays ("words") are stored one after
+another in one buffer, which is uploaded once. Sorting is stable: rows with equal keys keep their
+order, so that sums over them always add in the same order.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from harness.engine.rows.fields import TypeGeometry
 
 T = TypeVar("T")
 Words = NDArray[np.int32]
-SHARED = 0  # the type id of buffers that all functions have in common
+SHARED = 0  # type id of buffers that all functions share
 NO_WORDS: Words = np.zeros(0, dtype=np.int32)
 
 
-# --- floats ---
+# --- float arrays ---
 
 
 @dataclass(frozen=True, slots=True)
 class BufferOf:
-    """Rows of a buffer of a function, or of all (SHARED)."""
+    """A buffer of a vertex function, or of all functions if type_id is SHARED."""
 
     type_id: int
     name: BufferName
@@ -45,7 +45,7 @@ class ParameterOf:
 
 @dataclass(frozen=True, slots=True)
 class GradientOf:
-    """The gradient of a parameter in its own shape."""
+    """The gradient of a parameter, in the parameter's shape."""
 
     name: str
 
@@ -53,21 +53,24 @@ class GradientOf:
 FloatArray = BufferOf | ParameterOf | GradientOf
 
 
-# --- words ---
+# --- int32 arrays ---
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Indices:
-    """Rows of a mini-batch, and what several arrays are made of, which is found once.
+    """Arrangement of a mini-batch, with intermediate results that several int32 arrays share.
 
-    _found: by keys of few plain values, since hashes of arrays take longer than most of them.
+    Attributes:
+        rows: the arrangement.
+        _found: computed values by key. Keys are short tuples of plain values, because hashing a
+            WordArray takes longer than computing most of them.
     """
 
     rows: Arrangement
     _found: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def once(self, key: tuple[Any, ...], find: Callable[[], T]) -> T:
-        """Return what was found under this key before, or is now."""
+        """Return the value stored under a key; compute and store it first if necessary."""
         if key not in self._found:
             self._found[key] = find()
         found: T = self._found[key]
@@ -75,15 +78,20 @@ class Indices:
 
 
 class WordArray(Protocol):
-    """A frozen value; equal ones are one array of the mini-batch."""
+    """Frozen description of an int32 array; equal descriptions are one array of the mini-batch."""
 
     def find(self, indices: Indices) -> Words:
-        """Return the words of a mini-batch."""
+        """Return the array of a mini-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildOf:
-    """Rows of the children's states, slots side by side; slots None: one an edge."""
+    """State rows of the children of every row.
+
+    Attributes:
+        type_id: vertex function that reads the children.
+        slots: gathered slots, next to each other in the array; None: one row per edge.
+    """
 
     type_id: int
     slots: Slots
@@ -95,7 +103,7 @@ class ChildOf:
 
 @dataclass(frozen=True, slots=True)
 class PullOf:
-    """What every row pulls."""
+    """External input (`pull`) of every row."""
 
     type_id: int
     name: str
@@ -107,7 +115,7 @@ class PullOf:
 
 @dataclass(frozen=True, slots=True)
 class EdgeStartOf:
-    """Where the edges of every row begin (n + 1,)."""
+    """Offsets of the edges of every row, (n + 1,)."""
 
     type_id: int
 
@@ -118,7 +126,12 @@ class EdgeStartOf:
 
 @dataclass(frozen=True, slots=True)
 class OwnerOf:
-    """The row of every edge's vertex: among the function's, or among those of the states."""
+    """Row of the vertex that each edge belongs to.
+
+    Attributes:
+        type_id: vertex function.
+        in_states: count rows of the states, not rows of the function.
+    """
 
     type_id: int
     in_states: bool
@@ -134,7 +147,7 @@ class OwnerOf:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """For every row of one array what another holds for its value r, at r * stride + at."""
+    """Composition of two index arrays: element i is then[first[i] * stride + at]."""
 
     first: WordArray
     then: WordArray
@@ -148,7 +161,7 @@ class Composed:
 
 @dataclass(frozen=True, slots=True)
 class StateRowOf:
-    """The row of every vertex among those of the states."""
+    """Row of every vertex among the rows of the states."""
 
     type_id: int
 
@@ -159,7 +172,7 @@ class StateRowOf:
 
 @dataclass(frozen=True, slots=True)
 class CountOf:
-    """How many rows a function has, or how many edges (1,)."""
+    """Number of rows of a function, or of its edges, (1,)."""
 
     type_id: int
     of_edges: bool
@@ -171,19 +184,19 @@ class CountOf:
 
 
 def state_rows(geometry: TypeGeometry) -> Words:
-    """The row of every vertex of a function among those of the states."""
+    """Return the row of every vertex of a function among the rows of the states."""
     starts, first_row = geometry.rows.starts, geometry.rows.first_row
     shift = (first_row - starts[:-1]).repeat(np.diff(starts))
     return as_words(np.arange(geometry.rows.n) + shift)
 
 
 def as_words(values: NDArray[np.integer]) -> Words:
-    """The same numbers in int32."""
+    """Convert to int32."""
     return values.astype(np.int32, copy=False)
 
 
-Grouped = tuple[Words, Words]  # where the rows of each key begin (n_keys + 1,), and these rows
-NONE = -1  # where an optional index has no row
+Grouped = tuple[Words, Words]  # offsets of each key (n_keys + 1,), and the grouped positions
+NONE = -1  # a missing row in an optional index
 
 
 @compiled
@@ -199,7 +212,7 @@ def is_any_twice(read: Words, n_rows: int) -> bool:
 
 @compiled
 def row_of_each(read: Words, n_rows: int) -> Words:
-    """Return for each of n_rows the last that reads it, or NONE."""
+    """Return, for each of n_rows rows, the last position in `read` that reads it, or NONE."""
     found = np.full(n_rows, NONE, dtype=np.int32)
     for k in range(len(read)):
         found[read[k]] = k
@@ -208,7 +221,7 @@ def row_of_each(read: Words, n_rows: int) -> Words:
 
 @compiled
 def group_by_row(read: Words, n_rows: int) -> Grouped:
-    """Return for each of n_rows all that read it."""
+    """Group the positions in `read` by the row that they read, of n_rows rows."""
     starts = np.zeros(n_rows + 1, dtype=np.int32)
     for row in read:
         starts[row + 1] += 1
@@ -224,11 +237,19 @@ def group_by_row(read: Words, n_rows: int) -> Grouped:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Of one function's reading of a state through one slot (slots None: through every edge).
+    """Reads of one state by one function through one slot, or through every edge.
 
-    at: which of the slots. found_by: of the row in which a gradient lies that is given back: its
-    function's own row (or edge) where None, else what this array holds for it.
-    stride, place: the element of that array for row r is r * stride + place.
+    A reader holds the gradients that it contributes to the state in rows of its own buffers.
+
+    Attributes:
+        state: name of the state.
+        type_id: vertex function that reads the state.
+        slots: slots of the gather; None: every edge.
+        at: position of the slot in `slots`.
+        found_by: array that maps a row (or edge) of the function to the row with its gradient;
+            None: the row itself.
+        stride: with `place`: row r uses element r * stride + place of `found_by`.
+        place: see `stride`.
     """
 
     state: str
@@ -240,7 +261,7 @@ class Reader:
     place: int = 0
 
     def read(self, indices: Indices) -> Words:
-        """Rows of the children's states, row by row (or edge by edge) of the function."""
+        """Return the state row that each row (or edge) of the function reads."""
         geometry = indices.rows.types.get(self.type_id)
         if geometry is None:
             return NO_WORDS
@@ -248,22 +269,27 @@ class Reader:
         return as_words(geometry.gathers[self.slots].index[self.at :: n_slots])
 
     def n_rows(self, indices: Indices) -> int:
-        """Rows of the state."""
+        """Return the number of rows of the state."""
         return indices.rows.n_rows.get(self.state, 0)
 
     def grouped(self, indices: Indices) -> Grouped:
-        """Rows (or edges) of the function by the row of the state that they read."""
+        """Group the rows (or edges) of the function by the state row that they read."""
         return indices.once(
             (self.state, self.type_id, self.slots, self.at),
             lambda: group_by_row(self.read(indices), self.n_rows(indices)),
         )
 
     def is_single(self, indices: Indices) -> bool:
-        """Return whether no state is read more than once."""
+        """Return whether no state row is read more than once."""
         return not is_any_twice(self.read(indices), self.n_rows(indices))
 
     def found(self, indices: Indices, own: Words) -> Words:
-        """The rows in which the gradients of these of its rows (or edges) lie; NONE stays."""
+        """Return the rows that hold the gradients of the given rows (or edges).
+
+        Args:
+            indices: the mini-batch.
+            own: rows (or edges) of the function, or NONE, which is returned unchanged.
+        """
         if self.found_by is None or not len(own):
             return own
         there, has_one = own.copy(), own != NONE
@@ -274,7 +300,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class ReaderRowOf:
-    """For every row of a state the one that reads it, or NONE."""
+    """For every row of a state, the row with its reader's gradient, or NONE."""
 
     reading: Reader
 
@@ -286,7 +312,7 @@ class ReaderRowOf:
 
 @dataclass(frozen=True, slots=True)
 class ReadersStartOf:
-    """For every row of a state where its readers begin in ReadersOf (n + 1,)."""
+    """Offsets in ReadersOf of the readers of every row of a state, (n + 1,)."""
 
     reading: Reader
 
@@ -296,7 +322,7 @@ class ReadersStartOf:
 
 @dataclass(frozen=True, slots=True)
 class ReadersOf:
-    """All readers of a state, row by row of it."""
+    """Rows with the gradients of all readers of a state, grouped by its rows."""
 
     reading: Reader
 
