@@ -1,4 +1,4 @@
-"""Kernels generated from plans, through Triton: a mini-batch is a program of their tiles."""
+"""Backend of Triton kernels generated from plans, which run each mini-batch as device programs."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from harness.engine.torch_parameters import TorchBackend
 from harness.machine.folders import folder_of_files
 from harness.values.arrays import IntArray
 
-# By compute capability: the first that copies to shared memory while it computes, as the products
-# are written; and the first that Triton 3.9 does not know.
+# Compute capabilities: the first with asynchronous copies to shared memory, which products use, and
+# the first that Triton 3.9 does not know.
 FIRST, BEYOND = (8, 0), (13, 0)
 
 
 def why_not_on_this_gpu() -> str | None:
-    """Say why kernels do not run on the GPU that CUDA takes first; None where they do."""
+    """Return why kernels do not run on CUDA's default GPU; None if they do."""
     reason = why_no_cuda()
     if reason is not None:
         return reason
@@ -65,18 +65,22 @@ def why_not_on_this_gpu() -> str | None:
     )
 
 
-# An array of one number is no longer taken for the number, which Triton did until 3.7: interpreted
-# with NumPy 2.3 all kernels are right in Triton 3.6, with 2.4 the first loop fails.
+# NumPy 2.4 no longer converts an array of one element to a number, which Triton's interpreter needs
+# before version 3.7: in Triton 3.6, all kernels are correct with NumPy 2.3, and the first loop
+# fails with 2.4.
 TRITON_SINCE, NUMPY_SINCE = (3, 7), (2, 4)
 
 
 def is_interpreting() -> bool:
-    """Whether the environment asks for it, which Triton decides by when it is first imported."""
+    """Return whether the environment requests Triton's interpreter.
+
+    Triton reads this setting when it is first imported.
+    """
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def why_not_interpreted() -> str | None:
-    """What in these versions of Triton and NumPy stands against it; None where nothing does."""
+    """Return why these versions of Triton and NumPy cannot interpret kernels; None if they can."""
     triton, numpy = _version("triton"), _version("numpy")
     if triton < TRITON_SINCE and numpy >= NUMPY_SINCE:
         return (
@@ -95,7 +99,7 @@ MANAGER = "harness.engine.backends.cuda.kept_kernels:KeptKernels"
 
 
 def use_own_kernel_cache() -> None:
-    """Have Triton use this user's cache, and look at what it finds there."""
+    """Let Triton use this user's cache, and verify the files in it."""
     os.environ["TRITON_CACHE_DIR"] = str(folder_of_files(FOLDER))
     os.environ["TRITON_CACHE_MANAGER"] = MANAGER
 
@@ -107,11 +111,11 @@ OTHER_OPERATORS = (
     *("pick_neg_log_softmax", "softmax_minus_one_hot", *(form.value for form in MatrixForm)),
 )
 PROGRAMS_PER_PROCESSOR = 2
-N_PROGRAMS_INTERPRETED = 2  # in Triton's interpreter, which runs one after the other
+N_PROGRAMS_INTERPRETED = 2  # in Triton's interpreter, which runs them one after another
 
 
 class Backend(TorchBackend):
-    """Plans as kinds of fused kernels, each mini-batch as one upload and a few graphs."""
+    """Backend that runs plans as fused kernels, with one upload and a few graphs per mini-batch."""
 
     abilities = Abilities(
         frozenset((*EXPRESSIONS, *OTHER_OPERATORS)),
@@ -149,7 +153,7 @@ class Backend(TorchBackend):
 
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
-        """Return why this cannot run here: no CUDA device, no Triton, or a switch it has not."""
+        """Return why this backend cannot run; None if it can."""
         if switches.profile:
             return "profile=true counts inside compiled code; use backend=compiled on a CPU"
         if switches.blas != "auto":
@@ -169,7 +173,11 @@ class Backend(TorchBackend):
         return why_not_on_this_gpu() if device == "cuda" else why_not_interpreted()
 
     def load(self, weights: Weights) -> None:
-        """Copy the weights to the device."""
+        """Copy the weights to the device.
+
+        Raises:
+            UnsupportedTrial: a parameter is too large.
+        """
         self._memory = self._make_memory(weights)
         self._memory.on_move = self._forget_launches
         self._preparation = Preparation(self._plans, self._memory, self.switches, self.tiling)
@@ -178,7 +186,7 @@ class Backend(TorchBackend):
         return Memory(weights, self._device)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
-        """Take more plans; kernels are written anew when a mini-batch is next arranged."""
+        """Add plans; kernels are written again for the next mini-batch."""
         for type_id, plan in plans.items():
             if type_id not in self._plans:
                 self._plans[type_id] = plan
@@ -186,28 +194,28 @@ class Backend(TorchBackend):
                 self._preparation.forget_kernels()
 
     def n_programs(self) -> int:
-        """Kernels that were written."""
+        """Return the number of kernels written so far."""
         return self._n_programs
 
     @property
     def n_uploads(self) -> int:
-        """Copies of words to the device."""
+        """Number of uploads of int32 arrays to the device."""
         return self._staging.n_uploads
 
     @property
     def n_captures(self) -> int:
-        """Graphs that were captured, each for programs of some size."""
+        """Number of captured graphs, each for a range of program sizes."""
         return self._launcher.n_captures
 
     # --- mini-batches ---
 
     def prepare(self, rows: Arrangement) -> None:
-        """Write a mini-batch and upload it, beside what is computed."""
+        """Write and upload a mini-batch while the current one is computed."""
         prepared = self._preparation.prepare(rows)
         self._next = prepared, self._staging.upload(prepared.arrays)
 
     def arrange(self, rows: Arrangement) -> None:
-        """Take what was prepared, now if it was not before, and make room."""
+        """Make a mini-batch current, after preparing it if necessary, and grow the buffers."""
         if self._next is None or self._next[0].rows is not rows:
             self.prepare(rows)
         assert self._next is not None
@@ -219,13 +227,17 @@ class Backend(TorchBackend):
     # --- work ---
 
     def run_together(self, runs: Sequence[Run]) -> None:
-        """Start what was arranged: all of the forward, or all of the backward stages."""
+        """Start all forward stages or all backward stages of the current mini-batch."""
         self._start(*_programs_of(runs))
 
     def run_rounds(
         self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
     ) -> Callable[[], float]:
-        """Start the program of all rounds; losses are summed up when they are asked for."""
+        """Start the program of all graph segments.
+
+        Returns:
+            Function that sums the losses when it is called.
+        """
         (run or self.run_together)([one for round_ in rounds for one in round_.runs])
         return self._loss
 
@@ -233,7 +245,10 @@ class Backend(TorchBackend):
         return sum(float(losses.sum()) for losses in self._results.losses())
 
     def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
-        """What was arranged, one launch after the other, each a kernel of its phase's kinds."""
+        """Run the current mini-batch launch by launch, for a timeline.
+
+        Each launch is one phase, or all phases of a persistent kernel.
+        """
         assert self._prepared is not None
         for name in _programs_of(runs):
             words_of_program = self._prepared.programs[KERNELS.index(name)]
@@ -248,7 +263,7 @@ class Backend(TorchBackend):
                     self._start_phase(name, number)
 
     def run(self, stage: str, batches: IntArray) -> None:
-        """One stage by itself, with an upload of its own."""
+        """Run one stage by itself, with an upload of its own."""
         assert self._prepared is not None
         kernel = stage if stage in KERNELS else "forward"
         self._prepared = self._preparation.of_stage(self._prepared, kernel, (stage, batches))
@@ -269,7 +284,7 @@ class Backend(TorchBackend):
         self.tally.n_launches += 1
 
     def _launch(self, name: str) -> Launch:
-        """A kernel with all that it is called with, as long as no array moves."""
+        """Return a kernel with its arguments, which is reused until an array moves."""
         memory, staging = self._memory, self._staging
         key, module = (name, staging.current), self._preparation.modules[name]
         known = self._launches.get(key)
@@ -281,7 +296,7 @@ class Backend(TorchBackend):
         return known[1]
 
     def _forget_launches(self) -> None:
-        """Let go of all addresses, once nothing runs that has them."""
+        """Discard all addresses, after the work that uses them is done."""
         self._streams.synchronize()
         self._launches.clear()
         self._launcher.forget()
@@ -301,12 +316,12 @@ class Backend(TorchBackend):
         return int(properties.multi_processor_count) * PROGRAMS_PER_PROCESSOR
 
     def clear_gradients(self) -> None:
-        """Zero those that are added to; the others are written, or pulled."""
+        """Zero the gradients that kernels add to; others are overwritten or pulled."""
         for name in self._preparation.kinds.added_to:
             self._streams.do(Stream.COMPUTE, self._memory.gradient(name).zero_)
 
     def update(self, learning_rate: float) -> None:
-        """Step dense parameters whole, looked-up tables row by row, by torch's own kernels."""
+        """Apply an SGD step with torch's kernels: dense parameters whole, tables row by row."""
         having, looked_up = sorted(self._preparation.kinds.summed), self._found().looked_up()
         step = partial(self._memory.descend, learning_rate, having, looked_up)
         self._streams.do(Stream.COMPUTE, step)
@@ -331,16 +346,19 @@ class Backend(TorchBackend):
         return Results(self._memory, self._plans, rows, index_of)
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
-        """Copy to NumPy; logits that a gradient has replaced are computed back."""
+        """Copy columns of a function's rows to NumPy.
+
+        Logits that a gradient has replaced are recomputed.
+        """
         return self._results.read(type_id, ref, rows)
 
     def gradients(self) -> Weights:
-        """Copy to NumPy, dense."""
+        """Copy the gradients of all parameters to NumPy, as dense arrays."""
         having = self._preparation.kinds.summed
         return self._memory.dense_gradients(having, self._results.looked_up())
 
     def weights(self) -> Weights:
-        """Copy to NumPy."""
+        """Copy the parameters to NumPy."""
         self.synchronize()
         return self._memory.weights()
 
@@ -349,24 +367,24 @@ class Backend(TorchBackend):
         self._streams.synchronize()
 
     def facts(self) -> dict[str, str]:
-        """How kernels are started, and how exact products are."""
+        """Return the launch method and the precision of products, for records."""
         calls, precision = self._launcher.words, self.switches.precision
         found = {"backend": "cuda", "calls": calls, "precision": precision}
         return found | ({"interpreted": "true"} if self._device.type == "cpu" else {})
 
     def versions(self) -> dict[str, str]:
-        """Of the compiler, and of what holds the memory."""
+        """Return the versions of torch and Triton."""
         return {"torch": torch.__version__, "triton": metadata.version("triton")}
 
 
 def _details(phase: Phase) -> Details:
-    """What a launch does, for a timeline."""
+    """Return the details of a launch, for a timeline."""
     kinds = dict.fromkeys(type(one.kind).__name__ for one in phase)
     n_rows = sum(one.rows.n for one in phase)
     return {"kinds": ", ".join(kinds), "instructions": len(phase), "rows": n_rows}
 
 
 def _programs_of(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Those of KERNELS that run what was arranged."""
+    """Return the kernels that run the given stages."""
     backward = bool(runs) and runs[0][0].startswith("backward")
     return ("backward", "backward_lazy") if backward else ("forward",)

@@ -1,9 +1,9 @@
-"""Gradients of states, which those pull that have them: what every reader gives back.
+"""Pulled gradients of states: each function sums the contributions of all readers of its states.
 
-A reader of a state, in the backward half of its function, leaves gradients of its own values; what
-they become for the state that it read (a product with a transposed parameter, most often) is
-computed where that state's own gradient is used. One phase a level is enough then, and nobody adds
-to the memory of another.
+In its backward stage, a reader of a state computes only gradients of its own values. Its
+contribution to the gradient of the state (usually a product with a transposed parameter) is
+computed where that gradient is used. So one phase per level is enough, and no function adds to the
+memory of another.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ from harness.errors import UnsupportedTrial
 
 @dataclass(frozen=True, slots=True)
 class Pulls:
-    """Of all functions together.
+    """Contributions of all functions.
 
-    terms: by state. left_out: by function, places of the steps of its backward stage that are left
-    to those whose states it read. readers: all that appear in terms.
+    Attributes:
+        terms: contributions to the gradient of each state.
+        left_out: indices of the backward steps that pulling functions compute instead, by type id.
+        readers: all readers that appear in `terms`.
     """
 
     terms: Mapping[str, tuple[Terms, ...]]
@@ -57,15 +59,18 @@ class Pulls:
 
 
 def find_pulls(all_places: Collection[Places], several: Collection[Reader], *, fuse: bool) -> Pulls:
-    """Find what all functions give back.
+    """Find the contributions of all functions.
 
-    A reader's row is found by one index where it reads no state twice, which takes fewer
-    registers, and through a list of rows where it does.
+    If a reader reads no state row twice, one index finds its row, which takes fewer registers;
+    otherwise a list of rows does.
 
     Args:
-        all_places: of every function.
-        several: readers that read some state more than once.
-        fuse: whether products may be left to those who pull.
+        all_places: value locations of every function.
+        several: readers that read some state row more than once.
+        fuse: whether pulling functions may compute products of readers.
+
+    Raises:
+        UnsupportedTrial: a contribution has several locations or is part of a product.
     """
     terms: dict[str, list[Terms]] = {}
     left_out: dict[int, frozenset[int]] = {}
@@ -87,10 +92,14 @@ def find_pulls(all_places: Collection[Places], several: Collection[Reader], *, f
 
 
 def _left_to_children(places: Places, step: ScatterAddStep) -> dict[int, MatmulStep] | None:
-    """Products that nobody needs but who pulls these gradients, by place; None: there are others.
+    """Return the products that only a scatter-add reads, by index of their step.
 
-    The backward stage of an output function runs over all rows at once, in one large product, which
-    is why its products are not left to single levels.
+    The backward stage of an output function runs over all rows at once, as one large product, so
+    its products are not moved to single levels.
+
+    Returns:
+        The products; None if another step reads them, or if they are not the whole contribution in
+            a form that pulling functions can compute.
     """
     plan = places.plan
     steps = plan.steps("backward")
@@ -119,9 +128,9 @@ def _left_to_children(places: Places, step: ScatterAddStep) -> dict[int, MatmulS
 
 
 def _are_all_of(step: ScatterAddStep, writers: list[MatmulStep]) -> bool:
-    """Whether products alone make what is given back, each of them all columns of a slot or none.
+    """Return whether products alone compute a contribution, each of them whole slots.
 
-    None of them adds to what another step left.
+    Products that accumulate may add only to columns that another of these products starts.
     """
     source = step.source
     width = source.width // len(step.slots or (0,))
@@ -143,7 +152,7 @@ def _given_back(
     several: Collection[Reader],
     readers: set[Reader],
 ) -> Iterator[Terms]:
-    """Yield what one step gives back, slot by slot; add its readers to `readers`."""
+    """Yield the terms of one step, slot by slot; add its readers to `readers`."""
     slots = None if step.slots is None else places.plan.slots[step.state]
     read: tuple[int | None, ...] = (None,) if step.slots is None else step.slots
     width = step.source.width // len(read)
@@ -185,7 +194,7 @@ def _terms(
 def _reading(
     places: Places, state: str, slots: tuple[int, ...] | None, at: int, columns: Columns
 ) -> Reader:
-    """Through which rows a reader's own columns are found."""
+    """Return the reader of a state, given the columns that hold the reader's gradient."""
     row = columns.row
     assert isinstance(row, Row)
     found_by: WordArray | None = row.through
@@ -202,9 +211,15 @@ def _row_of_reader(reading: Reader, several: Collection[Reader]) -> Row | RowLis
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Elements (row, column) on of a gradient, height (0: of a vector) x width.
+    """Block of a parameter's gradient.
 
-    leading: elements between rows of the gradient.
+    Attributes:
+        name: name of the parameter.
+        leading: elements between rows of the gradient.
+        row: first row.
+        column: first column.
+        height: number of rows; 0 for a vector.
+        width: number of columns.
     """
 
     name: str
@@ -215,7 +230,7 @@ class Block:
     width: int
 
     def meets(self, other: Block) -> bool:
-        """Whether they have elements in common."""
+        """Return whether two blocks have elements in common."""
         rows = _meet(self.row, max(1, self.height), other.row, max(1, other.height))
         return self.name == other.name and rows and _meet(
             self.column, self.width, other.column, other.width
@@ -227,17 +242,20 @@ def _meet(start: int, size: int, other_start: int, other_size: int) -> bool:
 
 
 def sums_of_step(places: Places, step: SinkStep, *, whole: bool) -> list[SumKind]:
-    """Kinds of one sink, which add to its gradient.
+    """Return the kinds that add one sink to its gradient.
 
-    whole: over all rows of the function, not those of an instruction.
+    Args:
+        places: value locations of the function.
+        step: the sink.
+        whole: sum over all rows of the function, not over those of an instruction.
     """
     return [_kind(block, [one], adds=True) for block, one in _summands(places, step, whole)]
 
 
 def sums_of_all(all_places: Iterable[Places]) -> tuple[list[SumKind], frozenset[str]]:
-    """Kinds of all sinks behind the batches, and the parameters whose gradients they add to.
+    """Return the kinds of all lazy sinks, and the parameters whose gradients they add to.
 
-    Other gradients they write: one kind for every block, whichever functions add to it.
+    Other gradients are overwritten, by one kind per block for all functions that contribute.
     """
     found: dict[Block, list[Summand]] = {}
     shapes: dict[str, Sequence[int]] = {}
@@ -260,7 +278,7 @@ def sums_of_all(all_places: Iterable[Places]) -> tuple[list[SumKind], frozenset[
 
 
 def _covers(blocks: Sequence[Block], shape: Sequence[int]) -> bool:
-    """Whether blocks fill a gradient, no two of them the same element."""
+    """Return whether blocks fill a gradient without overlaps."""
     apart = not any(a.meets(b) for k, a in enumerate(blocks) for b in blocks[:k])
     n_elements = sum(max(1, block.height) * block.width for block in blocks)
     size = 1
@@ -277,7 +295,7 @@ def _kind(block: Block, summands: Sequence[Summand], *, adds: bool) -> SumKind:
 
 
 def _summands(places: Places, step: SinkStep, whole: bool) -> list[tuple[Block, Summand]]:
-    """Of one sink: a block for every pair of places that its operands lie in."""
+    """Return the summands of one sink, with a block for each pair of locations of its operands."""
     plan = places.plan
     node = plan.nodes[step.node]
     *inputs, dy = (plan.refs[k] for k in node.inputs)
@@ -305,7 +323,11 @@ def _summands(places: Places, step: SinkStep, whole: bool) -> list[tuple[Block, 
 def _with_starts(
     places: Places, ref: Ref, per_row: int, width: int
 ) -> Iterable[tuple[Columns, int, int]]:
-    """Where an operand lies: columns, how many, and the first of them in the operand."""
+    """Return the locations of an operand, each with its width and its offset in the operand.
+
+    Raises:
+        UnsupportedTrial: the operand has a matrix per vertex and several locations.
+    """
     pieces: list[Piece] = places.pieces(ref)
     if per_row > 1:
         if len(pieces) > 1:

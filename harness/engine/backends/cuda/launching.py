@@ -1,4 +1,4 @@
-"""Streams, uploads, and how kernels start: by phase, as one CUDA graph, or in one launch."""
+"""Streams, uploads, and launchers by phase, as one CUDA graph, or as one persistent launch."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from harness.engine.lowering.plan import GROWTH
 from harness.errors import UnsupportedTrial
 
 Work = Callable[[], object]
-Mark = Any  # what a stream has reached; None: nothing to wait for
+Mark = Any  # a point in the work of a stream; None: nothing to wait for
 
 
 class Stream(StrEnum):
-    """Work of one stream is done in order; two streams wait for each other at marks alone."""
+    """Streams of a device. Each runs its work in order; two streams synchronize only at marks."""
 
     COMPUTE = "compute"
     COPY = "copy"
 
 
 class Streams:
-    """Queues of one device, on a CPU: work is done when it is queued.
+    """Streams of one device; on a CPU, work runs when it is queued.
 
-    Tests have some that run in the worst order that marks allow.
+    Tests substitute streams that run in the worst order that marks allow.
     """
 
     def do(self, stream: Stream, work: Work) -> None:
@@ -37,21 +37,21 @@ class Streams:
         work()
 
     def mark(self, stream: Stream) -> Mark:
-        """Return a mark behind all that was queued so far."""
+        """Return a mark after all work queued so far."""
         return None
 
     def wait(self, stream: Stream, mark: Mark) -> None:
-        """Let a stream go on only behind a mark of another."""
+        """Let later work of a stream wait for a mark of another stream."""
 
     def reach(self, mark: Mark) -> None:
         """Wait on the host until a mark is reached."""
 
     def synchronize(self) -> None:
-        """Wait on the host until all is done."""
+        """Wait on the host until all work is done."""
 
 
 class CudaStreams(Streams):
-    """Torch's current stream computes, another copies."""
+    """CUDA streams: torch's current stream computes, a second one copies."""
 
     def __init__(self) -> None:
         self._copy: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -60,7 +60,7 @@ class CudaStreams(Streams):
         return self._copy if stream is Stream.COPY else torch.cuda.current_stream()
 
     def do(self, stream: Stream, work: Work) -> None:
-        """Start it there."""
+        """Queue work on the CUDA stream."""
         with torch.cuda.stream(self._stream(stream)):
             work()
 
@@ -71,38 +71,52 @@ class CudaStreams(Streams):
         return event
 
     def wait(self, stream: Stream, mark: Mark) -> None:
-        """Wait for an event on the device."""
+        """Let later work of a stream wait for an event."""
         if mark is not None:
             self._stream(stream).wait_event(mark)
 
     def reach(self, mark: Mark) -> None:
-        """Wait for an event."""
+        """Wait on the host for an event."""
         if mark is not None:
             mark.synchronize()
 
     def synchronize(self) -> None:
-        """Wait for the device."""
+        """Wait on the host for the device."""
         torch.cuda.synchronize()
 
 
-N_PINNED = 2  # so that one is filled while the device still reads the other
+N_PINNED = 2  # the host fills one while the device reads the other
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Upload:
-    """Words in one of the buffers on the device, once a mark is reached."""
+    """Upload of int32 arrays to a device buffer.
+
+    Attributes:
+        buffer: index of the buffer.
+        mark: reached when the copy is complete.
+    """
 
     buffer: int
     mark: Mark
 
 
 class Staging:
-    """Brings the words of a mini-batch to the device before they are needed.
+    """Uploads of the int32 arrays of mini-batches, before they are needed.
 
-    on_move: called before words get another place on the device; has to wait for all work.
-    ahead: whether words are uploaded while those of the last mini-batch are still read, by a stream
-    of their own and to a second buffer. n_uploads: copies so far. current: the buffer that is read.
-    The words' places on the device stay until they no longer fit.
+    The addresses of the device buffers change only when arrays no longer fit.
+
+    Args:
+        device: the device.
+        streams: its streams.
+        on_move: called before a device buffer is reallocated; it has to wait for all work.
+        ahead: whether a stream of its own uploads arrays to a second buffer while those of the last
+            mini-batch are still in use.
+
+    Attributes:
+        n_uploads: number of copies so far.
+        current: index of the buffer in use.
+        buffers: device buffers.
     """
 
     def __init__(
@@ -114,22 +128,22 @@ class Staging:
         n_buffers = 2 if ahead else 1
         self.buffers = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(n_buffers)]
         self._pinned = [self._pinned_room(1) for _ in range(N_PINNED)]
-        self._copied: list[Mark] = [None] * N_PINNED  # reached when a pinned buffer was read
-        self._released: list[Mark] = [None] * n_buffers  # reached when a mini-batch was computed
+        self._copied: list[Mark] = [None] * N_PINNED  # reached when a pinned buffer has been read
+        self._released: list[Mark] = [None] * n_buffers  # reached when a buffer is free again
 
     @property
     def words(self) -> Tensor:
-        """Those of the mini-batch that is computed."""
+        """Buffer of the current mini-batch."""
         return self.buffers[self.current]
 
     def upload(self, arrays: Sequence[Words]) -> Upload:
-        """Bring arrays to the buffer that is not read, behind a header of where each begins."""
+        """Copy arrays to the buffer that is not in use, after a header with their offsets."""
         starts = starts_of(arrays)
         n = int(starts[-1]) + len(arrays[-1])
         target = (self.current + 1) % len(self.buffers)
         self._make_room(target, n)
         k = self.n_uploads % N_PINNED
-        self._streams.reach(self._copied[k])  # of the copy before the last; over since long
+        self._streams.reach(self._copied[k])  # the copy before the last one, done long ago
         if len(self._pinned[k]) < n:
             self._pinned[k] = self._pinned_room(len(self.buffers[target]))
         source, out = self._pinned[k][:n], self.buffers[target][:n]
@@ -141,7 +155,7 @@ class Staging:
         return Upload(target, self._copied[k])
 
     def take(self, upload: Upload) -> None:
-        """Compute with what was uploaded from here on, and no more with what was before."""
+        """Use an upload from here on, and release the buffer that was in use."""
         self._released[self.current] = self._streams.mark(Stream.COMPUTE)
         self._streams.wait(Stream.COMPUTE, upload.mark)
         self.current = upload.buffer
@@ -149,31 +163,31 @@ class Staging:
     def _make_room(self, target: int, n: int) -> None:
         if n <= len(self.buffers[target]):
             return
-        self._on_move()  # waits for what reads or writes memory that goes away
+        self._on_move()  # waits for work that uses the memory to be freed
         self.buffers[target] = torch.zeros(
             int(n * GROWTH) + 1, dtype=torch.int32, device=self._device
         )
-        self._released[target] = self._streams.mark(Stream.COMPUTE)  # its zeros are written there
+        self._released[target] = self._streams.mark(Stream.COMPUTE)  # which writes the zeros
 
     def _pinned_room(self, n: int) -> Tensor:
         return torch.zeros(n, dtype=torch.int32, pin_memory=self._device.type == "cuda")
 
 
 def starts_of(arrays: Sequence[Words]) -> Words:
-    """Where arrays begin that lie one behind the other, and behind these words themselves."""
+    """Return the offsets of consecutive arrays that follow a header with these offsets."""
     sizes = [len(arrays), *map(len, arrays)]
     return np.cumsum(sizes[:-1]).astype(np.int32)
 
 
-# Phases that a graph has room for; launches beyond a program's own end leave at once.
+# Capacities of graphs in phases; launches past the end of a program return immediately.
 BUCKETS = (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-# Three stages: with two there is one buffer, and each step of a product waits for its own operands.
-# A product and a sum in one rounding, as cuBLAS has them; the default depends on the release.
+# num_stages: two would mean one buffer, so that each step of a product waits for its operands.
+# enable_fp_fusion: fused multiply-add, as in cuBLAS; Triton's default depends on its version.
 OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": True}
-COOPERATIVE = {"launch_cooperative_grid": True}  # CUDA refuses what cannot be resident at once
+COOPERATIVE = {"launch_cooperative_grid": True}  # CUDA rejects grids that are not fully resident
 WARP_SIZE = 32
-REGISTER_UNIT = 8  # of a thread, in which registers are given out
-RESERVED_SHARED_BYTES = 1024  # of every program, by CUDA
+REGISTER_UNIT = 8  # allocation granularity of a thread's registers
+RESERVED_SHARED_BYTES = 1024  # reserved by CUDA per program
 
 
 Kernel = Callable[..., Any]
@@ -181,7 +195,15 @@ Kernel = Callable[..., Any]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Launch:
-    """A kernel of the program in a slot of the header, with all that it is called with."""
+    """Kernel that runs the program in a slot of the header, with its arguments.
+
+    Attributes:
+        kernel: the compiled kernel.
+        slot: header slot of the program.
+        grid: number of Triton programs.
+        words: buffer of int32 arrays.
+        floats: float arrays.
+    """
 
     kernel: Kernel
     slot: int
@@ -190,20 +212,24 @@ class Launch:
     floats: tuple[Tensor, ...]
 
     def start(self, phase: int) -> None:
-        """Start one phase."""
+        """Launch one phase."""
         kernel: Any = self.kernel
         kernel[(self.grid,)](self.words, self.slot, phase, *self.floats, **OPTIONS)
 
 
-Launches = Sequence[tuple[Launch, int]]  # launches that belong together, and phases of each
+Launches = Sequence[tuple[Launch, int]]  # launches that belong together, with numbers of phases
 
 
 class Launcher(Protocol):
-    """Starts launches that belong together, in order.
+    """Launcher of kernels that belong together, in order.
 
-    words: of how it starts, for a record. start: all phases of all of them; name: what they are,
-    the same in every mini-batch. n_calls: how many calls that takes. forget: lets go of all
-    launches, since arrays move.
+    `start` launches all phases; its `name` identifies the launches and is equal in all
+    mini-batches. `n_calls` returns the number of calls that `start` makes. `forget` discards all
+    launches, because arrays move.
+
+    Attributes:
+        n_captures: number of graphs captured so far.
+        words: description of the method, for records.
     """
 
     n_captures: int
@@ -215,29 +241,29 @@ class Launcher(Protocol):
 
 
 class PhaseByPhase:
-    """One launch a phase."""
+    """Launcher that launches each phase from Python."""
 
     n_captures = 0
     words = "one launch a phase"
 
     def n_calls(self, work: Launches) -> int:
-        """One a phase."""
+        """Return the number of phases."""
         return sum(n_phases for _, n_phases in work)
 
     def start(self, name: str, work: Launches) -> None:
-        """Start them from Python."""
+        """Launch all phases from Python."""
         for launch, n_phases in work:
             for phase in range(n_phases):
                 launch.start(phase)
 
     def forget(self) -> None:
-        """There are none."""
+        """Do nothing, because no launches are stored."""
 
 
 class Graphs:
-    """One replay of a graph, captured once for every bucket of phases.
+    """Launcher that replays a CUDA graph, captured once per bucket of phases.
 
-    Captured anew when a launch is another, since a graph holds addresses.
+    A graph contains addresses, so it is captured again when a launch changes.
     """
 
     words = "graphs"
@@ -247,28 +273,28 @@ class Graphs:
         self._graphs: dict[tuple[str, tuple[int, ...]], tuple[list[Launch], Any]] = {}
 
     def n_calls(self, work: Launches) -> int:
-        """One."""
+        """Return 1."""
         return 1
 
     def start(self, name: str, work: Launches) -> None:
-        """Replay a graph with room for all phases."""
+        """Replay a graph with capacity for all phases."""
         buckets = tuple(bucket_of(n_phases) for _, n_phases in work)
         launches = [launch for launch, _ in work]
         captured, graph = self._graphs.get((name, buckets), ([], None))
-        if captured != launches:  # compared by identity: a launch is made anew when an array moves
+        if captured != launches:  # compared by identity: a moved array makes a new launch
             graph = self._captured(launches, buckets)
             self._graphs[name, buckets] = launches, graph
         assert graph is not None
         graph.replay()
 
     def forget(self) -> None:
-        """A graph holds addresses."""
+        """Discard all graphs, because they contain addresses."""
         self._graphs.clear()
 
     def _captured(self, launches: Sequence[Launch], buckets: Sequence[int]) -> Any:
-        """Capture empty phases, after each kernel has been compiled and loaded by one of them."""
+        """Capture all phases of the buckets, after an empty launch that compiles each kernel."""
         for launch, bucket in zip(launches, buckets, strict=True):
-            launch.start(bucket)  # beyond its end: nothing is computed
+            launch.start(bucket)  # past the end of the program: computes nothing
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -281,14 +307,19 @@ class Graphs:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What one of a GPU's processors has for all programs that are resident at a time."""
+    """Resources of one multiprocessor, for all programs that are resident at the same time."""
 
     n_registers: int
     shared_bytes: int
     n_threads: int
 
     def n_resident(self, n_registers: int, shared_bytes: int) -> int:
-        """How many programs fit that take so many registers a thread, and so much memory each."""
+        """Return the number of programs that fit.
+
+        Args:
+            n_registers: registers per thread.
+            shared_bytes: shared memory per program.
+        """
         n_threads = int(OPTIONS["num_warps"]) * WARP_SIZE
         per_thread = -(-n_registers // REGISTER_UNIT) * REGISTER_UNIT
         return min(
@@ -299,7 +330,7 @@ class Processor:
 
 
 class Persistent:
-    """One launch of each kernel, of no more programs than are resident at once."""
+    """Launcher with one launch per kernel, of no more programs than are resident at a time."""
 
     n_captures = 0
     words = "one launch a pass"
@@ -310,15 +341,15 @@ class Persistent:
         self._grids: dict[Kernel, int] = {}
 
     def n_calls(self, work: Launches) -> int:
-        """One a kernel."""
+        """Return the number of kernels."""
         return len(work)
 
     def start(self, name: str, work: Launches) -> None:
-        """Start one after the other, each with the barrier's counter at 0."""
+        """Launch one kernel after another, each with the barrier's counter at 0."""
         for launch, _ in work:
             arguments = (launch.words, launch.slot, self._barrier, *launch.floats)
             kernel: Any = launch.kernel
-            if self._device.type == "cpu":  # interpreted, where programs run one after the other
+            if self._device.type == "cpu":  # interpreted, so programs run one after another
                 self._barrier.zero_()
                 kernel[(1,)](*arguments, **OPTIONS)
                 continue
@@ -329,10 +360,10 @@ class Persistent:
             kernel[grid](*arguments, **OPTIONS, **COOPERATIVE)
 
     def forget(self) -> None:
-        """There are none; a kernel's grid stays."""
+        """Do nothing, because no launches are stored; grids remain valid."""
 
     def _grid(self, launch: Launch, arguments: Sequence[Any]) -> int:
-        """As many programs as were asked for, or as are resident; asks the compiled kernel."""
+        """Return the grid of a launch, limited by the resources that the compiled kernel needs."""
         kernel: Any = launch.kernel
         compiled = kernel.warmup(*arguments, grid=(1,), **OPTIONS, **COOPERATIVE)
         compiled._init_handles()
@@ -347,9 +378,15 @@ class Persistent:
 
 
 def persistent_grid(wanted: int, n_processors: int, n_resident: int) -> int:
-    """Programs of a launch that waits for all of them.
+    """Return the number of programs of a launch with a barrier.
 
-    Raises UnsupportedTrial where not even one is resident.
+    Args:
+        wanted: largest number of programs.
+        n_processors: multiprocessors of the GPU.
+        n_resident: programs that fit one multiprocessor.
+
+    Raises:
+        UnsupportedTrial: not even one program fits.
     """
     if n_resident < 1:
         raise UnsupportedTrial(
@@ -359,7 +396,7 @@ def persistent_grid(wanted: int, n_processors: int, n_resident: int) -> int:
 
 
 def bucket_of(n_phases: int) -> int:
-    """The room of the smallest graph that has enough."""
+    """Return the number of phases of the smallest graph with enough capacity."""
     for bucket in BUCKETS:
         if n_phases <= bucket:
             return bucket

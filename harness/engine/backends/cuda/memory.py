@@ -1,4 +1,4 @@
-"""Device memory, the words that a mini-batch puts there, and its results as NumPy arrays."""
+"""Device memory, the int32 arrays of a mini-batch, and its results as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -37,14 +37,18 @@ from harness.errors import UnsupportedTrial
 from harness.vertex.folding import FoldedTable
 from harness.vertex.operators import EDGE
 
-MOST_ELEMENTS = 2**31 - 1  # kernels count elements of an array in int32
+MOST_ELEMENTS = 2**31 - 1  # kernels index arrays with int32
 
 
 class Memory(TorchParameters):
-    """Arrays of one engine on one device.
+    """Float arrays of one engine on one device.
 
-    empty: makes room for floats; tests put values there that show where nothing was written.
-    on_move: called before an array gives up its place, so that nobody goes on holding it.
+    Tests override `empty` to fill new memory with values that reveal missing writes.
+
+    Attributes:
+        buffers: tensors of all buffers.
+        widths: columns of all buffers.
+        on_move: called before a buffer is reallocated, so that its old address is no longer used.
     """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
@@ -55,15 +59,15 @@ class Memory(TorchParameters):
         self.widths: dict[BufferOf, int] = {}
         self.on_move: Callable[[], None] = _nobody_holds_it
         self._shared: list[BufferOf] = []
-        self._room: dict[int, tuple[int, int]] = {}  # rows and edges of a function that fit
+        self._room: dict[int, tuple[int, int]] = {}  # capacity in rows and edges
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of all parameters, packs and folded tables among them."""
+        """Shapes of all parameters, including packs and folded tables."""
         return {name: tuple(value.shape) for name, value in self.values.items()}
 
     def add(self, type_id: int, plan: Plan) -> None:
-        """Make the buffers of one more function, empty, and the parameters that it adds."""
+        """Add the buffers of one more function, empty, and its derived parameters."""
         self.fold(plan.tables)
         self.pack(plan.packs)
         for name, buffer in plan.buffers.items():
@@ -73,11 +77,15 @@ class Memory(TorchParameters):
             self.widths.setdefault(BufferOf(SHARED, name), width)
         for key, width in self.widths.items():
             if key not in self.buffers:
-                self.buffers[key] = self.empty(1, width)  # an array without memory has no address
+                self.buffers[key] = self.empty(1, width)  # an empty array has no address
         self._shared = [key for key in self.buffers if key.name.is_shared]
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
-        """See TorchParameters; raises UnsupportedTrial for a product that is too large."""
+        """Compute folded tables (see TorchParameters).
+
+        Raises:
+            UnsupportedTrial: a table would be too large.
+        """
         for folded in tables:
             table, weight = self.values[folded.table], self.values[folded.weight]
             n_elements = table.shape[0] * weight.shape[1]
@@ -85,12 +93,16 @@ class Memory(TorchParameters):
         super().fold(tables)
 
     def arrange(self, rows: Arrangement, plans: Mapping[int, Plan]) -> None:
-        """Make room for a mini-batch's rows."""
+        """Grow the buffers to the rows of a mini-batch.
+
+        Raises:
+            UnsupportedTrial: a buffer would be too large.
+        """
         for type_id, geometry in rows.types.items():
             n_rows, n_edges = geometry.rows.n, geometry.n_edges
             room = self._room.get(type_id, (0, 0))
             if n_rows > room[0] or n_edges > room[1]:
-                self._room.pop(type_id, None)  # until all of it is there: memory may not suffice
+                self._room.pop(type_id, None)  # unknown until done: allocations may fail
                 for name, buffer in plans[type_id].buffers.items():
                     if not name.is_shared:
                         of_edges = buffer.domain == EDGE
@@ -106,11 +118,11 @@ class Memory(TorchParameters):
         wanted = int(n_rows * GROWTH) + 1
         _check_size(f"{key.name.of}, {n_rows} rows of {width},", wanted * width, "batch_size")
         self.on_move()
-        self.buffers[key] = self.empty(1, width)  # the old one goes first: both may not fit
+        self.buffers[key] = self.empty(1, width)  # frees the old one first: both may not fit
         self.buffers[key] = self.empty(wanted, width)
 
     def tensor(self, array: FloatArray) -> Tensor:
-        """The tensor of an argument."""
+        """Return the tensor of a float array."""
         if isinstance(array, BufferOf):
             return self.buffers[array]
         is_parameter = isinstance(array, ParameterOf)
@@ -118,7 +130,16 @@ class Memory(TorchParameters):
 
 
 def _check_size(what: str, n_elements: int, option: str) -> None:
-    """Raise UnsupportedTrial for an array in which int32 cannot count; option: what to lower."""
+    """Check that int32 can index an array.
+
+    Args:
+        what: description of the array, for the message.
+        n_elements: its size.
+        option: option that a user can lower.
+
+    Raises:
+        UnsupportedTrial: the array is too large.
+    """
     if n_elements > MOST_ELEMENTS:
         raise UnsupportedTrial(
             f"{what} would have {n_elements} elements, and kernels count to {MOST_ELEMENTS};"
@@ -127,14 +148,18 @@ def _check_size(what: str, n_elements: int, option: str) -> None:
 
 
 def _nobody_holds_it() -> None:
-    """Until somebody says what to do."""
+    """Do nothing; the default of Memory.on_move."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Reads the memory of one mini-batch; waits for what computes it.
+    """Results of one mini-batch, read from memory.
 
-    index_of: what rows pull, as it was uploaded.
+    Attributes:
+        memory: the memory.
+        plans: plans of all functions, by type id.
+        rows: arrangement of the mini-batch; None: there is none yet.
+        index_of: returns a pulled index array as it was uploaded.
     """
 
     memory: Memory
@@ -143,7 +168,7 @@ class Results:
     index_of: Callable[[PullOf], Tensor]
 
     def read(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
-        """Columns of a function's rows; logits that a gradient has replaced are computed back."""
+        """Return columns of a function's rows; recompute logits that a gradient has replaced."""
         found = self._numpy(type_id, ref, rows)
         step = self.plans[type_id].overwritten(ref)
         if step is None or self.rows is None or type_id not in self.rows.types:
@@ -157,7 +182,7 @@ class Results:
         return found
 
     def _values(self, type_id: int, ref: Ref) -> Tensor:
-        """Columns of all rows of a function, in the order of its batches."""
+        """Return columns of all rows of a function, in the order of its batches."""
         geometry = None if self.rows is None else self.rows.types.get(type_id)
         if geometry is None:
             return torch.zeros((0, ref.width), device=self.memory.device)
@@ -177,14 +202,14 @@ class Results:
         return torch.cat([matrix[first : first + n, columns] for first, n in pieces])
 
     def losses(self) -> list[Tensor]:
-        """Of every function that has one, those of all rows."""
+        """Return the losses of all rows, one tensor per function with a loss."""
         having = [(t, plan) for t, plan in self.plans.items() if plan.loss is not None]
         return [
             self._values(t, plan.refs[plan.loss]) for t, plan in having if plan.loss is not None
         ]
 
     def looked_up(self) -> Iterator[tuple[str, Tensor, Tensor]]:
-        """Tables, which of their rows were looked up, and the gradients of these."""
+        """Yield tables, the rows that were looked up, and the gradients of these rows."""
         for type_id, plan in self.plans.items():
             for node in plan.row_sums():
                 if self.rows is not None and type_id in self.rows.types:
@@ -198,9 +223,12 @@ NOTHING: Words = np.zeros(2, dtype=np.int32)  # a program without phases
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Prepared:
-    """A mini-batch in words.
+    """Mini-batch as int32 arrays.
 
-    programs: of every kernel, in their order. indices: arrays behind them, as `places` number them.
+    Attributes:
+        rows: the arrangement.
+        programs: programs of KERNELS, in this order.
+        indices: arrays that follow the programs, in the order of Preparation.places.
     """
 
     rows: Arrangement
@@ -208,19 +236,22 @@ class Prepared:
     indices: tuple[Words, ...]
 
     def n_phases(self, kernel: str) -> int:
-        """Phases of a kernel's program."""
+        """Return the number of phases of a kernel's program."""
         return int(self.programs[KERNELS.index(kernel)][0])
 
     @property
     def arrays(self) -> tuple[Words, ...]:
-        """All that is uploaded."""
+        """All arrays to upload."""
         return (*self.programs, *self.indices)
 
 
 class Preparation:
-    """Kernels of a model, as text, and the words of its mini-batches.
+    """Kernels of a model, as source, and the int32 arrays of its mini-batches.
 
-    kinds, modules: as last written. places: index arrays by their place in the header.
+    Attributes:
+        kinds: kinds of the kernels that were last written.
+        modules: modules of these kernels, by name.
+        places: header slots of the index arrays.
     """
 
     kinds: ModelKinds
@@ -236,7 +267,11 @@ class Preparation:
         self.places: dict[WordArray, int] = {}
 
     def prepare(self, rows: Arrangement) -> Prepared:
-        """Write a mini-batch, and first its kernels: anew if a state is first read twice."""
+        """Write the programs and index arrays of a mini-batch.
+
+        Kernels are written before the first mini-batch, and again when a reader first reads a state
+        more than once.
+        """
         indices = Indices(rows)
         if not self._writers:
             self._write_kernels()
@@ -258,7 +293,7 @@ class Preparation:
         return Prepared(rows, programs, words)
 
     def of_stage(self, prepared: Prepared, kernel: str, run: Run) -> Prepared:
-        """The same mini-batch with a program of one kernel that does one stage alone."""
+        """Return the same mini-batch with a program of one kernel that runs a single stage."""
         of_batches = batch_rows(prepared.rows.types, self._plans)
         is_lazy = kernel == "backward_lazy"
         write = self._lazy if is_lazy else self._writers[kernel].write
@@ -266,14 +301,14 @@ class Preparation:
         programs[KERNELS.index(kernel)] = write([run], of_batches)
         return replace(prepared, programs=tuple(programs))
 
-    # --- once for a model ---
+    # --- once per model ---
 
     def forget_kernels(self) -> None:
-        """Write them anew for the next mini-batch."""
+        """Discard the kernels, which are written again for the next mini-batch."""
         self._writers.clear()
 
     def find_kinds(self) -> ModelKinds:
-        """The kinds of all functions; tests change some."""
+        """Return the kinds of all functions; tests modify some."""
         shapes = self._memory.shapes
         return kinds_of(self._plans, shapes, self._several, fuse=self._switches.fusion)
 
@@ -292,21 +327,21 @@ class Preparation:
             self._writers[kernel] = Writer.of(
                 module, self._tiling, mine, kinds.stages_of(kernel), tuple(self._plans)
             )
-        for type_id, plan in self._plans.items():  # what an update needs, too
+        for type_id, plan in self._plans.items():  # an update needs these arrays, too
             for node in plan.row_sums():
                 pull = PullOf(type_id, plan.nodes[node.inputs[0]].name)
                 self.places.setdefault(pull, N_SLOTS + len(self.places))
         self.modules = modules
         at = kinds.sums_after
         groups = [[kind for kind in kinds.sums if not kind.adds]]
-        groups += [[kind] for kind in kinds.sums if kind.adds]  # one behind the other
+        groups += [[kind] for kind in kinds.sums if kind.adds]  # one after another
         sums = [(kind, at + k, 1) for k, group in enumerate(groups) for kind in group]
         self._sums = self._writers["backward_lazy"].kind_rows(sums)
 
-    # --- once a mini-batch ---
+    # --- once per mini-batch ---
 
     def _lazy(self, runs: Sequence[Run], of_batches: BatchRows) -> Words:
-        """With gradients of parameters, as early as what they sum up is there."""
+        """Write the program of the lazy stage; add parameter gradients as early as possible."""
         if not runs:
             return NOTHING
         return self._writers["backward_lazy"].write(runs, of_batches, self._sums)

@@ -1,4 +1,4 @@
-"""All functions of a model as kinds: stage by stage, sums of gradients, and updates."""
+"""Kinds of all functions of a model: those of each stage, and sums of parameter gradients."""
 
 from __future__ import annotations
 
@@ -59,12 +59,14 @@ from harness.engine.lowering.plan import (
 
 @dataclass(slots=True)
 class StageWriter:
-    """Turns the steps of a stage into kinds.
+    """Converter of the steps of a stage to kinds.
 
-    pulled: what gradients of the function's states are the sums of. left_out: places of steps whose
-    products those compute that read them. leading: elements between rows of the parameters that
-    packs are made of.
-    sums_after: phases behind which all is there that sums over whole functions read.
+    Attributes:
+        stage: the stage.
+        pulled: contributions to the gradient of each state.
+        left_out: indices of steps that pulling functions compute instead.
+        leading: elements between rows of each parameter.
+        sums_after: number of phases after which the operands of sums over whole functions exist.
     """
 
     stage: Stage
@@ -74,7 +76,7 @@ class StageWriter:
     sums_after: int = 0
 
     def write(self) -> list[PlacedKind]:
-        """All kinds of the stage."""
+        """Return all kinds of the stage."""
         stage = self.stage
         if stage.name == "backward":
             self._pull()
@@ -86,7 +88,7 @@ class StageWriter:
         return stage.found
 
     def _pull(self) -> None:
-        """Gradients of the function's states, which are sums until somebody reads them."""
+        """Add the gradients of the function's states, as sums that a later step computes."""
         nodes = self.stage.places.plan.nodes
         for state, width in {n.name: n.width for n in nodes if n.op == "state_gradient"}.items():
             out = Ref(gradient_buffer(state), 0, width)
@@ -98,11 +100,11 @@ class StageWriter:
 
     @_step.register
     def _gather(self, step: GatherStep, place: int) -> None:
-        """Children are read where they are."""
+        """Skip a gather, because children's states are read in place."""
 
     @_step.register
     def _scatter_add(self, step: ScatterAddStep, place: int) -> None:
-        """Children pull."""
+        """Skip a scatter-add, because children pull their gradients."""
 
     @_step.register
     def _elementwise(self, step: ElementwiseStep, place: int) -> None:
@@ -141,7 +143,7 @@ class StageWriter:
         stage.add(one)
 
     def _begun(self, step: MatmulStep) -> Sum:
-        """A new sum: of nothing, of a bias, or of what another stage left in its place."""
+        """Return a new sum, which starts with nothing, a bias, or the result of another stage."""
         if step.accumulate:
             self.stage.need(step.out)
             reads: tuple[Ref, ...] = (step.out,)
@@ -149,7 +151,7 @@ class StageWriter:
         return Sum(step.out, [], _bias(step))
 
     def _matrix_product(self, step: MatmulStep, per_row: int) -> None:
-        """Of every row of a matrix a vertex."""
+        """Add a product with every row of each vertex's matrix."""
         stage = self.stage
         stage.need(step.out)
         leading = parameter_shape(stage.places, step.parameter)[1]
@@ -180,7 +182,7 @@ class StageWriter:
 
     @_step.register
     def _sink(self, step: SinkStep, place: int) -> None:
-        """Add gradients of parameters, batch by batch; gradients.py those of all rows."""
+        """Add parameter gradients per batch; gradients.sums_of_all adds those over all rows."""
         stage, plan = self.stage, self.stage.places.plan
         node = plan.nodes[step.node]
         reads = tuple(plan.refs[k] for k in node.inputs if k in plan.refs)
@@ -200,7 +202,7 @@ def _bias(step: MatmulStep) -> tuple[Operand, ...]:
 
 
 FORWARD = ("eager", "batch", "lazy")
-# Kernels: what one launch can run. Few kinds in each keep registers, and compiling, in bounds.
+# A launch runs one kernel. Few kinds per kernel limit registers and compilation time.
 KERNELS = ("forward", "backward", "backward_lazy")
 
 
@@ -208,9 +210,12 @@ KERNELS = ("forward", "backward", "backward_lazy")
 class ModelKinds:
     """Kinds of all functions.
 
-    stages: of every stage by function. sums: gradients over all rows, which wait for sums_after
-    phases of their stage; those that add to what is there, one behind the other. added_to:
-    parameters whose gradients have to be zero first. readers: of all states.
+    Attributes:
+        stages: kinds of each stage, by type id.
+        sums: gradients over all rows; those that add to a present value run one after another.
+        sums_after: phase of the lazy stage in which `sums` start.
+        added_to: parameters whose gradients must be zeroed first.
+        readers: readers of all states.
     """
 
     stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]]
@@ -220,12 +225,12 @@ class ModelKinds:
     readers: frozenset[Reader]
 
     def stages_of(self, kernel: str) -> Mapping[str, Mapping[int, Sequence[PlacedKind]]]:
-        """The stages that one kernel runs."""
+        """Return the stages that one kernel runs."""
         names = FORWARD if kernel == "forward" else (kernel,)
         return {name: self.stages[name] for name in names if name in self.stages}
 
     def of_kernel(self, kernel: str) -> list[Kind]:
-        """The kinds that one kernel runs; equal ones more than once."""
+        """Return the kinds that one kernel runs, including equal ones."""
         stages = self.stages_of(kernel).values()
         kinds = [one.kind for of_type in stages for found in of_type.values() for one in found]
         return [*kinds, *(self.sums if kernel == "backward_lazy" else ())]
@@ -248,10 +253,10 @@ def kinds_of(
     """Find the kinds of a model.
 
     Args:
-        plans: of every function.
-        shapes: of all parameters, packs among them.
-        several: readers that read some state more than once.
-        fuse: whether products may be left to those who pull.
+        plans: plans of all functions, by type id.
+        shapes: shapes of all parameters, including packs.
+        several: readers that read some state row more than once.
+        fuse: whether pulling functions may compute products of readers.
     """
     places = {type_id: Places(type_id, plan) for type_id, plan in plans.items()}
     pulls = find_pulls(places.values(), several, fuse=fuse)

@@ -2,11 +2,12 @@
 
 A device program is an int32 array, whose offset is in a slot of the header at the start of the
 buffer. It holds the number of phases, the first instruction of each phase and the end of the last
-one, then instructions of WORDS values each. The Triton programs of a launch take turns at the tiles
-of a phase's instructions; each instruction continues the turn of the preceding one.
+one, then instructions of WORDS values each. The tiles of a phase are assigned to the Triton
+programs of a launch in turn, across instructions.
 
 A launch runs one phase. A persistent launch runs all phases, with a barrier after each. All its
-Triton programs must then be resident, because the others would wait forever (see launching.py).
+Triton programs must be resident, or the barrier would wait forever for one that cannot start (see
+launching.py).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where the values of one vertex function lie on the device.
+"""Locations on the device of the values of one vertex function.
 
-Children's states, looked-up rows and values spread to edges are never copied: they are read
-through an index, where they are. Every other value has the columns that its plan gives it, in a
-buffer with a row for every row of the function, so that nothing is overwritten before it is read.
+Children's states, looked-up rows and values spread to edges are never copied: they are read in
+place, through an index. Every other value has the columns that its plan assigns to it, in a buffer
+with one row per row of the function, so that no value is overwritten before it is read.
 """
 
 from __future__ import annotations
@@ -52,16 +52,20 @@ from harness.engine.lowering.plan import (
 from harness.vertex.operators import EDGE
 
 CONSTANTS = {"zeros": 0.0, "ones": 1.0}
-# Operators whose result a kernel makes of its operand wherever it reads it.
+# Operators whose result kernels derive from the operand at each read.
 READ_THROUGH = ("lookup", "spread")
-Piece = tuple[Columns, int]  # columns, and how many
+Piece = tuple[Columns, int]  # columns, and their number
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Columns that a step reads from memory; (stage, place) is the step's.
+    """Columns that a step reads from memory.
 
-    alone: whether it is position by position, so that constants need no memory.
+    Attributes:
+        stage: stage of the step.
+        place: index of the step in the stage.
+        ref: the columns.
+        alone: whether the step reads position by position, so that constants need no memory.
     """
 
     stage: str
@@ -71,7 +75,7 @@ class Reading:
 
 
 def readings_of(plan: Plan) -> list[Reading]:
-    """All that the steps of a plan read."""
+    """Return all columns that the steps of a plan read."""
     return [
         Reading(stage, place, ref, isinstance(step, ElementwiseStep))
         for stage in STAGES
@@ -98,19 +102,19 @@ def _read_by(plan: Plan, step: Step) -> Iterator[Ref]:
 
 
 def shown_refs(plan: Plan) -> list[Ref]:
-    """Values that are read from memory when all has run: what is pushed, and the loss."""
+    """Return the values that are read after all stages: pushed values and the loss."""
     shown = (*plan.pushes, *(() if plan.loss is None else (plan.loss,)))
     return [plan.refs[k] for k in shown if k in plan.refs]
 
 
 def overlap(one: Ref, other: Ref) -> bool:
-    """Whether two refs have columns in common."""
+    """Return whether two refs have columns in common."""
     apart = one.start + one.width <= other.start or other.start + other.width <= one.start
     return one.buffer == other.buffer and not apart
 
 
 def inside(one: Ref, other: Ref) -> bool:
-    """Whether all columns of one are columns of the other."""
+    """Return whether all columns of one ref are columns of the other."""
     starts = other.start <= one.start
     return one.buffer == other.buffer and starts and _end(one) <= _end(other)
 
@@ -121,7 +125,13 @@ def _end(ref: Ref) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _ReadThrough:
-    """Columns that are never written, where they are read instead, and what must be there first."""
+    """Columns that are never written, because they are read from elsewhere.
+
+    Attributes:
+        ref: the columns.
+        columns: location that is read instead.
+        of: value that must be in memory first; None: no value.
+    """
 
     ref: Ref
     columns: Columns
@@ -130,7 +140,13 @@ class _ReadThrough:
 
 @dataclass(slots=True)
 class Places:
-    """Finds the values of one plan."""
+    """Locations of the values of one plan.
+
+    Attributes:
+        type_id: the vertex function.
+        plan: its plan.
+        readings: all columns that its steps read.
+    """
 
     type_id: int
     plan: Plan
@@ -148,14 +164,14 @@ class Places:
     # --- memory ---
 
     def out(self, ref: Ref) -> Columns:
-        """Where a ref's own columns lie."""
+        """Return the location of a ref's own columns."""
         buffer = self.plan.buffers[ref.buffer]
         in_states = buffer.memory in (Memory.STATE, Memory.GRADIENT)
         array = BufferOf(SHARED if ref.buffer.is_shared else self.type_id, ref.buffer)
         return Columns(array, Row(Base.STATES if in_states else Base.ROWS), buffer.width, ref.start)
 
     def pieces(self, ref: Ref) -> list[Piece]:
-        """Where the values of a ref are read: in several places where it spans several."""
+        """Return the locations from which a ref is read, in order of its columns."""
         if ref.buffer.is_gathered:
             return self._children(ref)
         found: list[Piece] = []
@@ -174,7 +190,7 @@ class Places:
         return found
 
     def piece(self, ref: Ref) -> Columns | None:
-        """Where the values of a ref are read, if that is one place."""
+        """Return the location from which a ref is read; None if there are several."""
         pieces = self.pieces(ref)
         return pieces[0][0] if len(pieces) == 1 else None
 
@@ -195,9 +211,14 @@ class Places:
     # --- operands ---
 
     def operand(self, i: int, first_column: int = 0) -> Operand | None:
-        """How a value is read position by position; None: from memory, in more places than one.
+        """Return the operand for reading a value position by position.
 
-        first_column: of a vector that is added to every row.
+        Args:
+            i: node of the value.
+            first_column: first element to read of a vector that is added to every row.
+
+        Returns:
+            The operand; None if the value has several locations.
         """
         node = self.plan.nodes[i]
         if node.op in CONSTANTS:
@@ -210,7 +231,7 @@ class Places:
         return None if columns is None else Load(columns)
 
     def _child(self, i: int) -> Columns:
-        """A child's state that is read where it lies."""
+        """Return the location of a child's state, read in place."""
         node = self.plan.nodes[i]
         slots = None if node.op == "gather_each" else self.plan.slots[node.name]
         n_slots, at = (1, 0) if slots is None else (len(slots), slots.index(node.index))
@@ -218,21 +239,21 @@ class Places:
         return Columns(BufferOf(SHARED, state_buffer(node.name)), row, node.width, 0)
 
     def child_rows(self, i: int) -> Columns:
-        """The states of all children, edge by edge, wherever a plan has them."""
+        """Return the location of the states of all children, one row per edge."""
         if i in self.plan.refs:
             columns = self.piece(self.plan.refs[i])
             assert columns is not None
             return columns
         return self._child(i)
 
-    # --- what is read through an index ---
+    # --- values read through an index ---
 
     def is_read_through(self, i: int) -> bool:
-        """Whether the result of an operator is never written."""
+        """Return whether the result of an operator is never written."""
         return any(one.ref == self.plan.refs[i] for one in self._read_through)
 
     def behind(self, ref: Ref) -> list[Ref]:
-        """What must be in memory for a ref to be read: itself, and what is read instead."""
+        """Return the refs that must be in memory before a ref is read, including itself."""
         others = [one.of for one in self._read_through if overlap(one.ref, ref)]
         return [ref, *(other for of in others if of is not None for other in self.behind(of))]
 
@@ -255,13 +276,13 @@ class Places:
         return any(step.accumulate and overlap(step.out, ref) for step in products)
 
     def looked_up(self, i: int) -> Columns:
-        """Rows of a table."""
+        """Return the location of the table rows that a lookup reads."""
         table, pulled = (self.plan.nodes[k] for k in self.plan.nodes[i].inputs)
         row = Row(through=PullOf(self.type_id, pulled.name))
         return Columns(ParameterOf(table.name), row, table.shape[1], 0)
 
     def spread(self, i: int) -> Columns | None:
-        """Rows of an edge's vertex, or what these are read through; None if in several places."""
+        """Return the location of a vertex value for every edge; None if it has several."""
         (x,) = self.plan.nodes[i].inputs
         columns = self.piece(self.plan.refs[x]) if x in self.plan.refs else self._child(x)
         if columns is None or not isinstance(columns.row, Row):
@@ -274,47 +295,47 @@ class Places:
     # --- rows of whole functions ---
 
     def whole(self, columns: Columns) -> Columns:
-        """The same columns for rows of the function, wherever its states lie."""
+        """Return the same columns, with states addressed by all rows of the function."""
         if columns.row == Row(Base.STATES):
             row = Row(through=StateRowOf(self.type_id))
             return Columns(columns.array, row, columns.width, columns.start)
         return columns
 
     def on_edges(self, i: int) -> bool:
-        """Whether a value has a row an edge."""
+        """Return whether a value has one row per edge."""
         return self.plan.nodes[i].domain == EDGE
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Products and operands that are added to one value."""
+    """Products and operands whose sum is a value."""
 
     products: tuple[Product, ...] = ()
     operands: tuple[Operand, ...] = ()
 
     def joined(self, other: Terms) -> Terms:
-        """With those of another."""
+        """Return these terms and those of another value."""
         return Terms((*self.products, *other.products), (*self.operands, *other.operands))
 
 
 class Part(Protocol):
-    """Something that is added to columns `out` of a value."""
+    """Part of a sum, added to columns `out` of a value."""
 
     @property
     def out(self) -> Ref:
-        """Which columns."""
+        """Columns to which the part is added."""
 
     @property
     def reads(self) -> tuple[Ref, ...]:
-        """What has to be in memory first."""
+        """Values that must be in memory first."""
 
     def terms(self, into: str, start: int, width: int) -> Terms:
-        """Of the columns of `out` from `start` on."""
+        """Return the terms of `width` columns of `out`, from column `start` of `out`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProductPart:
-    """A product with a parameter."""
+    """Product with a parameter."""
 
     places: Places
     step: MatmulStep
@@ -342,7 +363,7 @@ class ProductPart:
 
 @dataclass(frozen=True, slots=True)
 class EdgeSumPart:
-    """The sum over a vertex's edges."""
+    """Sum over the edges of each vertex."""
 
     out: Ref
     of: Columns
@@ -358,7 +379,7 @@ class EdgeSumPart:
 
 @dataclass(frozen=True, slots=True)
 class PulledPart:
-    """The gradient of a state: what all that read the state give back."""
+    """Gradient of a state: the contributions of all its readers."""
 
     out: Ref
     given_back: tuple[Terms, ...]
@@ -378,10 +399,16 @@ def _moved(operand: Operand, by: int) -> Operand:
 
 @dataclass(slots=True, eq=False)
 class Sum:
-    """A value in the making.
+    """Value that is not in memory yet, or only in part.
 
-    start: what it begins with, besides its parts. added_at: places of the steps that add to it;
-    read_at: of those that add it up. settled: columns that are in memory by now.
+    Attributes:
+        out: columns of the value.
+        parts: parts that are added up.
+        start: operands that the sum starts with.
+        start_reads: refs that `start` reads.
+        added_at: indices of the steps that add parts.
+        read_at: indices of the steps that compute the sum in registers.
+        settled: columns that are in memory.
     """
 
     out: Ref
@@ -393,16 +420,19 @@ class Sum:
     settled: list[Ref] = field(default_factory=list)
 
     def is_settled(self, ref: Ref) -> bool:
-        """Whether all of these columns are in memory."""
+        """Return whether all of these columns are in memory."""
         return any(inside(ref, done) for done in self.settled)
 
     def can_give(self, ref: Ref) -> bool:
-        """Whether a kernel can add these columns up: none of its parts is only in some of them."""
+        """Return whether a kernel can compute these columns.
+
+        Each part must have all of these columns or none, and none may be in memory yet.
+        """
         covered = all(inside(ref, p.out) or not overlap(ref, p.out) for p in self.parts)
         return covered and not any(overlap(ref, done) for done in self.settled)
 
     def terms(self, into: str, ref: Ref) -> Terms:
-        """What columns of it are the sum of."""
+        """Return the terms of these columns."""
         total = Terms(operands=tuple(_moved(x, ref.start - self.out.start) for x in self.start))
         for part in self.parts:
             if overlap(ref, part.out):
@@ -410,12 +440,12 @@ class Sum:
         return total
 
     def reads(self, ref: Ref) -> tuple[Ref, ...]:
-        """What must be in memory before these columns are added up."""
+        """Return the values that must be in memory before these columns are computed."""
         of_parts = (r for part in self.parts if overlap(ref, part.out) for r in part.reads)
         return (*self.start_reads, *of_parts)
 
     def unsettled(self) -> list[Ref]:
-        """The columns that are not in memory, cut where a part begins or ends."""
+        """Return the columns that are not in memory, split where a part starts or ends."""
         cuts = {self.out.start, self.out.start + self.out.width}
         for ref in (*(part.out for part in self.parts), *self.settled):
             cuts |= {ref.start, ref.start + ref.width}
@@ -425,6 +455,6 @@ class Sum:
 
 
 def parameter_shape(places: Places, name: str) -> Sequence[int]:
-    """Shape of a parameter of a plan."""
+    """Return the shape of a parameter of a plan."""
     nodes = places.plan.nodes
     return next(node.shape for node in nodes if node.op == "parameter" and node.name == name)

@@ -1,8 +1,8 @@
-"""A stage of one vertex function in the making: kinds, their phases, and what is still a sum.
+"""Conversion of one stage of a vertex function: kinds, their phases, and pending sums.
 
-Kinds of one phase do not read what another of them writes. A product, a sum over edges and a pulled
-gradient stay sums of their parts until somebody reads them: position by position, they are added up
-in the reader's registers; else they become a kind of their own.
+Kinds of one phase do not read values that another kind of it writes. A product, a sum over edges or
+a pulled gradient remains a sum of parts until a step reads it. A step that reads position by
+position computes it in registers; otherwise it becomes a kind of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from harness.vertex.operators import EDGE
 
 @dataclass(frozen=True, slots=True)
 class PlacedKind:
-    """A kind, the phase of its batch that it belongs to, and what its rows are."""
+    """Kind, its phase in a batch, and whether its rows are edges."""
 
     kind: Kind
     phase: int
@@ -53,10 +53,15 @@ class PlacedKind:
 
 @dataclass(slots=True)
 class Stage:
-    """Kinds found so far.
+    """Kinds of a stage, as far as they are known.
 
-    name: of the stage. fuse: whether sums may stay in registers. written: what is in memory, a ref
-    or a name of something else, and the phase that wrote it.
+    Attributes:
+        places: value locations of the function.
+        name: name of the stage.
+        fuse: whether sums may stay in registers.
+        found: kinds so far.
+        sums: sums so far.
+        written: refs (or names of other data) in memory, and the phases that wrote them.
     """
 
     places: Places
@@ -67,27 +72,27 @@ class Stage:
     written: list[tuple[Ref | str, int]] = field(default_factory=list)
 
     def add(self, one: Sum) -> None:
-        """Take one more sum; without fusion it is settled at once."""
+        """Add a sum; without fusion, compute it immediately."""
         if one not in self.sums:
             self.sums.append(one)
         if not self.fuse:
             self.settle(one, one.unsettled())
 
     def sum_of(self, ref: Ref) -> Sum | None:
-        """The sum that can give these columns, the last that was made."""
+        """Return the last sum that can compute these columns."""
         for one in reversed(self.sums):
             if inside(ref, one.out) and one.can_give(ref):
                 return one
         return None
 
     def need(self, *refs: Ref) -> None:
-        """Bring columns to memory that are still sums."""
+        """Compute all pending sums that overlap these columns."""
         for one in self.sums:
             wanted = [r for r in one.unsettled() if any(overlap(r, ref) for ref in refs)]
             self.settle(one, wanted)
 
     def settle(self, one: Sum, wanted: Collection[Ref]) -> None:
-        """Bring columns of a sum to memory, each by a kind of their own."""
+        """Add one kind for each of these columns of a sum, which writes them to memory."""
         for ref in wanted:
             terms = one.terms("s0", ref)
             kind = TileKind(
@@ -100,7 +105,15 @@ class Stage:
             one.settled.append(ref)
 
     def is_kept(self, one: Sum, ref: Ref, reader: int | None) -> bool:
-        """Whether others than one step of this stage read columns of a sum, and those adding."""
+        """Return whether columns of a sum have to be written to memory.
+
+        They have to if they are states, pushed values or losses, or if other steps read them.
+
+        Args:
+            one: the sum.
+            ref: the columns.
+            reader: index of the step that is about to read them in registers; None: no step.
+        """
         plan = self.places.plan
         if ref.buffer.role is Role.STATE:
             return True
@@ -123,7 +136,15 @@ class Stage:
         like: Ref | None = None,
         on_edges: bool | None = None,
     ) -> None:
-        """Add a kind in the first phase in which all is there; like: a ref with its rows."""
+        """Add a kind to the first phase in which all of its inputs are in memory.
+
+        Args:
+            kind: the kind.
+            reads: refs or names that it reads.
+            writes: refs or names that it writes.
+            like: ref with the same rows, used if on_edges is None.
+            on_edges: whether its rows are edges.
+        """
         packs = map(packed, parameters_of(kind))
         phase = max(self.phase_after(*packs, *reads), self.phase_after(*writes))
         if on_edges is None:
@@ -133,7 +154,7 @@ class Stage:
         self.written += [(ref, phase) for ref in writes]
 
     def phase_after(self, *reads: Ref | str) -> int:
-        """The first phase in which all of these are in memory."""
+        """Return the first phase in which all of these are in memory."""
         behind: list[Ref | str] = []
         for ref in reads:
             behind += [ref] if isinstance(ref, str) else self.places.behind(ref)
@@ -141,13 +162,17 @@ class Stage:
         return 1 + max(phases, default=-1)
 
     def stored(self, operand: Operand, out: Ref, reads: Collection[Ref]) -> None:
-        """A kind that copies an operand."""
+        """Add a kind that copies an operand to memory."""
         store = Store(self.places.out(out), "x0")
         kind = TileKind(out.width, loads=(("x0", operand),), stores=(store,))
         self.emit(kind, reads=reads, writes=(out,), like=out)
 
     def columns(self, ref: Ref) -> Columns:
-        """Where a value lies that can only be read in one place."""
+        """Return the location of a value that must have only one.
+
+        Raises:
+            UnsupportedTrial: the value has several locations.
+        """
         columns = self.places.piece(ref)
         if columns is None:
             raise UnsupportedTrial("an operator reads a value that lies in several places")
@@ -155,28 +180,37 @@ class Stage:
 
 
 def packed(name: str) -> str:
-    """What stands for a parameter that steps bring together."""
+    """Return the name of a packed parameter in Stage.written."""
     return f"parameter {name}"
 
 
 def same_place(one: Ref | str, other: Ref | str) -> bool:
-    """Whether what is there of one is there of the other."""
+    """Return whether two refs overlap, or two names are equal."""
     if isinstance(one, Ref) and isinstance(other, Ref):
         return overlap(one, other)
     return one == other
 
 
 def write_group(stage: Stage, step: ElementwiseStep, place: int) -> None:
-    """Add the kind of one group."""
+    """Add the kind of a group of elementwise operators."""
     _Group(stage, step, place).write()
 
 
 @dataclass(slots=True)
 class _Group:
-    """One kind in the making.
+    """Kind of one group of elementwise operators, while it is built.
 
-    names: of operands and of columns that are summed up. reads, writes: what it waits for, and what
-    is there behind it.
+    Attributes:
+        stage: stage to which the kind is added.
+        step: the group.
+        place: index of the step in the stage.
+        names: names of operands, and of columns that are sums.
+        loads: see TileKind.
+        sums: see TileKind.
+        products: see TileKind.
+        stores: see TileKind.
+        reads: refs that must be in memory first.
+        writes: refs that are in memory afterwards.
     """
 
     stage: Stage
@@ -251,7 +285,13 @@ MATRIX_FORMS = {form.value: form for form in MatrixForm}
 
 
 def write_operator(stage: Stage, i: int, place: int) -> None:
-    """Add what computes a node, if anything has to."""
+    """Add the kind that computes a node, if one is needed.
+
+    Args:
+        stage: stage to which the kind is added.
+        i: the node.
+        place: index of the node's step in the stage.
+    """
     node, refs = stage.places.plan.nodes[i], stage.places.plan.refs
     values = [refs[k] for k in node.inputs if k in refs]
     if node.op == "sum_edges":
@@ -276,7 +316,7 @@ def write_operator(stage: Stage, i: int, place: int) -> None:
 
 
 def _needs_memory(stage: Stage, ref: Ref) -> bool:
-    """Whether a constant is read other than position by position."""
+    """Return whether a constant must be in memory, because a read is not position by position."""
     plan = stage.places.plan
     if ref.buffer.is_shared or any(overlap(shown, ref) for shown in shown_refs(plan)):
         return True
@@ -285,7 +325,11 @@ def _needs_memory(stage: Stage, ref: Ref) -> bool:
 
 
 def _through_index(stage: Stage, i: int) -> Load:
-    """What a lookup or a spread reads, for one that is written all the same."""
+    """Return the indexed read of a lookup or spread whose result is written nonetheless.
+
+    Raises:
+        UnsupportedTrial: the value that is spread has several locations.
+    """
     places = stage.places
     is_lookup = places.plan.nodes[i].op == "lookup"
     columns = places.looked_up(i) if is_lookup else places.spread(i)
@@ -314,7 +358,7 @@ def _matrix(stage: Stage, i: int, values: list[Ref]) -> None:
 
 
 def _softmax(stage: Stage, i: int, values: list[Ref]) -> None:
-    """A loss or its gradient by itself."""
+    """Add the kind of a separate softmax loss, or of its gradient."""
     plan = stage.places.plan
     node, ref = plan.nodes[i], plan.refs[i]
     label = PullOf(stage.places.type_id, plan.nodes[node.inputs[1]].name)
@@ -328,13 +372,13 @@ def _softmax(stage: Stage, i: int, values: list[Ref]) -> None:
 
 
 def _dy(stage: Stage, i: int) -> Columns | None:
-    """The gradient of a loss; None where it is 1."""
+    """Return the location of the gradient of a loss; None if it is 1."""
     plan = stage.places.plan
     return None if plan.nodes[i].op == "ones" else stage.columns(plan.refs[i])
 
 
 def write_softmax_loss(stage: Stage, step: SoftmaxLossStep) -> None:
-    """Add the kind of a loss that leaves its gradient in the place of the logits."""
+    """Add the kind of a softmax loss, whose gradient may overwrite the logits."""
     stage.need(step.logits)
     places = stage.places
     out = places.out(step.logits)

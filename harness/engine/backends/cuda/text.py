@@ -305,7 +305,7 @@ def write_head(text: TileText, width: int, tile: Tile, per_row: int = 1) -> str:
     """Write the rows and columns of a tile.
 
     Returns:
-        The name of the mask of columns; empty if all columns of every tile exist.
+        The name of the mask of columns; empty if no tile has columns past `width`.
     """
     across = -(-width // tile.columns)
     text.per_row = per_row
