@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.contracts.system import System, load_adapter
 from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
@@ -260,10 +261,10 @@ def told(system: System, method: str) -> Any:
     and what it may return. Found only when the record is made, it would name no method.
     """
     value = getattr(system, method)()
-    read, allowed = _TOLD[method]
+    kind, allowed = _TOLD[method]
     try:
-        return read(value)
-    except TypeError:
+        return kind.validate_python(value.item() if isinstance(value, np.generic) else value)
+    except ValidationError:
         shown = " ".join(repr(value).split())
         shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
         module = type(system).__module__
@@ -271,39 +272,23 @@ def told(system: System, method: str) -> Any:
         raise TypeError(line) from None
 
 
-def _read_texts(value: object) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        raise TypeError
-    if not all(isinstance(one, str) for pair in value.items() for one in pair):
-        raise TypeError
-    return dict(value)
-
-
-def _read_count(value: object) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
-        raise TypeError
-    return int(value)
-
-
-def _read_share(value: object) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        raise TypeError
-    return float(value)
-
-
 _MOST_SHOWN = 100  # characters of what was returned
-_TEXTS = (_read_texts, "a dict of texts by name")
-_COUNT = (_read_count, "a whole number of at least 0, or None")
-_TOLD: dict[str, tuple[Callable[[object], object], str]] = {
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+_TEXTS = TypeAdapter(dict[str, str], config=_STRICT), "a dict of texts by name"
+_COUNT = (
+    TypeAdapter(Annotated[int, Ge(0)] | None, config=_STRICT),
+    "a whole number of at least 0, or None",
+)
+_SHARE = (
+    TypeAdapter(Annotated[float, Ge(0), Le(1)] | None, config=_STRICT),
+    "a number from 0 to 1, or None",
+)
+_TOLD: dict[str, tuple[TypeAdapter[Any], str]] = {
     "versions": _TEXTS,
     "in_force": _TEXTS,
     "n_compilations": _COUNT,
     "peak_memory_bytes": _COUNT,
-    "moving_share": (_read_share, "a number from 0 to 1, or None"),
+    "moving_share": _SHARE,
 }
 
 

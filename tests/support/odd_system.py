@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
+from harness.contracts.system import Clock, Counters, Result, RunSettings
 from harness.errors import ScheduleError, UnsupportedTrial
 from systems.on_core.reference import Adapter as Reference
 
@@ -59,7 +59,17 @@ class Adapter(Reference):
         self.n_runs = 0
         self.n_compiled_for = 0
         self.first_outputs = np.zeros(0)
-        self._go_wrong("__init__")
+        if self.options.at == "__init__":
+            do(self.options.fault, self.options.file)
+        elif self.options.at != "skip":
+            setattr(self, self.options.at, self._behind_fault(getattr(self, self.options.at)))
+
+    def _behind_fault(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def wrong(*given: Any, **named: Any) -> Any:
+            do(self.options.fault, self.options.file)
+            return method(*given, **named)
+
+        return wrong
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
@@ -73,26 +83,15 @@ class Adapter(Reference):
         super().prepare(model, weights)
         sleep(self.options.pause_s)
         self._note("goes on")
-        self._go_wrong("prepare")
 
     def compile_for(self, instances: Sequence[Any]) -> None:
-        self._go_wrong("compile_for")
         self.n_compiled_for += 1
 
     def n_compilations(self) -> int | None:
-        self._go_wrong("n_compilations")
         return self.n_runs if self.options.fault == "compiles_always" else self.n_compiled_for
-
-    def load(self, instances: Sequence[Any]) -> None:
-        self._go_wrong("load")
-        super().load(instances)
-
-    def upcoming(self, instances: Sequence[Any]) -> None:
-        self._go_wrong("upcoming")
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self._note("goes on")  # not in load, which may do nothing that takes time
-        self._go_wrong("run")
         self.n_runs += 1
         before = {name: value.copy() for name, value in self._weights.items()}
         super().run(clock, update=update and self.options.fault != "no_update")
@@ -100,7 +99,6 @@ class Adapter(Reference):
             self._weights["b"] = before["b"]
 
     def result(self) -> Result:
-        self._go_wrong("result")
         found = wrong_result(self.options.fault, super().result())
         if self.options.fault == "stale_outputs":
             self.first_outputs = self.first_outputs if self.n_runs > 1 else found.outputs
@@ -110,44 +108,12 @@ class Adapter(Reference):
             found = replace(found, outputs=found.outputs * (1 + 1e-5 * noise))
         return replace(found, counters=Counters(n_batches=self.n_runs, n_launches=None))
 
-    def parameters(self) -> Parameters:
-        self._go_wrong("parameters")
-        return super().parameters()
-
-    def last_loss(self) -> float:
-        self._go_wrong("last_loss")
-        return super().last_loss()
-
-    def counters(self) -> Counters:
-        self._go_wrong("counters")
-        return super().counters()
-
-    def moving_share(self) -> float | None:
-        self._go_wrong("moving_share")
-        return None
-
-    def peak_memory_bytes(self) -> int | None:
-        self._go_wrong("peak_memory_bytes")
-        return None
-
-    def forget_peak_memory(self) -> None:
-        self._go_wrong("forget_peak_memory")
-
-    def synchronize(self) -> None:
-        self._go_wrong("synchronize")
-
     def in_force(self) -> dict[str, str]:
-        self._go_wrong("in_force")
         return {}
 
     def versions(self) -> dict[str, str]:
         self._note("goes on")
-        self._go_wrong("versions")
         return {"fake": "1.0"}
-
-    def _go_wrong(self, method: str) -> None:
-        if self.options.at == method:
-            do(self.options.fault, self.options.file)
 
     def _note(self, what: str) -> None:
         if self.options.log is not None:
@@ -303,23 +269,22 @@ DOINGS_TO_A_FILE: dict[str, Callable[[Path], None]] = {
 }
 
 
+def _with_gradients_times(found: Result, factor: float) -> dict[str, Any]:
+    return {"gradients": {name: value * factor for name, value in found.gradients.items()}}
+
+
+WRONG: dict[str, Callable[[Result], dict[str, Any]]] = {
+    "wrong_loss": lambda found: {"loss": found.loss * 1.01},
+    "nan_loss": lambda found: {"loss": float("nan")},
+    "nan_outputs": lambda found: {"outputs": np.full_like(found.outputs, np.nan)},
+    "wrong_outputs": lambda found: {"outputs": found.outputs + 0.01},
+    "few_outputs": lambda found: {"outputs": found.outputs[:-1]},
+    "wrong_gradient": lambda found: _with_gradients_times(found, 1.01),
+    "no_gradients": lambda found: {"gradients": {}},
+    "nan_gradient": lambda found: _with_gradients_times(found, np.nan),
+}
+
+
 def wrong_result(fault: str | None, found: Result) -> Result:
     """What a fault of results makes of a right one."""
-    if fault == "wrong_loss":
-        return replace(found, loss=found.loss * 1.01)
-    if fault == "nan_loss":
-        return replace(found, loss=float("nan"))
-    if fault == "nan_outputs":
-        return replace(found, outputs=np.full_like(found.outputs, np.nan))
-    if fault == "wrong_outputs":
-        return replace(found, outputs=found.outputs + 0.01)
-    if fault == "few_outputs":
-        return replace(found, outputs=found.outputs[:-1])
-    if fault == "wrong_gradient":
-        wrong = {name: value * 1.01 for name, value in found.gradients.items()}
-        return replace(found, gradients=wrong)
-    if fault == "no_gradients":
-        return replace(found, gradients={})
-    if fault == "nan_gradient":
-        return replace(found, gradients={k: v * np.nan for k, v in found.gradients.items()})
-    return found
+    return replace(found, **WRONG[fault](found)) if fault in WRONG else found

@@ -28,7 +28,9 @@ def _text(content: bytes) -> str:
     except UnicodeDecodeError as error:
         raise IllFormedError("not UTF-8") from error
     _need("\0" not in text, "a NUL character")
-    return text.replace("\r\n", "\n")
+    text = text.replace("\r\n", "\n")
+    _need("\r" not in text, "a carriage return alone")
+    return text
 
 
 def _need(is_so: bool, otherwise: str) -> None:
@@ -65,6 +67,8 @@ def _is_tree(line: str) -> bool:
             else:
                 done += 1
         elif depths:
+            if not depths[-1] and token[0] in " \t":  # a label stands right behind its bracket
+                return False
             depths[-1] += [f"word {word}" for word in re.split(r"[ \t]+", token) if word]
             if not re.match(r"[ \t]", token) and len(depths[-1]) > 1 and depths[-1][0] == "tree":
                 return False

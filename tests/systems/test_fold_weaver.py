@@ -17,7 +17,7 @@ from harness.contracts.model import Model
 from harness.errors import ConfigError
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
-from harness.policies.levels import schedule_by_depth as schedule
+from harness.policies.levels import schedule_by_depth
 from harness.values.arrays import int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain, Tree
@@ -167,35 +167,17 @@ def woven(case: Case) -> tuple[MiniBatch, LoomTables, Wiring, Followed]:
 
 @settings(deadline=None)  # the first example compiles
 @given(CASES)
-def test_ops_at_depths_are_the_batches_of_the_policy_depth(case: Case) -> None:
-    mini_batch, tables, _, followed = woven(case)
-    batches = schedule(mini_batch.graph)
-    ops = tables.op_of_type[mini_batch.graph.types]
-    expected: dict[int, list[tuple[int, ...]]] = {}
-    for k in range(batches.n_batches):
-        vertices = batches.order[batches.starts[k] : batches.starts[k + 1]]
-        if ops[vertices[0]] >= 0:
-            expected.setdefault(int(ops[vertices[0]]), []).append(tuple(sorted(vertices.tolist())))
-    found: dict[int, list[tuple[int, ...]]] = {}
-    for (_, of), vertices in sorted(followed.calls.items()):
-        if vertices:
-            found.setdefault(of, []).append(tuple(sorted(vertices)))
-    assert found == expected
+def test_a_wiring(case: Case) -> None:
+    """Its ops are the batches of the policy `depth`, it copies no value too often, and all leave.
 
-
-@settings(deadline=None)  # the first example compiles
-@given(CASES)
-def test_what_leaves_the_loom_is_in_the_order_of_the_outputs(case: Case) -> None:
-    mini_batch, tables, _, followed = woven(case)
-    shape = case[1].number(case[2])
-    is_row = tables.op_of_type[mini_batch.graph.types] < 0
-    assert followed.outputs == [Value(v, shape, is_row[v]) for v in mini_batch.outputs.tolist()]
-
-
-@settings(deadline=None)  # the first example compiles
-@given(CASES)
-def test_a_value_is_copied_once_a_level_up_to_its_last_use(case: Case) -> None:
+    A value is copied once a level up to its last use; what leaves is in the order of the outputs.
+    """
     mini_batch, tables, wiring, followed = woven(case)
+    ops = tables.op_of_type[mini_batch.graph.types]
+    assert calls_by_op(followed) == batches_by_op(mini_batch, ops)
+    outputs = mini_batch.outputs.tolist()
+    shape = case[1].number(case[2])
+    assert followed.outputs == [Value(v, shape, bool(ops[v] < 0)) for v in outputs]
     own_depth = {v: depth for (depth, _), vertices in followed.calls.items() for v in vertices}
     last_use: dict[Value, int] = {}
     for (_, *values), v in arguments_of(mini_batch, tables).items():
@@ -203,13 +185,31 @@ def test_a_value_is_copied_once_a_level_up_to_its_last_use(case: Case) -> None:
             last_use[value] = max(last_use.get(value, 0), own_depth[v])
     for value in followed.outputs:
         last_use[value] = wiring.max_depth + 1
-    expected = {
+    assert set(followed.copies) == {
         (depth, value)
         for value, use in last_use.items()
         for depth in range(1 + (0 if value.is_row else own_depth[value.vertex]), use)
     }
-    assert set(followed.copies) == expected
     assert set(followed.copies.values()) <= {1}
+
+
+Batches = dict[int, list[tuple[int, ...]]]  # of an op, in the order in which they run
+
+
+def calls_by_op(followed: Followed) -> Batches:
+    found: Batches = {}
+    for (_, of), vertices in sorted(followed.calls.items()):
+        if vertices:
+            found.setdefault(of, []).append(tuple(sorted(vertices)))
+    return found
+
+
+def batches_by_op(mini_batch: MiniBatch, ops: np.ndarray) -> Batches:
+    schedule, found = schedule_by_depth(mini_batch.graph), {}
+    for vertices in np.split(schedule.order, schedule.starts[1:-1]):
+        if ops[vertices[0]] >= 0:
+            found.setdefault(int(ops[vertices[0]]), []).append(tuple(sorted(vertices.tolist())))
+    return found
 
 
 @settings(deadline=None)

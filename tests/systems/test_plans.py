@@ -200,7 +200,11 @@ def serves(points: Sequence[int], begins: np.ndarray, ends: np.ndarray) -> bool:
 
 @pytest.mark.parametrize(("tree", "sentence"), list(zip(GROWN, SENTENCES, strict=True)))
 def test_a_tree_is_the_graph_of_the_program(tree: GrownTree, sentence: Chain) -> None:
-    """Parents and siblings of all outputs, in the order of outputs."""
+    """Parents and siblings of all outputs, in the order of outputs.
+
+    Waves are as many as rounds need: every node one behind the later of those that it reads. A
+    recursion finishes what is below a node before the next sibling.
+    """
     mini_batch = GROWING.mini_batch([sentence])
     rank_of = {int(vertex): rank for rank, vertex in enumerate(mini_batch.outputs)}
     for vertex, rank in rank_of.items():
@@ -208,33 +212,20 @@ def test_a_tree_is_the_graph_of_the_program(tree: GrownTree, sentence: Chain) ->
         node = tree.nodes[rank]
         assert read == [other for other in (node.parent, node.before) if other != NONE]
     assert len(tree.nodes) == len(rank_of)
+    when = {rank: step for step, wave in enumerate(tree.waves()) for rank in wave}
+    assert sorted(when) == list(range(len(tree.nodes)))
+    for rank, node in enumerate(tree.nodes[1:], start=1):
+        after = node.parent if node.before == NONE else node.before
+        assert when[rank] == when[after] + 1
+    assert tree.in_turn() == recursed(tree, 0)
+
+
+def recursed(tree: GrownTree, rank: int) -> list[int]:
+    node = tree.nodes[rank]
+    others = [other for other in (node.child, node.sibling) if other != NONE]
+    return [rank, *(below for other in others for below in recursed(tree, other))]
 
 
 def test_trees_differ_and_are_no_chains() -> None:
     assert len({len(tree.nodes) for tree in GROWN}) > 3
     assert any(len(wave) > 2 for tree in GROWN for wave in tree.waves())
-
-
-@pytest.mark.parametrize("tree", GROWN)
-def test_waves_are_as_many_as_rounds_need(tree: GrownTree) -> None:
-    """Every node a wave behind the later of those that it reads; together all nodes."""
-    waves = tree.waves()
-    when = {rank: step for step, wave in enumerate(waves) for rank in wave}
-    assert sorted(when) == list(range(len(tree.nodes)))
-    for rank, node in enumerate(tree.nodes[1:], start=1):
-        after = node.parent if node.before == NONE else node.before
-        assert when[rank] == when[after] + 1
-
-
-@pytest.mark.parametrize("tree", GROWN)
-def test_a_recursion_finishes_what_is_below_before_the_next_sibling(tree: GrownTree) -> None:
-    recursed: list[int] = []
-
-    def visit(rank: int) -> None:
-        recursed.append(rank)
-        for other in (tree.nodes[rank].child, tree.nodes[rank].sibling):
-            if other != NONE:
-                visit(other)
-
-    visit(0)
-    assert tree.in_turn() == recursed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from systems.on_torch import layers, products
 from systems.on_torch.layers import OutputLayer
 from systems.on_torch.models.lstm import StepStates, lstm_steps
 from systems.on_torch.products import FixedProduct, Repeated, SideWeights
-from systems.on_torch.rows import buckets, columns
+from systems.on_torch.rows import columns
 
 CPU = torch.device("cpu")
 LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])
@@ -107,43 +106,6 @@ def test_products_give_new_memory_or_add(n: int, k: int, has_bias: bool) -> None
             assert by.add_to(found, x) is found
             torch.testing.assert_close(found, expected + 1.0)
     assert torch.equal(x, x_before)
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("n_buckets", [1, 2, 99])
-def test_rows_lead_back_to_their_places(lengths: list[int], n_buckets: int) -> None:
-    sizes = np.array(lengths)
-    for order in orders(sizes, n_buckets):
-        x = torch.randn(sizes.sum(), 3, requires_grad=True)
-        back = order.restore(order.arrange(x))
-        assert torch.equal(back, x)
-        weights = torch.randn_like(back)
-        (back * weights).sum().backward()
-        assert x.grad is not None
-        assert torch.equal(x.grad, weights)
-
-
-def orders(sizes: np.ndarray, n_buckets: int) -> Iterator[Any]:
-    for plan in (columns(sizes, CPU), buckets(sizes, n_buckets, CPU)):
-        yield from (plan.along, plan.against)
-
-
-@pytest.mark.parametrize("lengths", LENGTHS)
-def test_every_row_follows_its_own_sentence(lengths: list[int]) -> None:
-    """The state before a row is that of the place before it, or the sentence's first state."""
-    plan = columns(np.array(lengths), CPU)
-    assert plan.sizes == sorted(plan.sizes, reverse=True)
-    k, starts = len(lengths), np.cumsum(lengths) - lengths
-    for row, (place, before) in enumerate(
-        zip(plan.along.places.tolist(), plan.before.tolist(), strict=True)
-    ):
-        sentence = int(np.searchsorted(starts, place, side="right")) - 1
-        if place == starts[sentence]:
-            assert before == int(plan.ranks[sentence])
-        else:
-            assert plan.along.places[before - k] == place - 1, row
-    ends = plan.along.places[plan.last][plan.ranks].tolist()
-    assert ends == (np.cumsum(lengths) - 1).tolist()
 
 
 @pytest.mark.parametrize("way", ["in_place", "chunked", "whole"])

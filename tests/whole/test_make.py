@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
-
-import pytest
+from types import SimpleNamespace
+from typing import Any, cast
 
 from harness.values.places import CONF_DIR, ROOT
+from tests.conftest import pytest_collection_modifyitems
 
 CARRIED = ("gpu", "raw", "tables", "figures", "artefacts", "sittings")
 
@@ -87,15 +87,15 @@ def test_steps_of_a_gpu() -> None:
     assert all(f"draw_{path.stem} " in said for path in CONF_DIR.glob("experiment/cavs_*.yaml"))
 
 
-@pytest.mark.slow
 def test_parts_of_the_tests_are_all_of_them() -> None:
-    def collect(shard: str) -> list[str]:
-        arguments = ("--collect-only", "-q", f"--shard={shard}", "tests/engine/test_products.py")
-        command = [sys.executable, "-m", "pytest", *arguments]
-        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        return [line for line in said.stdout.splitlines() if "::" in line]
+    items = [SimpleNamespace(nodeid=f"tests/test_{k}.py::test") for k in range(99)]
 
-    first, second = collect("1/2"), collect("2/2")
-    assert first
-    assert second
-    assert sorted(first + second) == sorted(collect("1/1"))
+    def part(shard: str) -> list[str]:
+        kept: list[Any] = list(items)
+        pytest_collection_modifyitems(cast(Any, SimpleNamespace(getoption=lambda _: shard)), kept)
+        return [item.nodeid for item in kept]
+
+    parts = [part(f"{k}/3") for k in (1, 2, 3)]
+    assert all(parts)
+    found = [name for names in parts for name in names]
+    assert sorted(found) == sorted(item.nodeid for item in items)
