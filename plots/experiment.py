@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from harness.records.record import Record
 from harness.records.tidy import PLAIN, RELEASED, build_count_rows, build_record_row, frame_of_rows
 from harness.values.places import CONF_DIR
 from plots.declaration import Declaration, read_declaration
-from plots.drawable import ResultsFolder, Rounds, Source
+from plots.drawable import Drawable, ResultsFolder, Rounds, Source
 
 MISSING = {"status": NOT_MEASURED, "trial_id": None, "reason": "", "warnings": "", "weak_build": ""}
 MISSING_COUNT = {**MISSING, "kind": "count", "round": 0, "mini_batch": 0, "offset": None}
@@ -92,6 +93,20 @@ class Experiment:
             return self.rows
         return self.rows[self.rows.trial_id.notna()].drop_duplicates(["trial_id", "round"])
 
+    @cached_property
+    def measurements(self) -> pd.DataFrame:
+        """For each system, the days on which it was measured, and all its versions."""
+        rows = []
+        for system, records in self.measured.groupby("system"):
+            texts = map(json.loads, records.versions.unique())
+            versions: dict[str, str] = {}
+            for name, version in sorted({pair for text in texts for pair in text.items()}):
+                versions[name] = f"{versions[name]}/{version}" if name in versions else version
+            days = dict.fromkeys((records.day.min(), records.day.max()))
+            told = "; ".join(map(" ".join, versions.items()))
+            rows.append({"system": system, "measured_on": " to ".join(days), "versions": told})
+        return pd.DataFrame(rows)
+
 
 def load_experiment(
     name: str,
@@ -129,6 +144,13 @@ def load_experiment(
         conf_dir=conf_dir,
         command=command,
     )
+
+
+def load_held(name: str, held: Drawable) -> Experiment:
+    """Load an experiment that records measured elsewhere can draw; raises as load_experiment."""
+    part = held.drawn[name]
+    command = f"snakemake draw_{name} --config records={held.place}"
+    return load_experiment(name, held.choices, part.trials, part.sweeps, held.source, command)
 
 
 def join_plan(trials: Sequence[PlannedTrial], rounds: Iterable[Rounds]) -> pd.DataFrame:

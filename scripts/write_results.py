@@ -1,4 +1,6 @@
-"""Write the results in README.md and docs/results.md, and their two pictures, from records.
+"""Write the results in README.md and docs/results.md, their two pictures, and tables of runs.
+
+All from committed records; a run of `bench -m` has its tables in the README next to its records.
 
 python -m scripts.write_results
 """
@@ -6,25 +8,36 @@ python -m scripts.write_results
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from harness.planning.kinds import read_systems
 from harness.records.files import replace_whole
+from harness.records.numbers import RATIO, numbers, ratios
+from harness.records.tidy import frame
 from harness.values.places import CONF_DIR, ROOT
 from plots.declaration import read_declaration
 from plots.drawable import select_drawable
-from plots.experiment import Experiment, load_experiment
+from plots.experiment import Experiment, load_held, read_labels
 from plots.figures import page
 from plots.figures.forest import describe_forest, draw_forest
 from plots.figures.heat import TITLE as HEAT_TITLE
 from plots.figures.heat import describe_heat, draw_heat
 from plots.report import shrink_picture
 from plots.tables.answers import evaluate_answers, evaluate_strategies
-from plots.tables.cells import DAGGER, EN_DASH, format_ratio, pivot
+from plots.tables.cells import (
+    DAGGER,
+    EN_DASH,
+    format_number,
+    format_ratio,
+    format_significant,
+    pivot,
+)
 from plots.write import save_figure, to_pipes
 from scripts.write_pages import MarkedPage
 
@@ -39,6 +52,15 @@ SECOND_CPU = (
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "paper",
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "medium",
 )
+# Runs of `bench -m`, and the system of each that the others are compared with.
+RUNS: Mapping[Path, str] = {
+    REFERENCE / "amd-epyc-2cpu-2026-11-24" / "programs": "acrobat",
+    REFERENCE / "amd-epyc-2cpu-2026-11-23" / "engine": "vertex",
+}
+RUN_KEYS = {
+    **{"model": "model", "mode": "mode", "hidden_size": "hidden", "batch_size": "batch"},
+    "threads": "threads",
+}
 # The largest change between two runs of a ratio of baselines whose code had not changed, see
 # conf/experiment/answers.yaml.
 BETWEEN_RUNS = float((read_declaration("answers", CONF_DIR).figure or {})["band"])
@@ -73,9 +95,7 @@ def load_results(folders: Sequence[Path]) -> Results:
 
 def load_answers(folder: Path) -> Experiment:
     """Load the experiment `answers` from committed records."""
-    held = select_drawable({"records": folder}, os.environ, ["answers"])
-    part = held.drawn["answers"]
-    return load_experiment("answers", held.choices, part.trials, part.sweeps, held.source)
+    return load_held("answers", select_drawable({"records": folder}, os.environ, ["answers"]))
 
 
 def keep_first(
@@ -83,8 +103,8 @@ def keep_first(
 ) -> pd.DataFrame:
     """Keep each workload of the first frame that tells it, in the order of experiments."""
     found: dict[tuple[str, str], pd.DataFrame] = {}
-    for frame in frames:
-        for key, rows in frame.groupby(["experiment", "workload"], sort=False):
+    for one in frames:
+        for key, rows in one.groupby(["experiment", "workload"], sort=False):
             if is_told(rows):
                 found.setdefault(key, rows)
     ordered = sorted(found.items(), key=lambda item: item[0][0])
@@ -120,28 +140,25 @@ def classify(low: float, high: float, factor: float = BETWEEN_RUNS) -> str:
 
 def build_table(rows: pd.DataFrame) -> str:
     """Return a row per workload: engine, fastest baseline and speedup, bold if it is clear."""
-    speed = [
-        f"{value:,.0f}{DAGGER if warnings else ''}"
-        for value, warnings in zip(rows.value_engine, rows.warnings_engine, strict=True)
-    ]
-    baseline = [
-        f"{value:,.0f}{DAGGER if warnings else ''}"
-        for value, warnings in zip(rows.value, rows.warnings, strict=True)
-    ]
-    gains = [format_gain(row) for _, row in rows.iterrows()]
     counts = [f"{n} ({m})" for n, m in zip(rows.n_baselines, rows.n_frameworks, strict=True)]
     cells = pd.DataFrame(
         {
             "hidden": rows.hidden_size.astype(str).to_list(),
-            "engine, instances/s": speed,
+            "engine, instances/s": format_speeds(rows.value_engine, rows.warnings_engine),
             "fastest baseline": rows.label.to_list(),
             "of (frameworks)": counts,
-            "its instances/s": baseline,
-            "speedup": gains,
+            "its instances/s": format_speeds(rows.value, rows.warnings),
+            "speedup": [format_gain(row) for _, row in rows.iterrows()],
         },
         index=pd.Index(rows.workload, name="workload"),
     )
     return "\n".join(to_pipes(cells))
+
+
+def format_speeds(values: pd.Series[float], warnings: pd.Series[str]) -> list[str]:
+    """Format whole instances per second, with a dagger for warnings."""
+    pairs = zip(values, warnings, strict=True)
+    return [f"{value:,.0f}{DAGGER * bool(found)}" for value, found in pairs]
 
 
 def format_gain(row: pd.Series, factor: float = BETWEEN_RUNS) -> str:
@@ -149,11 +166,6 @@ def format_gain(row: pd.Series, factor: float = BETWEEN_RUNS) -> str:
     text = format_ratio(row.speedup, row.speedup_low, row.speedup_high, row.speedup_warnings)
     is_clear = classify(row.speedup_low, row.speedup_high, factor) != "unclear"
     return f"**{text}**" if is_clear else text
-
-
-def build_short_table(results: Results) -> str:
-    """Return the README's rows: a workload of each kind of network."""
-    return build_table(select_smallest(select_answers(results)))
 
 
 def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
@@ -231,36 +243,91 @@ def describe_batches(results: Results) -> str:
 def build_strategies(results: Results) -> str:
     """Return the engine's speedup over each strategy, bold if its interval does not contain 1."""
     rows = results.strategies[results.strategies.speedup_status == "ok"]
+    names = rows.label.map(shorten)
+    columns = sorted(set(names), key=str.lower)
+    ends = zip(rows.speedup_low, rows.speedup_high, strict=True)
+    bold = ["" if classify(low, high, 1) == "unclear" else "**" for low, high in ends]
+    marks = rows.speedup_warnings.astype(bool).map({True: DAGGER, False: ""})
     texts = rows.assign(
-        strategy=rows.label.map(shorten),
-        text=[
-            f"**{format_median(row)}**"
-            if classify(row.speedup_low, row.speedup_high, 1) != "unclear"
-            else format_median(row)
-            for row in rows.itertuples()
+        strategy=pd.Categorical(names, columns),
+        text=bold + rows.speedup.map("{:.2f}".format) + marks + bold,
+    )
+    return pivot_texts(texts, {"workload": "workload"}, "strategy")
+
+
+def build_run_tables(folder: Path, base: str) -> str:
+    """Return the tables of a run: the base and its fastest baseline, then the base over all."""
+    rows, labels = frame(folder), read_labels(CONF_DIR)
+    by, kinds = (
+        [*RUN_KEYS, "system"],
+        {system.name: system.kind for system in read_systems(CONF_DIR)},
+    )
+    speeds = numbers(rows, by)
+    gains = numbers(ratios(rows, rows[rows.system == base], [*RUN_KEYS]), by, RATIO)
+    is_baseline = speeds.system.map(kinds) == "framework"
+    ranked = speeds[is_baseline & (speeds.status == "ok")].sort_values("value", ascending=False)
+    fastest = ranked.drop_duplicates([*RUN_KEYS])[[*by, "value"]]
+    best = gains.merge(fastest.rename(columns={"value": "speed"}), on=by, validate="1:1")
+    mean = np.exp(np.log(best.value).mean())
+    others = gains[(gains.system != base) & (gains.status == "ok")]
+    others = others.assign(label=others.system.map(labels), text=others.value.map("{:.2f}".format))
+    is_baseline = others.system.map(kinds) == "framework"
+    parts = [
+        f"Speed of `{base}`, and of the fastest baseline of each workload. Speedups are taken"
+        " within rounds; intervals: the range over rounds, rounded outward.",
+        _arrange_run(_tell_fastest(speeds[speeds.system == base], best, labels), labels),
+        f"Over the fastest baseline: geometric mean {mean:.2f} over {len(best)} workloads,"
+        f" smallest {best.value.min():.2f}.",
+        f"Speedup of `{base}` over each baseline (medians; {EN_DASH}: not measured, or without a"
+        " number in some round).",
+        _arrange_run(others[is_baseline], labels),
+        "The same over other systems on the shared engine.",
+        _arrange_run(others[~is_baseline], labels),
+    ]
+    return "\n\n".join(parts)
+
+
+def _tell_fastest(own: pd.DataFrame, best: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+    """Return the texts of three columns: a speed, the fastest baseline, the speedup over it."""
+    names = best.system.map(labels).str.cat(best.speed.map(format_significant), sep=": ")
+    gains = [format_ratio(*row) for row in best[["value", "low", "high"]].to_numpy()]
+    texts = [format_number(row) for _, row in own.iterrows()]
+    return pd.concat(
+        [
+            own.assign(label="instances/s", text=texts),
+            best.assign(label="fastest baseline", text=names),
+            best.assign(label="speedup over it", text=gains),
         ],
-    ).sort_values("strategy", key=lambda names: names.str.lower(), kind="stable")
-    order = list(dict.fromkeys(rows.workload))
-    texts = texts.sort_values("workload", key=lambda names: names.map(order.index), kind="stable")
-    columns = sorted(set(texts.strategy), key=str.lower)
-    cells = pivot(texts, {"workload": "workload"}, ["strategy"], lambda row: str(row.text))
-    return "\n".join(to_pipes(cells[columns].replace("", EN_DASH)))
+        ignore_index=True,
+    )
 
 
-def format_median(row: object) -> str:
-    """Format the median of a speedup with two decimals, and a dagger for warnings."""
-    return f"{row.speedup:.2f}{DAGGER if row.speedup_warnings else ''}"  # type: ignore[attr-defined]
+def _arrange_run(texts: pd.DataFrame, labels: Mapping[str, str]) -> str:
+    ordered = texts.sort_values(["hidden_size", "batch_size"], kind="stable")
+    printed = ordered.assign(model=ordered.model.map(labels))
+    varied = [key for key in RUN_KEYS if key == "model" or len(printed[key].unique()) > 1]
+    return pivot_texts(printed, {key: RUN_KEYS[key] for key in varied}, "label")
+
+
+def pivot_texts(texts: pd.DataFrame, rows: Mapping[str, str], column: str) -> str:
+    """Arrange the column `text` as a table in Markdown."""
+    return "\n".join(to_pipes(pivot(texts, rows, [column], lambda row: str(row.text))))
 
 
 def build_parts() -> dict[MarkedPage, str]:
     """Return every written part of both pages."""
     first, second = load_results(FIRST_CPU), load_results(SECOND_CPU)
+    answers = select_answers(first)
     return {
         MarkedPage(README, "write_results", "answer"): build_bullets(first, second),
-        MarkedPage(README, "write_results", "table"): build_short_table(first),
-        MarkedPage(RESULTS, "write_results", "first CPU"): build_table(select_answers(first)),
+        MarkedPage(README, "write_results", "table"): build_table(select_smallest(answers)),
+        MarkedPage(RESULTS, "write_results", "first CPU"): build_table(answers),
         MarkedPage(RESULTS, "write_results", "second CPU"): build_table(select_answers(second)),
         MarkedPage(RESULTS, "write_results", "strategies"): build_strategies(first),
+        **{
+            MarkedPage(folder / "README.md", "write_results"): build_run_tables(folder, base)
+            for folder, base in RUNS.items()
+        },
     }
 
 

@@ -25,7 +25,7 @@ from harness.planning.grid import experiment_names, read_experiment
 from harness.terminal.ending import USAGE, OneLineParser, complain, run_command, tell
 from plots.draw import draw_experiment
 from plots.drawable import Drawable, ResultsFolder, select_drawable
-from plots.experiment import load_experiment
+from plots.experiment import load_experiment, load_held
 
 DIRECTORIES = ("data-root", "results-dir", "conf-dir")
 OPTIONS = ("scale", "device", "threads", *DIRECTORIES, "records", "report")
@@ -110,10 +110,7 @@ def draw_measured(name: str, choices: Choices, composer: Composer, source: Resul
 
 def draw_held(name: str, held: Drawable) -> None:
     """Draw one experiment from records that were measured elsewhere."""
-    part, choices = held.drawn[name], held.choices
-    command = f"snakemake draw_{name} --config records={held.place}"
-    experiment = load_experiment(name, choices, part.trials, part.sweeps, held.source, command)
-    draw_experiment(experiment, choices.results_dir)
+    draw_experiment(load_held(name, held), held.choices.results_dir)
 
 
 if __name__ == "__main__":

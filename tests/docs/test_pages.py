@@ -13,7 +13,7 @@ from harness.engine.switches import CHOICES, Switches
 from harness.planning.grid import experiment_names
 from harness.records.record import STATUSES, Record
 from harness.values.places import ROOT
-from scripts import write_results, write_run_tables
+from scripts import write_results
 from scripts.write_pages import END, MarkedPage
 
 DOCS = ROOT / "docs"
@@ -68,14 +68,6 @@ def test_the_readme_is_short() -> None:
     assert not re.findall(r"^[A-Z]{4,}\d*$", text, re.MULTILINE), "a placeholder"
     assert len(tables) == 1
     assert tables[0].count("\n") <= MOST_ROWS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", write_run_tables.RUNS, ids=lambda path: path.parent.name)
-def test_the_tables_of_a_committed_run_are_those_of_its_records(folder: Path) -> None:
-    tables = write_run_tables.build_tables(folder, write_run_tables.RUNS[folder])
-    page = write_run_tables.get_page(folder)
-    assert page.written == tables.strip(), "run python -m scripts.write_run_tables"
 
 
 def test_the_readme_shows_the_smallest_speedup_of_each_kind_of_network() -> None:
