@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,32 +31,37 @@ def facts(corpus: Corpus) -> Facts:
 
 
 def _tree_facts(corpus: Corpus, trees: Sequence[Tree]) -> Facts:
-    shapes = tree_shapes(trees, corpus.size("classes"))
-    n_internal = shapes.n_vertices - shapes.n_leaves
+    leaves = np.array([tree.n_leaves for tree in trees])
+    heights = np.array([tree.height for tree in trees])  # edges from the root to the farthest leaf
+    words = np.concatenate([tree.words for tree in trees])
+    n_internal = len(words) - leaves.sum()
     return [
-        ("vertices", f"{shapes.n_vertices}, {shapes.n_leaves} leaves and {n_internal} internal"),
-        ("leaves", f"mean {shapes.leaves_mean:.2f}, max {shapes.leaves_max}"),
-        ("height", f"mean {shapes.height_mean:.2f}, max {shapes.height_max}"),
-        ("vocabulary", f"{corpus.size('words')} rows, {shapes.n_words_used} used in this split"),
-        ("labels", _shares(shapes.label_shares)),
+        ("vertices", f"{len(words)}, {leaves.sum()} leaves and {n_internal} internal"),
+        ("leaves", f"mean {leaves.mean():.2f}, max {leaves.max()}"),
+        ("height", f"mean {heights.mean():.2f}, max {heights.max()}"),
+        ("vocabulary", _rows(corpus, "words", words[words >= 0])),
+        ("labels", _shares(corpus, [tree.labels for tree in trees])),
     ]
 
 
 def _lattice_facts(corpus: Corpus, lattices: Sequence[Lattice]) -> Facts:
-    shapes = lattice_shapes(lattices, corpus.size("classes"))
-    spread = f"min {shapes.states_min}, max {shapes.states_max}"
-    words_used = f"{shapes.n_words_used} used in this split"
-    characters_used = f"{shapes.n_characters_used} used in this split"
-    per_character = shapes.n_words / shapes.n_characters
+    states = np.array([lattice.n_states for lattice in lattices])
+    arcs_into = [np.diff(lattice.arc_start) for lattice in lattices]  # none into state 0
+    targets = np.concatenate([np.arange(len(n)).repeat(n) for n in arcs_into])
+    lengths = targets - np.concatenate([lattice.sources for lattice in lattices])  # in characters
+    tokens = np.concatenate([lattice.tokens for lattice in lattices])
+    is_word = ~np.concatenate([lattice.is_character for lattice in lattices])
+    n_words, n_characters = is_word.sum(), (~is_word).sum()
+    spread = f"min {states.min()}, max {states.max()}"
     return [
-        ("states", f"{shapes.n_states}, mean {shapes.states_mean:.2f}, {spread}"),
-        ("arcs", f"{shapes.n_characters} characters and {shapes.n_words} words"),
-        ("words per character", f"{per_character:.3f}"),
-        ("arcs into a state", _counts(shapes.arcs_into)),
-        ("word lengths", _counts(shapes.word_lengths)),
-        ("words", f"{corpus.size('words')} rows, {words_used}"),
-        ("characters", f"{corpus.size('characters')} rows, {characters_used}"),
-        ("labels", _shares(shapes.label_shares)),
+        ("states", f"{states.sum()}, mean {states.mean():.2f}, {spread}"),
+        ("arcs", f"{n_characters} characters and {n_words} words"),
+        ("words per character", f"{n_words / n_characters:.3f}"),
+        ("arcs into a state", _counts(np.concatenate(arcs_into))),
+        ("word lengths", _counts(lengths[is_word])),
+        ("words", _rows(corpus, "words", tokens[is_word])),
+        ("characters", _rows(corpus, "characters", tokens[~is_word])),
+        ("labels", _shares(corpus, [lattice.tags for lattice in lattices])),
     ]
 
 
@@ -124,12 +128,18 @@ def _rows(corpus: Corpus, size: str, ids: IntArray) -> str:
     return f"{corpus.size(size)} rows, {len(np.unique(ids))} used in this split"
 
 
-def _shares(shares: Sequence[float]) -> str:
+def _shares(corpus: Corpus, labels: Sequence[IntArray]) -> str:
+    """Share of each class, by number."""
+    counts = np.bincount(np.concatenate(labels), minlength=corpus.size("classes"))
+    shares = counts / counts.sum()
     return ", ".join(f"{label}: {share:.1%}" for label, share in enumerate(shares))
 
 
-def _counts(counts: Sequence[int]) -> str:
-    return ", ".join(f"{value}: {count}" for value, count in enumerate(counts) if count)
+def _counts(values: IntArray) -> str:
+    """How often each value is there."""
+    return ", ".join(
+        f"{value}: {count}" for value, count in enumerate(np.bincount(values)) if count
+    )
 
 
 DESCRIBED: dict[str, Callable[[Corpus, Any], Facts]] = {
@@ -139,86 +149,3 @@ DESCRIBED: dict[str, Callable[[Corpus, Any], Facts]] = {
     "sentence_pair": _pair_facts,
     "parsed_sentence": _parsed_facts,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class TreeShapes:
-    """Summary of many trees; label_shares are fractions of all vertices, by label."""
-
-    n_instances: int
-    n_vertices: int
-    n_leaves: int
-    leaves_mean: float
-    leaves_max: int
-    height_mean: float
-    height_max: int
-    n_words_used: int
-    label_shares: tuple[float, ...]
-
-
-def tree_shapes(trees: Sequence[Tree], n_classes: int) -> TreeShapes:
-    """Measure every tree; height counts edges from the root to the farthest leaf."""
-    leaves = np.array([tree.n_leaves for tree in trees])
-    heights = np.array([tree.height for tree in trees])
-    words = np.concatenate([tree.words for tree in trees])
-    labels = np.bincount(np.concatenate([tree.labels for tree in trees]), minlength=n_classes)
-    return TreeShapes(
-        n_instances=len(trees),
-        n_vertices=len(words),
-        n_leaves=int(leaves.sum()),
-        leaves_mean=float(leaves.mean()),
-        leaves_max=int(leaves.max()),
-        height_mean=float(heights.mean()),
-        height_max=int(heights.max()),
-        n_words_used=len(np.unique(words[words >= 0])),
-        label_shares=tuple((labels / labels.sum()).tolist()),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class LatticeShapes:
-    """Summary of many lattices; label_shares are fractions of all states, by tag.
-
-    arcs_into[n]: states with n incoming arcs; state 0 has none.
-    word_lengths[n]: words of n characters, by where their arcs begin and end.
-    """
-
-    n_instances: int
-    n_states: int
-    n_characters: int
-    n_words: int
-    states_mean: float
-    states_min: int
-    states_max: int
-    arcs_into: tuple[int, ...]
-    word_lengths: tuple[int, ...]
-    n_characters_used: int
-    n_words_used: int
-    label_shares: tuple[float, ...]
-
-
-def lattice_shapes(lattices: Sequence[Lattice], n_classes: int) -> LatticeShapes:
-    """Measure every lattice."""
-    states = np.array([lattice.n_states for lattice in lattices])
-    arcs_into = [np.diff(lattice.arc_start) for lattice in lattices]
-    targets = np.concatenate([np.arange(len(n)).repeat(n) for n in arcs_into])
-    sources = np.concatenate([lattice.sources for lattice in lattices])
-    tokens = np.concatenate([lattice.tokens for lattice in lattices])
-    is_word = ~np.concatenate([lattice.is_character for lattice in lattices])
-    labels = np.bincount(
-        np.concatenate([lattice.tags for lattice in lattices]), minlength=n_classes
-    )
-    return LatticeShapes(
-        n_instances=len(lattices),
-        n_states=int(states.sum()),
-        n_characters=int((~is_word).sum()),
-        n_words=int(is_word.sum()),
-        states_mean=float(states.mean()),
-        states_min=int(states.min()),
-        states_max=int(states.max()),
-        arcs_into=tuple(np.bincount(np.concatenate(arcs_into)).tolist()),
-        word_lengths=tuple(np.bincount((targets - sources)[is_word]).tolist()),
-        n_characters_used=len(np.unique(tokens[~is_word])),
-        n_words_used=len(np.unique(tokens[is_word])),
-        label_shares=tuple((labels / labels.sum()).tolist()),
-    )

@@ -92,29 +92,6 @@ def test_describe_says_synthetic(capsys: Output) -> None:
     assert "synthetic   yes" in capsys.readouterr().out
 
 
-def test_describe_the_real_treebank(data_root: Path, capsys: Output) -> None:
-    assert run("describe", "sst", "--data-root", data_root) == 0
-    printed = capsys.readouterr().out
-    assert "318582, 163563 leaves and 155019 internal" in printed
-    assert "mean 19.14, max 52" in printed
-    assert "mean 9.83, max 29" in printed
-
-
-def test_describe_the_real_lattices(data_root: Path, capsys: Output) -> None:
-    if not (data_root / "lattice").is_dir():
-        pytest.skip(f"{data_root} has no lattice/")
-    assert run("describe", "weibo_lattice", "--data-root", data_root) == 0
-    lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
-    facts = {name: text.strip() for name, text in lines}
-    assert facts["instances"] == "1147 (lattice)"
-    assert facts["states"] == "50618, mean 44.13, min 3, max 211"
-    assert facts["arcs"] == "49471 characters and 26777 words"
-    assert facts["arcs into a state"] == "0: 1147, 1: 25680, 2: 21110, 3: 2388, 4: 281, 5: 12"
-    assert facts["word lengths"] == "2: 23045, 3: 3011, 4: 558, 5: 122, 6: 30, 7: 5, 8: 6"
-    assert facts["words"].startswith("10131 rows, ")
-    assert "vertices" not in facts
-
-
 DESCRIBED = {
     "ptb": {
         "instances": "3 (chain)",

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from numpy.typing import NDArray
 
-from datasets.parts.facts import tree_shapes
 from datasets.parts.reading import LazyInstances
 from datasets.xnli_synthetic import LONGEST, MEANS
 from harness.contracts.corpus import Corpus, inputs_sha256, load_corpus, mini_batches
@@ -133,15 +132,20 @@ def drawn_trees() -> Corpus:
 
 def test_synthetic_trees_have_the_published_shape(drawn_trees: Corpus) -> None:
     # Means within 2 %: leaves 19.13 and height 9.8 are those of the treebank.
-    corpus = drawn_trees
-    shapes = tree_shapes(corpus.instances, corpus.size("classes"))
-    assert corpus.synthetic
-    assert (shapes.n_instances, corpus.size("words")) == (8544, 18_281)
-    assert shapes.leaves_mean == pytest.approx(19.13, rel=0.02)
-    assert shapes.height_mean == pytest.approx(9.8, rel=0.02)
-    assert 45 <= shapes.leaves_max <= 52
-    assert 24 <= shapes.height_max <= 34
-    assert shapes.label_shares == pytest.approx((0.026, 0.108, 0.690, 0.139, 0.038), abs=0.003)
+    trees = drawn_trees.instances
+    assert drawn_trees.synthetic
+    assert (len(trees), drawn_trees.size("words")) == (8544, 18_281)
+    leaves, heights = (
+        np.array([getattr(t, name) for t in trees]) for name in ("n_leaves", "height")
+    )
+    assert (leaves.mean(), heights.mean()) == (
+        pytest.approx(19.13, rel=0.02),
+        pytest.approx(9.8, rel=0.02),
+    )
+    assert 45 <= leaves.max() <= 52
+    assert 24 <= heights.max() <= 34
+    shares = np.bincount(np.concatenate([tree.labels for tree in trees])) / (2 * leaves - 1).sum()
+    assert shares == pytest.approx((0.026, 0.108, 0.690, 0.139, 0.038), abs=0.003)
 
 
 def test_synthetic_trees_match_the_treebank_in_distribution(

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datasets.parts.facts import LatticeShapes, lattice_shapes
 from harness.contracts.corpus import Corpus, mini_batches
 from harness.contracts.model import ModelSizes
 from harness.contracts.policy import load_policy
@@ -34,50 +33,55 @@ def lattices(corpus: Corpus) -> list[Lattice]:
     return [lattice for lattice in corpus.instances if isinstance(lattice, Lattice)]
 
 
-def shares(counts: Sequence[int]) -> list[float]:
+def shares(counts: Sequence[int] | np.ndarray) -> list[float]:
     return (np.array(counts) / sum(counts)).tolist()
 
 
-@pytest.fixture(scope="module")
-def shapes() -> LatticeShapes:
-    return lattice_shapes(lattices(drawn_lattices()), 18)
+def counts_of(some: Sequence[Lattice]) -> tuple[list[int], list[int]]:
+    """How many states have so many arcs into them, and how many words are so long."""
+    into = [np.diff(lattice.arc_start) for lattice in some]
+    lengths = [
+        (np.arange(lattice.n_states).repeat(n) - lattice.sources)[~lattice.is_character]
+        for lattice, n in zip(some, into, strict=True)
+    ]
+    counted = [np.bincount(np.concatenate(found)).tolist() for found in (into, lengths)]
+    return counted[0], counted[1]
 
 
-def test_sizes_of_lattices_are_those_of_the_real_files(shapes: LatticeShapes) -> None:
+def tag_shares(some: Sequence[Lattice]) -> list[float]:
+    return shares(np.bincount(np.concatenate([lattice.tags for lattice in some]), minlength=18))
+
+
+def test_statistics_are_close_to_those_of_the_released_lattices() -> None:
+    # Training split of ED-Batch's release; lengths within 3 %, words per character within 2 %,
+    # shares of states and words within half a percent of all.
     corpus = drawn_lattices()
     assert corpus.synthetic
     assert (corpus.instance_kind, corpus.size("classes")) == ("lattice", 18)
     assert (corpus.size("words"), corpus.size("characters")) == (10_131, 2_213)
-    assert shapes.n_words_used < corpus.size("words")
+    drawn = lattices(corpus)
+    states = np.array([lattice.n_states for lattice in drawn])
+    assert states.mean() == pytest.approx(44.1, rel=0.03)
+    assert (states.min(), 150 < states.max() <= 211) == (3, True)
+    into, lengths = counts_of(drawn)
+    assert sum(lengths) / (states - 1).sum() == pytest.approx(26_777 / 49_471, rel=0.02)
+    assert shares(into[1:5]) == pytest.approx(shares([25_680, 21_110, 2388, 281]), abs=0.006)
+    expected = shares([23_045, 3011, 558, 122, 30])
+    assert shares(lengths[2:7]) == pytest.approx(expected, abs=0.005)
+    assert len(lengths) == 8 + 1
+    assert tag_shares(drawn)[:4] == pytest.approx((0.023, 0.010, 0.010, 0.836), abs=0.003)
 
 
-def test_statistics_are_close_to_those_of_the_released_lattices(shapes: LatticeShapes) -> None:
-    # Training split of ED-Batch's release; lengths within 3 %, words per character within 2 %,
-    # shares of states and words within half a percent of all.
-    assert shapes.states_mean == pytest.approx(44.1, rel=0.03)
-    assert (shapes.states_min, 150 < shapes.states_max <= 211) == (3, True)
-    per_character = shapes.n_words / shapes.n_characters
-    assert per_character == pytest.approx(26_777 / 49_471, rel=0.02)
-    into = shares([25_680, 21_110, 2388, 281])
-    assert shares(shapes.arcs_into[1:5]) == pytest.approx(into, abs=0.006)
-    lengths = shares([23_045, 3011, 558, 122, 30])
-    assert shares(shapes.word_lengths[2:7]) == pytest.approx(lengths, abs=0.005)
-    assert len(shapes.word_lengths) == 8 + 1
-    assert shapes.label_shares[:4] == pytest.approx((0.023, 0.010, 0.010, 0.836), abs=0.003)
-
-
-def test_lattices_match_the_real_ones_in_distribution(
-    data_root: Path, shapes: LatticeShapes
-) -> None:
+def test_lattices_match_the_real_ones_in_distribution(data_root: Path) -> None:
     drawn, found = lattices(drawn_lattices()), lattices(real_lattices(data_root))
     tenths = np.linspace(0.1, 0.9, 9)
     one, other = (np.quantile([x.n_states for x in some], tenths) for some in (found, drawn))
     np.testing.assert_allclose(other, one, atol=2.5)
-    expected = lattice_shapes(found, 18)
-    assert shapes.label_shares == pytest.approx(expected.label_shares, abs=0.003)
+    assert tag_shares(drawn) == pytest.approx(tag_shares(found), abs=0.003)
     for is_character in (True, False):
         expected_shares = frequent_shares(found, is_character)
         np.testing.assert_allclose(frequent_shares(drawn, is_character), expected_shares, atol=0.03)
+    np.testing.assert_allclose(overlaps(drawn), overlaps(found), atol=0.02)
 
 
 def frequent_shares(some: Sequence[Lattice], is_character: bool) -> np.ndarray:
@@ -94,11 +98,6 @@ def overlaps(some: Sequence[Lattice]) -> np.ndarray:
         has_word = (np.diff(lattice.arc_start) > 1).astype(int)
         np.add.at(counts, (2 * has_word[2:-1] + has_word[1:-2], has_word[3:]), 1)
     return counts[:, 1] / counts.sum(axis=1)
-
-
-def test_words_overlap_as_in_the_real_ones(data_root: Path) -> None:
-    expected = overlaps(lattices(real_lattices(data_root)))
-    np.testing.assert_allclose(overlaps(lattices(drawn_lattices())), expected, atol=0.02)
 
 
 def batches_over_bound(corpus: Corpus) -> np.ndarray:

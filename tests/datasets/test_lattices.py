@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets import weibo_lexicon
-from datasets.parts.facts import lattice_shapes
+from datasets.parts.facts import facts
 from datasets.parts.reading import LazyInstances, split_text
-from datasets.weibo_lattice import LatticeTable, read_lattices
+from datasets.weibo_lattice import read_lattices
 from datasets.weibo_lexicon import Lexicon, jieba_lexicon, read_sentences
 from harness.commands.bench import main as bench
 from harness.contracts.corpus import Corpus
@@ -26,7 +27,7 @@ from harness.values.instances import Lattice
 from tests.support.corpora import LATTICES, change_lattices, load, options_of, write_corpus
 
 
-def lattices_of(content: bytes) -> LatticeTable:
+def lattices_of(content: bytes) -> list[Lattice]:
     return read_lattices(split_text(Path("a file"), content, ""))
 
 
@@ -34,11 +35,6 @@ def real(root: Path, split: str = "train", **options: Any) -> Corpus:
     if not (root / "lattice").is_dir():
         pytest.skip(f"{root} has no lattice/")
     return load("weibo_lattice", root, split, **(options_of("weibo_lattice") | options))
-
-
-def word_lengths(lattice: Lattice) -> list[int]:
-    targets = np.arange(lattice.n_states).repeat(np.diff(lattice.arc_start))
-    return (targets - lattice.sources)[~lattice.is_character].tolist()
 
 
 def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
@@ -78,9 +74,8 @@ def test_written_lattices_are_read_back(made: list[list[list[tuple[int, int]]]],
         lines += [str(len(arcs)), " ".join("0" * len(arcs))]
         lines += [" ".join(map(str, (len(into), *sum(into, ())))) for into in arcs]
         lines.append("")
-    table = lattices_of(end.join([*lines, ""]).encode())
-    for index, arcs in enumerate(made):
-        lattice = table.lattice(index, table.tokens)
+    found = lattices_of(end.join([*lines, ""]).encode())
+    for lattice, arcs in zip(found, made, strict=True):
         pairs = zip(lattice.sources.tolist(), lattice.tokens.tolist(), strict=True)
         assert list(pairs) == [pair for into in arcs for pair in into]
         assert np.diff(lattice.arc_start).tolist() == [len(into) for into in arcs]
@@ -116,27 +111,10 @@ def test_a_file_cut_anywhere_is_refused(n_bytes: int) -> None:
 def test_a_wrong_byte_is_an_error_or_another_lattice(at: int, letter: str) -> None:
     content = (LATTICES[:at] + letter + LATTICES[at + 1 :]).encode()
     try:
-        table = lattices_of(content)
+        found = lattices_of(content)
     except DataError:
         return
-    found = [table.lattice(index, table.tokens) for index in range(table.n_lattices)]
     assert len(found) == int(content.split()[0])
-    assert sum(one.n_arcs for one in found) == len(table.tokens)
-
-
-def test_the_console_gives_one_line_and_exit_code_1(tmp_path: Path) -> None:
-    write_corpus("weibo_lattice", tmp_path, train=change_lattices(6, "2 1 6 3 30"))
-    command = [sys.executable, "-m", "harness.commands.schedule", "dataset=weibo_lattice"]
-    command += ["model=lattice_lstm", "batch_size=1", "dataset.options.sha256=null"]
-    done = subprocess.run(
-        [*command, f"data_root={tmp_path}"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    place = tmp_path / "lattice" / "train.txt"
-    expected = f"bench-schedule: {place}:6: an arc into state 2 comes from state 3, further on"
-    assert done.stderr.startswith(expected)
-    assert done.stderr.count("\n") == 1
 
 
 def test_a_trial_on_a_malformed_file_is_refused(
@@ -153,45 +131,33 @@ def test_a_trial_on_a_malformed_file_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("split", "n_lattices", "n_states"),
-    [("train", 1147, 50_618), ("dev", 113, 5600), ("test", 316, 14_721)],
+    ("split", "told"),
+    [
+        # As counted in the release's file independently of this code.
+        (
+            "train",
+            {
+                "instances": "1147 (lattice)",
+                "states": "50618, mean 44.13, min 3, max 211",
+                "arcs": "49471 characters and 26777 words",
+                "arcs into a state": "0: 1147, 1: 25680, 2: 21110, 3: 2388, 4: 281, 5: 12",
+                "word lengths": "2: 23045, 3: 3011, 4: 558, 5: 122, 6: 30, 7: 5, 8: 6",
+            },
+        ),
+        ("dev", {"instances": "113 (lattice)"}),
+        ("test", {"instances": "316 (lattice)"}),
+    ],
 )
-def test_sizes_of_the_real_files(
-    data_root: Path, split: str, n_lattices: int, n_states: int
-) -> None:
+def test_statistics_of_the_real_files(data_root: Path, split: str, told: dict[str, str]) -> None:
     corpus = real(data_root, split)
-    assert len(corpus.instances) == n_lattices
-    assert sum(lattice.n_states for lattice in corpus.instances) == n_states
+    found = dict(facts(corpus))
+    assert {name: found[name] for name in told} == told
     assert (corpus.size("words"), corpus.size("characters")) == (10_131, 2_213)
     for lattice in corpus.instances:
         assert lattice.tokens[lattice.is_character].max() < corpus.size("characters")
         assert lattice.tokens.max() < corpus.size("words")
-
-
-def test_statistics_of_the_real_training_split(data_root: Path) -> None:
-    # As counted in the release's file independently of this code.
-    instances = real(data_root).instances
-    states = np.array([lattice.n_states for lattice in instances])
-    assert (states.min(), states.max(), round(states.mean(), 1)) == (3, 211, 44.1)
-    into = np.bincount(np.concatenate([np.diff(lattice.arc_start) for lattice in instances]))
-    assert into.tolist() == [1147, 25_680, 21_110, 2388, 281, 12]
-    lengths = np.bincount([length for lattice in instances for length in word_lengths(lattice)])
-    assert lengths.tolist() == [0, 0, 23_045, 3011, 558, 122, 30, 5, 6]
-    assert sum(int(lattice.is_character.sum()) for lattice in instances) == 49_471
-    assert len(np.unique(np.concatenate([lattice.tags for lattice in instances]))) == 18
-
-
-def test_words_into_a_state_stand_longest_first(data_root: Path) -> None:
-    for lattice in real(data_root, "dev").instances:
-        for start, end in zip(lattice.arc_start[1:-1], lattice.arc_start[2:], strict=True):
+        for start, end in pairwise(lattice.arc_start[1:]):  # words stand longest first
             assert np.all(np.diff(lattice.sources[start + 1 : end]) > 0)
-
-
-def test_the_release_has_256_rows(data_root: Path) -> None:
-    corpus = real(data_root, vocab_modulo=256)
-    assert (corpus.size("words"), corpus.size("characters")) == (256, 256)
-    own = real(data_root).instances[0].tokens
-    assert corpus.instances[0].tokens.tolist() == (own % 256).tolist()
 
 
 WORDS = frozenset({"北京", "京市", "北京市", "北海", "海市"})
@@ -327,13 +293,14 @@ def test_statistics_of_the_real_text_with_jieba_s_words(data_root: Path) -> None
     if not (data_root / "weibo").is_dir():
         pytest.skip(f"{data_root} has no weibo/")
     corpus = load("weibo_lexicon", data_root, **options_of("weibo_lexicon"))
-    shapes = lattice_shapes([x for x in corpus.instances if isinstance(x, Lattice)], 18)
+    found = dict(facts(corpus))
     assert (corpus.size("words"), corpus.size("characters"), corpus.size("classes")) == (
         8386,
         3129,
         18,
     )
-    assert (shapes.n_instances, shapes.n_characters, shapes.n_words) == (1350, 73_778, 22_670)
-    assert shapes.arcs_into == (1350, 52_674, 19_675, 1293, 135, 1)
-    assert shapes.word_lengths == (0, 0, 20_231, 1731, 695, 10, 1, 2)
-    assert shapes.n_words_used == corpus.size("words") - 1
+    assert found["instances"] == "1350 (lattice)"
+    assert found["arcs"] == "73778 characters and 22670 words"
+    assert found["arcs into a state"] == "0: 1350, 1: 52674, 2: 19675, 3: 1293, 4: 135, 5: 1"
+    assert found["word lengths"] == "2: 20231, 3: 1731, 4: 695, 5: 10, 6: 1, 7: 2"
+    assert found["words"] == "8386 rows, 8385 used in this split"

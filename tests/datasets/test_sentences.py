@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,28 +28,18 @@ from tests.support.corpora import (
 )
 
 
-@pytest.fixture
-def ptb(tmp_path: Path) -> Path:
-    write_corpus("ptb", tmp_path)
-    return tmp_path
+def written(name: str) -> Any:
+    """Return a fixture: a folder with an excerpt of a corpus."""
+
+    @pytest.fixture(name=name)
+    def folder(tmp_path: Path) -> Path:
+        write_corpus(name, tmp_path)
+        return tmp_path
+
+    return folder
 
 
-@pytest.fixture
-def wikiner(tmp_path: Path) -> Path:
-    write_corpus("wikiner", tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def iwslt15(tmp_path: Path) -> Path:
-    write_corpus("iwslt15", tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def ud_ewt(tmp_path: Path) -> Path:
-    write_corpus("ud_ewt", tmp_path)
-    return tmp_path
+ptb, wikiner, iwslt15, ud_ewt = map(written, ("ptb", "wikiner", "iwslt15", "ud_ewt"))
 
 
 # By frequency in the training text: the ends come first (3), then by count and spelling.
@@ -156,7 +147,10 @@ def test_words_and_tags_are_numbered_as_they_appear(wikiner: Path) -> None:
 
 
 def test_words_below_the_count_are_spelled_between_two_pads(wikiner: Path) -> None:
-    # "." is there three times, Ann and lives twice, all others once.
+    # "." is there three times, Ann and lives twice, all others once: all are rare by default.
+    assert all(spelled(load("wikiner", wikiner).instances[0]))
+    with pytest.raises(ConfigError, match="rare_below=-1 is not allowed"):
+        load("wikiner", wikiner, rare_below=-1)
     lengths = {w: len(w) + 2 for w in NAMED}
     for rare_below, rare in ((0, ""), (1, ""), (2, "in Rome Bob"), (3, "in Rome Bob Ann lives")):
         chain = load("wikiner", wikiner, rare_below=rare_below).instances[0]
@@ -168,10 +162,6 @@ def test_words_below_the_count_are_spelled_between_two_pads(wikiner: Path) -> No
     assert spelled(chain)[3] == [LETTERS[letter] for letter in ("", *"Rome", "")]
     # Words are known although they are rare.
     assert chain.words.tolist()[3] == NAMED["Rome"]
-
-
-def test_all_of_these_words_are_rare_by_default(wikiner: Path) -> None:
-    assert all(spelled(load("wikiner", wikiner).instances[0]))
 
 
 def test_words_and_letters_that_the_training_part_lacks_share_a_row(wikiner: Path) -> None:
@@ -191,11 +181,6 @@ def test_a_word_may_contain_the_bar_and_a_no_break_space(wikiner: Path) -> None:
 def test_there_is_no_test_part(wikiner: Path) -> None:
     with pytest.raises(DataError, match="wikiner has no test part; it has train, dev"):
         load("wikiner", wikiner, "test")
-
-
-def test_a_negative_count_is_refused(wikiner: Path) -> None:
-    with pytest.raises(ConfigError, match="rare_below=-1 is not allowed"):
-        load("wikiner", wikiner, rare_below=-1)
 
 
 def test_sides_stand_between_marks(iwslt15: Path) -> None:

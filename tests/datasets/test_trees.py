@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.parts.facts import tree_shapes
+from datasets.parts.facts import facts
 from datasets.parts.reading import LazyInstances
 from datasets.sst import parse_tree, words_of
 from harness.contracts.corpus import inputs_sha256
@@ -128,15 +128,11 @@ def test_one_unchecked_file_is_parsed_at_once(tmp_path: Path) -> None:
 
 def test_statistics_of_the_real_treebank(data_root: Path) -> None:
     # ED-Batch's release puts 6 toy trees of 36 leaves and 3 more words before these 8544.
-    corpus = load("sst", data_root, **options_of("sst"))
-    shapes = tree_shapes(corpus.instances, corpus.size("classes"))
-    assert shapes.n_instances == 8550 - 6
-    assert shapes.n_leaves == 163_599 - 36
-    assert shapes.n_vertices - shapes.n_leaves == 155_049 - 30
-    assert shapes.n_words_used == corpus.size("words") - 1 == 18_283 - 3
-    assert (shapes.leaves_max, shapes.height_max) == (52, 29)
-    assert shapes.leaves_mean == pytest.approx(19.13, abs=0.02)
-    assert shapes.height_mean == pytest.approx(9.8, abs=0.05)
+    found = dict(facts(load("sst", data_root, **options_of("sst"))))
+    assert found["instances"] == f"{8550 - 6} (tree)"
+    assert f" {163_599 - 36} leaves and {155_049 - 30} internal" in found["vertices"]
+    assert found["vocabulary"] == "18281 rows, 18280 used in this split"  # 18283 - 3
+    assert (found["leaves"], found["height"]) == ("mean 19.14, max 52", "mean 9.83, max 29")
 
 
 @pytest.mark.parametrize(("split", "n_instances"), [("dev", 1101), ("test", 2210)])

@@ -35,11 +35,9 @@ class FakeResponse:
         content: bytes,
         length: int | str | None = None,
         failure: BaseException | None = None,
-        encoding: str = "",
     ) -> None:
         told = str(len(content) if length is None else length)
-        headers = {"Content-Length": told, "Content-Encoding": encoding}
-        self.headers = {name: text for name, text in headers.items() if text}
+        self.headers = {"Content-Length": told} if told else {}
         self._content = io.BytesIO(content)
         self._failure = failure
 
@@ -54,7 +52,6 @@ def serving(
     content: bytes,
     length: int | str | None = None,
     failure: BaseException | None = None,
-    encoding: str = "",
 ) -> Opener:
     """Return an opener that answers every address with `content`.
 
@@ -64,7 +61,7 @@ def serving(
     def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:
         assert url.startswith("https://")
         assert timeout_s > 0
-        return nullcontext(FakeResponse(content, length, failure, encoding))
+        return nullcontext(FakeResponse(content, length, failure))
 
     return opener
 
