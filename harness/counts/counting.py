@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.contracts.policy import (
     LearnedPolicy,
+    LearnedRun,
     LearningSettings,
     Policy,
     compile_policy,
@@ -22,7 +23,7 @@ from harness.policies.parts.bound import lower_bound
 from harness.policies.parts.rounds import first_round, run_in_rounds, schedule_in_rounds
 from harness.records.count_row import BatchCounts, Generalisation
 from harness.values.graph import UNBATCHABLE, Graph
-from harness.values.schedule import check_schedule
+from harness.values.schedule import Schedule, check_schedule
 
 MIN_CALLS, MAX_CALLS, ENOUGH_S = 5, 1000, 0.2
 
@@ -35,20 +36,32 @@ class Graphs:
     released: Graph
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A policy for one graph; learned: itself, where it is learned; learn_s: None: not here."""
+
+    policy: Policy
+    learned: LearnedPolicy | None = None
+    learn_s: float | None = None
+
+    def run(self, graph: Graph) -> tuple[Schedule, LearnedRun | None]:
+        """Schedule a graph, in rounds where it has some."""
+        if self.learned is None:
+            return schedule_in_rounds(self.policy, graph), None
+        run = run_in_rounds(self.learned, graph)
+        return run.schedule, run
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduler:
-    """One policy for each of both graphs; learned and learn_s are None where nothing is learned.
+    """One policy for each of both graphs.
 
     released: None where a saved policy is of other types, which reason_ed tells.
     """
 
     name: str
-    plain: Policy
-    released: Policy | None
-    learned: LearnedPolicy | None = None
-    learned_ed: LearnedPolicy | None = None
-    learn_s: float | None = None
-    learn_s_ed: float | None = None
+    plain: Fitted
+    released: Fitted | None
     reason_ed: str | None = None
 
 
@@ -60,48 +73,34 @@ def scheduler(name: str, settings: LearningSettings, workload: str, train: Graph
     Raises ConfigError for a name that is no policy, and for a file that does not fit.
     """
     if not is_learned(name):
-        policy = load_policy(name)
-        return Scheduler(name=name, plain=policy, released=policy)
+        one = Fitted(load_policy(name))
+        return Scheduler(name, one, one)
     if settings.file is not None:
-        saved = learn_policy(name, [train.plain], settings, workload)
-        return _saved(name, saved, settings.file, train.released)
+        machine = learn_policy(name, [train.plain], settings, workload)
+        one = Fitted(machine, machine)
+        try:
+            one.run(train.released)
+        except ConfigError:
+            # Another, learned on that graph, would count what the saved one does not decide.
+            reason = (
+                f"{settings.file} was learned on other types than the released graph has; leave"
+                " learning.file out to learn one on that graph"
+            )
+            return Scheduler(name, one, None, reason)
+        return Scheduler(name, one, one)
     compile_policy(name)
-    plain, learn_s = _learn(name, train.plain, settings, workload)
-    released, learn_s_ed = _learn(name, train.released, settings, f"{workload}, released graph")
+    plain = _learn(name, train.plain, settings, workload)
     return Scheduler(
-        name=name,
-        plain=plain,
-        released=released,
-        learned=plain,
-        learned_ed=released,
-        learn_s=learn_s,
-        learn_s_ed=learn_s_ed,
+        name, plain, _learn(name, train.released, settings, f"{workload}, released graph")
     )
 
 
-def _saved(name: str, machine: LearnedPolicy, file: str, released: Graph) -> Scheduler:
-    """Use a saved policy for the released graph, too, where that has the types it knows.
-
-    Another, learned on the released graph, would count what the saved one does not decide.
-    """
-    try:
-        schedule_in_rounds(machine, released)
-    except ConfigError:
-        reason = (
-            f"{file} was learned on other types than the released graph has; leave learning.file"
-            " out to learn one on that graph"
-        )
-        return Scheduler(name=name, plain=machine, released=None, learned=machine, reason_ed=reason)
-    return Scheduler(
-        name=name, plain=machine, released=machine, learned=machine, learned_ed=machine
-    )
-
-
-def _learn(
-    name: str, graph: Graph, settings: LearningSettings, workload: str
-) -> tuple[LearnedPolicy, float]:
+def _learn(name: str, graph: Graph, settings: LearningSettings, workload: str) -> Fitted:
     seen = [first_round(graph)]
-    return timed(lambda: learn_policy(name, seen, settings, workload), synchronize=lambda: None)
+    machine, learn_s = timed(
+        lambda: learn_policy(name, seen, settings, workload), synchronize=lambda: None
+    )
+    return Fitted(machine, machine, learn_s)
 
 
 def count_batches(
@@ -117,18 +116,14 @@ def count_batches(
     Raises ScheduleError if the policy breaks a rule.
     """
     name = scheduler.name
-    after = [one.plain for one in following], [one.released for one in following]
-    plain = _count(name, scheduler.plain, scheduler.learned, graphs.plain, after[0])
-    released = _count(name, scheduler.released, scheduler.learned_ed, graphs.released, after[1])
+    plain = _count(name, scheduler.plain, graphs.plain, [one.plain for one in following])
+    after = [one.released for one in following]
+    released = _count(name, scheduler.released, graphs.released, after)
     return BatchCounts(
         n_vertices=graphs.plain.n_vertices,
-        lower_bound=lower_bound(graphs.plain),
         n_nodes_ed=graphs.released.n_vertices,
-        lower_bound_ed=lower_bound(graphs.released),
         n_unbatchable_ed=int((graphs.released.types == UNBATCHABLE).sum()),
-        schedule_s=median_call_s(scheduler.plain, graphs.plain, enough_s),
-        learn_s=scheduler.learn_s,
-        learn_s_ed=scheduler.learn_s_ed,
+        schedule_s=median_call_s(scheduler.plain.policy, graphs.plain, enough_s),
         reason_ed=scheduler.reason_ed,
         **plain,
         **{f"{name}_ed": value for name, value in released.items()},
@@ -136,47 +131,39 @@ def count_batches(
 
 
 def _count(
-    name: str,
-    policy: Policy | None,
-    learned: LearnedPolicy | None,
-    graph: Graph,
-    following: Sequence[Graph],
+    name: str, fitted: Fitted | None, graph: Graph, following: Sequence[Graph]
 ) -> dict[str, Any]:
     """What one policy does on one graph, its schedule proved, and what a learned one tells."""
-    if policy is None:
-        return {"n_batches": None}
-    run = None if learned is None else run_in_rounds(learned, graph)
-    schedule = schedule_in_rounds(policy, graph) if run is None else run.schedule
+    counts: dict[str, Any] = {"n_batches": None, "lower_bound": lower_bound(graph)}
+    if fitted is None:
+        return counts
+    schedule, run = fitted.run(graph)
     try:
         check_schedule(graph, schedule)
     except ScheduleError as error:
         message = f"policy {name} made a schedule that is not valid: {error}"
         raise ScheduleError(message) from error
-    counts: dict[str, Any] = {
-        "n_batches": schedule.n_batches,
-        "following": generalise(policy, learned, following),
-    }
-    if learned is not None and run is not None:
-        counts |= {"n_trials": learned.n_trials, "unseen_share": run.unseen_share}
+    counts |= {"n_batches": schedule.n_batches, "learn_s": fitted.learn_s}
+    counts |= {"following": generalise(fitted, following)}
+    if fitted.learned is not None and run is not None:
+        counts |= {"n_trials": fitted.learned.n_trials, "unseen_share": run.unseen_share}
     return counts
 
 
-def generalise(
-    policy: Policy, learned: LearnedPolicy | None, graphs: Sequence[Graph]
-) -> Generalisation | None:
-    """Schedule every graph; `learned` is the policy where that is learned. None for no graphs."""
+def generalise(fitted: Fitted, graphs: Sequence[Graph]) -> Generalisation | None:
+    """Schedule every graph; None for no graphs."""
     if not graphs:
         return None
-    runs = [] if learned is None else [run_in_rounds(learned, graph) for graph in graphs]
-    schedules = [run.schedule for run in runs] or [schedule_in_rounds(policy, g) for g in graphs]
+    schedules, runs = zip(*map(fitted.run, graphs), strict=True)
     counts = tuple(schedule.n_batches for schedule in schedules)
     bounds = tuple(lower_bound(graph) for graph in graphs)
-    n_decisions = sum(run.n_decisions for run in runs)
+    learned = [run for run in runs if run is not None]
+    n_decisions = sum(run.n_decisions for run in learned)
     return Generalisation(
         n_batches=counts,
         lower_bound=bounds,
         ratio=statistics.fmean(n / bound for n, bound in zip(counts, bounds, strict=True)),
-        unseen_share=sum(run.n_unseen for run in runs) / n_decisions if n_decisions else None,
+        unseen_share=sum(run.n_unseen for run in learned) / n_decisions if n_decisions else None,
     )
 
 

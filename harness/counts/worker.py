@@ -73,7 +73,7 @@ class Counter:
         enough_s = min(ENOUGH_S, planned.request.spec.timing.min_seconds)
         counts = count_batches(one, self._last.graphs, self._last.following, enough_s)
         row = CountRow(**planned.labels(), **vars(counts))
-        return Outcome(row=row, learned=one.learned)
+        return Outcome(row=row, learned=one.plain.learned)
 
 
 def failed_count(planned: PlannedCount, status: Failure, reason: str) -> FailedCount:

@@ -21,7 +21,6 @@ from harness.contracts.policy import LearnedPolicy
 from harness.counts.counting import scheduler
 from harness.counts.request import Source, parse_requests
 from harness.errors import ConfigError, RecordError
-from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.tidy import PLAIN
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
@@ -109,8 +108,8 @@ def build_counted_graph(experiment: Experiment) -> CountedGraph | None:
     graphs = Source(request).at(request.offset)
     schedules, learned = {}, {}
     for name, count in zip(good.policy, good.n_batches, strict=True):
-        policy = scheduler(name, request.spec.learning, request.workload, graphs)
-        schedule = schedule_in_rounds(policy.plain, graphs.plain)
+        policy = scheduler(name, request.spec.learning, request.workload, graphs).plain
+        schedule, _ = policy.run(graphs.plain)
         if count != schedule.n_batches:
             raise RecordError(
                 f"{sweep.sweep_id}: expected {schedule.n_batches} batches of {name}, which it makes"
