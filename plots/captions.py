@@ -13,7 +13,7 @@ from harness.records.stats import INTERVAL, RANGE, ends_of
 from harness.records.tidy import SEED
 from plots.declaration import BEST_BASELINE, TableDeclaration
 from plots.experiment import Experiment
-from plots.tables.cells import DAGGER, EN_DASH
+from plots.tables.cells import DAGGER, EN_DASH, Table
 
 SIZES = ("batch_size", "hidden_size", "dataset.options.n_leaves", "dataset.options.vocab_modulo")
 MODES = {"train": "training", "infer": "inference"}
@@ -136,6 +136,21 @@ def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[st
         *experiment.declaration.notes,
     ]
     return tuple(dict.fromkeys(note for note in notes if note))
+
+
+def build_only_table(
+    experiment: Experiment,
+    numbers: pd.DataFrame,
+    cells: pd.DataFrame,
+    *,
+    first: str = "",
+    last: str = "",
+    is_text: bool = False,
+) -> list[Table]:
+    """Build the only table of an experiment; its notes, between a first and a last one."""
+    notes = tuple(filter(None, (first, *build_notes(experiment), last)))
+    stem, title = experiment.declaration.stems[0], build_title(experiment)
+    return [Table(stem, title, numbers, cells, notes, is_text)]
 
 
 def describe_warnings(rows: pd.DataFrame) -> str:

@@ -81,27 +81,11 @@ def save_figure(figure: Figure, *paths: Path) -> None:
 
 def write_numbers(numbers: pd.DataFrame, experiment: Experiment, path: Path) -> None:
     """Write numbers with all their digits, and when and with which versions each was measured."""
-    facts = describe_measurements(experiment)
+    facts = experiment.measurements
     if "system" in numbers and len(facts):
         names = numbers.astype({"system": object})  # floats if no row has a system
         numbers = names.merge(facts, on="system", how="left", validate="m:1")
     replace_whole(path, numbers.to_csv(index=False, lineterminator="\n"))
-
-
-def describe_measurements(experiment: Experiment) -> pd.DataFrame:
-    """Return, for each system, the days on which it was measured, and all its versions."""
-    rows = []
-    for system, records in experiment.measured.groupby("system"):
-        pairs = {pair for text in records.versions.unique() for pair in json.loads(text).items()}
-        versions: dict[str, str] = {}
-        for name, version in sorted(pairs):
-            versions[name] = f"{versions[name]}/{version}" if name in versions else version
-        rows.append({
-            "system": system,
-            "measured_on": " to ".join(dict.fromkeys((records.day.min(), records.day.max()))),
-            "versions": "; ".join(map(" ".join, versions.items())),
-        })  # fmt: skip
-    return pd.DataFrame(rows)
 
 
 def flatten(cells: pd.DataFrame) -> pd.DataFrame:
@@ -189,13 +173,12 @@ def build_sheet(
     """Collect all that the report says of an experiment; stems: its files, without suffix."""
     measured, counts = experiment.measured, experiment.counts
     recorded = counts[counts.status != NOT_MEASURED]
-    counted = {row.trial_id: row for row in recorded.itertuples()}.values()
-    statuses = Counter([*measured.status, *(row.status for row in counted)])
+    counted = recorded.drop_duplicates("trial_id", keep="last")
+    statuses = Counter([*measured.status, *counted.status])
     models = {*experiment.rows.model.dropna(), *counts.model.dropna()}
     ok = measured[measured.status == "ok"]
-    facts = [json.loads(str(row.group_facts)) for row in ok.itertuples()]
-    facts += [{"cpu": row.cpu} for row in counted]
-    versions = describe_measurements(experiment)
+    facts = [json.loads(str(text)) for text in ok.group_facts.unique()]
+    facts += [{"cpu": row.cpu} for row in counted.itertuples()]
     return {
         "name": experiment.name,
         "stems": list(stems),
@@ -207,6 +190,9 @@ def build_sheet(
         "models": sorted(map(experiment.label, models)),
         "statuses": dict(sorted(statuses.items())),
         "machine": max(facts, key=len, default={}),
-        "versions": {experiment.label(row.system): row.versions for row in versions.itertuples()},
+        "versions": {
+            experiment.label(row.system): row.versions
+            for row in experiment.measurements.itertuples()
+        },
         "command": experiment.command,
     }

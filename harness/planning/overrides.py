@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,9 @@ def typed(key: str, value: Any) -> str:
     return f"{key}='{quoted}'"
 
 
+@cache
 def _parse(text: str) -> Override:
+    """Parse a text; sweeps repeat most of theirs, and Hydra takes a millisecond for one."""
     try:
         return OverridesParser.create().parse_override(text)
     except OverrideParseException as error:

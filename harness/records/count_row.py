@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -20,6 +20,7 @@ from harness.records.record import LIMITED, TRIED_AGAIN
 from harness.trials.spec import Limits
 from harness.values.nested import flatten
 
+T = TypeVar("T")
 Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data"]
 
 
@@ -151,29 +152,46 @@ class FailedCount(CountLabels):
 
 
 AnyCount = CountRow | FailedCount
-_ONE: TypeAdapter[AnyCount] = TypeAdapter(Annotated[AnyCount, Field(discriminator="status")])
+_Either = Annotated[AnyCount, Field(discriminator="status")]
+_ONE: TypeAdapter[AnyCount] = TypeAdapter(_Either)
+_ROWS: TypeAdapter[tuple[AnyCount, ...]] = TypeAdapter(tuple[_Either, ...])
 CSV_COLUMNS = {b"count_id", b"source_sha256"}  # among others
-_ROWS: TypeAdapter[tuple[AnyCount, ...]] = TypeAdapter(
-    tuple[Annotated[AnyCount, Field(discriminator="status")], ...]
-)
 
 
 def read_count_rows(path: Path) -> tuple[AnyCount, ...]:
     """Read and validate one file; raises RecordError naming the file and the first fault."""
+    return _read(path, _ROWS)
+
+
+def read_count(path: Path) -> AnyCount:
+    """Read and validate the record of one count; raises RecordError naming the file and fault."""
+    return _read(path, _ONE)
+
+
+def find_count(path: Path) -> AnyCount | None:
+    """Return the record of one count, or None where there is none that can be read."""
     try:
-        return _ROWS.validate_json(read_regular(path))
+        return read_count(path)
+    except RecordError:
+        return None
+
+
+def parse_count(text: bytes) -> AnyCount:
+    """Validate the record of one count; raises pydantic's ValidationError."""
+    return _ONE.validate_json(text)
+
+
+def _read(path: Path, kind: TypeAdapter[T]) -> T:
+    try:
+        return kind.validate_json(read_regular(path))
     except OSError as error:
         raise RecordError(f"{path} cannot be read ({error.strerror}); count again") from error
     except ValidationError as error:
-        raise _no_counts(path, error) from error
-
-
-def _no_counts(path: Path, error: ValidationError) -> RecordError:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "the file"
-    return RecordError(
-        f"{path} holds no batch counts: {where}: {first['msg']}; delete it and count again"
-    )
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise RecordError(
+            f"{path} holds no batch counts: {where}: {first['msg']}; delete it and count again"
+        ) from error
 
 
 def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
@@ -199,35 +217,12 @@ def are_count_rows(content: bytes) -> bool:
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """A line a row; what is nested has names with dots."""
     flat = [dict(flatten(row)) for row in rows]
-    columns = list(dict.fromkeys(name for row in flat for name in row))
     text = StringIO()
+    columns = dict.fromkeys(name for row in flat for name in row)
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
     return text.getvalue()
-
-
-def parse_count(text: bytes) -> AnyCount:
-    """Validate the record of one count; raises pydantic's ValidationError."""
-    return _ONE.validate_json(text)
-
-
-def read_count(path: Path) -> AnyCount:
-    """Read and validate the record of one count; raises RecordError naming the file and fault."""
-    try:
-        return parse_count(read_regular(path))
-    except OSError as error:
-        raise RecordError(f"{path} cannot be read ({error.strerror}); count again") from error
-    except ValidationError as error:
-        raise _no_counts(path, error) from error
-
-
-def find_count(path: Path) -> AnyCount | None:
-    """Return the record of one count, or None where there is none that can be read."""
-    try:
-        return read_count(path)
-    except RecordError:
-        return None
 
 
 def write_count(path: Path, row: AnyCount) -> None:

@@ -26,6 +26,8 @@ SCREENED_OUT = "called_off"  # the stored status of a round that a slow system w
 TIME = "instance_s"  # of which ratios are taken: seconds per instance
 RATIO = "ratio"
 _ALL = "_all"  # a key that all rows share, so that no key is needed
+# What tells whether rows may share a table; a frame has many more columns, each of which costs.
+_SHARED = ("trial_id", "dataset", "group", "group_facts", "inputs_key", "inputs_sha256")
 NUMBER_COLUMNS = (
     *("value", "low", "high", "interval", "n_rounds"),
     *("status", "warnings", "screened_out"),
@@ -78,13 +80,19 @@ def _check_tables(rows: pd.DataFrame, by: Sequence[str]) -> None:
     """Raise RecordError if rows of one workload, whoever ran it, may not share a table."""
     shared = [name for name in by if name not in _TRIAL and not name.startswith(TRIAL_OPTIONS)]
     shared = [_ALL, *(name for name in ("threads", "device") if name in rows), *shared]
-    measured = rows[rows.status == "ok"].reset_index(drop=True).assign(**{_ALL: 0})
+    measured = _select_measured(rows, shared).reset_index(drop=True).assign(**{_ALL: 0})
     if not len(measured):
         return
     tables = measured.groupby(list(dict.fromkeys(shared)), sort=False, dropna=False).ngroup()
     firsts = np.unique(tables, return_index=True)[1]
     check_alike(measured, measured.iloc[firsts[tables]])
     check_like_inputs(measured)
+
+
+def _select_measured(rows: pd.DataFrame, names: Iterable[str] = ()) -> pd.DataFrame:
+    """Select measured rows, and of their columns these and those of _SHARED that there are."""
+    columns = [name for name in dict.fromkeys([*names, *_SHARED]) if name in rows]
+    return rows.loc[rows.status == "ok", columns]
 
 
 def check_like_inputs(rows: pd.DataFrame) -> None:
@@ -255,8 +263,7 @@ def ratios(
     both = _merge(both, sides, [*keys, "round"])
     partners = both[[*facts]].rename(columns=lambda name: name.removeprefix("base_"))
     check_alike(both, partners)
-    every = pd.concat([own, other])
-    check_like_inputs(every[every.status == "ok"])
+    check_like_inputs(pd.concat([_select_measured(own), _select_measured(other)]))
     values = get_quantity(both, quantity)
     status = both.status.mask((both.status == "ok") & values.isna(), NOT_SEPARABLE)
     return both.assign(
@@ -341,17 +348,10 @@ def _merge_points(points: pd.DataFrame) -> tuple[Any, ...]:
     if failed != "ok":
         return (np.nan, np.nan, np.nan, "", np.nan, failed, "", False, len(points))
     medians = points.value
+    ends = (medians.median(), medians.min(), medians.max(), "range over seeds")
     warnings = " ".join(sorted({*" ".join(points.warnings).split()}))
-    return (
-        *(
-            medians.median(),
-            medians.min(),
-            medians.max(),
-            "range over seeds",
-            points.n_rounds.min(),
-        ),
-        *("ok", warnings, bool(points.screened_out.any()), len(points)),
-    )
+    is_screened = bool(points.screened_out.any())
+    return (*ends, points.n_rounds.min(), "ok", warnings, is_screened, len(points))
 
 
 # Systems are compared on a workload. Timing is no part of it: slow systems may time fewer passes.

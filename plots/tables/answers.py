@@ -12,7 +12,7 @@ import pandas as pd
 from harness.errors import ConfigError
 from harness.planning.grid import EXPERIMENT
 from harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios
-from plots.captions import build_notes, build_title
+from plots.captions import build_only_table
 from plots.declaration import SYSTEMS, NoOptions, TableDeclaration, read_declaration
 from plots.experiment import Experiment
 from plots.tables.cells import DAGGER, EN_DASH, Table, format_ratio, format_significant
@@ -33,8 +33,7 @@ def build(experiment: Experiment) -> list[Table]:
     every = pd.concat([found, list_unplanned(experiment)], ignore_index=True)
     every["label"] = every.system.map(experiment.label)
     note = "1/s: instances per second. Of: baselines with a number; the CSV also has those without."
-    stem, notes = experiment.declaration.stems[0], (note, *build_notes(experiment))
-    return [Table(stem, build_title(experiment), every, arrange(found), notes)]
+    return build_only_table(experiment, every, arrange(found), first=note)
 
 
 def evaluate_answers(experiment: Experiment) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from harness.contracts.choice import Choice
 from harness.contracts.policy import AUTO
 from harness.records.numbers import numbers, ratios, select_fastest
-from plots.captions import build_notes, build_title
+from plots.captions import build_only_table
 from plots.experiment import Experiment
 from plots.tables.cells import DAGGER, EN_DASH, Table, format_number
 from plots.tables.declared import select_settings
@@ -38,9 +38,8 @@ class Options:
 
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per setting."""
-    found, stem = evaluate(experiment), experiment.declaration.stems[0]
-    title, notes = build_title(experiment), build_notes(experiment)
-    return [Table(stem, title, found, arrange(found), notes, is_text=True)]
+    found = evaluate(experiment)
+    return build_only_table(experiment, found, arrange(found), is_text=True)
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from harness.planning.grid import EXPERIMENT
 from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select_fastest
 from harness.records.stats import ends_of
 from harness.records.tidy import RELEASED
-from plots.captions import build_notes, build_title
+from plots.captions import build_only_table
 from plots.declaration import NoOptions, check_quantity
 from plots.experiment import Experiment
 from plots.tables.cells import COUNTED, DAGGER, EN_DASH, Table, format_plain, format_significant
@@ -46,8 +46,7 @@ def build(experiment: Experiment) -> list[Table]:
     judged = [judge(claim, experiment) for claim in experiment.claims]
     rows = [row for first, points in judged for row in (first, *points.to_dict("records"))]
     found = pd.DataFrame(rows).drop(columns=["settings", "weak_build"])
-    stem, notes = experiment.declaration.stems[0], build_notes(experiment)
-    return [Table(stem, build_title(experiment), found, arrange(judged), notes, is_text=True)]
+    return build_only_table(experiment, found, arrange(judged), is_text=True)
 
 
 def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -119,6 +118,7 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     pairs = pd.DataFrame(comparisons(answer, settings), columns=["at", "of", "over"])
     members = pairs.rename_axis("place").reset_index().melt(["place", "at"], var_name="side")
     points = members.explode("value").dropna().astype({"value": int})
+    rows = rows[[name for name in rows if "." not in str(name)]]  # options, of which none is used
     # A trial is in several points, and has several rounds.
     placed = points.merge(rows, left_on="value", right_on="point", validate="m:m")
     best = select_fastest(placed, ["place", "side"])

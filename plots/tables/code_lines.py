@@ -28,7 +28,7 @@ from harness.contracts.networks import entry_of, modules_of
 from harness.errors import ConfigError, meant
 from harness.machine.source_code import module_file
 from harness.planning.kinds import SystemFile
-from plots.captions import build_notes, build_title
+from plots.captions import build_only_table
 from plots.declaration import Keys
 from plots.experiment import Experiment
 from plots.published import read_published
@@ -74,8 +74,8 @@ def build(experiment: Experiment) -> list[Table]:
         header=found.quantity.replace(RATIO, TIMES),
     )
     cells = pivot(texts, {"row": "system"}, ["group", "header"], _format)
-    notes = (*build_notes(experiment), f"{published.short[0]}: {published.source[0]}")
-    return [Table(experiment.declaration.stems[0], build_title(experiment), found, cells, notes)]
+    source = f"{published.short[0]}: {published.source[0]}"
+    return build_only_table(experiment, found, cells, last=source)
 
 
 def _format(number: pd.Series) -> str:

@@ -21,7 +21,7 @@ import pandas as pd
 from harness.contracts.model import model_class
 from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
-from plots.captions import build_notes, build_title
+from plots.captions import build_only_table
 from plots.declaration import Keys
 from plots.experiment import Experiment
 from plots.tables.cells import Table
@@ -64,8 +64,7 @@ def build(experiment: Experiment) -> list[Table]:
     cells = found.drop(columns="model").replace({True: "yes", False: "no"})
     cells = cells.rename(columns={**HEADERS, "paper": "paper: family"})
     cells.index = pd.Index(found.model.map(experiment.label), name="model")
-    stem, title = experiment.declaration.stems[0], build_title(experiment)
-    return [Table(stem, title, found, cells, build_notes(experiment))]
+    return build_only_table(experiment, found, cells)
 
 
 def read_control_flow(conf_dir: Path, model: str) -> dict[str, bool]:

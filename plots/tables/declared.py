@@ -95,7 +95,9 @@ def evaluate(
     by = list(dict.fromkeys([*keys, *names]))
     kinds = data.system.map(experiment.kinds)
     sides = {str(name): rows for name, rows in data.groupby(SYSTEM, sort=False)}
-    sides |= {name: select_fastest(data[kinds == kind], at) for name, kind in EXTRA_KINDS.items()}
+    needed = {*declaration.extra, *(value.partition(OVER)[2] for value in declaration.values)}
+    for name in needed & EXTRA_KINDS.keys():
+        sides[name] = select_fastest(data[kinds == EXTRA_KINDS[name]], at)
     sides |= {"": shown, BASE: select(shown, base)}
     results = []
     for value in (*declaration.values, *([UNSEEN] if systems else [])):

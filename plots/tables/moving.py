@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness.records.numbers import NOT_SEPARABLE, numbers, ratios
-from plots.captions import MODES, build_notes, build_title
+from plots.captions import MODES, build_only_table
 from plots.experiment import Experiment
 from plots.published import PUBLISHED, read_published
 from plots.tables.cells import PAPER, Table, format_number, pivot
@@ -39,9 +39,8 @@ def build(experiment: Experiment) -> list[Table]:
     found = evaluate(experiment, options.systems, options.epoch)
     published = read_published(options.published)
     every = pd.concat([found, published], ignore_index=True)
-    cells = arrange(every, options.systems)
-    notes = (*build_notes(experiment), f"{PAPER.capitalize()}{published.source.iloc[0]}.")
-    return [Table(experiment.declaration.stems[0], build_title(experiment), every, cells, notes)]
+    source = f"{PAPER.capitalize()}{published.source.iloc[0]}."
+    return build_only_table(experiment, every, arrange(every, options.systems), last=source)
 
 
 def evaluate(experiment: Experiment, systems: Mapping[str, str], epoch: int) -> pd.DataFrame:

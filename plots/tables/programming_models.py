@@ -21,7 +21,7 @@ from harness.contracts.model import model_class
 from harness.planning.kinds import SystemFile
 from harness.planning.yaml_files import read_mapping
 from harness.records.numbers import NOT_PLANNED, numbers
-from plots.captions import build_notes, build_title
+from plots.captions import build_only_table
 from plots.declaration import Keys
 from plots.experiment import Experiment
 from plots.tables.cells import Table, format_number
@@ -63,8 +63,7 @@ def build(experiment: Experiment) -> list[Table]:
     cells = texts[[*HEADERS]].set_axis(pd.MultiIndex.from_tuples(HEADERS.values()), axis=1)
     heads = found.way + ": " + found.system.map(experiment.label)
     cells.index = pd.Index(heads, name="way to program")
-    stem, title = experiment.declaration.stems[0], build_title(experiment)
-    return [Table(stem, title, found, cells, build_notes(experiment))]
+    return build_only_table(experiment, found, cells)
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from harness.planning.grid import Walk, read_experiment, read_walks
 from harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios, select_fastest
-from plots.captions import build_notes, build_title
+from plots.captions import build_only_table
 from plots.experiment import Experiment
 from plots.tables.cells import Table, format_number, format_ratio, pivot
 from plots.tables.declared import EXTRA_KINDS, EXTRA_LABELS, select_settings
@@ -37,8 +37,7 @@ class Options:
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per step of each walk, a group of columns per setting."""
     found = evaluate(experiment)
-    stem, notes = experiment.declaration.stems[0], build_notes(experiment)
-    return [Table(stem, build_title(experiment), found, arrange(found), notes)]
+    return build_only_table(experiment, found, arrange(found))
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:

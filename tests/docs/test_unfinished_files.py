@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from harness.contracts.corpus import load_corpus
 from harness.contracts.model import model_class
@@ -18,7 +17,6 @@ from harness.planning.overrides import read_settings
 from harness.terminal import command_line
 from harness.values.places import CONF_DIR
 from harness.values.schedule import check_schedule
-from plots.declaration import read_declaration
 from tests.support.adding import SECTIONS
 from tests.support.random_graphs import graph_of
 
@@ -93,13 +91,3 @@ def test_the_command_line_refuses_it_too(conf: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine\.yaml says name: cavs; write name: mine"):
         command_line.parse([named, "system=mine"])
     assert len(command_line.parse([named, "system=cavs"])) == 1
-
-
-@pytest.mark.parametrize("part", ["table", "figure"])
-def test_an_unknown_kind_is_refused(conf: Path, part: str) -> None:
-    content = yaml.safe_load((conf / "experiment/policies_batch_counts.yaml").read_text())
-    content[part] = {"kind": "batches_lost"}
-    (conf / "experiment/mine.yaml").write_text(yaml.safe_dump(content))
-    words = rf"mine\.yaml: unknown kind of a {part} 'batches_lost'.*; choose from \w+"
-    with pytest.raises(ConfigError, match=words):
-        read_declaration("mine", conf)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from matplotlib.figure import Figure
 
 from harness.commands import draw
 from harness.planning.artefacts import Choices, choices_from
@@ -45,6 +46,12 @@ def composer(conf_dir: Path) -> Composer:
 @pytest.fixture(autouse=True)
 def _draw_composes_once(composer: Composer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draw, "Composer", lambda _: composer)
+
+
+@pytest.fixture
+def without_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are laid out, and their files are empty: for tests of numbers."""
+    monkeypatch.setattr(Figure, "savefig", lambda *_, **_options: None)
 
 
 @pytest.fixture

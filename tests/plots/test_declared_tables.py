@@ -9,9 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 
-from harness.errors import ConfigError, RecordError
 from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
 from harness.planning.config import Composer
 from harness.planning.grid import SCALES, expand, experiment_names
@@ -309,40 +307,3 @@ def test_no_comparison_has_a_calibration() -> None:
     for name in experiment_names():
         for systems in read_declaration(name, CONF_DIR).compare.values():
             assert not {"products", "products_cut"} & set(systems), name
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"row": ["system"]}, "unknown word of a table 'row'.*rows"),
-        ({"values": {"througput": "1/s"}}, "unknown quantity 'througput'.*throughput"),
-        ({"values": {"throughput over dynett": "ratio"}}, "unknown side 'dynett'.*dynet"),
-        ({"rows": ["hiden_size"]}, "no trial has the setting 'hiden_size'.*hidden_size"),
-        ({"settings": {"a": {"batchsize": 1}}}, "no trial has the setting 'batchsize'.*batch_size"),
-        ({"extra": ["ceilling"]}, "unknown extra 'ceilling'.*ceiling"),
-    ],
-)
-def test_a_mistake_in_a_declaration_is_one_line(
-    table: dict[str, Any], message: str, load: Load
-) -> None:
-    experiment = load(SWEEP)
-    good = dict(experiment.declaration.table)
-    shown = replace(experiment.declaration, table={**good, **table})
-    with pytest.raises(ConfigError, match=message) as caught:
-        build_tables(replace(experiment, declaration=shown))
-    assert "\n" not in str(caught.value)
-
-
-def test_keys_that_do_not_tell_trials_apart_are_refused(load: Load) -> None:
-    experiment = load(SWEEP)
-    table = {"rows": ["system"], "columns": ["quantity"], "values": {"throughput": "1/s"}}
-    shown = replace(experiment.declaration, table={**table, "kind": DECLARED})
-    with pytest.raises(RecordError, match="batch_size"):
-        build_tables(replace(experiment, declaration=shown))
-
-
-def test_every_declaration_is_read() -> None:
-    for name in experiment_names():
-        content = yaml.safe_load((CONF_DIR / f"experiment/{name}.yaml").read_text())
-        if "draw" not in content:
-            assert read_declaration(name, CONF_DIR).name == name

@@ -13,6 +13,8 @@ from plots.figures import dots, scatter
 from tests.support.experiments import Load, read_rows, run_draw, select_number
 from tests.support.made_up_counts import write_made_up_counts
 
+pytestmark = pytest.mark.usefixtures("without_pixels")
+
 FIG9 = "edbatch_fig9"
 
 

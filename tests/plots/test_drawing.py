@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from io import BytesIO
-from typing import Any
-
 import pytest
-from matplotlib.figure import Figure
 
 from harness.planning.artefacts import Choices
 from harness.planning.config import Composer
@@ -17,19 +13,7 @@ from tests.support.experiments import FIGURE, TABLE, run_draw, write_measured
 pytestmark = pytest.mark.slow  # all of them together take seconds
 
 
-@pytest.fixture
-def coarse_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures of few pixels, and empty PDFs: other tests look at them."""
-    save = Figure.savefig
-
-    def savefig(figure: Figure, file: BytesIO, **options: Any) -> None:
-        if options["format"] == "png":
-            save(figure, file, dpi=30, **options)
-
-    monkeypatch.setattr(Figure, "savefig", savefig)
-
-
-@pytest.mark.usefixtures("coarse_pictures")
+@pytest.mark.usefixtures("without_pixels")
 def test_every_experiment_draws_exactly_the_files_it_announces(
     choices: Choices, composer: Composer
 ) -> None:
@@ -55,12 +39,3 @@ def test_equal_records_draw_equal_files(name: str, choices: Choices, composer: C
     first = [path.read_bytes() for path in files]
     assert run_draw(name, choices) == 0
     assert first == [path.read_bytes() for path in files]
-
-
-def test_an_unknown_experiment_is_named_in_one_line(
-    choices: Choices, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run_draw("nothing", choices) == 1
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert FIGURE in error

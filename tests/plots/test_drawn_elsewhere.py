@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
 import harness.planning.nodes
 import plots.drawable
@@ -33,7 +32,7 @@ from tests.support.records import (
     plain_record,
 )
 
-pytestmark = pytest.mark.slow  # whole experiments are drawn
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pixels")]
 
 GRAPH = "edbatch_fig1"
 KEPT = (".csv", ".md")
@@ -57,14 +56,13 @@ def composer(conf_dir: Path) -> Composer:
 
 @pytest.fixture(autouse=True)
 def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing may depend on this machine; pictures are files without content."""
+    """Nothing may depend on this machine."""
 
     def look() -> bool:
         raise AssertionError("the machine that draws was looked at")
 
     monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", look)
     monkeypatch.setattr(harness.planning.nodes, "usable_cpus", look)
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **_options: None)
 
 
 @pytest.fixture

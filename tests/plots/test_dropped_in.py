@@ -9,12 +9,11 @@ import yaml
 
 from harness.planning.artefacts import Choices, choices_from, plan_artefact
 from harness.planning.config import Composer
-from harness.planning.grid import SCALES
 from plots.experiment import Experiment, load_experiment
 from tests.support.experiments import FIGURE, TABLE, read_rows, run_draw
 from tests.support.records import conf_with_made_up_systems, write_made_up_records
 
-pytestmark = pytest.mark.slow  # whole experiments are drawn
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pixels")]
 
 LABEL = "Somebody's framework"
 HEADLINES = ("headline_tree_lstm", "headline_tree_lstm_inference", "headline_lattice_lstm")
@@ -50,17 +49,6 @@ def load(name: str, choices: Choices, composer: Composer) -> Experiment:
     trials = plan_artefact(name, choices, composer)
     write_made_up_records(trials, choices)
     return load_experiment(name, choices, trials)
-
-
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", HEADLINES)
-def test_it_joins_the_headlines_whose_model_it_runs(
-    name: str, scale: str, conf_dir: Path, composer: Composer, tmp_path: Path
-) -> None:
-    trials = plan_artefact(name, choose(conf_dir, tmp_path, scale), composer)
-    with_fresh = {t.spec.model for t in trials if t.spec.system == "fresh"}
-    assert with_fresh == ({"tree_lstm"} if "tree" in name else set())
-    assert {"vertex", "dynet"} <= {trial.spec.system for trial in trials}
 
 
 @pytest.mark.parametrize("name", HEADLINES)

@@ -13,6 +13,8 @@ from plots.declaration import read_declaration
 from plots.figures import forest, heat
 from tests.support.experiments import Load, read_rows, run_draw
 
+pytestmark = pytest.mark.usefixtures("without_pixels")
+
 ENGINE, LEVELS, EAGER, JAX = "Engine", "PyTorch, level batching", "PyTorch, eager", "JAX"
 
 

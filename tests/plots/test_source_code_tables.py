@@ -193,15 +193,6 @@ def test_shared_cells_count_for_each_system_that_uses_them(choices: Choices) -> 
         assert "systems.on_tensorflow.cells" in number.modules.split()
 
 
-def test_an_unknown_system_is_refused_by_its_name(choices: Choices) -> None:
-    experiment = load_unmeasured(LINES, choices)
-    declaration = experiment.declaration
-    table = {**declaration.table, "code": {"vertx": {"networks": "harness.models"}}}
-    wrong = replace(experiment, declaration=replace(declaration, table=table))
-    with pytest.raises(ConfigError, match=r"unknown system 'vertx' in table\.code.*vertex"):
-        count_lines(wrong)
-
-
 @pytest.mark.parametrize("name", [LINES, FLOW])
 def test_tables_of_code_need_no_trials(name: str, choices: Choices) -> None:
     for scale in SCALES:

@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 
 from harness.commands import first_look
-from harness.planning.artefacts import PlannedTrial
 from harness.planning.kinds import read_systems
 from harness.records.record import Record
 from harness.records.tidy import build_frame
 from harness.values.places import CONF_DIR
 from plots.terminal import compare_with_baselines, rank_systems
-from tests.support.experiments import Load
 from tests.support.records import plain_record
 
-Speeds = dict[str, tuple[float, float] | None]  # of two rounds; None: it crashed
 LABELS = {system.name: system.label for system in read_systems(CONF_DIR)}
 WORKLOAD = "tree_fc complete_trees mode=train batch_size=2 hidden_size=8"
 
@@ -130,32 +127,6 @@ def test_lines_name_the_options_in_which_workloads_differ() -> None:
     ]
     names = [line.partition(":")[0].split()[-1] for line in compare(records)]
     assert names == ["n_leaves=4", "n_leaves=8"]
-
-
-@pytest.mark.parametrize(
-    ("speeds", "text"),
-    [
-        ({"vertex": (300, 340), "torch_levels": (150, 150), "dynet": (200, 200)}, "of 2 baselines"),
-        ({"vertex": (90, 120), "torch_levels": (50, 50), "dynet": (100, 100)}, "no clear"),
-        ({"vertex": (50, 50), "torch_levels": (60, 60), "dynet": (100, 100)}, "is 0.50 ("),
-        ({"vertex": (50, 50), "torch_levels": None, "dynet": (25, 25)}, "of 1 baseline, DyNet"),
-        ({"vertex": None, "torch_levels": (9, 9), "dynet": (8, 8)}, ""),
-        ({"vertex": (9, 9), "torch_levels": None, "dynet": None}, ""),
-    ],
-)
-def test_the_sentence_claims_no_more_than_the_records(
-    load: Load, speeds: Speeds, text: str
-) -> None:
-    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
-        pair = speeds[trial.settings["system"]]
-        if pair is None:
-            return {"status": "crash", "reason": "made up", "instances_per_s": None}
-        return {"instances_per_s": pair[round_]}
-
-    experiment = load("first_look", change)
-    lines = list(compare_with_baselines(experiment.rows, "vertex", experiment.systems))
-    assert len(lines) == bool(text)
-    assert text in "".join(lines)
 
 
 def test_bench_try_rejects_other_arguments(capsys: pytest.CaptureFixture[str]) -> None:

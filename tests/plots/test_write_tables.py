@@ -118,10 +118,9 @@ def test_columns_and_rows_of_papers_are_marked_in_html() -> None:
     assert '<td><span class="published">paper: b</span></td>' in to_html(rows)
 
 
-@pytest.mark.parametrize("status", ["oom", "timeout", "crash", "unsupported", "wrong_result"])
-def test_a_failure_prints_its_status_and_reason(
-    status: str, choices: Choices, composer: Composer
-) -> None:
+def test_a_failure_prints_its_status_and_reason(choices: Choices, composer: Composer) -> None:
+    status = "wrong_result"
+
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         fails = trial.settings["system"] == "fold_policy" and trial.settings["batch_size"] == 16
         # The time that a wrong result has in its record must not be shown.
@@ -137,13 +136,6 @@ def test_a_failure_prints_its_status_and_reason(
     for suffix in (".md", ".html", ".tex"):
         text = stem.with_suffix(suffix).read_text()
         assert status in text.replace(r"\_", "_")
-
-
-def test_what_has_no_record_is_not_measured(choices: Choices, composer: Composer) -> None:
-    write_measured(TABLE, choices, composer, lambda trial, round_: None)
-    assert run_draw(TABLE, choices) == 0
-    rows = read_rows(choices.results_dir / f"tables/{TABLE}_systems.csv")
-    assert {row["status"] for row in rows} == {"not measured", "published"}
 
 
 def test_numbers_of_systems_get_their_versions_and_others_none(

@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
-from matplotlib.figure import Figure
 
 from harness.commands.draw import draw_held
 from harness.planning.config import Composer
@@ -118,7 +118,9 @@ def composer() -> Composer:
 def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
     folder: Path, tmp_path: Path, composer: Composer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **_options: None)
+    monkeypatch.setattr("plots.write.save_figure", lambda figure, *_: plt.close(figure))
+    for function in ("to_markdown", "to_latex", "to_html"):
+        monkeypatch.setattr(f"plots.write.{function}", lambda _: "")
     monkeypatch.setattr(drawable, "Composer", lambda _: composer)
     declared = [read_declaration(name, CONF_DIR) for name in experiment_names()]
     experiments = {f"{stem}.csv": one for one in declared for stem in one.stems}

@@ -1,0 +1,170 @@
+"""Wrong tables, figures and records are refused in one line that names the place."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness.errors import ConfigError, RecordError
+from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.config import Composer
+from harness.planning.grid import experiment_names
+from harness.values.places import CONF_DIR
+from plots.declaration import DECLARED, read_declaration
+from plots.experiment import load_experiment
+from tests.support.experiments import FIGURE, Load, build_tables, run_draw, write_measured
+from tests.support.records import MACHINE
+
+WRONG = {1: {2: 3}}  # no text, no number, no list, and not a mapping of names
+FAMILY = {"name": "DyNet", "look": "dynet_policy", "policies": ["depth"], "color": "red"}
+FUNCTIONS = {"table": "build", "figure": "draw"}
+SWEEP = "cavs_short_table1_tree_lstm"
+
+
+def list_kinds() -> list[tuple[str, str]]:
+    """Return ("table" or "figure", experiment), one for each kind."""
+    found: dict[tuple[str, str], str] = {}
+    for name in experiment_names():
+        for part in FUNCTIONS:
+            if content := getattr(read_declaration(name, CONF_DIR), part):
+                found.setdefault((part, content["kind"]), name)
+    return [(part, name) for (part, _), name in found.items()]
+
+
+def refuse(part: str, name: str, choices: Choices, change: Mapping[str, Any]) -> str:
+    """Return the message with which a table or figure is refused; without a key that is None."""
+    experiment = load_experiment(name, choices, ())
+    content = {**getattr(experiment.declaration, part), **change}
+    content = {key: value for key, value in content.items() if value is not None}
+    declaration = replace(experiment.declaration, **{part: content})
+    module = importlib.import_module(f"plots.{part}s.{content['kind']}")
+    with pytest.raises(ConfigError) as caught:
+        getattr(module, FUNCTIONS[part])(replace(experiment, declaration=declaration))
+    message = str(caught.value)
+    assert message.startswith(declaration.file)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(("part", "name"), list_kinds())
+def test_an_unknown_key_and_a_value_of_a_wrong_type_are_refused(
+    part: str, name: str, choices: Choices
+) -> None:
+    assert f"unknown word of a {part} 'nonsense'" in refuse(part, name, choices, {"nonsense": 1})
+    for key in getattr(read_declaration(name, CONF_DIR), part):
+        if key not in ("kind", "also"):
+            assert f"{part}.{key}" in refuse(part, name, choices, {key: WRONG})
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "key", "value", "message"),
+    [
+        ("figure", "dynet_fig3", "published", {"table": "dynet_fig3", "modle": "x"}, "published."),
+        ("figure", "dynet_fig2", "published", {"table": "dynet_fig2"}, "figure.published."),
+        ("figure", "edbatch_fig9", "families", [FAMILY], "figure.families."),
+        ("figure", "cavs_fig8a", "values", None, "figure.values: Field required"),
+        ("figure", "cavs_fig8a", "x", None, "expected either x or axes"),
+        ("figure", "cavs_fig8d", "values", {"instance_ms": "ms"}, "did you mean instance_s"),
+        ("figure", "first_look", "parts", None, "expected either parts, or steps and settings"),
+        ("figure", "first_look", "parts", {"foward_ms": "f"}, "did you mean forward_ms"),
+        ("figure", "answers", "band", None, "figure.band: Field required"),
+        ("table", "cavs_lines_of_code", "code", {"vertex": {"package": "a"}}, "table.code."),
+        (
+            "table",
+            "cavs_lines_of_code",
+            "code",
+            {"vertx": {"networks": "harness.models"}},
+            "vertex",
+        ),
+        ("table", "acrobat_table2", "code", [{"model": "a", "paper": "b", "page": 4}], "code."),
+        ("table", SWEEP, "values", {"througput": "1/s"}, "did you mean throughput"),
+        ("table", SWEEP, "values", {"throughput over dynett": "a"}, "did you mean dynet"),
+        ("table", SWEEP, "rows", ["hiden_size"], "no trial has the setting 'hiden_size'"),
+        ("table", SWEEP, "settings", {"a": {"batchsize": 1}}, "did you mean batch_size"),
+        ("table", SWEEP, "extra", ["ceilling"], "did you mean ceiling"),
+    ],
+)
+def test_a_mistake_names_its_key_and_what_was_meant(
+    part: str, name: str, key: str, value: object, message: str, choices: Choices
+) -> None:
+    assert message in refuse(part, name, choices, {key: value})
+
+
+def test_keys_that_do_not_tell_trials_apart_are_refused(load: Load) -> None:
+    experiment = load(SWEEP)
+    table = {"rows": ["system"], "columns": ["quantity"], "values": {"throughput": "1/s"}}
+    shown = replace(experiment.declaration, table={**table, "kind": DECLARED})
+    with pytest.raises(RecordError, match="batch_size"):
+        build_tables(replace(experiment, declaration=shown))
+
+
+ROWS = {"rows": ["batch_size"]}
+SHOWN = ROWS | {"values": {"throughput": "trees/s"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"table": None}, "has no table and no figure"),
+        ({"table": ROWS}, "a table needs rows and values"),
+        ({"table": {"kind": "cliams"}}, "unknown kind of a table 'cliams', did you mean claims"),
+        ({"table": SHOWN | {"base": {"system": "vertx"}}}, "unknown system in base 'vertx'"),
+        ({"table": SHOWN | {"epoch": "many"}}, "table.epoch"),
+        ({"figure": {"kind": "bar"}}, "unknown kind of a figure 'bar', did you mean bars"),
+        ({"figure": "curves"}, "figure must map keys to values"),
+        ({"compare": {"policies": ["vertex"]}}, "unknown comparison 'policies'"),
+        ({"notes": [{"a": 1}]}, "a note is text"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_before_anything_is_measured(
+    change: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    content = yaml.safe_load((CONF_DIR / f"experiment/{SWEEP}.yaml").read_text())
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "system").symlink_to(CONF_DIR / "system")
+    (tmp_path / "experiment/broken.yaml").write_text(yaml.safe_dump(content | change))
+    with pytest.raises(ConfigError) as caught:
+        read_declaration("broken", tmp_path)
+    assert problem in str(caught.value)
+    assert "broken.yaml" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "fact"),
+    [
+        ("machine", {**MACHINE, "cpu": "another CPU"}, "have unlike cpu"),
+        ("versions", {"made_up": "2.0"}, "differ in version of made_up"),
+    ],
+)
+def test_records_that_may_not_share_a_table_are_refused(
+    field: str,
+    value: object,
+    fact: str,
+    choices: Choices,
+    composer: Composer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        return {field: value} if trial.settings["batch_size"] == 64 else {}
+
+    write_measured(FIGURE, choices, composer, change)
+    assert run_draw(FIGURE, choices) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"draw: {FIGURE}: ")
+    assert fact in line
+    assert not list(choices.results_dir.rglob(f"{FIGURE}.*"))
+
+
+def test_an_unknown_experiment_is_named(
+    choices: Choices, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_draw("nothing", choices) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert FIGURE in line
