@@ -286,3 +286,21 @@ def test_the_command_draws_named_experiments(
         assert draw.main([*names, *said]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert f"holds nothing that {GRAPH} can be drawn from" in line
+
+
+def test_rounds_are_those_of_the_records_and_what_others_have_is_missing(
+    conf_dir: Path, composer: Composer
+) -> None:
+    config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir}
+    planned = plan_artefact(FIGURE, choices_from(config, {}, frozenset({"sst"})), composer)[:3]
+
+    def rounds(n_planned: int, *n_held: int) -> list[list[bool]]:
+        """Whether each round that is drawn has a record, where so many are planned and held."""
+        trials = [replace(trial, rounds=n_planned) for trial in planned]
+        pairs = zip(trials, n_held, strict=True)
+        records = tuple(made_up_record(t, r) for t, n in pairs for r in range(n))
+        return [[one is not None for one in of] for of in Elsewhere(Held(records)).rounds(trials)]
+
+    assert rounds(6, 3, 1, 0) == [[True] * 3, [True, False, False], [False] * 3]
+    assert rounds(2, 3, 3, 3) == [[True] * 2] * 3
+    assert rounds(6, 0, 0, 0) == [[False]] * 3
