@@ -77,11 +77,10 @@ class GpuWorkload:
         spec = Composer().trial({**chosen, **sizes, **n_batches, **read_settings(self.options)})
         workload = load_workload(spec)
         model = VertexModel(workload.model, share_equal_inputs=False, outputs="stage")
-        outputs = [] if model.output is None else [model.output]
         train = self.mode == "train"
         weights, switches = workload.weights, Switches()
         engine = Engine(
-            model.functions, outputs, weights, switches, "cpu", train=train, kind=Unstarted
+            model.functions, model.output, weights, switches, "cpu", train=train, kind=Unstarted
         )
         for instances in workload.mini_batches:
             mini_batch = model.mini_batch(instances)

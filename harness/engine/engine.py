@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,14 @@ from harness.contracts.timeline import Part
 from harness.engine.backend import Arrangement, Backend, choose_backend, passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
-from harness.engine.rows.fields import Index, Reads, fields_of, reads_of, space_of_type
+from harness.engine.rows.fields import (
+    OUTPUT,
+    Index,
+    Reads,
+    fields_of,
+    reads_of,
+    space_of_type,
+)
 from harness.engine.rows.layout import (
     ALL_ROWS,
     Around,
@@ -34,21 +41,14 @@ from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule
 from harness.vertex.program import VertexFunction
 
-NO_BATCHES = np.zeros((0, 2), dtype=np.int32)
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LaidOut:
-    """A mini-batch in memory, before any of it is computed.
-
-    read (n, 2): batches of output functions in the backward stage. arrangement: what the backend is
-    given.
-    """
+    """A mini-batch in memory, before any of it is computed. arrangement: what the backend gets."""
 
     mini_batch: MiniBatch
     layout: Layout
     rounds: Sequence[Round]
-    read: IntArray
     arrangement: Arrangement
 
 
@@ -57,9 +57,8 @@ class Engine:
 
     functions: vertex functions by type id; more may join later, and are compiled when a mini-batch
     is arranged (at operator granularity every number of children has a sum of its own).
-    outputs: functions that are read from MiniBatch.outputs after the last batch (of each round,
-    where the graph has rounds), the k-th of them where MiniBatch.output_ids is k; none where
-    outputs are vertices themselves.
+    output: what is read from MiniBatch.outputs after the last batch (of each round, where the graph
+    has rounds); None where outputs are vertices themselves.
     weights: initial float32 values. kind: the backend, where it is not to be chosen.
 
     Raises UnsupportedTrial where the backend cannot run what is asked.
@@ -68,7 +67,7 @@ class Engine:
     def __init__(
         self,
         functions: Mapping[int, VertexFunction],
-        outputs: Iterable[VertexFunction],
+        output: VertexFunction | None,
         weights: Weights,
         switches: Switches,
         device: str,
@@ -77,8 +76,8 @@ class Engine:
         threads: int = 1,
         kind: type[Backend] | None = None,
     ) -> None:
-        named = {-1 - k: function for k, function in enumerate(outputs)}
-        known = (*named.values(), *functions.values())
+        of_outputs = {} if output is None else {OUTPUT: output}
+        known = (*of_outputs.values(), *functions.values())
         operators = {node.op for function in known for node in function.nodes}
         self.instead_of = "" if kind else passed_over(switches, device, operators)
         kind = kind or choose_backend(switches, device, operators)
@@ -88,8 +87,7 @@ class Engine:
         self.backend.load(weights)
         self.plans: dict[int, Plan] = {}
         self.reads: dict[int, Reads] = {}
-        self.output_ids = tuple(named)
-        self._lower(named)
+        self._lower(of_outputs)
         self._lower(self.functions)
         self.n_lowered = len(self.functions)
         self.has_rounds = False
@@ -159,16 +157,14 @@ class Engine:
         same = self._around(layout)
         if schedule.round_starts is None:
             rounds: Sequence[Round] = [same.round_of(layout.forth)]
-            goes_back, back = same.read, layout.back
+            back = layout.back
         else:
             rounds = plan_rounds(self.plans, layout, schedule.round_starts)
-            read = [(k, b) for k, _ in same.read.tolist() for b in self._going_back(layout, k)]
-            goes_back = np.array(read, dtype=np.int32) if read else NO_BATCHES
-            back = np.concatenate([goes_back, layout.batches[::-1]])
+            back = np.concatenate([self._outputs_back(layout), layout.batches[::-1]])
         backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
         arrangement = Arrangement(layout, self.rows_of_states(layout.n_rows), rounds, backward)
         self.has_rounds = schedule.round_starts is not None
-        return LaidOut(mini_batch, layout, rounds, goes_back, arrangement)
+        return LaidOut(mini_batch, layout, rounds, arrangement)
 
     def rows_of_states(self, n_rows: Index) -> dict[str, int]:
         """Rows of every state, of those of its space."""
@@ -182,10 +178,12 @@ class Engine:
             self._known_around[present] = around(self.plans, tuple(layout))
         return self._known_around[present]
 
-    def _going_back(self, layout: Layout, k: int) -> Iterable[int]:
-        """Batches of an output function in the backward stage, when all rounds are over."""
-        n_batches = len(layout.output_rounds(k))
-        return (ALL_ROWS,) if self.switches.lazy_batching and n_batches > 1 else range(n_batches)
+    def _outputs_back(self, layout: Layout) -> IntArray:
+        """Batches of outputs in the backward stage, when all rounds are over."""
+        n_batches = len(layout.output_rounds) if OUTPUT in layout else 0
+        at_once = self.switches.lazy_batching and n_batches > 1
+        positions = [ALL_ROWS] if at_once else range(n_batches)
+        return np.array([(OUTPUT, b) for b in positions], dtype=np.int32).reshape(-1, 2)
 
     def forward(self) -> None:
         """Run all batches, round after round.
@@ -229,21 +227,16 @@ class Engine:
         self.backend.update(learning_rate)
 
     def outputs(self) -> NDArray[np.float32]:
-        """Pushed values in the order of MiniBatch.outputs (k, d); all have one width."""
-        if not self.output_ids:
+        """Pushed values in the order of MiniBatch.outputs (k, d)."""
+        plan, layout = self.plans.get(OUTPUT), self.laid_out.layout
+        if plan is None:
             return self._output_states()
-        result: NDArray[np.float32] | None = None
-        layout = self.laid_out.layout
-        for k in (type_id for type_id in layout if type_id < 0):
-            plan, order = self.plans[k], layout.output_order(k)
-            pushed = np.concatenate(
-                [self.backend.read(k, plan.refs[node]) for node in plan.pushes], axis=1
-            )
-            if result is None:
-                shape = (len(self.laid_out.mini_batch.outputs), pushed.shape[1])
-                result = np.zeros(shape, dtype=np.float32)
-            result[order] = pushed
-        return np.zeros((0, 0), dtype=np.float32) if result is None else result
+        if OUTPUT not in layout:
+            return np.zeros((0, 0), dtype=np.float32)
+        pushed = [self.backend.read(OUTPUT, plan.refs[node]) for node in plan.pushes]
+        result = np.empty((len(pushed[0]), sum(one.shape[1] for one in pushed)), dtype=np.float32)
+        result[layout.output_order] = np.concatenate(pushed, axis=1)
+        return result
 
     def _output_states(self) -> NDArray[np.float32]:
         """States of the vertices that are outputs themselves, side by side (k, d)."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.policy import Policy
 from harness.engine.backend import Arrangement, LiveRounds
-from harness.engine.engine import NO_BATCHES, Engine, LaidOut
+from harness.engine.engine import Engine, LaidOut
 from harness.engine.rows.fields import Fields, Index
 from harness.engine.rows.layout import Before, RowRules, plan_layout
 from harness.errors import ScheduleError, UnsupportedTrial
@@ -42,8 +42,8 @@ class Seen:
 class LiveEngine(Engine):
     """begin, then arrange_round and run_round for every piece, then finish. Inference only.
 
-    Or begin_kept, then decode, plan and run of what it returns for every round, then finish. Or,
-    as any engine: arrange, then forward.
+    Or begin_kept, then what it returns makes all rounds, then finish. Or, as any engine: arrange,
+    then forward.
     """
 
     _of_types: Graph | None = None  # without vertices, of the types of the programs
@@ -124,7 +124,7 @@ class LiveEngine(Engine):
         one = self._around(layout).round_of(layout.forth)
         n_rows, n_kept = self.rows_of_states(layout.n_rows), self.rows_of_states(before.used)
         arrangement = Arrangement(layout, n_rows, [one], (), n_kept)
-        return LaidOut(mini_batch, layout, [one], NO_BATCHES, arrangement)
+        return LaidOut(mini_batch, layout, [one], arrangement)
 
     def run_round(self) -> None:
         """Compute what was arranged last."""

@@ -10,7 +10,7 @@ Source: ACRoBat, MLSys 2024, sections 4.1 and B.3.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
@@ -105,89 +105,93 @@ def measured(log: IntArray, n_args_of: IntArray, first_name: IntArray) -> tuple[
     return n, m, n_forked, deepest
 
 
-@compiled
-def decoded(
-    log: IntArray,
-    kinds: tuple[IntArray, IntArray, IntArray, IntArray],
-    rules: tuple[IntArray, IntArray, FlagCube, FlagTable],
-    base: int,
-    restart: bool,
-    state: Longs,
-    fibers: Longs,
-    nested: Longs,
-    vertices: tuple[IntArray, Longs, IntTable, IntArray],
-    args: IntArray,
-    pulls: IntTable,
-    feeds: FlagTable,
-) -> None:
-    """Decode one part of a log behind those before it.
+class Arrays(NamedTuple):
+    """What a log is decoded by, and what into.
 
-    kinds: arrays of Kinds. rules: of every type its static depth and its number of operands
-    (COUNTED: any), which type may stand in which slot (n_types, slots, n_types), and which numbers
-    it needs (n_types, n_names). base: depth that programs begin at. restart: whether depths begin
-    anew in a round.
-    Written are: state (N_STATE,); fibers, the counter of each; vertices: types (n,), counters (n,),
-    rounds, phases and depths (3, n), and where operands begin (n + 1,); args (m,); pulls (n_names,
-    n); feeds (n_types, n_types).
+    kind_types, kind_args, first_name, names: see harness.programs.log.Kinds. statics (n_types,):
+    depth of every type that does not count, else TAINTED. n_slots, fits, needs: see Fitting.
+    Written are: state (N_STATE,); fibers, the counter of each; of vertices types (n,), counters
+    (n,), rounds, phases and depths (3, n), and where operands begin (n + 1,); args (m,); pulled
+    (n_names, n); feeds (n_types, n_types).
     nested: room for two numbers a level of nesting.
     """
-    kind_types, kind_args, first_name, names = kinds
-    types, counters, depths, arg_start = vertices
-    statics, n_slots, fits, needs = rules
-    now, counter, n, m = state[ROUND_NOW], state[COUNTER], state[N], state[N_ARGS]
-    fault, i = FINE, 0
+
+    kind_types: IntArray
+    kind_args: IntArray
+    first_name: IntArray
+    names: IntArray
+    statics: IntArray
+    n_slots: IntArray
+    fits: FlagCube
+    needs: FlagTable
+    state: Longs
+    fibers: Longs
+    nested: Longs
+    types: IntArray
+    counters: Longs
+    depths: IntTable
+    arg_start: IntArray
+    args: IntArray
+    pulled: IntTable
+    feeds: FlagTable
+
+
+@compiled
+def decoded(log: IntArray, base: int, restart: bool, arrays: Arrays) -> None:
+    """Decode one part of a log behind those before it.
+
+    base: depth that programs begin at. restart: whether depths begin anew in a round.
+    """
+    state, i = arrays.state, 0
     while i < len(log):
-        if log[i] < CHAIN:
-            state[COUNTER] = counter
-            i = _event(log, i, base, restart, state, fibers, nested)
-            counter, now = state[COUNTER], state[ROUND_NOW]
-            continue
-        times, kind, first = 1, log[i] - FIRST_KIND, i + 1
-        if log[i] == CHAIN:
-            times, kind, first = log[i + 2], log[i + 1] - FIRST_KIND, i + 3
-        n_args = 1 if log[i] == CHAIN else kind_args[kind]
-        if n_args == COUNTED:
-            n_args, first = log[first], first + 1
-        type_id, i = kind_types[kind], first + n_args
-        static, needed = statics[type_id], needs[type_id]
-        given = names[first_name[kind] : first_name[kind + 1]]
-        for k in range(min(times, 2)):
-            counter = _put(n, type_id, static, now, counter, types, counters, depths)
-            for slot in range(n_args):
-                args[m + slot] = n - 1 if k else log[first + slot]
-            found = _fault(n, m, n_args, types, counters, args, n_slots, fits, feeds)
-            is_lacking = _put_numbers(n, log, i + k, times, given, needed, pulls)
-            if fault == FINE:
-                fault = LACKING if found == FINE and is_lacking else found
-            n, m = n + 1, m + n_args
-            arg_start[n] = m
-        rest = times - 2
-        if rest > 0:
-            is_lacking = _put_all_numbers(n, rest, log, i + 2, given, needed, pulls)
-            fault = LACKING if fault == FINE and is_lacking else fault
-            counter = _go_on(n, rest, static, counter, types, counters, depths, arg_start, args)
-            n, m = n + rest, m + rest
-        i += times * len(given)
-    fibers[state[FIBER]] = state[COUNTER] = counter
-    state[N], state[N_ARGS] = n, m
-    if state[FAULT] == FINE:
-        state[FAULT] = fault
+        is_event = log[i] < CHAIN
+        i = _event(log, i, base, restart, arrays) if is_event else _calls(log, i, arrays)
+    arrays.fibers[state[FIBER]] = state[COUNTER]
 
 
 @helper
-def _put(
-    n: int,
-    type_id: int,
-    static: int,
-    now: int,
-    counter: int,
-    types: IntArray,
-    counters: Longs,
-    depths: IntTable,
-) -> int:
+def _calls(log: IntArray, i: int, arrays: Arrays) -> int:
+    """Take in the call, or the chain of calls, at place i; returns where the next entry stands."""
+    state, n, m, counter = (
+        arrays.state,
+        arrays.state[N],
+        arrays.state[N_ARGS],
+        arrays.state[COUNTER],
+    )
+    times, kind, first = 1, log[i] - FIRST_KIND, i + 1
+    if log[i] == CHAIN:
+        times, kind, first = log[i + 2], log[i + 1] - FIRST_KIND, i + 3
+    n_args = 1 if log[i] == CHAIN else arrays.kind_args[kind]
+    if n_args == COUNTED:
+        n_args, first = log[first], first + 1
+    type_id, at, fault = arrays.kind_types[kind], first + n_args, state[FAULT]
+    given = arrays.names[arrays.first_name[kind] : arrays.first_name[kind + 1]]
+    for k in range(min(times, 2)):
+        counter = _put(n, type_id, counter, arrays)
+        for slot in range(n_args):
+            arrays.args[m + slot] = n - 1 if k else log[first + slot]
+        found = _fault(n, m, n_args, arrays)
+        is_lacking = _put_numbers(n, log, at + k, times, given, arrays)
+        if fault == FINE:
+            fault = LACKING if found == FINE and is_lacking else found
+        n, m = n + 1, m + n_args
+        arrays.arg_start[n] = m
+    rest = times - 2
+    if rest > 0:
+        is_lacking = _put_all_numbers(n, rest, log, at + 2, given, arrays)
+        fault = LACKING if fault == FINE and is_lacking else fault
+        counter = _go_on(n, rest, counter, arrays)
+        n, m = n + rest, m + rest
+    state[N], state[N_ARGS], state[COUNTER], state[FAULT] = n, m, counter, fault
+    return at + times * len(given)
+
+
+@helper
+def _put(n: int, type_id: int, counter: int, arrays: Arrays) -> int:
     """Write down what vertex n is and how deep; returns the counter behind it."""
+    depths, now, static = arrays.depths, arrays.state[ROUND_NOW], arrays.statics[type_id]
     own = counter if static == TAINTED else now * ONE_ROUND + static
-    types[n], counters[n] = type_id, own
+    arrays.types[n], arrays.counters[n] = type_id, own
     depths[0, n] = now
     depths[1, n] = (own >> DEPTH_BITS) & (MOST_PHASES - 1)
     depths[2, n] = own & (ONE_PHASE - 1)
@@ -196,61 +200,54 @@ def _put(
 
 @helper
 def _put_numbers(
-    n: int, log: IntArray, at: int, times: int, given: IntArray, needed: Flags, pulls: IntTable
+    n: int, log: IntArray, at: int, times: int, given: IntArray, arrays: Arrays
 ) -> bool:
     """Write down the numbers of vertex n, those of one name `times` behind those of another.
 
     Returns whether one that is needed is lacking.
     """
-    for name in range(len(pulls)):
-        pulls[name, n] = NO_NUMBER
+    pulled, needed = arrays.pulled, arrays.needs[arrays.types[n]]
+    for name in range(len(pulled)):
+        pulled[name, n] = NO_NUMBER
     for j in range(len(given)):
-        pulls[given[j], n] = log[at + j * times]
+        pulled[given[j], n] = log[at + j * times]
     is_lacking = False
-    for name in range(len(pulls)):
-        is_lacking |= needed[name] and pulls[name, n] < 0
+    for name in range(len(pulled)):
+        is_lacking |= needed[name] and pulled[name, n] < 0
     return is_lacking
 
 
 @helper
 def _put_all_numbers(
-    n: int, count: int, log: IntArray, at: int, given: IntArray, needed: Flags, pulls: IntTable
+    n: int, count: int, log: IntArray, at: int, given: IntArray, arrays: Arrays
 ) -> bool:
     """Write down the numbers of a chain's last `count` vertices, from n on; see _put_numbers."""
-    for name in range(len(pulls)):
-        pulls[name, n : n + count] = NO_NUMBER
+    pulled, needed = arrays.pulled, arrays.needs[arrays.types[n - 1]]
+    for name in range(len(pulled)):
+        pulled[name, n : n + count] = NO_NUMBER
     is_lacking = False
     for j in range(len(given)):
         first = at + j * (count + 2)
         numbers = log[first : first + count]
-        pulls[given[j], n : n + count] = numbers
+        pulled[given[j], n : n + count] = numbers
         is_lacking |= needed[given[j]] and numbers.min() < 0
     return is_lacking
 
 
 @helper
-def _go_on(
-    n: int,
-    times: int,
-    static: int,
-    counter: int,
-    types: IntArray,
-    counters: Longs,
-    depths: IntTable,
-    arg_start: IntArray,
-    args: IntArray,
-) -> int:
+def _go_on(n: int, times: int, counter: int, arrays: Arrays) -> int:
     """Write down a chain's calls from vertex n on, which are as the one before, each deeper.
 
     Returns the counter behind them.
     """
-    before, type_id = counters[n - 1], types[n - 1]
+    counters, depths, arg_start = arrays.counters, arrays.depths, arrays.arg_start
+    before, type_id = counters[n - 1], arrays.types[n - 1]
     now, phase = depths[0, n - 1], depths[1, n - 1]
-    first, step = arg_start[n], 1 if static == TAINTED else 0
+    first, step = arg_start[n], 1 if arrays.statics[type_id] == TAINTED else 0
     for k in range(times):
-        types[n + k] = type_id
+        arrays.types[n + k] = type_id
         counters[n + k] = before + (k + 1) * step
-        args[first + k] = n + k - 1
+        arrays.args[first + k] = n + k - 1
         arg_start[n + k + 1] = first + k + 1
     for k in range(times):
         depths[0, n + k] = now
@@ -260,10 +257,9 @@ def _go_on(
 
 
 @helper
-def _event(
-    log: IntArray, i: int, base: int, restart: bool, state: Longs, fibers: Longs, nested: Longs
-) -> int:
+def _event(log: IntArray, i: int, base: int, restart: bool, arrays: Arrays) -> int:
     """Take in the event at place i; returns where the next entry stands."""
+    state, fibers = arrays.state, arrays.fibers
     code, counter = log[i], state[COUNTER]
     fibers[state[FIBER]] = counter
     if code == RESUME:
@@ -290,7 +286,7 @@ def _event(
     elif code == ROUND:
         state[ROUND_NOW] += 1
     else:
-        _branched(code, state, nested)
+        _branched(code, state, arrays.nested)
     return i + 1
 
 
@@ -320,28 +316,19 @@ def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
 
 
 @helper
-def _fault(
-    n: int,
-    first: int,
-    n_args: int,
-    types: IntArray,
-    counters: Longs,
-    args: IntArray,
-    n_slots: IntArray,
-    fits: FlagCube,
-    feeds: FlagTable,
-) -> int:
+def _fault(n: int, first: int, n_args: int, arrays: Arrays) -> int:
     """Note which types feed vertex n, whose operands begin at `first`; returns a fault, or FINE."""
+    types, counters, args, fits = arrays.types, arrays.counters, arrays.args, arrays.fits
     type_id, found = types[n], FINE
-    takes_any = n_slots[type_id] == COUNTED
-    if not takes_any and n_slots[type_id] != n_args:
+    takes_any = arrays.n_slots[type_id] == COUNTED
+    if not takes_any and arrays.n_slots[type_id] != n_args:
         found = TOO_MANY
     for slot in range(n_args):
         arg = args[first + slot]
         if arg < 0 or arg >= n:
             found = UNKNOWN
             continue
-        feeds[types[arg], type_id] = True
+        arrays.feeds[types[arg], type_id] = True
         place = 0 if takes_any else slot
         if place >= fits.shape[1] or not fits[type_id, place, types[arg]]:
             found = MISFIT

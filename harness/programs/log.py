@@ -31,6 +31,8 @@ from harness.values.arrays import IntArray, int_array
 RESUME, FORK, END, PHASE, GHOSTS, ROUND, OPEN, BRANCH, CLOSE, CHAIN = range(10)
 FIRST_KIND = 10
 NO_NUMBER = -1  # where a call gives none
+# What became of a round of what is in a log: all, or nothing yet. Else see who makes it.
+DONE, UNDONE = 0, -1
 MOST_NAMED = 16  # operands that are parameters of their own
 
 HEAD = f"""\

@@ -17,7 +17,6 @@ from harness.errors import ProgramError
 from harness.programs.blocks import BlockShape, Feeds, Rules
 from harness.programs.decode import (
     BACKWARD,
-    FAULT,
     FINE,
     LACKING,
     MISFIT,
@@ -150,7 +149,7 @@ class Recorder(Writer):
     def phases_of(self, fibers: Sequence[int]) -> list[int]:
         """Return the phase that each fiber is in."""
         self._decode()
-        return [phase_of(int(counter)) for counter in self._decoder.fibers[list(fibers)]]
+        return [phase_of(int(counter)) for counter in self._decoder.arrays.fibers[list(fibers)]]
 
     def cut(self) -> Piece:
         """Return all calls since the last time that this was asked for.
@@ -158,7 +157,7 @@ class Recorder(Writer):
         Raises ProgramError where one does not fit.
         """
         self._decode()
-        check_fault(int(self._decoder.state[FAULT]))
+        check_fault(self._decoder.fault)
         return self._decoder.cut()
 
     @property
@@ -176,7 +175,7 @@ class Recorder(Writer):
     def numbers_of(self, name: str, vertices: Sequence[int]) -> list[int]:
         """Return external numbers of any vertices, -1 where there is none."""
         place = self.rules.names.index(name)
-        found: list[int] = self._decoder.pulls[place, list(vertices)].tolist()
+        found: list[int] = self._decoder.arrays.pulled[place, list(vertices)].tolist()
         return found
 
 
@@ -207,7 +206,7 @@ class CheckedRecorder(Recorder):
             self._check_given(shape, operands, numbers)
             vertex = add(*operands, **numbers)
             self._decode()
-            fault = int(self._decoder.state[FAULT])
+            fault = self._decoder.fault
             if fault != FINE:
                 self._refuse(fault, shape, operands, vertex)
             return vertex
@@ -246,7 +245,7 @@ class CheckedRecorder(Recorder):
         self, fault: int, shape: BlockShape, operands: Sequence[int], vertex: int
     ) -> NoReturn:
         """Raise ProgramError for a call that does not fit; vertex: what it is decoded to."""
-        types, counters = self._decoder.types, self._decoder.counters
+        types, counters = self._decoder.arrays.types, self._decoder.arrays.counters
         if fault == LACKING:
             raise _fault_of(shape, "with a number below 0 that it needs; give the number of a row")
         if fault not in (MISFIT, BACKWARD):
@@ -281,7 +280,7 @@ class CheckedRecorder(Recorder):
         if self.options.phases:
             self.note((PHASE,))
             self._decode()
-            if self._decoder.state[FAULT] != FINE:
+            if self._decoder.fault != FINE:
                 raise ProgramError(f"{place} begins stage {MOST_PHASES}; use fewer")
         return Stage(place)
 

@@ -26,7 +26,7 @@ from harness.programs.blocks import (
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.compiling.writer import translated
 from harness.programs.decisions import Drawn, NumberAskedFor
-from harness.programs.decode import FAULT, check_fault
+from harness.programs.decode import check_fault
 from harness.programs.decoder import Decoder, Piece, packed
 from harness.programs.fibers import Fibers, Pick, Program, Waiting
 from harness.programs.log import call_text
@@ -166,7 +166,7 @@ class Recording:
             programs.go_on()
             decoder.take(programs.log)
             try:
-                check_fault(int(decoder.state[FAULT]))
+                check_fault(decoder.fault)
             except ProgramError:
                 if not self.widens(decoder.feeds):
                     raise

@@ -267,7 +267,6 @@ class MiniBatch:
     function_ids (n,): which vertex function each vertex applies, where that is not its type.
     output_pulls: what the output function pulls, one int32 per output (k,), where that is not
         what the output's vertex pulls.
-    output_ids (k,): which output function reads each output, where there are several.
 
     An output is of the round of the vertex that it reads, where the graph has rounds.
     """
@@ -278,7 +277,6 @@ class MiniBatch:
     n_instances: int
     function_ids: IntArray | None = None
     output_pulls: Mapping[str, IntArray] | None = None
-    output_ids: IntArray | None = None
 
     @property
     def rounds(self) -> IntArray | None:

@@ -10,9 +10,11 @@ from harness.contracts.policy import Policy
 from harness.contracts.system import Clock
 from harness.engine.backend import LiveRounds
 from harness.engine.live import LiveEngine
+from harness.programs.blocks import Feeds
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting
+from harness.programs.log import UNDONE
 from harness.programs.recorder import Recorder
 from harness.programs.recording import FAULTS, Decisions, Recording, outputs_of
 from harness.programs.writer import Wait
@@ -77,7 +79,7 @@ class LiveRun:
                     raise
                 continue
             pulls = {
-                name: int_array(decoder.pulls[recording.pulls.index(name), outputs])
+                name: int_array(decoder.arrays.pulled[recording.pulls.index(name), outputs])
                 for name in recording.output_pulls
             }
             clock.mark("construct")
@@ -95,7 +97,7 @@ class LiveRun:
             instances,
             recording.drawn(instances),
             recording.options,
-            rounds.by_itself(),
+            rounds.maker,
             rounds.take_log,
         )
         has_ended = False
@@ -103,22 +105,16 @@ class LiveRun:
             clock.mark("construct")
             rounds.watch()
             has_ended = programs.go_on()
+            rounds.run(programs.n_log, programs.left, self._take_feeds)
             clock.divide(rounds.catch_up())
-            is_new = rounds.take_over(programs.n_log, programs.left)
-            self._run_round(rounds, clock, is_new=is_new)
             programs.clear()
             programs.next_round()
         return programs.outputs()
 
-    def _run_round(self, rounds: LiveRounds, clock: Clock, *, is_new: bool) -> None:
-        """Plan and run what was decoded, as inline_depth does. is_new: see LiveRounds.decode."""
-        if is_new and self.recording.widens(rounds.feeds):
+    def _take_feeds(self, feeds: Feeds) -> None:
+        """Raise Restart where depths have to be others, by what feeds what."""
+        if self.recording.widens(feeds):
             raise Restart
-        clock.mark("construct")
-        if rounds.plan():
-            clock.mark("schedule")
-            rounds.run()
-            clock.mark("forward")
 
     def _by_python(
         self,
@@ -143,7 +139,12 @@ class LiveRun:
         return outputs_of(results, recorder.n)
 
     def _end_kept(self, recorder: Recorder, rounds: LiveRounds, clock: Clock) -> None:
-        self._run_round(rounds, clock, is_new=rounds.decode(recorder.log))
+        """Schedule and run what was recorded, as inline_depth does."""
+        n = rounds.pack(recorder.log)
+        clock.mark("construct")
+        rounds.watch()
+        rounds.run(n, UNDONE, self._take_feeds)
+        clock.divide(rounds.catch_up())
 
     def _end_by_policy(self, recorder: Recorder, policy: Policy, clock: Clock) -> None:
         """Schedule and run what was recorded.
@@ -151,8 +152,7 @@ class LiveRun:
         Raises ProgramError for a call that does not fit, Restart where depths have to be others.
         """
         piece = recorder.cut()
-        if self.recording.widens(recorder.feeds):
-            raise Restart
+        self._take_feeds(recorder.feeds)
         clock.mark("construct")
         if piece.n:
             self.engine.arrange_round(piece, self.recording.type_names, policy)

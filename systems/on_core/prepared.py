@@ -80,7 +80,7 @@ def prepared(
     )
     engine = engine_type(
         graphs.functions,
-        [] if graphs.output is None else [graphs.output],
+        graphs.output,
         weights,
         switches,
         settings.device,

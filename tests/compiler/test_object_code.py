@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.util
+import inspect
 import os
 import subprocess
 import sys
@@ -18,10 +19,12 @@ from llvmlite import binding as llvm
 
 import harness.compiler
 from harness.compiler import compiled as entry_points
-from harness.compiler import object_code
+from harness.compiler import object_code, registry
 from harness.compiler.compiled import write_module
 from harness.compiler.object_code import FOLDER, Target, compile_ir, host_target, load_ir
+from harness.compiler.registry import load_generated
 from harness.errors import CompileError
+from harness.machine.source_code import code_sha256
 from harness.values.places import ROOT
 
 IR = """
@@ -246,6 +249,59 @@ def test_nothing_is_kept_of_a_file_that_is_edited_meanwhile(run_made: Any) -> No
     assert first == "16"
     assert error.startswith("CompileError ")
     assert "made/numbers.py was edited after this process had read it" in error
+
+
+TEXT = """\
+from harness.compiler.compiled import compiled
+from harness.programs.compiling.runtime import *
+
+@compiled
+def run(a: float) -> int:
+    return whole(a) * 3
+"""
+
+
+def test_a_generated_text_is_one_module_that_messages_find() -> None:
+    run: Any = load_generated(TEXT, "run")
+    assert load_generated(TEXT, "run") is run
+    assert run(5.0) == 15
+    other: Any = load_generated(TEXT.replace("3", "4"), "run")
+    assert (other.__module__ != run.__module__, other(5.0)) == (True, 20)
+    with pytest.raises(OverflowError, match="more than 62 bits"):
+        run(2.0**62)
+    assert inspect.getsource(run.function) == TEXT[TEXT.index("@compiled") :]
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            load_generated("1 / 0", "run")
+
+
+@pytest.mark.parametrize("name", ["runtime", "registry", "elementwise"])
+def test_an_edit_of_what_a_text_is_made_of_gives_it_another_name(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    before = load_generated(TEXT, "run").__module__
+
+    def edited(path: Path) -> bytes:
+        return code_sha256(path) + (b"edited" if path.stem == name else b"")
+
+    def forget_stamps() -> None:
+        registry.stamp_of.cache_clear()
+        registry._STAMPS.clear()
+
+    monkeypatch.setattr(registry, "code_sha256", edited)
+    forget_stamps()
+    after = load_generated(TEXT, "run").__module__
+    forget_stamps()
+    assert (before != after) == (name != "elementwise")
+
+
+def test_another_process_finds_machine_code_of_a_text(run_made: Any) -> None:
+    load = (
+        f"from harness.compiler.registry import load_generated as load; f = load({TEXT!r}, 'run')"
+    )
+    without = "from harness.compiler import compiled; compiled.write_module = None"
+    assert run_made(f"{load}; print(f(5))", CHOICE, 1) == "15\n"
+    assert run_made(f"{without}; {load}; print(f(5))", CHOICE, 1) == "15\n"
 
 
 def test_code_that_is_not_well_formed_is_refused_in_one_line() -> None:

@@ -29,11 +29,10 @@ from harness.engine.rows.layout import ALL_ROWS
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.oracle import run_reference
-from harness.values.arrays import int_array
 from harness.vertex.operators import OPERATORS
 from tests.support.awkward_models import PushesPart, ShiftedParts
 from tests.support.counting_backend import CountingBackend
-from tests.support.engine_models import BINARY, EXAMPLES
+from tests.support.engine_models import BINARY
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.engine_setting import Setting
 from tests.support.instances import lattice
@@ -43,11 +42,9 @@ from tests.support.walked_backend import WalkedBackend
 DOUBLES = {"counting": CountingBackend, "walked": WalkedBackend}
 KINDS = {**{name: backend_class(name) for name in backend_names()}, **DOUBLES}
 LEARNING_RATE = 0.1
-# What Triton's interpreter runs, which takes seconds each; NumPy walks the programs of all.
-INTERPRETED = (
-    *("tree_lstm", "tree_fc_cavs", "mv_rnn", "matrix_sum", "child_sum", "chain_gru"),
-    *("several_widths", "lattice_gru", "gated_lattice_lstm", "bilstm_char"),
-)
+# Of each kind one, since Triton's interpreter takes seconds each: test_against_oracle.py and
+# test_interpreted_kernels.py have all.
+NAMES = ("tree_lstm", "mv_rnn", "matrix_sum", "child_sum", "several_widths")
 BY_OPERATOR = {"granularity": "operator"}
 
 
@@ -121,29 +118,18 @@ def test_what_was_passed_over_is_in_the_record(monkeypatch: pytest.MonkeyPatch) 
     assert Setting("tree_lstm").engine.facts()["instead_of"] == "backend=cuda: busy"
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NAMES)
 def test_it_agrees_with_the_oracle(kind: type[Backend], name: str) -> None:
-    if kind is KINDS["cuda"] and name not in INTERPRETED:
-        pytest.skip("test_interpreted_kernels.py interprets every model, in small tiles")
     setting = Setting(name)
-    parts = [setting.instances[1:2], setting.instances, setting.instances * 3]
-    for part in parts[: 2 if kind is KINDS["cuda"] else 3]:  # interpreted, the last takes seconds
-        loss = setting.train(part)
-        oracle = run_reference(EXAMPLES[name][0], setting.weights, part, "train")
-        np.testing.assert_allclose(loss, oracle.loss, rtol=2e-5, atol=1e-5)
-        np.testing.assert_allclose(setting.engine.outputs(), oracle.outputs, rtol=2e-4, atol=2e-5)
-        gradients = setting.backend.gradients()
-        assert set(gradients) == set(oracle.gradients)
-        for key, gradient in oracle.gradients.items():
-            scale = max(1e-3, float(np.abs(gradient).max(initial=0.0)))
-            np.testing.assert_allclose(gradients[key] / scale, gradient / scale, atol=3e-5)
+    for part in (setting.instances[1:2], setting.instances):
+        assert setting.wrong(part) == []
 
 
 @pytest.mark.parametrize("name", ["tree_lstm", "seq2seq"])
 def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
     """And tells of every batch, or of every launch where batches run together."""
-    if kind is KINDS["cuda"] and name not in INTERPRETED:
-        pytest.skip("test_interpreted_kernels.py interprets every model, in small tiles")
+    if kind is KINDS["cuda"] and name == "seq2seq":
+        pytest.skip("Triton's interpreter takes long for its many phases")
     setting, kinds, depth = Setting(name), Counter[str](), [0]
 
     @contextmanager
@@ -175,56 +161,22 @@ def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
     assert kinds.total() == n_before, "afterwards it runs as before"
 
 
-@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "two_pulls"])
-def test_an_update_is_a_step_of_sgd_on_a_copy(kind: type[Backend], name: str) -> None:
+@pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "two_pulls", "seq2seq"])
+def test_every_step_takes_the_parameters_of_the_last(kind: type[Backend], name: str) -> None:
+    """Whatever is kept of parameters, or of where they are, is of one mini-batch: a step of SGD."""
+    if kind is KINDS["cuda"] and name != "tree_lstm":
+        pytest.skip("Triton's interpreter takes long; NumPy walks the others")
     setting = Setting(name)
     given = {key: weight.copy() for key, weight in setting.weights.items()}
-    setting.train(setting.instances)
-    gradients = setting.backend.gradients()
-    setting.engine.update(LEARNING_RATE)
-    for key, weight in setting.backend.weights().items():
-        expected = given[key] - np.float32(LEARNING_RATE) * gradients[key]
-        np.testing.assert_allclose(weight, expected, rtol=1e-6, atol=1e-6)
-        np.testing.assert_array_equal(setting.weights[key], given[key])
-
-
-@pytest.mark.parametrize("name", ["tree_lstm", "seq2seq"])
-def test_every_step_takes_the_parameters_of_the_last(kind: type[Backend], name: str) -> None:
-    """Whatever is kept of parameters, or of where they are, is of one mini-batch."""
-    setting = Setting(name)
     for n in (2, 1, 3):  # buffers move or stay
-        weights, instances = setting.backend.weights(), setting.instances * n
-        loss = setting.train(instances)
-        oracle = run_reference(EXAMPLES[name][0], weights, instances, "train")
-        np.testing.assert_allclose(loss, oracle.loss, rtol=2e-5)
-        found = setting.backend.gradients()
-        for key, gradient in oracle.gradients.items():
-            scale = max(1e-3, float(np.abs(gradient).max(initial=0.0)))
-            np.testing.assert_allclose(found[key] / scale, gradient / scale, atol=3e-5)
+        before = setting.backend.weights()
+        assert setting.wrong(setting.instances * n) == []
+        gradients = setting.backend.gradients()
         setting.engine.update(LEARNING_RATE)
-
-
-def test_outputs_may_be_read_by_several_functions(kind: type[Backend]) -> None:
-    one, two = Setting("tree_lstm"), Setting("tree_lstm", n_outputs=2)
-    mini_batch = one.model.mini_batch(one.instances)
-    given = int_array(np.arange(len(mini_batch.outputs)) % 2)
-    losses = []
-    for setting, split in ((one, mini_batch), (two, replace(mini_batch, output_ids=given))):
-        setting.arrange(split)
-        setting.engine.forward()
-        losses.append(setting.engine.loss())
-        setting.engine.backward()
-    assert len(two.engine.laid_out.read) == 2
-    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
-    np.testing.assert_allclose(one.engine.outputs(), two.engine.outputs(), rtol=1e-5, atol=1e-6)
-    for key, gradient in one.backend.gradients().items():
-        np.testing.assert_allclose(two.backend.gradients()[key], gradient, rtol=1e-4, atol=1e-6)
-
-
-def test_an_output_function_that_reads_nothing_is_left_out(kind: type[Backend]) -> None:
-    setting = Setting("tree_lstm", n_outputs=2)
-    setting.train(setting.instances)
-    assert [k for k, _ in setting.engine.laid_out.read.tolist()] == [-1]
+        for key, weight in setting.backend.weights().items():
+            expected = before[key] - np.float32(LEARNING_RATE) * gradients[key]
+            np.testing.assert_allclose(weight, expected, rtol=1e-6, atol=1e-6)
+            np.testing.assert_array_equal(given[key], setting.weights[key])
 
 
 def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
@@ -276,25 +228,17 @@ def test_what_has_no_effect_is_not_in_force(
     assert Switches(**asked).in_effect(train=train).words()[name] == in_effect
 
 
-def test_functions_without_rows_are_left_out(kind: type[Backend]) -> None:
+def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
     setting = Setting("lattice_lstm")
-    setting.train([lattice([], 5, seed=9)])
+    characters_only = [lattice([], 5, seed=9)]
+    for mini_batch in (characters_only, setting.instances[:1], characters_only):
+        assert setting.wrong(mini_batch) == []
     types = setting.engine.laid_out.arrangement.types
     assert 0 < len(types) < len(setting.engine.plans)
     assert len(types) == len(list(types)) == len(types.items())
     absent = set(setting.engine.plans) - set(types)
     assert all(types.get(type_id) is None for type_id in (*absent, 99, -9))
     assert all(geometry.rows.n > 0 for geometry in types.values())
-
-
-def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
-    setting = Setting("lattice_lstm")
-    model = EXAMPLES["lattice_lstm"][0]
-    characters_only = [lattice([], 5, seed=9)]
-    for mini_batch in (characters_only, setting.instances, characters_only):
-        loss = setting.train(mini_batch)
-        oracle = run_reference(model, setting.weights, mini_batch, "train")
-        np.testing.assert_allclose(loss, oracle.loss, rtol=2e-5)
 
 
 # --- how it is used, and what it counts ---

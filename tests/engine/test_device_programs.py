@@ -32,11 +32,8 @@ from harness.engine.backends.cuda.kinds import (
     Tiling,
 )
 from harness.engine.backends.cuda.launching import (
-    BUCKETS,
     Processor,
-    bucket_of,
     persistent_grid,
-    starts_of,
 )
 from harness.engine.backends.cuda.model import ModelKinds
 from harness.engine.backends.cuda.module import WORDS, Module
@@ -47,9 +44,7 @@ from harness.engine.backends.cuda.words import ChildOf, Words
 from harness.engine.backends.stepwise.kernels import ELEMENTWISE
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
-from harness.oracle import run_reference
 from harness.vertex.operators import Node
-from tests.support.engine_models import EXAMPLES
 from tests.support.engine_setting import Setting
 from tests.support.persistent_programs import ORDERS, Choose, PersistentBackend
 from tests.support.tree_lstm_kernels import modules_of
@@ -108,13 +103,9 @@ def is_right(name: str) -> bool:
 def trains_right(setting: Setting, instances: list[Any]) -> bool:
     """Whether loss and gradients of these instances are the oracle's, and no rule is broken."""
     try:
-        loss = setting.train(instances)
+        return setting.wrong(instances, 1e-3) == []
     except (AssertionError, IndexError):  # written twice, or rows that there are not
         return False
-    oracle = run_reference(EXAMPLES[setting.name][0], setting.weights, instances, "train")
-    found = setting.backend.gradients()
-    pairs = [(loss, oracle.loss), *((found[k], g) for k, g in oracle.gradients.items())]
-    return all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
 
 
 def without_a_product(kind: TileKind) -> TileKind:
@@ -313,17 +304,6 @@ def test_rows_that_several_products_read_are_loaded_once() -> None:
     assert max(n_products) == 8
 
 
-def test_arrays_lie_behind_their_places() -> None:
-    arrays = [np.array(a, dtype=np.int32) for a in ([7, 8], [], [9])]
-    assert starts_of(arrays).tolist() == [3, 5, 5]
-
-
-def test_a_bucket_has_room() -> None:
-    for n in (1, 4, 5, 100, BUCKETS[-1], BUCKETS[-1] + 1):
-        assert bucket_of(n) >= n
-    assert bucket_of(5) == 8
-
-
 def test_a_tile_has_sizes_that_are_powers_of_two() -> None:
     with pytest.raises(ValueError, match="powers of two"):
         Tile(48, 32, 32)
@@ -370,16 +350,14 @@ def is_trained_right(name: str) -> bool:
     """Whether loss, gradients and an update are the oracle's, and no rule is broken."""
     setting = Setting(name, ON)
     try:
-        loss = setting.train(setting.instances)
+        wrong = setting.wrong(setting.instances, 1e-3)
         found = setting.backend.gradients()
         setting.engine.update(0.1)
     except (AssertionError, IndexError):
         return False
-    oracle = run_reference(EXAMPLES[name][0], setting.weights, setting.instances, "train")
-    pairs = [(loss, oracle.loss), *((found[k], g) for k, g in oracle.gradients.items())]
     weights = setting.backend.weights()
-    pairs += [(weights[k], setting.weights[k] - 0.1 * g) for k, g in oracle.gradients.items()]
-    return all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
+    steps = [(weights[k], setting.weights[k] - 0.1 * g) for k, g in found.items()]
+    return not wrong and all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in steps)
 
 
 @pytest.mark.parametrize("n_programs", [1, 3])

@@ -1,10 +1,12 @@
-"""precision=bf16 on a CPU: rounding, products, the whole engine, and who is refused."""
+"""precision=bf16 on a CPU: rounding, the whole engine, and who is refused.
+
+Products are in test_products.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from harness.engine.backend import choose_backend
 from harness.engine.backends.compiled import memory
 from harness.engine.backends.compiled.memory import Parameters
 from harness.engine.cpu_kernels import blas
-from harness.engine.cpu_kernels.blas import N_HALVES, multiplying, round_parameter
+from harness.engine.cpu_kernels.blas import N_HALVES, round_parameter
 from harness.engine.cpu_kernels.libraries import ONEDNN
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
@@ -26,9 +28,8 @@ from harness.measuring.launch import run_worker
 from harness.oracle import run_reference
 from harness.trials.spec import TrialSpec
 from harness.values.precision import TOLERANCES
-from tests.support.compiled_products import add_outer, multiply
 from tests.support.engine_models import example
-from tests.support.engine_runs import disagreements, prepared, run
+from tests.support.engine_runs import NoClock, disagreements, prepared, run
 
 needs_halves = pytest.mark.skipif(
     ONEDNN is None or not ONEDNN.half_address, reason="this CPU multiplies no bfloat16"
@@ -63,45 +64,6 @@ def test_what_is_no_number_stays_none() -> None:
     np.testing.assert_array_equal(_rounded(infinite), infinite)
 
 
-def _halves(matrix: Floats) -> NDArray[np.uint16]:
-    return (_rounded(matrix).view(np.uint32) >> 16).astype(np.uint16)
-
-
-SHAPES = ((1, 3, 5), (7, 16, 4), (64, 5, 33), (0, 4, 4), (50, 90, 300), (300, 9, 7), (9, 40_000, 3))
-
-
-@needs_halves
-@pytest.mark.parametrize(("transposed", "accumulate"), list(product((False, True), repeat=2)))
-def test_a_product_is_that_of_rounded_factors(transposed: bool, accumulate: bool) -> None:
-    scratch, random = multiplying("auto", 1).for_thread(), np.random.default_rng(0)
-    for n, k, m in SHAPES:
-        weight = random.standard_normal((m, k) if transposed else (k, m)).astype(np.float32)
-        x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
-        found = random.standard_normal((n + 2, m + 7)).astype(np.float32)
-        expected = found.astype(np.float64)
-        w = _rounded(weight.T if transposed else weight).astype(np.float64)
-        target = expected[2 : 2 + n, 6 : 6 + m]
-        target[:] = _rounded(x)[1 : 1 + n, 2 : 2 + k] @ w + (target if accumulate else 0.0)
-        own, to = x[1 : 1 + n, 2 : 2 + k], found[2:, 6:]
-        multiply(own, _halves(weight), to, scratch, transposed=transposed, adds=accumulate)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.sqrt(k + 1))
-
-
-@needs_halves
-@pytest.mark.parametrize("is_first", [True, False])
-def test_an_outer_product_is_that_of_rounded_factors(is_first: bool) -> None:
-    scratch, random = multiplying("auto", 1).for_thread(), np.random.default_rng(0)
-    for n, k, m in (*SHAPES[:-1], (20_000, 16, 24)):
-        x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
-        dy = random.standard_normal((n + 2, m + 7)).astype(np.float32)
-        found = random.standard_normal((k, m)).astype(np.float32)
-        x, dy = x[1 : 1 + n, 2 : 2 + k], dy[2 : 2 + n, 6 : 6 + m]
-        first = 0.0 if is_first else found.astype(np.float64)
-        expected = _rounded(x).T.astype(np.float64) @ _rounded(dy) + first
-        add_outer(x, dy, found, scratch, adds=not is_first, half=True)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.sqrt(n + 1))
-
-
 @needs_halves
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "threads"), [("tree_lstm", 1), ("tree_lstm", 2), ("mv_rnn", 1)])
@@ -113,22 +75,14 @@ def test_the_engine_is_as_near_to_the_oracle_as_the_word_allows(name: str, threa
     assert disagreements(found, oracle, TOLERANCES["bf16"].array) == []
     assert disagreements(found, oracle, 1e-4) != [], "products were as exact as ever"
     assert adapter.in_force()["precision"] == "bf16"
-    adapter.run(_NoClock())  # an update: rounded weights are brought up to date
+    adapter.run(NoClock())  # an update: rounded weights are brought up to date
     again = adapter.result()
     now = {k: np.asarray(v) for k, v in adapter.parameters().items()}
     updated = run_reference(model, now, instances, "train")
     adapter.load(instances)
-    adapter.run(_NoClock(), update=False)
+    adapter.run(NoClock(), update=False)
     assert disagreements(adapter.result(), updated, TOLERANCES["bf16"].array) == []
     assert again.loss != adapter.result().loss
-
-
-class _NoClock:
-    def mark(self, phase: str) -> None:
-        """Nothing is timed."""
-
-    def divide(self, shares: Mapping[str, float]) -> None:
-        """Nothing is timed."""
 
 
 @needs_halves

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,13 +13,11 @@ from harness.contracts.model import Model, ModelSizes, initial_weights, traced_f
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.backends.compiled.operators import Places
 from harness.engine.cpu_kernels.vectors import SMALL
-from harness.engine.lowering.analysis import Uses, find_uses
 from harness.engine.lowering.lower import lower
-from harness.engine.lowering.placement import Placement, Placer, place
+from harness.engine.lowering.placement import Placement
 from harness.engine.lowering.plan import (
     Buffer,
     BufferName,
-    CopyStep,
     ElementwiseStep,
     GatherStep,
     MatmulStep,
@@ -35,7 +34,6 @@ from harness.engine.lowering.plan import (
 )
 from harness.engine.switches import Switches
 from harness.models.mv_rnn import MVRNN
-from harness.vertex.autodiff import differentiate
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES, tree
 from tests.support.engine_runs import all_switches, prepared, run
@@ -75,37 +73,25 @@ def _ops(plan: Plan, steps: Sequence[Step]) -> list[str]:
     return [plan.nodes[i].op for step in steps for i in _nodes(step)]
 
 
-def test_tree_lstm_forward_is_one_gather_three_products_and_one_kernel() -> None:
+def test_tree_lstm_is_one_gather_three_products_and_one_kernel_and_back() -> None:
+    """Kernels read and write what needs no copy, and products add to what is there."""
     plan = _plan("tree_lstm", "internal")
-    assert _kinds(plan.batch) == [GatherStep, MatmulStep, MatmulStep, MatmulStep, ElementwiseStep]
+    products = [MatmulStep] * 3
+    assert _kinds(plan.batch) == [GatherStep, *products, ElementwiseStep]
     assert plan.eager == plan.lazy == ()
-
-
-def test_tree_lstm_backward_is_one_kernel_three_products_and_one_scatter() -> None:
-    plan = _plan("tree_lstm", "internal")
-    expected = [ElementwiseStep, MatmulStep, MatmulStep, MatmulStep, ScatterAddStep]
-    assert _kinds(plan.backward) == expected
+    assert _kinds(plan.backward) == [ElementwiseStep, *products, ScatterAddStep]
     assert _kinds(plan.backward_lazy) == [SinkStep] * 6  # U, F_1, F_2, b, and b_f twice
-
-
-def test_the_kernel_reads_and_writes_what_needs_no_copy() -> None:
-    plan = _plan("tree_lstm", "internal")
-    assert _count([*plan.batch, *plan.backward], CopyStep) == 0
     assert BufferName(Role.GATHER, "c") not in plan.buffers  # c is read from the children's rows
-    (forward,) = (step for step in plan.batch if isinstance(step, ElementwiseStep))
-    (backward,) = (step for step in plan.backward if isinstance(step, ElementwiseStep))
+    forward, backward = plan.batch[-1], plan.backward[0]
+    assert isinstance(forward, ElementwiseStep)
+    assert isinstance(backward, ElementwiseStep)
     assert forward.added_to == ()
     assert {(state, slot) for _, state, slot in backward.added_to} == {("c", 0), ("c", 1)}
-
-
-def test_products_add_to_what_is_there() -> None:
-    plan = _plan("tree_lstm", "internal")
-    products = [step for step in plan.backward if isinstance(step, MatmulStep)]
-    assert [step.parameter for step in products if step.accumulate] == ["F_2", "F_1"]
-    (whole,) = (step for step in products if not step.accumulate)
+    found = [step for step in plan.backward if isinstance(step, MatmulStep)]
+    assert [step.parameter for step in found if step.accumulate] == ["F_2", "F_1"]
+    (whole,) = (step for step in found if not step.accumulate)
     assert whole.parameter == "U"
-    assert {step.out.buffer for step in products} == {whole.out.buffer}
-    assert "add" not in _ops(plan, [s for s in plan.backward if not isinstance(s, ElementwiseStep)])
+    assert {step.out.buffer for step in found} == {whole.out.buffer}
 
 
 @pytest.mark.parametrize("model", ["tree_lstm", "var_lstm"])
@@ -191,31 +177,23 @@ def test_inference_plans_nothing_backward() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_value_lies_inside_its_buffer(name: str) -> None:
-    for function in traced_functions(EXAMPLES[name][0]).values():
-        for switches in all_switches("vertex"):
-            plan = lower(function, switches, Backend.abilities, train=True)
-            for i, ref in plan.refs.items():
-                buffer = plan.buffers[ref.buffer]
-                assert ref.start >= 0
-                assert ref.start + ref.width <= buffer.width
-                assert ref.width == plan.nodes[i].width
-                assert buffer.domain == plan.nodes[i].domain
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_operator_runs_once_in_some_stage(name: str) -> None:
-    for function in traced_functions(EXAMPLES[name][0]).values():
-        for switches in all_switches("vertex"):
-            plan = lower(function, switches, Backend.abilities, train=True)
-            groups = [_nodes(step) for stage in STAGES for step in getattr(plan, stage)]
-            nodes = [i for group in groups for i in group]
-            assert len(nodes) == len(set(nodes))
-            position = {i: at for at, i in enumerate(nodes)}
-            for group in groups:
-                for i in group:
-                    inside = [k for k in plan.nodes[i].inputs if k in group]
-                    assert all(position[k] < position[i] for k in inside)
+def test_values_lie_inside_their_buffers_and_operators_run_once(name: str) -> None:
+    for function, switches in product(
+        traced_functions(EXAMPLES[name][0]).values(), all_switches("vertex")
+    ):
+        plan = lower(function, switches, Backend.abilities, train=True)
+        for i, ref in plan.refs.items():
+            buffer = plan.buffers[ref.buffer]
+            assert 0 <= ref.start <= ref.start + ref.width <= buffer.width
+            assert (ref.width, buffer.domain) == (plan.nodes[i].width, plan.nodes[i].domain)
+        groups = [_nodes(step) for stage in STAGES for step in getattr(plan, stage)]
+        nodes = [i for group in groups for i in group]
+        assert len(nodes) == len(set(nodes))
+        position = {i: at for at, i in enumerate(nodes)}
+        for group in groups:
+            for i in group:
+                inside = [k for k in plan.nodes[i].inputs if k in group]
+                assert all(position[k] < position[i] for k in inside)
 
 
 def _counters(
@@ -366,14 +344,6 @@ NAME = BufferName(Role.NODE, "0")
 BUFFER = Buffer(NAME, Memory.SCRATCH, 4, "vertex")
 
 
-def _uses(model: str, name: str) -> Uses:
-    """Uses of a function and its gradient, as lowering finds them without fusion."""
-    function = traced_functions(EXAMPLES[model][0])[name]
-    gradient = differentiate(function)
-    abilities = Backend.abilities.without_fusion()
-    return find_uses(function, gradient, abilities, lazy_batching=True, hoisting=True)
-
-
 @pytest.mark.parametrize(
     "ref", [Ref(BufferName(Role.NODE, "1"), 0, 4), Ref(NAME, 1, 4), Ref(NAME, -1, 2)]
 )
@@ -381,35 +351,3 @@ def test_a_node_outside_of_all_buffers_is_refused(ref: Ref) -> None:
     good = Placement({0: Ref(NAME, 0, 4)}, {NAME: BUFFER}, {}, (), ())
     with pytest.raises(ValueError, match=r"nodes \[1\] lie outside of all buffers"):
         replace(good, refs={**good.refs, 1: ref})
-
-
-@pytest.mark.parametrize("model", ["tree_lstm", "matrices", "lattice_lstm"])
-def test_placing_twice_gives_the_same(model: str) -> None:
-    for name in EXAMPLES[model][0].vertex_types:
-        uses = _uses(model, name)
-        assert place(uses, {}) == place(uses, {})
-
-
-def _in_place(uses: Uses) -> list[tuple[int, int]]:
-    """Nodes and the operand over which each is computed, where the operand lies alone."""
-    found = []
-    for i in range(len(uses.nodes)):
-        for operand in uses.nodes[i].inputs:
-            if uses.is_slice(operand) or operand not in uses.stage_of or i not in uses.stage_of:
-                continue
-            placer = Placer(uses)
-            placer.place_alone(operand)
-            placer.place_value(i)
-            if placer.refs[i] == placer.refs[operand]:
-                found.append((i, operand))
-    return found
-
-
-def test_only_the_last_reader_takes_an_operands_place() -> None:
-    uses = _uses("tree_lstm", "internal")
-    taken = [pair for pair in _in_place(uses) if pair[0] not in uses.absorption.merged]
-    assert taken
-    for i, operand in taken:
-        assert list(uses.consumers[operand]) == [i]
-        assert operand not in uses.kept
-        assert uses.stage_of[operand] == uses.stage_of[i]

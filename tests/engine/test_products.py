@@ -27,11 +27,15 @@ from harness.engine.cpu_kernels.blas import (
     Scratch,
     blas_scratch,
     multiplying,
+    round_parameter,
 )
 from harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
     SMALL,
+    numpy_blas_name,
+    onednn_kernels,
+    openblas_words,
     torchs_mkl,
 )
 from harness.engine.cpu_kernels.memory_kernels import transpose
@@ -56,12 +60,22 @@ from tests.support.compiled_products import add_outer, multiply
 from tests.support.kernel_calls import Told, run_kernel
 
 needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sgemm")
+needs_halves = pytest.mark.skipif(
+    ONEDNN is None or not ONEDNN.half_address, reason="this CPU multiplies no bfloat16"
+)
 needs_mkl = pytest.mark.skipif(torchs_mkl() is None, reason="no MKL is inside torch")
 # The largest product that is handed over whole, and from how many rows on oneDNN multiplies.
 WAYS = [(0, NEVER), (600, NEVER), (SMALL, NEVER)]
 WAYS += [] if ONEDNN is None else [(SMALL, 1), (0, 8)]
 WAYS += [] if torchs_mkl() is None else ["torch"]
 Way = tuple[int, int] | str
+Matrix = NDArray[np.float32]
+BOTH = (False, True)
+SHAPES = ((1, 3, 5), (7, 16, 4), (64, 5, 33), (0, 4, 4), (50, 90, 300), (300, 9, 7))  # n, k, m
+
+
+def shape_of(k: int, m: int, transposed: bool) -> tuple[int, int]:
+    return (m, k) if transposed else (k, m)
 
 
 def scratch_of(way: Way) -> Scratch:
@@ -71,52 +85,70 @@ def scratch_of(way: Way) -> Scratch:
     return blas_scratch(replace(LIBRARY, limit=way[0]), ONEDNN, way[1])
 
 
-@needs_blas
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("transposed", "accumulate"), list(product((False, True), repeat=2)))
-def test_the_compiled_product_is_numpys(transposed: bool, accumulate: bool, way: Way) -> None:
-    scratch = scratch_of(way)
-    random = np.random.default_rng(0)
-    for n, k, m in (
-        (1, 3, 5),
-        (7, 16, 4),
-        (64, 5, 33),
-        (37, 2, 300),
-        (0, 4, 4),
-        (50, 90, 300),
-        (300, 9, 7),
-    ):
-        weight = random.standard_normal((m, k) if transposed else (k, m)).astype(np.float32)
-        x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
-        found = random.standard_normal((n + 2, m + 7)).astype(np.float32)
-        expected, own = found.copy(), x[1 : 1 + n, 2 : 2 + k]
-        rows = expected[2:, 6 : 6 + m]
-        rows[:] = own @ (weight.T if transposed else weight) + (rows if accumulate else 0)
-        multiply(own, weight, found[2:, 6:], scratch, transposed=transposed, adds=accumulate)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+def drawn(*shape: int) -> NDArray[np.float32]:
+    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
+
+
+def halves_of(matrix: Matrix) -> NDArray[np.uint16]:
+    """Rounded to bfloat16, by the kernel that test_halves.py tests."""
+    rows = np.ascontiguousarray(matrix)
+    bits = np.empty(rows.shape, np.uint16)
+    round_parameter(address_of(rows), rows.strides[0], *rows.shape, address_of(bits))
+    return bits
+
+
+def exact(matrix: Matrix, *, half: bool) -> NDArray[np.float64]:
+    """What a product takes a factor for."""
+    if half:
+        matrix = (halves_of(matrix).astype(np.uint32) << 16).view(np.float32)
+    return matrix.astype(np.float64)
+
+
+def assert_products(n: int, k: int, m: int, scratch: Scratch, *, half: bool = False) -> None:
+    """Of rows among wider ones: x W and x W^T, added to what is there or not."""
+    atol = 1e-5 * np.sqrt(k + 1) if half else 1e-4
+    for transposed, adds in product(BOTH, repeat=2):
+        weight = drawn(*shape_of(k, m, transposed))
+        x, found = drawn(n + 3, k + 5)[1 : 1 + n, 2 : 2 + k], drawn(n + 2, m + 7)
+        expected, w = found.astype(np.float64), exact(weight, half=half)
+        rows = expected[2 : 2 + n, 6 : 6 + m]
+        rows[:] = exact(x, half=half) @ (w.T if transposed else w) + adds * rows
+        factor = halves_of(weight) if half else weight
+        multiply(x, factor, found[2:, 6:], scratch, transposed=transposed, adds=adds)
+        np.testing.assert_allclose(found, expected, rtol=1e-5 if half else 1e-4, atol=atol)
+
+
+def assert_outer_products(n: int, k: int, m: int, scratch: Scratch, *, half: bool = False) -> None:
+    """x^T dy of rows among wider ones, added to what is there or not."""
+    atol = 1e-5 * np.sqrt(n + 1) if half else 1e-4
+    x, dy = drawn(n + 3, k + 5)[1 : 1 + n, 2 : 2 + k], drawn(n + 2, m + 7)[2:, 6 : 6 + m]
+    for adds in BOTH:
+        found = drawn(k, m)
+        expected = exact(x, half=half).T @ exact(dy, half=half) + adds * found.astype(np.float64)
+        add_outer(x, dy, found, scratch, adds=adds, half=half)
+        np.testing.assert_allclose(found, expected, rtol=1e-5 if half else 1e-4, atol=atol)
 
 
 @needs_blas
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("is_first", [True, False])
-def test_the_compiled_outer_product_is_numpys(way: Way, is_first: bool) -> None:
+def test_compiled_products_are_numpys(way: Way) -> None:
     scratch = scratch_of(way)
-    random = np.random.default_rng(0)
-    for n, k, m in ((1, 3, 5), (200, 33, 300), (40, 64, 5), (0, 4, 4), (130, 160, 140)):
-        x = random.standard_normal((n + 3, k + 5)).astype(np.float32)
-        dy = random.standard_normal((n + 2, m + 7)).astype(np.float32)
-        found = random.standard_normal((k, m)).astype(np.float32)
-        x, dy = x[1 : 1 + n, 2 : 2 + k], dy[2:, 6 : 6 + m]
-        expected = x.T @ dy + (0 if is_first else found)
-        add_outer(x, dy, found, scratch, adds=not is_first)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    for shape in (*SHAPES, (37, 2, 300)):
+        assert_products(*shape, scratch)
+    for shape in ((1, 3, 5), (200, 33, 300), (40, 64, 5), (0, 4, 4), (130, 160, 140)):
+        assert_outer_products(*shape, scratch)
+
+
+@needs_halves
+def test_products_of_rounded_factors_are_numpys() -> None:
+    scratch = multiplying("auto", 1).for_thread()
+    for shape in (*SHAPES, (9, 40_000, 3)):
+        assert_products(*shape, scratch, half=True)
+    for shape in (*SHAPES, (20_000, 16, 24)):
+        assert_outer_products(*shape, scratch, half=True)
 
 
 # --- products of a plan's steps ---
-
-
-def drawn(*shape: int) -> NDArray[np.float32]:
-    return np.random.default_rng(sum(shape)).standard_normal(shape, dtype=np.float32)
 
 
 def rows_of(x: NDArray[np.float32], per_vertex: int) -> NDArray[np.float64]:
@@ -271,8 +303,6 @@ def test_openblas_is_the_package_s_and_not_numpys() -> None:
     assert numpys is None or numpys.name.endswith("of NumPy's wheel")
 
 
-Matrix = NDArray[np.float32]
-BOTH = (False, True)
 # Columns of one block, of blocks and single vectors behind them, of one vector alone.
 COLUMNS = (BLOCK, 2 * BLOCK + LANES, LANES)
 
@@ -284,40 +314,15 @@ def scratch() -> Scratch:
     return multiplying("auto", 1).scratch
 
 
-def shape_of(k: int, m: int, transposed: bool) -> tuple[int, int]:
-    return (m, k) if transposed else (k, m)
-
-
-@pytest.mark.parametrize(("transposed", "accumulate"), list(product(BOTH, repeat=2)))
 @pytest.mark.parametrize("columns", COLUMNS)
-def test_few_rows_are_multiplied_as_numpy_does(
-    columns: int, transposed: bool, accumulate: bool, scratch: Scratch
-) -> None:
-    k, m = (columns, 3 * DOTS) if transposed else (7, columns)
-    weight = drawn(*shape_of(k, m, transposed))
+def test_few_rows_are_multiplied_as_numpy_does(columns: int, scratch: Scratch) -> None:
+    assert is_ours(OWN_ROWS, 7, columns, False)
+    assert is_ours(OWN_ROWS, columns, 3 * DOTS, True)
     for n in (0, *range(1, 15), 31):
-        assert is_ours(min(n, OWN_ROWS), k, m, transposed)
-        x, found = drawn(n + 3, k + 5), drawn(n + 2, m + 7)
-        expected, w = found.copy(), weight.T if transposed else weight
-        rows = expected[2:, 6 : 6 + m]
-        rows[:] = x[1 : n + 1, 2 : 2 + k] @ w + (rows if accumulate else 0)
-        own, to = x[1 : n + 1, 2 : 2 + k], found[2:, 6:]
-        multiply(own, weight, to, scratch, transposed=transposed, adds=accumulate)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("columns", COLUMNS)
-@pytest.mark.parametrize("is_first", BOTH)
-def test_an_outer_product_is_numpys(columns: int, is_first: bool, scratch: Scratch) -> None:
+        assert_products(n, 7, columns, scratch)
+        assert_products(n, columns, 3 * DOTS, scratch)
     for n, k in ((0, 5), (1, 1), (3, 64), (14, 13)):
-        x, dy = (
-            drawn(n + 3, k + 5)[1 : n + 1, 2 : 2 + k],
-            drawn(n + 2, columns + 7)[2:, 6:-1],
-        )
-        found = drawn(k, columns)
-        expected = x.T @ dy + (0 if is_first else found)
-        add_outer(x, dy, found, scratch, adds=not is_first)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        assert_outer_products(n, k, columns, scratch)
 
 
 def multiply_shares(
@@ -425,6 +430,27 @@ def test_what_is_no_whole_vector_or_has_many_rows_is_a_librarys() -> None:
     assert not is_ours(OWN_ROWS_TRANSPOSED + 1, 64, 64, True)
     assert not is_our_outer(1, LANES + 1)
     assert not is_our_outer(OWN_ROWS_OUTER + 1, LANES)
+
+
+class Telling:
+    """A loaded library that takes these instructions."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def dnnl_get_effective_cpu_isa(self) -> int:
+        return self.code
+
+
+def test_libraries_tell_versions_and_kernels() -> None:
+    told = "OpenBLAS 0.3.30  USE64BITINT DYNAMIC_ARCH NO_AFFINITY SkylakeX MAX_THREADS=64"
+    assert openblas_words(told) == "OpenBLAS 0.3.30 (SkylakeX)"
+    assert openblas_words("OpenBLAS by  somebody") == "OpenBLAS by somebody"
+    assert openblas_words("") == "OpenBLAS"
+    assert [onednn_kernels(Telling(code)) for code in (0x7, 0xFEF)] == ["AVX2", "AVX-512 AMX"]
+    assert onednn_kernels(Telling(0xABC)) == "0xabc", "newer ones have a number"
+    assert onednn_kernels(object()) == "?", "an old library does not tell"
+    assert numpy_blas_name().split()[1:], "it names a version"
 
 
 @needs_blas

@@ -6,18 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from harness.contracts.model import initial_weights
-from harness.engine.backends.compiled.backend import n_run_as, spread
-from harness.engine.cpu_kernels.blas import multiplying
 from harness.engine.cpu_kernels.loss_kernels import LossSums
-from harness.engine.cpu_kernels.team import Calls, Team
+from harness.engine.cpu_kernels.team import Calls
 from harness.engine.lowering.plan import FORWARD
 from harness.engine.rows.layout import ALL_ROWS, Rounds
 from harness.engine.switches import Switches
-from harness.values.arrays import int_array
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import prepared, run
@@ -85,44 +80,3 @@ def test_rounds_are_seen_one_by_one() -> None:
         np.testing.assert_array_equal(np.concatenate(parts), rounds.batches[stage])
     with pytest.raises(IndexError):
         rounds[len(rounds)]
-
-
-BATCHES = st.lists(
-    st.lists(st.tuples(st.integers(1, 3), st.sampled_from((ALL_ROWS, 0, 1))), max_size=4),
-    min_size=1,
-    max_size=5,
-)
-
-
-@settings(deadline=None)
-@given(BATCHES, st.dictionaries(st.integers(1, 3), st.integers(2, 4)))
-def test_rows_that_do_not_follow_one_another_run_batch_by_batch(
-    drawn: list[list[tuple[int, int]]], n_batches: dict[int, int]
-) -> None:
-    expected = [
-        [
-            (t, k)
-            for t, b in one
-            for k in (range(n_batches[t]) if b == ALL_ROWS and t in n_batches else (b,))
-        ]
-        for one in drawn
-    ]
-    batches = int_array([batch for one in drawn for batch in one]).reshape(-1, 2)
-    starts = np.cumsum([0, *map(len, drawn)])
-    found, begins = spread(batches, starts, n_run_as(batches, n_batches))
-    parts = [found[begins[r] : begins[r + 1]].tolist() for r in range(len(drawn))]
-    assert parts == [[list(batch) for batch in one] for one in expected]
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_losses_are_added_up_once_whoever_runs(n_threads: int) -> None:
-    """Of columns with strides of their own; by one of all threads."""
-    chosen = multiplying("auto", 1)
-    team = Team(n_threads, chosen.for_thread, chosen.enter)
-    wide = np.arange(40, dtype=np.float32).reshape(10, 4)
-    plain = np.ones((6, 1), dtype=np.float32)
-    sums = LossSums([wide[:, 2], plain[:, 0]])
-    rows = int_array([(0, 4), (0, 0), (4, 10), (2, 6)])
-    order = np.array([(0, 0, 2), (0, 2, 2)], dtype=np.int32)
-    team.run_all(Calls([sums], [rows], order))
-    assert sums.total[0] == wide[:, 2].sum() + 4

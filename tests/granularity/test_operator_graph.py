@@ -113,13 +113,6 @@ def test_what_may_share_a_kernel_has_one_type() -> None:
     assert {"affine F_1 b_f", "slice 4:8", "lookup embedding"} <= set(graph.type_names)
 
 
-def test_losses_are_computed_once_for_each_output() -> None:
-    model = EXAMPLES["tree_fc_fold"][0]
-    mini_batch = OperatorModel(model).mini_batch(TREES)
-    assert Counter(_names(mini_batch.graph, mini_batch))["scale"] == len(TREES)
-    assert len(mini_batch.outputs) == len(TREES)
-
-
 def test_lookups_of_one_table_share_a_type_whatever_they_pull() -> None:
     model, sketches = EXAMPLES["two_pulls"]
     vertices = model.mini_batch(sketches)
@@ -156,13 +149,6 @@ def test_a_learned_state_is_one_batch_whatever_the_number_of_instances() -> None
     assert len(parameters) == 2 * len(lattices * 2)  # h and c of every start
     assert len({int(graph.types[v]) for v in parameters}) == 2
     assert UNBATCHABLE not in graph.types
-
-
-def test_products_that_a_bias_is_added_to_are_one_affine_transform() -> None:
-    names = Counter(_names(_graph(EXAMPLES["chain_lstm"][0], CHAINS[3])))  # first, step
-    assert names["affine"] == 2
-    assert names["matmul"] == 2  # of the outputs
-    assert "bias" not in names
 
 
 def test_what_nobody_reads_is_no_operator() -> None:

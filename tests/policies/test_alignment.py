@@ -116,17 +116,6 @@ def test_several_batches_are_left_out_at_once() -> None:
     check_schedule(SPARE, early)
 
 
-def _chains(lengths: tuple[int, ...]) -> Graph:
-    """A first vertex and steps, one chain after the other."""
-    types, args = [], []
-    for length in lengths:
-        types += [1] + [2] * (length - 1)
-        args += [[]] + [[len(args) + k] for k in range(length - 1)]
-    return graph_of(types, args)
-
-
-CHAINS = _chains((5, 2, 4))
-CHAINS_LATE = [0, 1, 2, 3, 4, 0, 4, 0, 2, 3, 4]  # all end together
 # Of the two children of the root one is less deep: late, both are in one batch.
 TREE = graph_of([1] * 5 + [2] * 4, [[]] * 5 + [[0, 1], [5, 2], [3, 4], [6, 7]])
 TREE_LATE = [0, 0, 0, 0, 0, 1, 2, 2, 3]
@@ -152,25 +141,6 @@ def test_of_many_batches_nearly_all_pairs_count() -> None:
     alone = np.arange(n, dtype=np.int32)
     for found in n_sources(alone, alone[::-1].copy(), n, graph.arg_start, graph.args):
         assert 0.97 * len(graph.args) < found <= len(graph.args)
-
-
-@pytest.mark.parametrize(
-    ("graph", "late", "sources_late", "sources_early"),
-    [(CHAINS, CHAINS_LATE, 6, 4), (TREE, TREE_LATE, 4, 5)],
-    ids=["sentences begin together", "children stay beside each other"],
-)
-def test_places_that_read_from_fewer_batches_are_taken(
-    graph: Graph, late: list[int], sources_late: int, sources_early: int
-) -> None:
-    batch_of = np.array(late, np.int32)
-    n_batches = max(late) + 1
-    type_of = np.array([graph.types[late.index(b)] for b in range(n_batches)], np.int32)
-    schedule, change = _early(graph, batch_of, type_of)
-    assert change == MOVED
-    early, arrays = _place(schedule), (graph.arg_start, graph.args)
-    assert n_sources(batch_of, early, n_batches, *arrays) == (sources_late, sources_early)
-    taken = aligned(early, batch_of, change, n_batches, *arrays)
-    np.testing.assert_array_equal(taken, early if sources_early < sources_late else batch_of)
 
 
 def test_fewer_batches_are_taken_whatever_they_read_from() -> None:

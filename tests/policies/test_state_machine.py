@@ -11,10 +11,9 @@ import pytest
 
 from harness.contracts.policy import LearningSettings, learn_policy, load_policy
 from harness.errors import ConfigError, OutputError
-from harness.values.schedule import check_schedule
 from plots.figures.state_machine import END, draw_machine, list_transitions
 from plots.write import save_figure
-from tests.support.policies import FEW, INTERNAL, NAMES, OUTPUT, REDUCTION, figure, learn
+from tests.support.policies import FEW, figure, learn
 
 
 def load(file: Path, name: str = "fsm_sort", workload: str = "chain, vertex") -> Any:
@@ -144,8 +143,3 @@ def test_a_machine_without_states_can_be_drawn() -> None:
 def test_only_state_machines_are_drawn() -> None:
     with pytest.raises(ConfigError, match="only a state machine can be drawn"):
         draw_machine(load_policy("agenda"), figure(), "States")  # type: ignore[arg-type]
-
-
-def test_types_of_the_figure_have_the_numbers_assumed_here() -> None:
-    assert [NAMES[t] for t in (INTERNAL, OUTPUT, REDUCTION)] == ["I", "O", "R"]
-    check_schedule(figure(), learn()(figure()))

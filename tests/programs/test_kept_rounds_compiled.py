@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.compiler.compiled import compiled
 from harness.contracts.model import Model, ModelSizes, initial_weights
 from harness.contracts.system import RunSettings
-from harness.engine.backends.compiled import live_code as codes
+from harness.engine import live
 from harness.engine.backends.compiled import live_rounds
 from harness.engine.backends.compiled.live_rounds import KeptRounds, divide_ticks
 from harness.engine.cpu_kernels.context import TICKS_READABLE
@@ -24,7 +24,6 @@ from harness.measuring.clock import check_shares
 from harness.models.drnn import DRNN
 from harness.models.stack_rnn import StackRNN
 from harness.programs.blocks import RecordingOptions
-from harness.programs.compiling import fibers as of_fibers
 from harness.programs.compiling import programs as compiled_programs
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.model import recorded
@@ -32,7 +31,7 @@ from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 from tests.support.given_out import count_given_out
 from tests.support.instances import random_sentences
-from tests.support.kept_rounds import made_by_python
+from tests.support.kept_rounds import MADE_BY_PYTHON
 from tests.support.run_programs import OwnArrays
 
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
@@ -91,9 +90,9 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
     """What is called by Python, with all arguments."""
     made, function = [], getattr(owner, name)
 
-    def call(*arguments: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         made.append(arguments)
-        return function(*arguments)
+        return function(*arguments, **named)
 
     monkeypatch.setattr(owner, name, call)
     return made
@@ -105,13 +104,14 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
 def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = warm(model)
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
-    plans, runs = counted(monkeypatch, KeptRounds, "plan"), counted(monkeypatch, Team, "run_table")
+    rounds, runs = counted(monkeypatch, KeptRounds, "run"), counted(monkeypatch, Team, "run_table")
+    layouts = counted(monkeypatch, live, "plan_layout")
     adapter.run(NoClock())
+    assert len(programs) == 1
+    assert len(rounds) == 1, "of what is left behind the last round"
+    assert len(runs) == len(layouts) == 1, "of the outputs"
     assert adapter.live is not None
     assert len(adapter.live.engine.seen) > 5
-    assert len(programs) == 1
-    assert len(plans) == 1, "of what is left behind the last round"
-    assert len(runs) in (1, 2), "that, if it is anything, and the outputs"
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_rounds_by_themselves_are_those_that_python_makes(
     results = []
     for makes_all in (True, False):
         if makes_all:
-            monkeypatch.setattr(KeptRounds, "by_itself", made_by_python)
+            monkeypatch.setattr(KeptRounds, "maker", MADE_BY_PYTHON)
         else:
             monkeypatch.undo()
         adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
@@ -154,13 +154,9 @@ def test_a_clock_hears_of_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(found.values()) < 1, "programs and decoding"
 
 
-def test_programs_and_rounds_mean_the_same_by_their_codes() -> None:
-    assert (of_fibers.DONE, of_fibers.UNDONE) == (codes.DONE, codes.MORE_RECORDED)
-
-
 def test_what_is_no_code_of_a_round_is_a_fault() -> None:
     with pytest.raises(RuntimeError, match="no code of one"):
-        KeptRounds.take_over(None, 3, -99)  # type: ignore[arg-type]
+        KeptRounds._settle(None, -99, None)  # type: ignore[arg-type]
 
 
 @needs_cycles

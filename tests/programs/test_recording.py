@@ -209,13 +209,3 @@ def test_the_engine_computes_what_programs_do(place: int, batch: list[Scripted])
     found = run(adapter, batch)  # which proves the schedule
     np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
     assert found.loss == pytest.approx(truth.loss, rel=1e-4)
-
-
-@pytest.mark.parametrize("policy", policy_names())
-@FEW
-@example(BATCH)
-@given(instances())
-def test_every_policy_schedules_what_is_recorded(policy: str, batch: list[Scripted]) -> None:
-    for how in (RecordingOptions(), RecordingOptions(False, False, False, False)):
-        graph = model_of(how).mini_batch(batch).graph
-        check_schedule(graph, schedule_by(policy, graph))

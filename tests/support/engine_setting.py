@@ -5,26 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from harness.contracts.policy import load_policy
+from harness.contracts.system import Counters, Result
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
+from harness.oracle import run_reference
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.values.graph import MiniBatch
 from tests.support.engine_models import example
+from tests.support.engine_runs import disagreements
 
 
 class Setting:
     """An engine with a model on it, mini-batch by mini-batch."""
 
-    def __init__(self, name: str, switches: Switches | None = None, n_outputs: int = 1) -> None:
-        self.name = name
-        model, self.instances, self.weights = example(name)
-        self.model = VertexModel(model, share_equal_inputs=False, outputs="stage")
-        assert self.model.output is not None
-        outputs = [self.model.output] * n_outputs
-        self.engine = Engine(
-            self.model.functions, outputs, self.weights, switches or Switches(), "cpu", train=True
-        )
+    def __init__(self, name: str, switches: Switches | None = None) -> None:
+        self.described, self.instances, self.weights = example(name)
+        self.model = VertexModel(self.described, share_equal_inputs=False, outputs="stage")
+        functions, asked = self.model.functions, switches or Switches()
+        self.engine = Engine(functions, self.model.output, self.weights, asked, "cpu", train=True)
         self.backend = self.engine.backend
 
     def arrange(self, mini_batch: MiniBatch) -> None:
@@ -37,3 +36,11 @@ class Setting:
         loss = self.engine.loss()
         self.engine.backward()
         return loss
+
+    def wrong(self, instances: list[Any], tolerance: float = 3e-5) -> list[str]:
+        """Train, and return what is not the oracle's, of the parameters as they are now."""
+        weights = self.backend.weights()
+        loss = self.train(instances)
+        found = Result(loss, self.engine.outputs(), self.backend.gradients(), Counters())
+        oracle = run_reference(self.described, weights, instances, "train")
+        return disagreements(found, oracle, tolerance)

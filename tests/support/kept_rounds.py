@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,16 @@ import pytest
 from harness.compiler.pointers import array_at
 from harness.contracts.policy import load_policy
 from harness.contracts.system import Result
+from harness.engine.backends.compiled import live_rounds
 from harness.engine.backends.compiled.live_rounds import KeptRounds
 from harness.engine.cpu_kernels.team import Table, Team
 from harness.engine.live import LiveEngine, Seen
+from harness.programs.log import DONE
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
+from tests.support.run_programs import undone
+
+RUN = KeptRounds.run
 
 
 def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[Seen], Any]]:
@@ -26,7 +32,8 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
         calls = list[Any]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(LiveEngine, "can_keep", LiveEngine.can_keep if is_kept else _cannot)
-            patch.setattr(KeptRounds, "by_itself", made_by_python)
+            patch.setattr(KeptRounds, "maker", MADE_BY_PYTHON)
+            patch.setattr(KeptRounds, "run", _run_in_steps)
             patch.setattr(Team, "run_table", _noted(Team.run_table, calls))
             adapter.load(batch)
             adapter.run(NoClock())
@@ -35,9 +42,28 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
     return found
 
 
-def made_by_python(_: KeptRounds) -> tuple[int, int]:
-    """In place of `by_itself`: Python asks compiled code to decode, to plan and to run a round."""
-    return 0, 0
+# In place of `maker`: Python asks compiled code for every round.
+MADE_BY_PYTHON = property(lambda _: (undone.address, 1))
+
+
+def _run_in_steps(rounds: KeptRounds, n: int, left: int, take_feeds: Any) -> None:
+    """As `run`, where Python comes between decoding, planning and running."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live_rounds, "whole_round", partial(_steps, rounds))
+        RUN(rounds, n, left, take_feeds)
+
+
+def _steps(rounds: KeptRounds, table: int, n: int) -> int:
+    assert rounds.decoder is not None
+    left = live_rounds.decode_next(table, n, rounds.decoder.base, int(rounds.decoder.restart))
+    if left != DONE:
+        return left
+    n_calls = live_rounds.plan_next(table, int(rounds.rules.reorder))
+    if n_calls > 0:
+        for flags in rounds._memory.flags():
+            flags.fill(0)
+        rounds._team.run_table(rounds.kept["calls"], n_calls)
+    return min(n_calls, DONE)
 
 
 def _cannot(_: LiveEngine) -> bool:

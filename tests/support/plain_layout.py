@@ -10,7 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.lowering.plan import Slots
-from harness.engine.rows.fields import NOT_CONTIGUOUS, Gather, Index, Reads, TypeGeometry, TypeRows
+from harness.engine.rows.fields import (
+    NOT_CONTIGUOUS,
+    OUTPUT,
+    Gather,
+    Index,
+    Reads,
+    TypeGeometry,
+    TypeRows,
+)
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule
 
@@ -19,15 +27,15 @@ from harness.values.schedule import Schedule
 class PlainLayout:
     """batches: (type id, position). row: of every vertex. n_rows: of every space.
 
-    order, rounds: of each output function, which output each row is, and the round of each batch.
+    order, rounds: which output each row is, and the round of each batch of outputs.
     """
 
     batches: list[tuple[int, int]]
     row: list[int]
     n_rows: list[int]
     types: dict[int, TypeGeometry]
-    order: dict[int, list[int]]
-    rounds: dict[int, list[int]]
+    order: list[int]
+    rounds: list[int]
 
 
 def plain_layout(
@@ -58,15 +66,11 @@ def plain_layout(
         for t, mine in sorted(of_type.items())
         if t in reads
     }
-    order, rounds = dict[int, list[int]](), dict[int, list[int]]()
-    ids = mini_batch.output_ids
-    for t, one in sorted(((t, one) for t, one in reads.items() if t < 0), reverse=True):
-        number = [0] * len(mini_batch.outputs) if ids is None else ids.tolist()
-        own = [k for k, of in enumerate(number) if of == -1 - t]
-        if own:
-            own.sort(key=lambda k: row[mini_batch.outputs[k]])
-            order[t] = own
-            types[t], rounds[t] = output_geometry(mini_batch, row, own, one)
+    order, rounds = list[int](), list[int]()
+    if OUTPUT in reads and len(mini_batch.outputs):
+        outputs = range(len(mini_batch.outputs))
+        order = sorted(outputs, key=lambda k: row[mini_batch.outputs[k]])
+        types[OUTPUT], rounds = output_geometry(mini_batch, row, order, reads[OUTPUT])
     return PlainLayout(pairs, row, used, types, order, rounds)
 
 

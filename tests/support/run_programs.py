@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
+from harness.compiler.compiled import compiled
 from harness.compiler.object_code import load_ir
 from harness.contracts.model import Model, initial_weights
 from harness.contracts.system import RunSettings
@@ -16,7 +17,7 @@ from harness.programs.compiling import programs
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.compiling.writer import translated as translate
 from harness.programs.fibers import Fibers
-from harness.programs.log import call_text
+from harness.programs.log import DONE, UNDONE, call_text
 from harness.programs.model import ProgramModel
 from harness.programs.recording import Decisions, Recording, outputs_of
 from harness.programs.writer import Body, Writer
@@ -39,6 +40,12 @@ def live_adapter(
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options=options))
     adapter.prepare(model, initial_weights(model, SEED))
     return adapter
+
+
+@compiled
+def undone(table: int, n_log: int) -> int:
+    """In place of what makes a round: nothing of it is done."""
+    return UNDONE if table + n_log != 0 else DONE
 
 
 class Decides(ScriptedModel):
@@ -88,7 +95,8 @@ def by_compiled_code(
 ) -> tuple[list[list[int]], list[int]]:
     """The same, live."""
     seen, has_ended = list[list[int]](), False
-    compiled.begin(instances, recording.drawn(instances), recording.options, (0, 0))
+    nobody = undone.address, 1
+    compiled.begin(instances, recording.drawn(instances), recording.options, nobody)
     while not has_ended:
         has_ended = compiled.go_on()
         seen.append(compiled.log.tolist())

@@ -36,11 +36,10 @@ def modules_of(
     """Of every kernel."""
     sizes = ModelSizes(hidden_size, {"words": 100, "classes": N_CLASSES})
     model = VertexModel(TreeLSTM(sizes), share_equal_inputs=False, outputs="stage")
-    assert model.output is not None
     weights = initial_weights(TreeLSTM(sizes), 1)
     switches = Switches(precision=precision, persistent=persistent)
     engine = Engine(
-        model.functions, [model.output], weights, switches, "cpu", train=True, kind=Unstarted
+        model.functions, model.output, weights, switches, "cpu", train=True, kind=Unstarted
     )
     mini_batch = model.mini_batch(draw_trees(sizes, (5, 7)))
     engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, Weights, initial_weights, traced_functions
+from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import CopyStep, PackStep, Plan
@@ -24,9 +24,10 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
 from harness.vertex.operators import Node
 from harness.vertex.subgraph.columns import LaidOut, lay_out, unjoin
-from tests.support.engine_models import EXAMPLES
+from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import NoClock, disagreements, prepared, run
 from tests.support.instances import PAIRS
+from tests.support.pairwise import pairwise_choices
 from tests.support.random_programs import RandomModel, models, sketches
 from tests.support.sketches import Sketch
 
@@ -34,50 +35,45 @@ ED_BATCH = Switches(layout="pq", fusion=False, hoisting=False, lazy_batching=Fal
 SIZES = ModelSizes(hidden_size=4, data={"words": 7, "characters": 7, "classes": 5})
 
 
-def example(name: str) -> tuple[Model, list[Any], Weights]:
-    model, instances = EXAMPLES[name]
-    return model, instances, {k: np.float32(2.0) * w for k, w in initial_weights(model, 7).items()}
+BOTH = (True, False)
+LAID_OUT = pairwise_choices(
+    {
+        "layout": ("pq", "dynet"),
+        **dict.fromkeys(
+            ("hoisting", "lazy_batching", "pre_gather_parameters", "fold_tables"), BOTH
+        ),
+        "backend": ("stepwise", "compiled"),
+        "mode": ("train", "infer"),
+    }
+)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_training_agrees_with_the_oracle(name: str) -> None:
+def test_laid_out_functions_agree_with_the_oracle(name: str) -> None:
     model, instances, weights = example(name)
-    oracle = run_reference(model, weights, instances, "train")
-    for k, layout, hoisting, lazy in product((0, 1), ("pq", "dynet"), (True, False), (True, False)):
-        switches = Switches(
-            layout=layout,
-            hoisting=hoisting,
-            lazy_batching=lazy,
-            fusion=hoisting != lazy and k == 0,
-            pre_gather_parameters=(hoisting + k) % 2 == 0,
-            backend=("stepwise", "compiled")[(lazy + k) % 2],
-        )
-        result = run(prepared(model, weights, switches), instances)
-        assert disagreements(result, oracle) == [], switches
+    oracles = {mode: run_reference(model, weights, instances, mode) for mode in ("train", "infer")}
+    for chosen in LAID_OUT:
+        asked = dict(chosen)
+        mode = asked.pop("mode")
+        adapter = prepared(model, weights, Switches(fusion=False, **asked), mode=mode)
+        assert disagreements(run(adapter, instances), oracles[mode]) == [], chosen
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-@pytest.mark.parametrize("layout", ["pq", "dynet"])
-def test_inference_agrees_with_the_oracle(name: str, layout: str) -> None:
+PACKED = [
+    *(
+        (name, replace(ED_BATCH, pre_gather_parameters=pre_gather, backend="stepwise"))
+        for name, pre_gather in product(("tree_lstm", "tree_gru", "lattice_lstm"), BOTH)
+    ),
+    *(
+        ("gates_apart", Switches(horizontal_fusion=True, backend=backend))
+        for backend in ("stepwise", "compiled")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "switches"), PACKED, ids=str)
+def test_packs_follow_the_parameters_that_are_learned(name: str, switches: Switches) -> None:
     model, instances, weights = example(name)
-    oracle = run_reference(model, weights, instances, "infer")
-    for fold_tables, pre_gather in product((True, False), repeat=2):
-        switches = replace(
-            ED_BATCH,
-            layout=layout,
-            fold_tables=fold_tables,
-            pre_gather_parameters=pre_gather,
-            backend="stepwise",
-        )
-        result = run(prepared(model, weights, switches, mode="infer"), instances)
-        assert disagreements(result, oracle) == []
-
-
-@pytest.mark.parametrize("name", ["tree_lstm", "tree_gru", "lattice_lstm"])
-@pytest.mark.parametrize("pre_gather", [True, False])
-def test_packs_follow_the_parameters_that_are_learned(name: str, pre_gather: bool) -> None:
-    model, instances, weights = example(name)
-    switches = replace(ED_BATCH, pre_gather_parameters=pre_gather, backend="stepwise")
     adapter = prepared(model, weights, switches)
     assert any(plan.packs for plan in adapter.engine.plans.values())
     expected = {k: w.astype(np.float64) for k, w in weights.items()}
@@ -85,6 +81,7 @@ def test_packs_follow_the_parameters_that_are_learned(name: str, pre_gather: boo
         oracle = run_reference(model, expected, instances, "train")
         assert disagreements(run(adapter, instances, update=True), oracle) == []
         expected = {k: w - 0.1 * oracle.gradients[k] for k, w in expected.items()}
+    assert set(adapter.parameters()) == set(weights), "the model's own"
 
 
 @pytest.mark.parametrize("cell", ["lstm", "tree_lstm_internal", "tree_gru_internal"])

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from harness.contracts.model import initial_weights, traced_functions
+from harness.contracts.model import traced_functions
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from harness.vertex.folding import FoldedTable, fold_tables
-from tests.support.engine_models import EXAMPLES
+from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import disagreements, prepared, run
 
 
 @pytest.mark.parametrize("granularity", ["vertex", "operator"])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_results_stay_as_they_are(name: str, granularity: str) -> None:
-    model, instances = EXAMPLES[name]
-    weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 3).items()}
+    model, instances, weights = example(name)
     oracle = run_reference(model, weights, instances, "infer")
     for fusion in (True, False):
         switches = Switches(granularity=granularity, fusion=fusion, fold_tables=True)
@@ -34,8 +32,7 @@ def test_a_product_of_a_look_up_is_a_look_up() -> None:
 
 
 def test_training_multiplies_as_before() -> None:
-    model, instances = EXAMPLES["tree_lstm"]
-    weights = initial_weights(model, 3)
+    model, instances, weights = example("tree_lstm")
     adapter = prepared(model, weights, Switches(backend="stepwise", fold_tables=True))
     oracle = run_reference(model, weights, instances, "train")
     assert disagreements(run(adapter, instances), oracle) == []

@@ -99,6 +99,7 @@ def space_of_type(states_of_type: Sequence[frozenset[str]]) -> list[int]:
     ]
 
 
+OUTPUT = -1  # the id of the function that is read behind the last batch
 # Of a function: see TypeRows; ROWS holds how many it has; ORDER and ROUNDS are of outputs.
 VERTICES, STARTS, FIRST_ROW, ROWS, ORDER, ROUNDS = range(6)
 N_OF_FUNCTION = 6
@@ -129,25 +130,25 @@ class FieldArrays(NamedTuple):
     """What functions read, as compiled code reads it.
 
     gathers (k, 3): function, its first slot in `slots`, and how many it has or EVERY_CHILD.
-    pulls (k, 2): function, and which of Fields.names it pulls. n_outputs: functions of outputs.
+    pulls (k, 2): function, and which of Fields.names it pulls. has_output: see Fields.
     """
 
     gathers: IntTable
     slots: IntArray
     pulls: IntTable
-    n_outputs: int
+    has_output: bool
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fields:
-    """Functions are numbered, too: vertex functions by their ids, and those of outputs behind them.
+    """Functions are numbered, too: vertex functions by their ids, and that of outputs behind them.
 
-    n_types: vertex functions. n_outputs: functions of outputs, whose ids are -1, -2, ...
+    n_types: vertex functions. has_output: whether there is a function of outputs.
     names (all_names: as a set): what they pull.
     """
 
     n_types: int
-    n_outputs: int
+    has_output: bool
     reads: Mapping[int, Reads]
     names: tuple[str, ...]
     arrays: FieldArrays
@@ -158,15 +159,15 @@ class Fields:
     @property
     def n_functions(self) -> int:
         """Of vertices and of outputs."""
-        return self.n_types + self.n_outputs
+        return self.n_types + self.has_output
 
     def function(self, type_id: int) -> int:
         """The number of a function."""
-        return type_id if type_id >= 0 else self.n_types - 1 - type_id
+        return self.n_types if type_id == OUTPUT else type_id
 
     def type_id(self, function: int) -> int:
         """The id of a function."""
-        return function if function < self.n_types else self.n_types - 1 - function
+        return OUTPUT if function == self.n_types else function
 
     @property
     def n_fields(self) -> int:
@@ -192,11 +193,10 @@ class Fields:
 def fields_of(reads: Mapping[int, Reads], n_types: int) -> Fields:
     """Number all that these functions read; n_types: ids of vertex functions are below."""
     names = tuple(sorted({name for one in reads.values() for name in one.pulls}))
-    n_outputs = sum(type_id < 0 for type_id in reads)
     gathers, slots, pulls = list[tuple[int, int, int]](), list[int](), list[tuple[int, int]]()
     gather_numbers, pull_numbers = {}, {}
     for type_id, one in reads.items():
-        function = type_id if type_id >= 0 else n_types - 1 - type_id
+        function = n_types if type_id == OUTPUT else type_id
         for group in one.slots:
             gather_numbers[type_id, group] = len(gathers)
             n_slots = EVERY_CHILD if group is None else len(group)
@@ -207,11 +207,11 @@ def fields_of(reads: Mapping[int, Reads], n_types: int) -> Fields:
             pulls.append((function, names.index(name)))
     return Fields(
         n_types=n_types,
-        n_outputs=n_outputs,
+        has_output=OUTPUT in reads,
         reads=reads,
         names=names,
         all_names=frozenset(names),
-        arrays=FieldArrays(_table(gathers, 3), int_array(slots), _table(pulls, 2), n_outputs),
+        arrays=FieldArrays(_table(gathers, 3), int_array(slots), _table(pulls, 2), OUTPUT in reads),
         _gather_numbers=gather_numbers,
         _pull_numbers=pull_numbers,
     )

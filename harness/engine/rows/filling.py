@@ -23,6 +23,7 @@ from harness.engine.rows.fields import (
     N_OF_GATHER,
     NOT_CONTIGUOUS,
     ORDER,
+    OUTPUT,
     ROUNDS,
     ROWS,
     RUNS,
@@ -75,18 +76,17 @@ def fill(
             absent = np.zeros(0, dtype=np.bool_)
             none = np.empty((0, 2), dtype=np.int32)
             return np.empty(0, dtype=np.int64), nothing, nothing, absent, none, NO_VERTEX
-    counts = np.zeros((n_types + fields.n_outputs, N_COUNTS), dtype=np.int64)
+    counts = np.zeros((n_types + fields.has_output, N_COUNTS), dtype=np.int64)
     batches = assign_rows(one, counts, reorder)
-    read, first_read = sort_outputs(outputs, fields.n_outputs, one.row)
-    for k in range(fields.n_outputs):
-        mine = read[first_read[k] : first_read[k + 1]]
-        count_outputs(mine, outputs.vertices, one.rounds, counts[n_types + k])
+    n_read = len(outputs.vertices) if fields.has_output else 0
+    read = sort_outputs(outputs.vertices[:n_read], one.row)
+    if fields.has_output:
+        count_outputs(read, outputs.vertices, one.rounds, counts[n_types])
     bounds = place_fields(counts, n_types, fields)
     values = np.empty(bounds[-1, 0] + bounds[-1, 1], dtype=np.int64)
     found = Arrays(values, bounds, counts)
-    for k in range(fields.n_outputs):
-        mine = read[first_read[k] : first_read[k + 1]]
-        _fill_outputs(found, n_types + k, mine, outputs.vertices, one.rounds)
+    if fields.has_output:
+        _fill_outputs(found, n_types, read, outputs.vertices, one.rounds)
     lacking = fill_fields(found, one, batches, fields)
     fill_pulls(found, fields, n_types, pulled, 0, outputs.pulled)
     present, in_order = _in_order(counts, n_types, batches.table)
@@ -210,7 +210,7 @@ def _fill_functions(arrays: Arrays, batches: Batches) -> None:
 def _fill_outputs(
     arrays: Arrays, function: int, mine: IntArray, outputs: IntArray, rounds: IntArray
 ) -> None:
-    """Fill the same for a function of outputs, in the order of the rows that are read.
+    """Fill the same for the function of outputs, in the order of the rows that are read.
 
     In it one round comes after the other.
     """
@@ -281,19 +281,13 @@ def _find_runs(index: Longs, bounds: Longs, n_parts: int, runs: Longs) -> None:
 def _in_order(counts: LongTable, n_types: int, batches: IntTable) -> tuple[Flags, IntTable]:
     """Return which functions have rows, and Layout.in_order."""
     present = np.empty(len(counts), dtype=np.bool_)
-    n_read = 0
+    n, n_read = len(batches), 0
     for f in range(len(counts)):
         present[f] = counts[f, N] > 0
-        if f >= n_types and present[f]:
-            n_read += 1
-    n = len(batches)
+        n_read += f == n_types and present[f]
     found = np.empty((2 * (n + n_read), 2), dtype=np.int32)
-    at, back = n, n + n_read
-    for f in range(n_types, len(counts)):
-        if present[f]:
-            for k in (at, back):
-                found[k, 0], found[k, 1] = n_types - 1 - f, 0
-            at, back = at + 1, back + 1
+    for k in range(n, n + 2 * n_read):
+        found[k, 0], found[k, 1] = OUTPUT, 0
     for b in range(n):
         for column in range(2):
             found[b, column] = batches[b, column]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from harness.engine.lowering.plan import FORWARD, Plan, Ref
 from harness.engine.rows import fields as parts
-from harness.engine.rows.fields import Fields, Gather, Index, TypeGeometry, TypeRows
+from harness.engine.rows.fields import OUTPUT, Fields, Gather, Index, TypeGeometry, TypeRows
 from harness.engine.rows.filling import FILLED, NO_VERTEX, fill
 from harness.engine.rows.row_order import FOLLOWS, LARGEST, N_BATCHES, N, Outputs, Source
 from harness.errors import ScheduleError
@@ -34,13 +34,14 @@ _NO_PULLS: IntArray = np.zeros((0, 0), dtype=np.int32)
 class Layout(Mapping[int, TypeGeometry]):
     """Rows of one mini-batch: the geometry of every function that has some, by id.
 
-    That of outputs is below 0. Geometries are views that are made when one asks for them.
+    That of outputs is OUTPUT. Geometries are views that are made when one asks for them.
 
     numbers: all arrays one behind the other. bounds (n_fields + 1, 2): where each begins, and its
     length. counts (n_functions, N_COUNTS): see filling.py. batches: in order, as (type id,
     position among the type's batches) (k, 2). row (n,): of each vertex among the states of its own
     type's space. n_rows: of each space, 0 behind them. present: which functions have rows,
-    to compare. in_order (2 (k + r), 2): `forth` and, behind it, `back`, of r functions of outputs.
+    to compare. in_order (2 (k + r), 2): `forth` and, behind it, `back`; r: 1 where outputs are
+    read, else 0.
     """
 
     fields: Fields
@@ -61,12 +62,12 @@ class Layout(Mapping[int, TypeGeometry]):
 
     @property
     def forth(self) -> IntArray:
-        """The batches, behind them the first of each function of outputs."""
+        """The batches, behind them the first of outputs."""
         return self.in_order[: len(self.in_order) // 2]
 
     @property
     def back(self) -> IntArray:
-        """The first of each function of outputs, behind them the batches from the last one on."""
+        """The first of outputs, behind it the batches from the last one on."""
         return self.in_order[len(self.in_order) // 2 :]
 
     @property
@@ -92,13 +93,15 @@ class Layout(Mapping[int, TypeGeometry]):
         """What the rows of a function pull."""
         return self.array(self.fields.of_pull(type_id, name))
 
-    def output_order(self, type_id: int) -> Index:
-        """Which output each row of an output function is."""
-        return self.array(self.fields.of_function(type_id, parts.ORDER))
+    @property
+    def output_order(self) -> Index:
+        """Which output each row of the output function is."""
+        return self.array(self.fields.of_function(OUTPUT, parts.ORDER))
 
-    def output_rounds(self, type_id: int) -> Index:
-        """The round of each batch of an output function."""
-        return self.array(self.fields.of_function(type_id, parts.ROUNDS))
+    @property
+    def output_rounds(self) -> Index:
+        """The round of each batch of the output function."""
+        return self.array(self.fields.of_function(OUTPUT, parts.ROUNDS))
 
     def starts(self, type_id: int) -> Index:
         """Where batches of a function begin: see TypeRows."""
@@ -136,7 +139,7 @@ class Layout(Mapping[int, TypeGeometry]):
             {name: self.pulled(type_id, name) for name in reads.pulls},
             int(counts[LARGEST]),
             bool(counts[FOLLOWS]),
-            goes_back_at_once=type_id < 0,
+            goes_back_at_once=type_id == OUTPUT,
         )
 
 
@@ -192,8 +195,7 @@ def plan_layout(
         used = np.zeros(len(space_of_type), dtype=np.int64)  # a type has one space at most
         before = Before(0, np.empty(n, dtype=np.int32), used)
     used = before.used.copy()
-    outputs, ids = int_array(mini_batch.outputs), mini_batch.output_ids
-    own = mini_batch.output_pulls
+    outputs, own = int_array(mini_batch.outputs), mini_batch.output_pulls
     source = Source(
         schedule.order, schedule.starts, graph.arg_start, graph.args,
         NOTHING if graph.rounds is None else graph.rounds, functions, space_of_type,
@@ -201,7 +203,6 @@ def plan_layout(
     )  # fmt: skip
     read = Outputs(
         outputs,
-        NOTHING if ids is None else int_array(ids),
         _NO_PULLS if own is None else _side_by_side(fields.names, own, len(outputs)),
     )
     pulled = _side_by_side(fields.names, mini_batch.pulls, n)
@@ -237,7 +238,11 @@ def _check_pulls(mini_batch: MiniBatch, layout: Layout) -> None:
             continue
         for type_id, reads in fields.reads.items():
             missing = set(reads.pulls) - set(names)
-            if missing and (type_id < 0 and own is not None) == is_output and type_id in layout:
+            if (
+                missing
+                and type_id in layout
+                and is_output == (type_id == OUTPUT and own is not None)
+            ):
                 raise ScheduleError(f"nothing is pulled by the name {min(missing)}")
 
 
@@ -326,18 +331,16 @@ class Rounds(Sequence[Round]):
 class Around:
     """What mini-batches without rounds that have the same functions run around their batches.
 
-    eager, lazy, losses: as in Round. whole: all rows of every function at once. read: the only
-    batch of every output function.
+    eager, lazy, losses: as in Round. whole: all rows of every function at once.
     """
 
     eager: IntArray
     lazy: IntArray
     whole: IntArray
-    read: IntArray
     losses: tuple[Loss, ...]
 
     def round_of(self, batches: IntArray) -> Round:
-        """What a mini-batch runs that has these batches, those of output functions at the end."""
+        """What a mini-batch runs that has these batches, that of outputs at the end."""
         return Round(self.eager, batches, self.lazy, self.losses)
 
 
@@ -348,7 +351,6 @@ def around(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Around:
         eager=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("eager")]),
         lazy=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("lazy")]),
         whole=_pairs([(t, ALL_ROWS) for t in types]),
-        read=_pairs([(t, 0) for t in types if t < 0]),
         losses=tuple(
             (t, plans[t].refs[loss], slice(None)) for t, loss in losses if loss is not None
         ),
@@ -364,10 +366,10 @@ def plan_rounds(plans: Mapping[int, Plan], layout: Layout, round_starts: IntArra
     numbers = np.arange(len(round_starts), dtype=np.int32)  # of rounds, and behind the last one
     in_round: list[IntArray] = [numbers[:-1].repeat(round_starts[1:] - round_starts[:-1])]
     found = [layout.batches]
-    for k in (type_id for type_id in layout if type_id < 0):
-        of_output = layout.output_rounds(k).astype(np.int32)
+    if OUTPUT in layout:
+        of_output = layout.output_rounds.astype(np.int32)
         positions = np.arange(len(of_output), dtype=np.int32)
-        found.append(np.stack([np.full_like(positions, k), positions], axis=1))
+        found.append(np.stack([np.full_like(positions, OUTPUT), positions], axis=1))
         in_round.append(of_output)
     batches, rounds = np.concatenate(found), np.concatenate(in_round)
     if len(found) > 1:

@@ -39,14 +39,13 @@ class Source(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Vertices that are read behind the last batch, and by which function.
+    """Vertices that are read behind the last batch.
 
-    ids: empty where the first function reads all. pulled: of each of Fields.names one number an
-    output, or nothing where outputs pull what their vertices do.
+    pulled: of each of Fields.names one number an output, or nothing where outputs pull what their
+    vertices do.
     """
 
     vertices: IntArray
-    ids: IntArray
     pulled: IntTable
 
 
@@ -141,14 +140,9 @@ def _add_up(numbers: IntArray) -> None:
 
 
 @helper
-def sort_outputs(outputs: Outputs, n_functions: int, row: IntArray) -> tuple[IntArray, IntArray]:
-    """Sort outputs by function, and those of each in the order of the rows that they read.
-
-    By counting; a row may be read more than once. Returns which outputs these are, and where those
-    of each function begin.
-    """
-    vertices, output_ids = outputs.vertices, outputs.ids
-    n = len(vertices) if n_functions > 0 else 0
+def sort_outputs(vertices: IntArray, row: IntArray) -> IntArray:
+    """Return which outputs are read in the order of their rows, one of which may be read twice."""
+    n = len(vertices)
     highest = 0
     for k in range(n):
         highest = max(highest, row[vertices[k]])
@@ -161,21 +155,7 @@ def sort_outputs(outputs: Outputs, n_functions: int, row: IntArray) -> tuple[Int
         r = row[vertices[k]]
         by_row[next_at[r]] = k
         next_at[r] += 1
-    first = np.zeros(n_functions + 1, dtype=np.int32)
-    if len(output_ids) == 0:
-        first[1:] = n
-        return by_row, first
-    for k in range(n):
-        if output_ids[k] < n_functions:
-            first[output_ids[k] + 1] += 1
-    _add_up(first)
-    free = first.copy()
-    found = np.empty(first[n_functions], dtype=np.int32)
-    for output in by_row:
-        if output_ids[output] < n_functions:
-            found[free[output_ids[output]]] = output
-            free[output_ids[output]] += 1
-    return found, first
+    return by_row
 
 
 @helper
@@ -201,7 +181,7 @@ def _count(batches: Batches, arg_start: IntArray, counts: LongTable) -> None:
 
 @helper
 def count_outputs(mine: IntArray, outputs: IntArray, rounds: IntArray, own: Longs) -> None:
-    """Count what one function of outputs has: a batch a round in which it reads anything."""
+    """Count what the function of outputs has: a batch a round in which it reads anything."""
     size = 0
     for k in range(len(mine)):
         of, before = outputs[mine[k]], outputs[mine[max(k - 1, 0)]]

@@ -20,21 +20,19 @@ from harness.compiler.pointers import (
     word,
 )
 from harness.compiler.registry import helper
-from harness.programs.log import END, FORK, RESUME, ROUND
+from harness.programs.log import DONE, END, FORK, RESUME, ROUND, UNDONE
 
 LOG, N_LOG, LOG_ROOM, ITEMS, N_ITEMS, ITEMS_ROOM, LISTS, N_LISTS, LISTS_ROOM = range(9)
 FRAMES, N_FRAMES, FRAMES_ROOM, READY, N_READY, WAITING, N_WAITING, FREE, N_FREE = range(9, 18)
 INTS, REALS, COUNTS, SEEDS, RESULTS, GROW, WIDTH, N_INSTANCES = range(18, 26)
 N, N_FIBERS, N_ALIVE, RUNNING, FIRST_OF_ROUND, N_ROUNDS, IS_NEXT_ROUND, LEFT_OVER = range(26, 34)
-MOST_ALIVE, MOST_VERTICES, MOST_ROUNDS, IS_LIVE, HAS_PHASES, HAS_GHOSTS = range(34, 40)
-ROUND_AT, ROUNDS, N_STATE = range(40, 43)
+MOST_ALIVE, MOST_VERTICES, MOST_ROUNDS, HAS_PHASES, HAS_GHOSTS = range(34, 39)
+ROUND_AT, ROUNDS, N_STATE = range(39, 42)
 # A frame's words before its slots: where it goes on, its number as a fiber, its instance; whose
 # branch it is, and where its result goes there; how many of its own branches have not ended.
 PC, NUMBER, INSTANCE, PARENT, RESULT, LEFT, FIRST_SLOT = range(7)
 WAITS, HAS_ENDED = 1, 0  # what became of a fiber; one that forks has ended until it is joined
 ENDED, ROUND_ENDED = range(2)  # what became of all
-# What became of a round that was made by its address: all, or nothing yet. Else see who made it.
-DONE, UNDONE = 0, -1
 
 
 @helper
@@ -164,7 +162,7 @@ def _begin_round(state: int) -> None:
 @helper
 def _is_made(state: int) -> bool:
     """Have a round made of what is in the log; return whether nothing of it is left to do."""
-    if word(state, ROUND_AT) == 0 or word(state, N) > word(state, MOST_VERTICES):
+    if word(state, N) > word(state, MOST_VERTICES):
         return False
     arguments = (word(state, ROUNDS), word(state, N_LOG))
     left = call_for_number(word(state, ROUND_AT), arguments)
@@ -186,7 +184,7 @@ def run(state: int) -> int:
         if word(state, N_READY) == 0:
             if word(state, N_WAITING) == 0:
                 return ENDED
-            if word(state, IS_LIVE) != 0:
+            if word(state, ROUND_AT) != 0:
                 n_rounds += 1
                 if n_rounds > word(state, MOST_ROUNDS) or not _is_made(state):
                     return ROUND_ENDED

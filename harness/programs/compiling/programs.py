@@ -72,8 +72,7 @@ class CompiledPrograms:
         """Begin all programs.
 
         rounds: where they are live, the address of what makes a round of what is in the log, and
-        what it is given first; zeros where Python makes all. take_log: what has to know where the
-        log is, before.
+        what it is given first. take_log: what has to know where the log is, before.
 
         Raises ProgramError for an instance whose fields are not those of its class.
         """
@@ -101,7 +100,7 @@ class CompiledPrograms:
         state[fibers.N_INSTANCES], state[fibers.N_LOG], state[fibers.RUNNING] = n, 2 * n, NOBODY
         state[fibers.MOST_ALIVE] = MOST_FIBERS * n
         state[fibers.MOST_VERTICES] = MOST_VERTICES * max(1, n)
-        state[fibers.MOST_ROUNDS], state[fibers.IS_LIVE] = MANY, rounds is not None
+        state[fibers.MOST_ROUNDS] = MANY
         state[fibers.HAS_PHASES], state[fibers.HAS_GHOSTS] = options.phases, options.ghosts
         state[fibers.ROUND_AT], state[fibers.ROUNDS] = rounds or (0, 0)
 

@@ -178,8 +178,11 @@ class Backend(backend.Backend):
         self._memory.arrange(rows)
 
     def rounds_by(self, rules: RowRules) -> LiveRounds | None:
-        """Where nothing but the layout changes from round to round, and no batch is to be seen."""
-        if self._calls_each_batch or self.switches.profile:
+        """Where nothing but the layout changes from round to round, and no batch is to be seen.
+
+        Only where a counter can tell the phases of a round apart.
+        """
+        if self._calls_each_batch or self.switches.profile or not TICKS_READABLE:
             return None
         rounds = KeptRounds(
             rules,

@@ -31,7 +31,9 @@ from harness.engine.rows.row_order import N_BATCHES as N_BATCHES_OF
 from harness.engine.rows.row_order import N as N_OF
 from harness.policies.parts.levels import by_counters
 from harness.programs.decode import FAULT, FINE, N_ARGS, N_FIBERS, decoded, measured
+from harness.programs.decode import Arrays as Decoded
 from harness.programs.decode import N as N_RECORDED
+from harness.programs.log import DONE, UNDONE
 from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs, LongTable
 
 FlagCube = Annotated[Flags, 3]
@@ -42,8 +44,7 @@ N_WANTED = 5  # vertices, entries of `starts`, rounds, `values`, batches; of a l
 DECODES, PLANS, RUNS, BASE_DEPTH, RESTARTS, REORDERS, CONTEXT, N_HOW = range(8)
 SCHEDULE, FORWARD, N_SPENT = range(3)
 # Codes of what else there may be but faults (harness.programs.decode), which are above 0.
-DONE, MORE_RECORDED, NEW_FEEDS, MORE_ROWS, LACKING_CHILD, MORE_MEMORY = 0, -1, -2, -3, -4, -5
-UNPLANNED = -6  # a round is decoded, and to be planned once there is room
+MORE_RECORDED, NEW_FEEDS, MORE_ROWS, LACKING_CHILD, MORE_MEMORY = UNDONE, -2, -3, -4, -5
 N_STAGES, BATCH_STAGE = len(FORWARD_STAGES), FORWARD_STAGES.index("batch")
 _PAIR_BYTES = 8
 
@@ -117,7 +118,8 @@ class Kept(NamedTuple):
 def whole_round(table: int, n_log: int) -> int:
     """Decode so many entries of the log, plan what they say, and compute it.
 
-    Returns DONE, what `decode_next` returns else, or UNPLANNED.
+    Returns DONE, or what `decode_next` or `plan_next` returns else: what was done of it counts, and
+    none of the log is left where the latter does.
     """
     kept = arrays_at(table, Kept)
     how, spent = kept.how, kept.spent
@@ -129,7 +131,7 @@ def whole_round(table: int, n_log: int) -> int:
     planned = count_cycles()
     spent[SCHEDULE] += planned - began
     if n_calls < 0:
-        return UNPLANNED
+        return n_calls
     if n_calls > 0:
         for k in range(len(kept.flags)):
             for j in range(kept.flags[k, 1]):
@@ -154,20 +156,12 @@ def decode_next(table: int, n_log: int, base: int, restart: int) -> int:
     is_little = wanted[0] > len(kept.types) or wanted[1] > len(kept.args)
     if is_little or wanted[2] > len(kept.fibers) or 2 * deepest > len(kept.nested):
         return MORE_RECORDED
-    decoded(
-        log,
-        (kept.kind_types, kept.kind_args, kept.first_name, kept.names),
-        (kept.statics, kept.n_slots, kept.fits, kept.needs),
-        base,
-        restart != 0,
-        state,
-        kept.fibers,
-        kept.nested,
-        (kept.types, kept.counters, kept.depths, kept.arg_start),
-        kept.args,
-        kept.pulled,
-        kept.feeds,
-    )
+    arrays = Decoded(
+        kept.kind_types, kept.kind_args, kept.first_name, kept.names,
+        kept.statics, kept.n_slots, kept.fits, kept.needs, state, kept.fibers, kept.nested,
+        kept.types, kept.counters, kept.depths, kept.arg_start, kept.args, kept.pulled, kept.feeds,
+    )  # fmt: skip
+    decoded(log, base, restart != 0, arrays)
     if state[FAULT] != FINE:
         return int(state[FAULT])
     for t in range(len(kept.statics)):
@@ -221,7 +215,7 @@ def _lay_out(kept: Kept, reorder: bool) -> int:
         order, starts, kept.arg_start[base : end + 1], kept.args[: kept.state[N_ARGS]],
         kept.row[:0], types, kept.spaces, base, kept.row, kept.next_used,
     )  # fmt: skip
-    fields = FieldArrays(kept.gathers, kept.slots, kept.pulls, 0)
+    fields = FieldArrays(kept.gathers, kept.slots, kept.pulls, False)
     kept.counts[:] = 0
     batches = assign_rows(source, kept.counts, reorder)
     kept.batches[: len(batches.table)] = batches.table

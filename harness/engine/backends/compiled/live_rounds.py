@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import address_of
-from harness.compiler.pointers import WORDS_OF_ARRAY
+from harness.compiler.pointers import FAILED, WORDS_OF_ARRAY
 from harness.engine.backend import Arrangement, Tally
 from harness.engine.backends.compiled import live_code as code
 from harness.engine.backends.compiled.arguments import Found
 from harness.engine.backends.compiled.live_code import Kept, decode_next, plan_next, whole_round
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.program import StageProgram
-from harness.engine.cpu_kernels.context import TICKS_READABLE, read_ticks
+from harness.engine.cpu_kernels.context import read_ticks
 from harness.engine.cpu_kernels.team import Table, Team
 from harness.engine.lowering.plan import FORWARD
 from harness.engine.rows.fields import Index
@@ -31,6 +31,7 @@ from harness.errors import ScheduleError
 from harness.programs.blocks import Feeds
 from harness.programs.decode import FINE, check_fault
 from harness.programs.decoder import Decoder
+from harness.programs.log import DONE, UNDONE
 from harness.values.arrays import IntArray, int_array
 from harness.values.graph import NO_TYPE
 from harness.values.schedule import Schedule
@@ -81,8 +82,8 @@ def divide_ticks(planning: int, running: int, elapsed: int) -> dict[str, float]:
 
 
 class KeptRounds:
-    """begin, then for every round decode, plan and run, then end. Or: begin, by_itself and take_log
-    for what makes its rounds in compiled code; watch before it, catch_up and take_over behind.
+    """begin; for every round, or for several that compiled code makes by `maker`: watch, run and
+    catch_up; then end.
 
     program_of: that of all functions of a stage. kind_of: whether a function has steps in a stage,
     and whether these address states. tally: what is counted, when all rounds are over.
@@ -101,7 +102,7 @@ class KeptRounds:
         self.rules, self.kept = rules, KeptArrays()
         self._memory, self._found, self._team, self._tally = memory, found, team, tally
         self.decoder: Decoder | None = None
-        self._n_grown, self._n_calls, self._known, self._began = -1, 0, (-1, -1), 0
+        self._n_grown, self._known, self._began = -1, (-1, -1), 0
         self._put_layout()
         self._log = self.kept["log"]
         memory.arrange(self._arrangement())  # of nothing: programs want arrays
@@ -146,7 +147,7 @@ class KeptRounds:
 
     def begin(self, decoder: Decoder, known_feeds: Feeds) -> None:
         """Forget the last mini-batch. known_feeds: which blocks are known to feed which."""
-        self.kept.put(statics=decoder.statics, known_feeds=known_feeds, log=self._log)
+        self.kept.put(statics=decoder.arrays.statics, known_feeds=known_feeds, log=self._log)
         self.kept["progress"].fill(0)
         self.kept["used"].fill(0)
         if decoder is not self.decoder:
@@ -157,7 +158,12 @@ class KeptRounds:
             self.kept.put(pulls=int_array(pulls).reshape(-1, 2))
         self._find_decoded(decoder)
         self._look()
-        for tally in self._team.tallies:
+        how = self.kept["how"]
+        how[code.DECODES], how[code.PLANS] = decode_next.address, plan_next.address
+        how[code.RUNS], how[code.CONTEXT] = self._team.callable_at()
+        how[code.BASE_DEPTH], how[code.RESTARTS] = decoder.base, decoder.restart
+        how[code.REORDERS] = self.rules.reorder
+        for tally in (*self._team.tallies, self.kept["spent"]):
             tally[:] = 0
 
     def _find_decoded(self, decoder: Decoder) -> None:
@@ -165,31 +171,12 @@ class KeptRounds:
         if decoder.n_grown == self._n_grown:
             return
         self._n_grown = decoder.n_grown
-        kind_types, kind_args, first_name, names = decoder.kinds
-        self.kept.put(
-            kind_types=kind_types,
-            kind_args=kind_args,
-            first_name=first_name,
-            names=names,
-            n_slots=decoder.fitting.n_slots,
-            fits=decoder.fitting.fits,
-            needs=decoder.fitting.needs,
-            state=decoder.state,
-            fibers=decoder.fibers,
-            nested=decoder.nested,
-            types=decoder.types,
-            counters=decoder.counters,
-            depths=decoder.depths,
-            arg_start=decoder.arg_start,
-            args=decoder.args,
-            pulled=decoder.pulls,
-            feeds=decoder.feeds,
-        )
+        self.kept.put(**decoder.arrays._asdict())
 
-    def decode(self, log: list[int]) -> bool:
-        """Take what is in a log; returns whether blocks feed each other in a way not yet known.
+    def pack(self, log: list[int]) -> int:
+        """Take what is in a log, which is empty then; returns how many entries it had.
 
-        Raises ProgramError for a call that does not fit, TypeError for what is no number.
+        Raises TypeError for what is no number.
         """
         n = len(log)
         if n > len(self._log):
@@ -200,108 +187,84 @@ class KeptRounds:
         except struct.error as error:
             raise TypeError("a number of 32 bits is needed") from error
         log.clear()
-        return self._decode(n)
+        return n
 
     def take_log(self, log: IntArray) -> None:
         """Decode from where somebody else writes a log, until the next mini-batch begins."""
         self.kept.put(log=log)
 
-    def by_itself(self) -> tuple[int, int]:
-        """Return the address of what makes a round of a log that was taken, and its first argument.
+    @property
+    def maker(self) -> tuple[int, int]:
+        """The address of what makes a round of a log that was taken, and its first argument.
 
         The other is how many entries the log has (harness.compiler.pointers.call_for_number). It
-        returns DONE, or what is for `take_over`.
-
-        Zeros where Python has to make every round.
+        returns DONE, or what is for `run`.
         """
-        if not TICKS_READABLE:  # no phase could be told from another
-            return 0, 0
-        decoder, how = self.decoder, self.kept["how"]
-        assert decoder is not None
-        how[code.DECODES], how[code.PLANS] = decode_next.address, plan_next.address
-        how[code.RUNS], how[code.CONTEXT] = self._team.callable_at()
-        how[code.BASE_DEPTH], how[code.RESTARTS] = decoder.base, decoder.restart
-        how[code.REORDERS] = self.rules.reorder
-        self.kept["spent"].fill(0)
         return whole_round.address, self.kept.address
 
     def watch(self) -> None:
-        """From now on compiled code may make rounds; `catch_up` comes next."""
-        self._began = read_ticks() if TICKS_READABLE else 0
+        """From now on rounds are made; `catch_up` comes next."""
+        self._began = read_ticks()
 
     def catch_up(self) -> dict[str, float]:
         """Behind rounds that were made so: which shares of the time since `watch` were spent on
-        which phase, what is left on the programs and on decoding. Nothing where there were none.
+        which phase, what is left on the programs and on decoding.
         """
-        spent = self.kept["spent"]
-        if not spent.any():
-            return {}
         self._memory.planned_later(self._arrangement)
-        planning, running = spent.tolist()
-        spent.fill(0)
+        planning, running = self.kept["spent"].tolist()
+        self.kept["spent"].fill(0)
         return divide_ticks(planning, running, read_ticks() - self._began)
 
-    def take_over(self, n: int, left: int) -> bool:
-        """As `decode`, the n entries of a log that was taken, of which `left` says what was done.
+    def run(self, n: int, left: int, take_feeds: Callable[[Feeds], None]) -> None:
+        """Make a round of the n entries of the log, of which `left` says what was done.
 
-        Raises ProgramError as `decode` does.
+        Memory grows where it must. take_feeds: of blocks that feed each other in a way not yet
+        known.
+
+        Raises ProgramError for a call that does not fit, ScheduleError for a child that lacks.
         """
-        if left > FINE:
-            check_fault(left)
-        if left == code.MORE_RECORDED:
-            return self._decode(n)
-        if left not in (code.NEW_FEEDS, code.UNPLANNED):
-            raise RuntimeError(f"a round ended with {left}, which is no code of one")
-        return left == code.NEW_FEEDS
+        if left == UNDONE:
+            left = whole_round(self.kept.address, n)
+        while left != DONE:
+            if left == code.MORE_RECORDED:
+                self._make_room_for_log()
+            else:
+                self._settle(left, take_feeds)
+                n = 0
+            left = whole_round(self.kept.address, n)
 
-    def _decode(self, n: int) -> bool:
+    def _make_room_for_log(self) -> None:
         decoder = self.decoder
         assert decoder is not None
-        while True:
-            self._find_decoded(decoder)
-            found = decode_next(self.kept.address, n, decoder.base, int(decoder.restart))
-            if found != code.MORE_RECORDED:
-                break
-            decoder.make_room(*self.kept["wanted"][:4].tolist())
-        if found > FINE:
-            check_fault(found)
-        return bool(found == code.NEW_FEEDS)
+        decoder.make_room(*self.kept["wanted"][:4].tolist())
+        self._find_decoded(decoder)
 
-    def plan(self) -> bool:
-        """Schedule what was decoded since the last round, lay it out, and write its calls down.
-
-        Returns whether there is anything; memory grows where it must.
-        """
-        while (n_calls := plan_next(self.kept.address, int(self.rules.reorder))) < 0:
-            self.make_room(n_calls)
-        self._n_calls = n_calls
-        if n_calls:
-            self._memory.arrange_later(self._arrangement)
-        return bool(n_calls)
-
-    def make_room(self, lacking: int) -> None:
-        """Let what a code says was lacking be there, and more.
-
-        Raises ScheduleError for a child, which cannot be made.
-        """
-        if lacking == code.MORE_MEMORY:
+    def _settle(self, left: int, take_feeds: Callable[[Feeds], None]) -> None:
+        """Do what a round that is decoded lacks, or raise what is wrong with it."""
+        if left > FINE:
+            check_fault(left)
+        elif left == code.NEW_FEEDS:
+            take_feeds(self.feeds)
+        elif left == code.MORE_ROWS:
+            self._make_room()
+        elif left == code.MORE_MEMORY:
             self._memory.arrange(self._arrangement())
             self._look()
-            return
-        if lacking == code.LACKING_CHILD:
+        elif left == code.LACKING_CHILD:
             raise ScheduleError("a vertex lacks a child that its function gathers")
-        if lacking != code.MORE_ROWS:
-            raise RuntimeError(f"a round was not planned by {lacking}, which is no code of one")
+        elif left == FAILED:
+            plan_next(self.kept.address, int(self.rules.reorder))  # raises what it met
+            raise MemoryError("a round was not planned")
+        else:
+            raise RuntimeError(f"a round ended with {left}, which is no code of one")
+
+    def _make_room(self) -> None:
         n, n_starts, n_rounds, n_values, n_batches = self.kept["wanted"].tolist()
         wanted = {"row": n, "order": n, "starts": n_starts, "ends": n_rounds, "values": n_values}
         for name, room in (wanted | {"batches": n_batches}).items():
             self.kept.make_room(name, room)
         n_most = len(self.kept["batches"]) + len(self.rules.spaces)
         self.kept.make_room("pairs", len(FORWARD) * n_most)
-
-    def run(self) -> None:
-        """Compute what was planned last."""
-        self._team.run_table(self.kept["calls"], self._n_calls)
 
     def end(self) -> None:
         """Behind the last round: count what was done."""

@@ -81,7 +81,7 @@ class Backend(TorchBackend):
         self._parameters.clear()  # gradients of looked-up rows hold memory that may go
         indices = upload(rows.types, self._device)
         for type_id, geometry in rows.types.items():
-            self._executors[type_id].bind(geometry, indices[type_id])
+            self._executors[type_id].bound.bind(geometry, indices[type_id])
         for name, matrix in self._states.items():
             matrix.ensure(rows.n_rows.get(name.of, 0), rows.kept_rows.get(name.of, 0))
 

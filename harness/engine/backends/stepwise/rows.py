@@ -17,7 +17,6 @@ from harness.engine.backend import Tally
 from harness.engine.backends.stepwise.parameters import Parameters
 from harness.engine.lowering.plan import (
     GROWTH,
-    Buffer,
     BufferName,
     Memory,
     Plan,
@@ -59,28 +58,6 @@ class Matrix:
         if key not in self.columns:
             self.columns[key] = self.tensor[:, start : start + width]
         return self.columns[key]
-
-
-class Workspace:
-    """Matrices by name: those of one vertex function, and the shared ones of the states."""
-
-    def __init__(
-        self,
-        buffers: Mapping[BufferName, Buffer],
-        shared: dict[BufferName, Matrix],
-        device: torch.device,
-    ) -> None:
-        self.buffers, self.shared = buffers, shared
-        self.own: dict[BufferName, Matrix] = {}
-        for name, buffer in buffers.items():
-            if name.is_shared:
-                shared.setdefault(name, Matrix(buffer.width, device))
-            else:
-                self.own[name] = Matrix(buffer.width, device)
-
-    def matrix(self, name: BufferName) -> Matrix:
-        """One matrix by its buffer's name."""
-        return self.own.get(name) or self.shared[name]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -148,7 +125,10 @@ View = Callable[[Scope], Tensor]
 
 
 class Bound:
-    """Buffers, parameters, rows and pulls of one vertex function; `bind` sets the mini-batch."""
+    """Buffers, parameters, rows and pulls of one vertex function; `bind` sets the mini-batch.
+
+    shared: matrices of states, by name, of all functions.
+    """
 
     def __init__(
         self,
@@ -159,13 +139,20 @@ class Bound:
         tally: Tally,
     ) -> None:
         self.plan, self.parameters, self.device, self.tally = plan, parameters, device, tally
-        self.space = Workspace(plan.buffers, shared, device)
+        self.shared, self.own = shared, dict[BufferName, Matrix]()
+        for name, buffer in plan.buffers.items():
+            of = shared if name.is_shared else self.own
+            of.setdefault(name, Matrix(buffer.width, device))
         self.geometry: TypeGeometry
         self.indices: TypeIndices
         self.is_filled: set[BufferName] = set()  # gather buffers that hold every row of the type
         self._scopes: list[Scope] | None = None
         self._first: dict[Slots, list[int]] = {}  # Gather.runs as plain numbers
         self.room = (0, 0, 0)  # rows, rows of a batch, edges that fit
+
+    def matrix(self, name: BufferName) -> Matrix:
+        """One matrix by its buffer's name."""
+        return self.own.get(name) or self.shared[name]
 
     def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
         """Take a mini-batch's rows, and make room for them."""
@@ -184,7 +171,7 @@ class Bound:
         wanted = (max(n, self.room[0]), max(largest, self.room[1]), max(n_edges, self.room[2]))
         n, largest, n_edges = wanted
         self.room = (0, 0, 0)  # until all of it is there: memory may not suffice
-        for name, matrix in self.space.own.items():
+        for name, matrix in self.own.items():
             buffer = self.plan.buffers[name]
             if buffer.domain == EDGE:
                 matrix.ensure(n_edges)
@@ -237,7 +224,7 @@ class Bound:
 
     def view(self, ref: Ref) -> View:
         """How to find the columns of a ref, in a given scope."""
-        matrix, start, width = self.space.matrix(ref.buffer), ref.start, ref.width
+        matrix, start, width = self.matrix(ref.buffer), ref.start, ref.width
         buffer = self.plan.buffers[ref.buffer]
         if ref.buffer.is_gathered:
             return self._gathered_view(ref)
@@ -246,14 +233,10 @@ class Bound:
                 return lambda s: matrix.slice(start, width)[: s.edge_end - s.edge_start]
             return lambda s: matrix.slice(start, width)[s.edge_start : s.edge_end]
         if buffer.memory is Memory.SAVED:
-            return self._saved_view(matrix, start, width)
+            return lambda s: matrix.slice(start, width).narrow(0, s.start, s.end - s.start)
         if buffer.memory is Memory.SCRATCH:
             return lambda s: matrix.slice(start, width).narrow(0, 0, s.end - s.start)
         return lambda s: matrix.slice(start, width).narrow(0, s.state_row, s.end - s.start)
-
-    def _saved_view(self, matrix: Matrix, start: int, width: int) -> View:
-        """Rows of the type."""
-        return lambda s: matrix.slice(start, width).narrow(0, s.start, s.end - s.start)
 
     def copy_rows(self, slots: Slots, state: Matrix, matrix: Matrix, s: Scope) -> None:
         """Copy children's states into the rows of the scope."""
@@ -267,33 +250,27 @@ class Bound:
 
     def _gathered_view(self, ref: Ref) -> View:
         """A gather as a matrix: the children's rows themselves where they follow one another."""
-        matrix = self.space.matrix(ref.buffer)
+        matrix = self.matrix(ref.buffer)
         states, slots = state_buffer(ref.buffer.of), self.plan.gathered(ref.buffer)
         n_slots = count_slots(slots)
         columns = slice(ref.start, ref.start + ref.width)
-        copied = (
-            self._saved_view(matrix, ref.start, ref.width)
-            if slots is not None
-            else lambda s: matrix.slice(ref.start, ref.width)[s.edge_start : s.edge_end]
-        )
 
         def view(s: Scope) -> Tensor:
             first = self.first_row(slots, s)
+            start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
             if first != NOT_CONTIGUOUS:
-                start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
-                state = self.space.shared[states]
-                rows = state.tensor.narrow(0, first, (end - start) * n_slots)
+                rows = self.shared[states].tensor.narrow(0, first, (end - start) * n_slots)
                 return rows.view(end - start, matrix.width)[:, columns]
             if s.batch < 0 and ref.buffer not in self.is_filled:
                 self._fill_viewed_rows(ref.buffer, slots)
-            return copied(s)
+            return matrix.slice(ref.start, ref.width).narrow(0, start, end - start)
 
         return view
 
     def _fill_viewed_rows(self, buffer: BufferName, slots: Slots) -> None:
         """Copy what batches read in place, so that the buffer holds the rows of all batches."""
         gather = self.geometry.gathers[slots]
-        state = self.space.shared[state_buffer(buffer.of)]
+        state = self.shared[state_buffer(buffer.of)]
         for batch in (gather.runs[:-1] != NOT_CONTIGUOUS).nonzero()[0]:
-            self.copy_rows(slots, state, self.space.matrix(buffer), self.scopes[batch])
+            self.copy_rows(slots, state, self.matrix(buffer), self.scopes[batch])
         self.is_filled.add(buffer)

@@ -16,7 +16,7 @@ from torch import Tensor
 from harness.compiler.pointers import FLOAT_BYTES
 from harness.contracts.timeline import Part
 from harness.engine.backends.stepwise.kernels import KERNELS, multiply, multiply_rows
-from harness.engine.backends.stepwise.rows import Bound, Matrix, Run, Scope, TypeIndices
+from harness.engine.backends.stepwise.rows import Bound, Matrix, Run, Scope
 from harness.engine.lowering.plan import (
     STAGES,
     CopyStep,
@@ -34,7 +34,7 @@ from harness.engine.lowering.plan import (
     gradient_buffer,
     state_buffer,
 )
-from harness.engine.rows.fields import NOT_CONTIGUOUS, TypeGeometry
+from harness.engine.rows.fields import NOT_CONTIGUOUS
 from harness.engine.work import words_of
 
 
@@ -95,8 +95,8 @@ def parameter_gradient(bound: Bound, step: SinkStep) -> Run:
 
 
 def gather(bound: Bound, step: GatherStep) -> Run:
-    matrix = bound.space.matrix(step.buffer)
-    states = bound.space.shared
+    matrix = bound.matrix(step.buffer)
+    states = bound.shared
     name, width = state_buffer(step.state), matrix.width
 
     def run(s: Scope) -> None:
@@ -110,7 +110,7 @@ def gather(bound: Bound, step: GatherStep) -> Run:
 
 def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
     source_view = bound.view(step.source)
-    source = bound.space.matrix(step.source.buffer)
+    source = bound.matrix(step.source.buffer)
     slots = None if step.slots is None else bound.plan.slots[step.state]
     stride = count_slots(slots)
     at = 0 if slots is None or step.slots is None else slots.index(step.slots[0])
@@ -118,7 +118,7 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
     n_parts = stride if every_slot else 1
 
     def run(s: Scope) -> None:
-        target = bound.space.shared[gradient_buffer(step.state)]
+        target = bound.shared[gradient_buffer(step.state)]
         start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
         first = bound.first_row(slots, s)
         n = end - start
@@ -190,7 +190,7 @@ COMPILE: dict[type[Step], Callable[[Bound, Any], Run]] = {
 
 
 class TypeExecutor:
-    """All steps of one plan, compiled once; `bind` sets the mini-batch they work on."""
+    """All steps of one plan, compiled once; bound: knows the mini-batch that they work on."""
 
     def __init__(self, bound: Bound) -> None:
         self.plan, self.bound = bound.plan, bound
@@ -198,10 +198,6 @@ class TypeExecutor:
             stage: [self._compile(step) for step in self.plan.steps(stage)] for stage in STAGES
         }
         self.touches_states = {stage: self.plan.addresses_states(stage) for stage in STAGES}
-
-    def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
-        """Take a mini-batch's rows."""
-        self.bound.bind(geometry, indices)
 
     def run_batch(self, stage: str, batch: int) -> None:
         """Run a stage over the rows of one batch."""
