@@ -10,6 +10,7 @@ min_version("9.18")
 
 container: "docker://python:3.11"
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from harness.records.store import kinds_in, packed_files
 from harness.planning.requests import check_keys, ends_in_one_line, no_artefact
 
 with ends_in_one_line():
-    check_keys(config)
+    check_keys(config, os.environ)
 # Of several kinds of machines, whose records bench-collect --merge packed; else none.
 KINDS = kinds_in(Path(config["records"])) if config.get("records") else []
 
 if workflow.remote_exec: # on a node of a cluster: what is to be done there, its head node planned
     include: "workflow/rules/on_node.smk"
-    include: "workflow/rules/cluster_jobs.smk"
+    include: "workflow/rules/jobs.smk"
+    include: "workflow/rules/counts_on_nodes.smk"
 elif KINDS:
     include: "workflow/rules/kinds.smk"
 else:

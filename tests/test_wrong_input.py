@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from harness.commands import bench, collect, doctor, schedule
 from harness.errors import ConfigError
 from harness.planning.config import Composer
 from harness.planning.overrides import MOST_TRIALS, read_points, read_settings
-from harness.planning.requests import KEYS, check_keys
+from harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, word
 from harness.terminal.command_line import parse, plan
 from harness.values.places import CONF_DIR
 from tests.support.sandbox import TINY
@@ -165,6 +166,26 @@ COUNTS: list[Line] = [
     (["learning.file=pipe", "policy=fsm_sort"], ["it is a FIFO, not a file"]),
     (["~batch_size=1"], ["takes a key away, which every trial needs"]),
     (["timing.min_seconds=nan"], ["timing.min_seconds=nan is not allowed"]),
+    (["policy=no_such"], ["policy=no_such is unknown; choose one of agenda, agenda_dynamic"]),
+    (["policy=agenda,"], ["policy= is unknown; choose one of agenda"]),
+    (["offset=10000000"], ["need 10000002 instances; sst_synthetic (train) has"]),
+    (["split=no_such"], ["split=no_such is not allowed; choose one of train, dev, test"]),
+    (["granularity=no_such"], ["granularity=no_such is unknown; choose one of vertex, operator"]),
+    (["no_such"], ["give key=value"]),
+    (["--no-such"], ["see `bench-schedule --help`"]),
+    (["--draw=graph.gif"], ["end it in .pdf, .png, .svg"]),
+    (["batch_size=100", "--draw=graph.png"], ["cannot be drawn readably"]),
+    (["--draw=no_such/graph.png"], ["cannot be written"]),
+    (["policy=agenda", "save_policy=x.json"], ["save_policy needs exactly one learned policy"]),
+    (["policy=fsm_sort,fsm_max", "save_policy=x.json"], ["policy=fsm_sort,fsm_max has 2"]),
+    (["policy=agenda", "--draw-policy=x.svg"], ["--draw-policy needs exactly one learned"]),
+    (["policy=fsm_sort", "--draw-policy=x.gif"], ["--draw-policy x.gif: no such format"]),
+    (["policy=fsm_sort", "learning.file=no_such.json"], ["learning.file=no_such.json cannot"]),
+    (["policy=fsm_sort", "learning.fallback=first"], ["learning.fallback=first is not allowed"]),
+    (["policy=fsm_sort", "learn_offset=-1"], ["learn_offset=-1 is not allowed"]),
+    (["policy=fsm_sort", "--show-policy", "--json"], ["leave one of them out"]),
+    (["policy=agenda,depth", "--show-policy"], ["--show-policy shows what was learned, but none"]),
+    (["out=rows.txt"], ["but the rows are JSON or CSV; end it in .json or .csv"]),
 ]
 COLLECTED: list[Line] = [
     ([], ["results/raw cannot be read (No such file or directory); name a record"]),
@@ -225,8 +246,8 @@ def test_a_wrong_command_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     line = refusal(command, arguments, here, capsys)
-    for word in words:
-        assert word in line
+    for one in words:
+        assert one in line
 
 
 def test_hydras_own_switch_changes_nothing(
@@ -303,12 +324,19 @@ def test_grids_are_held_to_the_same(settings: dict[str, object]) -> None:
         Composer().config({"system": "null"} | settings)
 
 
+MISREAD = ("{x}", "a{b", "}", "<logs>", "a\nb", "a\tb", "\x7f")
+
+
 def test_the_pipeline_takes_every_key_that_it_knows() -> None:
     given = {"scale": "smoke", "device": "cpu", "threads": 2, "conf_dir": str(CONF_DIR)}
     given |= {"data_root": "data", "results_dir": "here"}
-    check_keys(given | {"budget": "45m"})
-    check_keys(given | {"records": "elsewhere"})
-    check_keys({"nodes": {"name": "h200", "n_cpus": 16, "memory_gib": 120}})
+    check_keys(given | {"budget": "45m"}, {})
+    check_keys(given | {"records": "elsewhere"}, {"BENCH_DATA": "{x}"})
+    check_keys({"nodes": {"name": "h200", "n_cpus": 16, "memory_gib": 120}}, {})
+    for name in ("a b", "it's", 'say "so"', "$(touch x)", "`x`;&|", "-n", "a: b", "a #b", "*[a]"):
+        check_keys({"results_dir": name, "data_root": name, "records": name}, {})
+    check_keys({"records": __file__}, {})
+    assert [word(name) for name in ("-n", "--x", "a-b", "/-n")] == ["./-n", "./--x", "a-b", "/-n"]
     assert set(KEYS) == {*given, "budget", "records", "nodes"}
 
 
@@ -333,13 +361,19 @@ def test_the_pipeline_takes_every_key_that_it_knows() -> None:
         ({"threads": True}, "threads=true is not allowed; give a whole number"),
         ({"results_dir": 2026}, "results_dir=2026 is read as no text; write results_dir=./"),
         ({"data_root": "x" * 300}, "whose names have at most 255"),
+        ({"results_dir": {"a": "b"}}, "is read as no text"),
+        *(({key: __file__}, "is there and is no folder; choose") for key in FOLDERS),
+        *(({key: f"some/{x}"}, "; choose another place") for key in PLACES for x in MISREAD),
+        ({"BENCH_DATA": "{x}"}, "data_root='{x}' has '{', which Snakemake does not take"),
         ({"conf_dir": "/nowhere"}, "conf_dir=/nowhere has no bench.yaml; name a copy of"),
         ({"budget": 45}, "budget=45 is no length of time; write 45m"),
         ({"budget": "9" * 400 + "h"}, "a year at most"),
     ],
 )
-def test_a_wrong_key_of_the_pipeline(config: dict[str, object], words: str) -> None:
+def test_a_wrong_key_of_the_pipeline(config: dict[str, Any], words: str) -> None:
+    environment = {"BENCH_DATA": str(config.get("BENCH_DATA", ""))}
+    given = {key: value for key, value in config.items() if key != "BENCH_DATA"}
     with pytest.raises(ConfigError) as caught:
-        check_keys(config)
+        check_keys(given, environment)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -2,7 +2,9 @@
 
 Without a name all experiments are drawn, by one process. --records=PLACE draws records of a packed
 file or a directory, wherever they were measured. --report=FILE also writes the HTML report of the
-experiments drawn. An experiment that fails has one line; the others are drawn, but no report.
+experiments drawn, or, with --kind=RESULTS_DIR several times, of what was drawn into each of these
+directories, side by side. An experiment that fails has one line; the others are drawn, but no
+report.
 
 Exit codes: 0 drawn, 1 a wrong name, configuration or record.
 """
@@ -41,7 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _draw(typed: Sequence[str]) -> int:
     options = vars(parse(typed))
-    return draw(options.pop("names"), options)
+    names, kinds = options.pop("names"), options.pop("kind")
+    if kinds:
+        write_report(options["report"], kinds)
+        return 0
+    return draw(names, options)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -50,6 +56,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a file of conf/experiment")
     for option in OPTIONS:
         parser.add_argument(f"--{option}")
+    parser.add_argument("--kind", action="append", help="a directory drawn into, for --report")
     return parser.parse_args(arguments)
 
 
@@ -69,9 +76,16 @@ def draw(names: Sequence[str], options: Mapping[str, str | None]) -> int:
     if not draw_each(names, draw_one):
         return USAGE
     if options.get("report"):
-        write_report = importlib.import_module("plots.report").write_report  # loads jinja2
-        write_report(Path(str(options["report"])), [choices.results_dir], names)
+        write_report(str(options["report"]), [choices.results_dir], names)
     return 0
+
+
+def write_report(
+    file: str, results_dirs: Sequence[str | Path], names: Sequence[str] | None = None
+) -> None:
+    """Write the page of what was drawn; jinja2 is loaded only here."""
+    report = importlib.import_module("plots.report")
+    report.write_report(Path(file), list(map(Path, results_dirs)), names)
 
 
 def list_experiments(choices: Choices) -> list[str]:

@@ -1,55 +1,161 @@
-"""Measures one round of trials that were planned before: what the pipeline calls for a sitting.
+"""Does a job of the pipeline: measures rounds of trials that were planned before, or counts.
 
-    python -m harness.commands.measure SPEC... --round 0 --results-dir results --done FILE
+    python -m harness.commands.measure results/.orders/NAME.json --done FILE
 
-SPEC: a trial as JSON. `bench` composes the same from what is typed, which takes as long as
-measuring a short trial; a record tells the `bench` command either way. In a run of the pipeline,
-whose plan BENCH_RUN_PLAN names, it stops in time and says how long all the rest takes. Its last act
-is FILE, which names the records; nothing that comes before takes one away.
+The order tells what. In a run of the pipeline, whose plan BENCH_RUN_PLAN names, it stops in time
+and says what came out and how long all the rest takes. Its last act is FILE; nothing that comes
+before takes a record away, and a trial that is refused keeps none of the others from being
+measured.
+
+On a node of a cluster nothing is measured where the node does not see the order, or runs other code
+than the head node; trials that were planned for another kind of machine leave records that say so.
+There one trial is measured at a time, whichever jobs the scheduler puts on the machine, and nothing
+is counted beside it.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from harness.measuring.turns import turns
-from harness.planning.run_plan import VARIABLE, read_run_plan
-from harness.records.measured import write_measured
-from harness.terminal.ending import USAGE, OneLineParser, run_command
-from harness.terminal.in_a_run import measure_in_time, measurements, say_who
-from harness.terminal.status import Notice
-from harness.trials.spec import TrialSpec
+from harness.errors import BenchError
+from harness.measuring.turns import patience_s, turns
+from harness.planning.durations import words_of
+from harness.planning.ordering import Field
+from harness.planning.orders import Order, check_code, read_order
+from harness.planning.run_plan import VARIABLE, RunPlan, Step, read_run_plan
+from harness.planning.running import turn_on_machine
+from harness.records.files import replace_whole
+from harness.records.record import path_of, read_record, trial_of
+from harness.terminal.ending import FAILED, FAULT, USAGE, OneLineParser, complain, run_command
+from harness.terminal.measurement import Measurement, measure_all
+from harness.terminal.reporting import outcome_words, trial_words
+from harness.terminal.status import Notice, node_name
+
+COUNTER = "harness.commands.schedule"
+MOST_COUNTING_S = 24 * 3600.0
+GRACE_S = 60.0  # of a trial, beside its limit: its process starts and ends
+TERMINAL = 3  # the descriptor that the pipeline opens for what is said past the log
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when what there was time for has a record, 1 where a trial is refused."""
+    """Return 0 when all that there was time for is there, 1 in one line where it cannot be."""
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench", partial(_sitting, typed), again="the same run of snakemake")
+    return run_command(node_name(), partial(_do, typed), again="the same run of snakemake")
 
 
-def _sitting(typed: Sequence[str]) -> int:
+def _do(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="measure", description=__doc__)
-    parser.add_argument("specs", nargs="+", type=json.loads)
-    parser.add_argument("--round", type=int, required=True)
-    parser.add_argument("--results-dir", type=Path, required=True)
+    parser.add_argument("order", type=Path)
     parser.add_argument("--done", type=Path, required=True)
     given = parser.parse_args(typed)
+    order = read_order(given.order)
+    if order.nodes is not None:
+        check_code(order.code, "the head node")
+    notice = Notice(order.results_dir)
+    try:
+        return _count(order, notice) if order.count else _measure(order, given.done, notice)
+    finally:
+        notice.take_down()
+
+
+def _measure(order: Order, done: Path, notice: Notice) -> int:
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
-    specs = [TrialSpec.from_dict(values).with_round(given.round) for values in given.specs]
-    planned = measurements(specs, given.results_dir)
-    notice = Notice(given.results_dir)
-    with turns({given.results_dir}, f"a sitting of snakemake, {given.done}", say_who):
-        are_measured = [measure_in_time(one, plan, notice) for one in planned]
-    notice.take_down()
-    if not all(are_measured):
-        return USAGE
-    write_measured(given.done, [one.path for one in planned if one.path.exists()])
-    return 0
+    codes = {0}
+    for steps in order.turns:
+        notice.says("waits for its turn", patience_s())
+        with _turn(order, f"a job of snakemake, {done}"):
+            codes |= {_measure_in_time(_planned(order, step), plan, notice) for step in steps}
+    if max(codes) == 0:
+        replace_whole(done, f"{time.time_ns()}\n")  # Snakemake compares contents, too
+    return max(codes)
+
+
+@contextmanager
+def _turn(order: Order, who: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        if order.nodes is not None:
+            stack.enter_context(turn_on_machine(who, patience_s(), _say_who))
+        stack.enter_context(turns({order.results_dir}, who, _say_who))
+        yield
+
+
+def _planned(order: Order, step: Step) -> Measurement:
+    spec = order.specs[step.name].with_round(step.round)
+    running = order.running.get(step.name)
+    field = None
+    if running is not None and spec.screening is not None:
+        field = Field(spec.screening, step.name, running)
+    return Measurement(
+        spec=spec,
+        results_dir=order.results_dir,
+        path=path_of(order.results_dir, *step),
+        log=order.results_dir / "logs" / f"{step.name}.r{step.round}.log",
+        force=False,
+        records_bad_data=True,
+        nodes=order.nodes,
+        field=field,
+    )
+
+
+def _measure_in_time(one: Measurement, plan: RunPlan | None, notice: Notice) -> int:
+    """Return 0 unless the trial was refused, or something of ours failed; the others go on.
+
+    notice: says meanwhile what is measured, for whoever asks for the run's status.
+    """
+    notice.says(trial_words(trial_of(one.spec)), one.spec.limits.time_s + GRACE_S)
+    if plan is not None and not plan.fits(one.path, time.time()):
+        tell(f"{one.spec.trial_id} r{one.spec.round}  left for the next run: the budget is over")
+        return 0
+    code = 0
+    try:
+        code = USAGE if measure_all([one]) == USAGE else 0
+    except BenchError:  # there is no room for records
+        raise
+    except Exception:
+        traceback.print_exc()
+        code = FAULT
+    if code:
+        tell(f"{one.spec.trial_id} r{one.spec.round}  refused, or a fault of ours: see the log")
+    elif plan is not None:
+        tell(progress_words(plan, one.path))
+    return code
+
+
+def progress_words(plan: RunPlan, out: Path) -> str:
+    """One line: what came out, how many steps are done, and how long the others take."""
+    record = read_record(out)
+    left = words_of(plan.remaining_s(time.time(), plan.is_done))
+    place = f"[{plan.n_done(plan.is_done)}/{len(plan.seconds)}]"
+    return f"{place} {trial_words(record.trial)}  {outcome_words(record)}; about {left} left"
+
+
+def _count(order: Order, notice: Notice) -> int:
+    who = f"a count of snakemake, {order.count[0]}"
+    notice.says("waits for its turn", patience_s())
+    with turn_on_machine(who, patience_s(), _say_who, alone=not order.shares_machine):
+        notice.says(f"counts {order.count[0]}", MOST_COUNTING_S)
+        code = subprocess.call([sys.executable, "-m", COUNTER, *order.count])
+    return 0 if code == FAILED else code  # a policy that failed has a row that says so
+
+
+def _say_who(line: str) -> None:
+    """Tell of another's turn that is waited for, in the log and past it."""
+    complain(line)
+    tell(line)
+
+
+def tell(line: str) -> None:
+    """Write a line where the pipeline's own go, past the log; nowhere where that is not open."""
+    with suppress(OSError):
+        os.write(TERMINAL, f"{line}\n".encode())
 
 
 if __name__ == "__main__":

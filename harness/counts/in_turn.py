@@ -26,7 +26,7 @@ from harness.measuring.supervise import (
     memory_excess,
     timeout_reason,
 )
-from harness.planning.counter import counting_sha256
+from harness.planning.sweep import counting_sha256
 from harness.records.count_row import AnyCount, Failure, find_count, write_count
 from harness.records.files import WatchedFolders, check_room
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +11,12 @@ from typing import Any
 from harness.contracts.home import home_of
 from harness.planning.claims import Claim, check_claims, comparisons, read_claims
 from harness.planning.config import Composer
-from harness.planning.counter import counting_sha256
 from harness.planning.grid import EXPERIMENT, Grid, Settings, expand
 from harness.planning.kinds import read_systems
 from harness.planning.nodes import default_device, nodes_of
 from harness.planning.ordering import SCREENED, screening_of_all
 from harness.planning.overrides import typed
-from harness.planning.sweep import Sweep
+from harness.planning.sweep import Sweep, counting_sha256
 from harness.planning.yaml_files import read_mapping
 from harness.records.record import path_of
 from harness.trials.sources import SourceHashes
@@ -59,13 +57,11 @@ class PlannedTrial:
     def trial_id(self) -> str:
         return self.spec.trial_id
 
-    def as_json(self, conf_dir: Path = CONF_DIR) -> str:
-        """The trial for harness.commands.measure; what is typed for the same goes with it."""
+    def with_command(self, conf_dir: Path = CONF_DIR) -> TrialSpec:
+        """Return the trial with what is typed for the same."""
         where = [] if conf_dir == CONF_DIR else [f"--config-path={conf_dir}"]
-        command = shlex.join(
-            ["bench", *where, *(typed(k, v) for k, v in self.all_settings.items())]
-        )
-        return json.dumps(replace(self.spec, command=command).to_dict(), sort_keys=True)
+        texts = (typed(key, value) for key, value in self.all_settings.items())
+        return replace(self.spec, command=shlex.join(["bench", *where, *texts]))
 
     def record_paths(self, results_dir: Path) -> tuple[Path, ...]:
         return tuple(path_of(results_dir, self.trial_id, round_) for round_ in range(self.rounds))
@@ -95,14 +91,29 @@ def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[Plan
     Raises ConfigError where the grid, or what it names, is wrong.
     """
     grid = expand(name, choices.scale, choices.conf_dir)
-    if grid.of_claims:
-        return _trials_of_claims(choices, composer)
-    if grid.trials_of:
-        return _trials_of(grid.trials_of, choices, composer)
-    planned: dict[str, PlannedTrial] = {}
-    for trial in _planned(grid.settings, grid, choices, composer):
-        planned.setdefault(trial.trial_id, trial)
+    planned: dict[tuple[str, str], PlannedTrial] = {}
+    for other, settings in _shown(grid, choices).items():
+        whose = grid if other == name else expand(other, choices.scale, choices.conf_dir)
+        for trial in _planned(settings, whose, choices, composer):
+            shown = replace(trial, settings={**trial.settings, EXPERIMENT: other})
+            planned.setdefault((other, trial.trial_id), trial if other == name else shown)
     return tuple(planned.values())
+
+
+def _shown(grid: Grid, choices: Choices) -> dict[str, Sequence[Settings]]:
+    """Points that a grid shows, by whose they are: its own, or those of other experiments."""
+    if grid.trials_of:
+        grids = (expand(other, choices.scale, choices.conf_dir) for other in grid.trials_of)
+        return {other.name: other.settings for other in grids}
+    if not grid.of_claims:
+        return {grid.name: grid.settings}
+    found: dict[str, Sequence[Settings]] = {}
+    for name, claims in _claims_by_experiment(choices, counted=False).items():
+        settings = expand(name, choices.scale, choices.conf_dir).settings
+        pairs = [pair for c in claims if c.answer for pair in comparisons(c.answer, settings)]
+        places = sorted({place for pair in pairs for place in (*pair.of, *pair.over)})
+        found[name] = [settings[place] for place in places]
+    return found
 
 
 def _planned(
@@ -127,48 +138,17 @@ def _planned(
 
 def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
     """Batch counts of one artefact, with stand-ins for data sets that are not there."""
-    sweeps = []
     grid = expand(name, choices.scale, choices.conf_dir)
     if grid.of_claims:
-        return _sweeps_of_claims(choices)
+        names = _claims_by_experiment(choices, counted=True)
+        answering = (sweep for other in names for sweep in plan_counts(other, choices))
+        return tuple({sweep.sweep_id: sweep for sweep in answering}.values())
+    sweeps = []
     for sweep in grid.sweeps:
         datasets = (_available(dataset, choices) for dataset in sweep.values("dataset"))
         found = {"dataset": tuple(dict.fromkeys(datasets))}
         sweeps.append(replace(sweep, settings={**sweep.settings, **found}))
     return tuple(sweeps)
-
-
-def _trials_of_claims(choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
-    """Those trials of other experiments that answer claims, with the experiment's name."""
-    trials: list[PlannedTrial] = []
-    for name, claims in _claims_by_experiment(choices, counted=False).items():
-        grid = expand(name, choices.scale, choices.conf_dir)
-        pairs = [pair for c in claims if c.answer for pair in comparisons(c.answer, grid.settings)]
-        places = sorted({place for pair in pairs for place in (*pair.of, *pair.over)})
-        needed = [grid.settings[place] for place in places]
-        trials += (
-            replace(trial, settings={**trial.settings, EXPERIMENT: name})
-            for trial in _planned(needed, grid, choices, composer)
-        )
-    return tuple(trials)
-
-
-def _trials_of(
-    names: Sequence[str], choices: Choices, composer: Composer
-) -> tuple[PlannedTrial, ...]:
-    """All trials of other experiments, each with the experiment's name."""
-    return tuple(
-        replace(trial, settings={**trial.settings, EXPERIMENT: name})
-        for name in names
-        for trial in plan_artefact(name, choices, composer)
-    )
-
-
-def _sweeps_of_claims(choices: Choices) -> tuple[Sweep, ...]:
-    """Sweeps of other experiments, each once, that answer claims."""
-    names = _claims_by_experiment(choices, counted=True)
-    sweeps = (sweep for name in names for sweep in plan_counts(name, choices))
-    return tuple({sweep.sweep_id: sweep for sweep in sweeps}.values())
 
 
 def _claims_by_experiment(choices: Choices, *, counted: bool) -> dict[str, list[Claim]]:
@@ -207,11 +187,8 @@ def is_here(dataset: str, choices: Choices) -> bool:
 def stand_ins(name: str, choices: Choices) -> dict[str, str]:
     """Data sets of an artefact's trials that are not there, each with the one taken instead."""
     grid = expand(name, choices.scale, choices.conf_dir)
-    names: Sequence[str] = grid.trials_of or (name,)
-    if grid.of_claims:
-        names = list(_claims_by_experiment(choices, counted=False))
-    grids = (expand(one, choices.scale, choices.conf_dir) for one in names)
-    named = sorted({str(settings["dataset"]) for one in grids for settings in one.settings})
+    shown = _shown(grid, choices).values()
+    named = sorted({str(one["dataset"]) for settings in shown for one in settings})
     taken = {dataset: _available(dataset, choices) for dataset in named}
     return {dataset: other for dataset, other in taken.items() if other != dataset}
 

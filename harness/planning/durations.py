@@ -1,16 +1,19 @@
-"""How long measuring takes: as records of this machine tell it, or by rule."""
+"""How long measuring takes, as records of this machine tell it or by rule; times as text."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from harness.errors import ConfigError
 from harness.machine.files import read_regular
 from harness.trials.spec import TrialSpec
+from harness.values.checked import YEAR_S
 
 # Seconds of a process beside what it is asked to time: means of 400 records at medium scale, behind
 # the first round, on two cores of an AMD EPYC (Zen 4).
@@ -27,6 +30,12 @@ STARTED_S = 0.6  # of a process, before its record begins
 COMPILED_S = 6.0  # the engine's code of one model under one set of switches, once on a machine
 COUNT_S = 6.0  # a sweep of bench-schedule
 DRAWN_S = 1.0  # an experiment, of a report of dozens
+
+
+_PARTS = re.compile(
+    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s)?"
+)
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 class Timed(NamedTuple):
@@ -84,6 +93,18 @@ def timed_in(results_dir: Path, cpu: str) -> Iterator[Timed]:
 def _seconds_of(content: dict[str, str]) -> float:
     began, ended = (datetime.fromisoformat(content[k]) for k in ("started_at", "finished_at"))
     return (ended - began).total_seconds()
+
+
+def seconds_of(text: str, key: str = "budget") -> float:
+    """Read "45m", "1h30m" or "90s"; raises ConfigError, naming the key, for anything else."""
+    found = _PARTS.fullmatch(text.strip())
+    parts = {unit: float(n) for unit, n in found.groupdict().items() if n} if found else {}
+    seconds = sum(n * _SECONDS[unit] for unit, n in parts.items())
+    if not 0 < seconds <= YEAR_S:
+        raise ConfigError(
+            f"{key}={text} is no length of time; write 45m, 1h30m or 90s, a year at most"
+        )
+    return seconds
 
 
 def words_of(seconds: float) -> str:

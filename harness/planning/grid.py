@@ -52,7 +52,7 @@ the wildcards of file names (`headline_*`): it measures nothing of its own.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -60,16 +60,15 @@ from typing import Any
 
 from harness.errors import ConfigError, meant
 from harness.planning.kinds import read_selection
-from harness.planning.ordering import read_screening
 from harness.planning.sweep import Sweep, sweep_of
 from harness.planning.yaml_files import read_mapping
 from harness.trials.spec import Screening
+from harness.values.checked import Count, read
 from harness.values.places import CONF_DIR
 
 SCALES = ("smoke", "medium", "paper")
 _REQUIRED_KEYS = ("title", "paper", "scales")
 _KEYS = (*_REQUIRED_KEYS, "notes", "walks", "compare", "table", "figure")
-_SCALE_KEYS = {"rounds", "screening", "base", "blocks", "counts"}
 CLAIMS = "claims"  # in place of a scale: trials and counts that conf/claims names
 WALK, ALONG = "walk", "along"  # a block's keys in place of `system`
 TRIALS_OF = "trials_of"  # a scale's only key, in place of blocks and counts
@@ -142,10 +141,8 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
     if isinstance(chosen, dict) and TRIALS_OF in chosen:
         names = _others(name, scale, chosen, conf_dir)
         return Grid(name, content["title"], content["paper"], scale, 1, (), trials_of=names)
-    _check_scale(place, chosen)
-    rounds = chosen.get("rounds", 1)
-    base = chosen.get("base") or {}
-    blocks = [base | block for block in chosen.get("blocks", ())]
+    said = _read_scale(place, chosen)
+    blocks = [{**(said.base or {}), **block} for block in said.blocks]
     walks = read_walks(name, content, conf_dir)
     settings = [
         one
@@ -158,28 +155,43 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         title=content["title"],
         paper=content["paper"],
         scale=scale,
-        rounds=rounds,
-        screening=read_screening(place, chosen.get("screening"), rounds),
+        rounds=said.rounds,
+        screening=said.screening,
         settings=tuple(settings),
-        sweeps=tuple(sweep_of(place, one) for one in chosen.get("counts", ())),
+        sweeps=tuple(sweep_of(place, one) for one in said.counts),
     )
 
 
-def _check_scale(place: str, chosen: Any) -> None:
-    if not isinstance(chosen, dict) or not (chosen.get("blocks") or chosen.get("counts")):
-        raise ConfigError(
-            f"{place} has no blocks and no counts; list at least one of either, or say {NOTHING}"
-        )
-    unknown = sorted(set(chosen) - _SCALE_KEYS)
-    if unknown:
-        allowed = ", ".join(sorted(_SCALE_KEYS))
-        raise ConfigError(f"{place} has {', '.join(unknown)}; only {allowed} are allowed")
-    rounds = chosen.get("rounds", 1)
-    if not isinstance(rounds, int) or rounds < 1:
-        raise ConfigError(f"{place} has rounds={rounds}; give a whole number of at least 1")
-    for block in chosen.get("blocks", ()):
-        if not isinstance(block, dict):
-            raise ConfigError(f"{place} has the block {block!r}; a block maps keys to values")
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """What a file says of a scale that measures or counts."""
+
+    rounds: Count = 1
+    screening: Screening | None = None
+    base: Mapping[str, Any] | None = None
+    blocks: Sequence[Any] = ()
+    counts: Sequence[Any] = ()
+
+    def __post_init__(self) -> None:
+        if not self.blocks and not self.counts:
+            raise ConfigError(
+                f"has no blocks and no counts; list at least one of either, or say {NOTHING}"
+            )
+        if self.screening is not None and self.screening.rounds >= self.rounds:
+            raise ConfigError(
+                f"has screening.rounds={self.screening.rounds} of rounds={self.rounds}, which"
+                " leaves none out; give less, or leave screening out"
+            )
+        for block in self.blocks:
+            if not isinstance(block, dict):
+                raise ConfigError(f"has the block {block!r}; a block maps keys to values")
+
+
+def _read_scale(place: str, chosen: Any) -> _Scale:
+    try:
+        return read(_Scale, chosen, owner="the scale")
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from error
 
 
 def _others(name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path) -> tuple[str, ...]:

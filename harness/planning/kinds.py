@@ -13,11 +13,11 @@ a system that is named comes in any case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from harness.contracts.networks import modules_of
 from harness.errors import ConfigError
@@ -131,21 +131,16 @@ def _models_in(file: str, text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One entry of a list of systems; word is "" for a system by its name."""
 
     word: str
     value: str
 
-    def matches(self, system: SystemFile) -> bool:
-        """Whether this entry, a kind, brings the system in."""
-        return system.kind == self.value and system.slow == (self.word == "slow")
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A list of systems as it was read; raises ConfigError, which begins with the place.
+    """A list of systems as it was read.
 
     known: all systems; left empty where the list has names alone, which need none.
     """
@@ -153,14 +148,6 @@ class Selection:
     place: str
     entries: tuple[Entry, ...]
     known: tuple[SystemFile, ...]
-
-    def __post_init__(self) -> None:
-        names = {system.name for system in self.known}
-        for entry in self.entries:
-            if entry.word == "not" and entry.value not in names:
-                known = ", ".join(sorted(names))
-                message = f"{self.place} has not:{entry.value}, which is no system"
-                raise ConfigError(f"{message}; choose one of {known}")
 
     @property
     def selects_by_kind(self) -> bool:
@@ -174,30 +161,29 @@ class Selection:
         """
         left_out = {entry.value for entry in self.entries if entry.word == "not"}
         names: list[str] = []
-        for entry in self.entries:
-            if not entry.word:
-                names.append(entry.value)
-            elif entry.word != "not":
-                names += [name for name in self._of(entry, models) if name not in left_out]
+        for word, value in self.entries:
+            if not word:
+                names.append(value)
+            elif word != "not":
+                names += [one for one in self._of(word, value, models) if one not in left_out]
         return tuple(dict.fromkeys(names))
 
     def allows(self, system: str, model: str) -> bool:
         """Whether a system of `names` is selected for this model."""
-        if any(not entry.word and entry.value == system for entry in self.entries):
-            return True
-        return any(one.name == system and one.runs(model) for one in self.known)
+        by_name = Entry("", system) in self.entries
+        return by_name or any(one.name == system and one.runs(model) for one in self.known)
 
-    def _of(self, entry: Entry, models: Sequence[str] | None) -> list[str]:
+    def _of(self, word: str, kind: str, models: Sequence[str] | None) -> list[str]:
         found = [
             system.name
             for system in self.known
-            if entry.matches(system)
-            and (models is None or any(system.runs(model) for model in models))
+            if (system.kind, system.slow) == (kind, word == "slow")
+            and (models is None or any(map(system.runs, models)))
         ]
         if not found:
             runs = "" if models is None else f" that runs model={' or '.join(models)}"
             raise ConfigError(
-                f"{self.place} selects {entry.word}:{entry.value}, but no file of conf/system is"
+                f"{self.place} selects {word}:{kind}, but no file of conf/system is"
                 f" such a system{runs}; add one, or leave it out"
             )
         return found
@@ -208,18 +194,23 @@ def read_selection(place: str, said: object, conf_dir: Path) -> Selection:
 
     Files of conf/system are read only where something is selected by kind.
     """
-    entries = tuple(_entries(place, said if isinstance(said, list) else [said]))
-    by_kind = any(entry.word for entry in entries)
-    return Selection(place, entries, read_systems(conf_dir) if by_kind else ())
+    entries = [_entry(place, one) for one in (said if isinstance(said, list) else [said])]
+    known = read_systems(conf_dir) if any(entry.word for entry in entries) else ()
+    names = sorted(system.name for system in known)
+    for word, value in entries:
+        if word == "not" and value not in names:
+            raise ConfigError(
+                f"{place} has not:{value}, which is no system; choose one of {', '.join(names)}"
+            )
+    return Selection(place, tuple(entries), known)
 
 
-def _entries(place: str, said: Sequence[Any]) -> Iterator[Entry]:
-    for one in said:
-        if isinstance(one, Mapping):
-            raise ConfigError(f"{place} selects {one}; {_GRAMMAR}, without a space")
-        word, colon, value = str("null" if one is None else one).rpartition(":")
-        if colon and word not in ("kind", "slow", "not"):
-            raise ConfigError(f"{place} selects {one}; {_GRAMMAR}")
-        if word in ("kind", "slow") and value not in KINDS:
-            raise ConfigError(f"{place} selects {one}; kinds are {', '.join(KINDS)}")
-        yield Entry(word, value)
+def _entry(place: str, said: object) -> Entry:
+    if isinstance(said, Mapping):
+        raise ConfigError(f"{place} selects {said}; {_GRAMMAR}, without a space")
+    word, colon, value = str("null" if said is None else said).rpartition(":")
+    if colon and word not in ("kind", "slow", "not"):
+        raise ConfigError(f"{place} selects {said}; {_GRAMMAR}")
+    if word in ("kind", "slow") and value not in KINDS:
+        raise ConfigError(f"{place} selects {said}; kinds are {', '.join(KINDS)}")
+    return Entry(word, value)

@@ -29,7 +29,7 @@ from annotated_types import Ge, Le
 from harness.errors import ConfigError
 from harness.machine.facts import Machine, has_cuda_device, usable_cpus
 from harness.machine.torch_device import why_torch_cannot
-from harness.planning.budget import seconds_of
+from harness.planning.durations import seconds_of
 from harness.trials.spec import TrialSpec
 from harness.values.checked import Count, OneOf, Text, check_fields, read
 
@@ -162,26 +162,15 @@ def admit(spec: TrialSpec, nodes: Nodes | None = None) -> None:
 
     nodes: those that measure; None: this machine does.
     """
-    if nodes is not None:
-        _admit_elsewhere(spec, nodes)
-        return
-    n_cpus = len(usable_cpus())
+    n_cpus = len(usable_cpus()) if nodes is None else nodes.n_cpus
     if spec.threads > n_cpus:
-        raise ConfigError(
-            f"threads={spec.threads} is not allowed: this machine lets us use {n_cpus} CPUs;"
-            f" give 1 to {n_cpus}"
-        )
-    if spec.device == "cuda" and not has_cuda_device():
-        raise ConfigError("device=cuda, but no NVIDIA device is visible; use device=cpu")
-
-
-def _admit_elsewhere(spec: TrialSpec, nodes: Nodes) -> None:
-    if spec.threads > nodes.n_cpus:
-        raise ConfigError(
-            f"threads={spec.threads} is not allowed: jobs on {nodes.name} have {nodes.n_cpus} CPUs"
-            f" (nodes.n_cpus); give 1 to {nodes.n_cpus}"
-        )
-    if spec.device == "cuda" and nodes.gpu is None:
+        why = f"this machine lets us use {n_cpus} CPUs"
+        if nodes is not None:
+            why = f"jobs on {nodes.name} have {n_cpus} CPUs (nodes.n_cpus)"
+        raise ConfigError(f"threads={spec.threads} is not allowed: {why}; give 1 to {n_cpus}")
+    if spec.device == "cuda" and nodes is not None and nodes.gpu is None:
         raise ConfigError(
             f"device=cuda, but {nodes.name} has no GPU (nodes.gpu); name one, or use device=cpu"
         )
+    if spec.device == "cuda" and nodes is None and not has_cuda_device():
+        raise ConfigError("device=cuda, but no NVIDIA device is visible; use device=cpu")

@@ -18,12 +18,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from harness.errors import ConfigError
 from harness.records.cross_check import are_comparable
 from harness.records.record import LIMITED, Record, find_record, path_of
 from harness.trials.spec import Screening, TrialSpec
@@ -91,24 +90,6 @@ def point_of(spec: TrialSpec) -> str:
 SCREENED = "framework"  # the kind of systems that are: what a comparison is with is measured fully
 
 ReadRound = Callable[[str, int], Record | None]  # by trial_id and round; None: there is none
-
-
-def read_screening(place: str, said: Any, n_rounds: int) -> Screening | None:
-    """Read what a scale says; raises ConfigError, which begins with the place."""
-    if said is None:
-        return None
-    if not isinstance(said, Mapping) or set(said) != {"rounds", "factor"}:
-        raise ConfigError(f"{place} has screening={said}; give {{rounds: 2, factor: 2}}")
-    try:
-        found = Screening(**said)
-    except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from error
-    if found.rounds >= n_rounds:
-        raise ConfigError(
-            f"{place} has screening.rounds={found.rounds} of rounds={n_rounds}, which leaves none"
-            " out; give less, or leave screening out"
-        )
-    return found
 
 
 @dataclass(frozen=True, slots=True)

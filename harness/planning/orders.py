@@ -1,21 +1,21 @@
-"""Orders: what the head node of a cluster has one job do, in a file that its node reads.
+"""Orders: what a run of the pipeline has one job do, in a file that the job reads.
 
-The plan is made once, on the head node. A job there starts Snakemake twice, which would compose
-thousands of trials each time only to find the few that it measures.
+The plan is made once; on a cluster, where Snakemake starts twice for each job, on the head node.
 """
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from harness.errors import BenchError, ConfigError
 from harness.machine.files import read_regular
 from harness.planning.nodes import Nodes
+from harness.planning.run_plan import Step
 from harness.records.files import replace_whole
 from harness.trials.sources import hash_contents
 from harness.trials.spec import TrialSpec
@@ -27,27 +27,33 @@ MEASURED = ("harness", "systems", "datasets")  # folders of code that a node run
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Either trials, in groups that are measured in one turn each, or the words of one count.
+    """Either rounds of trials, in groups that are measured in one turn each, or words of one count.
 
-    trials: each with its round. code: see code_of_this_machine. shares_machine: whether it may run
-    beside others that do, as nothing of it is timed.
+    nodes: what measures; None: this machine. code: see code_of_this_machine; of nodes. specs: the
+    trials of the turns by name. running: of a trial that is screened, those that run against it,
+    itself among them. shares_machine: whether a count may run beside others that do, as nothing of
+    it is timed.
     """
 
     results_dir: Path
-    nodes: Nodes
-    code: str
-    trials: tuple[tuple[TrialSpec, ...], ...] = ()
+    nodes: Nodes | None = None
+    code: str = ""
+    turns: tuple[tuple[Step, ...], ...] = ()
+    specs: Mapping[str, TrialSpec] = field(default_factory=dict)
+    running: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     count: tuple[str, ...] = ()
     shares_machine: bool = False
 
     def write(self, path: Path) -> None:
-        """Leave it where a node finds it. Raises OutputError where that cannot be done."""
+        """Leave it where its job finds it. Raises OutputError where that cannot be done."""
         content = {
             "results_dir": str(self.results_dir),
-            "nodes": self.nodes.to_dict(),
+            "nodes": None if self.nodes is None else self.nodes.to_dict(),
             "code": self.code,
-            "trials": [[spec.to_dict() for spec in group] for group in self.trials],
-            "count": list(self.count),
+            "turns": self.turns,
+            "specs": {name: spec.to_dict() for name, spec in self.specs.items()},
+            "running": dict(self.running),
+            "count": self.count,
             "shares_machine": self.shares_machine,
         }
         replace_whole(path, json.dumps(content))
@@ -56,6 +62,11 @@ class Order:
 def order_path(results_dir: Path | str, name: str) -> Path:
     """Where the order of a job lies; the pipeline gives a wildcard for its name."""
     return Path(results_dir) / FOLDER / f"{name}.json"
+
+
+def done_path(results_dir: Path | str, name: str) -> Path:
+    """Return the file that says that a job is done; the pipeline gives a wildcard for its name."""
+    return Path(results_dir) / "measured" / f"{name}.json"
 
 
 def read_order(path: Path) -> Order:
@@ -73,12 +84,14 @@ def read_order(path: Path) -> Order:
 
 
 def _order_of(content: Mapping[str, Any]) -> Order:
-    groups: Sequence[Sequence[Mapping[str, Any]]] = content["trials"]
+    nodes = content["nodes"]
     return Order(
         results_dir=Path(content["results_dir"]),
-        nodes=Nodes(**content["nodes"]),
+        nodes=None if nodes is None else Nodes(**nodes),
         code=content["code"],
-        trials=tuple(tuple(TrialSpec.from_dict(one) for one in group) for group in groups),
+        turns=tuple(tuple(Step(*step) for step in steps) for steps in content["turns"]),
+        specs={name: TrialSpec.from_dict(values) for name, values in content["specs"].items()},
+        running={name: tuple(others) for name, others in content["running"].items()},
         count=tuple(content["count"]),
         shares_machine=content["shares_machine"],
     )

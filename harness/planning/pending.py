@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import ConfigError
 from harness.machine.facts import cpu_model
 from harness.planning.artefacts import Choices, PlannedTrial, measuring_order
-from harness.planning.budget import Step, seconds_of, within
-from harness.planning.durations import COUNT_S, DRAWN_S, OTHERS_S, Durations, timed_in, words_of
-from harness.planning.run_plan import RunPlan
+from harness.planning.durations import (
+    COUNT_S,
+    DRAWN_S,
+    OTHERS_S,
+    Durations,
+    seconds_of,
+    timed_in,
+    words_of,
+)
+from harness.planning.run_plan import RunPlan, Step
 from harness.planning.sweep import Sweep
 from harness.records.files import put_aside
 from harness.records.record import TRIED_AGAIN, Record, find_record
@@ -28,10 +36,9 @@ KEPT = TRIED_AGAIN - {"other_machine"}
 class Pending:
     """What a run's artefacts lack, and how much of it is to be measured now.
 
-    seconds, files: of every step that leaves a new record once its job runs: what is lacking, and
-    what failed before. lacking: steps without a record that stands. now: those of them that may be
-    measured in this run: all, or what the budget lets in. n_known: records of this machine that
-    tell how long steps take.
+    seconds, files: of every step that is lacking, or failed before. lacking: steps without a record
+    that stands. now: those of them that may be measured in this run: all, or what the budget lets
+    in. n_known: records of this machine that tell how long steps take.
     """
 
     scale: str
@@ -46,9 +53,10 @@ class Pending:
         """Whether a step has no record that stands."""
         return step in self.lacking
 
-    def is_measured(self, step: Step) -> bool:
-        """Whether a step leaves a new record once its job runs."""
-        return step in self.seconds
+    def choose(self, steps: Iterable[Step], *, failed: bool) -> tuple[Step, ...]:
+        """Return the steps that a job measures in this run; failed: also those that failed."""
+        tried = self.now | (self.seconds.keys() - self.lacking if failed else frozenset())
+        return tuple(step for step in steps if step in tried)
 
     def is_in(self, step: Step) -> bool:
         """Whether a step is done already, or in this run."""
@@ -150,3 +158,33 @@ def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> boo
         return False
     is_of_now = present.is_of_this_code(record, spec)
     return is_of_now and present.find_change(record, spec) is None
+
+
+def within(
+    budget_s: float, artefacts: Mapping[str, Sequence[Step]], seconds: Mapping[Step, float]
+) -> frozenset[Step]:
+    """Choose the steps that fit in a budget: round after round, artefact after artefact.
+
+    artefacts: what each lacks, what matters most first. seconds: of every step. A round of an
+    artefact is taken as a whole or not at all, so that its table compares all systems; where one
+    does not fit, a later, shorter one may. Raises ConfigError where none fits at all.
+    """
+    chosen: set[Step] = set()
+    left = budget_s
+    shortest: tuple[float, str] | None = None
+    for round_ in sorted({step.round for steps in artefacts.values() for step in steps}):
+        for name, steps in artefacts.items():
+            new = {step for step in steps if step.round == round_} - chosen
+            cost = sum(seconds[one] for one in new)
+            if new and cost <= left:
+                chosen |= new
+                left -= cost
+            elif new and not chosen:
+                shortest = min(shortest or (cost, name), (cost, name))
+    if shortest and not chosen:
+        cost, name = shortest
+        raise ConfigError(
+            f"a budget of {words_of(budget_s)} is too short for a round of anything; the shortest,"
+            f" of {name}, takes about {words_of(cost)}: give more"
+        )
+    return frozenset(chosen)

@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BenchError, ConfigError, meant
-from harness.planning.budget import seconds_of
+from harness.planning.durations import seconds_of
 from harness.planning.grid import SCALES
 from harness.planning.nodes import nodes_of
 from harness.trials.spec import DEVICES
 from harness.values.checked import check_count, check_path_text
 
 WORDS = {"scale": SCALES, "device": DEVICES}
-PATHS = ("data_root", "results_dir", "conf_dir", "records")
-KEYS = (*WORDS, "threads", *PATHS, "budget", "nodes")
+FOLDERS = ("results_dir", "data_root", "conf_dir")
+PLACES = (*FOLDERS, "records")
+KEYS = (*WORDS, "threads", *PLACES, "budget", "nodes")
+# {x} is a wildcard of Snakemake's, <x> a variable of its paths; what cannot be seen breaks lines.
+_TAKEN = re.compile(r"[{}<>\x00-\x1f\x7f]")
 
 
-def check_keys(config: Mapping[str, Any]) -> None:
+def check_keys(config: Mapping[str, Any], environment: Mapping[str, str]) -> None:
     """Raise ConfigError for an unknown key, a wrong value, and two keys that contradict each other.
 
     Snakemake reads values as YAML: `results_dir=2026` is a number, and `scale=` is nothing.
@@ -32,6 +35,8 @@ def check_keys(config: Mapping[str, Any]) -> None:
             raise ConfigError(f"--config {key} is unknown{known}")
     for key, value in config.items():
         _check_value(key, value)
+    if "data_root" not in config and environment.get("BENCH_DATA"):
+        _check_path("data_root", environment["BENCH_DATA"])
     nodes_of(config)
     if "records" in config and "budget" in config:
         raise ConfigError("--config records=... measures nothing; leave budget out")
@@ -48,46 +53,28 @@ def _check_value(key: str, value: Any) -> None:
         raise ConfigError(
             f"--config {key}={value} is not allowed; choose one of {', '.join(WORDS[key])}"
         )
-    elif key in PATHS:
+    elif key in PLACES:
         _check_path(key, value)
 
 
 def _check_path(key: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise ConfigError(f"--config {key}={value} is read as no text; write {key}=./NAME")
-    check_path_text(f"--config {key}", value)
-    if key == "conf_dir" and not Path(value, "bench.yaml").is_file():
-        raise ConfigError(f"--config conf_dir={value} has no bench.yaml; name a copy of conf/")
-
-
-FOLDERS = ("results_dir", "data_root", "conf_dir")
-PLACES = (*FOLDERS, "records")
-# {x} is a wildcard of Snakemake's, <x> a variable of its paths; what cannot be seen breaks lines.
-_TAKEN = re.compile(r"[{}<>\x00-\x1f\x7f]")
-
-
-def check_places(config: Mapping[str, Any], environment: Mapping[str, str]) -> None:
     """Raise ConfigError for a place whose name Snakemake would misread, or that is no folder.
 
     A blank, a quote or whatever else a shell would act on is as good as any other character.
     """
-    said = {key: config[key] for key in PLACES if config.get(key) is not None}
-    if "data_root" not in said and environment.get("BENCH_DATA"):
-        said["data_root"] = environment["BENCH_DATA"]
-    for key, value in said.items():
-        if isinstance(value, list | dict):
-            raise ConfigError(
-                f"{key}={value!r} is read as YAML, and is no text; quote it: {key}='\"...\"'"
-            )
-        text = str(value)
-        taken = _TAKEN.search(text)
-        if taken is not None:
-            raise ConfigError(
-                f"{key}={text!r} has {taken[0]!r}, which Snakemake does not take in the name of a"
-                " file; choose another place"
-            )
-        if key in FOLDERS and os.path.lexists(text) and not Path(text).is_dir():
-            raise ConfigError(f"{key}={text} is there and is no folder; choose another place")
+    if not isinstance(value, str):
+        raise ConfigError(f"--config {key}={value} is read as no text; write {key}=./NAME")
+    taken = _TAKEN.search(value)
+    if taken is not None:
+        raise ConfigError(
+            f"--config {key}={value!r} has {taken[0]!r}, which Snakemake does not take in the name"
+            " of a file; choose another place"
+        )
+    check_path_text(f"--config {key}", value)
+    if key in FOLDERS and os.path.lexists(value) and not Path(value).is_dir():
+        raise ConfigError(f"--config {key}={value} is there and is no folder; choose another place")
+    if key == "conf_dir" and not Path(value, "bench.yaml").is_file():
+        raise ConfigError(f"--config conf_dir={value} has no bench.yaml; name a copy of conf/")
 
 
 def word(path: str | os.PathLike[str]) -> str:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from harness.machine.files import read_regular
 from harness.records.files import replace_whole
@@ -18,6 +18,13 @@ from harness.records.files import replace_whole
 FILE = ".run_plan.json"  # below the results
 VARIABLE = "BENCH_RUN_PLAN"  # of the environment: where it lies
 SMOOTHING_S = 60.0  # so much as planned is taken for granted before the run's own pace counts
+
+
+class Step(NamedTuple):
+    """A round of a trial, or a count (round 0), that is not there yet."""
+
+    name: str
+    round: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +74,3 @@ def read_run_plan(path: Path) -> RunPlan | None:
         return RunPlan(content["started"], content["until"], content["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def let_sleep(workflow: Any) -> None:
-    """Take the limit of jobs a second from a workflow that is about to run.
-
-    With it, every look for the next job starts a timer that makes Snakemake look again a second
-    later, once a second for every job that ever ran (snakemake/scheduling/job_scheduler.py, 9.x):
-    after 200 jobs that was a quarter of a core beside what was measured, after 280 all of it.
-    """
-    workflow.scheduler.job_rate_limiter = None

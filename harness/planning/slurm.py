@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness.errors import ConfigError
@@ -32,39 +32,12 @@ def check_slurm(partition: str | None) -> None:
             f"{missing[0]} is not on this machine: the profile slurm needs Slurm's commands; run"
             " it on a head node, or leave --workflow-profile out to measure here"
         )
-    known = partitions()
+    known = list(dict.fromkeys(_ask(["sinfo", "--noheader", "--format=%R"])))
     if partition is not None and partition not in known:
         raise ConfigError(
             f"nodes.partition={partition} is no partition of this cluster; choose one of"
             f" {', '.join(known)}"
         )
-
-
-def partitions() -> list[str]:
-    """Names of all partitions; raises ConfigError where Slurm does not answer."""
-    lines = _ask(["sinfo", "--noheader", "--format=%R"])
-    return list(dict.fromkeys(lines))
-
-
-def idle_nodes(partition: str | None) -> list[str]:
-    """Names of nodes that a job could begin on at once; of the usual partition where it is None."""
-    where = [] if partition is None else [f"--partition={partition}"]
-    return _ask(["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N", *where])
-
-
-def on_each(nodes: Sequence[str], partition: str | None, command: Sequence[str]) -> dict[str, str]:
-    """Run a command on each of some idle nodes, and return what it printed there.
-
-    A node that is taken by others meanwhile is left out.
-    """
-    where = [] if partition is None else [f"--partition={partition}"]
-    found = {}
-    for node in dict.fromkeys(nodes):
-        step = ["srun", *where, f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--immediate=20"]
-        done = _run([*step, *command])
-        if "Unable to allocate resources" not in done.stderr:
-            found[node] = done.stdout or done.stderr
-    return found
 
 
 def jobs_of_this_run(folder: Path) -> dict[str, str]:
@@ -116,7 +89,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 MOST_LOOKED_AT = 8  # a look takes a second, and a fault is mostly everywhere
 SEEN = ".seen_by_nodes"  # below the results, for the time of the look
-NO_FOLDER, NO_PYTHON, CODE = "no_folder", "no_python", "code="
+FAULT, CODE = "fault=", "code="  # how lines begin that a look prints
 
 
 def look_at_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -> None:
@@ -124,53 +97,48 @@ def look_at_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -
 
     Of those that are idle some are looked at; each job looks for itself before it measures.
     """
-    idle = idle_nodes(nodes.partition)
+    where = [] if nodes.partition is None else [f"--partition={nodes.partition}"]
+    asked = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N", *where]
+    idle = list(dict.fromkeys(_ask(asked)))
     if not idle:
         say("no node is idle to be looked at; each job looks for itself before it measures")
         return
     file = results_dir.resolve() / SEEN
     replace_whole(file, "seen\n")
     try:
-        check_seen(
-            on_each(idle[:MOST_LOOKED_AT], nodes.partition, ["sh", "-c", script(file)]), results_dir
-        )
+        for node in idle[:MOST_LOOKED_AT]:
+            step = ["srun", *where, f"--nodelist={node}", "--nodes=1", "--ntasks=1"]
+            done = _run([*step, "--immediate=20", "sh", "-c", script(file)])
+            if "Unable to allocate resources" not in done.stderr:  # others took it meanwhile
+                check_seen(node, done.stdout or done.stderr)
     finally:
         file.unlink(missing_ok=True)
 
 
 def script(file: Path) -> str:
-    """What is run on a node: it prints one word, or the version of its code."""
+    """What is run on a node: it prints what is wrong there, or the version of its code."""
     python = shlex.quote(sys.executable)
     look = "from harness.planning.orders import code_of_this_machine as c; print('code=' + c())"
+    no_folder = f"{FAULT}does not see {file.parent}: results_dir has to be a folder that the head"
+    no_python = f"{FAULT}has no {sys.executable}: make the environment (make install) in a folder"
     return (
-        f"test -e {shlex.quote(str(file))} || {{ echo {NO_FOLDER}; exit; }};"
-        f" test -x {python} || {{ echo {NO_PYTHON}; exit; }};"
+        f"test -e {shlex.quote(str(file))} ||"
+        f" {{ echo {shlex.quote(f'{no_folder} node and all nodes share')}; exit; }};"
+        f" test -x {python} ||"
+        f" {{ echo {shlex.quote(f'{no_python} that the head node and all nodes share')}; exit; }};"
         f" exec {python} -c {shlex.quote(look)}"
     )
 
 
-def check_seen(found: Mapping[str, str], results_dir: Path) -> None:
-    """Raise ConfigError, in one line, for the first node that is not as it has to be.
-
-    found: what each node printed.
-    """
-    for node, printed in found.items():
-        lines = printed.split("\n")
-        if NO_FOLDER in lines:
-            raise ConfigError(
-                f"{node} does not see {results_dir.resolve()}: results_dir has to be a folder that"
-                " the head node and all nodes share"
-            )
-        if NO_PYTHON in lines:
-            raise ConfigError(
-                f"{node} has no {sys.executable}: make the environment (make install) in a folder"
-                " that the head node and all nodes share"
-            )
-        codes = [line.removeprefix(CODE) for line in lines if line.startswith(CODE)]
-        if not codes:
-            last = next((line for line in reversed(lines) if line.strip()), "no word")
-            raise ConfigError(
-                f"{node} cannot run our code with {sys.executable}: {last.strip()}; see that all"
-                " nodes have the checkout and the environment of the head node"
-            )
-        check_code(codes[0], node)
+def check_seen(node: str, printed: str) -> None:
+    """Raise ConfigError for a node that is not as it has to be, by what it printed."""
+    lines = [line.strip() for line in printed.split("\n") if line.strip()]
+    for line in lines:
+        if line.startswith(FAULT):
+            raise ConfigError(f"{node} {line.removeprefix(FAULT)}")
+        if line.startswith(CODE):
+            return check_code(line.removeprefix(CODE), node)
+    raise ConfigError(
+        f"{node} cannot run our code with {sys.executable}: {lines[-1] if lines else 'no word'};"
+        " see that all nodes have the checkout and the environment of the head node"
+    )

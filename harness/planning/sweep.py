@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.contracts.policy import policy_names
 from harness.errors import ConfigError
+from harness.trials.sources import SourceHashes
 
 REQUIRED = ("model", "dataset", "batch_size", "policy")
 LISTED = (*REQUIRED, "split", "granularity", "learning.seed")
@@ -24,6 +25,7 @@ LISTED = (*REQUIRED, "split", "granularity", "learning.seed")
 NOT_ALLOWED = ("out", "records", "force", "bad_data", "save_policy", "data_root")
 
 LEFT_OUT = "not:"
+COUNTER = "harness.counts.worker"  # which does not import this: its hash is that of what counts
 SECONDS = "timing.min_seconds"  # 0: a few calls, whose seconds nobody looks at
 Values = tuple[str, ...]
 
@@ -114,3 +116,14 @@ def _policies(values: Values) -> Values:
             f"counts leave out policy {unknown[0]}; choose from {', '.join(policy_names())}"
         )
     return tuple(name for name in dict.fromkeys(found) if name not in left_out)
+
+
+def counting_sha256(
+    modules: Iterable[str], said: Collection[str], hashes: SourceHashes | None = None
+) -> str:
+    """Hash the counter and the `modules` of what it counts: models and loaders.
+
+    said: names of modules, such as policies, that count as imported; see imported_files. hashes:
+    which knows what others have read.
+    """
+    return (hashes or SourceHashes()).of_modules(sorted({COUNTER, *modules}), said)

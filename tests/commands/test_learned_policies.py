@@ -130,35 +130,6 @@ def test_a_saved_policy_is_used_for_the_released_graph_where_it_has_the_same_typ
     assert (counts.reason_ed, counts.learn_s_ed) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["policy=agenda", "save_policy=x.json"], "save_policy needs exactly one learned policy"),
-        (["policy=fsm_sort,fsm_max", "save_policy=x.json"], "policy=fsm_sort,fsm_max has 2"),
-        (["policy=agenda", "--draw-policy=x.svg"], "--draw-policy needs exactly one learned"),
-        (["policy=fsm_sort", "--draw-policy=x.gif"], "--draw-policy x.gif: no such format"),
-        (["policy=fsm_sort", "learning.file=no_such.json"], "learning.file=no_such.json cannot"),
-        (["policy=fsm_sort", "learning.fallback=first"], "learning.fallback=first is not allowed"),
-        (["policy=fsm_sort", "learning.trials=none"], "learning.trials"),
-        (["policy=fsm_sort", "learn_offset=-1"], "learn_offset=-1 is not allowed"),
-        (["policy=fsm_sort", "n_following=some"], "n_following=some is not allowed"),
-        (["policy=fsm_sort", "--show-policy", "--json"], "leave one of them out"),
-        (
-            ["policy=agenda,depth", "--show-policy"],
-            "--show-policy shows what was learned, but none",
-        ),
-        (
-            ["policy=agenda", "out=rows.txt"],
-            "out=rows.txt, but the rows are JSON or CSV; end it in .json or .csv",
-        ),
-    ],
-)
-def test_wrong_input_gives_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert message in error_of(capsys, *arguments)
-
-
 def test_the_machine_is_shown_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "machine.svg"
     arguments = ["policy=agenda,fsm_sort", "--show-policy", f"--draw-policy={file}"]

@@ -1,104 +1,129 @@
-"""What the pipeline calls for every trial: planned before, composed no more."""
+"""What a job of the pipeline does as ordered: trials in their rounds, counts, and nothing twice."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.commands import measure
+from harness.machine import folders
+from harness.machine.facts import usable_cpus
 from harness.planning.artefacts import choices_from, plan_artefact
 from harness.planning.config import Composer
-from harness.planning.run_plan import VARIABLE, RunPlan
-from harness.records.measured import sitting_path
+from harness.planning.nodes import Nodes
+from harness.planning.orders import Order, code_of_this_machine, done_path, order_path
+from harness.planning.run_plan import VARIABLE, RunPlan, Step
 from harness.records.record import Record, path_of, read_record, write_record
-from harness.terminal import in_a_run
+from harness.terminal.status import at_work
 from harness.trials.spec import Screening, TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
+HERE = Nodes("small", n_cpus=len(usable_cpus()), memory_gib=0.5)
 
 
-def test_a_planned_trial_is_what_bench_would_measure() -> None:
+@pytest.fixture(autouse=True)
+def own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns of its own, so that no run beside the tests is waited for."""
+    (tmp_path / "memory").mkdir()
+    monkeypatch.setattr(folders, "MEMORY", tmp_path / "memory")
+
+
+def order(results: Path, *turns: Sequence[TrialSpec], nodes: Nodes | None = None) -> Order:
+    """Build an order of trials, each with its round."""
+    specs = {spec.trial_id: spec for turn in turns for spec in turn}
+    steps = tuple(tuple(Step(spec.trial_id, spec.round) for spec in turn) for turn in turns)
+    code = "" if nodes is None else code_of_this_machine()
+    return Order(results, nodes, code, turns=steps, specs=specs)
+
+
+def done_by(one: Order) -> int:
+    one.write(order_path(one.results_dir, "some"))
+    done = done_path(one.results_dir, "some")
+    return measure.main([str(order_path(one.results_dir, "some")), "--done", str(done)])
+
+
+def is_done(results: Path) -> bool:
+    return done_path(results, "some").exists()
+
+
+def record_at(results: Path, spec: TrialSpec) -> Path:
+    return path_of(results, spec.trial_id, spec.round)
+
+
+def test_a_planned_trial_is_what_bench_would_measure(tmp_path: Path) -> None:
     choices = choices_from({"scale": "smoke", "device": "cpu"}, {})
-    for trial in plan_artefact("headline_tree_lstm", choices, Composer()):
-        spec = TrialSpec.from_dict(json.loads(trial.as_json()))
+    trials = plan_artefact("headline_tree_lstm", choices, Composer())
+    for trial in trials:
+        spec = trial.with_command()
         assert spec.trial_id == trial.trial_id
         assert spec.command.startswith("bench ")
         assert f"system={spec.system}" in spec.command
-
-
-def test_a_folder_of_ones_own_is_told_with_the_command(tmp_path: Path) -> None:
-    choices = choices_from({"scale": "smoke", "device": "cpu"}, {})
-    trial = plan_artefact("headline_tree_lstm", choices, Composer())[0]
-    command = json.loads(trial.as_json(tmp_path / "my conf"))["command"]
+    command = trials[0].with_command(tmp_path / "my conf").command
     assert f"'--config-path={tmp_path}/my conf'" in command
 
 
-def typed(folder: Path, *specs: TrialSpec, round_: int = 0) -> list[str]:
-    texts = [json.dumps(spec.to_dict()) for spec in specs]
-    where = ["--results-dir", str(folder), "--done", str(done_file(folder))]
-    return [*texts, "--round", str(round_), *where]
-
-
-def done_file(folder: Path) -> Path:
-    return sitting_path(folder, "some", 0)
-
-
-def named_in(file: Path) -> list[str]:
-    found: list[str] = json.loads(file.read_text())["records"]
-    return found
-
-
-def test_it_leaves_records_of_the_round_and_says_which(
-    make_spec: MakeSpec, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("nodes", [None, HERE])
+def test_trials_are_measured_round_by_round_and_not_twice(
+    make_spec: MakeSpec, nodes: Nodes | None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    specs = [make_spec(batch_size=size) for size in (1, 2)]
-    records = [path_of(tmp_path, spec.trial_id, 3) for spec in specs]
-    assert measure.main(typed(tmp_path, *specs, round_=3)) == 0
-    assert [read_record(path).trial.round for path in records] == [3, 3]
-    assert named_in(done_file(tmp_path)) == [str(path) for path in records]
-    assert "ok" in capfd.readouterr().out
-    before = [path.read_bytes() for path in records]
-    assert measure.main(typed(tmp_path, *specs, round_=3)) == 0
+    specs = [make_spec(batch_size=size, round=k) for k in (0, 1) for size in (1, 2)]
+    results = tmp_path / "results"
+    ordered = order(results, specs[:2], specs[2:], nodes=nodes)
+    assert done_by(ordered) == 0
+    paths = [record_at(results, spec) for spec in specs]
+    assert [read_record(path).status for path in paths] == ["ok"] * 4
+    in_time = sorted(paths, key=lambda path: path.stat().st_mtime_ns)
+    assert [read_record(path).trial.round for path in in_time] == [0, 0, 1, 1]
+    assert is_done(results)
+    assert not list(at_work(results))
+
+    before = [path.read_bytes() for path in paths]
+    paths[3].unlink()
+    assert done_by(ordered) == 0, "as after a node's death"
     assert "kept" in "".join(capfd.readouterr())
-    assert [path.read_bytes() for path in records] == before
+    assert [path.read_bytes() for path in paths[:3]] == before[:3]
+    assert paths[3].exists()
 
 
-def test_what_is_refused_is_one_line(
-    make_spec: MakeSpec, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_what_is_refused_takes_no_other_record_along(
+    make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    values = make_spec().to_dict() | {"batch_size": 0}
-    command = [json.dumps(values), *typed(tmp_path, make_spec())[1:]]
-    assert measure.main(command) == 1
-    assert capfd.readouterr().err == (
-        "bench: batch_size=0 is not allowed; give a value of at least 1\n"
-    )
-
-
-def test_what_is_refused_takes_no_other_record_along(make_spec: MakeSpec, tmp_path: Path) -> None:
+    """Neither does an error of ours, whose trial is not measured."""
     wrong = make_spec(system="vertex", adapter="systems.on_core.vertex", system_options={"x": 1})
     specs = [make_spec(), wrong, make_spec(batch_size=8)]
-    assert measure.main(typed(tmp_path, *specs)) == 1
-    there = [path_of(tmp_path, spec.trial_id, 0).exists() for spec in specs]
-    assert there == [True, False, True]
-    assert not done_file(tmp_path).exists(), "the sitting is not over"
+    assert done_by(order(tmp_path, specs)) == 1
+    assert [record_at(tmp_path, spec).exists() for spec in specs] == [True, False, True]
+    assert not is_done(tmp_path)
+
+    whole = measure.measure_all
+
+    def fails(planned: Sequence[measure.Measurement]) -> int:
+        return 1 // 0 if planned[0].spec.batch_size == 16 else whole(planned)
+
+    monkeypatch.setattr(measure, "measure_all", fails)
+    specs = [make_spec(batch_size=size) for size in (16, 32)]
+    assert done_by(order(tmp_path, specs)) == 2
+    assert [record_at(tmp_path, spec).exists() for spec in specs] == [False, True]
+    assert not is_done(tmp_path)
+    assert not list(at_work(tmp_path))
 
 
-def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> Path:
-    path = folder / "plan.json"
-    seconds = {str(path_of(folder, spec.trial_id, 0)): 5.0, str(folder / "other.json"): 7.0}
-    RunPlan(time.time() - 1, until, seconds).write(path)
-    return path
+def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> str:
+    seconds = {str(record_at(folder, spec)): 5.0, str(folder / "other.json"): 7.0}
+    RunPlan(time.time() - 1, until, seconds).write(folder / "plan.json")
+    return str(folder / "plan.json")
 
 
 @pytest.fixture
 def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """What is said past the log."""
     with (tmp_path / "terminal").open("w") as file:
-        monkeypatch.setattr(in_a_run, "TERMINAL", file.fileno())
+        monkeypatch.setattr(measure, "TERMINAL", file.fileno())
         yield tmp_path / "terminal"
 
 
@@ -106,8 +131,8 @@ def test_in_a_run_it_says_how_long_the_rest_takes(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Path
 ) -> None:
     spec = make_spec()
-    monkeypatch.setenv(VARIABLE, str(run_plan(tmp_path, spec, None)))
-    assert measure.main(typed(tmp_path, spec)) == 0
+    monkeypatch.setenv(VARIABLE, run_plan(tmp_path, spec, None))
+    assert done_by(order(tmp_path, [spec])) == 0
     (line,) = terminal.read_text().splitlines()
     assert line.startswith("[1/2] ")
     assert line.endswith(" s left")
@@ -118,21 +143,14 @@ def test_what_would_end_too_late_is_left_for_the_next_run(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Path
 ) -> None:
     spec, short = make_spec(), make_spec(batch_size=8)
-    monkeypatch.setenv(VARIABLE, str(run_plan(tmp_path, spec, time.time() + 1)))
-    assert measure.main(typed(tmp_path, spec, short)) == 0
+    monkeypatch.setenv(VARIABLE, run_plan(tmp_path, spec, time.time() + 1))
+    assert done_by(order(tmp_path, [spec, short])) == 0
     assert "the budget is over" in terminal.read_text()
-    assert not path_of(tmp_path, spec.trial_id, 0).exists()
-    assert named_in(done_file(tmp_path)) == [str(path_of(tmp_path, short.trial_id, 0))]
-    monkeypatch.delenv(VARIABLE)
-    assert measure.main(typed(tmp_path, spec, short)) == 0
-    assert len(named_in(done_file(tmp_path))) == 2
+    assert [record_at(tmp_path, one).exists() for one in (spec, short)] == [False, True]
 
 
 def test_who_is_far_behind_is_called_off_with_the_reason(
-    make_spec: MakeSpec,
-    make_record: Callable[..., Record],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    make_spec: MakeSpec, make_record: Callable[..., Record], tmp_path: Path
 ) -> None:
     screening = Screening(rounds=2, factor=1.5)
     quick = make_spec(screening=screening)
@@ -142,20 +160,64 @@ def test_who_is_far_behind_is_called_off_with_the_reason(
         for round_ in range(2):
             record = make_record(spec.with_round(round_), samples_s=samples)
             write_record(path_of(tmp_path, spec.trial_id, round_), record)
-    command = typed(tmp_path, quick, slow, ours, round_=2)
-    assert measure.main(command) == 0
-    found = {
-        spec.system: read_record(path_of(tmp_path, spec.trial_id, 2))
-        for spec in (quick, slow, ours)
-    }
-    assert {name: record.status for name, record in found.items()} == {
-        "fake": "ok",
-        "slow": "called_off",
-        "ours": "ok",
-    }
+    last = [spec.with_round(2) for spec in (quick, slow, ours)]
+    names = (quick.trial_id, slow.trial_id)
+    ordered = replace(order(tmp_path, last), running=dict.fromkeys(names, names))
+    assert done_by(ordered) == 0
+    found = {spec.system: read_record(record_at(tmp_path, spec)) for spec in last}
+    statuses = {name: record.status for name, record in found.items()}
+    assert statuses == {"fake": "ok", "slow": "called_off", "ours": "ok"}
     reason = "at least 5.0 times as slow as fake in each of the first 2 rounds"
     assert found["slow"].reason == reason
-    assert f"called_off: {reason}" in "".join(capfd.readouterr())
-    before = path_of(tmp_path, slow.trial_id, 2).read_bytes()
-    assert measure.main(command) == 0  # it stands
-    assert path_of(tmp_path, slow.trial_id, 2).read_bytes() == before
+    before = record_at(tmp_path, last[1]).read_bytes()
+    assert done_by(ordered) == 0  # it stands
+    assert record_at(tmp_path, last[1]).read_bytes() == before
+
+
+def test_another_machine_than_was_planned_for_is_a_status(
+    make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    spec = make_spec()
+    other = order(tmp_path, [spec], nodes=Nodes("big", n_cpus=4096, memory_gib=0.5))
+    assert done_by(other) == 0
+    record = read_record(record_at(tmp_path, spec))
+    assert record.status == "other_machine"
+    assert "is no big: it lets us use" in str(record.reason)
+    assert not record.samples_s
+    assert done_by(order(tmp_path, [spec], nodes=HERE)) == 0
+    assert read_record(record_at(tmp_path, spec)).status == "ok"
+    assert done_by(other) == 0
+    assert read_record(record_at(tmp_path, spec)).status == "ok", "what is measured stays"
+
+
+def test_other_code_measures_nothing(
+    make_spec: MakeSpec, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spec = make_spec()
+    assert done_by(replace(order(tmp_path, [spec], nodes=HERE), code="3.11.0-beef")) == 1
+    assert not record_at(tmp_path, spec).exists()
+    assert not is_done(tmp_path)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "the head node runs another version of the code" in line
+
+
+def counting(results: Path, *words: str) -> Order:
+    code = code_of_this_machine()
+    return Order(results, HERE, code, count=("policy=agenda", *words), shares_machine=True)
+
+
+def test_a_count_is_done_as_ordered(tmp_path: Path) -> None:
+    out = tmp_path / "counts/some.json"
+    words = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=2", "timing.min_seconds=0")
+    assert done_by(counting(tmp_path, *words, f"records={tmp_path}/raw", f"out={out}")) == 0
+    (row,) = json.loads(out.read_text())
+    assert row["policy"] == "agenda"
+    assert not list(at_work(tmp_path))
+
+
+@pytest.mark.parametrize(("counted", "code"), [(0, 0), (1, 1), (2, 2), (3, 0)])
+def test_a_policy_that_fails_does_not_fail_the_job(
+    counted: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure.subprocess, "call", lambda command: counted)
+    assert done_by(counting(tmp_path)) == code

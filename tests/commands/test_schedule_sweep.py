@@ -131,16 +131,6 @@ def test_pictures_and_saved_policies_are_of_one_mini_batch(
     assert f"{name} takes one mini-batch, but 4 are given" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_written_gives_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    file = tmp_path / "file" / "rows.json"
-    arguments = ["model=tree_lstm", "dataset=sst_synthetic", "batch_size=1", f"out={file}"]
-    assert main([*arguments, "policy=depth"]) == 1
-    assert f"out={file} cannot be written (" in capsys.readouterr().err
-
-
 def test_rows_are_csv_where_the_file_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -12,8 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from harness.planning.orders import Order, done_path, order_path
+from harness.planning.run_plan import Step
 from harness.planning.running import _lock_file
-from harness.records.measured import sitting_path
+from harness.terminal.status import at_work
 from harness.trials.spec import TrialSpec
 from tests.support.sandbox import (
     ODD,
@@ -75,18 +76,23 @@ def test_bench_says_what_is_kept_and_what_goes_on(box: Sandbox, number: int) -> 
     assert not list((box.results / "logs").iterdir())
 
 
-def test_a_sitting_of_the_pipeline(make_spec: MakeSpec, box: Sandbox) -> None:
+def test_a_job_of_the_pipeline(make_spec: MakeSpec, box: Sandbox) -> None:
     pid_file = box.folder / "pid"
     spec = make_spec(system_options={"fault": "note_and_wait", "file": str(pid_file)})
-    done = sitting_path(box.results, "some", 0)
-    where = ["--round", "0", "--results-dir", str(box.results), "--done", str(done)]
-    command = run_module("harness.commands.measure", json.dumps(spec.to_dict()), *where)
+    name, order, done = (
+        spec.trial_id,
+        order_path(box.results, "some"),
+        done_path(box.results, "some"),
+    )
+    Order(box.results, turns=((Step(name, 0),),), specs={name: spec}).write(order)
+    command = run_module("harness.commands.measure", str(order), "--done", str(done))
     process = run_until(box, command, lambda: pid_file.exists() and pid_file.read_text())
     (line,) = end(box, process, signal.SIGTERM)
-    assert line == (
-        "bench: ended by SIGTERM; 0 of 1 records are kept; to go on: the same run of snakemake"
+    assert line.endswith(
+        ": ended by SIGTERM; 0 of 1 records are kept; to go on: the same run of snakemake"
     )
     assert not done.exists()
+    assert not list(at_work(box.results))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -21,7 +21,7 @@ from harness.counts.in_turn import count_in_turn
 from harness.counts.request import parse_requests
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.machine.source_code import module_file
-from harness.planning.counter import COUNTER
+from harness.planning.sweep import COUNTER
 from harness.records.count_row import AnyCount, CountRow, read_count_rows
 from harness.terminal.ending import FAILED
 from harness.trials.spec import Limits

@@ -21,7 +21,7 @@ ALLOWED = {
     "harness/measuring/supervise.py": "limits of a worker, and until when its lines are waited for",
     "harness/records/record.py": "when a trial was measured, for people",
     "harness/planning/durations.py": "times of day in records, of which durations are made",
-    "harness/terminal/in_a_run.py": "how long a run of the pipeline still takes",
+    "harness/commands/measure.py": "how long a run of the pipeline still takes",
     "harness/terminal/ending.py": "whether a signal that comes twice is meant twice",
     "harness/terminal/status.py": "since when a node is at work, for whoever asks",
     "harness/planning/slurm.py": "how long a scheduler's answer is waited for",

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import ConfigError
 from harness.planning.durations import (
     OTHERS_S,
     PROCESS_S,
     STARTED_S,
     Durations,
     Timed,
+    seconds_of,
     timed_in,
     words_of,
 )
@@ -78,3 +80,17 @@ def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:
 )
 def test_lengths_are_spelt_for_people(seconds: float, words: str) -> None:
     assert words_of(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("45m", 2700), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400), (" 2m30s ", 150)],
+)
+def test_lengths_of_time_are_read(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "45", "m", "0m", "-5m", "5 m", "30m1h", "soon"])
+def test_what_is_no_length_of_time_is_said(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no length of time; write 45m, 1h30m or 90s"):
+        seconds_of(text)

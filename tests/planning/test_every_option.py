@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+import yaml
 
+from harness.commands.bench import main as bench
 from harness.contracts.corpus import check_loader_options, loader_options
 from harness.contracts.model import model_class
-from harness.contracts.options import LARGEST, check_options
+from harness.contracts.options import LARGEST, NoOptions, check_options, read_options
 from harness.contracts.policy import LearningSettings
 from harness.contracts.system import RunSettings, System, load_adapter
 from harness.engine.switches import Switches
@@ -24,6 +24,8 @@ from harness.records.record import read_record
 from harness.trials.spec import Limits, Timing
 from harness.trials.workload import model_options
 from harness.values.places import CONF_DIR
+from systems.null_system import Adapter as NullSystem
+from tests.support.sandbox import TINY
 
 YAML_1_1 = ("no", "off", "yes", "on", "None", "~", "", "true")
 STRUCTURES: tuple[Any, ...] = ([], {}, ["a"], {"a": 1})
@@ -82,23 +84,20 @@ def test_no_system_takes_another_type_or_an_unknown_word() -> None:
     assert accepted == unclear == []
 
 
-@pytest.mark.parametrize("model", choices_of("model"))
-def test_no_model_takes_another_type(model: str) -> None:
-    kind = model_class(read_mapping(CONF_DIR / "model" / f"{model}.yaml")["model"])
-    for name, hint in model_options(kind).items():
-        for value in values_against(hint):
-            with pytest.raises(ConfigError, match=f"model.options.{name}="):
-                check_options("model", model_options(kind), {name: value}, model)
-
-
-@pytest.mark.parametrize("dataset", choices_of("dataset"))
-def test_no_data_set_takes_another_type(dataset: str) -> None:
-    content = read_mapping(CONF_DIR / "dataset" / f"{dataset}.yaml")
-    check_loader_options(content["loader"], content.get("options") or {})
-    for name, hint in loader_options(content["loader"]).items():
-        for value in values_against(hint):
-            with pytest.raises(ConfigError, match=f"dataset.options.{name}="):
-                check_loader_options(content["loader"], {name: value})
+def test_no_model_and_no_data_set_takes_another_type() -> None:
+    for model in choices_of("model"):
+        kind = model_class(read_mapping(CONF_DIR / "model" / f"{model}.yaml")["model"])
+        for name, hint in model_options(kind).items():
+            for value in values_against(hint):
+                with pytest.raises(ConfigError, match=f"model.options.{name}="):
+                    check_options("model", model_options(kind), {name: value}, model)
+    for dataset in choices_of("dataset"):
+        content = read_mapping(CONF_DIR / "dataset" / f"{dataset}.yaml")
+        check_loader_options(content["loader"], content.get("options") or {})
+        for name, hint in loader_options(content["loader"]).items():
+            for value in values_against(hint):
+                with pytest.raises(ConfigError, match=f"dataset.options.{name}="):
+                    check_loader_options(content["loader"], {name: value})
 
 
 @pytest.mark.parametrize("kind", [LearningSettings, Timing, Limits])
@@ -121,20 +120,66 @@ def test_every_word_of_a_switch_has_a_list() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", ["no", "false"])
-def test_what_bench_records_is_what_was_in_force(said: str, tmp_path: Path) -> None:
-    tiny = ["model=tree_fc", "dataset=complete_trees", "dataset.options.n_leaves=4", "batch_size=2"]
-    timing = ["hidden_size=8", "timing.min_seconds=0", "timing.n_mini_batches=1"]
+def test_what_bench_records_is_what_was_in_force(tmp_path: Path) -> None:
     system = ["system=vertex", "system.options.backend=stepwise"]
-    typed = [*system, f"system.options.lazy_batching={said}", *tiny, *timing]
-    command = [sys.executable, "-m", "harness.commands.bench", *typed, f"results_dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    records = [read_record(path) for path in tmp_path.rglob("r0.json")]
-    if said == "no":
-        assert (done.returncode, records) == (1, [])
-        assert "lazy_batching=no is not allowed; give true or false" in done.stderr.splitlines()[-1]
-        assert "Traceback" not in done.stderr
-    else:
-        (record,) = records
-        assert record.in_force["lazy_batching"] == "false"
-        assert record.config["system_options"]["lazy_batching"] is False
+    typed = [*system, "system.options.lazy_batching=false", f"results_dir={tmp_path}"]
+    assert bench([*TINY, *typed]) == 0
+    (record,) = map(read_record, tmp_path.rglob("r0.json"))
+    assert record.in_force["lazy_batching"] == "false"
+    assert record.config["system_options"]["lazy_batching"] is False
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    mode: Literal["off", "depth"] = "depth"
+    fast: bool = True
+    n: int = 3
+    share: float = 0.5
+    file: str | None = None
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    assert read_options(Sample, {}, "here") == Sample()
+    said = {"mode": "off", "fast": False, "n": 4, "share": 1, "file": "f"}
+    assert read_options(Sample, said, "here") == Sample("off", False, 4, 1, "f")
+    assert read_options(Sample, {"file": None}, "here").file is None
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"mod": "off"}, "system.options.mod is unknown to here; it takes mode, fast, n, share,"),
+        ({"mode": "deep"}, "system.options.mode=deep is not allowed; choose one of off, depth"),
+        ({"mode": False}, "mode=false is not allowed; choose one of off, depth (in quotes: YAML"),
+        ({"fast": 1}, "fast=1 is not allowed; give true or false"),
+        ({"fast": "false"}, "fast=false is not allowed; give true or false"),
+        ({"n": True}, "n=true is not allowed; give a whole number"),
+        ({"n": 1.0}, "n=1.0 is not allowed; give a whole number"),
+        ({"share": "half"}, "share=half is not allowed; give a number"),
+        ({"file": 3}, "file=3 is not allowed; give a text or null"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_line(said: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_options(Sample, said, "here")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_system_without_options_takes_none() -> None:
+    assert NullSystem(settings()).options == NoOptions()
+    with pytest.raises(
+        ConfigError, match=r"colour is unknown to systems\.null_system; it takes no"
+    ):
+        NullSystem(settings(colour="red"))
+
+
+@pytest.mark.parametrize("file", sorted((CONF_DIR / "system").glob("*.yaml")), ids=lambda f: f.stem)
+def test_every_system_takes_the_options_of_its_file_and_no_other(file: Path) -> None:
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    options = content.get("options") or {}
+    adapter = load_adapter(content["adapter"])
+    read = adapter.options_of(settings(**options))
+    assert {name: getattr(read, name) for name in options} == options
+    with pytest.raises(ConfigError, match=f"nonsense is unknown to {content['adapter']}"):
+        adapter.options_of(settings(**options, nonsense=1))

@@ -1,4 +1,4 @@
-"""What a run still has to do: what no record answers; what failed is kept until it is asked for."""
+"""What a run still has to do: what no record answers, as far as a budget lets it in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, PlannedTrial, choices_from
-from harness.planning.budget import Step
 from harness.planning.durations import DRAWN_S
-from harness.planning.pending import Pending, pending_of
+from harness.planning.pending import Pending, pending_of, within
+from harness.planning.run_plan import Step
 from harness.records.record import Record, path_of, read_record, write_record
 from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
@@ -53,9 +56,12 @@ def test_what_no_record_answers_is_lacking(pending: Pending, trial: PlannedTrial
     assert [pending.is_in(step) for step in steps] == [True] * 4
 
 
-def test_what_failed_is_measured_when_its_job_runs(pending: Pending, trial: PlannedTrial) -> None:
+def test_what_failed_is_measured_where_it_is_asked_for(
+    pending: Pending, trial: PlannedTrial
+) -> None:
     steps = [Step(trial.trial_id, round_) for round_ in range(4)]
-    assert [pending.is_measured(step) for step in steps] == [False, True, True, True]
+    assert pending.choose(steps, failed=False) == (steps[1], steps[3])
+    assert pending.choose(steps, failed=True) == tuple(steps[1:])
     plan = pending.run_plan(steps, n_drawn=0)
     assert set(plan.seconds) == {str(pending.files[step]) for step in steps[1:]}
     assert all(seconds > 0 for seconds in plan.seconds.values())
@@ -85,3 +91,68 @@ def test_what_a_budget_leaves_out_is_not_drawn_of_older_code(
     pending_of(choices, plans, {}, (), SourceHashes(), budget).put_outdated_aside()
     assert not path.exists()
     assert list(path.parent.glob("superseded/*"))
+
+
+def steps(*names: str, n_rounds: int) -> list[Step]:
+    return [Step(name, round_) for name in names for round_ in range(n_rounds)]
+
+
+HEADLINE, TABLE = steps("a", "b", n_rounds=2), steps("b", "c", "d", n_rounds=2)
+ARTEFACTS = {"headline": HEADLINE, "table": TABLE}
+TEN = dict.fromkeys([*HEADLINE, *TABLE], 10.0)
+
+
+@pytest.mark.parametrize(
+    ("budget_s", "expected"),
+    [
+        (20, {"a0", "b0"}),
+        (39, {"a0", "b0"}),  # the table's first round does not fit
+        (40, {"a0", "b0", "c0", "d0"}),
+        (60, {"a0", "b0", "c0", "d0", "a1", "b1"}),
+        (80, {"a0", "b0", "c0", "d0", "a1", "b1", "c1", "d1"}),
+    ],
+)
+def test_one_round_of_everything_comes_first(budget_s: float, expected: set[str]) -> None:
+    found = within(budget_s, ARTEFACTS, TEN)
+    assert {f"{step.name}{step.round}" for step in found} == expected
+
+
+def test_what_does_not_fit_leaves_room_for_what_does() -> None:
+    seconds = TEN | {Step("a", 0): 100.0}
+    assert within(35, ARTEFACTS, seconds) == {Step("b", 0), Step("c", 0), Step("d", 0)}
+
+
+def test_a_budget_for_nothing_is_said_with_what_is_needed() -> None:
+    words = "too short for a round of anything; the shortest, of headline, takes about 20 s"
+    with pytest.raises(ConfigError, match=words):
+        within(19, ARTEFACTS, TEN)
+
+
+def test_where_nothing_is_missing_every_budget_is_enough() -> None:
+    assert within(1, {}, {}) == frozenset()
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("pqr"),
+        st.lists(st.builds(Step, st.sampled_from("abcde"), st.integers(0, 2)), unique=True),
+    ),
+    st.floats(1, 100),
+    st.lists(st.floats(0.5, 20), min_size=15, max_size=15),
+)
+def test_it_is_kept_and_rounds_are_whole(
+    artefacts: dict[str, list[Step]], budget_s: float, costs: list[float]
+) -> None:
+    every = [Step(name, round_) for name in "abcde" for round_ in range(3)]
+    seconds = dict(zip(every, costs, strict=True))
+    try:
+        chosen = within(budget_s, artefacts, seconds)
+    except ConfigError:
+        chosen = frozenset()
+    assert sum(seconds[step] for step in chosen) <= budget_s + 1e-6
+    rounds = [
+        {step for step in missing if step.round == k}
+        for missing in artefacts.values()
+        for k in range(3)
+    ]
+    assert chosen == frozenset().union(*(whole for whole in rounds if whole <= chosen))

@@ -28,16 +28,16 @@ def memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     return folder
 
 
-def hold(results: Path, who: str, ready: Connection) -> None:
-    with turn(results, who, 0.0, print):
+def hold(results: Path, who: str, alone: bool, ready: Connection) -> None:
+    with turn(results, who, 0.0, print, alone=alone):
         ready.send(True)
         signal.pause()
 
 
-def holder_of(results: Path, who: str) -> multiprocessing.Process:
+def holder_of(results: Path, who: str, *, alone: bool = True) -> multiprocessing.Process:
     """A process in whose turn the folder is."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=hold, args=(results, who, sender), daemon=True)
+    process = multiprocessing.Process(target=hold, args=(results, who, alone, sender), daemon=True)
     process.start()
     assert receiver.recv()
     return process
@@ -93,13 +93,6 @@ def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ):
         pass
     assert [line.rpartition("; ")[2] for line in said] == ["waiting for at most 5 s"]
-
-
-def test_turns_leave_no_file(tmp_path: Path, memory: Path) -> None:
-    for _ in range(2):
-        with turn(tmp_path / "results", "bench", 0.0, print) as name:
-            assert [path.name for path in memory.rglob("*.turn")] == [name]
-    assert not list(memory.rglob("*.turn"))
 
 
 def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
@@ -182,35 +175,21 @@ def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: P
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def share(results: Path, who: str, ready: Connection) -> None:
-    with turn(results, who, 0.0, print, alone=False):
-        ready.send(True)
-        signal.pause()
-
-
-def sharer_of(results: Path, who: str) -> multiprocessing.Process:
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.Process(target=share, args=(results, who, sender), daemon=True)
-    process.start()
-    assert receiver.recv()
-    return process
-
-
 def test_what_is_not_timed_shares_a_turn_and_never_with_what_is(tmp_path: Path) -> None:
-    holder = holder_of(tmp_path, "a sitting")
-    with pytest.raises(BenchError, match="a sitting"), turn(tmp_path, "x", 0.0, print, alone=False):
+    holder = holder_of(tmp_path, "a trial")
+    with pytest.raises(BenchError, match="a trial"), turn(tmp_path, "x", 0.0, print, alone=False):
         pass
     holder.kill()
     holder.join()
-    sharers = [sharer_of(tmp_path, f"count {k}") for k in range(2)]
+    sharers = [holder_of(tmp_path, f"count {k}", alone=False) for k in range(2)]
     with turn(tmp_path, "count 2", 0.0, print, alone=False):
         pass
     for left in sharers:
-        with pytest.raises(BenchError, match="count"), turn(tmp_path, "a sitting", 0.0, print):
+        with pytest.raises(BenchError, match="count"), turn(tmp_path, "a trial", 0.0, print):
             pass
         left.kill()
         left.join()
-    with turn(tmp_path, "a sitting", 0.0, print):
+    with turn(tmp_path, "a trial", 0.0, print):
         pass
 
 
@@ -225,7 +204,12 @@ def test_only_the_first_to_share_a_turn_ends_what_was_left(tmp_path: Path) -> No
         assert first == [name, name]
 
 
-def test_the_last_to_share_a_turn_takes_its_file_away(tmp_path: Path, memory: Path) -> None:
+def test_a_turn_leaves_no_file_and_the_last_to_share_one_takes_it_away(
+    tmp_path: Path, memory: Path
+) -> None:
+    with turn(tmp_path / "results", "bench", 0.0, print) as name:
+        assert [path.name for path in memory.rglob("*.turn")] == [name]
+    assert not list(memory.rglob("*.turn"))
     with turn(tmp_path, "a", 0.0, print, alone=False):
         with turn(tmp_path, "b", 0.0, print, alone=False):
             pass

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from subprocess import CompletedProcess
+from subprocess import CompletedProcess, run
 
 import pytest
 
 from harness.errors import ConfigError
 from harness.planning import slurm
+from harness.planning.nodes import Nodes
+from harness.planning.orders import code_of_this_machine
 from harness.planning.slurm import (
     NEEDED,
     cancel,
+    check_seen,
     check_slurm,
-    idle_nodes,
     jobs_of_this_run,
-    on_each,
+    look_at_nodes,
+    script,
 )
+
+NODES = Nodes("small", n_cpus=2, memory_gib=2)
 
 
 @pytest.fixture
@@ -61,17 +66,17 @@ def test_a_slurm_that_does_not_answer_is_told(
 ) -> None:
     say(commands, "sinfo", "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(ConfigError, match="sinfo fails: Unable to contact slurm controller"):
-        idle_nodes(None)
+        check_slurm(None)
     say(commands, "sinfo", "exec sleep 60")
     monkeypatch.setattr(slurm, "PATIENCE_S", 0.1)
     with pytest.raises(ConfigError, match=r"sinfo does not answer within 0\.1 s"):
-        idle_nodes(None)
+        check_slurm(None)
 
 
 def test_jobs_of_a_run_are_those_of_its_folder(commands: Path, tmp_path: Path) -> None:
-    lines = [f"12|{tmp_path}|rule_sitting_wildcards_a_0", "13|/elsewhere|rule_sitting"]
+    lines = [f"12|{tmp_path}|rule_measure_wildcards_a", "13|/elsewhere|rule_measure"]
     say(commands, "squeue", f"printf '%s\\n' '{lines[0]}' '{lines[1]}'")
-    assert jobs_of_this_run(tmp_path) == {"12": "rule_sitting_wildcards_a_0"}
+    assert jobs_of_this_run(tmp_path) == {"12": "rule_measure_wildcards_a"}
 
 
 def test_jobs_that_are_cancelled_are_waited_for(
@@ -95,11 +100,53 @@ def test_jobs_that_are_cancelled_are_waited_for(
         cancel(["12"])
 
 
-def test_a_node_that_others_took_meanwhile_is_not_judged(commands: Path) -> None:
-    say(
-        commands,
-        "srun",
-        'case "$*" in *nodelist=b*) echo "srun: error: Unable to allocate resources" >&2; exit 1;;'
-        " *) echo code=1;; esac",
-    )
-    assert on_each(["a", "b"], "cpu", ["true"]) == {"a": "code=1\n"}
+def test_nodes_are_looked_at_but_for_those_that_others_took_meanwhile(
+    commands: Path, tmp_path: Path
+) -> None:
+    answer = 'case "$*" in *nodelist=b*) echo "Unable to allocate resources" >&2; exit 1;; *)'
+    say(commands, "srun", f"{answer} echo code={code_of_this_machine()};; esac")
+    said: list[str] = []
+    for idle in ("a\nb", ""):
+        say(commands, "sinfo", f"echo '{idle}'")
+        look_at_nodes(NODES, tmp_path, said.append)
+    (line,) = said
+    assert line.startswith("no node is idle to be looked at")
+    say(commands, "sinfo", "echo a")
+    say(commands, "srun", "echo fault=is blind")
+    with pytest.raises(ConfigError, match=r"^a is blind$"):
+        look_at_nodes(NODES, tmp_path, said.append)
+    assert not (tmp_path / slurm.SEEN).exists()
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("code=3.9.0-beef\n", "bench2 runs another version of the code"),
+        ("Traceback\nModuleNotFoundError: No module named 'numpy'\n", "No module named 'numpy'"),
+        ("", "cannot run our code"),
+    ],
+)
+def test_what_a_node_lacks_is_one_line_before_anything_is_measured(
+    printed: str, words: str
+) -> None:
+    check_seen("bench1", f"code={code_of_this_machine()}\n")
+    with pytest.raises(ConfigError) as caught:
+        check_seen("bench2", printed)
+    assert words in str(caught.value)
+    assert "bench2" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_look_says_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script itself, as a shell on a node runs it."""
+
+    def looked(file: Path) -> str:
+        done = run(["sh", "-c", script(file)], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    file = tmp_path / "a folder's file"
+    assert looked(file).startswith(f"fault=does not see {tmp_path}: results_dir has to be a folder")
+    file.touch()
+    assert looked(file) == f"code={code_of_this_machine()}\n"
+    monkeypatch.setattr(slurm.sys, "executable", "/no python")
+    assert looked(file).startswith("fault=has no /no python: make the environment (make install)")

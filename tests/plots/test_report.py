@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import draw, report
+from harness.commands import draw
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.config import Composer
 from plots.report import summarize_answers
@@ -113,7 +113,8 @@ def test_one_command_draws_experiments_and_their_report(
 def test_a_report_of_what_was_not_drawn_is_refused(
     choices: Choices, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert report.main([str(choices.results_dir / "page.html"), str(choices.results_dir)]) == 1
+    page, folder = choices.results_dir / "page.html", choices.results_dir
+    assert draw.main([f"--report={page}", f"--kind={folder}"]) == 1
     assert "nothing was drawn" in capsys.readouterr().err
 
 
@@ -127,7 +128,7 @@ def test_kinds_of_machines_are_shown_side_by_side(
         draw_made_up(there, composer, *names)
         folders.append(str(there.results_dir))
     out = tmp_path / "report.html"
-    assert report.main([str(out), *folders]) == 0
+    assert draw.main([f"--report={out}", *(f"--kind={folder}" for folder in folders)]) == 0
     page = out.read_text(encoding="utf-8")
     assert page.count(f'<section id="{TABLE}">') == page.count(f'<section id="{FIGURE}">') == 1
     of_table = page.partition(f'<section id="{TABLE}">')[2].partition("</section>")[0]

@@ -110,16 +110,18 @@ FULL = "bench: standard output cannot be written (No space left on device); what
 CLOSED = "bench: standard output cannot be written (Bad file descriptor); what was measured is kept"
 
 
-@pytest.mark.parametrize(("n_letters", "unbuffered"), [(10, ""), (100_000, ""), (10, "1")])
+LITTLE, MUCH, UNBUFFERED = (10, ""), (100_000, ""), (10, "1")
+
+
 @pytest.mark.parametrize(
-    ("to", "code", "words"),
+    ("to", "code", "words", "n_letters", "unbuffered"),
     [
-        (">/dev/full", 1, FULL),
-        (">&-", 1, CLOSED),
-        ("| true", 0, ""),
-        ("2>&-", 0, None),
-        ("2>/dev/full", 0, None),
-        ("<&- >&- 2>&-", 1, None),
+        *((">/dev/full", 1, FULL, *how) for how in (LITTLE, MUCH, UNBUFFERED)),
+        *((">&-", 1, CLOSED, *how) for how in (LITTLE, MUCH, UNBUFFERED)),
+        ("| true", 0, "", *LITTLE),
+        ("2>&-", 0, None, *LITTLE),
+        ("2>/dev/full", 0, None, *UNBUFFERED),
+        ("<&- >&- 2>&-", 1, None, *LITTLE),
     ],
 )
 def test_output_that_nobody_takes(

@@ -1,9 +1,10 @@
-"""What `bench experiment=NAME` says before it measures."""
+"""What `bench experiment=NAME` says before it measures, and when it has."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from harness.commands.bench import describe_drawing
 from harness.terminal.command_line import opening, parse, plan
 
 
@@ -26,17 +27,19 @@ def test_a_stand_in_for_data_that_is_not_there_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_data_that_is_named_for_all_needs_no_stand_in(tmp_path: Path) -> None:
-    places = [f"results_dir={tmp_path}", f"data_root={tmp_path}"]
-    lines = words_of(
-        "experiment=headline_tree_lstm",
-        "scale=smoke",
-        "dataset=sst_synthetic",
-        "device=cpu",
-        *places,
-    )
+def test_nothing_more_is_said_of_data_that_is_named_or_of_a_trial_by_itself(tmp_path: Path) -> None:
+    places = [f"results_dir={tmp_path}", f"data_root={tmp_path}", "dataset=sst_synthetic"]
+    lines = words_of("experiment=headline_tree_lstm", "scale=smoke", "device=cpu", *places)
     assert len(lines) == 1
+    assert words_of(*places) == []
 
 
-def test_a_trial_by_itself_says_nothing(tmp_path: Path) -> None:
-    assert words_of("dataset=sst_synthetic", f"results_dir={tmp_path}") == []
+def test_an_experiment_names_the_command_that_draws_it() -> None:
+    jobs = parse(["experiment=first_look", "scale=smoke", "device=cpu", "results_dir=some where"])
+    (line,) = describe_drawing(jobs)
+    config = "scale=smoke device=cpu 'results_dir=some where'"
+    assert line == f"draw it: snakemake draw_first_look --config {config}"
+
+    (line,) = describe_drawing(parse(["experiment=first_look", "rounds=2"]))
+    assert line == "draw it: snakemake draw_first_look", "the pipeline does not take rounds"
+    assert list(describe_drawing(parse(["model=tree_lstm"]))) == []

@@ -10,7 +10,7 @@ from typing import Any, cast
 from harness.values.places import CONF_DIR, ROOT
 from tests.conftest import pytest_collection_modifyitems
 
-CARRIED = ("gpu", "raw", "tables", "figures", "artefacts", "sittings")
+CARRIED = ("gpu", "raw", "tables", "figures", "artefacts", "measured")
 
 
 def make(*words: str) -> str:

@@ -64,11 +64,3 @@ def test_a_run_in_places_of_any_name(nasty: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     drawn_in(nasty / drawn)
     assert {path.name for path in nasty.iterdir()} == {".snakemake", conf, results, place, drawn}
-
-
-@pytest.mark.slow
-def test_a_name_that_snakemake_would_misread_is_refused(folder: Path) -> None:
-    done = snakemake(folder, "all", "--dry-run", config=["conf_dir=conf", "results_dir=a{x}b"])
-    assert done.returncode == 1
-    assert "which Snakemake does not take in the name of a file" in done.stdout + done.stderr
-    assert not (folder / "a{x}b").exists()

@@ -1,4 +1,7 @@
-"""What the pipeline would do: dry runs, and wrong experiments."""
+"""What the pipeline would do: dry runs, and what it refuses, each with one line.
+
+One of each kind, from whatever reads it: tests/test_wrong_input.py has all that can be wrong.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pipelines import command, environment, snakemake
+from tests.support.pipelines import HERE, command, environment, snakemake
 
 
 def test_dry_run_plans_every_trial_and_touches_nothing(folder: Path) -> None:
@@ -32,13 +35,40 @@ def test_the_shipped_pipeline_plans(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_lint(folder: Path) -> None:
     done = snakemake(folder, "--lint")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_wrong_experiment_is_told_in_one_line(folder: Path) -> None:
-    (folder / "conf/experiment/small_table.yaml").write_text("title: nothing else\n")
-    done = snakemake(folder, "all", "--dry-run")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "config", "file", "words"),
+    [
+        ("all", "skale=paper", "", "--config skale is unknown, did you mean scale?"),
+        ("all", "records=nowhere", "", "records=nowhere does not exist"),
+        ("all", "results_dir=a{x}b", "", "which Snakemake does not take in the name of a file"),
+        ("all", "budget=1s", "", "is too short for a round of anything"),
+        ("all", "", "bench", "bench.yaml, line 2 is not YAML: "),
+        ("all", "", "experiment/small_table", "small_table.yaml, line 2 is not YAML: "),
+        (
+            "draw_small_tabel",
+            "",
+            "",
+            "draws nothing, did you mean draw_small_table?; choose",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    folder: Path, target: str, config: str, file: str, words: str
+) -> None:
+    if file:
+        (folder / "conf" / f"{file}.yaml").write_text("name: [a\n")
+    others = [text for text in HERE if text.partition("=")[0] != config.partition("=")[0]]
+    done = snakemake(folder, target, "--dry-run", config=[*others, *filter(None, [config])])
     assert done.returncode == 1
-    assert "small_table.yaml has no paper" in done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    (line,) = (one for one in said.splitlines() if one.startswith("snakemake: "))
+    assert words in line
+    assert "Traceback" not in said
+    assert not (folder / "results").exists()

@@ -1,12 +1,9 @@
 # What there is to do, worked out once: the grids of conf/experiment on this machine.
-import functools
 import os
 import sys
 from pathlib import Path
 
 from harness.contracts.extras import check_extra
-from harness.records.store import packed_files
-from harness.planning.nodes import admit
 from harness.planning.artefacts import (
     choices_from,
     measuring_order,
@@ -15,25 +12,21 @@ from harness.planning.artefacts import (
     sweep_sha256,
 )
 from harness.planning.config import Composer
-from harness.planning.blocks import blocks_of
-from harness.planning.budget import Step
 from harness.planning.grid import EXPERIMENT, experiment_names
-from harness.planning.nodes import check_executor, nodes_of
+from harness.planning.jobs import ALL, jobs_here, jobs_of_nodes, keep_true
+from harness.planning.nodes import admit, check_executor, nodes_of
+from harness.planning.ordering import fields_of
+from harness.planning.orders import Order, code_of_this_machine, done_path, order_path
+from harness.planning.overrides import typed
 from harness.planning.pending import pending_of
-from harness.planning.requests import check_places, word
-from harness.planning.overrides import typed
-from harness.planning.run_plan import FILE, VARIABLE
+from harness.planning.requests import word
+from harness.planning.run_plan import FILE, VARIABLE, Step
 from harness.planning.running import begin_run
-from harness.planning.sittings import keep_true, sittings_of
-from harness.planning.overrides import typed
-from harness.planning.run_plan import let_sleep
-from harness.records.measured import sitting_path
 from harness.trials.sources import SourceHashes, hash_contents
 from harness.values.places import CONF_DIR
 from plots.declaration import read_declaration
 from plots.drawable import select_drawable
 
-check_places(config, os.environ)
 check_extra("plots") # not after an hour of measuring
 # With records=PLACE nothing is measured: what was measured elsewhere is drawn, whatever is here.
 PLACE = config.get("records")
@@ -68,73 +61,69 @@ PENDING = (
     None if DRAWABLE
     else pending_of(CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU)
 )
-# In the order of measuring: every trial's first round, then every trial's second.
-SITTINGS = () if DRAWABLE else sittings_of(PLANS)
-if PENDING and PENDING.budget_s is not None:
-    SITTINGS = sorted(SITTINGS, key=lambda one: (one.round, not one.artefacts & HEADLINES))
-if NODES: # a job there takes more, so that what is compared is measured on one node
-    SITTINGS = blocks_of(SITTINGS, NODES.block_s)
+# By name: of one machine a job for each experiment and one for all; of nodes one for some points.
+JOBS = {}
 if PENDING:
-    keep_true(SITTINGS, RESULTS, PENDING.is_lacking)
-SITTING = {(one.name, str(one.round)): one for one in SITTINGS}
-PLACES = {key: place for place, key in enumerate(SITTING)}
+    JOBS = (
+        jobs_of_nodes(PLANS, NODES.block_s, RESULTS) if NODES
+        else jobs_here(PLANS, HEADLINES if BUDGET else ())
+    )
+    keep_true(JOBS.values(), RESULTS, PENDING.is_lacking)
 # Read by what measures: until when, and what else there is to do.
 RUN_PLAN = RESULTS / FILE
 
-def steps_of(jobs):
-    """What jobs measure and count."""
-    steps = []
-    for job in jobs:
-        if job.rule.name == "sitting":
-            sitting = SITTING[job.wildcards.sitting, job.wildcards.round]
-            steps += filter(PENDING.is_measured, sitting.steps)
-        elif job.rule.name == "counts":
-            steps.append(Step(job.wildcards.sweep, 0))
-    return steps
-
-
 def count_drawn(rule):
     """Return the number of experiments that a job draws."""
-    return len(PLANS) if rule == "report" else int(rule.removeprefix("draw_") in PLANS)
+    return len(PLANS) if rule == "report" else int(rule.removeprefix("drawn_") in PLANS)
+
+
+def measured_by(name):
+    """Return what a job measures; one that is asked for by --forcerun tries again what failed."""
+    is_forced = workflow.dag_settings.forceall or "measure" in workflow.dag_settings.forcerun
+    return PENDING.choose(JOBS[name].steps, failed=is_forced)
+
+
+def write_orders(names):
+    """What each job measures, where its process reads it."""
+    code = code_of_this_machine() if NODES else ""
+    fields = dict(zip(TRIALS, fields_of([trial.spec for trial in TRIALS.values()])))
+    for name in names:
+        steps = set(measured_by(name))
+        turns = [tuple(step for step in turn if step in steps) for turn in JOBS[name].turns]
+        trials = {step.name for step in steps}
+        Order(
+            RESULTS,
+            NODES,
+            code,
+            turns=tuple(filter(None, turns)),
+            specs={one: TRIALS[one].with_command(CHOICES.conf_dir) for one in trials},
+            running={one: fields[one].running for one in trials if fields[one]},
+        ).write(order_path(RESULTS, name))
 
 
 RUNNING = [] # what says so, as long as this process lives
 
 onstart:
-    let_sleep(workflow)
     if PENDING:
         check_executor(NODES, workflow.executor_plugin.name)
         if NODES:
             prepare_nodes()
         RUNNING.append(begin_run(RESULTS))
         jobs = list(workflow.dag.needrun_jobs())
+        names = [job.wildcards.job for job in jobs if job.rule.name == "measure"]
+        counted = [Step(job.wildcards.sweep, 0) for job in jobs if job.rule.name == "counts"]
+        write_orders(names)
+        steps = {step for name in names for step in measured_by(name)} | set(counted)
         n_drawn = sum(count_drawn(job.rule.name) for job in jobs)
-        print(PENDING.words(steps_of(jobs), n_drawn), file=sys.stderr)
+        print(PENDING.words(steps, n_drawn), file=sys.stderr)
         PENDING.put_outdated_aside()
-        PENDING.run_plan(steps_of(jobs), n_drawn).write(RUN_PLAN)
+        PENDING.run_plan(steps, n_drawn).write(RUN_PLAN)
         os.environ[VARIABLE] = str(RUN_PLAN) # not before: the plan of an earlier run is over
 
 def refused(wildcards):
     """No input: whoever asks for what is no artefact is told so."""
     with ends_in_one_line():
         raise no_artefact(wildcards.name, PLANS)
-
-@functools.cache # every round asks
-def spec_text(trial_id):
-    return TRIALS[trial_id].as_json(CHOICES.conf_dir)
-
-@functools.cache
-def source_of(trial_id):
-    return SOURCES.of(TRIALS[trial_id].spec)
-
-def specs_of(wildcards):
-    """What a sitting measures."""
-    return [spec_text(step.name) for step in SITTING[wildcards.sitting, wildcards.round].steps]
-
-def sources_of(wildcards):
-    """What measures it: edited, it is measured again."""
-    steps = SITTING[wildcards.sitting, wildcards.round].steps
-    return sorted({source_of(step.name) for step in steps})
 
 # What a count is told beside its settings.
 COUNT_PLACES = [
@@ -165,14 +154,19 @@ SAME_CHOICES = [
 ]
 
 
-def records_of(names):
-    """Return the records that experiments show, as far as this run has them."""
+def to_measure(name=ALL):
+    """Return what a target has to ask for itself: Snakemake makes nothing that only drawn files lack."""
+    return [] if PLACE else records_of(name)
+
+
+def records_of(name=ALL):
+    """Return what an experiment shows, or all of them: what has to be measured before."""
     if PLACE:
         return packed_files(Path(PLACE)) or [PLACE]
-    wanted = (one for one in SITTINGS if not one.artefacts.isdisjoint(names))
-    # Of a block a budget may leave some rounds out.
-    are_in = any if NODES else all
-    return [one.file(RESULTS) for one in wanted if are_in(map(PENDING.is_in, one.steps))]
+    wanted = [JOBS[name]] if name in JOBS else []
+    if NODES:
+        wanted = [job for job in JOBS.values() if name == ALL or name in job.artefacts]
+    return [job.done(RESULTS) for job in wanted if any(map(PENDING.is_in, job.steps))]
 
 
 def counts_of(names):
@@ -183,18 +177,12 @@ def counts_of(names):
     return [s.path(RESULTS) for s in sweeps.values() if PENDING.is_in(Step(s.sweep_id, 0))]
 
 
-def sources_of_records(names):
-    """Return hashes of the code that measured: outdated records are gone, whatever showed them."""
-    return [] if PLACE else sorted({source_of(t.trial_id) for name in names for t in PLANS[name]})
-
-
 def experiment_files(names):
     """Return the files of experiments, and of those whose trials they show."""
     others = {t.settings.get(EXPERIMENT) for name in names for t in PLANS[name]} - {None}
     return [f"{CHOICES.conf_dir}/experiment/{name}.yaml" for name in sorted({*names, *others})]
 
 wildcard_constraints:
-    sitting="[^/]+",
-    round="[0-9]+",
+    job="[^/]+",
     sweep="[^/]+",
     name="[^/]+",

@@ -44,9 +44,9 @@ rule report:
     log:
         f"{RESULTS}/logs/report.log",
     params:
-        report=[*PYTHON, "harness.commands.report", "--"],
-        folders=[f"{RESULTS}/{kind}" for kind in KINDS],
+        draw=[*PYTHON, "harness.commands.draw"],
+        kinds=[f"--kind={RESULTS}/{kind}" for kind in KINDS],
     message:
         "write {output}"
     shell:
-        "{params.report:q} {output:q} {params.folders:q} &> {log:q}"
+        "{params.draw:q} --report={output:q} {params.kinds:q} &> {log:q}"

@@ -1,13 +1,8 @@
 # A run on a cluster, on its head node: what jobs ask for, and what is done before the first of them.
-import json
-
-from harness.terminal.status import forget_all
-from harness.planning.blocks import COUNTING_MIN, runtime_min
-from harness.planning.slurm import look_at_nodes
-from harness.planning.orders import Order, code_of_this_machine, order_path
+from harness.planning.jobs import COUNTING_MIN, runtime_min
 from harness.planning.running import while_none_runs
-from harness.planning.slurm import cancel, check_slurm, jobs_of_this_run
-from harness.trials.spec import TrialSpec
+from harness.planning.slurm import cancel, check_slurm, jobs_of_this_run, look_at_nodes
+from harness.terminal.status import forget_all
 
 ON_SLURM = NODES.scheduler == "slurm"
 if ON_SLURM:
@@ -15,12 +10,12 @@ if ON_SLURM:
 
 N_CPUS = NODES.n_cpus
 # A node measures for nobody else meanwhile; on Kubernetes profiles/kubernetes/job.yaml sees to that.
-SITTING_JOB = {
+MEASURE_JOB = {
     **NODES.resources,
     "mem_mb": NODES.memory_mib,
     "slurm_extra": "--exclusive",
     "runtime": lambda wildcards: runtime_min(
-        TRIALS[step.name].spec for step in SITTING[wildcards.sitting, wildcards.round].steps
+        TRIALS[step.name].spec for step in JOBS[wildcards.job].steps
     ),
 }
 COUNT_JOB = {
@@ -29,10 +24,6 @@ COUNT_JOB = {
     "slurm_extra": lambda wildcards: "--exclusive" if SWEEPS[wildcards.sweep].is_timed else "",
     "runtime": COUNTING_MIN,
 }
-
-
-def priority_of(wildcards):
-    return len(PLACES) - PLACES.get((wildcards.sitting, wildcards.round), len(PLACES))
 
 
 def source_of_sweep(wildcards):
@@ -48,14 +39,14 @@ def say(line):
 
 
 def prepare_nodes():
-    """Look at the nodes, end what a run before left there, and leave orders for this one's jobs."""
+    """Look at the nodes, end what a run before left there, and leave orders for this one's counts."""
     with ends_in_one_line():
         with while_none_runs(RESULTS) as is_alone:
             if is_alone:
                 end_lost_jobs()
         if ON_SLURM:
             look_at_nodes(NODES, RESULTS, say)
-        write_orders()
+        write_orders_of_counts()
 
 
 def end_lost_jobs():
@@ -66,32 +57,18 @@ def end_lost_jobs():
     forget_all(RESULTS)
     if not ON_SLURM:
         return
-    ours = {f"sitting_wildcards_{name}_{part}" for name, part in SITTING}
-    ours |= {f"counts_wildcards_{name}" for name in SWEEPS}
-    lost = [
-        job for job, comment in jobs_of_this_run(Path.cwd()).items()
-        if comment.removeprefix("rule_") in ours
-    ]
+    # Counts of several folders of results cannot be told apart here: they go on, and are kept.
+    ours = {f"rule_measure_wildcards_{name}" for name in JOBS}
+    lost = [job for job, comment in jobs_of_this_run(Path.cwd()).items() if comment in ours]
     if lost:
         say(f"{len(lost)} jobs of a run that ended without them are cancelled: {', '.join(lost)}")
     cancel(lost)
 
 
-def write_orders():
-    """What each job does, where its node reads it."""
+def write_orders_of_counts():
+    """What each job counts, where its node reads it."""
     code = code_of_this_machine()
-    for block in SITTINGS:
-        groups = tuple(
-            tuple(trial_of_step(step) for step in sitting.steps if PENDING.is_in(step))
-            for sitting in block.sittings
-        )
-        Order(RESULTS, NODES, code, trials=groups).write(order_path(RESULTS, block.name))
     for name, sweep in SWEEPS.items():
-        out = f"out={RESULTS}/counts/{name}.json"
-        words = (*sweep.overrides, *COUNT_PLACES, out)
+        words = (*sweep.overrides, *COUNT_PLACES, f"out={RESULTS}/counts/{name}.json")
         order = Order(RESULTS, NODES, code, count=words, shares_machine=not sweep.is_timed)
         order.write(order_path(RESULTS, name))
-
-
-def trial_of_step(step):
-    return TrialSpec.from_dict(json.loads(spec_text(step.name))).with_round(step.round)

@@ -3,9 +3,12 @@ with ends_in_one_line(): # whatever of --config or conf/ is wrong
     include: "common.smk"
     if NODES:
         include: "on_head.smk"
-        include: "cluster_jobs.smk"
+        include: "counts_on_nodes.smk"
     else:
-        include: "measure.smk"
+        N_CPUS = workflow.cores
+        MEASURE_JOB = {}
+        include: "counts.smk"
+    include: "jobs.smk"
     include: "show.smk"
 
 # If all experiments count batches, there is no trial, and so no table of records.
@@ -16,7 +19,7 @@ rule all:
     input:
         f"{RESULTS}/report.html",
         TRIALS_CSV,
-        [] if PLACE else records_of(PLANS), # even if all that shows them exists
+        to_measure(), # even if all that shows it exists
     message: # instead of the names of all records
         f"all is drawn: {RESULTS}/report.html"
 
@@ -24,11 +27,13 @@ rule all:
 rule draw_all:
     input:
         f"{RESULTS}/report.html",
+        to_measure(),
 
 # The three tables that answer most questions.
 rule tables:
     input:
         [f"{RESULTS}/{file}" for name in TABLES for file in DECLARATIONS[name].files],
+        [file for name in TABLES for file in to_measure(name)],
 
 # An unknown name: Snakemake's own message lists no choices.
 rule no_artefact:

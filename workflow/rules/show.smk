@@ -1,5 +1,5 @@
 # From records to tables, figures and the report. One process draws everything (rule report); a rule
-# draw_NAME draws a single experiment, for `snakemake draw_NAME`.
+# drawn_NAME draws a single experiment, for `snakemake draw_NAME`.
 DRAW = [*PYTHON, "harness.commands.draw"]
 TABLES = [name for name in ("epoch_times", "graph_construction", "ablation") if name in PLANS]
 
@@ -24,10 +24,17 @@ for name in PLANS:
     rule:
         name:
             f"draw_{name}"
+        input:
+            [f"{RESULTS}/{file}" for file in DECLARATIONS[name].files],
+            to_measure(name),
+
+    rule:
+        name:
+            f"drawn_{name}"
         localrule: True # on a cluster, too
         input:
             experiment=experiment_files([name]),
-            records=records_of([name]),
+            records=records_of(name),
             counts=counts_of([name]),
             code=DRAWING_CODE,
         output:
@@ -36,7 +43,6 @@ for name in PLANS:
             f"{RESULTS}/logs/draw_{name}.log",
         params:
             draw=[*DRAW, name, *SAME_CHOICES],
-            measured=sources_of_records([name]),
         message:
             f"draw {name}"
         shell:
@@ -46,7 +52,7 @@ for name in PLANS:
 rule collect:
     localrule: True
     input:
-        records_of(PLANS),
+        records_of(),
     output:
         f"{RESULTS}/records.csv",
     log:
@@ -63,7 +69,7 @@ rule report:
     localrule: True
     input:
         experiments=experiment_files(PLANS),
-        records=records_of(PLANS),
+        records=records_of(),
         counts=counts_of(PLANS),
         code=DRAWING_CODE,
     output:
@@ -72,7 +78,6 @@ rule report:
         f"{RESULTS}/logs/report.log",
     params:
         draw=[*DRAW, *SAME_CHOICES],
-        measured=sources_of_records(PLANS),
     message:
         f"draw {len(PLANS)} experiments, write {{output}}"
     shell:

@@ -1,0 +1,207 @@
+"""Jobs of the pipeline: which rounds of which trials one process measures, in which order.
+
+On one machine a job measures what one experiment lacks, or what all lack: all first rounds, then
+all second ones. On a cluster each job may land on another node, waits in a queue, and starts
+Snakemake twice there: so a job has all rounds of all systems of some points, which are compared.
+
+A round of a point is one turn: its systems follow each other in the order that is drawn for the
+round, so that a slow change of the machine meets all of them alike, and nothing comes between.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.planning.artefacts import PlannedTrial, measuring_order
+from harness.planning.durations import usual_s
+from harness.planning.ordering import in_rounds, point_of
+from harness.planning.orders import done_path
+from harness.planning.run_plan import Step
+from harness.planning.running import while_none_runs
+from harness.records.files import replace_whole, writing
+from harness.records.record import path_of
+from harness.trials.spec import TrialSpec
+
+ALL = "all"  # the job that measures for every experiment
+COUNTING_MIN = 24 * 60  # after which a job that counts is held to hang
+Plans = Mapping[str, Sequence[PlannedTrial]]  # trials of each experiment
+SecondsOf = Callable[[TrialSpec], float]  # how long a round of a trial takes
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Turns in the order of measuring, and the experiments that want them; name: path-safe."""
+
+    name: str
+    turns: tuple[tuple[Step, ...], ...]
+    artefacts: frozenset[str]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(step for turn in self.turns for step in turn)
+
+    def done(self, results_dir: Path) -> Path:
+        """The file that says that all of it is measured; it is made again of the records."""
+        return done_path(results_dir, self.name)
+
+
+class _Turn(NamedTuple):
+    """The trials of one round at one point, each with the experiments that want the round."""
+
+    round: int
+    point: str
+    trials: tuple[PlannedTrial, ...]
+    wanted: tuple[frozenset[str], ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(Step(trial.trial_id, self.round) for trial in self.trials)
+
+    @property
+    def artefacts(self) -> frozenset[str]:
+        return frozenset().union(*self.wanted)
+
+
+def _usual_s(spec: TrialSpec) -> float:
+    return usual_s(spec.adapter, spec.timing.min_seconds)
+
+
+def jobs_here(plans: Plans, first: Collection[str] = ()) -> dict[str, Job]:
+    """Build the jobs of one machine by name: of each experiment, and of all of them.
+
+    first: experiments whose part of each round comes before that of the others.
+    """
+    turns = _turns_of(plans)
+    if first:
+        turns.sort(key=lambda one: (one.round, one.artefacts.isdisjoint(first)))
+    chosen: dict[str, list[tuple[Step, ...]]] = {ALL: [turn.steps for turn in turns]}
+    for turn in turns:
+        wanted: dict[str, list[Step]] = {}
+        for step, names in zip(turn.steps, turn.wanted, strict=True):
+            for name in names:
+                wanted.setdefault(name, []).append(step)
+        for name, steps in wanted.items():
+            chosen.setdefault(name, []).append(tuple(steps))
+    return {
+        name: Job(name, tuple(parts), frozenset(plans if name == ALL else {name}))
+        for name, parts in chosen.items()
+        if parts
+    }
+
+
+def jobs_of_nodes(
+    plans: Plans, block_s: float, results_dir: Path, seconds_of: SecondsOf = _usual_s
+) -> dict[str, Job]:
+    """Build the jobs of a cluster: each takes about `block_s` seconds, or as long as a point takes.
+
+    Points that share an experiment may share a job. Names tell apart what runs into several folders
+    of results measure. seconds_of: by rule, so that what was measured since changes no job.
+    """
+    points: dict[str, list[_Turn]] = {}
+    for turn in _turns_of(plans):
+        points.setdefault(turn.point, []).append(turn)
+    together = sorted(points.values(), key=lambda members: sorted(_wanted_by(members)))
+    filled = _filled(together, block_s, seconds_of)
+    jobs = (_block(members, results_dir) for members in filled)
+    return {job.name: job for job in jobs}
+
+
+def _turns_of(plans: Plans) -> list[_Turn]:
+    """All turns in the order of measuring, round after round."""
+    trials = measuring_order(trial for plan in plans.values() for trial in plan)
+    points = {trial.trial_id: point_of(trial.spec) for trial in trials}
+    wanted: dict[Step, set[str]] = {}
+    for name, plan in plans.items():
+        for trial in plan:
+            for round_ in range(trial.rounds):
+                wanted.setdefault(Step(trial.trial_id, round_), set()).add(name)
+    together: dict[tuple[int, str], list[PlannedTrial]] = {}
+    for trial, round_ in in_rounds(trials, lambda one: one.rounds, lambda one: one.spec):
+        together.setdefault((round_, points[trial.trial_id]), []).append(trial)
+    return [
+        _Turn(
+            round_,
+            point,
+            tuple(members),
+            tuple(frozenset(wanted[Step(one.trial_id, round_)]) for one in members),
+        )
+        for (round_, point), members in together.items()
+    ]
+
+
+def _wanted_by(members: Iterable[_Turn]) -> frozenset[str]:
+    return frozenset().union(*(turn.artefacts for turn in members))
+
+
+def _filled(
+    points: Iterable[Sequence[_Turn]], block_s: float, seconds_of: SecondsOf
+) -> Iterator[list[_Turn]]:
+    """Points one after the other, as many as fit; what no experiment shares stands apart."""
+    block: list[_Turn] = []
+    left_s, wanted_by = block_s, frozenset[str]()
+    for members in points:
+        seconds = sum(seconds_of(trial.spec) for turn in members for trial in turn.trials)
+        theirs = _wanted_by(members)
+        if block and (seconds > left_s or wanted_by.isdisjoint(theirs)):
+            yield block
+            block, left_s, wanted_by = [], block_s, frozenset()
+        block += members
+        left_s -= seconds
+        wanted_by |= theirs
+    if block:
+        yield block
+
+
+def _block(members: Sequence[_Turn], results_dir: Path) -> Job:
+    """In rounds; in each of them points as they come. It is named by its first point and a hash."""
+    turns = tuple(turn.steps for turn in sorted(members, key=lambda one: one.round))
+    whole = [str(results_dir.resolve()), sorted(step for turn in turns for step in turn)]
+    digest = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:8]
+    spec, n_points = members[0].trials[0].spec, len({turn.point for turn in members})
+    sizes = (f"bs{spec.batch_size}", f"h{spec.hidden_size}")
+    more = (f"and_{n_points - 1}_more",) if n_points > 1 else ()
+    words = ("block", spec.model, spec.dataset, *sizes, spec.mode, *more, digest)
+    name = "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", word) for word in words)
+    return Job(name, turns, _wanted_by(members))
+
+
+def runtime_min(trials: Iterable[TrialSpec], seconds_of: SecondsOf = _usual_s) -> int:
+    """Minutes after which a job is held to hang: as long as its trials may take, at the longest.
+
+    Three times as long as planned, and one trial up to its limit.
+    """
+    planned = list(trials)
+    most_s = max((spec.limits.time_s for spec in planned), default=0.0)
+    return 5 + round((3 * sum(map(seconds_of, planned)) + most_s) / 60)
+
+
+def keep_true(jobs: Iterable[Job], results_dir: Path, is_lacking: Callable[[Step], bool]) -> None:
+    """Make the files of jobs whose records are all there, and drop those of all others.
+
+    As old as the newest of its records: what was drawn of those is not drawn again, what was drawn
+    before is. Nothing happens while a run goes on, which counts on what is there. Raises
+    OutputError where the folder cannot be written.
+    """
+    if not results_dir.is_dir():
+        return
+    with writing(results_dir), while_none_runs(results_dir) as is_alone:
+        for job in jobs if is_alone else ():
+            _keep_true(job, results_dir, any(map(is_lacking, job.steps)))
+
+
+def _keep_true(job: Job, results_dir: Path, lacks: bool) -> None:
+    file = job.done(results_dir)
+    if lacks:
+        file.unlink(missing_ok=True)
+        return
+    newest_ns = max(path_of(results_dir, *step).stat().st_mtime_ns for step in job.steps)
+    if not file.exists() or file.stat().st_mtime_ns < newest_ns:
+        replace_whole(file, f"{newest_ns}\n")  # Snakemake compares contents, too
+        os.utime(file, ns=(newest_ns, newest_ns))

@@ -1,0 +1,176 @@
+"""Jobs of the pipeline: every round of every trial once, in order, and only for who asks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.errors import OutputError
+from harness.planning.artefacts import PlannedTrial
+from harness.planning.jobs import ALL, Job, jobs_here, jobs_of_nodes, keep_true, runtime_min
+from harness.planning.ordering import order_of_round, point_of
+from harness.planning.run_plan import Step
+from harness.planning.running import begin_run
+from harness.records.record import path_of
+from harness.trials.spec import Limits, TrialSpec
+
+Plans = dict[str, list[PlannedTrial]]
+MakeSpec = Callable[..., TrialSpec]
+RESULTS = Path("results")
+
+
+@pytest.fixture
+def plans(make_spec: MakeSpec) -> Plans:
+    """A table of three systems in two rounds, a headline of two of them in three, and another."""
+
+    def plan(systems: str, rounds: int, sizes: tuple[int, ...]) -> list[PlannedTrial]:
+        grid = [{"system": system, "batch_size": size} for size in sizes for system in systems]
+        return [PlannedTrial(make_spec(**one), one, {}, rounds) for one in grid]
+
+    return {
+        "table": plan("abc", 2, (8, 16)),
+        "headline": plan("ab", 3, (8, 16)),
+        "apart": plan("ab", 2, (32,)),
+    }
+
+
+@pytest.fixture
+def specs(plans: Plans) -> dict[str, TrialSpec]:
+    return {trial.trial_id: trial.spec for plan in plans.values() for trial in plan}
+
+
+def wanted(plan: list[PlannedTrial]) -> set[Step]:
+    return {Step(trial.trial_id, round_) for trial in plan for round_ in range(trial.rounds)}
+
+
+def a_second(_: TrialSpec) -> float:
+    return 1.0
+
+
+def test_a_job_has_what_its_experiment_wants_and_all_has_everything(plans: Plans) -> None:
+    jobs = jobs_here({**plans, "counts": []})
+    assert jobs.keys() == {ALL, *plans}
+    for name, plan in plans.items():
+        assert set(jobs[name].steps) == wanted(plan)
+        assert jobs[name].artefacts == {name}
+    assert set(jobs[ALL].steps) == set().union(*map(wanted, plans.values()))
+    assert all(len(set(job.steps)) == len(job.steps) for job in jobs.values())
+
+
+def test_rounds_follow_each_other_and_systems_stand_as_drawn(
+    plans: Plans, specs: dict[str, TrialSpec]
+) -> None:
+    for job in (*jobs_here(plans).values(), *jobs_of_nodes(plans, 1e6, RESULTS).values()):
+        rounds = [step.round for step in job.steps]
+        assert rounds == sorted(rounds)
+        points = []
+        for turn in job.turns:
+            members = [specs[step.name] for step in turn]
+            (round_,) = {step.round for step in turn}
+            (point,) = set(map(point_of, members))
+            points.append((round_, point))
+            assert members == order_of_round(members, round_, lambda spec: spec)
+        assert len(set(points)) == len(points), "a point is one turn in each round"
+
+
+def test_what_matters_most_comes_first_in_each_round(plans: Plans) -> None:
+    (first, *_, last) = jobs_here(plans, {"apart"})[ALL].turns
+    assert set(first) == {step for step in wanted(plans["apart"]) if step.round == 0}
+    assert {step.round for step in last} == {2}
+
+
+@pytest.mark.parametrize("block_s", [0.1, 10.0, 1e6])
+def test_on_nodes_each_step_is_in_one_job_and_a_point_in_no_two(
+    plans: Plans, specs: dict[str, TrialSpec], block_s: float
+) -> None:
+    jobs = jobs_of_nodes(plans, block_s, RESULTS, a_second).values()
+    steps = [step for job in jobs for step in job.steps]
+    assert set(steps) == set().union(*map(wanted, plans.values()))
+    assert len(set(steps)) == len(steps)
+    points = [{point_of(specs[step.name]) for step in job.steps} for job in jobs]
+    assert sum(map(len, points)) == len(set().union(*points))
+
+
+def n_points(jobs: dict[str, Job], specs: dict[str, TrialSpec]) -> list[int]:
+    return sorted(len({point_of(specs[one.name]) for one in job.steps}) for job in jobs.values())
+
+
+def test_on_nodes_a_job_is_as_long_as_asked_or_as_its_point(
+    plans: Plans, specs: dict[str, TrialSpec]
+) -> None:
+    """A point of the table and the headline takes 8 steps; what none shares stands apart."""
+    for block_s, found in ((0.1, [1, 1, 1]), (15.9, [1, 1, 1]), (16.0, [1, 2]), (1e6, [1, 2])):
+        jobs = jobs_of_nodes(plans, block_s, RESULTS, a_second)
+        assert n_points(jobs, specs) == found
+    artefacts = {job.artefacts for job in jobs.values()}
+    assert artefacts == {frozenset({"table", "headline"}), frozenset({"apart"})}
+
+
+def test_on_nodes_a_name_is_that_of_its_work_and_of_the_folder_of_results(plans: Plans) -> None:
+    """Jobs of a run into another folder are none of this run's, which cancels its lost ones."""
+    names = jobs_of_nodes(plans, 1e6, RESULTS).keys()
+    assert names == jobs_of_nodes(plans, 1e6, RESULTS).keys()
+    assert all("/" not in name for name in names)
+    assert names.isdisjoint(jobs_of_nodes(plans, 1e6, Path("elsewhere")).keys())
+    less = {"table": plans["table"], "apart": plans["apart"]}
+    assert len(names & jobs_of_nodes(less, 1e6, RESULTS).keys()) == 1
+
+
+def test_a_job_may_take_three_times_as_planned_and_one_trial_its_limit(make_spec: MakeSpec) -> None:
+    specs = [make_spec(limits=Limits(time_s=600.0)), make_spec(limits=Limits(time_s=60.0))]
+    assert runtime_min(specs, lambda _: 120.0) == 5 + round((3 * 240 + 600) / 60)
+
+
+@pytest.fixture
+def done(plans: Plans, tmp_path: Path) -> Job:
+    """A job whose records are all there, the newest of the time 1000."""
+    job = jobs_here(plans)["apart"]
+    for age, step in enumerate(job.steps):
+        record = path_of(tmp_path, *step)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text("{}")
+        os.utime(record, (1000 - age, 1000 - age))
+    return job
+
+
+def nothing(_: Step) -> bool:
+    return False
+
+
+def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> None:
+    file = done.done(tmp_path)
+    keep_true([done], tmp_path, nothing)
+    assert file.stat().st_mtime == 1000
+    os.utime(file, (5000, 5000))
+    keep_true([done], tmp_path, nothing)
+    assert file.stat().st_mtime == 5000
+    os.utime(path_of(tmp_path, *done.steps[0]), (6000, 6000))  # measured again, by bench
+    before = file.read_bytes()
+    keep_true([done], tmp_path, nothing)
+    assert file.stat().st_mtime == 6000
+    assert file.read_bytes() != before
+
+
+def test_what_lacks_a_record_is_not_done_but_while_a_run_counts_on_it(
+    done: Job, plans: Plans, tmp_path: Path
+) -> None:
+    keep_true(jobs_here(plans).values(), tmp_path, lambda step: step not in done.steps)
+    assert list((tmp_path / "measured").iterdir()) == [done.done(tmp_path)]
+    with begin_run(tmp_path), begin_run(tmp_path):
+        keep_true([done], tmp_path, lambda _: True)
+        assert done.done(tmp_path).exists()
+    keep_true([done], tmp_path, lambda _: True)
+    assert not done.done(tmp_path).exists()
+
+
+def test_a_folder_that_is_not_there_is_not_made_and_one_that_cannot_be_written_is_one_line(
+    done: Job, tmp_path: Path
+) -> None:
+    keep_true([done], tmp_path / "results", nothing)
+    assert not (tmp_path / "results").exists()
+    (tmp_path / "measured").write_text("in the way")
+    with pytest.raises(OutputError, match=r"cannot be written .*; what was kept before stays"):
+        keep_true([done], tmp_path, nothing)

@@ -1,0 +1,17 @@
+# Batch counts on a cluster: several on a node; timed ones alone.
+rule counts:
+    output:
+        f"{RESULTS}/counts/{{sweep}}.json",
+    log:
+        f"{RESULTS}/logs/counts/{{sweep}}.log",
+    params:
+        measure=[*PYTHON, "harness.commands.measure"],
+        order=str(order_path(RESULTS, "{sweep}")),
+        source=source_of_sweep,
+    threads: count_threads
+    resources:
+        **COUNT_JOB,
+    message:
+        "count {wildcards.sweep}"
+    shell:
+        "{params.measure:q} {params.order:q} --done={output:q} 3>&2 &> {log:q}"
