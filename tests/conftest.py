@@ -7,7 +7,6 @@ import importlib
 import os
 import signal
 import sys
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,6 +25,7 @@ from harness.records.record import Record
 from harness.trials.spec import Limits, Timing, TrialSpec
 from harness.values.places import ROOT
 from tests.support.records import record_of
+from tests.support.shards import select_shard
 
 BESIDE = ROOT.parent / "shared" / "data"  # where real corpora lie beside some checkouts
 if "BENCH_DATA" not in os.environ and BESIDE.is_dir():
@@ -158,13 +158,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one part of the tests, and put long files first if processes share them.
 
-    A test's name alone decides its part: a part that was stopped runs again as it was, and finds
-    the kernels that it has compiled. A long file that began last would keep all other processes
-    waiting: these are the files of tests/whole/, each test of which runs whole pipelines or mypy
-    for 10 s and more; then those with the most slow tests.
+    A long file that started last would keep all other processes waiting: these are the files of
+    tests/whole/, each test of which runs whole pipelines or mypy for 10 s and more; then those with
+    the most slow tests.
     """
-    number, n_parts = map(int, str(config.getoption("--shard")).split("/"))
-    items[:] = [one for one in items if zlib.crc32(one.nodeid.encode()) % n_parts == number - 1]
+    items[:] = select_shard(items, str(config.getoption("--shard")))
     if hasattr(config, "workerinput"):
         n_slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
         items.sort(key=lambda item: (item.path.parent.name != "whole", -n_slow[item.path]))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 from harness.values.places import CONF_DIR, ROOT
-from tests.conftest import pytest_collection_modifyitems
+from tests.support.shards import select_shard
 
 CARRIED = ("gpu", "raw", "tables", "figures", "artefacts", "measured")
 
@@ -90,12 +89,7 @@ def test_steps_of_a_gpu() -> None:
 def test_parts_of_the_tests_are_all_of_them() -> None:
     items = [SimpleNamespace(nodeid=f"tests/test_{k}.py::test") for k in range(99)]
 
-    def part(shard: str) -> list[str]:
-        kept: list[Any] = list(items)
-        pytest_collection_modifyitems(cast(Any, SimpleNamespace(getoption=lambda _: shard)), kept)
-        return [item.nodeid for item in kept]
-
-    parts = [part(f"{k}/3") for k in (1, 2, 3)]
+    parts = [select_shard(items, f"{k}/3") for k in (1, 2, 3)]
     assert all(parts)
-    found = [name for names in parts for name in names]
+    found = [item.nodeid for part in parts for item in part]
     assert sorted(found) == sorted(item.nodeid for item in items)

@@ -1,0 +1,27 @@
+"""Parts of the tests, which run one after the other or on several machines."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+
+class Named(Protocol):
+    """A collected test."""
+
+    @property
+    def nodeid(self) -> str: ...
+
+
+Item = TypeVar("Item", bound=Named)
+
+
+def select_shard(items: Sequence[Item], shard: str) -> list[Item]:
+    """Return the tests of part K/N.
+
+    A test's name alone decides its part: a part that was stopped runs again as it was, and finds
+    the kernels that it has compiled.
+    """
+    number, n_parts = map(int, shard.split("/"))
+    return [item for item in items if zlib.crc32(item.nodeid.encode()) % n_parts == number - 1]
