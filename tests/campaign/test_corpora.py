@@ -13,6 +13,7 @@ import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,14 +23,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.contracts.corpus import inputs_sha256, load_corpus
+from harness.contracts.home import home_of
 from harness.errors import BenchError
-from tests.support.corpus_files import CorpusFiles, corpora
+from tests.support.corpora import EXCERPTS
 from tests.support.in_time import in_time
 from tests.support.sandbox import examples
 from tests.support.well_formed import CHECKS, IllFormedError, count_instances
 
-NAMES = tuple(corpora())
-N_VERSIONS = 8  # of undamaged files
+NAMES = tuple(EXCERPTS)
 LIMIT_S, MOST_BYTES = 20, 6 * 2**30  # for reading a file: no endless wait, no endless file
 SAME_TEXT = ("bom", "cr")  # of which the strict check says nothing
 FEW, MANY = 30, 300  # examples of each corpus
@@ -79,6 +80,15 @@ def damages_of(draw: st.DrawFn, content: bytes) -> tuple[str, bytes]:
     return kind, b"".join(REWRITTEN[kind](lines, at % len(lines), to))
 
 
+@cache
+def files_of(name: str) -> dict[str, bytes]:
+    """Return the files of an excerpt that its training part reads, by place below the root."""
+    home = home_of(f"datasets.{name}")
+    assert home is not None
+    read = {file: text for file, text in EXCERPTS[name].items() if file[:5] in ("train", "vocab")}
+    return {f"{home.folder}/{file}": text.encode() for file, text in read.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a reader made of files: a refusal, or a digest and the number of instances."""
@@ -93,7 +103,7 @@ def leave(_: Path) -> None:
 
 
 def read(
-    corpus: CorpusFiles, files: Mapping[str, bytes], spoil: Callable[[Path], object] = leave
+    corpus: str, files: Mapping[str, bytes], spoil: Callable[[Path], object] = leave
 ) -> Answer:
     """Write the files of a corpus to a folder, spoil it, and read all instances."""
     with TemporaryDirectory() as folder:
@@ -104,7 +114,7 @@ def read(
         spoil(root)
         try:
             with in_time(LIMIT_S), bounded_memory():
-                found = load_corpus(corpus.loader, "train", root, sha256=None)
+                found = load_corpus(f"datasets.{corpus}", "train", root, sha256=None)
                 instances = found.instances[:]
         except BenchError as error:
             return Answer(str(error))
@@ -140,9 +150,9 @@ def judge(name: str, kind: str, files: Mapping[str, bytes], answer: Answer, whol
     assert fault or answer.n_read == n_expected
 
 
-def read_whole(corpus: CorpusFiles) -> Answer:
+def read_whole(corpus: str) -> Answer:
     """Read undamaged files; skips if that is not possible here."""
-    whole = read(corpus, corpus.files)
+    whole = read(corpus, files_of(corpus))
     if "jieba" in whole.refusal:
         pytest.skip(whole.refusal)
     return whole
@@ -150,14 +160,13 @@ def read_whole(corpus: CorpusFiles) -> Answer:
 
 @pytest.mark.parametrize("name", NAMES)
 @examples(FEW, MANY)
-@given(data=st.data(), version=st.integers(0, N_VERSIONS - 1))
-def test_damaged_files(name: str, data: st.DataObject, version: int) -> None:
-    corpus = corpora(version)[name]
-    whole = read_whole(corpus)
-    file = data.draw(st.sampled_from(corpus.damaged))
-    kind, content = data.draw(damages_of(corpus.files[file]))
-    files = {**corpus.files, file: content}
-    judge(name, kind, files, read(corpus, files), whole)
+@given(data=st.data())
+def test_damaged_files(name: str, data: st.DataObject) -> None:
+    files, whole = files_of(name), read_whole(name)
+    file = data.draw(st.sampled_from(list(files)))
+    kind, content = data.draw(damages_of(files[file]))
+    damaged = {**files, file: content}
+    judge(name, kind, damaged, read(name, damaged), whole)
 
 
 INSTEAD: dict[str, Callable[[Path], object]] = {
@@ -172,15 +181,14 @@ INSTEAD: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("instead", INSTEAD)
 def test_no_file_in_its_place(name: str, instead: str) -> None:
-    corpus = corpora()[name]
-    read_whole(corpus)
-    for file in corpus.damaged:
+    read_whole(name)
+    for file in files_of(name):
 
         def spoil(root: Path, file: str = file) -> None:
             (root / file).unlink()
             INSTEAD[instead](root / file)
 
-        assert Path(file).name in read(corpus, corpus.files, spoil).refusal
+        assert Path(file).name in read(name, files_of(name), spoil).refusal
 
 
 TWO = {"ptb/train.txt": b"a b\nc\n"}
@@ -213,8 +221,7 @@ def test_a_wrong_reader_is_seen(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_undamaged_files_are_well_formed_and_all_are_read(name: str) -> None:
-    corpus = corpora(5)[name]
-    assert read_whole(corpus).n_read == count_instances(name, corpus.files) > 1
+    assert read_whole(name).n_read == count_instances(name, files_of(name)) > 1
     assert set(CHECKS) == set(NAMES)
 
 
@@ -247,9 +254,9 @@ ILL_FORMED: Mapping[str, Sequence[str]] = {
     ("file", "text"), [(file, text) for file, texts in ILL_FORMED.items() for text in texts]
 )
 def test_ill_formed_files_are_recognized(file: str, text: str) -> None:
-    (name,) = (name for name, corpus in corpora().items() if file in corpus.files)
+    (name,) = (name for name in NAMES if file in files_of(name))
     with pytest.raises(IllFormedError):
-        count_instances(name, {**corpora()[name].files, file: text.encode()})
+        count_instances(name, {**files_of(name), file: text.encode()})
 
 
 @pytest.mark.parametrize("heads", ["01", "20"])

@@ -136,6 +136,8 @@ WRONG: dict[str, list[tuple[str, str]]] = {
             changed(6, "1 1 6 0"),
             ":6: state 2 announces 1 arcs, which are two numbers each, but 3 numbers",
         ),
+        (LATTICES + "\v", r":14: '\x0b' is not a whole number of 0 or more"),
+        (changed(6, "2 1 6 \v0 30"), r":6: '\x0b0' is not a whole number of 0 or more"),
         (changed(1, "1"), ":9: the first line announces 1 lattices, but more text follows"),
         (changed(1, "3"), ":13: the file ends before lattice 3 of 3; it is truncated"),
         (changed(1, "0"), ":1: the file announces no lattices"),

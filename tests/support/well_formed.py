@@ -121,6 +121,7 @@ def _ud_ewt(files: Mapping[str, str]) -> int:
     """Trees; those that are not projective are left out, so the number is not told apart."""
     n = 0
     text = "\n".join(_lines(files["ud_ewt/train.conllu"]))
+    text = re.sub(r"(?m)^[ \t]+$", "", text)  # a blank line may have blanks
     for block in text.removesuffix("\n").split("\n\n"):
         rows = [line.split("\t") for line in block.split("\n") if not line.startswith("#")]
         words = [row for row in rows if not re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
