@@ -15,7 +15,7 @@ Its Python interface (docs/notebook.md), loaded on first use so that trials neve
 import importlib
 from typing import Any
 
-# Relative names: a full name in a string would count as code that trials run (SourceHashes).
+# Relative names: the hash of a trial's code (SourceHashes) would include a full name in a string.
 _HOMES = {
     "frame": "records.tidy",
     "select": "api",

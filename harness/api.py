@@ -50,14 +50,14 @@ def measure(
 
     Args:
         settings, keys: keys of `bench` (`bench --help`); a list is a sweep over its values. In
-            names of keywords `__` stands for a dot: `timing__n_mini_batches=2`.
-        rounds: repetitions of each trial; None: 1, or as an experiment says.
+            keyword names `__` stands for a dot: `timing__n_mini_batches=2`.
+        rounds: repetitions of each trial; None: the experiment's number, or 1.
         results_dir: directory of the records.
         quiet: print nothing.
 
     Raises:
         ConfigError: for an unknown key or value, and, after all others were measured, if a trial
-            cannot be measured here.
+            cannot be measured on this machine.
         OutputError: if a record cannot be written.
     """
     chosen = {**(settings or {}), **{key.replace("__", "."): value for key, value in keys.items()}}
@@ -69,12 +69,12 @@ def measure(
             stack.enter_context(redirect_stderr(StringIO()))
         try:
             return build_frame(_measure_typed(typed))
-        except ConfigError as error:  # the message says it all; Hydra's own errors are long
+        except ConfigError as error:  # Hydra's own errors are long; the message is sufficient.
             raise ConfigError(str(error)) from None
 
 
 def _measure_typed(typed: Sequence[str]) -> list[Record]:
-    """Measure what a command line of `bench` asks for; return records, judged together."""
+    """Measure the trials of a `bench` command line, and return their cross-checked records."""
     jobs = parse(typed)
     planned = plan(jobs, typed)
     for one in planned:
@@ -89,10 +89,10 @@ def _measure_typed(typed: Sequence[str]) -> list[Record]:
 
 
 def build_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Write settings as the command line of `bench`; several values of a key make it a sweep.
+    """Convert settings to the arguments of `bench`; several values of a key make a sweep.
 
     Raises:
-        ConfigError: for an empty list, and for a value that no key of `bench` takes.
+        ConfigError: for an empty list, and for a value of a type that no key of `bench` accepts.
     """
     overrides, is_sweep = [], False
     for key, value in flatten(settings):
@@ -121,9 +121,10 @@ def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
     """Select the rows that have these settings.
 
     Args:
-        wanted: value of each column, or a list of values; None: it is missing. `__` stands for a
-            dot in a name. `system_kind` selects systems by their kind in conf/system:
-            "framework" are the baselines, "calibration" the matmul bound.
+        rows: the frame to select from.
+        wanted: required value of each column, or a list of values; None: the value is missing. `__`
+            stands for a dot in a name. `system_kind` selects systems by their kind in conf/system:
+            "framework" selects the baselines, "calibration" the matmul bound.
 
     Raises:
         RecordError: for an unknown column.
@@ -146,7 +147,7 @@ def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
 
 
 def _check_value(key: str, value: Any, column: pd.Series) -> None:
-    """Raise ConfigError if a column of rows that were selected so far lacks a value."""
+    """Raise ConfigError if a column of the rows selected so far does not contain a value."""
     if column.isna().any() if value is None else column.eq(value).any():
         return
     known = [str(each) for each in column.dropna().unique()]

@@ -1,4 +1,4 @@
-"""The named errors of the benchmark; each message is one line: found, allowed, what to do."""
+"""Errors of the benchmark. Each message is one line: the problem, the allowed values, the fix."""
 
 from __future__ import annotations
 
@@ -7,41 +7,42 @@ from difflib import get_close_matches
 
 
 class BenchError(Exception):
-    """Base of every error a user can cause; entry points print its message and exit with code 1."""
+    """Base of all errors that a user can cause; commands print the message and exit with code 1."""
 
 
 class ConfigError(BenchError):
-    """A name, size or combination in the configuration is not allowed."""
+    """Error for a name, size or combination that the configuration does not allow."""
 
 
 class DataError(BenchError):
-    """A corpus is missing, empty, malformed or has the wrong checksum."""
+    """Error for a dataset that is missing, empty or malformed or has the wrong checksum."""
 
 
 class ScheduleError(BenchError):
-    """A graph or a schedule breaks its rules (a cycle, a vertex twice, a child too late)."""
+    """Error for an invalid graph or schedule (a cycle, a repeated vertex, a late child)."""
 
 
 class RecordError(BenchError):
-    """A record cannot be read, does not match its schema, or may not share a table."""
+    """Error for a record that is unreadable, breaks its schema or cannot share a table."""
 
 
 class OutputError(BenchError):
-    """A file cannot be written now (the disk is full, its folder gone); nor can those of others."""
+    """Error for output that cannot be written, whatever the file (full disk, missing directory)."""
 
 
-class UnsupportedTrial(BenchError):  # noqa: N818 - an outcome that is recorded, not a fault
-    """This system cannot run this trial here; the message is the reason that the record keeps."""
+class UnsupportedTrial(BenchError):  # noqa: N818 - an outcome that is recorded, not an error
+    """Outcome of a trial that its system does not support here; the record stores the message."""
 
 
 class ProgramError(BenchError):
-    """A program over one instance breaks its rules (harness.programs); the message has its line."""
+    """Error for a program that breaks the rules (harness.programs); the message names its line."""
 
 
 class CompileError(BenchError):
-    """A function is to be compiled that uses what the compiler does not know; the line is named.
+    """Error for a function that uses code which the compiler does not support.
 
-    place: the line, once it is known.
+    Attributes:
+        place: file and line, empty until they are known.
     """
 
     def __init__(self, text: str, place: str = "") -> None:
@@ -50,6 +51,6 @@ class CompileError(BenchError):
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """Return the known word that is closest, as a piece of a message; empty if none is close."""
+    """Return ", did you mean X?" for the closest known name; empty if none is close."""
     close = get_close_matches(word, list(known), n=1)
     return f", did you mean {close[0]}?" if close else ""

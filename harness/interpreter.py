@@ -1,8 +1,8 @@
-"""The oracle of programs: one instance at a time, in float64.
+"""NumPy reference for programs: evaluates one instance at a time, in float64.
 
-NumPy, in program order. No graph is made and nothing is recorded: a block's call computes it at
-once, a branch runs to its end before the next one starts, and a wait is over at once. What graphs
-of programs compute is judged by it.
+It runs a program in program order and builds no graph: each call of a block is computed
+immediately, branches run one after the other, and waits return immediately. The results of graphs
+of programs are checked against it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Parameters = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
-    """What a block's call returns: its states, and the numbers that it was given."""
+    """Result of a block's call: the states, and the numbers that were passed to the call."""
 
     states: Mapping[str, Array]
     numbers: Mapping[str, int]
@@ -42,7 +42,8 @@ def interpret(
 ) -> ReferenceResult:
     """Evaluate loss and outputs of the programs of a mini-batch in float64.
 
-    Raises ProgramError for a program that breaks the rules.
+    Raises:
+        ProgramError: for a program that breaks the rules.
     """
     parameters = {name: w.astype(np.float64) for name, w in weights.items()}
     functions = traced_functions(model)
@@ -61,7 +62,7 @@ def interpret(
 
 
 class Interpreter(Writer):
-    """Runs the program of one instance, whose number decides where a generator does."""
+    """Interpreter of the program of one instance; its key determines random decisions."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Interpreter(Writer):
         raise ProgramError(f"{place_of(sys._getframe(1))} calls the block {name}, which is none")
 
     def results(self, instance: Any) -> list[Computed]:
-        """What the program returns."""
+        """Run the program of an instance, and return its results."""
         result = self._finished(self._model.program(self, instance))
         self.check_joined()
         return result if isinstance(result, list) else [result]
@@ -108,15 +109,15 @@ class Interpreter(Writer):
         return float(wait.of.states[wait.state][wait.column])
 
     def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
-        """One after the other."""
+        """Run the branches one after the other, and return their results."""
         return [finished(branch(), "concurrent") for branch in branches]
 
     def stage(self) -> Stage:
-        """Nothing changes."""
+        """Return a stage; the order of computation does not change."""
         return Stage(place_of(sys._getframe(1)))
 
     def ghosts(self, n: int) -> None:
-        """Nothing runs."""
+        """Do nothing: ghost operators compute nothing."""
 
 
 def _block(function: VertexFunction, parameters: Parameters) -> Block:
@@ -134,7 +135,7 @@ def evaluate(
     operands: Sequence[Computed],
     numbers: Mapping[str, int],
 ) -> list[Any]:
-    """Values of all operators of a function, in float64."""
+    """Compute the values of all operators of a function in float64."""
     values: list[Any] = []
     for node in function.nodes:
         values.append(_value(node, values, parameters, operands, numbers))

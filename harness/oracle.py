@@ -1,5 +1,6 @@
-"""The oracle: one vertex at a time, NumPy, float64, in program order. It defines what is
-correct.
+"""Float64 reference in NumPy: evaluates one vertex at a time, in program order.
+
+It defines correct results.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from harness.vertex.program import VertexFunction
 
 Array = NDArray[np.float64]
 Values = dict[int, Any]
-Watch = Callable[[str, Node, int, Any], None]  # of function, operator, vertex and value
+Watch = Callable[[str, Node, int, Any], None]  # arguments: function, operator, vertex, value
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceResult:
-    """loss: sum over the mini-batch. outputs (k, d): in the order of MiniBatch.outputs.
+    """Reference results of a mini-batch.
 
-    gradients: of the summed loss, dense, by parameter; empty in mode "infer".
+    Attributes:
+        loss: sum over the mini-batch.
+        outputs: (k, d), in the order of MiniBatch.outputs.
+        gradients: dense gradients of the summed loss, by parameter; empty in mode "infer".
     """
 
     loss: float
@@ -44,14 +48,16 @@ def run_reference(
 ) -> ReferenceResult:
     """Evaluate loss, outputs and (mode "train") gradients of a mini-batch in float64.
 
-    relu_shift: moves the inputs of every relu by this part of the largest of its vertex, to see
-    what rounding there could change. watch: sees every value when it is computed.
+    Args:
+        relu_shift: added to the inputs of each relu, as a fraction of the largest absolute input of
+            its vertex; it shows which results could change through rounding there.
+        watch: called with every value after it is computed.
     """
     return _Reference(model, weights, model.mini_batch(instances), relu_shift, watch).run(mode)
 
 
 def has_relu(model: Model) -> bool:
-    """Whether the model's derivatives jump, so that rounding can change entries by more."""
+    """Return True if the model has a relu, whose gradient entries can jump through rounding."""
     functions = traced_functions(model).values()
     return any(node.op == "relu" for function in functions for node in function.nodes)
 
@@ -98,7 +104,7 @@ def _layer_norm(x: Array, gain: Array) -> Array:
     return np.asarray(gain * centred / np.sqrt(variance + LAYER_NORM_EPSILON))
 
 
-# Vertex values have the node's shape; edge values have one row per child in front of it.
+# Vertex values have the node's shape; edge values have one row per child as first dimension.
 KERNELS: dict[str, Callable[..., Any]] = {
     "matmul": lambda node, x, w: x @ w,
     "matmul_transposed": lambda node, x, w: x @ w.T,

@@ -1,1 +1,1 @@
-"""Networks, one a file, free of any framework."""
+"""Models, one per file, independent of any framework."""

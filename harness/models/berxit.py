@@ -1,10 +1,12 @@
-"""Berxit: a BERT that asks behind every layer whether to go on.
+"""BERxiT: a BERT with an early exit after every layer.
 
-Xin, Tang, Yu and Lin, "BERxiT: early exiting for BERT", EACL 2021; in ACRoBat (Fegade et al., MLSys
-2024), Table 3: layers that share their weights, sequences of 128 tokens. The layer is that of
-Devlin, Chang, Lee and Toutanova, "BERT", NAACL 2019, normalised behind each half. What ACRoBat's
-text leaves open is chosen here: how likely an exit is, and that longer sentences are cut and
-shorter ones filled with word 0, unmasked.
+The layer is that of BERT, with a normalization after each half; all layers share their weights, and
+sequences have 128 tokens. ACRoBat's text does not specify two things, which are chosen here: the
+probability of an exit, and the treatment of lengths. Longer sentences are cut, and shorter ones are
+padded with word 0, without a mask.
+
+Source: Xin, Tang, Yu and Lin, "BERxiT: early exiting for BERT", EACL 2021; Fegade et al.,
+"ACRoBat", MLSys 2024, Table 3; Devlin, Chang, Lee and Toutanova, "BERT", NAACL 2019.
 """
 
 from __future__ import annotations
@@ -30,17 +32,23 @@ from harness.vertex import (
     tanh,
 )
 
-FILLING = 0  # the word behind a sentence's end
+FILLING = 0  # padding word after the end of a sentence
 
 
 class Berxit(ProgramModel):
-    """token, sentence: embeddings as a matrix X of a token a row; layer: X' of X; exit: of its
-    first token, behind every layer. The last exit is read.
+    """BERxiT encoder with early exits; its output is the classifier at the last exit.
 
-    layers: at most. tokens: of every sentence. head_size: columns of a head, of which there is one
-    where hidden_size is smaller. p_exit: how likely it is behind each layer.
+    Vertex types: token (an embedding), sentence (the matrix X with one token per row), layer (X'
+    from X), exit (from the first token, after every layer).
 
-    Raises ConfigError for a probability outside 0 to 1, and for sizes that do not fit.
+    Args:
+        layers: maximum number of layers.
+        tokens: number of tokens of every sentence.
+        head_size: columns of an attention head; if hidden_size is smaller, there is one head.
+        p_exit: probability of an exit after each layer.
+
+    Raises:
+        ConfigError: for a probability outside 0 to 1, and for sizes that do not fit.
     """
 
     name = "berxit"
@@ -74,7 +82,7 @@ class Berxit(ProgramModel):
 
     @property
     def state(self) -> Mapping[str, int]:
-        """e: of a token. X: of a sentence, token after token. t: of an exit."""
+        """Widths of the states: e of a token, X of a sentence (row-major), t of an exit."""
         h = self.sizes.hidden_size
         return {"e": h, "X": self.tokens * h, "t": h}
 
@@ -113,7 +121,7 @@ class Berxit(ProgramModel):
         }
 
     def program(self, p: Writer, sentence: Chain) -> Body:
-        """Layer after layer, until a value behind one says that it is enough."""
+        """Run layers until an exit is taken or the last layer is reached."""
         words, label = self.words(sentence), int(sentence.labels[0])
         token = p.token
         tokens = p.map(lambda word, place: token(word=word, place=place), words, range(self.tokens))
@@ -125,16 +133,16 @@ class Berxit(ProgramModel):
                 return leaving
 
     def leaves(self, number: float) -> bool:
-        """Whether a sentence goes no further, from a number in [0, 1)."""
+        """Return True if a sentence exits, given a number in [0, 1)."""
         return number < self.p_exit
 
     def words(self, sentence: Chain) -> list[int]:
-        """The words of all tokens."""
+        """Return the words of a sentence, cut or padded to `tokens` words."""
         words: list[int] = sentence.words[: self.tokens].tolist()
         return words + [FILLING] * (self.tokens - len(words))
 
     def n_layers(self, sentence: Chain) -> int:
-        """How many layers a sentence goes through: what the program decides as it waits."""
+        """Return the number of layers of a sentence, from the same decisions as the program's."""
         key = self.key_of(sentence)
         for layer in range(1, self.layers):
             if self.leaves(chance(self.seed, key, layer)):
@@ -142,16 +150,19 @@ class Berxit(ProgramModel):
         return self.layers
 
     def token(self, v: VertexTracer) -> None:
-        """Rows of the word and of its place, normalised."""
+        """Compute a token's embedding: normalized sum of the rows of its word and its position."""
         e = v.lookup("embedding", v.pull("word")) + v.lookup("places", v.pull("place"))
         v.scatter(e=layer_norm(e, v.parameter("gain_token")) + v.parameter("b_token"))
 
     def sentence(self, v: VertexTracer) -> None:
-        """Tokens side by side."""
+        """Concatenate the embeddings of all tokens."""
         v.scatter(X=v.concat(*(v.gather(k).e for k in range(self.tokens))))
 
     def layer(self, v: VertexTracer) -> None:
-        """A = norm(X + attention of X), X' = norm(A + gelu(A W_up + b_up) W_down + b_down)."""
+        """Compute A, attention with residual and norm, and X', an MLP with residual and norm.
+
+        A = norm(X + attention of X), X' = norm(A + gelu(A W_up + b_up) W_down + b_down).
+        """
         X = v.gather(0).matrix("X", self.tokens)
         heads = _by(v, self._attention(v, X), "heads")
         A = layer_norm(X + heads, v.parameter("gain_heads")) + v.parameter("b_heads_norm")
@@ -159,18 +170,18 @@ class Berxit(ProgramModel):
         v.scatter(X=layer_norm(Y, v.parameter("gain_layer")) + v.parameter("b_layer"))
 
     def _attention(self, v: VertexTracer, X: Symbol) -> Symbol:
-        """softmax(q k^T / sqrt(columns of a head)) v, head by head."""
+        """Compute softmax(q k^T / sqrt(columns of a head)) v for each head."""
         n, h = self.n_heads, self.sizes.hidden_size
         q = _by(v, X, "q") * (n / h) ** 0.5
         return mix_heads(softmax(score_heads(q, _by(v, X, "k"), n)), _by(v, X, "v"), n)
 
     def exit(self, v: VertexTracer) -> None:
-        """t = tanh(W x + b) of the first token's x."""
+        """Compute t = tanh(W x + b) of the first token's x."""
         first = v.columns(v.gather(0).X, 0, self.sizes.hidden_size)
         v.scatter(t=tanh(_by(v, first, "exit")))
 
     def output(self, v: VertexTracer) -> None:
-        """Scores of the classes, and the negative log likelihood of the right one."""
+        """Compute the scores of the classes and the negative log likelihood of the correct one."""
         logits = v.gather(0).t @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
 

@@ -1,8 +1,10 @@
-"""BiLSTM tagger: one LSTM along the sentence, one against it, a tag at every word.
+"""BiLSTM tagger: LSTMs in both directions along the sentence, and a tag for every word.
 
-Neubig, Goldberg and Dyer, NIPS 2017, section 4 (dynet-benchmark's bilstm-tagger); with layers=2
-and learned first states as in ED-Batch's release, benchmark/models/bilstm.cc (Chen et al., ICML
-2023). Each direction has its own stack of layers.
+Each direction has its own stack of layers. With layers=2 and learned initial states it is the model
+of ED-Batch's release.
+
+Source: Neubig, Goldberg and Dyer, NIPS 2017, section 4 (dynet-benchmark's bilstm-tagger); Chen et
+al., "ED-Batch", ICML 2023, benchmark/models/bilstm.cc of the release.
 """
 
 from __future__ import annotations
@@ -36,10 +38,7 @@ DIRECTIONS = ("forward", "backward")
 
 
 class BiLSTM(Model):
-    """Stacks of LSTMs in both directions from learned states; tanh and a classifier on top.
-
-    layers: of each direction. mlp_size: width of the layer under the classifier; 0: hidden_size.
-    """
+    """Stacks of LSTMs in both directions with learned initial states, and a tagger over both."""
 
     name = "bilstm"
     instance_kind = "chain"
@@ -47,7 +46,7 @@ class BiLSTM(Model):
         *("forward_start", "forward"),
         *("backward_start", "backward"),
         "tag",
-    )  # more with their layers
+    )  # plus one pair per further layer
 
     def __init__(
         self, sizes: ModelSizes, layers: int = 1, mlp_size: int = 0, **options: Any
@@ -83,7 +82,7 @@ class BiLSTM(Model):
         }
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
-        """Both directions, layer by layer, and a tag vertex for every word, which is read."""
+        """Build both directions, layer by layer, and a tag vertex for every word as output."""
         along = chains([chain.n_words for chain in instances])
         words = np.concatenate([chain.words for chain in instances])
         labels = np.concatenate([chain.labels for chain in instances])
@@ -93,7 +92,7 @@ class BiLSTM(Model):
             range(1, len(self.vertex_types), 2), self.stacks, strict=True
         ):
             block, at = started_recurrence(base, along, first_type, first_type + 1)
-            at = at if d == "forward" else at[mirror]  # by place in the sentence
+            at = at if d == "forward" else at[mirror]  # by position in the sentence
             if k:
                 block = reading(block, at, tops.pop())
             else:
@@ -111,19 +110,19 @@ class BiLSTM(Model):
         )
 
     def forward_start(self, v: VertexTracer) -> None:
-        """The learned state before the first word."""
+        """Compute the learned initial state of the forward direction."""
         self._start("_forward", v)
 
     def forward(self, v: VertexTracer) -> None:
-        """A step along the sentence."""
+        """Compute a step of the forward direction."""
         self._bottom("_forward", v)
 
     def backward_start(self, v: VertexTracer) -> None:
-        """The learned state behind the last word."""
+        """Compute the learned initial state of the backward direction."""
         self._start("_backward", v)
 
     def backward(self, v: VertexTracer) -> None:
-        """A step against the sentence."""
+        """Compute a step of the backward direction."""
         self._bottom("_backward", v)
 
     def _start(self, suffix: str, v: VertexTracer) -> None:
@@ -136,9 +135,9 @@ class BiLSTM(Model):
         step(v, suffix, from_input(v, suffix, v.gather(1).h))
 
     def tag(self, v: VertexTracer) -> None:
-        """t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
+        """Compute t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
         tag(v)
 
     def output(self, v: VertexTracer) -> None:
-        """Classifier of tags and its negative log likelihood."""
+        """Compute the scores of the tags and the negative log likelihood of the correct one."""
         classify(v)

@@ -1,7 +1,8 @@
-"""BiLSTM tagger in which rare words are read letter by letter.
+"""BiLSTM tagger that computes the vectors of rare words from their letters.
 
-Neubig, Goldberg and Dyer, NIPS 2017, section 4 (dynet-benchmark's bilstm-tagger-withchar); one
-layer a direction, letters by a BiLSTM half as wide as a word's vector.
+It has one layer per direction, and a BiLSTM over letters that is half as wide as a word's vector.
+
+Source: Neubig, Goldberg and Dyer, NIPS 2017, section 4 (dynet-benchmark's bilstm-tagger-withchar).
 """
 
 from __future__ import annotations
@@ -43,13 +44,17 @@ LETTER_TYPES = ("spell_first", "spell", "spell_back_first", "spell_back")
 
 
 class BiLSTMChar(Model):
-    """A word's vector is looked up, a rare one's joined of two LSTMs over its letters.
+    """BiLSTM tagger; the vectors of rare words are concatenated from two LSTMs over their letters.
 
-    What the vector x adds to the gates of both directions, W x + b, is computed where x is: for all
-    words at once (states a_forward, a_backward). character_size: width of a letter's vector; 0: a
-    quarter of a word's. mlp_size: width of the layer under the classifier; 0: hidden_size.
+    The part of the gates that depends on the word's vector x, W x + b, is computed at the word, for
+    both directions and all words at the same time (states a_forward, a_backward).
 
-    Raises ConfigError where words' vectors cannot be halved.
+    Args:
+        character_size: width of a letter's vector; 0: a quarter of a word's.
+        mlp_size: width of the layer below the classifier; 0: hidden_size.
+
+    Raises:
+        ConfigError: if embedding_size is odd.
     """
 
     name = "bilstm_char"
@@ -98,7 +103,7 @@ class BiLSTMChar(Model):
         }
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
-        """Letters of rare words both ways, all words, both directions, and tags, which are read."""
+        """Build the letters of rare words, all words, both directions, and tags as outputs."""
         along = chains([chain.n_words for chain in instances])
         n_letters = np.concatenate([np.diff(chain.char_start) for chain in instances])
         rare = np.flatnonzero(n_letters > 0)
@@ -144,7 +149,7 @@ class BiLSTMChar(Model):
         spell_back: Block,
         last: np.ndarray[Any, Any],
     ) -> Block:
-        """A vertex for every word; a rare one reads the last letter's of both directions."""
+        """Build a vertex for every word; a rare one reads the last states of both letter LSTMs."""
         kinds = np.full(n, types["word"], dtype=np.int32)
         kinds[rare] = types["rare"]
         args = np.full((n, 2), NONE, dtype=np.int32)
@@ -152,19 +157,19 @@ class BiLSTMChar(Model):
         return Block(spell_back.end, kinds, args)
 
     def spell_first(self, v: VertexTracer) -> None:
-        """The first letter, from a state of zeros."""
+        """Compute the first step of the forward letter LSTM, from a state of zeros."""
         self._spell(v, "_spell", first=True)
 
     def spell(self, v: VertexTracer) -> None:
-        """Any other letter."""
+        """Compute a later step of the forward letter LSTM."""
         self._spell(v, "_spell", first=False)
 
     def spell_back_first(self, v: VertexTracer) -> None:
-        """The last letter, from a state of zeros."""
+        """Compute the first step of the backward letter LSTM, from a state of zeros."""
         self._spell(v, "_spell_back", first=True)
 
     def spell_back(self, v: VertexTracer) -> None:
-        """Any letter before it."""
+        """Compute a later step of the backward letter LSTM."""
         self._spell(v, "_spell_back", first=False)
 
     def _spell(self, v: VertexTracer, suffix: str, *, first: bool) -> None:
@@ -175,36 +180,36 @@ class BiLSTMChar(Model):
             step(v, suffix, gates, states="letter_")
 
     def word(self, v: VertexTracer) -> None:
-        """A word of the vocabulary."""
+        """Compute the gate inputs of a word from its embedding."""
         self._to_gates(v, v.lookup("embedding", v.pull("word")))
 
     def rare(self, v: VertexTracer) -> None:
-        """A word that is spelled out."""
+        """Compute the gate inputs of a rare word from the states of its letters."""
         self._to_gates(v, v.concat(v.gather(0).letter_h, v.gather(1).letter_h))
 
     def _to_gates(self, v: VertexTracer, x: Symbol) -> None:
         v.scatter(a_forward=from_input(v, "_forward", x), a_backward=from_input(v, "_backward", x))
 
     def forward_start(self, v: VertexTracer) -> None:
-        """The learned state before the first word."""
+        """Compute the learned initial state of the forward direction."""
         start(v, "_forward", self.sizes.hidden_size)
 
     def forward(self, v: VertexTracer) -> None:
-        """A step along the sentence."""
+        """Compute a step of the forward direction."""
         step(v, "_forward", v.gather(1).a_forward)
 
     def backward_start(self, v: VertexTracer) -> None:
-        """The learned state behind the last word."""
+        """Compute the learned initial state of the backward direction."""
         start(v, "_backward", self.sizes.hidden_size)
 
     def backward(self, v: VertexTracer) -> None:
-        """A step against the sentence."""
+        """Compute a step of the backward direction."""
         step(v, "_backward", v.gather(1).a_backward)
 
     def tag(self, v: VertexTracer) -> None:
-        """t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
+        """Compute t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
         tag(v)
 
     def output(self, v: VertexTracer) -> None:
-        """Classifier of tags and its negative log likelihood."""
+        """Compute the scores of the tags and the negative log likelihood of the correct one."""
         classify(v)

@@ -1,7 +1,9 @@
-"""BiRNN: a plain RNN along the sentence and one against it, and a layer over both at every word.
+"""BiRNN: a plain RNN in each direction, and a layer over both states at every word.
 
-ACRoBat (Fegade et al., MLSys 2024), Listing 1: h' = s(b + W_i x + W_h h), and relu(c_b + W_c [h_f;
-h_b]) at every token. The scores are read as those of its classes.
+The equations are h' = s(b + W_i x + W_h h), and relu(c_b + W_c [h_f; h_b]) at every token, whose
+results are used as scores of the classes.
+
+Source: Fegade et al., "ACRoBat", MLSys 2024, Listing 1.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, relu, sig
 
 
 class BiRNN(ProgramModel):
-    """One cell, copied for either direction, whose first step needs no state; and a token layer."""
+    """BiRNN with one copy of the cell per direction; the first step reads no state."""
 
     name = "birnn"
     instance_kind = "chain"
@@ -54,7 +56,7 @@ class BiRNN(ProgramModel):
         }
 
     def program(self, p: Writer, sentence: Chain) -> list[Any]:
-        """Both passes concurrently; then, as a stage of its own, all tokens."""
+        """Run both directions concurrently, then all tokens as a separate stage."""
         words = sentence.words.tolist()
         forward, backward = p.concurrent(
             lambda: self._pass(p, p.first_forward, p.cell_forward, words),
@@ -70,7 +72,7 @@ class BiRNN(ProgramModel):
         return [start, *p.chain(cell, start, len(words) - 1, word=words[1:])]
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
-        """The same from arrays, since no value decides where the program goes."""
+        """Build the program's graph from arrays; no decision depends on computed values."""
         along = chains([chain.n_words for chain in instances])
         words = np.concatenate([chain.words for chain in instances])
         labels = np.concatenate([chain.labels for chain in instances])
@@ -96,11 +98,11 @@ class BiRNN(ProgramModel):
         )
 
     def first(self, v: VertexTracer, weights: str) -> None:
-        """h = s(b + W x), from a state of zeros."""
+        """Compute h = s(b + W x), from a state of zeros."""
         v.scatter(h=sigmoid(self._of_word(v, weights)))
 
     def cell(self, v: VertexTracer, weights: str) -> None:
-        """h' = s(b + W x + U h)."""
+        """Compute h' = s(b + W x + U h)."""
         before = v.gather(0).h @ v.parameter(f"U_{weights}")
         v.scatter(h=sigmoid(self._of_word(v, weights) + before))
 
@@ -109,11 +111,11 @@ class BiRNN(ProgramModel):
         return x @ v.parameter(f"W_{weights}") + v.parameter(f"b_{weights}")
 
     def token(self, v: VertexTracer) -> None:
-        """t = relu(b + W [h_forward; h_backward])."""
+        """Compute t = relu(b + W [h_forward; h_backward])."""
         both = v.concat(v.gather(0).h, v.gather(1).h)
         v.scatter(t=relu(both @ v.parameter("W_token") + v.parameter("b_token")))
 
     def output(self, v: VertexTracer) -> None:
-        """The scores, and the negative log likelihood of the right class."""
+        """Push the scores, and the negative log likelihood of the correct class as loss."""
         logits = v.gather(0).t
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -1,11 +1,11 @@
-"""The recurrent cells of ED-Batch's benchmark, each gate with a matrix of its own.
+"""Recurrent cells of ED-Batch's benchmark, with a separate matrix for each gate.
 
-A cell is given states (x: word, h, c, T: a matrix, transposed) of one or two others. The order in
-which operators are written decides where DyNet puts their results; the paper does not show it. Here
-it is one that leads to the paper's own counts of copies.
+A cell reads states (x: word, h, c, T: a matrix, transposed) of one or two other vertices. The order
+of the operators in the code decides where DyNet stores their results, but the paper does not show
+it. The order here reproduces the paper's counts of copies.
 
 Source: Chen et al., "ED-Batch", ICML 2023, Table 2; equations of the release's
-benchmark/models/block.cc and treenn.cc, the GRU's with h where the former reads an unset value.
+benchmark/models/block.cc and treenn.cc. The GRU uses h where block.cc reads an unset value.
 """
 
 from __future__ import annotations
@@ -27,9 +27,15 @@ Body = Callable[[VertexTracer, Child, Child], States]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: what it computes, the states it reads and gives, and its parameters.
+    """Description of a cell.
 
-    matrices: h x h, but those in `wide`, which are 2 h x h. biases: of width h.
+    Attributes:
+        body: function that computes the cell.
+        reads: states that it reads.
+        gives: states that it computes.
+        matrices: parameters of shape (h, h), except those in `wide`.
+        biases: parameters of shape (h,).
+        wide: parameters of shape (2 h, h).
     """
 
     body: Body
@@ -45,7 +51,10 @@ def _affine(v: VertexTracer, x: Symbol, gate: str, bias: str) -> Symbol:
 
 
 def lstm(v: VertexTracer, word: Child, before: Child) -> States:
-    """i, f, o = s(W x + U h + b), g = tanh(W x + U h + b); c' = i g + f c; h' = o tanh c'."""
+    """Compute gates i, f, o = s(W x + U h + b) and g = tanh(W x + U h + b), and the new states.
+
+    c' = i g + f c; h' = o tanh c'.
+    """
     of_x = {gate: word.x @ v.parameter(f"W_{gate}") for gate in "ifgo"}
     of_h = {gate: before.h @ v.parameter(f"U_{gate}") for gate in "ifgo"}
     i, f, g, o = (of_x[gate] + of_h[gate] + v.parameter(f"b_{gate}") for gate in "ifgo")
@@ -54,7 +63,7 @@ def lstm(v: VertexTracer, word: Child, before: Child) -> States:
 
 
 def gru(v: VertexTracer, word: Child, before: Child) -> States:
-    """r, z = s(U h + W x + b); n = tanh(U_c (r h) + W_c x + b_c); h' = z h + (1 - z) n."""
+    """Compute r, z = s(U h + W x + b); n = tanh(U_c (r h) + W_c x + b_c); h' = z h + (1 - z) n."""
     x, h = word.x, before.h
     r, z = (
         sigmoid(h @ v.parameter(f"U_{g}") + x @ v.parameter(f"W_{g}") + v.parameter(f"b_{g}"))
@@ -65,7 +74,7 @@ def gru(v: VertexTracer, word: Child, before: Child) -> States:
 
 
 def mv(v: VertexTracer, left: Child, right: Child) -> States:
-    """h = tanh(W [M_1 h_2; M_2 h_1] + b_h); M = A [M_1; M_2] + b_M, matrices transposed."""
+    """Compute h = tanh(W [M_1 h_2; M_2 h_1] + b_h); M = A [M_1; M_2] + b_M, transposed."""
     width = left.h.shape[0]
     T_1, T_2 = left.matrix("T", width), right.matrix("T", width)
     crossed = v.concat(right.h @ T_1, left.h @ T_2)
@@ -74,21 +83,24 @@ def mv(v: VertexTracer, left: Child, right: Child) -> States:
 
 
 def _side_by_side(left: Symbol, right: Symbol) -> Symbol:
-    """[A B] of two square matrices; only blocks and the oracle know this form of concat."""
+    """Concatenate two square matrices to [A B]; only blocks and the reference support this form."""
     width = left.shape[0]
     node = left.builder.add("concat", left.node, right.node, shape=(width, 2 * width))
     return Symbol(left.builder, node)
 
 
 def tree_lstm_leaf(v: VertexTracer, word: Child, _: Child) -> States:
-    """i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
+    """Compute i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
     i, o, u = (_affine(v, word.x, f"W_{gate}", f"b_{gate}") for gate in "iou")
     c = sigmoid(i) * tanh(u)
     return {"c": c, "h": sigmoid(o) * tanh(c)}
 
 
 def tree_lstm_internal(v: VertexTracer, left: Child, right: Child) -> States:
-    """Gates i, o, u of [h_1; h_2], f_k of h_k; c = i u + f_1 c_1 + f_2 c_2; h = o tanh c."""
+    """Compute gates i, o, u of [h_1; h_2] and f_k of h_k, and the new states.
+
+    c = i u + f_1 c_1 + f_2 c_2; h = o tanh c.
+    """
     both = v.concat(left.h, right.h)
     i = sigmoid(_affine(v, both, "U_i", "b_i"))
     o = sigmoid(_affine(v, both, "U_o", "b_o"))
@@ -100,14 +112,14 @@ def tree_lstm_internal(v: VertexTracer, left: Child, right: Child) -> States:
 
 
 def tree_gru_leaf(v: VertexTracer, word: Child, _: Child) -> States:
-    """r, z = s(U x + b); c = tanh(U_c (r x) + b_c); h = z x + (1 - z) c."""
+    """Compute r, z = s(U x + b); c = tanh(U_c (r x) + b_c); h = z x + (1 - z) c."""
     return {"h": _gru_step(v, word.x, ("U_r", "U_z", "U_c"))}
 
 
 def tree_gru_internal(v: VertexTracer, left: Child, right: Child) -> States:
-    """The same step on h_1 and on h_2, each with gates of its own, halved.
+    """Compute the mean of a GRU step on h_1 and one on h_2, each with its own gates.
 
-    Both share U_c: the paper's 552 kB leave no room for gathering a matrix for each of them.
+    Both share U_c: the paper's 552 kB are too few for gathering one matrix for each step.
     """
     first = _gru_step(v, left.h, ("U_r1", "U_z1", "U_c"))
     second = _gru_step(v, right.h, ("U_r2", "U_z2", "U_c"))
@@ -148,7 +160,10 @@ CELLS: Mapping[str, Cell] = {
 
 
 class CellModel(Model):
-    """A tree of two leaves is an instance: the root is the cell, leaves hold what it is given."""
+    """Model of single cells: the instances are trees with two leaves.
+
+    The root is the cell; the leaves look up the states that the cell reads.
+    """
 
     name = "cell"
     instance_kind = "tree"
@@ -179,9 +194,10 @@ class CellModel(Model):
         return given | matrices | biases
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
-        """The cell of every instance is read from outside.
+        """Build a mini-batch with the cell of every instance as output.
 
-        Raises ConfigError for a tree of another size.
+        Raises:
+            ConfigError: for a tree that does not have two leaves.
         """
         for tree in instances:
             if tree.n_leaves != 2:
@@ -192,16 +208,16 @@ class CellModel(Model):
         return tree_mini_batch(instances, "roots", ("unbatchable", *self.vertex_types))
 
     def given(self, v: VertexTracer) -> None:
-        """Rows of tables."""
+        """Look up the states that the cell reads."""
         word = v.pull("word")
         v.scatter(**{state: v.lookup(f"given_{state}", word) for state in self.described.reads})
 
     def cell(self, v: VertexTracer) -> None:
-        """The cell itself."""
+        """Compute the cell."""
         v.scatter(**self.described.body(v, v.gather(0), v.gather(1)))
 
     def output(self, v: VertexTracer) -> None:
-        """All that the cell computes; the loss is its sum, so that there is something to train."""
+        """Push all states of the cell; the loss is their sum, so that the cell can be trained."""
         cell = v.gather(0)
         states = [getattr(cell, state) for state in self.described.gives]
         shown = v.concat(*states) if len(states) > 1 else states[0]

@@ -1,9 +1,12 @@
-"""DRNN: a doubly recurrent network, which grows a tree from one vector, from the root down.
+"""DRNN: a doubly recurrent network, which generates a tree from one vector, from the root down.
 
-Alvarez-Melis and Jaakkola, "Tree-structured decoding with doubly-recurrent neural networks", ICLR
-2017; in ACRoBat (Fegade et al., MLSys 2024), Table 3, with random inputs. Whether a node has a
-child and a next sibling is drawn by harness.programs.decisions, once its state is there. What
-ACRoBat's text leaves open is chosen here: how likely both are, and how far a tree can grow.
+The inputs are random, as in ACRoBat. After the state of a node is computed,
+harness.programs.decisions draws whether the node has a child and a next sibling. ACRoBat's text
+does not specify two things, which are chosen here: both probabilities, and the limits on a tree's
+size.
+
+Source: Alvarez-Melis and Jaakkola, "Tree-structured decoding with doubly-recurrent neural
+networks", ICLR 2017; Fegade et al., "ACRoBat", MLSys 2024, Table 3.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ LATER_DIGITS = 2.0**26
 
 
 class Place(NamedTuple):
-    """Where a node stands: its path as a number, its generation and its place among siblings."""
+    """Position of a node: its path as a number, its generation and its index among siblings."""
 
     path: int = 1
     generation: int = 0
@@ -31,22 +34,27 @@ class Place(NamedTuple):
 
     @property
     def child(self) -> Place:
-        """Of its first child."""
+        """Position of the first child."""
         return Place(2 * self.path, self.generation + 1, 0)
 
     @property
     def next(self) -> Place:
-        """Of its next sibling."""
+        """Position of the next sibling."""
         return Place(2 * self.path + 1, self.generation, self.sibling + 1)
 
 
 class DRNN(ProgramModel):
-    """Begins with the row of a sentence's first word; reads the states of all nodes.
+    """Doubly recurrent network; the root is the embedding of a sentence's first word.
 
-    p_child, p_sibling: how likely a node has a first child, a next sibling. generations: at most,
-    below the root. siblings: at most.
+    The outputs are the states of all nodes.
 
-    Raises ConfigError for a probability outside 0 to 1, and sizes below 1.
+    Args:
+        p_child, p_sibling: probability that a node has a first child, a next sibling.
+        generations: maximum number of generations below the root.
+        siblings: maximum number of siblings.
+
+    Raises:
+        ConfigError: for a probability outside 0 to 1, and for sizes outside 1 to 30.
     """
 
     name = "drnn"
@@ -88,10 +96,13 @@ class DRNN(ProgramModel):
         }
 
     def program(self, p: Writer, sentence: Chain) -> Body:
-        """The root and all that grows below it, those first that fewer decisions lead to."""
+        """Generate the tree, and return its nodes in the order of their paths.
+
+        Nodes that fewer decisions lead to come first.
+        """
         label = int(sentence.labels[0])
         root = p.root(word=int(sentence.words[0]), label=label)
-        found = {1: root}  # by path: see Place
+        found = {1: root}  # by path; see Place
         has_child, _ = self.grows(0, 0, (yield p.chance(root, 1)))
         if has_child:
             yield from self._grown(p, root, root, 2, 1, 0, label, found)
@@ -108,10 +119,14 @@ class DRNN(ProgramModel):
         label: int,
         found: dict[int, Any],
     ) -> Body:
-        """Find a node, the tree below it, and its next siblings with theirs, each with its path.
+        """Generate a node, the tree below it, and its next siblings with their trees.
 
-        before: the sibling before it, which a first one has not, whatever is given.
-        Where only one of both grows it is this fiber that goes on, which costs less than a fork.
+        If only a child or only a sibling is generated, this fiber continues with it, which is
+        cheaper than a fork.
+
+        Args:
+            before: the previous sibling; ignored for a first child.
+            found: receives each node under its path.
         """
         while True:
             if sibling == 0:
@@ -136,9 +151,9 @@ class DRNN(ProgramModel):
                 return
 
     def grows(self, generation: int, sibling: int, number: float) -> tuple[bool, bool]:
-        """Whether a node has a first child, and a next sibling, from a number in [0, 1).
+        """Decide from a number in [0, 1) if a node has a first child, and a next sibling.
 
-        The number's later digits are as good as a second one.
+        The later digits of the number serve as a second random number.
         """
         has_child = generation < self.generations and number < self.p_child
         if generation == 0 or sibling + 1 >= self.siblings:
@@ -146,29 +161,29 @@ class DRNN(ProgramModel):
         return has_child, number * LATER_DIGITS % 1.0 < self.p_sibling
 
     def decides(self, sentence: Chain, place: Place) -> tuple[bool, bool]:
-        """What the program decides there as it waits."""
+        """Return the program's decisions (child, sibling) at a node."""
         number = chance(self.seed, self.key_of(sentence), place.path)
         return self.grows(place.generation, place.sibling, number)
 
     def root(self, v: VertexTracer) -> None:
-        """A random vector: a row of a table."""
+        """Look up a random vector in a table."""
         v.scatter(h=v.lookup("embedding", v.pull("word")))
 
     def first(self, v: VertexTracer) -> None:
-        """h = tanh(U_a h_parent + b), gated."""
+        """Compute h = tanh(U_a h_parent + b), gated."""
         self._gated(v, v.gather(0).h @ v.parameter("U_a"))
 
     def next(self, v: VertexTracer) -> None:
-        """h = tanh(U_a h_parent + U_f h_before + b), gated."""
+        """Compute h = tanh(U_a h_parent + U_f h_before + b), gated."""
         parent, before = v.gather(0).h, v.gather(1).h
         self._gated(v, parent @ v.parameter("U_a") + before @ v.parameter("U_f"))
 
     def _gated(self, v: VertexTracer, x: Symbol) -> None:
-        """h s(u h): one number a node, for all of its elements."""
+        """Scatter h s(u h), with one gate per node for all elements of h."""
         h = tanh(x + v.parameter("b"))
         v.scatter(h=h * expand(sigmoid(h @ v.parameter("u")), self.sizes.hidden_size))
 
     def output(self, v: VertexTracer) -> None:
-        """Scores of the classes, and the negative log likelihood of the right one."""
+        """Compute the scores of the classes and the negative log likelihood of the correct one."""
         logits = v.gather(0).h @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

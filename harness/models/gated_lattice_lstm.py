@@ -1,7 +1,8 @@
 """Lattice-LSTM with gates between words and characters.
 
-Zhang and Yang, "Chinese NER Using Lattice LSTM", ACL 2018, equations 11 to 16. ED-Batch's release
-replaces the gates by plain sums (lattice_lstm).
+ED-Batch's release replaces the gates by plain sums (lattice_lstm).
+
+Source: Zhang and Yang, "Chinese NER Using Lattice LSTM", ACL 2018, equations 11 to 16.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from harness.vertex import Symbol, VertexTracer, exp, pick_neg_log_softmax, sigm
 
 
 class GatedLatticeLSTM(Model):
-    """Words have cells without output gates; a character weighs those that end with it.
+    """Lattice-LSTM whose characters weigh the cells of the words that end with them.
 
-    The weights of a character's own candidate and of its words are a softmax, element by element;
-    its terms' sums over the words are what a word scatters (g, m) and a join adds up.
+    Cells of words have no output gates. The weights of a character's own candidate and of its words
+    are an elementwise softmax. A word scatters its terms of the softmax's sums (g, m), and a join
+    adds those of several words.
     """
 
     name = "gated_lattice_lstm"
@@ -51,22 +53,25 @@ class GatedLatticeLSTM(Model):
         }
 
     def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
-        """Types start, char, word, gated_char and join; the classifier reads every state."""
+        """Build vertices of types start, char, word, gated_char and join; all states are read."""
         return gated_lattice_mini_batch(instances)
 
     def start(self, v: VertexTracer) -> None:
-        """The learned state before the first character."""
+        """Compute the learned state before the first character."""
         h = self.sizes.hidden_size
         v.scatter(h=v.zeros(h) + v.parameter("h_0"), c=v.zeros(h) + v.parameter("c_0"))
 
     def char(self, v: VertexTracer) -> None:
-        """No word ends here: c' = f c + i g, h' = o tanh c' (eq. 11)."""
+        """Compute c' = f c + i g, h' = o tanh c' (eq. 11), for a character that ends no word."""
         i, o, f, g = self._gates(v)
         c = f * v.gather(0).c + i * g
         v.scatter(h=o * tanh(c), c=c)
 
     def word(self, v: VertexTracer) -> None:
-        """c^w = f c + i g of the state where the word begins (eq. 13), and its gate (eq. 14)."""
+        """Compute a word's cell c^w = f c + i g (eq. 13) and its gate (eq. 14).
+
+        The input state is that at the word's start.
+        """
         x, before = v.lookup("words", v.pull("word")), v.gather(0)
         gates = x @ v.parameter("W_word") + before.h @ v.parameter("U_word")
         i, f, g = v.split(gates + v.parameter("b_word"), 3)
@@ -76,12 +81,15 @@ class GatedLatticeLSTM(Model):
         v.scatter(g=weight, m=weight * c)
 
     def join(self, v: VertexTracer) -> None:
-        """Sums over the words that end here, of weights and of weighted cells."""
+        """Sum the weights and the weighted cells of the words that end here."""
         words = v.gather_each()
         v.scatter(g=sum_edges(words.g), m=sum_edges(words.m))
 
     def gated_char(self, v: VertexTracer) -> None:
-        """c' = (e^i g + sum of e^i_w c^w) / (e^i + sum of e^i_w), h' = o tanh c' (eq. 15, 16)."""
+        """Compute c' from the candidate and the words' cells (eq. 15, 16), and h' = o tanh c'.
+
+        c' = (e^i g + sum of e^i_w c^w) / (e^i + sum of e^i_w).
+        """
         i, o, _, g = self._gates(v)
         words, own = v.gather(1), exp(i)
         c = (own * g + words.m) / (own + words.g)
@@ -94,6 +102,6 @@ class GatedLatticeLSTM(Model):
         return sigmoid(i), sigmoid(o), sigmoid(f), tanh(g)
 
     def output(self, v: VertexTracer) -> None:
-        """Classifier of tags and its negative log likelihood."""
+        """Compute the scores of the tags and the negative log likelihood of the correct one."""
         logits = v.gather(0).h @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

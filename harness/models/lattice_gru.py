@@ -1,6 +1,6 @@
-"""Lattice-GRU as in ED-Batch's release: a cell for every arc, plain sums where arcs meet.
+"""Lattice-GRU as in ED-Batch's release: a cell for every arc, and plain sums where arcs meet.
 
-Chen et al., "ED-Batch", ICML 2023; equations of its release, benchmark/models/lattice.cc.
+Source: Chen et al., "ED-Batch", ICML 2023; benchmark/models/lattice.cc of its release.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, sum_edge
 
 
 class LatticeGRU(Model):
-    """GRU cells with weights of their own for characters and words; states are sums of cells."""
+    """GRU cells with separate weights for characters and words; states are sums of cells."""
 
     name = "lattice_gru"
     instance_kind = "lattice"
@@ -32,37 +32,37 @@ class LatticeGRU(Model):
             "characters": ParameterSpec((self.sizes.of("characters"), e), 0.1),
             "words": ParameterSpec((self.sizes.of("words"), e), 0.1),
             "h_0": ParameterSpec((h,), 0.1),
-            "c_0": ParameterSpec((h,), 0.1),  # the release creates it too, and reads it nowhere
+            "c_0": ParameterSpec((h,), 0.1),  # the release creates it too, and never reads it
         }
         for arc in ("char", "word"):
             tables |= {
                 f"W_{arc}": ParameterSpec((e, 3 * h), e**-0.5),  # columns r, z, n
                 f"U_{arc}": ParameterSpec((h, 2 * h), h**-0.5),  # columns r, z
                 f"U_n_{arc}": ParameterSpec((h, h), h**-0.5),
-                # z = s(-2): sums of states kept by half grow to 10^17 in the longest lattices.
+                # z = s(-2): with z = 1/2, sums of states grow to 10^17 in the longest lattices.
                 f"b_{arc}": ParameterSpec((3 * h,), 0.1, init_means=(0.0, -2.0, 0.0)),
             }
         return tables | {"W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5)}
 
     def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
-        """Types start, char, word and join; the classifier reads every state."""
+        """Build vertices start, char, word and join; the classifier reads every state."""
         return lattice_mini_batch(instances)
 
     def start(self, v: VertexTracer) -> None:
-        """The learned state before the first character."""
+        """Compute the learned state before the first character."""
         v.parameter("c_0")
         v.scatter(h=v.zeros(self.sizes.hidden_size) + v.parameter("h_0"))
 
     def char(self, v: VertexTracer) -> None:
-        """The cell of a character."""
+        """Compute the cell of a character."""
         self._cell(v, "char", "characters", "character")
 
     def word(self, v: VertexTracer) -> None:
-        """The cell of a word."""
+        """Compute the cell of a word."""
         self._cell(v, "word", "words", "word")
 
     def _cell(self, v: VertexTracer, arc: str, table: str, token: str) -> None:
-        """r, z = s(W x + U h + b); n = tanh(W x + U_n (r h) + b); h' = z h + (1 - z) n."""
+        """Compute r, z = s(W x + U h + b); n = tanh(W x + U_n (r h) + b); h' = z h + (1 - z) n."""
         x, h = v.lookup(table, v.pull(token)), v.gather(0).h
         width = self.sizes.hidden_size
         inputs = x @ v.parameter(f"W_{arc}") + v.parameter(f"b_{arc}")
@@ -73,10 +73,10 @@ class LatticeGRU(Model):
         v.scatter(h=z * h + (1.0 - z) * n)
 
     def join(self, v: VertexTracer) -> None:
-        """h of all arcs into a state, added up."""
+        """Sum h of all arcs that end here."""
         v.scatter(h=sum_edges(v.gather_each().h))
 
     def output(self, v: VertexTracer) -> None:
-        """Classifier of tags and its negative log likelihood."""
+        """Compute the scores of the tags and the negative log likelihood of the correct one."""
         logits = v.gather(0).h @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

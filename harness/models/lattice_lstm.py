@@ -1,8 +1,9 @@
-"""Lattice-LSTM as in ED-Batch's release: a cell for every arc, plain sums where arcs meet.
+"""Lattice-LSTM as in ED-Batch's release: a cell for every arc, and plain sums where arcs meet.
 
-Chen et al., "ED-Batch", ICML 2023; equations of its release, benchmark/models/lattice.cc. It leaves
-out the gates between words and characters of Zhang and Yang (ACL 2018), which gated_lattice_lstm
-has.
+It omits the gates between words and characters of Zhang and Yang (ACL 2018); gated_lattice_lstm has
+them.
+
+Source: Chen et al., "ED-Batch", ICML 2023; benchmark/models/lattice.cc of its release.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, sum_edge
 
 
 class LatticeLSTM(Model):
-    """LSTM cells with weights of their own for characters and words; states are sums of cells."""
+    """LSTM cells with separate weights for characters and words; states are sums of cells."""
 
     name = "lattice_lstm"
     instance_kind = "lattice"
@@ -45,24 +46,24 @@ class LatticeLSTM(Model):
         return tables | {"W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5)}
 
     def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
-        """Types start, char, word and join; the classifier reads every state."""
+        """Build vertices start, char, word and join; the classifier reads every state."""
         return lattice_mini_batch(instances)
 
     def start(self, v: VertexTracer) -> None:
-        """The learned state before the first character."""
+        """Compute the learned state before the first character."""
         h = self.sizes.hidden_size
         v.scatter(h=v.zeros(h) + v.parameter("h_0"), c=v.zeros(h) + v.parameter("c_0"))
 
     def char(self, v: VertexTracer) -> None:
-        """The cell of a character."""
+        """Compute the cell of a character."""
         self._cell(v, "char", "characters", "character")
 
     def word(self, v: VertexTracer) -> None:
-        """The cell of a word."""
+        """Compute the cell of a word."""
         self._cell(v, "word", "words", "word")
 
     def _cell(self, v: VertexTracer, arc: str, table: str, token: str) -> None:
-        """f, i, o = s(W x + U h + b), g = tanh(.); c' = i g + f c; h' = o tanh c'."""
+        """Compute f, i, o = s(W x + U h + b), g = tanh(.); c' = i g + f c; h' = o tanh c'."""
         x, state = v.lookup(table, v.pull(token)), v.gather(0)
         gates = x @ v.parameter(f"W_{arc}") + state.h @ v.parameter(f"U_{arc}")
         f, i, o, g = v.split(gates + v.parameter(f"b_{arc}"), 4)
@@ -70,11 +71,11 @@ class LatticeLSTM(Model):
         v.scatter(h=sigmoid(o) * tanh(c), c=c)
 
     def join(self, v: VertexTracer) -> None:
-        """h and c of all arcs into a state, added up."""
+        """Sum h and c of all arcs that end here."""
         arcs = v.gather_each()
         v.scatter(h=sum_edges(arcs.h), c=sum_edges(arcs.c))
 
     def output(self, v: VertexTracer) -> None:
-        """Classifier of tags and its negative log likelihood."""
+        """Compute the scores of the tags and the negative log likelihood of the correct one."""
         logits = v.gather(0).h @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -1,9 +1,10 @@
-"""Matrix-vector recursive network: every vertex has a vector and a matrix that acts on its sibling.
+"""Matrix-vector recursive network: every vertex has a vector, and a matrix for its sibling.
 
-Socher, Huval, Manning and Ng, "Semantic Compositionality through Recursive Matrix-Vector Spaces",
-EMNLP 2012; equations of ED-Batch's release, benchmark/models/treenn.cc. Matrices are stored
-transposed (T = M^T), as parameters are: M v is written v T, and W_M [M_1; M_2] is
+Matrices are stored transposed (T = M^T), like parameters: M v is written v T, and W_M [M_1; M_2] is
 T_1 A_1 + T_2 A_2.
+
+Source: Socher, Huval, Manning and Ng, "Semantic Compositionality through Recursive Matrix-Vector
+Spaces", EMNLP 2012; equations of ED-Batch's release, benchmark/models/treenn.cc.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
 
 
 class MVRNN(Model):
-    """Leaf: a word's v and T from two tables; internal: each child's matrix times the other's v."""
+    """Recursive network whose vertices multiply each child's matrix by the other child's vector.
+
+    A leaf reads its word's vector v and matrix T from two tables.
+    """
 
     name = "mv_rnn"
     instance_kind = "tree"
@@ -37,13 +41,13 @@ class MVRNN(Model):
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
-        """Every product keeps the variance of what it multiplies, so that 30 levels do, too."""
+        """Parameters whose matmuls preserve variance, to keep values in range over 30 levels."""
         h, n_words = self.sizes.hidden_size, self.sizes.of("words")
         keeping = (3 / h) ** 0.5  # half width of a uniform distribution of variance 1 / h
         halving = (1.5 / h) ** 0.5  # the two children's parts are added
         return {
             "embedding": ParameterSpec((n_words, h), 0.5),
-            "matrices": ParameterSpec((n_words, h * h), keeping),  # T, row after row
+            "matrices": ParameterSpec((n_words, h * h), keeping),  # T, row-major
             "W": ParameterSpec((2 * h, h), halving),  # rows: M_1 v_2, M_2 v_1
             "b": ParameterSpec((h,), 0.1),
             "A_1": ParameterSpec((h, h), halving),
@@ -53,21 +57,21 @@ class MVRNN(Model):
         }
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
-        """Two types, leaf and internal; the classifier reads every vertex."""
+        """Build vertices leaf and internal; the classifier reads every vertex."""
         return tree_mini_batch(instances, outputs="all")
 
     def program(self, p: Writer, tree: Tree) -> list[Any]:
-        """The same by recursion over one tree."""
+        """Build the same graph by recursion over one tree."""
         vertices: list[Any] = tree_program(p, tree, outputs="all")
         return vertices
 
     def leaf(self, v: VertexTracer) -> None:
-        """A row of each table."""
+        """Look up a row of each table."""
         word = v.pull("word")
         v.scatter(v=v.lookup("embedding", word), T=v.lookup("matrices", word))
 
     def internal(self, v: VertexTracer) -> None:
-        """v = tanh(W [M_1 v_2; M_2 v_1] + b); M = W_M [M_1; M_2] + b_M in every column."""
+        """Compute v = tanh(W [M_1 v_2; M_2 v_1] + b); M = W_M [M_1; M_2] + b_M in every column."""
         left, right, h = v.gather(0), v.gather(1), self.sizes.hidden_size
         T_1, T_2 = left.matrix("T", h), right.matrix("T", h)
         crossed = v.concat(right.v @ T_1, left.v @ T_2)
@@ -77,6 +81,6 @@ class MVRNN(Model):
         )
 
     def output(self, v: VertexTracer) -> None:
-        """Classifier of v and its negative log likelihood; nobody outside reads T."""
+        """Compute the classifier of v and its negative log likelihood; T is not an output."""
         logits = v.gather(0).v @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

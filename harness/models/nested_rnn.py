@@ -1,9 +1,11 @@
-"""NestedRNN: a GRU whose every step runs an RNN loop, of a length that a value decides.
+"""NestedRNN: a GRU that runs an inner RNN loop in each step, with lengths that values decide.
 
-ACRoBat (Fegade et al., MLSys 2024), Table 3: a GRU as the outer loop, an RNN as the inner one, both
-between 20 and 40 times. What the text leaves open is chosen here: the inner loop begins with the
-outer state, and its last state is the GRU's input; how often it runs is known once the outer state
-is there, and so is whether the outer loop goes on.
+ACRoBat's text specifies a GRU as the outer loop, an RNN as the inner one, and 20 to 40 iterations
+of each. The rest is chosen here. The inner loop starts with the outer state, and its last state is
+the GRU's input. The first state decides the number of outer steps, and each step's outer state the
+number of its inner steps.
+
+Source: Fegade et al., "ACRoBat", MLSys 2024, Table 3.
 """
 
 from __future__ import annotations
@@ -19,15 +21,19 @@ from harness.values.checked import check_count
 from harness.values.instances import Chain
 from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 
-OUTER = 0  # the key of the outer loop's length; behind it those of the inner loops
+OUTER = 0  # key of the outer loop's length; later keys are those of the inner loops
 
 
 class NestedRNN(ProgramModel):
-    """Begins with the row of a sentence's first word; reads the states of the outer loop.
+    """GRU with inner loops; it starts with the embedding of a sentence's first word.
 
-    fewest, most: times that either loop runs.
+    The outputs are the states of the outer loop.
 
-    Raises ConfigError unless 1 <= fewest <= most.
+    Args:
+        fewest, most: limits on the iterations of either loop.
+
+    Raises:
+        ConfigError: unless 1 <= fewest <= most.
     """
 
     name = "nested_rnn"
@@ -52,7 +58,7 @@ class NestedRNN(ProgramModel):
         square = ParameterSpec((h, h), h**-0.5)
         return {
             "embedding": ParameterSpec((self.sizes.of("words"), h), 0.5),
-            "U": ParameterSpec((h, h), (3 / h) ** 0.5),  # keeps the size of states over 40 steps
+            "U": ParameterSpec((h, h), (3 / h) ** 0.5),  # preserves states over 40 steps
             "b": ParameterSpec((h,), 0.1),
             "W_x": ParameterSpec((h, 3 * h), h**-0.5),  # columns r, z, n
             "W_h": ParameterSpec((h, 2 * h), h**-0.5),  # columns r, z
@@ -62,7 +68,11 @@ class NestedRNN(ProgramModel):
         }
 
     def program(self, p: Writer, sentence: Chain) -> Body:
-        """The outer loop; either loop is a phase in every step, so that outer steps meet."""
+        """Run the outer loop.
+
+        Each loop is a program phase in every outer step, so that outer steps of instances are
+        batched.
+        """
         state, label = p.start(word=int(sentence.words[0]), label=0), int(sentence.labels[0])
         n_outer = self.times((yield p.chance(state, OUTER)))
         read = []
@@ -76,25 +86,28 @@ class NestedRNN(ProgramModel):
         return read
 
     def times(self, number: float) -> int:
-        """How often a loop runs, from a number in [0, 1)."""
+        """Return the number of iterations of a loop, given a number in [0, 1)."""
         return self.fewest + int(number * self._n_lengths)
 
     def loops(self, sentence: Chain) -> list[int]:
-        """How often the inner loop runs in each step of the outer one."""
+        """Return the number of iterations of the inner loop in each step of the outer one."""
         key = self.key_of(sentence)
         n_outer = self.times(chance(self.seed, key, OUTER))
         return [self.times(chance(self.seed, key, 1 + step)) for step in range(n_outer)]
 
     def start(self, v: VertexTracer) -> None:
-        """A random vector: a row of a table."""
+        """Look up a random vector in a table."""
         v.scatter(h=v.lookup("embedding", v.pull("word")))
 
     def inner(self, v: VertexTracer) -> None:
-        """h' = tanh(U h + b)."""
+        """Compute h' = tanh(U h + b)."""
         v.scatter(h=tanh(v.gather(0).h @ v.parameter("U") + v.parameter("b")))
 
     def outer(self, v: VertexTracer) -> None:
-        """r, z = s(W x + U h + b); n = tanh(W_n x + U_n (r h) + b_n); h' = z h + (1 - z) n."""
+        """Compute a GRU step from the inner loop's state x.
+
+        r, z = s(W x + U h + b); n = tanh(W_n x + U_n (r h) + b_n); h' = z h + (1 - z) n.
+        """
         x, h = v.gather(0).h, v.gather(1).h
         x_r, x_z, x_n = v.split(x @ v.parameter("W_x") + v.parameter("b_gates"), 3)
         h_r, h_z = v.split(h @ v.parameter("W_h"), 2)
@@ -103,6 +116,6 @@ class NestedRNN(ProgramModel):
         v.scatter(h=z * h + (1.0 - z) * n)
 
     def output(self, v: VertexTracer) -> None:
-        """Scores of the classes, and the negative log likelihood of the right one."""
+        """Compute the scores of the classes and the negative log likelihood of the correct one."""
         logits = v.gather(0).h @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

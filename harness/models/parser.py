@@ -1,8 +1,10 @@
-"""Transition-based dependency parser over BiLSTM features, many parsers side by side.
+"""Transition-based dependency parser over BiLSTM features; a mini-batch runs many in parallel.
 
-Kiperwasser and Goldberg, TACL 2016 (arc-hybrid; their options userlmost, userl and bibi-lstm), as
-in Neubig, Goldberg and Dyer, NIPS 2017, section 4. Every decision is evaluated before the next one
-is looked at (Graph.rounds); the transitions that are followed are those to the given tree.
+Each decision is evaluated before the next one is recorded (Graph.rounds). The parser follows the
+transitions of the given tree.
+
+Source: Kiperwasser and Goldberg, TACL 2016 (arc-hybrid; their options userlmost, userl and
+bibi-lstm), as in Neubig, Goldberg and Dyer, NIPS 2017, section 4.
 """
 
 from __future__ import annotations
@@ -26,13 +28,17 @@ LAYERS = ("", "_2")
 
 
 class Parser(Model):
-    """Two BiLSTM layers over words and tags, then two transitions a word, each by an MLP.
+    """Two BiLSTM layers over words and tags, then two transitions per word, scored by an MLP.
 
-    hidden_size is that of both directions together. tag_size: width of a part of speech's vector.
-    mlp_size: width of the layer under the transitions' scores. Scores: SHIFT, a LEFT for every
-    relation, a RIGHT for every relation.
+    The scores are those of SHIFT, of a LEFT for every relation, and of a RIGHT for every relation.
 
-    Raises ConfigError for an odd hidden_size.
+    Args:
+        sizes: its hidden_size is that of both directions together.
+        tag_size: width of a part of speech's vector.
+        mlp_size: width of the layer below the transitions' scores.
+
+    Raises:
+        ConfigError: for an odd hidden_size.
     """
 
     name = "parser"
@@ -83,8 +89,9 @@ class Parser(Model):
         }
 
     def mini_batch(self, instances: Sequence[ParsedSentence]) -> MiniBatch:
-        """Both layers of BiLSTMs, a vector for every token, one that stands for missing tokens,
-        and the transitions; round k has every parser's transition k, round 0 all else, too.
+        """Build both BiLSTM layers, vectors of tokens and of missing tokens, and transitions.
+
+        Graph segment k contains transition k of every instance; segment 0 also contains the rest.
         """
         tokens = chains([sentence.n_tokens for sentence in instances])
         steps = chains([sentence.n_transitions for sentence in instances])
@@ -131,25 +138,25 @@ class Parser(Model):
         return pulled(transition.end, (transition.vertices, labels))
 
     def scores_of(self, kinds: IntArray, arcs: IntArray) -> IntArray:
-        """Which score is that of each transition, from its kind and its relation."""
+        """Return the index of each transition's score, from its kind and its relation."""
         behind_left = np.where(kinds == RIGHT, self.sizes.of("relations"), 0)
         scores: IntArray = np.where(kinds == SHIFT, 0, 1 + behind_left + arcs).astype(np.int32)
         return scores
 
     def forward_first(self, v: VertexTracer) -> None:
-        """The first token, from a state of zeros."""
+        """Compute the first layer's first step forward, from a state of zeros."""
         first_step(v, from_input(v, "_forward", self._read(v)))
 
     def forward(self, v: VertexTracer) -> None:
-        """A step along the sentence."""
+        """Compute a later step of the first layer's forward direction."""
         step(v, "_forward", from_input(v, "_forward", self._read(v)))
 
     def backward_first(self, v: VertexTracer) -> None:
-        """The root, which comes last, from a state of zeros."""
+        """Compute the first layer's first step backward, at the root, from a state of zeros."""
         first_step(v, from_input(v, "_backward", self._read(v)))
 
     def backward(self, v: VertexTracer) -> None:
-        """A step against the sentence."""
+        """Compute a later step of the first layer's backward direction."""
         step(v, "_backward", from_input(v, "_backward", self._read(v)))
 
     def _read(self, v: VertexTracer) -> Symbol:
@@ -157,42 +164,42 @@ class Parser(Model):
         return v.concat(word, v.lookup("tags", v.pull("tag")))
 
     def token(self, v: VertexTracer) -> None:
-        """What the first layer's states of a token add to the gates of the second."""
+        """Compute the gate inputs of the second layer from the first layer's states of a token."""
         x = v.concat(v.gather(0).h, v.gather(1).h)
         v.scatter(
             a_forward=from_input(v, "_forward_2", x), a_backward=from_input(v, "_backward_2", x)
         )
 
     def forward_2_first(self, v: VertexTracer) -> None:
-        """The second layer's first step along the sentence."""
+        """Compute the second layer's first step forward, from a state of zeros."""
         first_step(v, v.gather(0).a_forward)
 
     def forward_2(self, v: VertexTracer) -> None:
-        """Any other."""
+        """Compute a later step of the second layer's forward direction."""
         step(v, "_forward_2", v.gather(1).a_forward)
 
     def backward_2_first(self, v: VertexTracer) -> None:
-        """The second layer's first step against the sentence."""
+        """Compute the second layer's first step backward, from a state of zeros."""
         first_step(v, v.gather(0).a_backward)
 
     def backward_2(self, v: VertexTracer) -> None:
-        """Any other."""
+        """Compute a later step of the second layer's backward direction."""
         step(v, "_backward_2", v.gather(1).a_backward)
 
     def vector(self, v: VertexTracer) -> None:
-        """Both directions of the second layer, side by side."""
+        """Concatenate both directions of the second layer."""
         v.scatter(x=v.concat(v.gather(0).h, v.gather(1).h))
 
     def missing(self, v: VertexTracer) -> None:
-        """Stands for a token that is not there."""
+        """Compute the learned vector that replaces missing tokens."""
         v.scatter(x=tanh(v.zeros(2 * self.half) + v.parameter("missing")))
 
     def transition(self, v: VertexTracer) -> None:
-        """t = tanh(W_mlp [x of the tokens that are looked at] + b_mlp)."""
+        """Compute t = tanh(W_mlp [x of the feature tokens] + b_mlp)."""
         seen = v.concat(*(v.gather(slot).x for slot in range(N_FEATURES)))
         v.scatter(t=tanh(seen @ v.parameter("W_mlp") + v.parameter("b_mlp")))
 
     def output(self, v: VertexTracer) -> None:
-        """The transitions' scores and the negative log likelihood of the right one."""
+        """Compute the transitions' scores and the negative log likelihood of the correct one."""
         logits = v.gather(0).t @ v.parameter("W_out") + v.parameter("b_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

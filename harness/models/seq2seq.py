@@ -1,8 +1,10 @@
-"""LSTM encoder-decoder for translation, teacher forced, a step of the decoder at a time.
+"""LSTM encoder-decoder for translation, with teacher forcing and a stepwise decoder.
 
-Chen et al., "ED-Batch", ICML 2023, the workload LSTM-NMT; equations of its release,
-benchmark/models/nmt.cc: the cell reads tanh(E x + b_E). Its decoder is called step by step, as if
-the next word depended on the last one's distribution, and so is this one (Graph.rounds).
+The cell reads tanh(E x + b_E). The release calls its decoder step by step, as if the next word
+depended on the previous distribution; so does this one (Graph.rounds).
+
+Source: Chen et al., "ED-Batch", ICML 2023, workload LSTM-NMT; benchmark/models/nmt.cc of its
+release.
 """
 
 from __future__ import annotations
@@ -22,12 +24,15 @@ from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, tanh
 
 
 class Seq2Seq(Model):
-    """The decoder's first state is the encoder's last; a distribution at each of its steps."""
+    """Encoder-decoder whose decoder starts from the encoder's last state.
+
+    The outputs are the distributions of the next word at each step of the decoder.
+    """
 
     name = "seq2seq"
     instance_kind = "sentence_pair"
     vertex_types = ("start", "encode", "decode")
-    waits: ClassVar[bool] = True  # for a step's words, before any decoder goes on
+    waits: ClassVar[bool] = True  # each step waits for the words of the previous one
 
     @property
     def state(self) -> Mapping[str, int]:
@@ -48,7 +53,10 @@ class Seq2Seq(Model):
         return {**parameters, "W_out": ParameterSpec((h, words), h**-0.5)}
 
     def mini_batch(self, instances: Sequence[SentencePair]) -> MiniBatch:
-        """All encoders, then all decoders; round k has the decoders' step k, 0 the encoders too."""
+        """Build all encoders, then all decoders.
+
+        Graph segment k contains step k of every decoder; segment 0 also contains the encoders.
+        """
         source = chains([len(pair.source) for pair in instances])
         target = chains([pair.n_steps for pair in instances])
         encoder, at = started_recurrence(0, source, 1, 2)
@@ -72,7 +80,7 @@ class Seq2Seq(Model):
         )
 
     def _rounds(self, n_encoders: int, target: Chains) -> IntArray | None:
-        """The round of every vertex, encoders first; None where nothing waits."""
+        """Return each vertex's graph segment, encoders first; None if nothing waits."""
         if not self.waits:
             return None
         rounds = np.zeros(n_encoders + target.n, dtype=np.int32)
@@ -80,7 +88,7 @@ class Seq2Seq(Model):
         return rounds
 
     def start(self, v: VertexTracer) -> None:
-        """The learned state before the first word."""
+        """Compute the learned state before the first word."""
         start(v, "", self.sizes.hidden_size)
 
     def encode(self, v: VertexTracer) -> None:
@@ -88,7 +96,7 @@ class Seq2Seq(Model):
         self._step(v, "source")
 
     def decode(self, v: VertexTracer) -> None:
-        """Read a word of the target, the last one that was predicted or given."""
+        """Read a word of the target: the previous prediction, or the given word."""
         self._step(v, "target")
 
     def _step(self, v: VertexTracer, side: str) -> None:
@@ -99,6 +107,6 @@ class Seq2Seq(Model):
         return tanh(x @ v.parameter(f"E_{side}") + v.parameter(f"b_E_{side}"))
 
     def output(self, v: VertexTracer) -> None:
-        """The next word's distribution and its negative log likelihood."""
+        """Compute the next word's distribution and its negative log likelihood."""
         logits = v.gather(0).h @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -1,7 +1,7 @@
-"""The encoder-decoder of seq2seq with all words given at once, as translation is mostly trained.
+"""Encoder-decoder of seq2seq with all words given in advance, as in most translation training.
 
-Nothing waits for a step's distribution, so that whatever lies beside the recurrence (words, scores)
-may be computed for all steps together, and both LSTMs be called for whole sentences.
+No step waits for the previous distribution. Everything outside the recurrence (words, scores) can
+be computed for all steps together, and each LSTM can be called for whole sentences.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from harness.models.seq2seq import Seq2Seq
 
 
 class Seq2SeqAtOnce(Seq2Seq):
-    """Equations and parameters of Seq2Seq; a mini-batch has one round."""
+    """Encoder-decoder with the equations and parameters of Seq2Seq, and a single graph segment."""
 
     name = "seq2seq_at_once"
     waits = False

@@ -1,9 +1,11 @@
-"""StackRNN: a shift-reduce parser whose stack and buffer are read by RNNs.
+"""StackRNN: a shift-reduce parser with RNNs over its stack and its buffer.
 
-ACRoBat (Fegade et al., MLSys 2024), Table 3: a StackLSTM parser (Dyer et al., ACL 2015) with RNN
-cells, which takes the best action at every step. What the text leaves open is chosen here: two
-actions; a buffer read from its end; a reduced pair is composed, and then pushed. Which action is
-taken is drawn by harness.programs.decisions among those allowed, once the scores are there.
+ACRoBat's text specifies a StackLSTM parser with RNN cells that takes the best action at every step.
+The rest is chosen here: there are two actions, the buffer is read from its end, and a reduced pair
+is composed and then pushed. After the scores are computed, harness.programs.decisions draws the
+action among those allowed.
+
+Source: Fegade et al., "ACRoBat", MLSys 2024, Table 3; Dyer et al., ACL 2015.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ N_ACTIONS = 2
 
 
 class StackRNN(ProgramModel):
-    """n words: n shifts and n - 1 reductions, each but the first behind a decision."""
+    """Parser that takes n shifts and n - 1 reductions for n words.
+
+    A decision precedes each action except the first.
+    """
 
     name = "stack_rnn"
     instance_kind = "chain"
@@ -42,9 +47,9 @@ class StackRNN(ProgramModel):
             "W_buffer": ParameterSpec((e, h), e**-0.5),
             "U_buffer": ParameterSpec((h, h), h**-0.5),
             "b_buffer": bias,
-            "W_push": two,  # rows: what is pushed, the stack below
+            "W_push": two,  # rows: the pushed state, the stack below it
             "b_push": bias,
-            "W_compose": two,  # rows: the lower one, the upper one
+            "W_compose": two,  # rows: the lower state, the upper state
             "b_compose": bias,
             "W_decide": two,  # rows: the stack, the buffer
             "b_decide": bias,
@@ -52,7 +57,7 @@ class StackRNN(ProgramModel):
         }
 
     def program(self, p: Writer, sentence: Chain) -> Body:
-        """All decisions, the last of which nobody waits for."""
+        """Run the parser, and return the states of all decisions; it does not wait for the last."""
         buffer, stack = [p.end()], [p.bottom()]
         words = sentence.words[::-1].tolist()
         buffer += p.chain(p.buffer, buffer[0], len(words), word=words)
@@ -74,11 +79,11 @@ class StackRNN(ProgramModel):
         return read
 
     def labels(self, sentence: Chain) -> list[int]:
-        """The action that the loss asks for at every step, from the labels of the words."""
+        """Return the target action of every step, from the labels of the words."""
         return [label % N_ACTIONS for label in sentence.labels.tolist() for _ in range(2)][:-1]
 
     def actions(self, sentence: Chain) -> list[bool]:
-        """Whether each step but the last shifts: what the program decides as it waits."""
+        """Return True for each step that shifts, without the last one, as the program decides."""
         n_buffer, n_stack, key = sentence.n_words - 1, 1, self.key_of(sentence)
         found = []
         for step in range(2 * sentence.n_words - 2):
@@ -89,24 +94,24 @@ class StackRNN(ProgramModel):
         return found
 
     def end(self, v: VertexTracer) -> None:
-        """The empty buffer."""
+        """Compute the state of the empty buffer."""
         v.scatter(h=v.zeros(self.sizes.hidden_size) + v.parameter("end"))
 
     def bottom(self, v: VertexTracer) -> None:
-        """The empty stack."""
+        """Compute the state of the empty stack."""
         v.scatter(h=v.zeros(self.sizes.hidden_size) + v.parameter("bottom"))
 
     def buffer(self, v: VertexTracer) -> None:
-        """h = tanh(W x + U h_behind + b)."""
+        """Compute h = tanh(W x + U h_behind + b), where h_behind is the state of the next word."""
         x = v.lookup("embedding", v.pull("word")) @ v.parameter("W_buffer")
         v.scatter(h=tanh(x + v.parameter("b_buffer") + v.gather(0).h @ v.parameter("U_buffer")))
 
     def push(self, v: VertexTracer) -> None:
-        """h = tanh(W [pushed; below] + b)."""
+        """Compute h = tanh(W [pushed; below] + b)."""
         self._of_two(v, "push")
 
     def compose(self, v: VertexTracer) -> None:
-        """h = tanh(W [lower; upper] + b)."""
+        """Compute h = tanh(W [lower; upper] + b)."""
         self._of_two(v, "compose")
 
     def _of_two(self, v: VertexTracer, name: str) -> None:
@@ -114,18 +119,23 @@ class StackRNN(ProgramModel):
         v.scatter(h=tanh(both @ v.parameter(f"W_{name}") + v.parameter(f"b_{name}")))
 
     def decide(self, v: VertexTracer) -> None:
-        """t = tanh(W [stack; buffer] + b)."""
+        """Compute t = tanh(W [stack; buffer] + b)."""
         both = v.concat(v.gather(0).h, v.gather(1).h)
         v.scatter(t=tanh(both @ v.parameter("W_decide") + v.parameter("b_decide")))
 
     def output(self, v: VertexTracer) -> None:
-        """Scores of the actions, and the negative log likelihood of the one that is asked for."""
+        """Compute the scores of the actions and the negative log likelihood of the target."""
         logits = v.gather(0).t @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
 
 
 def shifts(score: float, n_buffer: int, n_stack: int) -> bool:
-    """Whether a step shifts, with so many left; it must where the stack has no pair to reduce."""
+    """Return True if a step shifts; it must if the stack has no pair to reduce.
+
+    Args:
+        score: a number in [0, 1).
+        n_buffer, n_stack: elements left in the buffer and on the stack.
+    """
     if n_buffer == 0:
         return False
     return n_stack < 2 or score < 0.5

@@ -1,8 +1,8 @@
 """Tree-FC: one fully connected layer at every internal vertex of a complete binary tree.
 
-Two published variants: "fold" (Looks et al., ICLR 2017) looks leaves up in a table and evaluates
-255 layers for 256 leaves; "cavs" (Xu et al., ATC 2018) has no table and evaluates the layer at all
-511 vertices, leaves reading zero vectors.
+There are two published variants. "fold" (Looks et al., ICLR 2017) looks up leaves in a table and
+evaluates 255 layers for 256 leaves. "cavs" (Xu et al., ATC 2018) has no table and evaluates the
+layer at all 511 vertices; leaves read zero vectors.
 
 Source: the releases of Fold, tensorflow_fold/loom/benchmarks/iclr_2017_benchmark.py, and of Cavs,
 apps/paper/tree-fc-cavs-artificial-tree.cc.
@@ -24,7 +24,7 @@ VARIANTS = ("fold", "cavs")
 
 
 class TreeFC(Model):
-    """h = relu([h_1; h_2] W + b); the root's h is the output, loss = |h|^2 / 2 (Fold's)."""
+    """Layer h = relu([h_1; h_2] W + b); the output is the root's h, the loss |h|^2 / 2 (Fold's)."""
 
     name = "tree_fc"
     instance_kind = "tree"
@@ -47,8 +47,8 @@ class TreeFC(Model):
         h = self.sizes.hidden_size
         layer = {
             "W": ParameterSpec((2 * h, h), (3 / h) ** 0.5),
-            # The released Cavs program has no bias, which makes every output and gradient zero and
-            # a check of them empty; the bias costs the same work in every system.
+            # The released Cavs program has no bias, so every output and gradient is zero and a
+            # check of them would prove nothing; the bias costs the same in every system.
             "b": ParameterSpec((h,), 0.1),
         }
         if self.variant == "cavs":
@@ -56,11 +56,11 @@ class TreeFC(Model):
         return {"embedding": ParameterSpec((self.sizes.of("words"), h), 1.0)} | layer
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
-        """Two types, leaf and internal; only roots are read."""
+        """Build vertices leaf and internal; only roots are outputs."""
         return tree_mini_batch(instances, outputs="roots")
 
     def leaf(self, v: VertexTracer) -> None:
-        """Fold: a row of the table; Cavs: the layer applied to two zero vectors."""
+        """Look up a row of the table (Fold), or apply the layer to two zero vectors (Cavs)."""
         if self.variant == "fold":
             v.scatter(h=v.lookup("embedding", v.pull("word")))
         else:
@@ -68,11 +68,11 @@ class TreeFC(Model):
             v.scatter(h=relu(zero @ v.parameter("W") + v.parameter("b")))
 
     def internal(self, v: VertexTracer) -> None:
-        """h = relu([h_1; h_2] W + b)."""
+        """Compute h = relu([h_1; h_2] W + b)."""
         children = v.concat(v.gather(0).h, v.gather(1).h)
         v.scatter(h=relu(children @ v.parameter("W") + v.parameter("b")))
 
     def output(self, v: VertexTracer) -> None:
-        """l2_loss of the root."""
+        """Push the root's state, with its l2_loss."""
         h = v.gather(0).h
         v.push(h, loss=0.5 * sum_elements(square(h)))

@@ -1,6 +1,6 @@
 """Binary Tree-GRU with a classifier at every vertex, as in ED-Batch's release.
 
-Chen et al., "ED-Batch", ICML 2023; equations of its release, benchmark/models/treenn.cc.
+Source: Chen et al., "ED-Batch", ICML 2023; benchmark/models/treenn.cc of its release.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, 
 
 
 class TreeGRU(Model):
-    """Leaf: a GRU step on the word vector; internal: the mean of a GRU step on each child."""
+    """Tree-GRU: a leaf is a GRU step on the word vector, a parent the mean of its children's."""
 
     name = "tree_gru"
     instance_kind = "tree"
@@ -49,22 +49,22 @@ class TreeGRU(Model):
         }
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
-        """Two types, leaf and internal; the classifier reads every vertex."""
+        """Build vertices leaf and internal; the classifier reads every vertex."""
         return tree_mini_batch(instances, outputs="all")
 
     def leaf(self, v: VertexTracer) -> None:
-        """r, z = s(W x + b); c = tanh(W_c (r x) + b_c); h = z x + (1 - z) c."""
+        """Compute r, z = s(W x + b); c = tanh(W_c (r x) + b_c); h = z x + (1 - z) c."""
         x = v.lookup("embedding", v.pull("word"))
         v.scatter(h=_step(v, x, ("W", "W_c"), ("b_leaf", "b_leaf_c")))
 
     def internal(self, v: VertexTracer) -> None:
-        """The step on h_1 and on h_2, with matrices of their own and shared biases, halved."""
+        """Compute the mean of steps on h_1 and h_2, with separate matrices and shared biases."""
         first = _step(v, v.gather(0).h, ("U_1", "U_c1"), ("b", "b_c"))
         second = _step(v, v.gather(1).h, ("U_2", "U_c2"), ("b", "b_c"))
         v.scatter(h=0.5 * (first + second))
 
     def output(self, v: VertexTracer) -> None:
-        """Five-class classifier and its negative log likelihood."""
+        """Compute the scores of the classes and the negative log likelihood of the correct one."""
         logits = v.gather(0).h @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
 

@@ -1,7 +1,7 @@
 """Binary N-ary Tree-LSTM with a classifier at every vertex.
 
-Tai, Socher and Manning, "Improved Semantic Representations From Tree-Structured Long Short-Term
-Memory Networks", ACL 2015; equations of ED-Batch's release, benchmark/models/treenn.cc.
+Source: Tai, Socher and Manning, "Improved Semantic Representations From Tree-Structured Long
+Short-Term Memory Networks", ACL 2015; equations of ED-Batch's release, benchmark/models/treenn.cc.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 
 
 class TreeLSTM(Model):
-    """Leaf: gates of the word vector x; internal: gates of [h_1; h_2], a forget gate per child."""
+    """Tree-LSTM: a leaf reads its word vector, a parent [h_1; h_2] with a forget gate per child."""
 
     name = "tree_lstm"
     instance_kind = "tree"
@@ -44,23 +44,23 @@ class TreeLSTM(Model):
         }
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
-        """Two types, leaf and internal; the classifier reads every vertex."""
+        """Build vertices leaf and internal; the classifier reads every vertex."""
         return tree_mini_batch(instances, outputs="all")
 
     def program(self, p: Writer, tree: Tree) -> list[Any]:
-        """The same by recursion over one tree."""
+        """Build the same graph by recursion over one tree."""
         vertices: list[Any] = tree_program(p, tree, outputs="all")
         return vertices
 
     def leaf(self, v: VertexTracer) -> None:
-        """i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
+        """Compute i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
         x = v.lookup("embedding", v.pull("word"))
         i, o, u = v.split(x @ v.parameter("W") + v.parameter("b_leaf"), 3)
         c = sigmoid(i) * tanh(u)
         v.scatter(c=c, h=sigmoid(o) * tanh(c))
 
     def internal(self, v: VertexTracer) -> None:
-        """f_k = s(F_k h_k + b_f); c = i u + f_1 c_1 + f_2 c_2; h = o tanh c."""
+        """Compute f_k = s(F_k h_k + b_f); c = i u + f_1 c_1 + f_2 c_2; h = o tanh c."""
         left, right = v.gather(0), v.gather(1)
         i, o, u = v.split(v.concat(left.h, right.h) @ v.parameter("U") + v.parameter("b"), 3)
         f_1 = sigmoid(left.h @ v.parameter("F_1") + v.parameter("b_f"))
@@ -69,6 +69,6 @@ class TreeLSTM(Model):
         v.scatter(c=c, h=sigmoid(o) * tanh(c))
 
     def output(self, v: VertexTracer) -> None:
-        """Five-class classifier and its negative log likelihood."""
+        """Compute the scores of the classes and the negative log likelihood of the correct one."""
         logits = v.gather(0).h @ v.parameter("W_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

@@ -1,8 +1,10 @@
-"""Tree-LSTM whose internal vertices are of two types, drawn by a seeded coin.
+"""Tree-LSTM with two types of internal vertices, chosen by a seeded coin toss.
 
-Chen et al., "ED-Batch", ICML 2023, whose release draws them at every construction; here a vertex's
-type follows from the seed and its tree, so that all systems and passes see the same graph. Both
-types have the same weights: only what may be batched together differs.
+ED-Batch's release draws the types at every construction. Here a vertex's type follows from the seed
+and its tree, so all systems and passes see the same graph. Both types have the same weights: only
+the possible batches differ.
+
+Source: Chen et al., "ED-Batch", ICML 2023.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ STEP, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 class TreeLSTM2Type(TreeLSTM):
-    """Tree-LSTM's equations; option type_seed draws internal_a or internal_b, each with 1/2."""
+    """Tree-LSTM whose internal vertices are internal_a or internal_b, each with probability 1/2.
+
+    Args:
+        type_seed: seed of the types.
+    """
 
     name = "tree_lstm_2type"
     vertex_types: tuple[str, ...] = ("leaf", "internal_a", "internal_b")
@@ -42,16 +48,16 @@ class TreeLSTM2Type(TreeLSTM):
         self.type_seed = type_seed
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
-        """Three types, leaf and two of internal vertices; the classifier reads every vertex."""
+        """Build leaves and two types of internal vertices; the classifier reads every vertex."""
         return tree_mini_batch(instances, "all", TYPE_NAMES, self.kinds)
 
     def program(self, p: Writer, tree: Tree) -> list[Any]:
-        """The same by recursion over one tree."""
+        """Build the same graph by recursion over one tree."""
         vertices: list[Any] = tree_program(p, tree, "all", TYPE_NAMES, self.kinds)
         return vertices
 
     def kinds(self, table: IntArray, sizes: IntArray) -> IntArray:
-        """0 or 1 for every vertex (n,), by its tree's words, its place in it, and the seed."""
+        """Return 0 or 1 for every vertex (n,), from its tree's words, its index and the seed."""
         starts = np.cumsum(sizes) - sizes
         place = (np.arange(table.shape[1]) - starts.repeat(sizes)).astype(np.uint64)
         words = (table[WORDS] + 2).astype(np.uint64)

@@ -1,7 +1,7 @@
-"""Var-LSTM: a language model over sentences of any length (Cavs); Fixed-LSTM on equal lengths.
+"""Var-LSTM: a language model over sentences of any length; Fixed-LSTM if lengths are equal.
 
-Xu et al., "Cavs", ATC 2018, section 5 and apps/paper/seq-lstm-cavs*; the network of Zaremba,
-Sutskever and Vinyals, 2014, without dropout.
+Source: Xu et al., "Cavs", ATC 2018, section 5 and apps/paper/seq-lstm-cavs*; the network of
+Zaremba, Sutskever and Vinyals, 2014, without dropout.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from harness.vertex import VertexTracer, pick_neg_log_softmax
 
 
 class VarLSTM(Model):
-    """An LSTM from a state of zeros, and the next word's distribution after every word.
+    """LSTM from a state of zeros, with the next word's distribution after every word.
 
-    layers: how many LSTMs stand on one another; vertices of layer k > 1 read the one below.
+    Args:
+        layers: number of stacked LSTMs; vertices of layer k > 1 read the layer below.
     """
 
     name = "var_lstm"
@@ -63,7 +64,7 @@ class VarLSTM(Model):
         }
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
-        """Vertices place by place, in each the layers from below; the top ones are read."""
+        """Build all layers of each word in turn; the top layer's vertices are the outputs."""
         along = chains([chain.n_words for chain in instances])
         n_layers = self.layers
         types = np.arange(1, 2 * n_layers, 2, dtype=np.int32) + np.ones((along.n, 1), np.int32)
@@ -89,11 +90,11 @@ class VarLSTM(Model):
         )
 
     def first(self, v: VertexTracer) -> None:
-        """The first word of a sentence."""
+        """Compute the first step of a sentence, from a state of zeros."""
         first_step(v, from_input(v, "", v.lookup("embedding", v.pull("word"))))
 
     def step(self, v: VertexTracer) -> None:
-        """Any other word."""
+        """Compute a later step."""
         step(v, "", from_input(v, "", v.lookup("embedding", v.pull("word"))))
 
     def _upper_first(self, k: int, v: VertexTracer) -> None:
@@ -103,6 +104,6 @@ class VarLSTM(Model):
         step(v, layer_suffix(k), from_input(v, layer_suffix(k), v.gather(1).h))
 
     def output(self, v: VertexTracer) -> None:
-        """The next word's distribution and its negative log likelihood."""
+        """Compute the next word's distribution and its negative log likelihood."""
         logits = v.gather(0).h @ v.parameter("W_out") + v.parameter("b_out")
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))

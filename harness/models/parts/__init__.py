@@ -1,1 +1,1 @@
-"""How trees and lattices become graphs; cells."""
+"""Construction of graphs from trees, chains and lattices, and shared cells."""

@@ -1,8 +1,8 @@
-"""From sentences to the typed graph of a mini-batch; shared by all sequence models.
+"""Typed graphs of mini-batches of sentences; shared by all sequence models.
 
-A graph is put together from blocks: vertices of one purpose, each with as many arguments as its
-type reads. NumPy only and few calls, since this is timed for every mini-batch, and so that the
-process of another framework need not load a compiler.
+A graph consists of blocks: vertices of one purpose, each with as many arguments as its type reads.
+The code uses few NumPy calls, as it is timed for every mini-batch, and no compiler, which processes
+of other frameworks need not load.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """Sentences end to end: lengths (k,) and where each begins and ends, (k,)."""
+    """Concatenated sentences.
+
+    Attributes:
+        lengths: (k,).
+        starts, ends: (k,), first position of each sentence, and the position after its last.
+    """
 
     lengths: IntArray
     starts: IntArray
@@ -28,24 +33,24 @@ class Chains:
 
     @property
     def n(self) -> int:
-        """All places of all sentences."""
+        """Number of positions of all sentences."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def mirrored(self) -> IntArray:
-        """Of every place (n,): the place as far from its sentence's other end."""
+        """Return for each position (n,) its mirror image in its sentence."""
         last: IntArray = (self.ends - np.int32(1)).astype(np.int32, copy=False)
         mirror: IntArray = (self.starts + last).repeat(self.lengths)
         mirror -= np.arange(self.n, dtype=np.int32)
         return mirror
 
     def places(self) -> IntArray:
-        """Of every place (n,): how many come before it in its sentence."""
+        """Return the index of each position (n,) in its sentence."""
         found: IntArray = np.arange(self.n, dtype=np.int32) - self.starts.repeat(self.lengths)
         return found
 
 
 def chains(lengths: Sequence[int] | IntArray) -> Chains:
-    """Lay sentences of these lengths end to end."""
+    """Concatenate sentences of these lengths."""
     counts = np.asarray(lengths, dtype=np.int32)
     ends = np.cumsum(counts, dtype=np.int32)
     return Chains(counts, ends - counts, ends)
@@ -53,10 +58,12 @@ def chains(lengths: Sequence[int] | IntArray) -> Chains:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some vertices of the graph, numbered from `base`.
+    """Vertices of the graph, numbered from `base`.
 
-    types (m,). args (m, a): vertices by slot, NONE where there is none; those that are left move
-    to the lowest slots.
+    Attributes:
+        types: (m,).
+        args: (m, a), vertices by slot; NONE for no argument. Joining removes the NONEs, which moves
+            later arguments to lower slots.
     """
 
     base: int
@@ -65,17 +72,17 @@ class Block:
 
     @property
     def end(self) -> int:
-        """The number behind its last vertex."""
+        """Number of the vertex after its last."""
         return self.base + len(self.types)
 
     @property
     def vertices(self) -> IntArray:
-        """Their numbers (m,)."""
+        """Numbers of its vertices (m,)."""
         return np.arange(self.base, self.end, dtype=np.int32)
 
 
 def recurrence(base: int, along: Chains, first: int, step: int) -> Block:
-    """A vertex for every place, which reads the one before; the first of a chain reads none."""
+    """Build a vertex for every position that reads the previous one; first vertices read none."""
     types = np.full(along.n, step, dtype=np.int32)
     types[along.starts] = first
     args = np.arange(base - 1, base - 1 + along.n, dtype=np.int32)
@@ -84,7 +91,7 @@ def recurrence(base: int, along: Chains, first: int, step: int) -> Block:
 
 
 def started_recurrence(base: int, along: Chains, start: int, step: int) -> tuple[Block, IntArray]:
-    """A start vertex for every chain and then one for every place; also the places' vertices."""
+    """Build a start vertex per chain and one per position; return the positions' vertices, too."""
     with_start = chains(along.lengths + 1)
     block = recurrence(base, with_start, start, step)
     starting = np.zeros(with_start.n, dtype=np.bool_)
@@ -93,21 +100,26 @@ def started_recurrence(base: int, along: Chains, start: int, step: int) -> tuple
 
 
 def reading(block: Block, at: IntArray, what: IntArray) -> Block:
-    """The block, its vertices `at` with one more argument each: what they read (len(at),)."""
+    """Return the block with one more argument for each of its vertices `at`.
+
+    Args:
+        at: (k,), numbers of vertices of the block.
+        what: (k,), the vertex that each of them reads.
+    """
     more = np.full((len(block.types), 1), NONE, dtype=np.int32)
     more[at - block.base, 0] = what
     return Block(block.base, block.types, np.concatenate([block.args, more], axis=1))
 
 
 def plain(base: int, type_id: int, args: IntArray) -> Block:
-    """Vertices of one type with the given arguments (m, a)."""
+    """Build vertices of one type with the given arguments (m, a)."""
     return Block(base, np.full(len(args), type_id, dtype=np.int32), args)
 
 
 def joined(
     blocks: Sequence[Block], type_names: tuple[str, ...], rounds: IntArray | None = None
 ) -> Graph:
-    """One graph of all blocks, which are numbered one after the other; see Graph.rounds."""
+    """Join blocks, numbered consecutively, into one graph; for rounds see Graph.rounds."""
     n_args = np.concatenate([(block.args != NONE).sum(axis=1) for block in blocks])
     arg_start = np.zeros(len(n_args) + 1, dtype=np.int32)
     np.cumsum(n_args, out=arg_start[1:])
@@ -117,7 +129,7 @@ def joined(
 
 
 def pulled(n: int, *parts: tuple[IntArray, IntArray]) -> IntArray:
-    """External inputs (n,): of each part its values at its vertices, NONE elsewhere."""
+    """Build an external input (n,) from (vertices, values) pairs; NONE at other vertices."""
     found = np.full(n, NONE, dtype=np.int32)
     for at, values in parts:
         found[at] = values

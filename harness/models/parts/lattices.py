@@ -1,4 +1,4 @@
-"""From lattices to the typed graph of a mini-batch; shared by all lattice models."""
+"""Typed graphs of mini-batches of lattices; shared by all lattice models."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ GATED_TYPE_NAMES = ("unbatchable", "start", "char", "word", "gated_char", "join"
 
 @dataclass(frozen=True, slots=True)
 class Arcs:
-    """All lattices of a mini-batch end to end, states and arcs numbered through.
+    """All lattices of a mini-batch concatenated, with consecutive numbers of states and arcs.
 
-    n_arcs (s,): arcs into each state. tags (s,). target, source, token (a,): of every arc.
-    rank (a,): place of an arc among those into its state; 0 is the character.
+    Attributes:
+        n_arcs: (s,), number of arcs into each state.
+        tags: (s,).
+        target, source, token: (a,), of every arc.
+        rank: (a,), index of an arc among those into its state; 0 is the character.
     """
 
     n_arcs: IntArray
@@ -34,7 +37,7 @@ class Arcs:
 
 
 def joined_arcs(instances: Sequence[Lattice]) -> Arcs:
-    """Join lattices; few calls, since this is timed for every mini-batch."""
+    """Concatenate lattices, in few NumPy calls, as this is timed for every mini-batch."""
     n_states = np.array([lattice.n_states for lattice in instances], dtype=np.int32)
     n_arcs = np.concatenate([lattice.arc_counts for lattice in instances])
     source = np.concatenate([lattice.sources for lattice in instances])
@@ -53,15 +56,15 @@ def joined_arcs(instances: Sequence[Lattice]) -> Arcs:
 
 
 def lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
-    """A cell for every arc, on the state that it comes from, and a join of the cells of a state.
+    """Build a cell per arc, which reads the state at its source, and a join of a state's cells.
 
-    A state without arcs is a start vertex; one with a single arc is that arc's cell itself. Every
-    state is read from outside. Pulls: character, word, label.
+    A state without arcs is a start vertex; a state with a single arc is that arc's cell. Every
+    state is an output. Pulls: character, word, label.
     """
     arcs = joined_arcs(instances)
     several = arcs.n_arcs > 1
     ends = np.cumsum(np.maximum(arcs.n_arcs, 1) + several, dtype=np.int32)
-    state = ends - 1  # the vertex that holds each state
+    state = ends - 1  # the vertex of each state
     cell = (ends - arcs.n_arcs - several)[arcs.target] + arcs.rank
     types = np.full(ends[-1], JOIN, dtype=np.int32)
     types[state[arcs.n_arcs == 0]] = START
@@ -87,12 +90,12 @@ def lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
 
 
 def gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
-    """A cell for every word, and a character cell for every state that reads the words it ends.
+    """Build a cell per word, and a character cell per state that reads the words that end there.
 
-    Vertices of a state: its words, their join where there are several, its character. A word reads
-    the state that it comes from; a character the state before, and where words end with it, the
-    only word or their join. Every state is read from outside. Pulls: character (of a word: its
-    last), word, label.
+    Vertices of a state: its words, their join if there are several, its character. A word reads the
+    state at its source. A character reads the previous state and, if words end with it, the only
+    word or their join. Every state is an output. Pulls: character (of a word: its last), word,
+    label.
     """
     arcs = joined_arcs(instances)
     n_words = np.maximum(arcs.n_arcs - 1, 0)
@@ -113,7 +116,7 @@ def gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
     before = arcs.source[~is_word]
     args[arg_start[state[arcs.target[~is_word]]]] = state[before]
     gated = state[n_words > 0]
-    args[arg_start[gated] + 1] = gated - 1  # the word alone, or the join behind the words
+    args[arg_start[gated] + 1] = gated - 1  # the only word, or the join after the words
     in_join = several[into]
     args[arg_start[state[into[in_join]] - 1] + by[in_join]] = word[in_join]
     characters = np.full(len(arcs.n_arcs), -1, dtype=np.int32)
@@ -139,7 +142,7 @@ def _empty_args(n_args: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _pulled(n: int, at: IntArray, values: IntArray) -> IntArray:
-    """`values` of the vertices `at`, -1 elsewhere (n,)."""
+    """Return an array (n,) with `values` at the vertices `at`, and -1 elsewhere."""
     pulled = np.full(n, -1, dtype=np.int32)
     pulled[at] = values
     return pulled

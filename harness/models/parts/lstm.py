@@ -1,7 +1,7 @@
-"""The LSTM cell of all sequence models, and what taggers compute from both directions.
+"""LSTM cell of all sequence models, and the classifier of taggers.
 
-Hochreiter and Schmidhuber, Neural Computation 1997; with a forget gate (Gers, Schmidhuber and
-Cummins, ICANN 1999), whose bias begins at 1.
+Source: Hochreiter and Schmidhuber, Neural Computation 1997; with a forget gate (Gers, Schmidhuber
+and Cummins, ICANN 1999) whose bias is initialized to 1.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, 
 
 
 def lstm_parameters(suffix: str, n_inputs: int, h: int) -> dict[str, ParameterSpec]:
-    """W (n_inputs, 4 h), U (h, 4 h) and b (4 h,), columns i, f, g, o; names end with `suffix`."""
+    """Return specs of W (n_inputs, 4 h), U (h, 4 h) and b (4 h,), with columns i, f, g, o.
+
+    The names of the parameters end with `suffix`.
+    """
     return {
         f"W{suffix}": ParameterSpec((n_inputs, 4 * h), n_inputs**-0.5),
         f"U{suffix}": ParameterSpec((h, 4 * h), h**-0.5),
@@ -21,19 +24,27 @@ def lstm_parameters(suffix: str, n_inputs: int, h: int) -> dict[str, ParameterSp
 
 
 def from_input(v: VertexTracer, suffix: str, x: Symbol) -> Symbol:
-    """What the input adds to the gates: W x + b."""
+    """Compute the input's part of the gates: W x + b."""
     return x @ v.parameter(f"W{suffix}") + v.parameter(f"b{suffix}")
 
 
 def first_step(v: VertexTracer, gates: Symbol, states: str = "") -> None:
-    """The step from a state of zeros: c = i g; h = o tanh c; names begin with `states`."""
+    """Compute the step from a state of zeros: c = i g; h = o tanh c.
+
+    Args:
+        states: prefix of the names of the states.
+    """
     i, _, g, o = v.split(gates, 4)
     c = sigmoid(i) * tanh(g)
     v.scatter(**{f"{states}h": sigmoid(o) * tanh(c), f"{states}c": c})
 
 
 def step(v: VertexTracer, suffix: str, gates: Symbol, states: str = "") -> None:
-    """Add U h to the gates; c' = f c + i g; h' = o tanh c', from the state in slot 0."""
+    """Add U h to the gates, and compute c' = f c + i g; h' = o tanh c', from the state in slot 0.
+
+    Args:
+        states: prefix of the names of the states.
+    """
     before = v.gather(0)
     h, c = getattr(before, f"{states}h"), getattr(before, f"{states}c")
     i, f, g, o = v.split(gates + h @ v.parameter(f"U{suffix}"), 4)
@@ -42,33 +53,40 @@ def step(v: VertexTracer, suffix: str, gates: Symbol, states: str = "") -> None:
 
 
 def start(v: VertexTracer, suffix: str, h: int) -> None:
-    """A learned first state."""
+    """Scatter a learned initial state."""
     v.scatter(
         h=v.zeros(h) + v.parameter(f"h_0{suffix}"), c=v.zeros(h) + v.parameter(f"c_0{suffix}")
     )
 
 
 def start_parameters(suffix: str, h: int) -> dict[str, ParameterSpec]:
-    """h_0 and c_0 (h,); names end with `suffix`."""
+    """Return specs of h_0 and c_0 (h,); their names end with `suffix`."""
     return {f"h_0{suffix}": ParameterSpec((h,), 0.1), f"c_0{suffix}": ParameterSpec((h,), 0.1)}
 
 
 def layer_suffix(layer: int) -> str:
-    """What parameters of a layer are called behind their letter; nothing for the first."""
+    """Return the suffix of the parameters of a layer; empty for the first layer."""
     return "" if layer == 1 else f"_{layer}"
 
 
-MOST_LAYERS = 64  # each has vertex types and kernels of its own
+MOST_LAYERS = 64  # each layer has its own vertex types and kernels
 
 
 def checked_layers(layers: int) -> int:
-    """Return the number of layers; raises ConfigError unless it is 1 to MOST_LAYERS."""
+    """Return the number of layers.
+
+    Raises:
+        ConfigError: unless it is 1 to MOST_LAYERS.
+    """
     check_count("model.options.layers", layers, 1, MOST_LAYERS)
     return layers
 
 
 def tagger_parameters(h: int, t: int, n_classes: int) -> dict[str, ParameterSpec]:
-    """W_tag (2 h, t), rows forward and backward, b_tag (t,) and W_out (t, n_classes)."""
+    """Return specs of W_tag (2 h, t), b_tag (t,) and W_out (t, n_classes).
+
+    The rows of W_tag are those of the forward direction, then those of the backward one.
+    """
     return {
         "W_tag": ParameterSpec((2 * h, t), (2 * h) ** -0.5),
         "b_tag": ParameterSpec((t,), 0.1),
@@ -77,12 +95,12 @@ def tagger_parameters(h: int, t: int, n_classes: int) -> dict[str, ParameterSpec
 
 
 def tag(v: VertexTracer) -> None:
-    """t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
+    """Compute t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
     both = v.concat(v.gather(0).h, v.gather(1).h)
     v.scatter(t=tanh(both @ v.parameter("W_tag") + v.parameter("b_tag")))
 
 
 def classify(v: VertexTracer) -> None:
-    """Scores of the tags and the negative log likelihood of the right one."""
+    """Compute the scores of the tags and the negative log likelihood of the correct one."""
     logits = v.gather(0).t @ v.parameter("W_out")
     v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
