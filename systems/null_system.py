@@ -1,4 +1,4 @@
-"""The null system: every step and no arithmetic; its time is the harness's own cost."""
+"""No-op system: all steps without arithmetic; its time is the overhead of the harness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.contracts.system import PHASES, Clock, Counters, Parameters, Result
 
 
 class Control(System):
-    """Base of systems that compute nothing of the model."""
+    """Base class of systems that compute nothing of the model."""
 
     computes = False
 
@@ -33,7 +33,7 @@ class Control(System):
 
 
 class Adapter(Control):
-    """Takes mini-batches, marks every phase of the mode and computes nothing."""
+    """System that accepts mini-batches, marks every phase of the mode and computes nothing."""
 
     def prepare(self, model: Model, weights: Weights) -> None:
         super().prepare(model, weights)

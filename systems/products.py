@@ -1,9 +1,10 @@
-"""The products of a workload and nothing else: the ceiling of any strategy on this machine.
+"""Matmul bound of a workload: its matmuls and no other work.
 
-Every product with a parameter that a model's vertices need, each parameter once for all vertices of
-a mini-batch, as if no vertex had to wait for another; in training also the two products of its
-derivative. No gathers, no elementwise work, no lookups. No batching does better with this library,
-as no batch has more rows; what a system reaches of it is its share of the ceiling.
+Every matmul with a parameter that a model's vertices need runs once per parameter for all vertices
+of a mini-batch, as if no vertex depended on another; in training the two matmuls of its derivative
+run too. It has no gathers, elementwise operators or lookups. No strategy can be faster with this
+library, because no batch has more rows. The throughput of a system divided by this one's is its
+percentage of the matmul bound.
 """
 
 from __future__ import annotations
@@ -40,9 +41,12 @@ Words = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ProductOptions:
-    """blas: as the engine's switch (harness/engine/switches.py).
+    """Options of the matmul bound.
 
-    rows_at_once: how many rows a call multiplies, 0 for all; what stays in the cache may be faster.
+    Attributes:
+        blas: library, as in the engine's switch (harness/engine/switches.py).
+        rows_at_once: number of rows per call, 0 for all; fewer rows may be faster if they fit the
+            cache.
     """
 
     blas: Annotated[str, OneOf(CHOICES["blas"])] = "auto"
@@ -51,9 +55,12 @@ class ProductOptions:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Rows times a parameter (k, m) in a vertex function.
+    """Matmul of rows with a parameter of shape (k, m) in a vertex function.
 
-    rows_each: of one vertex, or of one edge. passes_on: whether what is multiplied has a gradient.
+    Attributes:
+        rows_each: number of rows per vertex, or per edge.
+        of_edges: True if rows are counted per edge.
+        passes_on: True if the left operand has a gradient.
     """
 
     function: str
@@ -65,7 +72,7 @@ class Product:
 
 
 class Adapter(Control):
-    """Multiplies arrays of the sizes that a mini-batch needs."""
+    """System that multiplies random arrays of the sizes that a mini-batch needs."""
 
     option_type = ProductOptions
     options: ProductOptions
@@ -73,7 +80,7 @@ class Adapter(Control):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Where there is no such library, or it would be for another device."""
+        """Return the reason if the device is not the CPU or the library is unavailable."""
         if settings.device != "cpu":
             return "its products are those of compiled code on a CPU; use device=cpu"
         try:
@@ -83,10 +90,10 @@ class Adapter(Control):
         return None
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Find the products, and random parameters for each."""
+        """Collect the model's matmuls, and draw a random parameter for each."""
         super().prepare(model, weights)
         self._model = model
-        self._n_rows: list[int] = []  # of the mini-batch that was loaded last
+        self._n_rows: list[int] = []  # for the last mini-batch that was loaded
         self._known: dict[int, tuple[Sequence[Any], list[int]]] = {}
         self._products = [
             product
@@ -102,23 +109,23 @@ class Adapter(Control):
         self._y = [self._array(1, product.m) for product in self._products]
 
     def compile_for(self, instances: Sequence[Any]) -> None:
-        """Count its rows, which is no work of products, and make room."""
+        """Count the rows of a mini-batch, which is not to be timed, and allocate their arrays."""
         mini_batch = self._model.mini_batch(instances)
         n_rows = [n_rows_of(product, mini_batch) for product in self._products]
-        self._known[id(instances)] = (instances, n_rows)  # an id is another's once one has gone
+        self._known[id(instances)] = (instances, n_rows)  # holds the instances: ids can be reused
         for arrays in (self._x, self._y):
             for i, (array, n) in enumerate(zip(arrays, n_rows, strict=True)):
                 if len(array) < n:
                     arrays[i] = self._array(n, array.shape[1])
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Take one of those that it was compiled for."""
+        """Select the row counts of a mini-batch, computed by `compile_for`."""
         if id(instances) not in self._known:
             self.compile_for(instances)
         _, self._n_rows = self._known[id(instances)]
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Forward, then both products of each derivative."""
+        """Run all forward matmuls, then in training both matmuls of each derivative."""
         clock.mark("construct")
         how = self.options.rows_at_once or EVERY_ROW, self._context
         sizes = list(zip(self._factors, self._x, self._y, self._n_rows, strict=True))
@@ -134,11 +141,11 @@ class Adapter(Control):
         clock.mark("backward")
 
     def counters(self) -> Counters:
-        """As many batches as there are parameters to multiply with."""
+        """Return the work of the last mini-batch, with one batch per matmul."""
         return Counters(len(self._products), None, 0, n_flop=self._n_flop())
 
     def _n_flop(self) -> int:
-        """Floating-point operations of the mini-batch that was loaded last; 0 before any was."""
+        """Return the floating-point operations of the last mini-batch; 0 before the first one."""
         n_flop = 0
         for product, n in zip(self._products, self._n_rows, strict=False):
             n_passes = 2 + product.passes_on if self.settings.mode == "train" else 1
@@ -146,12 +153,12 @@ class Adapter(Control):
         return n_flop
 
     def in_force(self) -> dict[str, str]:
-        """Which library multiplies, and how much."""
+        """Return the options, the library that multiplies and the work of the last mini-batch."""
         work = {"last mini-batch": f"{self._n_flop() / 1e9:.3g} GFLOP"}
         return super().in_force() | {"blas": self._multiplying.names} | work
 
     def versions(self) -> dict[str, str]:
-        """Of the compiler, and of the library that multiplies."""
+        """Return the versions of the compiler and of the matmul library."""
         return {"llvmlite": llvmlite.__version__, "blas": self._multiplying.names}
 
     def _array(self, n: int, width: int) -> NDArray[np.float32]:
@@ -159,7 +166,10 @@ class Adapter(Control):
 
 
 def products_of(function: VertexFunction) -> Iterator[Product]:
-    """Those with a parameter; where both are values of a vertex, every vertex has its own."""
+    """Yield the matmuls with a parameter.
+
+    Matmuls of two values of a vertex are excluded: each vertex has its own.
+    """
     for node in function.nodes:
         if node.op != "matmul":
             continue
@@ -170,7 +180,7 @@ def products_of(function: VertexFunction) -> Iterator[Product]:
 
 
 def n_rows_of(product: Product, mini_batch: MiniBatch) -> int:
-    """Rows that a mini-batch has of what is multiplied."""
+    """Return the number of rows that a matmul multiplies in a mini-batch."""
     if product.function == OUTPUT:
         return len(mini_batch.outputs) * product.rows_each
     graph = mini_batch.graph
@@ -182,7 +192,10 @@ def n_rows_of(product: Product, mini_batch: MiniBatch) -> int:
 
 
 def context_of(scratch: Scratch) -> Words:
-    """What products are told, of which all but their scratch is for teams of threads."""
+    """Return a kernel context with the addresses of the scratch arrays.
+
+    The other words are for teams of threads and stay 0.
+    """
     context = np.zeros(N_WORDS, np.int64)
     context[[SIZES, LETTERS, FACTORS]] = [address_of(array) for array in scratch]
     return context
@@ -190,7 +203,7 @@ def context_of(scratch: Scratch) -> Words:
 
 @compiled
 def forward(x: Matrix, weight: Matrix, y: Matrix, n: int, at_once: int, context: Words) -> None:
-    """y = x W."""
+    """Compute y = x W."""
     k, m = weight.shape
     for i in range(0, n, at_once):
         multiply(
@@ -204,7 +217,7 @@ def backward(
     x: Matrix, weight: Matrix, dy: Matrix, gradient: Matrix, n: int, passes_on: bool, at_once: int,
     context: Words,
 ) -> None:  # fmt: skip
-    """x = dy W^T, where something wants it, and the gradient x^T dy."""
+    """Compute the gradient x^T dy, and x = dy W^T if the left operand has a gradient."""
     k, m = weight.shape
     for i in range(0, n, at_once):
         n_now = min(at_once, n - i)

@@ -1,1 +1,1 @@
-"""The shared engine, single cells, and the oracle as a system."""
+"""The shared engine, single cells, and the reference as a system."""

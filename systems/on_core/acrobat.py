@@ -1,7 +1,9 @@
 """ACRoBat's strategy on the shared engine: programs, recorded with inline depths.
 
-Fegade, Chen, Gibbons and Mowry, MLSys 2024. Values of earlier rounds stay in memory; a round begins
-when the losses of the one before, and so all values that it waits for, are there.
+Values of earlier graph segments stay in memory. A segment starts when the losses of the previous
+one are computed, and with them all values that it depends on.
+
+Source: Fegade, Chen, Gibbons and Mowry, "ACRoBat", MLSys 2024.
 """
 
 from __future__ import annotations
@@ -28,23 +30,33 @@ from systems.on_core import vertex
 from systems.on_core.live_rounds import LiveRun
 from systems.on_core.vertex import CoreOptions
 
-BY_DEPTH = "inline_depth"  # the policy that compiled code may do in its place
+BY_DEPTH = "inline_depth"  # the only policy that compiled code implements for graph segments
 
 
 @dataclass(frozen=True, slots=True)
 class AcrobatOptions(CoreOptions):
-    """The engine's switches, and how a program is recorded (harness.programs.recorder).
+    """The engine's switches, and options of program recording (harness.programs.recorder).
 
-    recording: "program" runs the model's program for every instance; "auto" makes the same graph of
-    arrays where the model can, as compiled code would, and nothing else is switched off.
-    static_depths: blocks that no recurrent value reaches have a depth of their own, before all.
-    rounds: "ahead" records all rounds before the first one runs, which only decisions that are
-    drawn allow, and evaluates them one by one; "live" runs each before the next one is recorded;
-    "auto" is live where a program is run and compiled code can plan its rounds, else ahead. Arrays
-    make graphs that wait for nothing: a mini-batch is one round, and runs so under all three.
-    programs: "compiled" translates those that wait, where that is possible; "python" never does.
+    Attributes:
+        policy: default batching policy.
+        recording: "program" runs the model's program for every instance. "auto" builds the same
+            graph from arrays if the model can, as compiled code would, and if no recording option
+            is off.
+        phases: use program phases.
+        ghosts: use ghost operators.
+        static_depths: give blocks without recurrent inputs a static depth; they run first.
+        restart_depths: restart depths in every graph segment.
+        rounds: "ahead" (deferred) records all graph segments before the first one runs, which
+            requires decisions that are drawn in advance, and evaluates them one by one. "live"
+            (interleaved) runs each segment before the next one is recorded. "auto" is live if a
+            program is run and compiled code can plan its segments, and ahead otherwise. Graphs made
+            from arrays do not wait for computed values: such a mini-batch is one segment with any
+            of the three.
+        programs: "compiled" translates programs that wait for values if possible; "python" never
+            does.
 
-    Raises ConfigError as CoreOptions does.
+    Raises:
+        ConfigError: As for CoreOptions.
     """
 
     policy: str = BY_DEPTH
@@ -58,22 +70,22 @@ class AcrobatOptions(CoreOptions):
 
     @property
     def how(self) -> RecordingOptions:
-        """The options of its recording."""
+        """The options of program recording."""
         return RecordingOptions(self.phases, self.ghosts, self.static_depths, self.restart_depths)
 
     @property
     def records(self) -> bool:
-        """Return whether the model's program makes the graphs, and not arrays."""
+        """True if the model's program makes the graphs instead of arrays."""
         return self.recording == "program" or self.how != RecordingOptions()
 
     @property
     def is_live(self) -> bool:
-        """Return whether each round runs before the next one is recorded."""
+        """True if each graph segment runs before the next one is recorded."""
         return self.rounds == "live"
 
 
 class Adapter(vertex.Adapter):
-    """As every preset of the engine, but for how graphs are made."""
+    """Preset of the engine whose graphs are recorded from programs."""
 
     option_type = AcrobatOptions
     options: AcrobatOptions
@@ -88,7 +100,7 @@ class Adapter(vertex.Adapter):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Also a model without the program that is asked for, and what live rounds cannot do."""
+        """Return the reason also for a missing program, and for settings without live segments."""
         options = cls.options_of(settings)
         if (options.records or options.is_live) and not hasattr(model, "program"):
             return (
@@ -99,7 +111,7 @@ class Adapter(vertex.Adapter):
         return reason or super().skip(model, settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """As the engine; a program is recorded where that is asked for."""
+        """Prepare the engine; record the program if the options require it."""
         options = self.options
         model = recorded(model, options.how) if options.records else model
         if isinstance(model, ProgramModel):
@@ -122,20 +134,20 @@ class Adapter(vertex.Adapter):
 
     @property
     def running(self) -> LiveRun | None:
-        """The runner of rounds; None if a mini-batch is made as a whole."""
+        """The runner of interleaved graph segments; None if a mini-batch is made as a whole."""
         return None if self.of_arrays else self.live
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Construct, schedule and run round after round, where rounds are live."""
+        """Construct, schedule and run: segment by segment if execution is interleaved."""
         if self.running is None:
             super().run(clock, update=update)
             if self.live is not None and self.mini_batch.rounds is not None:
-                self.of_arrays = False  # a model's own arrays have what waits: its program is run
+                self.of_arrays = False  # the model's arrays wait for values: run its program
         if self.running is not None:
             self.running.run(self.instances, self.policy, clock)
 
     def result(self) -> Result:
-        """As the engine's; live rounds are proved each by itself."""
+        """Return the engine's result; the schedule of each live segment is checked separately."""
         if self.running is None:
             return super().result()
         for one in self.running.engine.seen:
@@ -143,7 +155,7 @@ class Adapter(vertex.Adapter):
         return Result(self.engine.loss(), self.engine.outputs(), {}, self.counters())
 
     def counters(self) -> Counters:
-        """Count all rounds together."""
+        """Return the total over all graph segments."""
         if self.running is None:
             return super().counters()
         engine, tally = self.running.engine, self.engine.backend.tally
@@ -158,7 +170,7 @@ class Adapter(vertex.Adapter):
         )
 
     def in_force(self) -> dict[str, str]:
-        """Also how graphs were made, and why rounds were not live where they might have been."""
+        """Return also the way graphs were made, and why segments were deferred with rounds=auto."""
         options, names = self.options, ("phases", "ghosts", "static_depths", "restart_depths")
         how = {name: str(getattr(options, name)).lower() for name in names}
         how["recording"] = "arrays" if self.of_arrays else "program"
@@ -170,7 +182,7 @@ class Adapter(vertex.Adapter):
         return super().in_force() | how
 
     def who_runs_programs(self) -> dict[str, str]:
-        """As the engine; live rounds have a recording of their own."""
+        """Return the runner of programs; live segments have a recording of their own."""
         if self.of_arrays:
             return {}
         if self.running is not None:
@@ -179,7 +191,7 @@ class Adapter(vertex.Adapter):
 
 
 def _why_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:
-    """Return the reason to record all rounds first, as far as settings tell."""
+    """Return the reason to record all segments first, as far as the settings decide it."""
     if options.rounds != "auto":
         return None if options.is_live else "rounds=ahead"
     policy = settings.policy or options.policy
@@ -189,7 +201,7 @@ def _why_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:
 
 
 def _why_not_live(settings: RunSettings, options: AcrobatOptions) -> str | None:
-    """Return the setting that keeps rounds from running live."""
+    """Return the setting that prevents interleaved execution, or None."""
     wanted = {
         "mode": (settings.mode, "infer"),
         "granularity": (options.granularity, "vertex"),

@@ -1,16 +1,16 @@
-"""`policy=auto`: which policy, at which granularity, runs a model and its inputs fastest here.
+"""`policy=auto`: selection of the fastest policy and granularity for a workload on this machine.
 
-1. Every candidate schedules one mini-batch: what that takes, and how many batches of each type.
-   A granularity at which that alone takes longer than all of another's is left out: its code need
-   not be compiled.
-2. What a batch costs on this machine is measured for each granularity (batch_costs): a candidate is
-   predicted to take its scheduling, and its batches at what they cost.
-3. The candidates with the least predictions are tried whole, in turn, on a few mini-batches; the
-   one that takes least is taken. A prediction only says who is worth trying, so that an error of it
-   costs nothing unless it is larger than what lies between the best and N_TRIED others.
+1. Every candidate schedules one mini-batch. This gives its scheduling time and the number of
+   batches of each type. A granularity whose scheduling takes longer than a whole mini-batch at
+   another one is excluded, so that its code need not be compiled.
+2. For each granularity the cost of a batch is measured on this machine (Laboratory.cost). The
+   prediction for a candidate is its scheduling time plus the cost of its batches.
+3. The candidates with the lowest predictions run a few whole mini-batches in turns, and the fastest
+   is chosen. A prediction only selects the candidates that are tried: an error of it costs nothing
+   unless it is larger than the gap between the best candidate and N_TRIED others.
 
-Candidates are all policies that do not say why not (harness.contracts.policy), at every granularity
-that the switches allow.
+Candidates are all policies that allow it (harness.contracts.policy.why_not_by_auto), at every
+granularity that the switches allow.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from systems.on_core.racing import ENOUGH_S, EQUAL, LEAST_ROUNDS, Race, race
 
 N_TRIED = 5  # candidates, and all others within WORTH of the least prediction, up to MOST_TRIED
 MOST_TRIED, WORTH = 8, 1.2
-LEAST_ARITHMETIC = 0.9  # operators by themselves over whole cells: MV-RNN takes 0.95 of its time
-N_MINI_BATCHES = 3  # each candidate is tried on
+LEAST_ARITHMETIC = 0.9  # time of single operators relative to whole cells; MV-RNN: 0.95
+N_MINI_BATCHES = 3  # per candidate
 
 
 def candidates_of(switches: Switches) -> list[Candidate]:
-    """Return all policies at all granularities, with reasons of those that are no candidates.
+    """Return all policies at all granularities, with the reasons why some cannot be chosen.
 
-    Raises ConfigError for switches beside which there is nothing to choose by.
+    Raises:
+        ConfigError: If the switch `profile` is on, which changes the times to choose by.
     """
     if switches.profile:
         raise ConfigError(
@@ -51,7 +52,7 @@ def candidates_of(switches: Switches) -> list[Candidate]:
 
 
 def _lost_at(granularity: str, switches: Switches) -> str | None:
-    """Name the switch that has no meaning at a granularity, which makes another system."""
+    """Return the reason if a switch has no effect at a granularity: it makes another system."""
     if granularity == "vertex":
         return None
     for name, lost in (
@@ -69,12 +70,16 @@ def choose(
     n_mini_batches: int,
     tell: Tell = lambda words: None,
 ) -> Choice:
-    """Choose by schedules, predictions and a race.
+    """Choose a candidate by schedules, predictions and a race.
 
-    n_mini_batches: how many there are; at most N_MINI_BATCHES are raced on. tell: takes a line
-    before whatever takes its time.
+    Args:
+        candidates: all policies at all granularities.
+        lab: runs and times the candidates.
+        n_mini_batches: number of available mini-batches; at most N_MINI_BATCHES are raced on.
+        tell: callback that takes a progress line before each step that takes time.
 
-    Raises UnsupportedTrial where no candidate can be run.
+    Raises:
+        UnsupportedTrial: If no candidate can run.
     """
     known = predicted(candidates, lab, tell)
     able = [one for one in known if one.predicted_s is not None]
@@ -110,7 +115,7 @@ def choose(
 
 
 def _worth_trying(able: Sequence[Candidate]) -> list[Candidate]:
-    """Return those with the least predictions."""
+    """Return the candidates with the lowest predictions."""
     ordered = sorted(able, key=lambda one: one.predicted_s or 0.0)
     most = WORTH * (ordered[0].predicted_s or 0.0)
     near = [one for one in ordered[:MOST_TRIED] if (one.predicted_s or 0.0) <= most]
@@ -118,7 +123,7 @@ def _worth_trying(able: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _n_raced_on(worth: Iterable[Candidate], n_mini_batches: int) -> int:
-    """Return how many mini-batches let the fewest rounds end in time, by predictions."""
+    """Return the number of mini-batches whose LEAST_ROUNDS rounds fit ENOUGH_S, by predictions."""
     rounds_s = LEAST_ROUNDS * sum(one.predicted_s or 0.0 for one in worth)
     in_time = N_MINI_BATCHES
     if rounds_s * in_time > ENOUGH_S:
@@ -127,7 +132,10 @@ def _n_raced_on(worth: Iterable[Candidate], n_mini_batches: int) -> int:
 
 
 def _taken(found: Race, worth: Sequence[Candidate]) -> int:
-    """Return the fastest, or one as fast with fewer batches; of equals the one predicted less."""
+    """Return the index of the chosen candidate among those as fast as the leader.
+
+    Whole cells are preferred, then fewer batches, then the lower prediction.
+    """
     leader = found.leader()
     equal = [i for i in found.running if i == leader or found.over(i, leader).high <= 1 + EQUAL]
     return min(equal, key=lambda i: (worth[i].granularity != "vertex", worth[i].n_batches, i))
@@ -136,9 +144,9 @@ def _taken(found: Race, worth: Sequence[Candidate]) -> int:
 def predicted(
     candidates: Iterable[Candidate], lab: Laboratory, tell: Tell = lambda words: None
 ) -> list[Candidate]:
-    """Every candidate with its schedule and what it should take, where it can be run."""
+    """Return every candidate with its predicted seconds, or with the reason why it cannot run."""
     found = list(candidates)
-    least: float | None = None  # prediction, and what of it is no batch and no scheduling
+    least: float | None = None  # prediction; least_fixed_s is its part besides batches, scheduling
     least_fixed_s = 0.0
     for granularity in dict.fromkeys(one.granularity for one in found):
         mine = [place for place, one in enumerate(found) if one.granularity == granularity]
@@ -166,7 +174,11 @@ def predicted(
 
 
 def _scheduled(found: list[Candidate], asked: Iterable[int], lab: Laboratory) -> dict[int, Batches]:
-    """Put in `found` what scheduling takes; batches by type of those that can be run."""
+    """Schedule a mini-batch by each candidate, and store the times in `found`.
+
+    Returns:
+        Number of batches by type, for each index of a candidate that can run.
+    """
     batches: dict[int, Batches] = {}
     for place in asked:
         try:
@@ -181,9 +193,12 @@ def _scheduled(found: list[Candidate], asked: Iterable[int], lab: Laboratory) ->
 
 
 def _too_slow(mine: Iterable[Candidate], found: Iterable[Candidate], fixed_s: float) -> str | None:
-    """Why a granularity needs no measuring, and so no compiling: it cannot win.
+    """Return the reason if a granularity cannot win, and so need not be compiled and measured.
 
-    fixed_s: what another granularity takes but for scheduling and batches.
+    Args:
+        mine: candidates of this granularity.
+        found: all candidates.
+        fixed_s: seconds of another granularity except scheduling and batches.
     """
     whole = [one for one in found if one.predicted_s is not None]
     least = min(whole, key=lambda one: one.predicted_s or 0.0, default=None)

@@ -1,9 +1,9 @@
-"""Where `policy=auto` measures its candidates: on the engine itself, by the harness's stopwatch.
+"""Measurements for `policy=auto`: runs candidates on the engine, timed by the harness's stopwatch.
 
-What one more batch of a type costs is measured, too. The batches of a type are cut into pieces:
-what forward and backward then take longer, over how many batches there are more, is the cost of one
-more batch of its operators, at the sizes that batches of this workload have. Same rows, same
-operators: whatever else a mini-batch takes stays as it is.
+The cost of one more batch of a type is measured by cutting the batches of this type into pieces.
+The additional time of forward and backward, divided by the number of additional batches, is the
+cost of one batch of its operators at the batch sizes of this workload. Rows and operators are the
+same, so all other costs of a mini-batch are unchanged.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 from systems.on_core.prepared import NoClock, Prepared, prepared
 
-PIECES = 4  # of a batch that is cut
-MOST_CUT_ALONE = 6  # types; all others are cut together, and cost the same
-N_READINGS = 3  # of which the least counts
+PIECES = 4  # per batch that is cut
+MOST_CUT_ALONE = 6  # types that are cut separately; the others are cut together and share a cost
+N_READINGS = 3  # the minimum counts
 NO_CLOCK = NoClock()
 
-Batches = Mapping[int, int]  # how many batches of each type
+Batches = Mapping[int, int]  # number of batches of each type
 Time = Callable[[Schedule], float]  # seconds of forward and backward under a schedule
 
 
@@ -42,7 +42,7 @@ def batches_by_type(graph: Graph, schedule: Schedule) -> Counter[int]:
 
 
 def cut(graph: Graph, schedule: Schedule, types: Collection[int]) -> Schedule:
-    """Cut every batch of these types in PIECES pieces, or as many as it has rows."""
+    """Cut every batch of the given types into PIECES pieces, or into rows if it has fewer."""
     kinds = graph.types[schedule.order[schedule.starts[:-1]]]
     sizes = np.diff(schedule.starts)
     n_pieces = np.where(np.isin(kinds, list(types)), np.minimum(sizes, PIECES), 1)
@@ -58,9 +58,14 @@ def cut(graph: Graph, schedule: Schedule, types: Collection[int]) -> Schedule:
 
 
 def costs_of(graph: Graph, schedule: Schedule, time: Time) -> tuple[float, Mapping[int, float]]:
-    """Seconds but for batches, and of a batch of each type, never below 0.
+    """Return the seconds without batches, and the seconds per batch of each type, never below 0.
 
-    Types whose batches cannot be cut, of one row each, cost what the others do on average.
+    Types whose batches have one row each cannot be cut: they cost the average of the others.
+
+    Args:
+        graph: graph of a mini-batch.
+        schedule: schedule whose batches are cut.
+        time: measures forward and backward under a schedule.
     """
     whole_s = time(schedule)
     n_of_type = batches_by_type(graph, schedule)
@@ -79,17 +84,20 @@ def costs_of(graph: Graph, schedule: Schedule, time: Time) -> tuple[float, Mappi
 
 
 def _groups(n_of_type: Counter[int]) -> Sequence[Collection[int]]:
-    """Return the types with the most batches each by itself, then all the others."""
+    """Return groups of types: those with the most batches separately, then all others together."""
     ordered = [t for t, _ in sorted(n_of_type.items(), key=lambda item: (-item[1], item[0]))]
     others = ordered[MOST_CUT_ALONE:]
     return [*([t] for t in ordered[:MOST_CUT_ALONE]), *([others] if others else [])]
 
 
 class Laboratory:
-    """Runs candidates on engines of their granularity, which it makes when they are first needed.
+    """Runs candidates on engines of their granularity, which are built when they are first needed.
 
-    No weight is changed: there are forward and backward, and no step. All seconds are of one
-    mini-batch. Raises UnsupportedTrial where a granularity cannot be run here.
+    Weights do not change: there are forward and backward, but no update. All seconds are per
+    mini-batch.
+
+    Raises:
+        UnsupportedTrial: If a granularity cannot run here.
     """
 
     def __init__(
@@ -109,7 +117,11 @@ class Laboratory:
         self._schedules: dict[Candidate, Schedule] = {}
 
     def prepared_at(self, granularity: str) -> Prepared:
-        """Return the engine of a granularity; raises UnsupportedTrial if it cannot run here."""
+        """Return the engine of a granularity.
+
+        Raises:
+            UnsupportedTrial: If it cannot run here.
+        """
         if granularity not in self._prepared:
             switches = replace(self._switches, granularity=granularity)
             try:
@@ -122,14 +134,17 @@ class Laboratory:
         return found
 
     def policy(self, name: str) -> Policy:
-        """Return a policy, compiled."""
+        """Return a compiled policy."""
         if name not in self._policies:
             compile_policy(name)
             self._policies[name] = load_policy(name)
         return self._policies[name]
 
     def schedule(self, candidate: Candidate) -> tuple[float, Batches]:
-        """Least seconds of construct and schedule, once it has run; batches by type."""
+        """Return the minimum seconds of construct and schedule, and the batches by type.
+
+        The first run, which may compile, does not count.
+        """
         here, policy = self.prepared_at(candidate.granularity), self.policy(candidate.policy)
         instances = self._mini_batches[0]
         mini_batch, schedule = here.scheduled(instances, policy, NO_CLOCK)
@@ -138,9 +153,11 @@ class Laboratory:
         return seconds, batches_by_type(mini_batch.graph, schedule)
 
     def cost(self, granularity: str, fewest: Candidate) -> tuple[float, Mapping[int, float]]:
-        """Return seconds of forward and backward but for batches, and of one more of each type.
+        """Return the seconds of forward and backward without batches, and per batch of each type.
 
-        fewest: the candidate of this granularity with the fewest batches, which are cut.
+        Args:
+            granularity: granularity of the engine.
+            fewest: the candidate of this granularity with the fewest batches, which are cut.
         """
         here = self.prepared_at(granularity)
         mini_batch = here.model.mini_batch(self._mini_batches[0])
@@ -155,7 +172,7 @@ class Laboratory:
         return costs_of(mini_batch.graph, self._schedules[_plain(fewest)], time)
 
     def run(self, candidate: Candidate, k: int) -> float:
-        """One mini-batch, whole but for the step."""
+        """Return the seconds of mini-batch k, with all phases except the update."""
         here, policy = self.prepared_at(candidate.granularity), self.policy(candidate.policy)
 
         def work() -> None:
@@ -169,5 +186,5 @@ class Laboratory:
 
 
 def _plain(candidate: Candidate) -> Candidate:
-    """Its name alone, whatever is known of it by now."""
+    """Return a candidate with its name only, without measured values."""
     return Candidate(policy=candidate.policy, granularity=candidate.granularity)

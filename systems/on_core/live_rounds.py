@@ -1,4 +1,7 @@
-"""Programs of a mini-batch that run round by round on the engine: what waits gets real numbers."""
+"""Interleaved execution of programs: each graph segment runs on the engine once all programs wait.
+
+The programs then continue with the computed numbers.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,17 @@ from harness.programs.writer import Wait
 from harness.values.arrays import IntArray, int_array
 
 
-class Restart(Exception):  # noqa: N818 - no fault: the programs are run once more
-    """Raised when a round shows that a block which was taken for untainted is not."""
+class Restart(Exception):  # noqa: N818 - not an error: the programs are run once more
+    """Exception raised when a segment shows that a block assumed to be untainted is tainted."""
 
 
 class LiveRun:
-    """Memory and settings of one model's mini-batches; `run` runs one of them.
+    """Memory and settings for the mini-batches of one model; `run` runs one of them.
 
-    by_depth: whether the policy is inline_depth, which compiled code may do in its place.
+    Args:
+        recording: records the model's programs.
+        engine: runs the graph segments.
+        by_depth: True if the policy is inline_depth, which compiled code can do itself.
     """
 
     def __init__(self, recording: Recording, engine: LiveEngine, *, by_depth: bool) -> None:
@@ -44,13 +50,13 @@ class LiveRun:
 
     @property
     def programs(self) -> CompiledPrograms | None:
-        """The programs that compiled code runs, whose rounds it must be able to plan, too."""
+        """The programs that compiled code runs; None unless it can plan their segments, too."""
         return self.recording.programs if self._by_depth and self.engine.can_keep() else None
 
     def run(self, instances: Sequence[Any], policy: Policy, clock: Clock) -> None:
-        """Run all programs to their end, and the output function on what they return.
+        """Run all programs to their end, and the output function on their results.
 
-        Where something is wrong they are run once more, so that the error names the line.
+        After an error they run once more with checks, so that the error names the line.
         """
         programs = self.programs
         by_python = partial(self._by_python, instances, policy, clock)
@@ -66,7 +72,10 @@ class LiveRun:
     def _run(
         self, instances: Sequence[Any], clock: Clock, way: Callable[[Decoder], IntArray]
     ) -> None:
-        """Run, and again as long as blocks feed each other in new ways; then what is returned."""
+        """Run the programs and compute the outputs.
+
+        The programs run again while blocks feed each other in new ways.
+        """
         recording = self.recording
         while True:
             self._decoder = decoder = recording.decoder(len(instances), self._decoder)
@@ -90,7 +99,10 @@ class LiveRun:
     def _by_itself(
         self, programs: CompiledPrograms, instances: Sequence[Any], clock: Clock, decoder: Decoder
     ) -> IntArray:
-        """Programs, policy, layout and loops by compiled code: Python comes by where room lacks."""
+        """Run programs, policy, layout and loops in compiled code.
+
+        Python is entered only to enlarge a buffer that is full.
+        """
         recording, engine = self.recording, self.engine
         rounds = engine.begin_kept(decoder, recording.feeds, recording.type_names)
         programs.begin(
@@ -112,7 +124,7 @@ class LiveRun:
         return programs.outputs()
 
     def _take_feeds(self, feeds: Feeds) -> None:
-        """Raise Restart where depths have to be others, by what feeds what."""
+        """Raise Restart if new dependencies between block types change the static depths."""
         if self.recording.widens(feeds):
             raise Restart
 
@@ -125,7 +137,7 @@ class LiveRun:
         *,
         is_checked: bool,
     ) -> IntArray:
-        """Programs by Python, whose rounds compiled code runs where the policy is its own."""
+        """Run programs in Python; compiled code runs their segments for policy inline_depth."""
         recording, engine = self.recording, self.engine
         recorder = recording.recorder(len(instances), decoder, is_checked=is_checked)
         if self._by_depth and not is_checked and engine.can_keep():
@@ -139,7 +151,7 @@ class LiveRun:
         return outputs_of(results, recorder.n)
 
     def _end_kept(self, recorder: Recorder, rounds: LiveRounds, clock: Clock) -> None:
-        """Schedule and run what was recorded, as inline_depth does."""
+        """Schedule and run a recorded segment in compiled code, as inline_depth does."""
         n = rounds.pack(recorder.log)
         clock.mark("construct")
         rounds.watch()
@@ -147,9 +159,11 @@ class LiveRun:
         clock.divide(rounds.catch_up())
 
     def _end_by_policy(self, recorder: Recorder, policy: Policy, clock: Clock) -> None:
-        """Schedule and run what was recorded.
+        """Schedule and run a recorded segment by the given policy.
 
-        Raises ProgramError for a call that does not fit, Restart where depths have to be others.
+        Raises:
+            ProgramError: If a call does not match its block.
+            Restart: If new dependencies change the static depths.
         """
         piece = recorder.cut()
         self._take_feeds(recorder.feeds)
@@ -162,7 +176,10 @@ class LiveRun:
 
 
 class _Answers:
-    """Computes each round as it ends; see harness.programs.fibers.Answers."""
+    """Numbers that waiting programs receive; each segment is computed when it ends.
+
+    See harness.programs.fibers.Answers.
+    """
 
     def __init__(
         self, end_round: Callable[[], None], decisions: Decisions, engine: LiveEngine
@@ -170,7 +187,7 @@ class _Answers:
         self.end_round, self._decisions, self._engine = end_round, decisions, engine
 
     def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
-        """Return numbers that are drawn, or read from states: all of one state at once."""
+        """Return numbers that are drawn, or read from states, with one read per state."""
         if all(wait[1] is not None for wait in waits):
             return self._decisions.numbers(instances, waits)
         found = [0.0] * len(waits)

@@ -1,4 +1,4 @@
-"""A model made ready for the engine: its graphs at one granularity, and what executes them."""
+"""A model prepared for the engine: its graphs at one granularity, and the engine that runs them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,23 @@ from harness.values.schedule import Schedule
 
 
 class NoClock:
-    """Takes the marks of a run that is not measured, or measured as a whole."""
+    """Clock that ignores the marks of a run that is not measured, or is measured as a whole."""
 
     def mark(self, phase: str) -> None:
-        """Nothing is read."""
+        """Ignore the end of a phase."""
 
     def divide(self, shares: Mapping[str, float]) -> None:
-        """Nothing is kept."""
+        """Ignore the fractions of phases."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Prepared:
-    """model: from instances to mini-batches of a granularity. engine: executes them."""
+    """Model at one granularity, with its engine.
+
+    Attributes:
+        model: converts instances to mini-batches of one granularity.
+        engine: executes them.
+    """
 
     model: OperatorModel | VertexModel
     engine: Engine
@@ -39,7 +44,7 @@ class Prepared:
     def scheduled(
         self, instances: Sequence[Any], policy: Policy, clock: Clock
     ) -> tuple[MiniBatch, Schedule]:
-        """Construct and schedule a mini-batch, and lay it out."""
+        """Construct, schedule and lay out a mini-batch."""
         mini_batch, schedule = self.planned(instances, policy, clock)
         self.engine.arrange(mini_batch, schedule)
         clock.mark("schedule")
@@ -48,13 +53,13 @@ class Prepared:
     def planned(
         self, instances: Sequence[Any], policy: Policy, clock: Clock
     ) -> tuple[MiniBatch, Schedule]:
-        """Construct a mini-batch, and schedule it."""
+        """Construct and schedule a mini-batch."""
         mini_batch = self.model.mini_batch(instances)
         clock.mark("construct")
         return mini_batch, schedule_in_rounds(policy, mini_batch.graph)
 
     def compute(self, clock: Clock) -> None:
-        """Run what was laid out last: forward, and in training backward."""
+        """Run the last mini-batch that was laid out: forward, and in training backward."""
         self.engine.forward()
         clock.mark("forward")
         if self.engine.train:
@@ -69,7 +74,11 @@ def prepared(
     settings: RunSettings,
     engine_type: type[Engine] = Engine,
 ) -> Prepared:
-    """Trace, differentiate, lower and compile; raises UnsupportedTrial as Engine does."""
+    """Trace, differentiate, lower and compile a model.
+
+    Raises:
+        UnsupportedTrial: As for Engine.
+    """
     translate_programs(model)
     graphs = (
         OperatorModel(model)

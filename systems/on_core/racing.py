@@ -1,10 +1,11 @@
-"""A race: candidates run in turns until it is clear who is fastest, or that it makes no difference.
+"""Race of candidates, run in turns until one is clearly the fastest or differences are negligible.
 
-What slows a machine down for a while slows the candidates of one turn alike: so they take turns at
-every mini-batch, and times are compared within a turn. How two compare is the median of their
-ratios over turns, and known up to an interval that holds whatever the noise is like: that of the
-sign test, whose ends are two of the ratios in order. A candidate that is behind drops out,
-as in Maron and Moore, "Hoeffding races", NIPS 1993.
+Slowdowns of the machine affect the candidates of one turn alike. Candidates therefore take turns
+at every mini-batch, and times are compared within a turn. Two candidates are compared by the median
+of their ratios over turns, with the interval of the sign test: two of the ordered ratios, which
+hold for any distribution of the noise. A candidate that is clearly slower drops out.
+
+Source: Maron and Moore, "Hoeffding races", NIPS 1993.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-EQUAL = 0.015  # of the time: what is less is no difference
+EQUAL = 0.015  # relative difference that is negligible
 LEAST_ROUNDS, MOST_ROUNDS = 5, 200
-ENOUGH_S = 10.0  # of running, all candidates together
-HOPELESS, HOPELESS_ROUNDS = 1.25, 2  # how far behind, in each turn so far, ends it early
-WIDTH = 3.0  # of the interval, in standard deviations of the sign test: 99.7 % where it is large
-LOOKS = 8  # at every round, then whenever there are an eighth more
+ENOUGH_S = 10.0  # limit of all running times together
+HOPELESS, HOPELESS_ROUNDS = 1.25, 2  # slowdown in every turn so far that drops a candidate early
+WIDTH = 3.0  # interval in standard deviations of the sign test: 99.7 % for many turns
+LOOKS = 8  # a decision after every round, later after every eighth more of them
 
 Ended = Literal["clear", "equal", "time"]
 Run = Callable[[int, int], float]  # seconds of mini-batch k by candidate i
@@ -28,7 +29,7 @@ Run = Callable[[int, int], float]  # seconds of mini-batch k by candidate i
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median of ratios, and what it is between."""
+    """Median of ratios, with the interval that contains it."""
 
     low: float
     median: float
@@ -37,9 +38,14 @@ class Interval:
 
 @dataclass(slots=True)
 class Race:
-    """turns_s: of each candidate, the seconds of its turns, at one mini-batch after the other.
+    """Times of a race and its outcome.
 
-    running: those that are not known to be behind. ended: how it did.
+    Attributes:
+        turns_s: for each candidate, the seconds of its turns, which go through the mini-batches in
+            order.
+        n_mini_batches: number of mini-batches per round.
+        running: indices of the candidates that have not dropped out.
+        ended: reason for the end of the race.
     """
 
     turns_s: list[list[float]]
@@ -49,16 +55,16 @@ class Race:
 
     @property
     def n_rounds(self) -> int:
-        """Turns at every mini-batch, of those that ran to the end."""
+        """Number of rounds (a turn at every mini-batch) of the candidates that ran to the end."""
         return max(map(len, self.turns_s)) // self.n_mini_batches
 
     def mini_batch_s(self, one: int) -> float:
-        """What a mini-batch takes: the median of each, and their mean."""
+        """Return the seconds of a mini-batch: the mean over mini-batches of their median."""
         n, turns_s = self.n_mini_batches, self.turns_s[one]
         return statistics.mean(statistics.median(turns_s[k::n]) for k in range(n))
 
     def leader(self) -> int:
-        """Who is fastest of those that run, by the median of their parts of every turn."""
+        """Return the fastest running candidate, by the median of its fraction of every turn."""
         sums = [sum(times) for times in zip(*(self.turns_s[i] for i in self.running), strict=True)]
         parts = {
             i: statistics.median(s / whole for s, whole in zip(self.turns_s[i], sums, strict=True))
@@ -67,29 +73,35 @@ class Race:
         return min(self.running, key=lambda i: parts[i])
 
     def over(self, one: int, other: int) -> Interval:
-        """How much longer one takes than another, over the turns that both ran."""
+        """Return the ratio of one candidate's time to another's, over the turns that both ran."""
         pairs = zip(self.turns_s[one], self.turns_s[other], strict=False)
         return interval([mine / base if base else 1.0 for mine, base in pairs])
 
 
 def interval(ratios: Sequence[float]) -> Interval:
-    """The median, and the two of them in order that it lies between; all of few."""
+    """Return the median, and the interval of ordered ratios around it.
+
+    The interval of a few ratios is their range.
+    """
     ordered, n = sorted(ratios), len(ratios)
     place = max(0, math.floor((n - WIDTH * math.sqrt(n)) / 2))
     return Interval(ordered[place], statistics.median(ordered), ordered[n - 1 - place])
 
 
 def race(n_candidates: int, n_mini_batches: int, run: Run) -> Race:
-    """Run candidates in turns until one is known to be the fastest or as fast, or time is over.
+    """Run candidates in turns until the fastest is known, others are as fast, or time is over.
 
-    run: takes the number of a candidate and of a mini-batch.
+    Args:
+        n_candidates: number of candidates.
+        n_mini_batches: number of mini-batches per round.
+        run: returns the seconds of a candidate, by its index, on a mini-batch, by its index.
     """
     found = Race([[] for _ in range(n_candidates)], n_mini_batches, list(range(n_candidates)))
     spent_s = 0.0
     while found.n_rounds < LEAST_ROUNDS or (spent_s < ENOUGH_S and found.n_rounds < MOST_ROUNDS):
         running = list(found.running)
         for k in range(n_mini_batches):
-            shift = (found.n_rounds + k) % len(running)  # nobody is always behind the same one
+            shift = (found.n_rounds + k) % len(running)  # varies the predecessor of a candidate
             turn = {i: run(i, k) for i in running[shift:] + running[:shift]}
             for i, seconds in turn.items():
                 found.turns_s[i].append(seconds)
@@ -100,7 +112,10 @@ def race(n_candidates: int, n_mini_batches: int, run: Run) -> Race:
 
 
 def _is_decided(found: Race) -> bool:
-    """Let those drop out that are behind by more than EQUAL; whether none is ahead by more."""
+    """Drop candidates that are slower by more than EQUAL, and return whether the race is decided.
+
+    It is decided when no candidate is faster than the leader by more than EQUAL.
+    """
     leader = found.leader()
     over = {i: found.over(i, leader) for i in found.running}
     is_early = found.n_rounds < LEAST_ROUNDS

@@ -1,4 +1,4 @@
-"""The oracle as a system: a vertex at a time in NumPy float64; slow, and by definition correct."""
+"""The reference as a system: one vertex at a time in NumPy float64; slow, correct by definition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.oracle import run_reference
 
 
 class Adapter(System):
-    """Builds no graph of its own, so only the update can be told apart from the rest."""
+    """Reference system. It builds no graph of its own, so it can separate only the update."""
 
     phases = ("update",)
 

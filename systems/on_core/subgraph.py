@@ -1,6 +1,8 @@
-"""A cell by itself, its operators batched and laid out in memory: ED-Batch's subgraph ablation.
+"""A single cell with batched and laid-out operators: ED-Batch's static-subgraph ablation.
 
-Chen et al., "ED-Batch", ICML 2023, Table 2. NumPy does the arithmetic, one call a batch.
+NumPy does the arithmetic, with one call per batch.
+
+Source: Chen et al., "ED-Batch", ICML 2023, Table 2.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from systems.on_core.subgraph_executor import BlockExecutor
 
 @dataclass(frozen=True, slots=True)
 class SubgraphOptions:
-    """Where values lie, whether that is decided once, and parameters side by side for good."""
+    """Options of a static subgraph (harness.vertex.subgraph).
+
+    Attributes:
+        layout: order of values in memory: "dynet" or "pq" (PQ tree).
+        ahead_of_time: decide addresses and copies once instead of on every call.
+        pre_gather: store the parameters of a batch consecutively before the first call.
+    """
 
     layout: Literal["dynet", "pq"] = "pq"
     ahead_of_time: bool = True
@@ -30,10 +38,10 @@ class SubgraphOptions:
 
 
 class Adapter(System):
-    """Options are those of harness.vertex.subgraph.
+    """System that runs single cells.
 
-    `prepare` is search and layout, and drawing memory for batch_size instances; `run` is the block
-    alone. Loss and outputs are put together by `result`.
+    `prepare` searches for batches and a layout, and allocates memory for batch_size instances.
+    `run` computes only the block. `result` assembles loss and outputs.
     """
 
     phases = ("forward",)
@@ -43,7 +51,7 @@ class Adapter(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Cells only, inference only, on the CPU."""
+        """Return the reason if the trial is not inference of a single cell on the CPU."""
         if not isinstance(model, CellModel):
             return f"runs single cells (model=cell), not {model.name}"
         if settings.mode != "infer":
@@ -51,7 +59,7 @@ class Adapter(System):
         return None if settings.device == "cpu" else "runs on device=cpu only"
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Batch the cell's operators and lay its values out."""
+        """Batch the cell's operators and lay out its values."""
         assert isinstance(model, CellModel)  # see skip
         self.model, self.weights = model, dict(weights)
         functions = traced_functions(model)
@@ -69,7 +77,7 @@ class Adapter(System):
         return self.executors[n_instances]
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Place the cell's inputs."""
+        """Write the cell's inputs to their addresses."""
         mini_batch = self.model.mini_batch(instances)
         graph, nodes = mini_batch.graph, self.block.nodes
         read = {state: self.given.nodes[i].inputs for state, i in self.given.scatter}
@@ -83,27 +91,27 @@ class Adapter(System):
         self.executor.place(inputs)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """The block."""
+        """Run the block."""
         self.executor.run()
         clock.mark("forward")
 
     def result(self) -> Result:
-        """Outputs as CellModel.output shows them, and their sum."""
+        """Return the outputs in the order of CellModel.output, and their sum as loss."""
         computed = dict(self.block.function.scatter)
         values = [self.executor.value(computed[state]) for state in self.model.described.gives]
         outputs = np.concatenate([value.reshape(len(value), -1) for value in values], axis=1)
         return Result(float(outputs.sum(dtype=np.float64)), outputs, {}, self.counters())
 
     def parameters(self) -> Parameters:
-        """Those of `prepare`, as nothing is trained."""
+        """Return copies of the initial weights, because nothing is trained."""
         return {name: value.copy() for name, value in self.weights.items()}
 
     def counters(self) -> Counters:
-        """Kernels of the last call; bytes as the paper counts them."""
+        """Return the kernels of the last call, and its copied bytes as the paper counts them."""
         done = self.executor
         n_batches = len(self.plan.layout.batches)
         return Counters(n_batches, n_batches + done.n_copies, done.bytes_copied, done.n_copies)
 
     def versions(self) -> dict[str, str]:
-        """NumPy, whose BLAS multiplies."""
+        """Return the version of NumPy and the name of its BLAS library."""
         return {"numpy": np.__version__, "blas": numpy_blas_name()}

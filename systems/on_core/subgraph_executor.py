@@ -1,9 +1,9 @@
-"""Runs a block for many instances: one operator a batch, and copies where the plan has them.
+"""Executor of a block for many instances, with one operator per batch and the plan's copies.
 
-Values lie in one arena in the plan's order, each with all its instances; an operand that is one
-piece of it is read in place. Everything is float32 and allocated beforehand. Operands and results
-of a batch have the shape (m, n, ...): m operators, n instances; parameters (m, ...), or (1, ...)
-where one serves all.
+The values are in one arena in the plan's order, each with all its instances. An operand that is
+contiguous in the arena is read in place. All arrays are float32 and allocated beforehand. Operands
+and results of a batch have the shape (m, n, ...): m operators, n instances. Parameters have the
+shape (m, ...), or (1, ...) if all operators share one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,15 @@ HALF, ONE = np.float32(0.5), np.float32(1.0)
 class BlockExecutor:
     """One block with memory for n instances.
 
-    parameters: by name. ahead_of_time: where operands lie and which are copied is decided once;
-    otherwise on every call, as in DyNet. n_copies, bytes_copied: of the last call, as
-    BlockPlan.bytes_copied counts.
+    Args:
+        plan: batches, layout and copies of the block.
+        parameters: arrays by name.
+        n_instances: number of instances.
+        ahead_of_time: decide addresses and copies once; otherwise on every call, as in DyNet.
+
+    Attributes:
+        n_copies: number of copies of the last call.
+        bytes_copied: copied bytes of the last call, counted as in BlockPlan.bytes_copied.
     """
 
     def __init__(
@@ -43,7 +49,7 @@ class BlockExecutor:
         self.plan, self.n = plan, n_instances
         self.n_copies = self.bytes_copied = 0
         nodes = plan.block.nodes
-        self.given = {  # inputs and parameters, each as an operand of one operator
+        self.given = {  # inputs and parameters, each shaped as the operand of a single operator
             i: np.array(parameters[nodes[i].name], dtype=np.float32)[None]
             if plan.block.is_parameter(i)
             else np.zeros((1, n_instances, *nodes[i].shape), dtype=np.float32)
@@ -58,7 +64,11 @@ class BlockExecutor:
         self.steps = steps.all() if ahead_of_time else None
 
     def place(self, inputs: Mapping[int, Array]) -> None:
-        """Take the values of the block's inputs, by node id, (n, ...) each."""
+        """Copy the block's inputs into its memory.
+
+        Args:
+            inputs: values by node id, each (n, ...).
+        """
         for i, value in self.given.items():
             if not self.plan.block.is_parameter(i):
                 np.copyto(value, inputs[i].reshape(value.shape))
@@ -70,12 +80,12 @@ class BlockExecutor:
             step()
 
     def value(self, i: int) -> Array:
-        """A value, (n, ...): a view of where it lies."""
+        """Return a value, (n, ...), as a view into the arena."""
         value: Array = _Steps(self, self.plan).piece((i,))[0]
         return value
 
     def _decided_anew(self) -> list[Run]:
-        """Steps from a plan that has forgotten all that was found out about it."""
+        """Build all steps again, from a copy of the plan without its cached decisions."""
         return _Steps(self, replace(self.plan, layout=replace(self.plan.layout))).all()
 
     def _room(self, copy: Copy) -> Array:
@@ -86,7 +96,7 @@ class BlockExecutor:
 
 
 class _Steps:
-    """Finds operands in the executor's memory, and binds kernels to them."""
+    """Builder of steps: finds operands in the executor's memory and binds kernels to them."""
 
     def __init__(self, executor: BlockExecutor, plan: BlockPlan) -> None:
         self.executor, self.plan = executor, plan
@@ -98,7 +108,7 @@ class _Steps:
             end += self.nodes[i].width * executor.n
 
     def all(self) -> list[Run]:
-        """The steps of a call: for every batch the copies of its operands, then its operator."""
+        """Return the steps of a call: for every batch, copies of operands and then the operator."""
         steps: list[Run] = []
         gathers = {(copy.batch, copy.operand): copy for copy in self.plan.gathers}
         for place, batch in enumerate(self.plan.layout.batches):
@@ -113,7 +123,7 @@ class _Steps:
         return steps
 
     def piece(self, operand: Sequence[int]) -> Array:
-        """Values that lie one behind the other, (m, n, ...); or one that all m share, (1, ...)."""
+        """Return adjacent values, (m, n, ...), or one that all m operators share, (1, ...)."""
         first = operand[0]
         if first in self.executor.given:
             return self.executor.given[first]
@@ -123,7 +133,7 @@ class _Steps:
         return self.executor.arena[start : start + size].reshape(shape)
 
     def copy(self, copy: Copy) -> Run:
-        """Bring the values of an operand side by side, by one call."""
+        """Return a step that makes the values of an operand contiguous with one call."""
         executor = self.executor
         parts, out = [self.piece((i,)) for i in copy.values], executor.copied[copy]
         n_bytes = copy.n_elements * FLOAT_BYTES * executor.n
@@ -137,9 +147,10 @@ class _Steps:
 
 
 def kernel(node: Node, operands: Sequence[Array], out: Array) -> Run:
-    """Prepare one batched operator; calling what is returned computes it.
+    """Return a function that computes one batched operator.
 
-    Raises ConfigError for an operator that blocks do not know.
+    Raises:
+        ConfigError: If the operator has no kernel for blocks.
     """
     if node.op in PREPARED:
         return PREPARED[node.op](node, operands, out)
@@ -165,7 +176,7 @@ def _sigmoid(node: Node, operands: Sequence[Array], out: Array) -> Run:
 
 
 def _matmul(node: Node, operands: Sequence[Array], out: Array) -> Run:
-    """One GEMM for each matrix; matrix-valued operands are multiplied row by row."""
+    """Bind one GEMM per matrix; matrix-valued operands are multiplied row by row."""
     x, weight = operands
     rows = x.reshape(len(weight), -1, x.shape[-1])
     result = out.reshape(len(weight), -1, out.shape[-1])

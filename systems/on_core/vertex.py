@@ -1,4 +1,4 @@
-"""The shared core as a system: one engine, whose switches make every strategy a preset."""
+"""The shared engine as a system. Its switches express the strategies of all presets."""
 
 from __future__ import annotations
 
@@ -39,17 +39,20 @@ DEFAULT_POLICY = "frontier"
 
 @dataclass(frozen=True, slots=True)
 class CoreOptions(Switches):
-    """The engine's switches and `policy`, the preset's own, which RunSettings.policy overrides.
+    """The engine's switches and `policy`, which RunSettings.policy overrides.
 
-    policy=auto chooses it, and the granularity in place of what is said of that (choosing.py).
+    Attributes:
+        policy: default batching policy of the preset. "auto" chooses the policy and also the
+            granularity, whatever the switch `granularity` is (choosing.py).
 
-    Raises ConfigError for a switch that is wrong, and for a policy or a backend that is none.
+    Raises:
+        ConfigError: If a switch is invalid, or a policy or backend does not exist.
     """
 
     policy: str = DEFAULT_POLICY
 
     def __post_init__(self) -> None:
-        Switches.__post_init__(self)  # super() knows no class that has slots
+        Switches.__post_init__(self)  # super() fails in dataclasses with slots
         check_policy_name(self.policy, may_choose=True)
         if self.backend not in (known := ("auto", *backend_names())):
             raise ConfigError(
@@ -58,12 +61,12 @@ class CoreOptions(Switches):
 
     @property
     def switches(self) -> Switches:
-        """The switches alone."""
+        """The switches without the policy."""
         return Switches(**{item.name: getattr(self, item.name) for item in fields(Switches)})
 
 
 class Adapter(System):
-    """Executes the model's own vertex functions under a batching policy."""
+    """System that executes the model's vertex functions under a batching policy."""
 
     option_type = CoreOptions
     options: CoreOptions
@@ -82,11 +85,11 @@ class Adapter(System):
         self._backend: Backend | None = None
         self._following: Sequence[Any] | None = None
         self._ahead: tuple[Sequence[Any], MiniBatch, Schedule, LaidOut] | None = None
-        self._n_programs: int | None = None  # before the last run that was made to compile
+        self._n_programs: int | None = None  # before the last run of compile_for
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """A model that cannot be trained; what the backend cannot run, in its own words."""
+        """Return the reason if the backend cannot run the trial or the model cannot be trained."""
         try:
             choose_backend(cls.options_of(settings).switches, settings.device)
         except UnsupportedTrial as error:
@@ -94,7 +97,7 @@ class Adapter(System):
         return why_not_trained(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Trace, differentiate, lower and compile, where the granularity is known already."""
+        """Trace, differentiate, lower and compile, unless the granularity is still to be chosen."""
         if self.chooses:
             self._unprepared = model, weights
             return
@@ -117,7 +120,7 @@ class Adapter(System):
         stopwatch: Stopwatch,
         tell: Tell = lambda words: None,
     ) -> Choice:
-        """Choose policy and granularity, and keep the engine that they were tried on."""
+        """Choose policy and granularity, and reuse the engine that they were tried on."""
         model, weights = self._unprepared
         lab = Laboratory(model, weights, self.switches, self.settings, mini_batches, stopwatch)
         choice = choose(self._candidates, lab, len(mini_batches), tell)
@@ -128,15 +131,15 @@ class Adapter(System):
         return choice
 
     def learn(self, instances: Sequence[Any]) -> None:
-        """Learn the policy on the graph of one mini-batch, or on what is seen of it first."""
+        """Learn the policy on the graph of one mini-batch, or on its first segment."""
         graph = first_round(self.model.mini_batch(instances).graph)
         settings = self.settings.learning
         self.policy = learn_policy(self.policy_name, [graph], settings, self.workload)
 
     def compile_for(self, instances: Sequence[Any]) -> None:
-        """Run without an update: code is written and compiled when a stage first runs.
+        """Run without an update: code is generated and compiled when a stage first runs.
 
-        Not for another mini-batch once one has met nothing new.
+        After a run that compiled nothing, further mini-batches are not run.
         """
         n_before = self.n_compilations()
         if n_before != self._n_programs:
@@ -145,7 +148,7 @@ class Adapter(System):
             self.run(NoClock(), update=False)
 
     def n_compilations(self) -> int | None:
-        """Programs of the backend."""
+        """Return the number of programs that the backend compiled."""
         return self.engine.backend.n_programs()
 
     def load(self, instances: Sequence[Any]) -> None:
@@ -153,13 +156,14 @@ class Adapter(System):
         self._following = None
 
     def upcoming(self, instances: Sequence[Any]) -> None:
-        """Take those of the next mini-batch, which `run` then prepares, with `streaming`."""
+        """Store the next mini-batch's instances, which `run` prepares with switch `streaming`."""
         self._following = instances if self.switches.streaming else None
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         """Construct, schedule (policy and memory layout), forward, backward, update.
 
-        With `streaming` the first two of the mini-batch behind it, once all of this one is started.
+        With switch `streaming`, the next mini-batch is constructed and scheduled after all work of
+        this one has been started.
         """
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead[0] is not self.instances:
@@ -180,7 +184,7 @@ class Adapter(System):
             clock.mark("schedule")
 
     def run_in_parts(self, clock: Clock, part: Part) -> None:
-        """Batch by batch, and kernel by kernel where the backend can."""
+        """Run batch by batch, and kernel by kernel if the backend can."""
         with self.engine.in_parts(part):
             self.run(clock)
 
@@ -189,9 +193,10 @@ class Adapter(System):
         return self.engine.backend.listing()
 
     def result(self) -> Result:
-        """Loss, outputs, gradients and counters of the last run, whose schedule is proved valid.
+        """Return loss, outputs, gradients and counters of the last run, and check its schedule.
 
-        Raises ScheduleError where it is not.
+        Raises:
+            ScheduleError: If the schedule is invalid.
         """
         try:
             check_schedule(self.mini_batch.graph, self.schedule)
@@ -201,15 +206,15 @@ class Adapter(System):
         return Result(self.engine.loss(), self.engine.outputs(), gradients, self.counters())
 
     def last_loss(self) -> float:
-        """Without proving the schedule."""
+        """Return the loss of the last run without checking its schedule."""
         return self.engine.loss()
 
     def parameters(self) -> Parameters:
-        """The backend's."""
+        """Return the backend's weights."""
         return self.engine.backend.weights()
 
     def counters(self) -> Counters:
-        """Batches and their lower bound, kernels, copied bytes and work of the last run."""
+        """Return batches and their lower bound, kernels, copied bytes and work of the last run."""
         tally = self.engine.backend.tally
         work = arranged_work(self.engine.plans, self.engine.laid_out.arrangement)
         return Counters(
@@ -222,35 +227,41 @@ class Adapter(System):
         )
 
     def moving_share(self) -> float | None:
-        """With the switch `profile`; see harness.engine.backend.Tally."""
+        """Return the fraction of cycles that moved data since the last call.
+
+        It needs the switch `profile`; see harness.engine.backend.Tally.
+        """
         tally = self.engine.backend.tally
         share = tally.n_moving_cycles / tally.n_cycles if tally.n_cycles else None
         tally.n_moving_cycles = tally.n_cycles = 0
         return share
 
     def synchronize(self) -> None:
-        """Wait for the backend's device; before there is a backend, for nothing."""
+        """Wait for the backend's device; return immediately before a backend exists."""
         if self._backend is not None:
             self._backend.synchronize()
 
     def versions(self) -> dict[str, str]:
-        """Build facts of what does the arithmetic."""
+        """Return build facts of the backend's libraries."""
         return self.engine.backend.versions()
 
     def in_force(self) -> dict[str, str]:
-        """The switches that the backend honours, and the way that it ran."""
+        """Return the switches that the backend honors, and facts about the run."""
         chosen = {"policy": self.policy_name} if self.chooses else {}
         return chosen | self.engine.facts() | self.who_runs_programs()
 
     def who_runs_programs(self) -> dict[str, str]:
-        """Compiled code or Python, and why, where mini-batches are made by the model's programs."""
+        """Return whether compiled code or Python runs the model's programs, and why.
+
+        The result is empty if arrays make the mini-batches.
+        """
         model = self.model.model
         return {} if makes_arrays(model) else programs_run_by(model)
 
     def peak_memory_bytes(self) -> int | None:
-        """Peak of the device's own memory; None on the CPU, where the process's counts."""
+        """Return the peak of the device's own memory; None on the CPU."""
         return self.engine.backend.peak_memory_bytes()
 
     def forget_peak_memory(self) -> None:
-        """Let that peak begin anew."""
+        """Reset the peak of the device's memory."""
         self.engine.backend.forget_peak_memory()
