@@ -1,1 +1,1 @@
-"""From records to tables, figures and one report."""
+"""Tables, figures and the report, drawn from records."""

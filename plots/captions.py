@@ -1,4 +1,4 @@
-"""Titles, captions and footnotes: what a reader must know to believe a number."""
+"""Titles, captions and footnotes, which state conditions, statistics and warnings."""
 
 from __future__ import annotations
 
@@ -32,19 +32,23 @@ FRAMEWORK, UNSEEN = "framework", "unseen_ratio"  # kind of baselines; a quantity
 
 
 def build_title(experiment: Experiment) -> str:
-    """Return the title in one line; results of generated data say so."""
+    """Return the title in one line, with a suffix if any dataset is generated."""
     datasets = {*experiment.rows.dataset.dropna(), *experiment.counts.dataset.dropna()}
     is_generated = not experiment.synthetic.isdisjoint(datasets)
     return experiment.declaration.title + (" (synthetic data)" if is_generated else "")
 
 
 def describe_conditions(experiment: Experiment, axis: Collection[str] = ()) -> str:
-    """Describe what all numbers share, but not keys that the table or figure varies itself."""
+    """Describe the conditions that all numbers share.
+
+    Args:
+        axis: keys that the table or figure varies, which are omitted.
+    """
     rows = experiment.rows if len(experiment.rows) else experiment.counts
     parts = []
     for key in SIZES:
         values = set(rows[key].astype(str)) if key in rows and rows[key].notna().all() else set()
-        if key not in axis and len(values) == 1 and values != {"0"}:  # word ids modulo nothing
+        if key not in axis and len(values) == 1 and values != {"0"}:  # 0: word ids as they are
             parts.append(f"{spell_key(key)} {values.pop()}")
     measured = experiment.measured
     if len(measured):
@@ -55,17 +59,17 @@ def describe_conditions(experiment: Experiment, axis: Collection[str] = ()) -> s
 
 
 def spell_key(key: str) -> str:
-    """Spell a setting: "leaves" for dataset.options.n_leaves."""
+    """Return the printed name of a setting: "leaves" for dataset.options.n_leaves."""
     return key.rpartition(".")[2].removeprefix("n_").replace("_", " ")
 
 
 def describe_threads(threads: int) -> str:
-    """Spell a number of threads."""
+    """Return a number of threads as text, such as "4 CPU threads"."""
     return f"{threads} CPU thread" + ("" if threads == 1 else "s")
 
 
 def describe_processor(rows: pd.DataFrame) -> str:
-    """Return the GPU that computed, or the CPU; rows without a record do not say."""
+    """Return the name of the GPU or CPU that was used; empty if no row has a record."""
     recorded = rows[rows.trial_id.notna()] if len(rows) else rows
     if not len(recorded):
         return ""
@@ -77,12 +81,12 @@ def describe_processor(rows: pd.DataFrame) -> str:
 
 
 def shorten_cpu(name: str) -> str:
-    """Return a processor's name without what all of its maker's names contain."""
+    """Return a processor's name without "(R)", "(TM)", "CPU" and "Processor"."""
     return " ".join(re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b", " ", name).split())
 
 
 def build_caption(experiment: Experiment, *sentences: str, axis: Collection[str] = ()) -> str:
-    """Return at most three lines below a figure: sentences of its own, statistics, conditions."""
+    """Return the caption of a figure: its own sentences, then statistics and conditions."""
     conditions = describe_conditions(experiment, axis)
     return join_sentences(*sentences, describe_statistics(experiment), conditions)
 
@@ -93,7 +97,7 @@ def join_sentences(*texts: str) -> str:
 
 
 def describe_statistics(experiment: Experiment) -> str:
-    """Describe what numbers and error bars are, in one line."""
+    """Describe the statistics of numbers and error bars in one line."""
     counts = count_rounds(experiment.rows)
     bars = f"; error bars: {describe_ends(counts)}" if max(counts, default=0) > 1 else ""
     return f"Median of {span(counts)} interleaved rounds{bars}." if counts else ""
@@ -109,19 +113,23 @@ def count_rounds(rows: pd.DataFrame) -> list[int]:
 
 
 def span(values: Collection[int]) -> str:
-    """Spell "4", or "4 to 16"."""
+    """Format the range of numbers as "4" or "4 to 16"."""
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"
 
 
 def describe_ends(rounds: Iterable[int]) -> str:
-    """Describe the ends of intervals of numbers of these many rounds."""
+    """Describe the ends of intervals, which depend on the number of rounds."""
     found = {ends_of(n) for n in rounds}
     return " or ".join(text for ends, text in ENDS.items() if ends in found)
 
 
 def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return what a table needs below it that shows these systems, or all; warnings first."""
+    """Return the footnotes of a table, warnings first.
+
+    Args:
+        systems: systems that the table shows; all if empty.
+    """
     rows = experiment.rows
     if systems:
         is_bound = rows.system.map(experiment.kinds) == "calibration"
@@ -147,14 +155,20 @@ def build_only_table(
     last: str = "",
     is_text: bool = False,
 ) -> list[Table]:
-    """Build the only table of an experiment; its notes, between a first and a last one."""
+    """Build the only table of an experiment, with its notes.
+
+    Args:
+        first: note before all others.
+        last: note after all others.
+        is_text: see `Table`.
+    """
     notes = tuple(filter(None, (first, *build_notes(experiment), last)))
     stem, title = experiment.declaration.stems[0], build_title(experiment)
     return [Table(stem, title, numbers, cells, notes, is_text)]
 
 
 def describe_warnings(rows: pd.DataFrame) -> str:
-    """Name the warnings behind daggers, with the number of trials that have each."""
+    """List the warnings that daggers stand for, each with its number of trials."""
     ok = rows[rows.status == "ok"]
     if not len(ok):
         return ""
@@ -166,7 +180,11 @@ def describe_warnings(rows: pd.DataFrame) -> str:
 
 
 def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> list[str]:
-    """Give the reason for each status without a number; key: whose it is, system or policy."""
+    """Return the reason for each status without a number.
+
+    Args:
+        key: column that names what failed, `system` or `policy`.
+    """
     failed = data[~data.status.isin(["ok", NOT_MEASURED])]
     return [
         f"{experiment.label(row[key])}: {row.status}: {row.reason or 'no reason given'}"
@@ -175,7 +193,7 @@ def describe_failures(experiment: Experiment, data: pd.DataFrame, key: str) -> l
 
 
 def describe_counts(counts: pd.DataFrame) -> Iterator[str]:
-    """Describe which instances make the mini-batch that was counted."""
+    """Describe the instances of the counted mini-batches."""
     if len(counts):
         sizes, offset = counts.batch_size.unique(), counts.offset.iloc[0]
         size = sizes[0] if len(sizes) == 1 else "B"

@@ -5,8 +5,8 @@ paper: Cavs (Xu et al., USENIX ATC 2018), Fig. 8 (h)
 compare:                          # groups that are never mixed; the first system is the base
   systems: [vertex, kind:framework]       # as in blocks: harness/planning/kinds.py
 notes: [any further footnote]
-table: {...}                      # eight words, or a kind: `build` of a module of plots/tables
-figure: {kind: curves, ...}       # `draw` of one of plots/figures; also: [KIND] draws more
+table: {...}                      # keys of TableDeclaration, or `kind`: a module of plots/tables
+figure: {kind: curves, ...}       # a module of plots/figures; `also: [KIND]` draws further kinds
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from harness.values.places import ROOT
 
 SYSTEMS = "systems"
 GROUP_TITLES = {"strategies": "strategies on one engine", SYSTEMS: "systems"}
-FILE = "file"  # a field of a declaration that is no key of it
+FILE = "file"  # a field of TableDeclaration that is not a key of the YAML file
 DECLARED = "declared"  # the kind of a table without a module of its own
 OVER = " over "
 BASE, BEST_BASELINE, CEILING, MEAN = "base", "best_baseline", "ceiling", "mean"
@@ -39,20 +39,20 @@ SUFFIXES = {"tables": (".csv", ".md", ".tex", ".html"), "figures": (".csv", ".pn
 
 
 def check_name(file: str, noun: str, name: object, known: Collection[str]) -> None:
-    """Raise ConfigError for an unknown name; the message lists all, a close one first."""
+    """Raise ConfigError for an unknown name; suggest a similar one and list all."""
     if name not in known:
         close, choices = meant(str(name), known), ", ".join(known)
         raise ConfigError(f"{file}: unknown {noun} {name!r}{close}; choose from {choices}")
 
 
 def check_quantity(file: str, quantity: str) -> None:
-    """Raise ConfigError for a quantity that no frame has."""
+    """Raise ConfigError for an unknown quantity."""
     known = (*QUANTITIES, *MEASURED)
     check_name(file, "quantity", quantity.removesuffix(PER_INSTANCE_SUFFIX), known)
 
 
 class Keys:
-    """Base of a dataclass within the options of a table or figure: it takes no unknown key."""
+    """Base of nested dataclasses of table and figure options; unknown keys are rejected."""
 
     __slots__ = ()
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -60,7 +60,12 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class PublishedTable(Keys):
-    """Numbers of a paper: a table of plots/published, and the model that its part is about."""
+    """Reference to the numbers of a paper.
+
+    Attributes:
+        table: name of a file of plots/published.
+        model: model whose part of the table is used, if the table is split by model.
+    """
 
     table: str
     model: str | None = None
@@ -68,23 +73,31 @@ class PublishedTable(Keys):
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """Options of a kind of table or figure that takes none."""
+    """Options of a kind of table or figure that has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableDeclaration:
-    """A table in eight words; raises ConfigError, which names the file, if one is wrong.
+    """Declaration of a table that needs no module of its own.
 
-    rows, columns: keys of `bench`, `quantity` and `setting`; variants of a system are one column.
-    values: "QUANTITY" or "QUANTITY over SIDE" (base, best_baseline, ceiling or a system), each with
-        a label, in which `{base}` is the name of the base; for one comparison only the label is
-        `{strategies: LABEL}`. Ratios are taken in each round. Of times they are speedups.
-    settings: selections of rows, each with a label, for the key `setting`. A value may be a list.
-    base: settings of the base; without them the first system of the comparison.
-    extra: best_baseline, ceiling: a row of each; mean: over the rows with the same first key; of
-        counts n_nodes, n_parameters, lower_bound: the same for all policies.
-    epoch: instances of an epoch, which times per instance are multiplied by; or by setting.
-    published: numbers of a paper next to ours: table (plots/published), model and settings.
+    Attributes:
+        file: path of the declaring YAML file, for error messages.
+        rows: keys that head rows: keys of `bench`, `quantity` or `setting`.
+        columns: keys that head columns, likewise; variants of a system share a column.
+        values: label of each number, which is "QUANTITY" or "QUANTITY over SIDE". A side is base,
+            best_baseline, ceiling or a system. Ratios are taken within rounds; ratios of times are
+            speedups. In labels, `{base}` is the name of the base. A label `{strategies: LABEL}`
+            shows the number in one comparison only.
+        settings: selections of rows by label, for the key `setting`. A value may be a list.
+        base: settings of the base; by default the first system of the comparison.
+        extra: further rows: best_baseline and ceiling; mean, over the rows with the same first key;
+            for counts n_nodes, n_parameters and lower_bound, which do not depend on the policy.
+        epoch: instances of an epoch, by which times per instance are multiplied; may differ by
+            setting.
+        published: numbers of a paper next to ours: `table` (plots/published), `model` and settings.
+
+    Raises:
+        ConfigError: for an invalid declaration; the message names the file.
     """
 
     file: str
@@ -108,7 +121,12 @@ class TableDeclaration:
             raise ConfigError(f"{self.file}: published names no table; add table: NAME")
 
     def select_labels(self, group: str, base: str) -> dict[str, str]:
-        """Return the label of each value that a comparison shows; base: name of its base."""
+        """Return the label of each value that a comparison shows.
+
+        Args:
+            group: key of the comparison in `compare`.
+            base: printed name of its base.
+        """
         return {
             value: (label if isinstance(label, str) else label[group]).replace("{base}", base)
             for value, label in self.values.items()
@@ -118,10 +136,12 @@ class TableDeclaration:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What is shown of an experiment.
+    """Title, tables and figures of an experiment.
 
-    compare: systems of each comparison, measured or not; the first is the base.
-    table, figure: keys and their values as declared, with `kind`; empty: there is none.
+    Attributes:
+        compare: systems of each comparison, measured or not; the first is the base.
+        table: keys of the table as declared, with `kind`; empty without a table.
+        figure: keys of the figure, likewise.
     """
 
     name: str
@@ -138,33 +158,33 @@ class Declaration:
 
     @property
     def figures(self) -> dict[str, str]:
-        """Path of the figure of each kind; those after the first have their kind in the name."""
+        """Path of each figure by kind; names after the first end with the kind."""
         others = {kind: f"figures/{self.name}_{kind}" for kind in self.figure.get("also", ())}
         return {self.figure["kind"]: f"figures/{self.name}", **others} if self.figure else {}
 
     @property
     def stems(self) -> tuple[str, ...]:
-        """Paths of tables and figures, without suffix, relative to the results."""
+        """Paths of tables and figures, without suffix, relative to the results directory."""
         groups = [f"_{group}" for group in self.compare] or [""]
         tables = [f"tables/{self.name}{group}" for group in groups] if self.table else []
         return (*tables, *self.figures.values())
 
     @property
     def files(self) -> tuple[str, ...]:
-        """All files that are written, relative to the results."""
+        """Paths of all files that are written, relative to the results directory."""
         drawn = [stem + suffix for stem in self.stems for suffix in SUFFIXES[stem.split("/")[0]]]
         return (f"artefacts/{self.name}.json", *drawn)
 
     @property
     def draws_mini_batch(self) -> bool:
-        """Whether it needs the dataset itself, to build the graph that was counted."""
+        """True if drawing needs the dataset, to rebuild the counted graph."""
         return self.figure.get("kind") in ("graph", "state_machine")
 
     def read_options(self, part: str, kind: type[Options]) -> Options:
         """Return the keys of "table" or "figure" as a dataclass of this type.
 
         Raises:
-            ConfigError: for an unknown key, a missing one, and a value of a wrong type.
+            ConfigError: for an unknown or missing key, and for a value of a wrong type.
         """
         content = {"table": self.table, "figure": self.figure}[part]
         names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
@@ -184,7 +204,11 @@ class Declaration:
 
 
 def read_declaration(name: str, conf_dir: Path) -> Declaration:
-    """Read what is shown of an experiment; raises ConfigError if its file is wrong."""
+    """Read the declaration of an experiment.
+
+    Raises:
+        ConfigError: if its file is invalid.
+    """
     content = read_experiment(name, conf_dir)
     file = f"experiment/{name}.yaml"
     table, figure = (_read_part(file, part, content.get(part)) for part in ("table", "figure"))
@@ -217,7 +241,11 @@ def read_declaration(name: str, conf_dir: Path) -> Declaration:
 
 
 def _read_part(file: str, part: str, content: Any) -> Mapping[str, Any]:
-    """Return a table's or figure's keys with its kind; raises ConfigError for an unknown kind."""
+    """Return the keys of a table or figure with its kind; empty if there is none.
+
+    Raises:
+        ConfigError: for an unknown kind, and for content that is not a mapping.
+    """
     if content is None:
         return {}
     if not isinstance(content, Mapping):

@@ -1,4 +1,4 @@
-"""Drawing of an experiment: loads the module of its table and figure, and writes their files."""
+"""Drawing of an experiment by the modules of its table and figures."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from plots.experiment import Experiment
 
 
 def draw_experiment(experiment: Experiment, results_dir: Path) -> None:
-    """Write all tables and figures of an experiment, their numbers, and its sheet.
+    """Write all tables and figures of an experiment, their numbers, and data for the report.
 
     Raises:
         ConfigError: for a declaration that does not fit the rows.
         OutputError: if a file cannot be written.
     """
-    write = importlib.import_module("plots.write")  # loads matplotlib, which planning must not
+    write = importlib.import_module("plots.write")  # imports matplotlib, unlike planning
     declaration = experiment.declaration
     stems: list[str] = []
     notes: list[str] = []

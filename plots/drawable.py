@@ -1,4 +1,4 @@
-"""Sources of records, and the experiments that records measured elsewhere can draw.
+"""Sources of records, and selection of the experiments that can be drawn from given records.
 
 Scale, device, threads and datasets follow from the records, never from the machine that draws.
 """
@@ -29,13 +29,13 @@ Rounds = tuple[Record | None, ...]  # None: a round without a record
 
 
 class ResultsFolder:
-    """Records that the pipeline measured; raises RecordError for a damaged file."""
+    """Records in a results directory of the pipeline; raises RecordError for a damaged file."""
 
     def __init__(self, results_dir: Path) -> None:
         self._results_dir = results_dir
 
     def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
-        """Return, for each trial of one experiment, a record or None for each round."""
+        """Return the records of each trial by round; None for a round without a record."""
         paths = [trial.record_paths(self._results_dir) for trial in trials]
         return [tuple(read_record(p) if p.exists() else None for p in rounds) for rounds in paths]
 
@@ -46,7 +46,7 @@ class ResultsFolder:
 
 
 class Elsewhere:
-    """Records of any machine and any version of the code."""
+    """Records from any machine and any version of the code."""
 
     def __init__(self, held: Held, composer: Composer | None = None) -> None:
         self._answers = Answers(held.records)
@@ -54,9 +54,10 @@ class Elsewhere:
         self.counts = self.count_answers.to
 
     def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
-        """Return as many rounds, of each trial, as the trial with most rounds has.
+        """Return the records of each trial by round; None for a round without a record.
 
-        The number of rounds that were measured is a property of the records, not of today's plan.
+        Rounds after the last one that any trial has are omitted: the number of measured rounds is a
+        property of the records, not of today's plan.
         """
         found = self._answers.to([trial.spec for trial in trials])
         held = 1 + max((round_ for rounds in found for round_ in rounds), default=0)
@@ -71,10 +72,12 @@ Source = ResultsFolder | Elsewhere
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An experiment's plan, and the records that answer it.
+    """Plan of an experiment, with the records that it uses.
 
-    seen: trials with a round, and counts with 0. n_missing: planned rounds and counts without a
-    record. obstacle: why it cannot be drawn on this machine; empty if it can.
+    Attributes:
+        seen: trial id and round of each used record; count id and 0 of each used count.
+        n_missing: number of planned rounds and counts without a record.
+        obstacle: reason why the experiment cannot be drawn on this machine; empty if it can.
     """
 
     trials: tuple[PlannedTrial, ...]
@@ -86,9 +89,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Drawable:
-    """Experiments that the records answer at least in part, under one set of choices.
+    """Experiments with at least one record, under one set of choices.
 
-    drawn: those that can be drawn on this machine. seen: records that an experiment asks for.
+    Attributes:
+        parts: all experiments that use a record.
+        drawn: those that can be drawn on this machine.
+        seen: records that any experiment uses, as in `Part`.
     """
 
     place: Path
@@ -101,7 +107,7 @@ class Drawable:
 
     @property
     def lines(self) -> list[str]:
-        """A summary: what is drawn, not measured, unused and left out."""
+        """Summary of drawn experiments, missing rounds, unused records and obstacles."""
         choices, shown = self.choices, {name for p in self.drawn.values() for name in p.seen}
         records = [
             r.trial for r in self.held.records if (r.trial_id, r.trial.round) not in self.seen
@@ -127,15 +133,16 @@ class Drawable:
 def select_drawable(
     config: Mapping[str, Any], environment: Mapping[str, str], names: Collection[str] = ()
 ) -> Drawable:
-    """Plan what the records of `config["records"]` can draw; keys as in `snakemake --config`.
+    """Plan the experiments that can be drawn from the records in `config["records"]`.
 
     If scale, device or threads are not set, those that use most records are chosen.
 
     Args:
-        names: the only experiments that are asked for; all of them if empty.
+        config: keys and values as in `snakemake --config`.
+        names: the experiments to plan; all if empty.
 
     Raises:
-        RecordError: without any record, and if no experiment, or not a named one, can be drawn.
+        RecordError: without any record, and if no experiment, or not every named one, can be drawn.
     """
     place = Path(config["records"])
     held = held_in([place]) if place.exists() else Held()
@@ -146,7 +153,7 @@ def select_drawable(
     datasets = frozenset(item.dataset for item in (*trials, *held.counts))
     options: dict[str, Collection[Any]] = {
         "scale": SCALES,
-        "device": {trial.device: None for trial in trials} or ["cpu"],  # counts have neither
+        "device": {trial.device: None for trial in trials} or ["cpu"],  # counts have no device
         "threads": {trial.threads: None for trial in trials} or [1],
     }
     options |= {key: [config[key]] for key in options if config.get(key)}
@@ -181,7 +188,7 @@ def select_drawable(
 
 
 def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere) -> Part:
-    """Plan an experiment, and find the records that answer it."""
+    """Plan an experiment, and find its records."""
     trials = artefacts.plan_artefact(name, choices, composer)
     sweeps = artefacts.plan_counts(name, choices)
     unique = list({trial.trial_id: trial for trial in trials}.values())

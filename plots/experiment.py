@@ -1,4 +1,4 @@
-"""An experiment with its measured rows: planned trials joined with their records, and counts."""
+"""Data of an experiment: planned trials and batch counts, joined with their records."""
 
 from __future__ import annotations
 
@@ -39,15 +39,17 @@ COUNT_KEYS = {  # of a sweep, with their defaults
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment at one scale, ready for `numbers`.
+    """Data of one experiment at one scale, in the form that `numbers` reads.
 
-    rows: a row for each planned round of a trial: its settings, `point` (number of the trial) and
-        the columns of its record (harness.records.tidy), or the status "not measured". If screening
-        left rounds out, they are no rows, and `screened_out` is true.
-    counts: rows of planned batch counts, in planned order, likewise.
-    settings: what is planned of each trial, by `point`.
-    labels: printed names of systems and models.
-    synthetic: datasets that are generated in place of a corpus.
+    Attributes:
+        rows: a row for each planned round of a trial: its settings, `point` (number of the trial)
+            and the columns of its record (harness.records.tidy), or the status "not measured".
+            Rounds that screening skipped have no row; `screened_out` is true for their trial.
+        counts: rows of planned batch counts, in planned order, likewise.
+        settings: planned settings of each trial, by `point`.
+        labels: printed names of systems and models.
+        synthetic: datasets that are generated in place of a corpus.
+        command: command that draws the experiment.
     """
 
     declaration: Declaration
@@ -75,7 +77,7 @@ class Experiment:
 
     @cached_property
     def compare(self) -> dict[str, tuple[str, ...]]:
-        """Systems of each comparison that are planned at this scale; the base always."""
+        """Systems of each comparison that are planned at this scale, after the base."""
         planned = set(self.rows.system)
         return {
             group: (base, *(system for system in others if system in planned))
@@ -95,7 +97,7 @@ class Experiment:
 
     @cached_property
     def measurements(self) -> pd.DataFrame:
-        """For each system, the days on which it was measured, and all its versions."""
+        """Days of measurement and all versions of each system."""
         rows = []
         for system, records in self.measured.groupby("system"):
             texts = map(json.loads, records.versions.unique())
@@ -116,10 +118,14 @@ def load_experiment(
     source: Source | None = None,
     command: str = "",
 ) -> Experiment:
-    """Join an experiment's plan with its records and counts, by default of the results directory.
+    """Join an experiment's plan with its records and counts.
+
+    Args:
+        source: source of the records; by default the results directory.
+        command: command that draws the experiment.
 
     Raises:
-        RecordError: for a damaged record, and if two records may not share a table.
+        RecordError: for a damaged record, and for records that may not share a table.
     """
     source = source or ResultsFolder(choices.results_dir)
     rounds = rounds_seen_together(source.rounds(trials))
@@ -147,14 +153,14 @@ def load_experiment(
 
 
 def load_held(name: str, held: Drawable) -> Experiment:
-    """Load an experiment that records measured elsewhere can draw; raises as load_experiment."""
+    """Load an experiment from records of any machine; raises RecordError as `load_experiment`."""
     part = held.drawn[name]
     command = f"snakemake draw_{name} --config records={held.place}"
     return load_experiment(name, held.choices, part.trials, part.sweeps, held.source, command)
 
 
 def join_plan(trials: Sequence[PlannedTrial], rounds: Iterable[Rounds]) -> pd.DataFrame:
-    """Build rows of planned rounds; planned keys win over those of records."""
+    """Build a row for each planned round; planned settings override recorded ones."""
     keys = {key for trial in trials for key in trial.settings}
     rows: list[dict[str, Any]] = []
     for point, (trial, records) in enumerate(zip(trials, rounds, strict=True)):
@@ -163,7 +169,7 @@ def join_plan(trials: Sequence[PlannedTrial], rounds: Iterable[Rounds]) -> pd.Da
             for n, record in enumerate(records)
             if record is None or record.status != SCREENED_OUT
         ]
-        # A key that only other trials plan: no option of this one, and else as it was recorded.
+        # Keys that only other trials plan: None for options, otherwise the recorded value.
         recorded = next((row for row in built if row["trial_id"]), {})
         planned = {key.lstrip("+"): None if "." in key else recorded.get(key) for key in keys}
         planned |= {key.lstrip("+"): value for key, value in trial.settings.items()}
@@ -173,9 +179,9 @@ def join_plan(trials: Sequence[PlannedTrial], rounds: Iterable[Rounds]) -> pd.Da
 
 
 def join_counts(sweeps: Iterable[Sweep], source: Source, conf_dir: Path) -> pd.DataFrame:
-    """Build rows of planned counts; a count of several sweeps once, one without a record too.
+    """Build rows of planned counts, each count once, also those without a record.
 
-    Seeds of learning that were not counted are dropped if another seed was.
+    A learning seed that was not counted is dropped if another seed was.
     """
     planned = []
     for sweep in sweeps:
@@ -194,7 +200,10 @@ def join_counts(sweeps: Iterable[Sweep], source: Source, conf_dir: Path) -> pd.D
 
 
 def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield COUNT_KEYS of each count of a sweep; models meet datasets of their own kind."""
+    """Yield the values of COUNT_KEYS for each count of a sweep.
+
+    Each model is combined only with datasets of its instance kind.
+    """
     models = {
         name: model_class(read_mapping(conf_dir / f"model/{name}.yaml", "model")["model"])
         for name in sweep.values("model")
@@ -219,7 +228,7 @@ def read_labels(conf_dir: Path) -> dict[str, str]:
 
 
 def read_synthetic(conf_dir: Path) -> set[str]:
-    """Return the datasets that are generated in place of another: the last of each chain."""
+    """Return the generated datasets: the last one in each chain of fallbacks (`stand_in`)."""
     contents = [read_mapping(path) for path in (conf_dir / "dataset").glob("*.yaml")]
     stand_ins = {content["name"]: content.get("stand_in") for content in contents}
     return {name for name in stand_ins.values() if name and not stand_ins.get(name)}

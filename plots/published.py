@@ -1,10 +1,10 @@
 """Published numbers: plots/published/*.yaml in the columns of `harness.records.numbers`.
 
-paper, where, hardware: the source         # short, device: what names it in figures
-key: model batch_size                      # settings that a row stands for
+paper, where, hardware: the source         # short, device: its names in figures
+key: model batch_size                      # settings that the name of a row gives
 columns: [[throughput, DyNet], [n_nodes]]  # [QUANTITY, SYSTEM], [QUANTITY], or a mapping
 rows: {tree_lstm 8: [1860, null]}          # null: not published
-parts: {tree_lstm: {rows: ...}}            # by model, in place of rows; own keys win
+parts: {tree_lstm: {rows: ...}}            # by model, in place of rows; keys of a part override
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ PUBLISHED = "published"  # the status of a number from a paper
 
 
 def read_published(table: str, model: str | None = None, folder: Path = FOLDER) -> pd.DataFrame:
-    """Read a table of a paper, or its part about a model; times are per epoch if the paper's are.
+    """Read a table of a paper.
+
+    Times have the paper's unit: seconds per epoch if the paper gives those.
+
+    Args:
+        model: part of the table to read, if the table is split by model.
 
     Raises:
-        ConfigError: for an unknown table or model, and for rows of another length than columns.
+        ConfigError: for an unknown table or model, and for rows whose length is not that of
+            columns.
     """
     content = _read_content(table, model, folder)
     keys = content["key"].split(" ")

@@ -22,15 +22,15 @@ Sheet = dict[str, Any]  # artefacts/NAME.json, see plots/write.py
 Results = dict[str, Any]
 PAPERS = ("Cavs", "DyNet", "ED-Batch", "ACRoBat")
 ANSWERS = "answers"
-OPENING = (ANSWERS, "claims")  # experiments with which the page starts
+OPENING = (ANSWERS, "claims")  # experiments at the top of the page
 N_COLORS = 256  # fewer would change fills visibly
-WIDTH = 1600  # of pictures, in pixels: two for each of the page's
+WIDTH = 1600  # of pictures, in pixels: twice the displayed width
 
 
 def write_report(
     path: Path, results_dirs: Sequence[Path], names: Collection[str] | None = None
 ) -> None:
-    """Write one page about all experiments that were drawn into some directories.
+    """Write one page about all experiments that were drawn into the given directories.
 
     Args:
         results_dirs: one directory, or one for each kind of machine, which it is named after; the
@@ -53,7 +53,14 @@ def write_report(
 
 
 def read_results(folder: Path, root: Path, names: Collection[str] | None) -> Results:
-    """Read what was drawn into a directory; links lead to its files from the directory `root`."""
+    """Read the experiments that were drawn into a directory.
+
+    Args:
+        root: directory that links to the files are relative to.
+
+    Raises:
+        OutputError: if nothing was drawn into the directory.
+    """
     found = sorted((folder / "artefacts").glob("*.json"))
     found = [path for path in found if names is None or path.stem in names]
     if not found:
@@ -76,7 +83,7 @@ def read_results(folder: Path, root: Path, names: Collection[str] | None) -> Res
 
 
 def read_part(stem: Path, root: Path) -> dict[str, Any]:
-    """Read a table as HTML, or a picture; `csv` links all its numbers."""
+    """Read a table as HTML or a figure as PNG, with a link `csv` to its numbers."""
     csv, table = os.path.relpath(f"{stem}.csv", root), Path(f"{stem}.html")
     if table.is_file():
         heading = GROUP_TITLES.get(stem.name.rpartition("_")[2], "")
@@ -94,14 +101,14 @@ def shrink_picture(path: Path, width: int) -> tuple[bytes, int, int]:
     if picture.width > width:
         height = round(picture.height * width / picture.width)
         picture = picture.resize((width, height), Image.Resampling.LANCZOS)
-    # A palette of a picture's own colors: a third of the bytes, and grays stay gray.
+    # A palette from the picture's own colors saves two thirds of the bytes and keeps grays gray.
     picture = picture.quantize(N_COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     picture.save(content, "PNG")
     return content.getvalue(), picture.width, picture.height
 
 
 def summarize_answers(path: Path) -> str:
-    """Return the answer in a sentence, from the CSV of `answers`, and what is not measured."""
+    """Summarize the CSV of `answers`: workloads on which the engine wins or loses, and gaps."""
     rows = pd.read_csv(path)
     best = rows[rows.is_fastest_baseline & rows.speedup.notna()]
     low, high = best.speedup_low.fillna(best.speedup), best.speedup_high.fillna(best.speedup)

@@ -21,9 +21,9 @@ WORKLOAD = ("model", "dataset", "mode", "batch_size", "hidden_size")  # named in
 
 
 def rank_systems(rows: pd.DataFrame) -> Iterator[str]:
-    """Yield a line for each workload on which several trials have a number: the fastest first.
+    """Yield a line for each workload on which several trials have a number, the fastest first.
 
-    Systems that compute nothing, whose results are therefore not checked, are left out.
+    Systems that compute nothing are omitted, as their results are not checked.
     """
     checked = rows[rows.check != "skipped"] if len(rows) else rows
     for workload, part in _split_workloads(checked):
@@ -43,7 +43,7 @@ def compare_with_baselines(
 ) -> Iterator[str]:
     """Yield a line for each workload: the base next to its fastest baseline and the matmul bound.
 
-    Of the base only trials with its own policy count.
+    Only the base's first trial without a changed policy is compared.
     """
     known = {system.name: system for system in systems}
     kinds = rows.system.map({name: system.kind for name, system in known.items()})
@@ -66,7 +66,7 @@ def compare_with_baselines(
 
 
 def _compare(rows: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
-    """Return how many times as fast the base is as each trial with a number, the fastest first."""
+    """Compute the base's speedup over each trial with a number, the fastest trial first."""
     trial = ["system", "trial_id"]
     gains = numbers(ratios(rows, base, []), trial, RATIO)
     gains["throughput"] = numbers(rows, trial).value
@@ -76,7 +76,7 @@ def _compare(rows: pd.DataFrame, base: pd.DataFrame) -> pd.DataFrame:
 
 
 def _split_workloads(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the rows of each workload with its name: sizes, and keys in which workloads differ."""
+    """Yield the name and rows of each workload; names have sizes and all keys that differ."""
     keys = list(dict.fromkeys([*WORKLOAD, *find_workload_keys(rows)]))
     for _, part in rows.groupby(keys, sort=False, dropna=False):
         first = part.iloc[0]
@@ -84,7 +84,7 @@ def _split_workloads(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _name_trials(rows: pd.DataFrame) -> dict[str, str]:
-    """Return a name for each trial: system, policy, and options in which trials of both differ."""
+    """Return a name for each trial: system, policy, and the options that differ between trials."""
     names = {}
     for _, alike in rows.groupby(["system", "policy"], dropna=False):
         keys = ["policy", *find_differing(alike)]
@@ -94,12 +94,12 @@ def _name_trials(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def _describe_settings(row: pd.Series, keys: Sequence[str]) -> list[str]:
-    """Return settings as `bench` takes them, in short; none that the row lacks."""
+    """Return the settings that a row has, as KEY=VALUE with short keys."""
     settings = row[list(keys)].dropna().items()
     return [f"{str(key).rpartition('.')[2]}={value}".lower() for key, value in settings]
 
 
 def _explain(gains: pd.DataFrame) -> str:
-    """Name the warnings of ratios that bear a dagger."""
+    """List the warnings that the daggers of ratios stand for."""
     warnings = sorted({*" ".join(gains.warnings).split()})
     return f" ({DAGGER} {', '.join(warnings)})" if warnings else ""

@@ -23,13 +23,13 @@ from plots.captions import build_caption, build_title
 from plots.experiment import Experiment
 from plots.tables.cells import PAPER, Table
 
-# No dates and no program versions inside: equal data gives equal bytes.
+# Without dates and program versions, equal data gives equal bytes.
 METADATA: dict[str, dict[str, str | None]] = {
     ".pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     ".png": {"Software": None},
     ".svg": {"Date": None, "Creator": None},
 }
-LABEL_LETTERS = 18  # of a line of a column's label in LaTeX
+LABEL_LETTERS = 18  # per line of a column label in LaTeX
 LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -40,7 +40,11 @@ LATEX = str.maketrans({
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure with its numbers; stem: path without suffix, relative to the results."""
+    """A figure with its numbers.
+
+    Attributes:
+        stem: path without suffix, relative to the results directory.
+    """
 
     stem: str
     figure: Figure
@@ -48,7 +52,11 @@ class Picture:
 
 
 def write_table(table: Table, experiment: Experiment, results_dir: Path) -> None:
-    """Write STEM.csv, .md, .tex and .html; raises OutputError if that is impossible."""
+    """Write STEM.csv, .md, .tex and .html.
+
+    Raises:
+        OutputError: if a file cannot be written.
+    """
     path = results_dir / table.stem
     write_numbers(table.numbers, experiment, path.with_suffix(".csv"))
     replace_whole(path.with_suffix(".md"), to_markdown(table))
@@ -57,19 +65,27 @@ def write_table(table: Table, experiment: Experiment, results_dir: Path) -> None
 
 
 def write_picture(picture: Picture, experiment: Experiment, results_dir: Path) -> None:
-    """Write STEM.csv, .png and .pdf and close the figure; raises OutputError as write_table."""
+    """Write STEM.csv, .png and .pdf, and close the figure.
+
+    Raises:
+        OutputError: if a file cannot be written.
+    """
     path = results_dir / picture.stem
     write_numbers(picture.numbers, experiment, path.with_suffix(".csv"))
     save_figure(picture.figure, path.with_suffix(".png"), path.with_suffix(".pdf"))
 
 
 def save_figure(figure: Figure, *paths: Path) -> None:
-    """Write a figure as .png, .pdf or .svg and close it; raises OutputError as write_table."""
-    dpi = mpl.rcParams["savefig.dpi"]  # on which the widths of texts depend
+    """Write a figure as .png, .pdf or .svg, and close it.
+
+    Raises:
+        OutputError: if a file cannot be written.
+    """
+    dpi = mpl.rcParams["savefig.dpi"]  # text widths depend on it
     figure.set_dpi(figure.dpi if dpi == "figure" else dpi)
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # done: each file has the same layout
-    # Measured once: left to savefig, each file draws the figure one more time for it.
+    figure.set_layout_engine("none")  # done: all files have the same layout
+    # Measured once: savefig would draw the figure again for each file.
     box = figure.get_tightbbox().padded(mpl.rcParams["savefig.pad_inches"])
     for path in paths:
         content, kind = BytesIO(), path.suffix
@@ -80,23 +96,26 @@ def save_figure(figure: Figure, *paths: Path) -> None:
 
 
 def write_numbers(numbers: pd.DataFrame, experiment: Experiment, path: Path) -> None:
-    """Write numbers with all their digits, and when and with which versions each was measured."""
+    """Write all digits of numbers, with the days and versions of their measurement."""
     facts = experiment.measurements
     if "system" in numbers and len(facts):
-        names = numbers.astype({"system": object})  # floats if no row has a system
+        names = numbers.astype({"system": object})  # a column of floats if no row has a system
         numbers = names.merge(facts, on="system", how="left", validate="m:1")
     replace_whole(path, numbers.to_csv(index=False, lineterminator="\n"))
 
 
 def flatten(cells: pd.DataFrame) -> pd.DataFrame:
     """Return cells as text, with the heads of rows as the first columns."""
-    named = cells.set_axis(pd.Index(list(cells.columns)), axis=1)  # of pairs: two levels
+    named = cells.set_axis(pd.Index(list(cells.columns)), axis=1)  # pairs become two levels
     named = named.rename_axis([name or "" for name in cells.index.names])
     return named.reset_index(col_level=-1).astype(str)
 
 
 def to_markdown(table: Table) -> str:
-    """Return pipe tables; a group stands before each of its labels, as there is one header line."""
+    """Return a table as Markdown pipe tables.
+
+    Markdown has one header line, so labels start with the name of their group.
+    """
     blocks = [f"**{table.title}**"]
     for group, cells in table.parts():
         blocks += [f"*{group}*"] if group else []
@@ -118,7 +137,7 @@ def to_pipes(cells: pd.DataFrame) -> list[str]:
 
 
 def to_latex(table: Table) -> str:
-    """Return a table environment for each part; they need the package booktabs."""
+    """Return a LaTeX table environment for each part; these need the package booktabs."""
     lines = []
     for group, cells in table.parts():
         title = f"{table.title}: {group}" if group else table.title
@@ -149,7 +168,7 @@ def _stack_latex(label: object) -> str:
 def to_html(table: Table) -> str:
     """Return table elements without style; the report styles them and prints the notes.
 
-    What a paper published has the class "published", a table of text also "text".
+    Published numbers have the class "published"; tables of text also have the class "text".
     """
     lines, classes = [], "numbers text" if table.is_text else "numbers"
     for group, cells in table.parts():
@@ -161,7 +180,7 @@ def to_html(table: Table) -> str:
 
 
 def _mark_published(texts: pd.Series[str]) -> pd.Series[str]:
-    """Escape a column; its label, or the heads of rows, tell what a paper published."""
+    """Escape a column, and mark published numbers, which its label or texts identify."""
     shown = texts.map(escape)
     is_published = texts.str.startswith(PAPER) | (PAPER in str(texts.name))
     return shown.mask(is_published, '<span class="published">' + shown + "</span>")
@@ -170,7 +189,12 @@ def _mark_published(texts: pd.Series[str]) -> pd.Series[str]:
 def build_sheet(
     experiment: Experiment, stems: Sequence[str], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Collect all that the report says of an experiment; stems: its files, without suffix."""
+    """Collect the report's data about an experiment.
+
+    Args:
+        stems: paths of its tables and figures, without suffix.
+        notes: footnotes, of which duplicates are removed.
+    """
     measured, counts = experiment.measured, experiment.counts
     recorded = counts[counts.status != NOT_MEASURED]
     counted = recorded.drop_duplicates("trial_id", keep="last")
