@@ -1,1 +1,1 @@
-"""Figures, a module for each kind; an experiment names one."""
+"""Figures, one module per kind; experiments name the kind."""

@@ -1,11 +1,11 @@
-"""Bars: the parts of a time stacked, a bar per system; or a bar after each step of a walk.
+"""Bars: stacked parts of a time, a bar per system; or the time after each step of a walk.
 
 figure:
   kind: bars
   unit: ms per mini-batch
   parts: {construct_ms: construction, execution_ms: execution}    # quantities, in order
-  sections: {Batched by hand: [dynet_manual]}  # panels of systems; without it, a panel per model
-  published: {table: dynet_fig2, columns: {cpu_ms: "Paper, CPU"}}   # totals; may be left out
+  sections: {Batched by hand: [dynet_manual]}  # panels of systems; by default a panel per model
+  published: {table: dynet_fig2, columns: {cpu_ms: "Paper, CPU"}}   # totals; optional
 
 figure:
   kind: bars
@@ -39,7 +39,7 @@ BAR_IN, PANEL_IN, KEY_IN, N_COLUMNS = 0.17, 0.42, 0.22, 3
 TIME, OVER_START = "mini_batch_ms", "mini_batch_ms over start"
 SCHEDULE, TOTAL, JOINED = "scheduling", "total", " with scheduling, not separable"
 WARNED = f"{DAGGER} measured with warnings, which the CSV names"
-COLORS = {  # neighbors differ in lightness, so that grey prints are readable
+COLORS = {  # neighbors differ in lightness, so that gray prints are readable
     "construction": "#E69F00",
     SCHEDULE: "#004C80",
     "execution": "#A6CBE3",
@@ -52,7 +52,12 @@ COLORS = {  # neighbors differ in lightness, so that grey prints are readable
 
 @dataclass(frozen=True, slots=True)
 class PublishedTotals(Keys):
-    """Totals of a paper: a table of plots/published, and the title of each quantity's panel."""
+    """Totals of a paper.
+
+    Attributes:
+        table: name of a file of plots/published.
+        columns: title of the panel of each quantity.
+    """
 
     table: str
     columns: Mapping[str, str]
@@ -76,7 +81,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Lengths by part, stacked, and the text behind them; ends: of its interval."""
+    """Bar of stacked parts with a text after it.
+
+    Attributes:
+        lengths: length of each part.
+        ends: ends of the interval of the whole bar.
+    """
 
     label: str
     lengths: Mapping[str, float]
@@ -84,7 +94,7 @@ class Bar:
     ends: tuple[float, float] | None = None
 
 
-Panel = tuple[str, Sequence[Bar]]  # with its title
+Panel = tuple[str, Sequence[Bar]]  # title and bars
 
 
 def draw(experiment: Experiment) -> list[Picture]:
@@ -118,7 +128,7 @@ def evaluate_parts(experiment: Experiment) -> pd.DataFrame:
 
 
 def arrange_parts(experiment: Experiment, found: pd.DataFrame) -> tuple[list[Panel], int]:
-    """Arrange numbers as panels in rows; also return the number of comparisons in each."""
+    """Arrange numbers as panels; also return the number of comparisons, a column each."""
     options = experiment.declaration.read_options("figure", Options)
     sections = {name: title for title, names in options.sections.items() for name in names}
     titles = found.system.map(sections) if sections else found.model.map(experiment.label)
@@ -137,7 +147,7 @@ def arrange_parts(experiment: Experiment, found: pd.DataFrame) -> tuple[list[Pan
 
 
 def build_bar(label: str, rows: pd.DataFrame) -> Bar:
-    """Stack the parts of a system; scheduling that is not separable is in the next part."""
+    """Stack the parts of a system's time; scheduling that is not separable is in the next part."""
     lengths, suffix = {}, ""
     for _, row in rows.iterrows():
         if pd.notna(row.value):
@@ -169,7 +179,7 @@ def evaluate_steps(experiment: Experiment) -> pd.DataFrame:
 
 
 def arrange_steps(found: pd.DataFrame) -> list[Panel]:
-    """Arrange numbers as panels: a bar for the time after each step, in percent."""
+    """Arrange numbers as panels with a bar for the time after each step, in percent."""
     panels: list[Panel] = []
     for setting, part in found.groupby("setting", sort=False):
         bars = []
@@ -184,7 +194,7 @@ def arrange_steps(found: pd.DataFrame) -> list[Panel]:
 
 
 def draw_bars(panels: Sequence[Panel], n_columns: int, unit: str, **shared: Any) -> Figure:
-    """Draw panels with stacked bars, and a key if there are several parts."""
+    """Draw panels with stacked bars, and a legend if there are several parts."""
     figure, placed = place_bars(panels, n_columns, unit, **shared)
     handles: dict[str, Any] = {}
     for axes, place, bar in placed:
@@ -204,7 +214,11 @@ def draw_bars(panels: Sequence[Panel], n_columns: int, unit: str, **shared: Any)
 def place_bars(
     panels: Sequence[Panel], n_columns: int, unit: str, **shared: Any
 ) -> tuple[Figure, list[tuple[Axes, int, Bar]]]:
-    """Write panels with names, texts and intervals; also return axes and place of each bar."""
+    """Draw panels with labels, texts and intervals, but without the bars themselves.
+
+    Returns:
+        The figure; axes and row of each bar.
+    """
     n_columns = min(n_columns, len(panels))
     rows = [panels[n : n + n_columns] for n in range(0, len(panels), n_columns)]
     heights = [max(len(bars) for _, bars in row) for row in rows]
@@ -234,7 +248,7 @@ def place_bars(
 
 
 def add_key(figure: Figure, handles: Mapping[str, Any]) -> None:
-    """Name colors or marks in one line above the panels of a constrained layout."""
+    """Add a legend in one line above the panels of a constrained layout."""
     top = 1 - KEY_IN / figure.get_size_inches()[1]
     figure.set_layout_engine("constrained", rect=(0, 0, 1, top))
     figure.legend(

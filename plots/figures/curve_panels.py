@@ -15,21 +15,24 @@ from plots.figures import page
 from plots.figures.page import Look
 
 LEFT_IN, TITLE_IN, BELOW_IN, LABEL_IN = 0.6, 0.24, 0.22, 0.15
-NARROW_IN, LOW_IN, HIGH_IN, PAGE_IN = 1.0, 0.9, 2.0, 4.8  # of axes, and of all in a column
-PAD_IN, SHIFT_IN = 0.13, 0.035  # between marks and the ends of an axis, and between curves
-TICK_IN = 0.28  # least distance of ticks of y
-LINE_IN, NAME_IN = 1.3 * page.TEXT_PT / 72, 0.34  # between two names, and from axes to names
+NARROW_IN, LOW_IN, HIGH_IN, PAGE_IN = 1.0, 0.9, 2.0, 4.8  # bounds of axes; of a column
+PAD_IN, SHIFT_IN = 0.13, 0.035  # from marks to the ends of an axis; between curves
+TICK_IN = 0.28  # minimum distance of y ticks
+LINE_IN, NAME_IN = 1.3 * page.TEXT_PT / 72, 0.34  # between two names; from axes to names
 TILTED: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-Names = Sequence[tuple[str, str]]  # of curves, or none, and their texts
+Names = Sequence[tuple[str, str]]  # pairs of a curve, or an empty text, and its label
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Curves between one pair of axes.
+    """Curves in one pair of axes.
 
-    points: `curve`, `name`, `x`, `tick` (its text) and the columns of numbers.
-    scale: panels with an equal one share their limits. marked: y with a line across.
-    is_joined: whether a line joins the points of a curve.
+    Attributes:
+        points: `curve`, `name`, `x`, `tick` (text at x) and the columns of numbers.
+        looks: look of each curve.
+        scale: panels with equal scales share their limits.
+        marked: y values with a horizontal line.
+        is_joined: True if lines join the points of a curve.
     """
 
     title: str
@@ -43,7 +46,7 @@ class Panel:
 
     @property
     def is_shown(self) -> pd.Series:
-        """Whether the curve of a point has any value."""
+        """Mask of points whose curve has any value."""
         return self.points.value.notna().groupby(self.points.curve).transform("any")
 
     @property
@@ -53,7 +56,7 @@ class Panel:
 
     @property
     def names(self) -> list[tuple[str, str]]:
-        """Curves and their names; those without any value stand last, below their status."""
+        """Curves and their names; those without any value come last, after their status."""
         heads = self.points.assign(is_shown=self.is_shown).drop_duplicates("curve")
         shown, absent = heads[heads.is_shown], heads[~heads.is_shown]
         names = list(zip(shown.curve, shown["name"], strict=True))
@@ -65,11 +68,11 @@ class Panel:
 def draw_panels(columns: Sequence[Sequence[Panel]]) -> Figure:
     """Draw columns of panels side by side.
 
-    If all columns have the same curves and their names leave no room, only the last one has names.
+    If all columns have the same curves and names make axes too narrow, only the last has names.
     """
     texts = [[text for panel in column for _, text in panel.names] for column in columns]
     widths = [NAME_IN + 0.05 + max(map(page.measure_text, column)) for column in texts]
-    for first in (0, len(columns) - 1):  # column with names
+    for first in (0, len(columns) - 1):  # first column with names
         rights = [PAD_IN] * first + widths[first:]
         width = (page.WIDTH_IN - sum(rights)) / len(columns) - LEFT_IN
         if width >= NARROW_IN or columns[0][0].looks != columns[-1][0].looks:
@@ -98,7 +101,11 @@ def draw_panels(columns: Sequence[Sequence[Panel]]) -> Figure:
 
 
 def _set_axes(axes: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
-    """Set limits that all panels of a scale share, with room for marks and statuses; and ticks."""
+    """Set ticks, and limits that all panels of a scale share, with space for marks and statuses.
+
+    Args:
+        alike: all panels of the same scale.
+    """
     width, height = page.measure_axes(axes)
     side = PAD_IN + min(SHIFT_IN * len(panel.looks) / 2, width / 6)
     xs = [x for other in alike if other.x_label == panel.x_label for x in other.points.x]
@@ -112,7 +119,7 @@ def _set_axes(axes: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
     texts = dict(sorted(zip(panel.points.x, panel.points.tick, strict=True), reverse=True))
     style = {} if panel.is_joined else TILTED
     room = LINE_IN if style else 0.06 + max(page.measure_text(text) for text in texts.values())
-    ticks: list[float] = []  # from the largest on, those whose texts do not touch
+    ticks: list[float] = []  # from the largest down, without overlap of texts
     for x in texts:
         if not ticks or ticks[-1] > x * (xlim[1] / xlim[0]) ** (room / width):
             ticks.append(x)
@@ -123,7 +130,14 @@ def _set_axes(axes: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
 
 
 def _pad(ends: Sequence[float], size: float, before: float, after: float) -> tuple[float, float]:
-    """Return limits of a logarithmic axis that leave inches before and after all numbers."""
+    """Return limits of a logarithmic axis with margins before and after all numbers.
+
+    Args:
+        ends: numbers that lie between the margins.
+        size: length of the axis in inches.
+        before: margin in inches.
+        after: margin in inches.
+    """
     low, high = min(ends, default=1.0), max(ends, default=10.0)
     if high < low * 1.2:
         low, high = low / 1.1, high * 1.1
@@ -134,7 +148,7 @@ def _pad(ends: Sequence[float], size: float, before: float, after: float) -> tup
 def _draw_curves(axes: Axes, panel: Panel) -> dict[str, tuple[float, float]]:
     """Draw marks, error bars and lines; return the last point of each curve.
 
-    Curves are shifted, so that no mark hides another, by at most a third of the way to the next x.
+    Curves are shifted so that no mark hides another, by at most a third of the way to the next x.
     """
     points = panel.points.dropna(subset="value")
     curves = list(dict.fromkeys(points.curve))
@@ -159,10 +173,11 @@ def add_names(
     looks: Mapping[str, Look],
     ends: Mapping[str, tuple[float, float]],
 ) -> None:
-    """Write names at the right of axes, apart; a hair leads there from the end of each curve.
+    """Write names to the right of axes without overlap, each with a thin line from its curve.
 
     Args:
-        names: curves and texts; those without an end stand below all others, in this order.
+        names: curves and texts; those without an end are below all others, in this order.
+        ends: last point of each curve.
     """
     width, height = page.measure_axes(axes)
     points = {curve: (axes.transData - axes.transAxes).transform(ends[curve]) for curve in ends}
@@ -185,7 +200,7 @@ def add_names(
 
 
 def add_statuses(axes: Axes, lost: pd.DataFrame, looks: Mapping[str, Look]) -> None:
-    """Write upright at the axis, in place of values, what happened."""
+    """Write the statuses of points without a value vertically at the x axis."""
     width, height = page.measure_axes(axes)
     groups = [points for _, points in lost.groupby(["x", "status"])]
     low, high = np.log(axes.get_xlim())

@@ -31,8 +31,8 @@ from plots.tables.cells import format_plain
 from plots.tables.declared import merge_variants, select
 from plots.write import Picture
 
-EXPONENT_POINTS, T_95 = 4, 4.303  # Student's t of a line through four points: 95 % lie within
-LABELS = {"dataset.options.n_leaves": "leaves per tree"}  # of keys that do not read well
+EXPONENT_POINTS, T_95 = 4, 4.303  # 97.5% quantile of Student's t with 4 - 2 degrees of freedom
+LABELS = {"dataset.options.n_leaves": "leaves per tree"}  # of keys with unclear names
 CURVE, GROUP, AXIS = "curve", "group", "axis"  # columns of the CSV next to keys and numbers
 
 
@@ -40,15 +40,23 @@ CURVE, GROUP, AXIS = "curve", "group", "axis"  # columns of the CSV next to keys
 class Options:
     """Keys of the figure.
 
-    values: a label for each quantity. x: the setting along the axis of all panels.
-    epoch: instances that times are multiplied by. caption: a sentence below the figure.
-    published: table, and perhaps model, of a paper's numbers, which get a panel (plots/published).
-    settings, base: curves of changes in place of systems: times as fast as the base.
-    rows: the setting with panels for each value; if there is one x, its values are the ticks.
-    best_over: a setting; a point is the best of all its values, and of the systems that `merge`
-        maps to one name. labels: printed names of those.
-    axes: in place of x: a column of panels for each setting, at the first of these selections that
-        has several x. systems: their curves.
+    Attributes:
+        values: label of each quantity.
+        x: setting along the x axis of all panels.
+        epoch: number of instances by which times are multiplied.
+        caption: sentence below the figure.
+        published: numbers of a paper, which get a panel.
+        settings: changes of settings by label: a curve each, of speedups over the base.
+        base: settings of that base.
+        rows: setting with a row of panels for each value. With a single x, there is one row of
+            panels, in which these values are the ticks.
+        best_over: setting; each point is the best over its values, and over the systems that
+            `merge` maps to one name.
+        merge: common names of systems.
+        labels: printed names of curves.
+        axes: instead of x: a column of panels for each setting, with the first of its selections
+            in which the setting has several values.
+        systems: systems with a curve along `axes`.
     """
 
     values: Mapping[str, str]
@@ -71,7 +79,7 @@ class Options:
 
     @property
     def keys(self) -> list[str]:
-        """Settings that tell the points of a curve, and its panel."""
+        """Settings that identify a point of a curve and its panel."""
         return [key for key in (self.rows, self.x) if key]
 
 
@@ -122,7 +130,7 @@ def evaluate_groups(experiment: Experiment) -> pd.DataFrame:
 
 
 def evaluate_settings(experiment: Experiment) -> pd.DataFrame:
-    """Compute how many times as fast as the base each setting is, in the same rounds."""
+    """Compute the speedup of each setting over the base, within rounds."""
     options = experiment.declaration.read_options("figure", Options)
     base, x, parts = select(experiment.rows, options.base), options.x, []
     for label, change in options.settings.items():
@@ -156,7 +164,7 @@ def evaluate_axes(experiment: Experiment) -> pd.DataFrame:
 def fit_exponents(found: pd.DataFrame, axis: str) -> Iterable[pd.DataFrame]:
     """Yield the exponent of each curve of at least four points, fitted to its largest four x.
 
-    With fewer points its interval says nothing. At small x fixed costs hide the growth.
+    With fewer points the interval is meaningless. At small x, fixed costs hide the growth.
     """
     for curve, points in found[found.value > 0].groupby(CURVE, sort=False):
         largest = points.sort_values(axis).tail(EXPONENT_POINTS)
@@ -172,7 +180,7 @@ def fit_exponents(found: pd.DataFrame, axis: str) -> Iterable[pd.DataFrame]:
 
 
 def find_unmeasured(found: pd.DataFrame, x: str) -> list[float]:
-    """Return the x at which nothing of ours was measured, unless that is all of them."""
+    """Return the x values without a measurement of ours; none if no x has one."""
     ours = found[found.status != PUBLISHED]
     is_lost = (ours.status == NOT_MEASURED).groupby(ours[x]).all()
     return [] if is_lost.all() else list(is_lost.index[is_lost])
@@ -209,7 +217,7 @@ def arrange(experiment: Experiment, shown: pd.DataFrame) -> list[list[Panel]]:
                     is_joined=is_joined,
                 )
                 column = axis if len(axes) > 1 else quantity if len(options.values) > 1 else group
-                if column == PUBLISHED or not is_joined:  # below the first
+                if column == PUBLISHED or not is_joined:  # in the first column
                     column = next(iter(columns), column)
                 columns.setdefault(column, []).append(panel)
     return list(columns.values())
@@ -218,7 +226,7 @@ def arrange(experiment: Experiment, shown: pd.DataFrame) -> list[list[Panel]]:
 def _write_title(
     experiment: Experiment, points: pd.DataFrame, axis: str, group: str, row: str = ""
 ) -> str:
-    """Write what a panel shows: a comparison, or settings ("Tree-LSTM, hidden size 256")."""
+    """Return the title of a panel: a comparison, or settings ("Tree-LSTM, hidden size 256")."""
     first = points.iloc[0]
     if group == PUBLISHED:
         return f"As published ({first.device})"

@@ -4,7 +4,7 @@ figure:
   kind: dots
   graph: released          # or plain
   batch_size: 32
-  families:                # policies of one idea: their name, the system whose look they have
+  families:                # policies of one idea: name, system with the same look, policies
     - {name: DyNet, look: dynet_policy, policies: [depth, agenda]}
 """
 
@@ -33,7 +33,11 @@ COUNT, BOUND, OVER_BOUND = "n_batches", "lower_bound", "over_bound"
 
 @dataclass(frozen=True, slots=True)
 class Family(Keys):
-    """Policies of one idea."""
+    """Policies of one idea.
+
+    Attributes:
+        look: system whose color and marker the dots have.
+    """
 
     name: str
     look: str
@@ -87,7 +91,7 @@ def evaluate_counts(experiment: Experiment) -> pd.DataFrame:
 
 
 def build_panel(experiment: Experiment, model: str, found: pd.DataFrame) -> Panel:
-    """Build a panel: a line for each policy, its number of batches behind its dot."""
+    """Build a panel: a row for each policy, with its number of batches next to its dot."""
     by_policy = {key: rows.iloc[0] for key, rows in found.groupby(["policy", "quantity"])}
     bars = []
     for family in experiment.declaration.read_options("figure", Options).families:

@@ -22,7 +22,7 @@ from plots.tables.answers import evaluate_answers
 from plots.tables.cells import DAGGER, format_ratio
 from plots.write import Picture
 
-ROW_IN, REST_IN, SPEEDUP_PT, NAME_PT = 0.265, 0.8, 8, 112  # the last two: from the axes' end
+ROW_IN, REST_IN, SPEEDUP_PT, NAME_PT = 0.265, 0.8, 8, 112  # points: offsets from the axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,12 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 
 def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
-    """Draw answers as a mark for each framework's fastest baseline, the fastest of all filled.
+    """Draw a mark for the speedup over each framework's fastest baseline; the fastest is filled.
 
-    Its speedup and name stand at the right; bold: the interval lies outside the band from 1 / band
-    to band, within which runs of unchanged code differ.
+    Its speedup and name are on the right; bold if the interval is outside the band.
+
+    Args:
+        band: speedups of unchanged code differ between runs within 1 / band to band.
     """
     marks = select_marks(numbers)
     best = marks[marks.is_best].sort_values("speedup", kind="stable")
@@ -87,7 +89,7 @@ def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
 
 
 def select_marks(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Select each framework's fastest baseline; is_best: it is the fastest of its workload."""
+    """Select each framework's fastest baseline; `is_best` marks the fastest on its workload."""
     baselines = numbers[~numbers.is_engine.astype(bool) & numbers.speedup.notna()]
     ranked = baselines.sort_values("value", ascending=False, kind="stable")
     marks = ranked.drop_duplicates(["workload", "framework"])
@@ -95,7 +97,7 @@ def select_marks(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def describe_forest(numbers: pd.DataFrame, band: float, conditions: str = "") -> str:
-    """Return what a reader of the marks must know, in at most three lines."""
+    """Return the caption, which explains marks and band and gives statistics."""
     marks = select_marks(numbers)
     missing = numbers.workload.nunique() - marks.workload.nunique()
     rounds = [int(n) for n in marks.speedup_n_rounds]

@@ -1,4 +1,4 @@
-"""Mini-batch as a graph, a panel for each policy; every vertex bears the number of its batch.
+"""Graph of a mini-batch, a panel for each policy; vertices show the numbers of their batches.
 
 figure: {kind: graph}   # the counts have one model, dataset and batch size
 """
@@ -44,18 +44,23 @@ Floats = NDArray[np.float64]
 Looks = dict[int, dict[str, Any]]  # options of `Axes.scatter` for each type
 
 MAX_VERTICES = 300
-N_SWEEPS = 12  # each up and down
-STEP, RISE = 0.85, 0.5  # distance of vertices at a side, and the height over which they rise
-SHAPES = (("o", 1.0), ("s", 0.88), ("D", 0.84), ("h", 1.1), ("p", 1.1))  # room for two digits
-LEAST_IN, MOST_IN, LAYER = 0.17, 0.22, 1.75  # distances of neighbors, and of layers over those
-MARKER_PT = 62.0  # size for each inch between neighbors
+N_SWEEPS = 12  # pairs of an upward and a downward sweep
+STEP, RISE = 0.85, 0.5  # of outputs and losses: distance to the side, and total rise
+SHAPES = (("o", 1.0), ("s", 0.88), ("D", 0.84), ("h", 1.1), ("p", 1.1))  # fit two digits
+LEAST_IN, MOST_IN, LAYER = 0.17, 0.22, 1.75  # between neighbors; layers over neighbors
+MARKER_PT = 62.0  # marker size per inch between neighbors
 PANEL_TITLE_IN, KEY_IN, N_KEYS = 0.3, 0.2, 6
 COLORS = mpl.colormaps["cividis"]
 
 
 @dataclass(frozen=True, slots=True)
 class CountedGraph:
-    """The counted mini-batch as a graph; schedules, and what was learned, of each good policy."""
+    """Graph of the counted mini-batch, with the results of policies that were counted.
+
+    Attributes:
+        schedules: schedule of each policy.
+        learned: learned policies; None for policies that do not learn.
+    """
 
     graph: Graph
     schedules: Mapping[str, Schedule]
@@ -78,7 +83,7 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 
 def draw_failed(experiment: Experiment) -> Picture:
-    """Draw statuses in place of a picture of policies that all failed."""
+    """Draw only statuses, for policies that all failed."""
     figure, (_, failed) = start_figure(0.1), split_counts(experiment)
     add_title(figure, build_title(experiment))
     add_caption(figure, " ".join(failed.policy + ": " + failed.status + "."))
@@ -86,7 +91,7 @@ def draw_failed(experiment: Experiment) -> Picture:
 
 
 def split_counts(experiment: Experiment) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows of good counts; policy, status and reason of the others."""
+    """Return the rows of successful counts, and policy, status and reason of the others."""
     counts = experiment.counts
     plain = counts[(counts.graph == PLAIN) & (counts.mini_batch == 0)]
     is_good = plain.status == "ok"
@@ -94,10 +99,10 @@ def split_counts(experiment: Experiment) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def build_counted_graph(experiment: Experiment) -> CountedGraph | None:
-    """Build the graph of the counted mini-batch again, and its schedules; None without a count.
+    """Rebuild the graph of the counted mini-batch and its schedules; None without a count.
 
     Raises:
-        RecordError: if a count differs from what its policy decides now.
+        RecordError: if a recorded count differs from the batches that its policy makes now.
     """
     experiment.declaration.read_options("figure", NoOptions)
     good, _ = split_counts(experiment)
@@ -139,7 +144,7 @@ def number_batches(schedule: Schedule) -> Numbers:
 
 
 def check_drawable(graph: Graph) -> None:
-    """Raise ConfigError for a graph that no page can show."""
+    """Raise ConfigError for a graph that is too large to be readable."""
     if graph.n_vertices > MAX_VERTICES:
         raise ConfigError(
             f"{graph.n_vertices} vertices cannot be drawn readably: expected at most"
@@ -150,10 +155,13 @@ def check_drawable(graph: Graph) -> None:
 def draw_schedules(
     graph: Graph, schedules: Mapping[str, Schedule], title: str, mini_batch: str
 ) -> Figure:
-    """Draw a graph under several schedules; its caption describes the mini-batch.
+    """Draw a graph under several schedules.
+
+    Args:
+        mini_batch: description of the mini-batch for the caption.
 
     Raises:
-        ConfigError: for a graph that no page can show.
+        ConfigError: for a graph that is too large to be readable.
     """
     check_drawable(graph)
     places = np.stack(place_vertices(graph), axis=1)
@@ -165,7 +173,7 @@ def draw_schedules(
     looks: Looks = {}
     for number, kind in enumerate(np.unique(graph.types).tolist()):
         marker, scale = SHAPES[number % len(SHAPES)]
-        rim = 0.6 + 1.0 * (number // len(SHAPES))  # tells equal shapes apart
+        rim = 0.6 + 1.0 * (number // len(SHAPES))  # distinguishes equal shapes
         area = (scale * unit * MARKER_PT) ** 2
         looks[kind] = {"marker": marker, "s": area, "linewidths": rim, "edgecolors": INK}
     key_in = math.ceil(len(looks) / N_KEYS) * KEY_IN + 0.1
@@ -191,7 +199,7 @@ def draw_schedules(
 
 
 def _draw_panel(axes: Axes, graph: Graph, schedule: Schedule, places: Floats, looks: Looks) -> None:
-    """Draw edges, on them vertices type by type, and on those the numbers."""
+    """Draw edges, then vertices by type, then the numbers of their batches."""
     users = np.repeat(np.arange(graph.n_vertices), np.diff(graph.arg_start))
     x_and_y = np.stack([places[graph.args], places[users]]).transpose(2, 0, 1)
     axes.plot(*x_and_y, color="#999999", linewidth=0.7, zorder=1)
@@ -208,12 +216,13 @@ def _draw_panel(axes: Axes, graph: Graph, schedule: Schedule, places: Floats, lo
 
 
 def place_vertices(graph: Graph) -> tuple[Floats, Floats]:
-    """Return x and y of each vertex; neighbors in a layer are at least 1 apart, layers are 1.
+    """Return x and y of each vertex.
 
-    Layers count from the roots. Sources are next to each other in their order, every other vertex
-    is over the middle of its arguments. Graphs that are no forest are improved by sweeps of
-    averaging over neighbors (Sugiyama's barycenters). Outputs and losses are beside their vertex:
-    on the right if it is a later argument, else on the left, where its edge crosses none of them.
+    Layers are at distance 1 and count from the roots; neighbors in a layer are at least 1 apart.
+    Sources are next to each other in their order; every other vertex is above the middle of its
+    arguments. Graphs that are not forests are improved by sweeps of averaging over neighbors
+    (Sugiyama's barycenters). Outputs and losses are next to their vertex: on the right if it is a
+    second or later argument, otherwise on the left, where its edge does not cross them.
     """
     n, host, n_args = graph.n_vertices, _find_hosts(graph), np.diff(graph.arg_start)
     is_core = host == np.arange(n)
@@ -249,9 +258,10 @@ def place_vertices(graph: Graph) -> tuple[Floats, Floats]:
 
 
 def _find_hosts(graph: Graph) -> Numbers:
-    """Return for each vertex itself, or the vertex that it is beside.
+    """Return the vertex that each vertex is drawn next to; other vertices map to themselves.
 
-    Beside others are types with one argument that nothing uses, or only other such types.
+    A type is drawn next to its argument if it has one argument and is used by nothing, or only by
+    other such types.
     """
     n_args = np.diff(graph.arg_start)
     users, used = np.repeat(graph.types, n_args), graph.types[graph.args]
@@ -266,7 +276,13 @@ def _find_hosts(graph: Graph) -> Numbers:
 
 
 def _separate(x: Floats, layers: Sequence[Numbers], room: Floats) -> None:
-    """Move the vertices of each layer apart; negative room is on their left."""
+    """Move the vertices of each layer apart.
+
+    Args:
+        x: positions, changed in place.
+        layers: vertices of each layer.
+        room: space that a vertex needs to its right, or, if negative, to its left.
+    """
     for members in layers:
         order = members[np.argsort(x[members], kind="stable")]
         gaps = 1 + np.maximum(room[order], 0)[:-1] - np.minimum(room[order], 0)[1:]

@@ -12,7 +12,7 @@ from plots.figures import page
 from plots.tables.answers import evaluate_strategies
 from plots.write import Picture
 
-ROW_IN, TOP_IN, REACH = 0.235, 0.3, 2.3  # REACH: the speedup at which colors end
+ROW_IN, TOP_IN, REACH = 0.235, 0.3, 2.3  # REACH: speedup of the strongest color
 TITLE = "Speedup of the engine over the strategy of each paper, on the same kernels"
 
 
@@ -26,7 +26,7 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 
 def draw_heat(numbers: pd.DataFrame) -> Figure:
-    """Draw a cell for each strategy's number, colored by its distance from 1."""
+    """Draw a cell for each workload and strategy, colored by the logarithm of the speedup."""
     shown = numbers[numbers.speedup.notna()]
     largest = shown.groupby("workload").speedup.max().sort_values(kind="stable")
     medians = shown.groupby("label").speedup.median().sort_values(kind="stable")
@@ -34,7 +34,7 @@ def draw_heat(numbers: pd.DataFrame) -> Figure:
     figure = page.start_figure(TOP_IN + ROW_IN * max(1, len(rows)))
     figure.set_layout_engine("constrained")
     axes = figure.subplots()
-    shares = np.full((len(rows), len(columns)), np.nan)  # 1 at REACH; 0 if it may be 1
+    shares = np.full((len(rows), len(columns)), np.nan)  # 1 at REACH; 0 if 1 is possible
     for _, row in shown.iterrows():
         y, x = rows.index(row.workload), columns.index(row.label)
         is_sure = row.speedup_low > 1 or row.speedup_high < 1
@@ -54,7 +54,7 @@ def draw_heat(numbers: pd.DataFrame) -> Figure:
 
 
 def describe_heat(numbers: pd.DataFrame, conditions: str = "") -> str:
-    """Return what a reader of the cells must know, in at most three lines."""
+    """Return the caption, which explains digits and colors and gives statistics."""
     rounds = [int(n) for n in numbers.speedup_n_rounds.dropna()]
     return join_sentences(
         f"median of {span(rounds)} ratios, each within a round" if rounds else "",

@@ -1,4 +1,4 @@
-"""Page that all figures share: sizes in inches, titles, captions, ticks and colors.
+"""Page layout that all figures share: sizes in inches, titles, captions, ticks and colors.
 
 A figure is as wide as a page; fonts and lines are in page.mplstyle.
 """
@@ -51,7 +51,7 @@ def start_figure(height_in: float, width_in: float = WIDTH_IN) -> Figure:
 
 
 def place_axes(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Add axes of a size in inches; left and top are distances from the upper left corner."""
+    """Add axes; sizes are in inches, left and top are distances from the upper left corner."""
     total_width, total_height = figure.get_size_inches()
     x, y = left / total_width, 1 - (top + height) / total_height
     return figure.add_axes((x, y, width / total_width, height / total_height))
@@ -83,7 +83,11 @@ def wrap_text(text: str, width_in: float, size: float = TEXT_PT) -> list[str]:
 
 
 def add_title(figure: Figure, title: str) -> None:
-    """Write one line above a figure; raises ConfigError if a small font does not fit, either."""
+    """Write a title of one line above a figure.
+
+    Raises:
+        ConfigError: if the title does not fit into one line in the smallest font.
+    """
     size = TITLE_PT * min(1, WIDTH_IN / measure_text(" ".join(title.split()), TITLE_PT, "bold"))
     if size < SMALL_PT or "\n" in title:
         raise ConfigError(f"title {title!r} is longer than one line; shorten `title`")
@@ -96,7 +100,11 @@ def fits_caption(caption: str) -> bool:
 
 
 def add_caption(figure: Figure, caption: str) -> None:
-    """Write at most three lines below a figure; raises ConfigError for more."""
+    """Write a caption below a figure.
+
+    Raises:
+        ConfigError: for more than three lines.
+    """
     lines = wrap_text(caption, WIDTH_IN, SMALL_PT)
     if not fits_caption(caption):
         raise ConfigError(
@@ -113,15 +121,16 @@ def spread(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> np.ndarray:
-    """Return the nearest places, in the same order, that are at least a gap apart.
+    """Return the positions nearest to the wanted ones, in their order, at least a gap apart.
 
     Args:
-        gap: between all neighbors, or between each place and the next in that order.
-        low, high: ends between which all places lie, if they fit.
+        gap: distance of all neighbors, or of each position and the next in that order.
+        low: lower limit of all positions, if they fit between both limits.
+        high: upper limit.
     """
     order = np.argsort(wanted, kind="stable")
     steps = np.cumsum([0.0, *np.broadcast_to(gap, max(0, len(order) - 1))])
-    pools: list[list[float]] = []  # places without the steps between them; a pool has one place
+    pools: list[list[float]] = []  # positions minus steps; a pool shares its mean
     for value in np.asarray(wanted, dtype=float)[order] - steps[: len(order)]:
         pools.append([float(value)])
         while len(pools) > 1 and fmean(pools[-2]) > fmean(pools[-1]):
@@ -133,14 +142,14 @@ def spread(
 
 
 def set_ticks(axis: Axis, ticks: Iterable[float]) -> None:
-    """Set ticks at these numbers only, as people write them."""
+    """Set ticks at these numbers only, without exponents."""
     numbers = list(ticks)
     axis.set_ticks(numbers, [format_plain(number) for number in numbers])
     axis.minorticks_off()
 
 
 def choose_log_ticks(low: float, high: float, n_most: int = 7) -> list[float]:
-    """Choose round numbers between the ends of a logarithmic axis."""
+    """Choose at most `n_most` round numbers between the ends of a logarithmic axis."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in LOG_STEPS[int(high > 2 * low) :]:
         ticks = [float(f"{step * 10.0**power:.6g}") for power in decades for step in steps]
@@ -165,9 +174,9 @@ class Look:
 
 
 def find_looks(names: Iterable[str], systems: Iterable[SystemFile] = ()) -> dict[str, Look]:
-    """Find the looks of a panel's curves: systems by name, or names that a paper prints.
+    """Find the looks of a panel's curves, which are systems or names from a paper.
 
-    A color is a framework, or the idea of a strategy; marker and line follow from the order.
+    A color stands for a framework or the idea of a strategy; marker and line follow from the order.
     """
     colors = yaml.safe_load(COLORS.read_text(encoding="utf-8"))
     frameworks = {system.name: system.framework.rpartition(".")[2] for system in systems}

@@ -1,13 +1,13 @@
-"""Scatter: operations per second against operations per byte, under the roofs of the machine.
+"""Roofline plot: operations per second against operations per byte, and the machine's limits.
 
     figure:
       kind: scatter
       trials: {"Tree-LSTM training": {system: vertex, model: tree_lstm}}   # a mark each
-      bounds: [products, products_cut]       # systems, the fastest of whose trials is the flat roof
-      bandwidths: {copies in memory: {system: copies}}                     # a leaning roof each
+      bounds: [products, products_cut]       # systems; the fastest of their trials is the flat roof
+      bandwidths: {copies in memory: {system: copies}}                     # a sloped roof each
 
-Bytes are those that the steps of the engine's plans read and write, so that work whose operands
-stay in a cache may lie above the roof of memory.
+Bytes are those that the steps of the engine's plans read and write. Work whose operands stay in a
+cache may therefore exceed the memory roof.
 
 Source: Williams, Waterman and Patterson, "Roofline", CACM 2009.
 """
@@ -56,7 +56,7 @@ def draw(experiment: Experiment) -> list[Picture]:
 
 
 def evaluate_roofline(experiment: Experiment) -> pd.DataFrame:
-    """Compute the roofs, and three quantities of each trial that is planned."""
+    """Compute the roofs, and speed, bandwidth and intensity of each planned trial."""
     options, rows = experiment.declaration.read_options("figure", Options), experiment.rows
     parts = []
     for what, names, wanted_by_label in (
@@ -74,7 +74,7 @@ def evaluate_roofline(experiment: Experiment) -> pd.DataFrame:
 
 
 def draw_roofline(experiment: Experiment, found: pd.DataFrame) -> Figure:
-    """Draw roofs as lines and trials as marks with their intervals, all with their names."""
+    """Draw roofs as lines and trials as marks with intervals, all with labels."""
     trials = experiment.declaration.read_options("figure", Options).trials
     looks = page.find_looks((trial["system"] for trial in trials.values()), experiment.systems)
     looks = {label: looks[trial["system"]] for label, trial in trials.items()}

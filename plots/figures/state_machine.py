@@ -1,10 +1,10 @@
-"""Learned state machine on the mini-batch that it learned on: states, choices and their counts.
+"""Learned state machine on the mini-batch that trained it: states, choices and their counts.
 
     figure: {kind: state_machine} # the counts have one model, dataset and batch size
 
-A row for each state, in the order of the first visit, so that time runs downward. Transitions to
-rows below are on the right, back to rows above on the left. Each has the executed type as its
-label, which also has its own color and line style.
+Each state has a row, in the order of first visits, so that time runs downward. Transitions to rows
+below are on the right, those back to rows above on the left. Each is labeled with the executed
+type, which also determines its color and line style.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ CAPTION = (
     "A state names the types that are ready, the most frequent first; an arrow names the executed"
     " type. Numbers: how often."
 )
-# Okabe and Ito's colors that are visible on white; with 4 lines 28 pairs differ.
+# Okabe and Ito's colors that are visible on white; 4 line styles make 28 different looks.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#B0559A", "#000000", "#A87400", "#3A8FC4")
 LINES = ("-", (0, (5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (1.5, 1)))
 ROW_IN, MAX_SWING_IN, BULGE = (
     0.4,
     0.3,
     0.85,
-)  # swing of an arc over one row; over n rows it is n**BULGE as far
+)  # MAX_SWING_IN: of an arc over one row; n rows swing n**BULGE times as far
 
 
 def draw(experiment: Experiment) -> list[Picture]:
@@ -85,7 +85,11 @@ def list_transitions(machine: LearnedPolicy | None, graph: Graph) -> pd.DataFram
 
 
 def draw_machine(machine: LearnedPolicy | None, graph: Graph, title: str) -> Figure:
-    """Draw the states that a machine visits on a graph; raises ConfigError as list_transitions."""
+    """Draw the states that a machine visits on a graph.
+
+    Raises:
+        ConfigError: for a policy that is not a state machine.
+    """
     transitions = list_transitions(machine, graph)
     n_visits = transitions.groupby("state", sort=False).n_times.sum()
     labels = [*(f"{shorten(str(state), 45)} ({n})" for state, n in n_visits.items()), END]
@@ -116,12 +120,16 @@ def draw_machine(machine: LearnedPolicy | None, graph: Graph, title: str) -> Fig
 
 
 def _draw_transition(axes: Axes, transition: Any, half: float, color: str, line: object) -> None:
-    """Draw an arc between states of this half width in inches, with its type in the middle."""
+    """Draw an arc between states, with its type in the middle.
+
+    Args:
+        half: half the width of state boxes in inches.
+    """
     begin, end, swing = transition.begin, transition.end, transition.swing
     side, is_loop = 1 if end >= begin else -1, begin == end
-    tilt = 0.15 * side * (-1 if is_loop else 1)  # leaves below the middle and arrives above it
+    tilt = 0.15 * side * (-1 if is_loop else 1)  # start below the middle, end above it
     begin, end = begin + tilt, end - tilt
-    # The control point of arc3 is this fraction of the distance beside the middle.
+    # arc3 puts its control point this fraction of the distance away from the middle.
     curvature = -2 * swing / abs(end - begin) / ROW_IN
     arrow = {
         "arrowstyle": "-|>", "connectionstyle": f"arc3,rad={curvature}", "mutation_scale": 8,
@@ -129,7 +137,7 @@ def _draw_transition(axes: Axes, transition: Any, half: float, color: str, line:
         "linewidth": 0.8 + 0.22 * math.log2(transition.n_times),
     }  # fmt: skip
     axes.annotate("", (side * half, end), (side * half, begin), arrowprops=arrow, zorder=1)
-    # Beside the boxes, and beside a loop, which is too small to bear its name.
+    # Next to the boxes, and next to a loop, which is too small for its label.
     width = measure_text(transition.text, SMALL_PT) / 2
     offset = half + max(swing, width + (swing if is_loop else 0.06))
     axes.text(

@@ -1,1 +1,1 @@
-"""Tables, a module for each kind; an experiment names one."""
+"""Tables, one module per kind; experiments name the kind."""

@@ -1,7 +1,7 @@
-"""Answers: on every workload of the headlines the engine's speed next to all baselines.
+"""Answers: the engine's throughput next to that of all baselines, on every headline workload.
 
-A workload is a setting of a headline's declared table. Numbers of systems whose kind in conf/system
-is `framework` are baselines, of kind `strategy` presets of the shared engine.
+A workload is a setting of a headline's declared table. Baselines are systems whose kind in
+conf/system is `framework`; systems of kind `strategy` are presets of the shared engine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ THROUGHPUT, FRAMEWORK, STRATEGY = "throughput", "framework", "strategy"
 WORKLOAD = ["experiment", "workload"]
 KEYS = [*WORKLOAD, "hidden_size", "batch_size", "system", "is_engine"]
 SPEEDUP_COLUMNS = ["value", "low", "high", "n_rounds", "status", "warnings"]
-# The names of packages systems.on_NAME.
+# Printed names of the packages systems.on_NAME.
 FRAMEWORKS = {"dynet": "DyNet", "jax": "JAX", "tensorflow": "TensorFlow", "torch": "PyTorch"}
 
 
@@ -41,8 +41,8 @@ def evaluate_answers(experiment: Experiment) -> pd.DataFrame:
 
     Returns:
         A row per workload and system, with NUMBER_COLUMNS of its throughput, and speedup,
-        speedup_low, ..., speedup_warnings of the engine over it. n_baselines, n_frameworks: of the
-        workload, those with a speedup.
+        speedup_low, ..., speedup_warnings of the engine over it. n_baselines and n_frameworks count
+        the workload's baselines that have a speedup, and their frameworks.
     """
     found = compare_with_engine(experiment, FRAMEWORK)
     baselines = found[(found.speedup_status == "ok") & ~found.is_engine]
@@ -55,7 +55,7 @@ def evaluate_answers(experiment: Experiment) -> pd.DataFrame:
 
 
 def evaluate_strategies(experiment: Experiment) -> pd.DataFrame:
-    """Compare the engine with each paper's strategy on every workload, as `evaluate_answers`."""
+    """Compare the engine with each paper's strategy on every workload."""
     found = compare_with_engine(experiment, STRATEGY)
     return found[~found.is_engine].reset_index(drop=True)
 

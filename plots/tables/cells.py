@@ -15,8 +15,8 @@ from plots.declaration import CEILING, OVER
 from plots.published import PUBLISHED
 
 DAGGER, EN_DASH, TIMES = "\N{DAGGER}", "\N{EN DASH}", "\N{MULTIPLICATION SIGN}"
-PAPER = "paper: "  # heads columns and rows of published numbers
-# Counted, not timed: exact, so that no disturbance of the machine changes them.
+PAPER = "paper: "  # prefix of labels of published numbers
+# Counted, not timed: exact under any background load.
 COUNTED = (
     *("n_batches", "lower_bound", "n_copies", "n_nodes", "n_parameters", "n_tried", "copied_kb"),
 )
@@ -27,11 +27,13 @@ MOST_COLUMNS, MOST_LETTERS = 8, 130  # of a table that fits a page
 class Table:
     """A table with its numbers.
 
-    stem: path without suffix, relative to the results. numbers: the rows of the CSV.
-    cells: formatted texts; rows and columns are in the order in which they are printed, and the
-        names of the axes head them. A first level of two is the group of a column.
-    notes: footnotes, the most important first.
-    is_text: whether its cells are mostly text, which wraps: it stays whole, however wide.
+    Attributes:
+        stem: path without suffix, relative to the results directory.
+        numbers: rows of the CSV.
+        cells: formatted texts, in the order in which they are printed; the names of the axes are
+            their headers. With two levels of columns, the first is a group of columns.
+        notes: footnotes, the most important first.
+        is_text: True if cells are mostly text, which wraps; such tables are not split into parts.
     """
 
     stem: str
@@ -42,7 +44,7 @@ class Table:
     is_text: bool = False
 
     def parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
-        """Yield the table in parts that fit a page, each with its heading: a group of columns."""
+        """Yield parts of the table that fit a page, each with its heading: a group of columns."""
         cells = self.cells
         groups = cells.columns.get_level_values(0).unique() if cells.columns.nlevels > 1 else [""]
         if self.is_text or (fits_page(cells) and len(groups) > 1):
@@ -58,7 +60,7 @@ class Table:
 
 
 def fits_page(cells: pd.DataFrame) -> bool:
-    """Return whether a table has few columns, and lines that are short enough to be read."""
+    """Return whether a table is narrow enough for a page."""
     heads = [": ".join(key) if isinstance(key, tuple) else str(key) for key in cells]
     widths = [max(map(len, (head, *cells.iloc[:, n]))) for n, head in enumerate(heads)]
     keys = cells.index.to_frame().astype(str)
@@ -77,7 +79,7 @@ def _split_columns(cells: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def format_significant(value: float) -> str:
-    """Format a number with three significant digits, no exponent, and separators of thousands."""
+    """Format a number with three significant digits, thousands separators and no exponent."""
     if value == 0 or math.isnan(value):
         return "0" if value == 0 else EN_DASH
     rounded = float(f"{value:.3g}")
@@ -86,7 +88,7 @@ def format_significant(value: float) -> str:
 
 
 def format_plain(value: float, _position: int | None = None) -> str:
-    """Format a number as people write it: 0.25, 4, 1,500."""
+    """Format a number without trailing zeros: 0.25, 4, 1,500."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 
@@ -98,19 +100,19 @@ def format_interval(low: float, high: float, n_decimals: int) -> str:
 
 
 def format_ratio(value: float, low: float, high: float, warnings: str = "") -> str:
-    """Format "1.83 (1.79 to 1.88)†"; a ratio of a single round has no interval."""
+    """Format a ratio as "1.83 (1.79 to 1.88)†"; that of a single round has no interval."""
     n_decimals = 2 if value < 10 else 1 if value < 100 else 0
     interval = "" if pd.isna(low) else f" ({format_interval(low, high, n_decimals)})"
     return f"{value:.{n_decimals}f}{interval}" + DAGGER * bool(warnings)
 
 
 def format_exact(value: float) -> str:
-    """Format a count, a mean of counts, or batches over their bound; only the bound is "1"."""
+    """Format a count, a mean of counts, or batches over their bound; only an exact 1 is "1"."""
     return f"{value:,.0f}" if value == round(value) else f"{value:,.{1 if value >= 100 else 2}f}"
 
 
 def format_number(number: pd.Series) -> str:
-    """Format a row of numbers, or its status; a fraction of the ceiling in percent."""
+    """Format a row of numbers, or its status; a fraction of the matmul bound is in percent."""
     if number.status == PUBLISHED:
         return format_plain(number.value)  # no more digits than the paper
     if number.status != "ok":
@@ -129,7 +131,7 @@ def format_number(number: pd.Series) -> str:
 
 
 def _with_spread(number: pd.Series, format_value: Callable[[float], str]) -> str:
-    """Format a number; of several learning seeds also the smallest and the largest."""
+    """Format a number, with the smallest and the largest if there are several learning seeds."""
     text = format_value(number.value)
     if number.get("n_seeds", 1) > 1 and number.low != number.high:
         return f"{text} ({format_value(number.low)} to {format_value(number.high)})"
@@ -142,15 +144,16 @@ def pivot(
     columns: Sequence[str],
     format_row: Callable[[pd.Series], str] = format_number,
 ) -> pd.DataFrame:
-    """Arrange numbers as cells, in the order in which they come.
+    """Arrange numbers as cells, in order of appearance.
 
     Args:
-        rows: printed header of each column of `numbers` that heads rows.
+        rows: columns of `numbers` that head rows, with their printed headers.
         columns: columns of `numbers` that head columns, the outermost first; those after the first
             share a label. Categories are printed in their order.
+        format_row: formats a row of `numbers`.
 
     Raises:
-        ConfigError: if two numbers fall into one cell.
+        ConfigError: if two numbers belong to one cell.
     """
     keys = [*rows, *columns]
     for _, number in numbers[numbers.duplicated(keys)].iterrows():

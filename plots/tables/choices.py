@@ -2,8 +2,8 @@
 
     table: {kind: choices, settings: {LABEL OF A ROW: {model: tree_lstm, mode: train}, ...}}
 
-The best fixed choice is that with the highest throughput. Excess time in percent: auto over the
-best fixed choice in each round, then over rounds; below 0, auto is faster.
+The best fixed choice is that with the highest throughput. The excess time is the percentage by
+which auto takes longer than the best fixed choice, paired by round; below 0, auto is faster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def build(experiment: Experiment) -> list[Table]:
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
-    """Compute the times of all choices, and of each setting the excess time of auto.
+    """Compute the times of all choices, and the excess time of auto in each setting.
 
     Returns:
         A row per number: setting, policy, granularity, is_best (of fixed choices), chosen (by
@@ -66,7 +66,7 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
 
 
 def describe_chosen(choices: pd.Series[str]) -> str:
-    """Describe what auto chose, with the number of rounds."""
+    """Describe the choices of auto, each with its number of rounds."""
     texts = [text for text in choices.fillna("") if text]
     chosen = [TypeAdapter(Choice).validate_json(text).chosen for text in texts]
     counts = Counter(f"{one.policy}, {PLURALS[one.granularity]}" for one in chosen)

@@ -1,6 +1,7 @@
-"""Claims of papers: the numbers measured for each, and a verdict by a rule fixed beforehand.
+"""Claims of papers: measured numbers, and verdicts by criteria that were fixed before measurement.
 
-A row for each file of conf/claims (harness/planning/claims.py); the CSV also has each point.
+The table has a row for each file of conf/claims (harness/planning/claims.py); its CSV also has
+each point.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.Data
     """Judge a claim by the records and counts of an experiment of claims.
 
     Returns:
-        The claim with the number that decides, or the status of the point that prevents a decision,
-        and the verdict; and a number for each point, as of `evaluate_points`.
+        The claim's row, with its verdict and the number that decides, or the status of the point
+        that prevents a decision; and a row for each point, as from `evaluate_points`.
     """
     answer, rule, scale = claim.answer, claim.rule, experiment.scale
     points = pd.DataFrame(columns=["settings", "value", "low", "high", "device"])
@@ -91,7 +92,7 @@ def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.Data
 
 
 def find_obstacle(claim: Claim, points: pd.DataFrame, scale: str) -> str:
-    """Return the reason why these numbers cannot decide, whatever they are; else nothing."""
+    """Return the reason why numbers of this device, scale or build cannot decide; empty if none."""
     devices, weak = set(points.device.dropna()), points.weak_build.dropna()
     if claim.device != ANY_DEVICE and devices and devices != {claim.device}:
         return NEEDS[claim.device]
@@ -101,11 +102,11 @@ def find_obstacle(claim: Claim, points: pd.DataFrame, scale: str) -> str:
 
 
 def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.DataFrame:
-    """Compute a number for each point, of the fastest trial or the fewest batches of each side.
+    """Compute a number for each point from the fastest trial, or fewest batches, of each side.
 
     Returns:
-        Rows of `numbers`; `settings`, a mapping of what both sides share; device; weak_build. The
-        status of a failure names its system or policy.
+        Rows of `numbers`, with `settings` (a mapping of the settings that both sides share),
+        `device` and `weak_build`. The status of a failure names its system or policy.
     """
     if answer.counts_batches:
         rows, quantity, name = select_counts(experiment), "n_batches", "policy"
@@ -118,8 +119,8 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     pairs = pd.DataFrame(comparisons(answer, settings), columns=["at", "of", "over"])
     members = pairs.rename_axis("place").reset_index().melt(["place", "at"], var_name="side")
     points = members.explode("value").dropna().astype({"value": int})
-    rows = rows[[name for name in rows if "." not in str(name)]]  # options, of which none is used
-    # A trial is in several points, and has several rounds.
+    rows = rows[[name for name in rows if "." not in str(name)]]  # options are not used
+    # A trial belongs to several points and has several rounds.
     placed = points.merge(rows, left_on="value", right_on="point", validate="m:m")
     best = select_fastest(placed, ["place", "side"])
     is_named = ~best.status.isin(["ok", SCREENED_OUT])
@@ -127,7 +128,7 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     of, over = best[best.side == "of"], best[best.side == "over"]
     of = ratios(of, over, ["place"], quantity) if answer.over else of
     found = numbers(of, ["place"], RATIO if answer.over else quantity).sort_values("place")
-    if quantity in COUNTED:  # exact, whatever disturbs the machine
+    if quantity in COUNTED:  # exact under any background load
         found = found.assign(low=found.value, high=found.value, warnings="")
     facts = best[best.trial_id.notna()].reindex(columns=["device", "weak_build"]).replace("", None)
     found = found.join(facts.groupby(best.place).first(), on="place", validate="1:1")
@@ -136,7 +137,7 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
 
 
 def select_counts(experiment: Experiment) -> pd.DataFrame:
-    """Select counts of ED-Batch's graph, with its lower bound as one more policy."""
+    """Select the counts of ED-Batch's released graph, with the lower bound as one more policy."""
     counts = experiment.counts
     is_shown = (counts.graph == RELEASED) & (counts.mini_batch == 0) & counts.trial_id.notna()
     counts = counts[is_shown].drop_duplicates("trial_id")
@@ -147,12 +148,12 @@ def select_counts(experiment: Experiment) -> pd.DataFrame:
 
 
 def decide(rule: Rule, points: pd.DataFrame) -> tuple[pd.Series, str]:
-    """Return the number that decides, or the point that has none, and the verdict.
+    """Return the number that decides, or a point without a number, and the verdict.
 
-    A point satisfies the rule if its whole interval does, and violates it if the whole interval
-    lies beyond a limit; of a single round the value decides. Of all points the worst decides, of
-    any point the best. Without a number for a point, the verdict stands only if no number of that
-    point could change it.
+    A point satisfies the rule if its whole interval does, and violates it if the whole interval is
+    beyond a limit; with a single round, the value decides. If the rule is for all points, the worst
+    one decides; if it is for any point, the best. If a point has no number, there is a verdict only
+    if no number of that point could change it.
     """
     found, failed = points[points.status == "ok"], points[points.status != "ok"]
     final = {ALL: NOT_REPRODUCED, ANY: REPRODUCED}.get(rule.of_points)
@@ -172,7 +173,7 @@ def decide(rule: Rule, points: pd.DataFrame) -> tuple[pd.Series, str]:
 
 
 def take_median(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the median of the values, and of either end; without an interval if one has none."""
+    """Return the medians of values and of both ends; no interval if any point has none."""
     ends = points[["value", "low", "high"]].median(skipna=False)
     n_rounds = int(points.n_rounds.min())
     warnings = " ".join(sorted({*" ".join(points.warnings).split()}))
@@ -210,7 +211,7 @@ def format_range(points: pd.DataFrame) -> str:
 
 
 def describe_rule(rule: Rule) -> str:
-    """Describe limits and quantifier."""
+    """Describe the limits and the quantifier of a rule."""
     limits = {"at least": rule.at_least, "at most": rule.at_most}
     texts = [f"{word} {format_plain(limit)}" for word, limit in limits.items() if limit]
     return f"{' and '.join(texts)}, {QUANTIFIERS[rule.of_points]}"

@@ -1,4 +1,4 @@
-"""Lines of code of each model in each system, as multiples of the first system's.
+"""Lines of code of each model in each system, and their ratio to the first system's.
 
     table:
       kind: code_lines
@@ -8,7 +8,7 @@
         torch_levels: {networks: "systems.on_torch.models:LEVELS"}
       published: cavs_lines_of_code         # ratios of a paper (plots/published)
 
-A line is a statement, however it is wrapped; imports, docstrings and comments do not count. A
+A line is a statement, regardless of line breaks; imports, docstrings and comments do not count. A
 model's lines are the definitions that its network uses, directly or through others.
 """
 
@@ -42,10 +42,11 @@ NOT_WRITTEN = "not written"  # status of a model that a system does not have
 class CodeOf(Keys):
     """Location of a system's models.
 
-    networks: a table (harness.contracts.networks), or a package with a file for each model.
-    shared: packages and modules of parts of models, which are followed like those of the networks.
-    also: definitions that a model receives without naming them.
-    without: modules that another system uses instead.
+    Attributes:
+        networks: a table (harness.contracts.networks), or a package with a file for each model.
+        shared: packages and modules with parts of models, whose definitions also count.
+        also: definitions that a model receives without naming them.
+        without: modules that do not count, because another system uses them.
     """
 
     networks: str
@@ -85,13 +86,13 @@ def _format(number: pd.Series) -> str:
 
 
 def count_lines(experiment: Experiment) -> pd.DataFrame:
-    """Count lines for each system and model; a row per number, with `modules` and `status`."""
+    """Count lines for each system and model; return a row per number, with modules and status."""
     options = experiment.declaration.read_options("table", Options)
     rows = []
     for name, code in options.code.items():
         system = find_system(experiment, name, "table.code")
         for model in options.models:
-            # Two systems may have their models in one package.
+            # A package that systems share may have models that this system does not run.
             lines = count_model(code, model) if system.runs(model) else NO_LINES
             row: dict[str, Any] = {
                 "system": name,
@@ -107,7 +108,14 @@ def count_lines(experiment: Experiment) -> pd.DataFrame:
 
 
 def find_system(experiment: Experiment, name: str, place: str) -> SystemFile:
-    """Return a system of conf/system; raises ConfigError if it has none of that name."""
+    """Return a system of conf/system.
+
+    Args:
+        place: key of the declaration that names the system, for the error message.
+
+    Raises:
+        ConfigError: for an unknown name.
+    """
     known = {system.name: system for system in experiment.systems}
     if name not in known:
         raise ConfigError(
@@ -118,7 +126,12 @@ def find_system(experiment: Experiment, name: str, place: str) -> SystemFile:
 
 
 class Lines(NamedTuple):
-    """Lines of a model: of the definitions that are its own, and by module of all that it uses."""
+    """Numbers of lines of a model.
+
+    Attributes:
+        own: lines of the model's own definitions.
+        by_module: lines of all definitions that it uses, by module.
+    """
 
     own: int
     by_module: Counter[str]
@@ -131,7 +144,7 @@ def count_model(code: CodeOf, model: str) -> Lines:
     """Count the lines of a model; none if it is not written for the system.
 
     Raises:
-        ConfigError: for a name that nothing has, which would make the lines fewer.
+        ConfigError: for an undefined name in `code`, which would lower the count.
     """
     home, _, table = code.networks.partition(":")
     for name in (home, *code.shared, *code.without):
@@ -154,7 +167,7 @@ def count_model(code: CodeOf, model: str) -> Lines:
 
 
 def _list_own(networks: str, model: str) -> list[str]:
-    """List the definitions that are a model's own: those of its file, or of its table's entry."""
+    """List a model's own definitions: those of its file, or those named by its table entry."""
     if ":" not in networks:
         module = f"{networks}.{model}"
         names = set(_read_module(module)[0])
@@ -170,7 +183,13 @@ def _list_own(networks: str, model: str) -> list[str]:
 def _collect_used(
     waiting: list[str], followed: Sequence[str], without: Sequence[str]
 ) -> dict[str, list[ast.stmt]]:
-    """Collect the definitions that given ones use, directly or not, in files that count."""
+    """Collect the definitions that given ones use, directly or indirectly.
+
+    Args:
+        waiting: paths of the given definitions.
+        followed: packages and modules whose definitions count.
+        without: modules in these that do not count.
+    """
     used: dict[str, list[ast.stmt]] = {}
     while waiting:
         path = waiting.pop()
@@ -185,27 +204,27 @@ def _collect_used(
                 first, _, rest = text.partition(".")
                 if first in names:
                     waiting.append(f"{names[first]}.{rest}".rstrip("."))
-        elif name in names:  # passed on by an __init__.py
+        elif name in names:  # re-exported by an __init__.py
             waiting.append(names[name])
     return used
 
 
 def list_names(*nodes: ast.AST) -> set[str]:
-    """Return all names and attributes in code: {"p", "p.chain"} of `p.chain(1)`."""
+    """Return all names and attributes in code: {"p", "p.chain"} for `p.chain(1)`."""
     found = (node for top in nodes for node in ast.walk(top))
     return {ast.unparse(node) for node in found if isinstance(node, ast.Name | ast.Attribute)}
 
 
 @cache
 def parse_module(name: str) -> ast.Module:
-    """Parse the file of a module; what has no file is empty."""
+    """Parse the file of a module; return an empty module if there is no file."""
     path = module_file(name)
     return ast.parse("" if path is None else path.read_bytes())
 
 
 @cache
 def _read_module(module: str) -> tuple[dict[str, list[ast.stmt]], dict[str, str]]:
-    """Return the statements that define each name of a module, and the path behind each name."""
+    """Return the statements that define each name of a module, and the full path of each name."""
     definitions, paths = defaultdict[str, list[ast.stmt]](list), dict[str, str]()
     for statement in parse_module(module).body:
         match statement:

@@ -5,8 +5,9 @@
       code: # a row each: a model, and the paper's properties of its family
         - {model: tree_lstm, paper: "REC, IFP, ICF, TCF"}
 
-A program is its class's methods and the functions that they use, in the model's file and in the
-parts that models share. The properties are those of ACRoBat, Table 2 (Fegade et al., MLSys 2024).
+A program consists of its class's methods and the functions that they use, in the model's file and
+in the parts that models share. Source of the properties: ACRoBat (Fegade et al., MLSys 2024), Table
+2.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Program(Keys):
-    """A model, and what the paper says of its family."""
+    """A model, and the paper's properties of its family."""
 
     model: str
     paper: str
@@ -94,7 +95,7 @@ def read_control_flow(conf_dir: Path, model: str) -> dict[str, bool]:
 
 
 def _collect_used(names: Mapping[str, set[str]], key: str) -> set[str]:
-    """Collect the functions that one names, directly or not; itself only if it recurses."""
+    """Collect the functions that one uses, directly or indirectly; itself only if it recurses."""
     used, waiting = set[str](), [key]
     while waiting:
         new = (names[waiting.pop()] & names.keys()) - used
@@ -104,7 +105,7 @@ def _collect_used(names: Mapping[str, set[str]], key: str) -> set[str]:
 
 
 def _list_functions(module: str) -> dict[str, ast.FunctionDef]:
-    """List functions of a module and of the parts that it imports; methods as self.NAME."""
+    """Return the functions of a module and of the parts that it imports; methods as self.NAME."""
     functions: dict[str, ast.FunctionDef] = {}
     for node in ast.walk(parse_module(module)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(SHARED):

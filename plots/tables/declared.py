@@ -1,4 +1,4 @@
-"""Tables in eight words (plots/declaration.py): numbers from rows of trials or counts."""
+"""Declared tables (plots/declaration.py): numbers from rows of trials or counts."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from plots.tables.cells import PAPER, Table, format_number, format_plain, pivot
 QUANTITY, SETTING, SYSTEM, FAMILY, POLICY = "quantity", "setting", "system", "family", "policy"
 EXTRA_KINDS = {BEST_BASELINE: FRAMEWORK, CEILING: "calibration"}
 EXTRA_LABELS = {BEST_BASELINE: "fastest baseline", CEILING: "matmul bound"}
-SPEEDS = ("throughput", "instance_s")  # all that is shown of the fastest baseline and the ceiling
+SPEEDS = ("throughput", "instance_s")  # quantities of extra rows for baselines and the matmul bound
 
 
 def build(experiment: Experiment) -> list[Table]:
-    """Build a table for each comparison; one of all rows if the experiment compares nothing."""
+    """Build a table for each comparison, or one of all rows if the experiment compares nothing."""
     declaration = experiment.declaration.read_options("table", TableDeclaration)
     check_names(experiment, declaration)
     settings, counts = declaration.settings, experiment.counts
@@ -59,7 +59,7 @@ def build(experiment: Experiment) -> list[Table]:
 
 
 def check_names(experiment: Experiment, declaration: TableDeclaration) -> None:
-    """Raise ConfigError for an unknown setting or side of a ratio, naming a close one."""
+    """Raise ConfigError for an unknown setting or side of a ratio, suggesting a similar name."""
     file, has_base = declaration.file, declaration.base or experiment.compare
     sides = ["", *EXTRA_KINDS, *experiment.kinds, *([BASE] if has_base else [])]
     for side in (value.partition(OVER)[2] for value in declaration.values):
@@ -76,11 +76,17 @@ def check_names(experiment: Experiment, declaration: TableDeclaration) -> None:
 def evaluate(
     experiment: Experiment, declaration: TableDeclaration, systems: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Compute the numbers of a table of these systems, the first is the base, or of all.
+    """Compute the numbers of a table.
+
+    Args:
+        systems: systems of the comparison, the base first; all systems if empty.
 
     Returns:
-        A row per number: keys, `system` (of variants the fastest), `quantity` as declared, `label`,
+        A row per number: keys, `system` (the fastest of variants), `quantity` as declared, `label`,
         `role` ("", best_baseline, ceiling, published, ...) and the columns of `numbers`.
+
+    Raises:
+        ConfigError: if the table has no rows at this scale.
     """
     is_timed = not len(experiment.counts)
     data = experiment.rows if is_timed else experiment.counts.query("mini_batch == 0")
@@ -103,17 +109,17 @@ def evaluate(
     for value in (*declaration.values, *([UNSEEN] if systems else [])):
         quantity, over, side = value.partition(OVER)
         extra = [role for role in declaration.extra if role in EXTRA_KINDS and quantity in SPEEDS]
-        for role in ("", *extra) if len(sides.get(side, ())) else ():  # else not planned
+        for role in ("", *extra) if len(sides.get(side, ())) else ():  # otherwise not planned
             rows = ratios(sides[role], sides[side], at, quantity) if over else sides[role]
             if side == BASE and set(base) <= set(declaration.columns):
-                rows = rows.drop(select(rows, base).index)  # a column of ones
-            if not is_timed or quantity == UNSEEN:  # a policy that learns nothing
+                rows = rows.drop(select(rows, base).index)  # its ratios are 1
+            if not is_timed or quantity == UNSEEN:  # drop rows without the quantity
                 rows = rows[(rows.status != "ok") | get_quantity(rows, quantity).notna()]
             found = merge_seeds(numbers(rows, by, RATIO if over else quantity))
             results.append(found.assign(quantity=value, role=role))
     if MEAN in declaration.extra and len(data):
         results.append(average_rows(pd.concat(results), declaration))
-    # Facts of a graph hold under any policy; a policy that failed says nothing about them.
+    # Facts of a graph are the same for all policies, but failed counts do not have them.
     for fact in filter(GRAPH_FACTS.get, declaration.extra):
         graphs = pd.concat([data[data.status == "ok"], data]).drop_duplicates(at).sort_index()
         results.append(numbers(graphs, at, fact).assign(policy=GRAPH_FACTS[fact], role=fact))
@@ -133,9 +139,9 @@ def evaluate(
 
 
 def average_rows(found: pd.DataFrame, declaration: TableDeclaration) -> pd.DataFrame:
-    """Average numbers over the rows that share the first key of rows; the second gets "mean".
+    """Average numbers over the rows that share the first key of rows; the second becomes "mean".
 
-    If a row has no number, neither has the mean.
+    The mean has no number if any of its rows has none.
     """
     first, second, *_ = declaration.rows
     keys = [first, *(key for key in declaration.columns if key != QUANTITY), QUANTITY]
@@ -148,7 +154,7 @@ def average_rows(found: pd.DataFrame, declaration: TableDeclaration) -> pd.DataF
 
 
 def evaluate_published(declaration: TableDeclaration) -> pd.DataFrame:
-    """Return a paper's numbers of the quantities of a table; its setting is the paper itself."""
+    """Return a paper's numbers for the quantities of a table; their setting is the paper's name."""
     asked = dict(declaration.published or {})
     found = read_published(asked.pop("table"), asked.pop("model", None))
     found = select(found, asked).drop(columns=[*asked]).assign(role=PUBLISHED)
@@ -173,7 +179,7 @@ def select_settings(rows: pd.DataFrame, settings: Mapping[str, Mapping[str, Any]
 
 
 def select(rows: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
-    """Select rows whose settings are as wanted; a list has several values, None is no value."""
+    """Select rows with the wanted settings; a list allows several values, None allows no value."""
     for key, value in wanted.items():
         allowed = value if isinstance(value, list) else [value]
         values = rows.get(key, pd.Series(None, rows.index, dtype=object))
@@ -182,9 +188,9 @@ def select(rows: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def merge_variants(experiment: Experiment, rows: pd.DataFrame, at: Iterable[str]) -> pd.DataFrame:
-    """Keep, of systems that are variants of each other, the fastest at each point.
+    """Keep only the fastest of the variants of a system at each point.
 
-    The column `family` names the first variant, whose label they share.
+    The column `family` names the first variant, whose label all variants share.
     """
     heads = {system.name: system.variant_of for system in experiment.systems if system.variant_of}
     family = rows.system.map(lambda name: heads.get(name, name))
@@ -201,7 +207,7 @@ def arrange(
 ) -> pd.DataFrame:
     """Arrange numbers as cells: extra rows last, a paper's rows and columns after ours."""
     shown = found[found.quantity != UNSEEN]
-    for key in set(declaration.rows) - {SYSTEM, SETTING}:  # a paper's other workloads are left out
+    for key in set(declaration.rows) - {SYSTEM, SETTING}:  # omit a paper's other workloads
         shown = shown[shown[key].isin(shown[key][shown.role != PUBLISHED])]
     texts = shown.assign(text=[_format_cell(experiment, number) for _, number in shown.iterrows()])
     texts[QUANTITY] = texts.label.fillna("graph")
@@ -219,7 +225,7 @@ def arrange(
         headers[key] = spell_key(key)
         prefix = "" if key in declaration.rows else f"{headers[key]} "
         values = texts[key].astype(object).where(texts[key].notna(), "")
-        # Known values first, then numbers by size, all others as they come.
+        # Numbers by size, then known values in their order, then others in order of appearance.
         order = dict.fromkeys([*known.get(key, ()), *values])
         labels = {
             value: _format_key(experiment, key, value, prefix)
@@ -231,13 +237,13 @@ def arrange(
 
 
 def _format_cell(experiment: Experiment, number: pd.Series) -> str:
-    """Format a number; a speed in an extra row names its system, which differs by column."""
+    """Format a number; speeds in extra rows name their system, which differs by column."""
     is_named = number.role in EXTRA_LABELS and OVER not in number.quantity
     return (f"{experiment.label(number.system)}: " if is_named else "") + format_number(number)
 
 
 def _format_key(experiment: Experiment, key: str, value: Any, prefix: str) -> str:
-    """Format the value of a key; a prefix says which numbers head columns."""
+    """Format the value of a key; numbers get a prefix, which names the key in column labels."""
     if isinstance(value, Real):
         return prefix + format_plain(float(value))
     if key == "granularity":

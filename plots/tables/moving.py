@@ -2,8 +2,8 @@
 
     table: {kind: moving, systems: {cavs: Cavs, dynet: DyNet}, epoch: 8544, published: cavs_table2}
 
-Counting memory operations costs time: trials with `profile` measure data movement only. A system
-that cannot separate it shows all of its computation, as an upper bound.
+Counting memory operations costs time, so that trials with `profile` measure data movement only. For
+a system that cannot separate it, the table shows all of its computation as an upper bound.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Options:
 
 
 def build(experiment: Experiment) -> list[Table]:
-    """Build the table: a row per batch size; per part and mode a column for each system."""
+    """Build the table: a row per batch size; a column per part, mode and system."""
     options = experiment.declaration.read_options("table", Options)
     found = evaluate(experiment, options.systems, options.epoch)
     published = read_published(options.published)
@@ -62,7 +62,7 @@ def evaluate(experiment: Experiment, systems: Mapping[str, str], epoch: int) -> 
 
 
 def arrange(found: pd.DataFrame, systems: Mapping[str, str]) -> pd.DataFrame:
-    """Arrange numbers as cells: the columns of the paper after the measured ones."""
+    """Arrange numbers as cells, the columns of the paper after the measured ones."""
     whole = found[found.quantity == COMPUTATION].set_index(KEYS)
     shown = found[found.quantity.isin(PARTS)]
     names = shown.system.replace(systems)

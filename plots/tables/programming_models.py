@@ -1,12 +1,12 @@
-"""Ways to program dynamic networks, a row for each system that is an example of one.
+"""Programming models for dynamic networks, with a row for each example system.
 
     table:
       kind: programming_models
-      ways: # words of the paper, as `expresses`; a row for each of `systems`
+      ways: # entries in the paper's words; a row for each of `systems`
         - {way: Fold, systems: [fold], expresses: any, batches: by depth, optimizes: whole graph}
 
-What runs here follows from the models of each system (conf/system). The share of graph construction
-is measured.
+The kinds of instances that run here follow from the models of each system (conf/system). The
+percentage of graph construction is measured.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Way(Keys):
-    """A way to program, in the words of the paper."""
+    """Programming model, in the words of the paper."""
 
     way: str
     expresses: str
@@ -57,7 +57,7 @@ class Options:
 
 
 def build(experiment: Experiment) -> list[Table]:
-    """Build the table: a row per system, with words, what runs here, and the measured share."""
+    """Build the table: the paper's words, runnable instances and graph construction by system."""
     found = evaluate(experiment)
     texts = found.assign(share=[format_number(row) for _, row in found.iterrows()])
     cells = texts[[*HEADERS]].set_axis(pd.MultiIndex.from_tuples(HEADERS.values()), axis=1)
@@ -67,7 +67,7 @@ def build(experiment: Experiment) -> list[Table]:
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
-    """Compute a row per system: the words of its way, what runs here, and the measured share."""
+    """Compute a row per system: the paper's words, runnable instances, graph construction (%)."""
     ways = pd.DataFrame(experiment.declaration.read_options("table", Options).ways)
     found = ways.explode("systems", ignore_index=True).rename(columns={"systems": "system"})
     systems = [find_system(experiment, name, "table.ways") for name in found.system]
@@ -80,7 +80,7 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
 
 
 def list_kinds(system: SystemFile, conf_dir: Path) -> frozenset[str]:
-    """Return the kinds of instances of the models that a system runs, without its framework."""
+    """Return the instance kinds of a system's models, without importing its framework."""
     files = (path for path in (conf_dir / "model").glob("*.yaml") if system.runs(path.stem))
     modules = (read_mapping(path, "model")["model"] for path in files)
     return frozenset(model_class(module).instance_kind for module in modules)

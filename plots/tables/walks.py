@@ -61,7 +61,7 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
     bounds = select_fastest(rows[is_bound], ["setting"])
     rows = pd.concat([rows[~is_bound], bounds.assign(trial=CEILING)])
     is_time, pairs = plan.base.isna(), plan[plan.base.notna()]
-    # A trial is in several steps, and has several rounds: `numbers` refuses an ambiguous one.
+    # A trial belongs to several steps and has several rounds; `numbers` rejects ambiguous ones.
     above, below = (
         pairs.merge(rows, left_on=side, right_on="trial", validate="m:m")
         for side in ("trial", "base")
@@ -75,13 +75,13 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
 
 
 def _key_of(trial: Mapping[str, Any]) -> str:
-    """Return system and changed options of a trial as one text."""
+    """Return the system and the changed options of a trial as one text."""
     keys = [key for key in trial if key == "system" or key.startswith("system.options.")]
     return json.dumps({key: trial[key] for key in keys}, sort_keys=True)
 
 
 def _plan_walk(walk: Walk, experiment: Experiment) -> Iterator[dict[str, Any]]:
-    """Yield the numbers of a walk, each with its trial; of ratios of times also the base."""
+    """Yield the numbers of a walk, each with its trial; ratios of times also have a base."""
     start, end = _key_of(walk.walked(0)), _key_of(walk.walked(len(walk.steps)))
     for number in range(len(walk.steps) + 1):
         here, switch = _key_of(walk.walked(number)), experiment.label(walk.start)
