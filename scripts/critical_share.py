@@ -1,12 +1,13 @@
-"""Print what docs/critical_share.md tells beside counts: times of policies, and an exact minimum.
+"""Print the tables of docs/critical_share.md except counts: policy times, or an exact minimum.
 
     python -m scripts.critical_share times --data $BENCH_DATA --policies agenda,critical_share
     python -m scripts.critical_share minimum --data $BENCH_DATA
 
-The exact minimum is that of TreeLSTM-2Type. Working from the roots down, classifiers and losses go
-first and leaves last, one batch each; what remains is a choice between internal_a and internal_b at
-each step. States of one tree are numbered, so that a state of the mini-batch is a tuple of numbers,
-and every state that can still do better than the beam is tried. It ends within seconds, as few can.
+The exact minimum is that of TreeLSTM-2Type, with batches scheduled from the roots down. Classifiers
+and losses are then the first batches and leaves the last, so only a choice between internal_a and
+internal_b remains at each step. States of one tree are numbered; a state of the mini-batch is a
+tuple of these numbers. The search tries every state that can still beat the beam policy. It ends
+within seconds, because few states can.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from harness.values.graph import Graph
 
 N_TURNS = 300
 TYPES = (TYPE_NAMES.index("internal_a"), TYPE_NAMES.index("internal_b"))
-PER_CHOICE = 3  # a block and its two states
-OTHERS = 7  # the leaves' block and two states, parameter, product, loss, sum
+PER_CHOICE = 3  # batches: a block and its two states
+OTHERS = 7  # the leaves' block and two states, parameter, matmul, loss, sum
 BESIDE = ("critical_share", "beam_20")
 SIZES, N_SEEDS = (8, 32, 64, 128), 5
 
@@ -51,9 +52,9 @@ def main() -> None:
 
 
 def print_times(data: Path, policies: list[str]) -> None:
-    """Print what a schedule of 64 instances takes, and over that of the first policy.
+    """Print the time to schedule 64 instances, and its ratio to that of the first policy.
 
-    Policies take turns; ratios are of one turn each. Medians, and ranges of the middle half.
+    Policies run in turn, and ratios are taken within a turn. Numbers are medians and quartiles.
     """
     print("\n| graph of 64 | vertices | policy | ms | over the first | batches |")
     print("|---|---|---|---|---|---|")
@@ -71,7 +72,7 @@ def print_times(data: Path, policies: list[str]) -> None:
 
 
 def timed_graphs(data: Path) -> Iterator[tuple[str, Graph]]:
-    """Yield the name and the graph of 64 instances of the training files, at all granularities."""
+    """Yield the name and the graph of 64 training instances, at all granularities."""
     lattices, trees = load_lattices(data), load_corpus("datasets.sst", "train", data, sha256=None)
     for cls, corpus in ((LatticeLSTM, lattices), (TreeLSTM, trees)):
         model, instances = build(cls, corpus), corpus.instances[:64]
@@ -84,7 +85,7 @@ def timed_graphs(data: Path) -> Iterator[tuple[str, Graph]]:
 
 
 def scheduler(policy: str, graph: Graph) -> Policy:
-    """Return a policy, learned on the graph if it is learned, which has run once."""
+    """Return a policy after one run; a learned policy is trained on the graph."""
     learned = is_learned(policy)
     run = learn_policy(policy, [graph], LearningSettings()) if learned else load_policy(policy)
     run(graph)
@@ -92,30 +93,30 @@ def scheduler(policy: str, graph: Graph) -> Policy:
 
 
 def call_s(run: Policy, graph: Graph) -> float:
-    """Return the seconds of one schedule."""
+    """Return the time of one schedule in seconds."""
     started = time.perf_counter()
     run(graph)
     return time.perf_counter() - started
 
 
 def quartiles(found: list[float], digits: int) -> str:
-    """Return the median, and between what the middle half lies."""
+    """Format the median and the quartiles."""
     low, median, high = statistics.quantiles(found, n=4)
     return f"{median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def load_lattices(data: Path) -> Corpus:
-    """Return the training file of lattices."""
+    """Load the training split of lattices."""
     return load_corpus("datasets.weibo_lattice", "train", data, vocab_modulo=0, sha256=None)
 
 
 def build(cls: type[Model], corpus: Corpus) -> Model:
-    """Return a small model for a corpus: batch counts do not depend on the size."""
+    """Return a small model for a corpus; batch counts do not depend on the hidden size."""
     return cls(ModelSizes(hidden_size=4, data=corpus.sizes))
 
 
 def print_minimum(data: Path) -> None:
-    """Print one line a seed, and the averages."""
+    """Print a row for each batch size and seed, and the averages."""
     trees = load_corpus("datasets.sst", "train", data, sha256=None)
     print(f"| B | seed | bound | minimum | {' | '.join(BESIDE)} |")
     print("|---|---|---|---|---|---|")
@@ -136,7 +137,7 @@ def print_minimum(data: Path) -> None:
 
 
 class TreeStates:
-    """States of one tree: its ready internal vertices, from the root down, by number."""
+    """Numbered states of one tree; a state is the set of ready internal vertices, from the root."""
 
     def __init__(self, graph: Graph) -> None:
         self.types = graph.types.tolist()
@@ -157,7 +158,7 @@ class TreeStates:
         self.number(frozenset([root] if self.types[root] in TYPES else []))
 
     def number(self, ready: frozenset[int]) -> int:
-        """Return the number of a state, a new one if need be."""
+        """Return the number of a state, after adding it if it is new."""
         if ready not in self.numbers:
             self.numbers[ready] = len(self.ready)
             self.ready.append(ready)
@@ -166,7 +167,7 @@ class TreeStates:
         return self.numbers[ready]
 
     def place(self, state: int, k: int) -> int:
-        """Return the state after a batch of the k-th type."""
+        """Return the number of the state after a batch of the k-th type."""
         if (state, k) not in self.after:
             ready = self.ready[state]
             placed = [v for v in ready if self.types[v] == TYPES[k]]
@@ -176,7 +177,11 @@ class TreeStates:
 
 
 def fewest_choices(trees: list[TreeStates], known: int) -> int:
-    """Return the minimum of choices, at most the known number."""
+    """Return the minimum number of choices.
+
+    Args:
+        known: number of choices of a known schedule, which is the upper limit.
+    """
 
     def longest(states: tuple[int, ...]) -> list[int]:
         each = [tree.longest[state] for tree, state in zip(trees, states, strict=True)]
@@ -184,7 +189,7 @@ def fewest_choices(trees: list[TreeStates], known: int) -> int:
 
     start = (0,) * len(trees)
     bound = sum(longest(start))
-    layer = {start: 0}  # choices beyond the bound that each state has cost
+    layer = {start: 0}  # choices in excess of the bound, by state
     while layer:
         following: dict[tuple[int, ...], int] = {}
         for states, lost in layer.items():

@@ -1,11 +1,12 @@
-"""What a device can do at best, and where a training step's time goes on it.
+"""Measure the ceilings of a device, or profile a training step on it.
 
     python -m scripts.gpu_device ceilings cuda > ceilings.json
     python -m scripts.gpu_device profile cuda [overrides of bench]
 
-Ceilings are copies, exact products at the engine's shapes, and launches: the design of the engine's
-CUDA backend rests on them. A profile is of passes of one trial by PyTorch's profiler, after as many
-that do not count; no record is written, because a profiler slows down what it watches.
+Ceilings are the rates of copies and exact float32 matmuls at the engine's shapes, and the times of
+launches; the design of the engine's CUDA backend depends on them. A profile has the passes of one
+trial under PyTorch's profiler, after warm-up passes. No record is written, because a profiler slows
+down the code that it profiles.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from harness.trials.workload import load_workload, run_settings
 N_REPEATS = 7
 COPIED_BYTES = 2**28
 N_LAUNCHES = 1000
-# Rows by inner by columns: levels of a tree at hidden size 256 and 512, and the leaves of 64 trees.
+# (rows, inner, columns): levels of a tree at hidden sizes 256 and 512, and the leaves of 64 trees.
 PRODUCTS = ((16, 512, 768), (64, 512, 768), (1280, 256, 768), (64, 1024, 1536), (2048, 2048, 2048))
-# The barrier of the engine's own persistent kernels, many times over.
+# The barrier of the engine's persistent kernels, repeated.
 MEETING = f"""{HEADER}
 {BARRIER}
 
@@ -51,7 +52,7 @@ MOST_LINES = 25
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print ceilings as a JSON object, or a table of kernels and an object about all of them."""
+    """Print ceilings as a JSON object, or a table of kernels and a JSON object of totals."""
     command, device, *overrides = arguments
     if command == "ceilings":
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -63,7 +64,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure_ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[str, object]:
-    """Return rates and times by name, with units; None for those that a device has not."""
+    """Measure rates and times, whose names have units; None for those that a device does not have.
+
+    Args:
+        copied_bytes: size of the buffer of the copy.
+    """
     is_cuda = device.startswith("cuda")
     source = torch.zeros(copied_bytes // 4, device=device)
     target = torch.empty_like(source)
@@ -88,7 +93,7 @@ def _product(shape: tuple[int, int, int], device: str) -> float:
 
 
 def _launch_us(device: str) -> float:
-    """Time one kernel of many, started from Python."""
+    """Return the mean time of kernels that are launched from Python."""
     one = torch.zeros(1, device=device)
 
     def launch() -> None:
@@ -99,7 +104,7 @@ def _launch_us(device: str) -> float:
 
 
 def _graph_node_us(device: str) -> float:
-    """Time one kernel of a captured graph of many."""
+    """Return the mean time of kernels in a captured graph."""
     one = torch.zeros(1, device=device)
     one.zero_()
     torch.cuda.synchronize()
@@ -111,7 +116,7 @@ def _graph_node_us(device: str) -> float:
 
 
 def _barrier_us(device: str) -> float:
-    """Time a barrier of as many programs as a persistent kernel has."""
+    """Return the time of a barrier of as many programs as a persistent kernel has."""
     kernel: Any = load_generated(MEETING, "run")
     n_programs = torch.cuda.get_device_properties(device).multi_processor_count
     grid = (n_programs * PROGRAMS_PER_PROCESSOR,)
@@ -126,7 +131,7 @@ def _barrier_us(device: str) -> float:
 
 
 def seconds(run: Callable[[], object], device: str) -> float:
-    """Return the median time of a run until all its work is over; the first does not count."""
+    """Return the median time of a run until the device is idle; the first run does not count."""
     times = []
     for _ in range(N_REPEATS + 1):
         begin = time.perf_counter()
@@ -138,7 +143,7 @@ def seconds(run: Callable[[], object], device: str) -> float:
 
 
 def profile_trial(spec: TrialSpec) -> str:
-    """Profile the passes of a trial; returns the table and the object."""
+    """Profile a pass of a trial; return a table of kernels and a JSON object of totals."""
     workload = load_workload(spec)
     adapter = load_adapter(spec.adapter)(run_settings(spec))
     adapter.prepare(workload.model, workload.weights)

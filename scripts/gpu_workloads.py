@@ -1,4 +1,4 @@
-"""Workloads whose programs and kernels the scripts about GPUs look at, where there is none."""
+"""Workloads whose programs and kernels the GPU scripts inspect on machines without a GPU."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ POLICY = "critical_share"
 
 
 class Unstarted(Backend):
-    """Writes programs and kernels, and starts none."""
+    """CUDA backend that generates programs and kernels, but runs none."""
 
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
-        """It runs nowhere, and so anywhere."""
+        """Return None: nothing is run, so every device is supported."""
         return None
 
     def phases(self, kernel: str) -> list[Phase]:
-        """Of one kernel, of the mini-batch that was arranged last."""
+        """Return the phases of a kernel's program for the last arranged mini-batch."""
         return read_program(self.modules[kernel], self._mini_batch.programs[KERNELS.index(kernel)])
 
     @property
     def modules(self) -> Mapping[str, Module]:
-        """Text of every kernel."""
+        """Generated module of each kernel."""
         return self._preparation.modules
 
     def words(self) -> Mapping[WordArray, Words]:
-        """Indices of the last mini-batch."""
+        """Return the index arrays of the last arranged mini-batch."""
         return dict(zip(self._preparation.places, self._mini_batch.indices, strict=True))
 
     def uploaded_bytes(self) -> int:
-        """Of indices and programs."""
+        """Return the size of all index arrays and programs of the mini-batch."""
         return sum(words.nbytes for words in self._mini_batch.arrays)
 
     @property
@@ -56,7 +56,11 @@ class Unstarted(Backend):
 
 @dataclass(frozen=True, slots=True)
 class GpuWorkload:
-    """A model with its data, at a size of the papers, in mini-batches of 64; options: of bench."""
+    """Model with its dataset at a size of the papers, in mini-batches of 64.
+
+    Attributes:
+        options: further overrides, as for `bench`.
+    """
 
     model: str
     dataset: str
@@ -66,11 +70,11 @@ class GpuWorkload:
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Printed name."""
         return f"{self.model}, {self.dataset}, hidden {self.hidden_size}, {self.mode}"
 
     def arranged(self, n_mini_batches: int) -> Iterator[tuple[Unstarted, int]]:
-        """A backend mini-batch by mini-batch, and how many batches each has."""
+        """Yield the backend after each mini-batch was arranged, and its number of batches."""
         chosen = {"system": "vertex", "model": self.model, "dataset": self.dataset}
         sizes = {"hidden_size": self.hidden_size, "batch_size": 64, "mode": self.mode}
         n_batches = {"timing.n_mini_batches": n_mini_batches}

@@ -1,9 +1,9 @@
-"""Make the committed form of results: packed records, with tables and small pictures from them.
+"""Write the committed form of results: packed records, with tables and small figures from them.
 
     python scripts/keep_reference.py results results/reference/MACHINE/SCALE
 
-Everything is drawn from the packed records, so that committed tables are what the records say.
-After a change of what draws, draw a committed directory again by naming it twice:
+Everything is drawn from the packed records, so that committed tables match them. After a change of
+the drawing code, redraw a committed directory by naming it twice:
 
     python scripts/keep_reference.py results/reference/MACHINE/SCALE results/reference/MACHINE/SCALE
 """
@@ -34,13 +34,13 @@ from plots.report import shrink_picture
 
 KEPT = {"tables": (".md", ".csv"), "figures": (".csv", ".png")}
 WIDTH = 900  # of pictures, in pixels
-PACKED_FROM = 2**12  # bytes of a CSV, which repeats itself: a sixth remains
+PACKED_FROM = 2**12  # bytes of a CSV: its repetitions pack to a sixth
 CLOCK_DIGITS = 9  # of seconds: nanoseconds
-DEFAULTS = {"data_root": TrialSpec.data_root, "results_dir": "results"}  # if none is given
+DEFAULTS = {"data_root": TrialSpec.data_root, "results_dir": "results"}  # without an override
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 if the directory was written, 1 with one line if it cannot be."""
+    """Write the directory; return 0, or 1 after an error message of one line."""
     flags = _parse(arguments)
     try:
         lines = keep(flags.results, flags.folder, flags)
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> list[str]:
-    """Write the committed directory, and return lines that describe it."""
+    """Write the committed directory, and return a summary in lines."""
     _check_folder(folder)
     places = [raw if (raw := place / "raw").is_dir() else place for place in results]
     found = read_held(places, latest=True)
@@ -73,7 +73,7 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
 
 
 def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
-    """Return the named experiments, else those of which most records are there."""
+    """Return the named experiments, or by default those with at least half of their records."""
     parts = held.drawn
     if unknown := [name for name in flags.only if name not in parts]:
         raise ConfigError(
@@ -87,7 +87,7 @@ def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
 
 
 def without_paths(record: Record) -> Record:
-    """Return the record as of default directories: paths of one machine say nothing on another."""
+    """Return the record with default directories, because its paths are those of one machine."""
     words = [word.partition("=") for word in record.command.split(" ")]
     command = " ".join(f"{key}{sign}{DEFAULTS.get(key, value)}" for key, sign, value in words)
     elsewhere = {"data_root": DEFAULTS["data_root"], "command": command}
@@ -100,7 +100,7 @@ def without_paths(record: Record) -> Record:
 def in_nanoseconds(record: Record) -> Record:
     """Return the record with samples in whole nanoseconds, the resolution of the clock.
 
-    Further digits of their sums are a ninth of a packed file.
+    Further digits, which come from sums, would be a ninth of a packed file.
     """
     names = ("samples_s", "marked_samples_s")
     samples = {name: tuple(round(s, CLOCK_DIGITS) for s in getattr(record, name)) for name in names}
@@ -108,13 +108,13 @@ def in_nanoseconds(record: Record) -> Record:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise ConfigError for a directory of something else, whose pictures would be deleted."""
+    """Raise ConfigError for a directory with other content, whose figures would be deleted."""
     if folder.is_dir() and any(folder.iterdir()) and not packed_files(folder):
         raise ConfigError(f"{folder} exists and holds no packed records; choose another directory")
 
 
 def _replace_drawings(drawn: Path, folder: Path) -> None:
-    """Copy what is kept of the new drawings in a small form, and delete older ones."""
+    """Copy the committed ones of the new files in a small form, and delete older ones."""
     for name, suffixes in KEPT.items():
         new = dict(make_small(path) for path in (drawn / name).glob("*") if path.suffix in suffixes)
         for file, content in sorted(new.items()):
@@ -125,7 +125,7 @@ def _replace_drawings(drawn: Path, folder: Path) -> None:
 
 
 def make_small(path: Path) -> tuple[str, bytes]:
-    """Return the name and the content under which a drawing is kept."""
+    """Return the committed name and content of a drawn file."""
     if path.suffix == ".png":
         return path.name, shrink_picture(path, WIDTH)[0]
     content = path.read_bytes()
@@ -135,7 +135,7 @@ def make_small(path: Path) -> tuple[str, bytes]:
 
 
 def build_readme(held: Drawable, folder: Path, sheets: Sequence[dict[str, Any]]) -> str:
-    """Describe what the directory holds, from its records."""
+    """Describe the content of the directory, from its records."""
     records, counts = held.held.records, held.held.counts
     machine = records[0].machine if records else {}
     days = sorted([r.started_at[:10] for r in records] + [c.counted_at[:10] for c in counts])

@@ -1,10 +1,10 @@
-"""What every kind of every model takes of a GPU's processors, compiled here without a GPU.
+"""Compute the GPU resources of every kernel kind of every model, by compiling without a GPU.
 
     BENCH_DATA=... python -m scripts.kernel_resources --minutes 9
 
-Writes docs/gpu_kinds.csv, kind by kind, and the table of docs/gpu_kernels.md, kernel by kernel.
-Every kind is compiled by itself, once for all workloads that have the same; a call ends once its
-time is up, and the next goes on.
+Writes docs/gpu_kinds.csv, by kind, and the table of docs/gpu_kernels.md, by kernel. Each kind is
+compiled separately, and once for all workloads that share it. A call stops when its time is over;
+the next call continues.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PAGE = MarkedPage(ROOT / "docs" / "gpu_kernels.md", "kernel_resources")
 KINDS = ROOT / "docs" / "gpu_kinds.csv"
 HEAD = "kind,architecture,n_registers,spilled_bytes,shared_bytes"
 PRECISION = "ieee"
-SAVED_EVERY = 20  # kinds, so that a call that is stopped loses little
+SAVED_EVERY = 20  # kinds, so that an interrupted call loses little
 WARP_SIZE = 32
 ARCHITECTURES = {"sm_80": 80, "sm_90": 90, "sm_100": 100}
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
@@ -49,7 +49,13 @@ _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Of one kernel: registers and bytes of spills a thread, bytes of shared memory a program."""
+    """Resources of one kernel kind.
+
+    Attributes:
+        n_registers: registers per thread.
+        spilled_bytes: bytes of spills per thread.
+        shared_bytes: bytes of shared memory per program.
+    """
 
     n_registers: int
     spilled_bytes: int
@@ -62,7 +68,7 @@ Compile = Callable[[Module, str], Resources]
 
 @dataclass(frozen=True, slots=True)
 class KernelKinds:
-    """One kernel of a workload, with the hashes of its kinds' texts."""
+    """A kernel of a workload, with the hashes of the source text of its kinds."""
 
     workload: str
     kernel: str
@@ -70,7 +76,7 @@ class KernelKinds:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compile what is not known yet, and write both files."""
+    """Compile the kinds without a result, and write both files."""
     parser = argparse.ArgumentParser(description="Compile kinds for GPUs that are not here.")
     parser.add_argument("--minutes", type=float, default=9.0)
     seconds = 60 * parser.parse_args(arguments).minutes
@@ -96,7 +102,11 @@ def _is_over(end: float) -> bool:
 def kernels_of(
     modules: Iterable[tuple[str, str, Sequence[Entry]]],
 ) -> tuple[list[KernelKinds], dict[str, Module]]:
-    """Kernels that have kinds, and every kind by itself: those of equal text once."""
+    """Return the kernels that have kinds, and a module for each distinct kind by its hash.
+
+    Args:
+        modules: workload, kernel and kinds (entries) of each module.
+    """
     kernels, texts = [], {}
     for workload, kernel, entries in modules:
         if entries:
@@ -114,9 +124,10 @@ def compile_all(
     is_over: Callable[[], bool],
     save_: Callable[[Found], None],
 ) -> int:
-    """Add what is not there until time is up; returns how many are left.
+    """Compile missing results until the time is over, and return the number of those left.
 
-    All for an H200 first, then for the others kind by kind, so that headlines are whole early.
+    The H200 (sm_90) comes first, so that the table's main column is complete early; then kind by
+    kind for the other architectures.
     """
     others = [name for name in ARCHITECTURES if name != "sm_90"]
     wanted = [*product(texts, ["sm_90"]), *product(texts, others)]
@@ -132,9 +143,10 @@ def compile_all(
 
 
 def resources_of(module: Module, architecture: str) -> Resources:
-    """Compile a generated module as it is launched, and ask the assembler what it takes.
+    """Compile a generated module as for a launch, and read its resources from the binary.
 
-    Raises KeyError for an unknown architecture.
+    Raises:
+        KeyError: for an unknown architecture.
     """
     use_own_kernel_cache()
     source = ASTSource(*_typed(module))
@@ -142,12 +154,12 @@ def resources_of(module: Module, architecture: str) -> Resources:
     options = {**OPTIONS, **(COOPERATIVE if module.persistent else {})}
     compiled: Any = triton.compile(source, target=target, options=options)
     found = _usage(compiled.asm["cubin"], Path(triton.__file__).parent)
-    # Shared memory is taken when a kernel is launched; the assembler sees none of it.
+    # Shared memory is allocated at launch, so the binary does not show it.
     return Resources(found[0], found[1], int(compiled.metadata.shared))
 
 
 def _typed(module: Module) -> Sequence[Any]:
-    """The function, types of its arguments, constants, and that pointers are aligned."""
+    """Return the function, its argument types, constants, and the alignment of its pointers."""
     function = load_generated(module.text, "run")
     floats = {f"p{k}": "*fp32" for k in range(len(module.floats))}
     third = {"barrier": "*i32"} if module.persistent else {"phase": "i32"}
@@ -161,7 +173,7 @@ def _typed(module: Module) -> Sequence[Any]:
 
 
 def _usage(cubin: bytes, folder: Path) -> tuple[int, int]:
-    """Registers, and bytes of the stack, which holds what registers have no room for."""
+    """Return the number of registers, and the bytes of stack and local memory for spills."""
     tool = folder / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
@@ -179,7 +191,7 @@ def _usage(cubin: bytes, folder: Path) -> tuple[int, int]:
 
 
 def read(path: Path) -> Found:
-    """What is known; nothing where there is no file, or one of other columns."""
+    """Read the results so far; empty if there is no file, or if it has other columns."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines[:1] != [HEAD]:
         return {}
@@ -188,7 +200,7 @@ def read(path: Path) -> Found:
 
 
 def save(path: Path, found: Found) -> None:
-    """Write all that is known, in the order of names."""
+    """Write all results, sorted by name."""
     lines = [
         f"{name},{architecture},{one.n_registers},{one.spilled_bytes},{one.shared_bytes}"
         for (name, architecture), one in sorted(found.items())
@@ -197,7 +209,7 @@ def save(path: Path, found: Found) -> None:
 
 
 def table(kernels: Sequence[KernelKinds], found: Found) -> str:
-    """A row for every kernel, as Markdown."""
+    """Return a Markdown table with a row for each kernel."""
     head = ("workload", "kernel", "kinds", *ARCHITECTURES)
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for one in kernels:
@@ -208,7 +220,7 @@ def table(kernels: Sequence[KernelKinds], found: Found) -> str:
 
 
 def words_of(kinds: Sequence[str], architecture: str, found: Found) -> str:
-    """The most of any kind: registers, bytes spilled (by how many kinds), KiB shared."""
+    """Format the maxima over kinds: registers, spilled bytes (number of kinds), KiB shared."""
     known = [found[kind, architecture] for kind in kinds if (kind, architecture) in found]
     if len(known) < len(kinds):
         return f"{len(known)} of {len(kinds)} compiled"

@@ -1,10 +1,10 @@
-"""What the CUDA backend does in a mini-batch, counted, and how long that takes, modelled.
+"""Count the work of the CUDA backend in a mini-batch, and model its time.
 
     BENCH_DATA=... python -m scripts.model_gpu
 
-Writes the table of docs/gpu.md. Phases, launches, uploads and arithmetic are exact: programs are
-written here as they are there. The time is a model on paper, with the constants below, to be held
-against what a GPU measures; nothing here has run on one.
+Writes the table of docs/gpu.md. Phases, launches, uploads and arithmetic are exact, because the
+programs are those that a GPU would run. Times come from an analytical model with the constants
+below, which is to be compared with measurements; nothing here has run on a GPU.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from harness.values.places import ROOT
 from scripts.gpu_workloads import WORKLOADS, GpuWorkload, Unstarted
 from scripts.write_pages import MarkedPage
 
-# Assumed of an H200; `make gpu` measures the first two.
+# Assumptions for an H200; `make gpu` measures the first two.
 NODE_US = 1.25  # between two kernels of a graph
 COPIED_BYTES_PER_US = 0.8 * 4.8e6
-RAMP_US = 1.0  # until a kernel's programs run
-TRIPS_US = 1.2  # loads of a phase that wait for one another: instruction, index, row
+RAMP_US = 1.0  # from the start of a kernel until its programs run
+TRIPS_US = 1.2  # dependent loads of a phase: instruction, index, row
 FLOP_PER_US_AND_PROCESSOR = 0.55 * 67e6 / 132  # exact float32: no tensor cores
 N_PROCESSORS = 132
 N_RESIDENT = 2 * N_PROCESSORS  # programs at a time
-FEW_ROWS_US = 0.35 / 128  # of a product of few rows, for each element of the inner dimension
+FEW_ROWS_US = 0.35 / 128  # of a matmul with few rows, per element of the inner dimension
 UPLOAD_US, REPLAY_US = 8.0, 12.0
 BARRIER_US = 1.5  # between phases of one launch
 LAUNCH_US = 20.0  # of a kernel from Python, with its barrier's counter
@@ -42,7 +42,13 @@ PAGE = MarkedPage(ROOT / "docs" / "gpu.md", "model_gpu")
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Of one workload, the mean of its mini-batches; moved: read and written by tiles."""
+    """Means over the mini-batches of a workload.
+
+    Attributes:
+        moved_mb: megabytes read and written by tiles.
+        graph_ms: modeled time with CUDA graphs.
+        persistent_ms: modeled time with persistent kernels.
+    """
 
     name: str
     batches: float
@@ -64,7 +70,7 @@ def main() -> int:
 
 
 def counted(workload: GpuWorkload) -> Counted:
-    """Programs of a few mini-batches of 64."""
+    """Count the programs of a few mini-batches."""
     replays = 2 if workload.mode == "train" else 1
     found = [
         _mini_batch(backend, n_batches, replays)
@@ -92,7 +98,7 @@ def _mini_batch(backend: Unstarted, n_batches: int, replays: int) -> tuple[float
 
 
 def phase_us(phase: Phase, words: Mapping[WordArray, Words]) -> float:
-    """Of one phase: its kernel's start, and its slowest part."""
+    """Model the time of a phase: its kernel start, and the slower of compute and copies."""
     compute = sum(_compute_us(one, words) for one in phase)
     return NODE_US + RAMP_US + TRIPS_US + max(compute, _bytes(phase) / COPIED_BYTES_PER_US)
 
@@ -119,7 +125,7 @@ def _waves_us(one: Instruction, tile: Tile, flop_per_element: float) -> float:
 
 
 def _flop(one: Instruction, words: Mapping[WordArray, Words]) -> float:
-    """Of products; a gradient sums the rows of all functions that add to it."""
+    """Count the operations of matmuls; gradients sum the rows of all functions that add to them."""
     kind = one.kind
     if isinstance(kind, TileKind):
         n = one.rows.n * kind.per_row
@@ -133,7 +139,7 @@ def _flop(one: Instruction, words: Mapping[WordArray, Words]) -> float:
 
 
 def _bytes(phase: Phase) -> float:
-    """Written by tiles, and as much read again: what few phases are bound by."""
+    """Estimate the bytes that tiles write and read, assumed equal; few phases are memory bound."""
     written = 0.0
     for one in phase:
         if isinstance(one.kind, TileKind):
@@ -142,7 +148,7 @@ def _bytes(phase: Phase) -> float:
 
 
 def table(rows: Sequence[Counted]) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     lines = [
         "| workload | batches | phases | graph nodes | launches | uploads | uploaded, kB"
         " | moved, MB | GFLOP | graphs, modelled, ms | persistent, modelled, ms |",

@@ -1,13 +1,13 @@
-"""Print DyNet's milliseconds per instance as its paper's Fig 2 stacks them.
+"""Print DyNet's milliseconds per instance, split as in Fig. 2 of its paper.
 
     python scripts/split_dynet_phases.py system=dynet model=bilstm dataset=bilstm_synthetic
 
-Arguments are those of bench. DyNet schedules inside its forward call and tells only its profiler
-what it computes; the profiler prints at the end of a process, and slows down what it measures. So
-there are two processes: one that times construct, forward, backward and update, and one that sums
-the times of batches (bringing operands together included) over as many passes. What a phase takes
-beyond its batches is the graph's: building, scheduling, memory. The difference of two processes
-needs a quiet machine; no record is written.
+Arguments are those of `bench`. DyNet schedules inside its forward call, and only its profiler
+reports the times of batches. The profiler prints at the end of a process and slows the process
+down. Therefore one process times construct, forward, backward and update, and another one sums the
+times of batches, including gathers, over as many passes. The rest of a phase is attributed to the
+graph: building, scheduling and memory. Differences between processes need an idle machine; no
+record is written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(overrides: list[str]) -> None:
 
 
 def segments_ms(phases: Mapping[str, float], batches: Mapping[str, float]) -> dict[str, float]:
-    """Fig 2's segments from milliseconds of phases and of batches, FWD and BWD."""
+    """Compute the segments of Fig. 2 from milliseconds of phases, and of FWD and BWD batches."""
     forward, backward = batches.get("FWD", 0.0), batches.get("BWD", 0.0)
     return {
         "for graph": phases["construct"] + phases["forward"] - forward,
@@ -56,7 +56,7 @@ def segments_ms(phases: Mapping[str, float], batches: Mapping[str, float]) -> di
 
 
 def batches_ms(printed: str, n_instances: int) -> dict[str, float]:
-    """Milliseconds per instance of all batches, forward and backward, from the profiler's table."""
+    """Sum the milliseconds per instance of FWD and BWD batches in the profiler's table."""
     sums = {"FWD": 0.0, "BWD": 0.0}
     for milliseconds, direction in BATCH_LINE.findall(printed):
         sums[direction] += float(milliseconds)
@@ -64,12 +64,12 @@ def batches_ms(printed: str, n_instances: int) -> dict[str, float]:
 
 
 def instances_of(spec: TrialSpec) -> int:
-    """Instances of a pass."""
+    """Return the number of instances of a pass."""
     return load_workload(spec).n_instances
 
 
 def in_process(spec: TrialSpec, *, profiling: bool) -> str:
-    """Run all passes in a process of its own, in a worker's environment; what it printed."""
+    """Run all passes in a new process with a worker's environment; return its output."""
     options = {**spec.system_options, "profiling": profiling}
     text = json.dumps(replace(spec, system_options=options).to_dict())
     command = [sys.executable, "-m", "scripts.split_dynet_phases", "--passes"]
@@ -87,7 +87,7 @@ def in_process(spec: TrialSpec, *, profiling: bool) -> str:
 
 
 def run_passes(spec: TrialSpec) -> None:
-    """All passes over the mini-batches; prints milliseconds per instance by phase."""
+    """Run all passes over the mini-batches, and print milliseconds per instance by phase."""
     workload = load_workload(spec)
     system = load_adapter(spec.adapter)(run_settings(spec))
     system.prepare(workload.model, workload.weights)

@@ -1,4 +1,4 @@
-"""Write the parts of pages that the code and conf/ tell: the map, labels, presets, experiments.
+"""Write the generated parts of pages: code map, labels, presets and experiments.
 
 python -m scripts.write_pages
 """
@@ -24,9 +24,11 @@ END = "<!-- until here -->\n"
 
 @dataclass(frozen=True, slots=True)
 class MarkedPage:
-    """A page with a part that a script writes: the text between two marks.
+    """Page with a generated part: the text between two marks.
 
-    part: a name for one of several parts of the same script.
+    Attributes:
+        script: name of the generating script.
+        part: name of the part, if the script generates several parts of the page.
     """
 
     path: Path
@@ -35,13 +37,13 @@ class MarkedPage:
 
     @property
     def begin(self) -> str:
-        """The mark before the part."""
+        """Mark before the part."""
         name = f": {self.part}" if self.part else ""
         return f"<!-- written by scripts/{self.script}.py{name} -->\n"
 
     @property
     def written(self) -> str:
-        """The part as it is on the page."""
+        """Current text of the part."""
         return self._text().partition(self.begin)[2].partition(END)[0].strip()
 
     def replace(self, part: str) -> str:
@@ -57,20 +59,20 @@ class MarkedPage:
         return self.path.read_text(encoding="utf-8")
 
 
-# --- docs/map.md: folders and imports ---
+# --- docs/map.md: directories and imports ---
 
-ADDED = ("datasets", "harness/models", "harness/policies", "systems")  # one file a thing
+ADDED = ("datasets", "harness/models", "harness/policies", "systems")  # extended by one file each
 
 
 def find_box(module: str) -> str | None:
-    """Return the folder or file of the map that a module is in; None for the bare packages."""
+    """Return the directory or file of the map that has a module; None for bare packages."""
     prefixes = [p.rstrip(".") for layer in LAYERS for p in layer if p not in PACKAGES]
     fits = [p for p in prefixes if f"{module}.".startswith(f"{p}.")]
     return max(fits, key=len).replace(".", "/") if fits and module != "harness" else None
 
 
 def list_boxes() -> list[str]:
-    """Return all folders of the map, the lowest layer first."""
+    """Return all directories and files of the map, the lowest layer first."""
     there = {find_box(module) for module in MODULES}
     prefixes = (prefix for layer in LAYERS for prefix in layer if prefix not in PACKAGES)
     names = (prefix.rstrip(".").replace(".", "/") for prefix in prefixes)
@@ -78,7 +80,7 @@ def list_boxes() -> list[str]:
 
 
 def find_imports() -> dict[str, set[str]]:
-    """Return which folders each folder imports at run time."""
+    """Return the directories that each directory imports at run time."""
     edges: dict[str, set[str]] = {name: set() for name in list_boxes()}
     for module in MODULES:
         source = find_box(module)
@@ -89,7 +91,7 @@ def find_imports() -> dict[str, set[str]]:
 
 
 def reduce_edges(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the fewest arrows that lead the same ways: the transitive reduction."""
+    """Return the transitive reduction of a graph: the fewest edges with the same paths."""
     kept = {}
     for name, targets in edges.items():
         beyond: set[str] = set()
@@ -100,7 +102,7 @@ def reduce_edges(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
 
 
 def draw_map() -> str:
-    """Return the folders and their imports as a diagram in Mermaid, which GitHub draws."""
+    """Return the directories and their imports as a Mermaid diagram, which GitHub renders."""
     names = list_boxes()
     lines = ["```mermaid", "flowchart TB"]
     lines += [f'    {_name_node(box)}["{_write_path(box)}"]' for box in reversed(names)]
@@ -120,12 +122,12 @@ def _name_node(box: str) -> str:
 
 
 def _write_path(box: str) -> str:
-    """Write a folder with a slash at its end, a module with its suffix."""
+    """Return the path of a directory with a final slash, or of a module with its suffix."""
     return f"{box}/" if (ROOT / box).is_dir() else f"{box}.py"
 
 
 def list_folders() -> str:
-    """Return a row for every folder, users above what they use; inner folders below theirs."""
+    """Return a table of all directories, importers first; subdirectories follow their parent."""
     lines = ["| folder | what is in it |", "|---|---|"]
     for box in reversed(list_boxes()):
         inner = sorted(
@@ -138,7 +140,7 @@ def list_folders() -> str:
 
 
 def _describe(folder: str) -> str:
-    """Return what a folder or a module says of itself in its first line."""
+    """Return the summary in the docstring of a package or module, without its final period."""
     path = ROOT / folder / "__init__.py"
     text = (path if path.exists() else ROOT / f"{folder}.py").read_text(encoding="utf-8")
     docstring = ast.get_docstring(ast.parse(text)) or ""
@@ -148,19 +150,19 @@ def _describe(folder: str) -> str:
 # --- docs/systems.md, docs/presets.md, docs/pipeline.md: choices of conf/ ---
 
 PRESETS = ("strategy", "transformed")  # kinds of systems that are presets of the engine
-NO_PRESET = ("backend", "loop")  # switches of how it runs, not of what it does
+NO_PRESET = ("backend", "loop")  # switches of the execution, not of the strategy
 FIRST = "vertex"
 
 
 def list_labels() -> str:
-    """Return the label of every system in tables, with the name to type."""
+    """Return the label of every system in tables, with its name on the command line."""
     names = [system.name for system in read_systems(CONF_DIR)]
     labels = sorted((str(_read_system(name, "label")), name) for name in names)
     return "; ".join(f"{label} `{name}`" for label, name in labels) + "."
 
 
 def read_presets() -> dict[str, dict[str, object]]:
-    """Return the options of every preset of the engine by its name, the plain engine first."""
+    """Return the options of every preset of the engine by name, the default engine first."""
     names = [system.name for system in read_systems(CONF_DIR) if system.kind in PRESETS]
     names.sort(key=lambda name: (name != FIRST, name))
     return {name: dict(_read_system(name, "options")) for name in names}
@@ -171,7 +173,7 @@ def _read_system(name: str, key: str) -> Any:
 
 
 def tabulate_presets() -> str:
-    """Return a row for each switch; in bold is what differs from the plain engine."""
+    """Return a row for each switch, with differences from the default engine in bold."""
     presets = read_presets()
     lines = [
         "| switch | " + " | ".join(f"`{name}`" for name in presets) + " |",
@@ -200,7 +202,7 @@ def tabulate_experiments() -> str:
 
 
 def _find_command(name: str, content: Mapping[str, Any]) -> str:
-    """Return `bench` if there are trials to measure, else the pipeline, which counts."""
+    """Return the `bench` command if there are trials to measure, otherwise that of the pipeline."""
     scales = content["scales"].values()
     measures = any(isinstance(of, dict) and (of.keys() & {"blocks", "trials_of"}) for of in scales)
     return f"bench experiment={name}" if measures else f"snakemake draw_{name}"
@@ -216,7 +218,7 @@ PARTS: Mapping[MarkedPage, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Write all parts."""
+    """Write all generated parts."""
     for page, build in PARTS.items():
         page.write(build())
 

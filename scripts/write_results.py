@@ -1,6 +1,7 @@
-"""Write the results in README.md and docs/results.md, their two pictures, and tables of runs.
+"""Write the results in README.md and docs/results.md, their two figures, and tables of runs.
 
-All from committed records; a run of `bench -m` has its tables in the README next to its records.
+All results come from committed records. The tables of a run of `bench -m` are in the README next to
+its records.
 
 python -m scripts.write_results
 """
@@ -42,7 +43,7 @@ from plots.write import save_figure, to_pipes
 from scripts.write_pages import MarkedPage
 
 REFERENCE = ROOT / "results" / "reference"
-# The first folder that has a workload tells it.
+# The results of a workload come from the first directory that has it.
 FIRST_CPU = (
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper_evening",
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "paper",
@@ -52,7 +53,7 @@ SECOND_CPU = (
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "paper",
     REFERENCE / "intel-xeon-2cpu-2026-11-25" / "medium",
 )
-# Runs of `bench -m`, and the system of each that the others are compared with.
+# Runs of `bench -m`, each with the system that the others are compared with.
 RUNS: Mapping[Path, str] = {
     REFERENCE / "amd-epyc-2cpu-2026-11-24" / "programs": "acrobat",
     REFERENCE / "amd-epyc-2cpu-2026-11-23" / "engine": "vertex",
@@ -61,23 +62,23 @@ RUN_KEYS = {
     **{"model": "model", "mode": "mode", "hidden_size": "hidden", "batch_size": "batch"},
     "threads": "threads",
 }
-# The largest change between two runs of a ratio of baselines whose code had not changed, see
+# The largest change of a ratio between unchanged baselines from one run to another, see
 # conf/experiment/answers.yaml.
 BETWEEN_RUNS = float((read_declaration("answers", CONF_DIR).figure or {})["band"])
 README, RESULTS = ROOT / "README.md", ROOT / "docs" / "results.md"
 PICTURES = (REFERENCE / "answers.png", REFERENCE / "strategies.png")
 FOREST_TITLE = "Speedup of the engine over each framework's fastest baseline"
 CONDITIONS = "one core of an AMD EPYC (Zen 4), the papers' sizes, float32"
-PIXELS = 1200  # of a line of a picture
+PIXELS = 1200  # width of a figure
 REASONS = {  # for a baseline that is faster than the engine
     "TorchFold": ", because it merges equal leaves and subtrees, and so skips half of the vertices"
 }
-FEW_STRATEGIES = 3  # fewer are no comparison of strategies
+FEW_STRATEGIES = 3  # too few for a comparison
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Answers and strategies of one CPU: rows of plots.tables.answers, of the first folder each."""
+    """Results on one CPU: rows of plots.tables.answers; the first directory of a workload counts."""
 
     answers: pd.DataFrame
     strategies: pd.DataFrame
@@ -85,7 +86,7 @@ class Results:
 
 @cache
 def load_results(folders: Sequence[Path]) -> Results:
-    """Evaluate the answers of several folders, and keep each workload of the first that has it."""
+    """Evaluate the answers of several directories; the first that has a workload is used."""
     experiments = [load_answers(folder) for folder in folders]
     return Results(
         keep_first(map(evaluate_answers, experiments), has_answer),
@@ -101,7 +102,11 @@ def load_answers(folder: Path) -> Experiment:
 def keep_first(
     frames: Iterable[pd.DataFrame], is_told: Callable[[pd.DataFrame], bool]
 ) -> pd.DataFrame:
-    """Keep each workload of the first frame that tells it, in the order of experiments."""
+    """Select each workload from the first frame with its results, sorted by experiment.
+
+    Args:
+        is_told: tells if rows of a workload have its results.
+    """
     found: dict[tuple[str, str], pd.DataFrame] = {}
     for one in frames:
         for key, rows in one.groupby(["experiment", "workload"], sort=False):
@@ -112,7 +117,7 @@ def keep_first(
 
 
 def has_answer(rows: pd.DataFrame) -> bool:
-    """Return whether the engine and a baseline have a number."""
+    """Return whether both the engine and a baseline have a number."""
     return bool(rows.is_fastest_baseline.any() and (rows.status[rows.is_engine] == "ok").any())
 
 
@@ -122,7 +127,7 @@ def has_strategies(rows: pd.DataFrame) -> bool:
 
 
 def select_answers(results: Results) -> pd.DataFrame:
-    """Return a row per workload: its fastest baseline, and the engine's throughput."""
+    """Return a row per workload, with its fastest baseline and the engine's throughput."""
     answers = results.answers
     engine = answers[answers.is_engine][["experiment", "workload", "value", "warnings"]]
     best = answers[answers.is_fastest_baseline]
@@ -176,7 +181,7 @@ def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def build_bullets(first: Results, second: Results) -> str:
-    """Return the answer in five bullets; every number is from the frame."""
+    """Summarize the results in five bullets; every number is computed from the records."""
     rows, others = select_answers(first), select_answers(second)
     classes = [classify(*ends) for ends in rows[["speedup_low", "speedup_high"]].to_numpy()]
     n = {name: classes.count(name) for name in ("faster", "slower", "unclear")}
@@ -212,19 +217,19 @@ def build_bullets(first: Results, second: Results) -> str:
 
 
 def join_names(medians: pd.Series) -> str:
-    """Return "A's and B's are", for strategies that are as fast."""
+    """Return "A's and B's are" for strategies that are as fast as ours."""
     names = [f"{shorten(str(label))}'s" for label in medians.index]
     return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def join_factors(medians: pd.Series) -> str:
-    """Return "1.05 times as fast as A's, 1.2 times as B's", by ascending factor."""
+    """Return "1.05 times as fast as A's, 1.2 times as B's", in ascending order."""
     parts = [f"{value:.2f} times as fast as {shorten(str(k))}'s" for k, value in medians.items()]
     return ", ".join(parts)
 
 
 def shorten(label: str) -> str:
-    """Return a strategy's name alone."""
+    """Return the name of a strategy without the word "strategy"."""
     return label.removesuffix(" strategy")
 
 
@@ -241,7 +246,7 @@ def describe_batches(results: Results) -> str:
 
 
 def build_strategies(results: Results) -> str:
-    """Return the engine's speedup over each strategy, bold if its interval does not contain 1."""
+    """Tabulate the engine's speedup over each strategy, bold if its interval does not contain 1."""
     rows = results.strategies[results.strategies.speedup_status == "ok"]
     names = rows.label.map(shorten)
     columns = sorted(set(names), key=str.lower)
@@ -288,7 +293,7 @@ def build_run_tables(folder: Path, base: str) -> str:
 
 
 def _tell_fastest(own: pd.DataFrame, best: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
-    """Return the texts of three columns: a speed, the fastest baseline, the speedup over it."""
+    """Return the texts of three columns: throughput, fastest baseline, and speedup over it."""
     names = best.system.map(labels).str.cat(best.speed.map(format_significant), sep=": ")
     gains = [format_ratio(*row) for row in best[["value", "low", "high"]].to_numpy()]
     texts = [format_number(row) for _, row in own.iterrows()]
@@ -310,12 +315,12 @@ def _arrange_run(texts: pd.DataFrame, labels: Mapping[str, str]) -> str:
 
 
 def pivot_texts(texts: pd.DataFrame, rows: Mapping[str, str], column: str) -> str:
-    """Arrange the column `text` as a table in Markdown."""
+    """Arrange the column `text` as a Markdown table."""
     return "\n".join(to_pipes(pivot(texts, rows, [column], lambda row: str(row.text))))
 
 
 def build_parts() -> dict[MarkedPage, str]:
-    """Return every written part of both pages."""
+    """Return every generated part of all pages."""
     first, second = load_results(FIRST_CPU), load_results(SECOND_CPU)
     answers = select_answers(first)
     return {
@@ -345,7 +350,7 @@ def write_pictures() -> None:
 
 
 def main() -> None:
-    """Write all parts and both pictures."""
+    """Write all generated parts and both figures."""
     for part, text in build_parts().items():
         part.write(text)
     write_pictures()
