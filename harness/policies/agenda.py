@@ -1,13 +1,13 @@
-"""Agenda batching: always the ready type of least average depth.
+"""Agenda batching: runs the ready type with the smallest average depth.
 
-Source of `agenda`: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation
-Graphs", NIPS 2017, Sec. 3.2, and DyNet's dynet/exec.cc. Averages are taken once at the start.
-Unbatchable vertices go first, in order of becoming ready. Among equal averages the last cheap type
-wins (Graph.cheap), else the first type.
+`agenda` computes the averages once, at the start. Unbatchable vertices go first, in the order in
+which they become ready. Among equal averages the last cheap type wins (Graph.cheap), otherwise the
+first type. Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation
+Graphs", NIPS 2017, Sec. 3.2, and DyNet's dynet/exec.cc.
 
-Source of `agenda_dynamic`: the agenda strategy of ED-Batch's executor (Chen et al., ICML 2023),
-AgendaScheduler in its release's dynet/ooc-scheduler.cc. Averages are those of the vertices not yet
-executed. Among equal ones the smaller type wins; unbatchable vertices go first.
+`agenda_dynamic` uses the averages of the vertices that have not been executed. Among equal averages
+the smaller type wins; unbatchable vertices go first. Source: the agenda strategy of ED-Batch's
+executor (Chen et al., ICML 2023), AgendaScheduler in its release's dynet/ooc-scheduler.cc.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ POLICIES = {"agenda": "schedule", "agenda_dynamic": "schedule_dynamically"}
 
 
 def schedule(graph: Graph) -> Schedule:
-    """Execute all ready vertices of the type whose vertices are shallowest on average."""
+    """Execute all ready vertices of the type with the smallest average depth, step by step."""
     arrays = graph.types, graph.arg_start, graph.args, graph.follows, graph.cheap
     return Schedule.proved(*_batches(*arrays))
 
@@ -46,7 +46,7 @@ def _batches(
 def average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Floats:
     """Return the average depth of the vertices of each type (n_types,).
 
-    Added up as levels are found: a vertex waits for what came of the one before.
+    Depths are summed while they are computed, during the wait for the previous vertex's depth.
     """
     depth = np.empty(len(types), np.int32)
     total = np.zeros(len(follows), np.int64)
@@ -66,7 +66,7 @@ def average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> F
 
 @helper
 def shallowest(ready: Ready, average: Floats, cheap: Flags) -> int:
-    """Return the ready type of least average depth; the unbatchable one first."""
+    """Return the ready type with the smallest average depth; the unbatchable one first."""
     if n_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE
     best = UNBATCHABLE
@@ -80,7 +80,7 @@ def shallowest(ready: Ready, average: Floats, cheap: Flags) -> int:
 
 
 def schedule_dynamically(graph: Graph) -> Schedule:
-    """Execute all ready vertices of the type whose remaining vertices are shallowest on average."""
+    """Execute all ready vertices of the type whose remaining vertices have the smallest depth."""
     return Schedule.proved(
         *_dynamic_batches(graph.types, graph.arg_start, graph.args, graph.follows)
     )

@@ -1,8 +1,10 @@
-"""Beam search from the outputs back, with the score of `critical_share` to tell states apart.
+"""Beam search from the outputs backwards, guided by the score of `critical_share`.
 
-Source: beam search (Lowerre, "The HARPY speech recognition system", 1976). States are ranked by
-their batches beyond the lower bound, and by the scores that they passed over. What it costs makes
-it no policy for run time: it tells how much a better choice could still gain.
+States are ranked by their batches beyond the lower bound, and by the scores of the types that they
+did not choose. The search is too slow for use at run time: it shows how much a better choice could
+gain.
+
+Source: beam search (Lowerre, "The HARPY speech recognition system", 1976).
 """
 
 from __future__ import annotations
@@ -45,12 +47,18 @@ NOT_BY_AUTO = {
     "beam_2": "it searches for longer than what it finds could save",
     "beam_20": "it searches for longer than what it finds could save",
 }
-REGRET = 1.0  # batches that a unit of score passed over counts as; found as those of urgency.py
+REGRET = 1.0  # batches per unit of a score not chosen; tuned like the weights in urgency.py
 
 
 class Setting(NamedTuple):
-    """What all states share: the graph of blocks, its chains, whether types (n_types,) are chained,
-    their costs, and scratch of a choice. See urgency.py.
+    """Data that all states share; see urgency.py.
+
+    Attributes:
+        types, arg_start, args: the graph of blocks.
+        chains: its chains.
+        is_chained: (n_types,), True for chained types.
+        cost: (n_types,), costs of the types.
+        scratch: buffers of a choice.
     """
 
     types: Ints
@@ -63,10 +71,11 @@ class Setting(NamedTuple):
 
 
 class State(NamedTuple):
-    """A schedule begun from the outputs.
+    """Partial schedule, made from the outputs backwards.
 
-    spent (2,): batches beyond the lower bound so far, and the regret over scores passed over.
-    placed (1,): hash of the set of vertices that are placed.
+    Attributes:
+        spent: (2,), batches beyond the lower bound so far, and the regret of scores not chosen.
+        placed: (1,), hash of the set of placed vertices.
     """
 
     placing: Placing
@@ -76,7 +85,7 @@ class State(NamedTuple):
 
 
 class Beam(NamedTuple):
-    """Room for some states: what State has, with one more dimension in front."""
+    """Buffers for several states: the arrays of State with an additional first dimension."""
 
     n_users: IntTable
     queue: IntTable
@@ -90,7 +99,11 @@ class Beam(NamedTuple):
 
 
 class Children(NamedTuple):
-    """Candidates for the next beam: parent, type, key, spent and hash of each, for the first n."""
+    """Candidates for the next beam; the first n entries are used.
+
+    Attributes:
+        parent, t, key, spent, placed: parent state, type, key, spent and hash of each candidate.
+    """
 
     parent: Ints
     t: Ints
@@ -100,17 +113,17 @@ class Children(NamedTuple):
 
 
 def schedule_by_2_states(graph: Graph) -> Schedule:
-    """Place batches from the last to the first; never more of them than `critical_share`."""
+    """Place batches from the last to the first, never more of them than `critical_share`."""
     return _search(graph, 2)
 
 
 def schedule_by_20_states(graph: Graph) -> Schedule:
-    """Place batches from the last to the first; never more of them than `critical_share`."""
+    """Place batches from the last to the first, never more of them than `critical_share`."""
     return _search(graph, 20)
 
 
 def _search(graph: Graph, width: int) -> Schedule:
-    """Return the better of what a beam of that width and `critical_share` find."""
+    """Return the better schedule of a beam search of this width and of `critical_share`."""
     arrays = graph.types, graph.arg_start, graph.args, graph.follows
     greedy, found = critical_share(graph), Schedule.proved(*_batches(*arrays, width))
     return found if found.n_batches < greedy.n_batches else greedy
@@ -134,7 +147,7 @@ def _batches(
 def _placed(
     types: Ints, arg_start: Ints, args: Ints, sequence: Ints, n_types: int
 ) -> tuple[Ints, Ints]:
-    """Return the batch (n,) of every vertex if types are placed so, and the types of batches."""
+    """Return each vertex's batch (n,), and the batches' types, if types are placed in sequence."""
     n_users, n_of_type, _ = chains_of(types, arg_start, args, n_types)
     placing = start_placing(types, n_users, n_of_type)
     sizes = np.empty_like(sequence)
@@ -145,7 +158,7 @@ def _placed(
 
 @helper
 def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: Floats, width: int) -> Ints:
-    """Return the types of the batches, from the last to the first, of the first state to finish."""
+    """Return the types of the batches, last batch first, of the first state that is complete."""
     n, n_types = len(types), len(cost)
     n_users, n_of_type, chains = chains_of(types, arg_start, args, n_types)
     placing = start_placing(types, n_users, n_of_type)
@@ -181,7 +194,7 @@ def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: Floats, width
 
 @helper
 def _trace(parents: IntTable, chosen: IntTable, depth: int, rank: int) -> Ints:
-    """Return the choices that led to a place in the last beam."""
+    """Return the choices that led to the state with this rank in the last beam."""
     sequence = np.empty(depth, np.int32)
     for step in range(depth - 1, -1, -1):
         sequence[step] = chosen[step, rank]
@@ -211,7 +224,7 @@ def _no_children(most: int) -> Children:
 
 @helper
 def _state(beam: Beam, k: int, first: Ints) -> State:
-    """Return the k-th state, to be read and changed in its place."""
+    """Return a view of the k-th state."""
     return State(
         Placing(beam.n_users[k], beam.queue[k], first, beam.head[k], beam.tail[k]),
         Known(beam.seen[k], beam.wait[k], beam.reach[k]),
@@ -277,7 +290,7 @@ def _expand(state: State, parent: int, setting: Setting, children: Children, n: 
 
 @helper
 def _best_type(state: State, setting: Setting) -> int:
-    """Return what `critical_share` takes, its score infinite if nothing else need be tried."""
+    """Return the choice of `critical_share`; its score is infinite if no other needs a trial."""
     placing, scratch = state.placing, setting.scratch
     if placing.tail[UNBATCHABLE] > placing.head[UNBATCHABLE]:
         scratch.score[UNBATCHABLE] = np.inf
@@ -287,7 +300,7 @@ def _best_type(state: State, setting: Setting) -> int:
 
 @helper
 def _progress(state: State, t: int, is_chained: Flags) -> bool:
-    """Whether a batch of a type lowers the bound of what remains."""
+    """Return True if a batch of a type lowers the bound of the remaining vertices."""
     if not is_chained[t]:
         return bool(state.placing.tail[t] == state.placing.first[t + 1])
     return is_progress(t, state.known.reach)
@@ -304,16 +317,20 @@ def _hash(v: int) -> np.uint64:
 
 @helper
 def _best_children(children: Children, n: int, kept: Ints) -> int:
-    """Write the children of least key, of those with equal vertices placed only the first.
+    """Write the children with the smallest keys; of children with equal vertices, only the best.
 
-    kept (width,): the least key first; of equal ones the first child is. Return how many.
+    Args:
+        kept: (width,), written with the smallest key first; of equal keys the first child.
+
+    Returns:
+        the number of children written.
     """
     n_kept = 0
     for child in range(n):
         rank = 0
         while rank < n_kept and children.placed[kept[rank]] != children.placed[child]:
             rank += 1
-        rank = min(rank, len(kept) - 1)  # where no other has the same vertices: the last one leaves
+        rank = min(rank, len(kept) - 1)  # for a new set of vertices: the last one is replaced
         if rank < n_kept and children.key[kept[rank]] <= children.key[child]:
             continue
         n_kept = max(n_kept, rank + 1)

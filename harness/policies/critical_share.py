@@ -1,13 +1,15 @@
-"""Critical share: from the outputs back, the type that most chains of critical length wait for.
+"""Critical share: from the outputs backwards, the type that most critical chains wait for.
 
-This project's own rule: docs/critical_share.md. It is a weighted majority merge (Jiang and Li, "On
-the approximation of shortest common supersequences and longest common subsequences", SIAM Journal
-on Computing 24(5), 1995; weighted by Branke, Middendorf and Schneider, "Improved heuristics and a
-genetic algorithm for finding short supersequences", OR Spektrum 20, 1998), whose weights are those
-of the chains that make up ED-Batch's lower bound. Unbatchable vertices go first, then types that
-are provably safe, then the most urgent one; among equals the smaller type wins. In the end batches
-are left out that no vertex is bound to (parts/dispensable.py), and vertices may move to earlier
-batches of their type (parts/alignment.py).
+This project's own rule; see docs/critical_share.md. Unbatchable vertices go first, then types that
+are provably safe, then the most urgent one; among equals the smaller type wins. At the end, batches
+that no vertex is bound to are removed, and vertices may move to earlier batches of their type
+(parts/alignment.py).
+
+It is a weighted majority merge, whose weights are those of the chains that make up ED-Batch's lower
+bound. Source: Jiang and Li, "On the approximation of shortest common supersequences and longest
+common subsequences", SIAM Journal on Computing 24(5), 1995; weighted by Branke, Middendorf and
+Schneider, "Improved heuristics and a genetic algorithm for finding short supersequences", OR
+Spektrum 20, 1998.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from harness.values.schedule import Schedule
 
 def schedule(graph: Graph) -> Schedule:
     """Place batches from the last to the first, always one of the most urgent type."""
-    # Two functions: most graphs have no followers, and are graphs of blocks as they are.
+    # Two functions, as most graphs have no followers and need no graph of blocks.
     batches = _batches_and_followers if graph.has_followers else _batches
     return Schedule.proved(*batches(graph.types, graph.arg_start, graph.args, graph.follows))
 
@@ -63,7 +65,7 @@ def _batches_and_followers(
 
 @helper
 def _latest(types: Ints, arg_start: Ints, args: Ints, cost: Floats) -> tuple[Ints, Ints]:
-    """Return the batch (n,) of every vertex, none of which could be later, and types of batches."""
+    """Return each vertex's batch (n,), the latest possible, and the types of the batches."""
     n_users, n_of_type, chains = chains_of(types, arg_start, args, len(cost))
     placing = start_placing(types, n_users, n_of_type)
     known, scratch = start_choosing(placing, chains)

@@ -1,23 +1,23 @@
-"""Policies that batch level by level: by depth, by frontier, and by inline depth; and no batching.
+"""Policies that batch by level: depth, frontier and inline depth; and execution without batches.
 
-Sources of depth: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017 (in its
-release tensorflow_fold/loom/weaver.cc), and DyNet's by-depth strategy (Neubig et al., NIPS 2017;
-dynet/exec.cc). Depth is the longest path from the sources, parameter vertices included; types that
-must follow come behind their block, as in ED-Batch's release.
+depth: Depth is the longest path from the sources, parameter vertices included. Types that must
+follow another come after their block, as in ED-Batch's release. Source: Looks et al., "Deep
+Learning with Dynamic Computation Graphs", ICLR 2017 (tensorflow_fold/loom/weaver.cc in its
+release), and DyNet's by-depth strategy (Neubig et al., NIPS 2017; dynet/exec.cc).
 
-Source of frontier: Xu et al., "Cavs: An Efficient Runtime System for Dynamic Neural Networks", ATC
-2018, Alg. 1. Cavs's wavefront runs a vertex in the round after its last argument; rounds are
-computed here directly, since vertices are in topological order. Cavs has one vertex function, so
-that its rounds are single batches; here a round has one batch for each type, and what must follow a
-batch is in its round (`depth` gives it a level of its own, the only difference between the two).
+frontier: Cavs's wavefront runs a vertex in the level after its last argument's. The levels are
+computed directly here, as vertices are in topological order. Cavs has one vertex function, so its
+levels are single batches; here a level has one batch per type. Vertices that must follow a batch
+are in its level (`depth` puts them in the next one, the only difference between the two). Source:
+Xu et al., "Cavs: An Efficient Runtime System for Dynamic Neural Networks", ATC 2018, Alg. 1.
 
-Source of inline_depth: ACRoBat (Fegade, Chen, Gibbons and Mowry, MLSys 2024), sections 4.1 and B.3:
-no pass over the graph is needed once it is recorded. Graphs that were built from arrays are gone
-through once (parts/levels.py). Whether stages are phases and ghosts are counted is decided where a
-program is recorded (harness.programs.recorder.RecordingOptions; options of system=acrobat).
+inline_depth: A recorded graph needs no pass. A graph built from arrays needs one (parts/levels.py).
+The recorder of a program decides if stages are phases and if ghosts are counted
+(harness.programs.recorder.RecordingOptions; options of system=acrobat). Source: ACRoBat (Fegade,
+Chen, Gibbons and Mowry, MLSys 2024), sections 4.1 and B.3.
 
-Source of unbatched: DyNet with autobatching off (SimpleExecutionEngine in dynet/exec.cc), and
-Cavs's serial policy (SerialGraphScheduler in its release's cavs/midend/graph_scheduler.cc).
+unbatched: Source: DyNet with autobatching off (SimpleExecutionEngine in dynet/exec.cc), and Cavs's
+serial policy (SerialGraphScheduler in its release's cavs/midend/graph_scheduler.cc).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ NOT_BY_AUTO = {"unbatched": "it batches nothing: the base that others are compar
 
 
 def schedule_by_depth(graph: Graph) -> Schedule:
-    """Execute groups in increasing (depth, type)."""
+    """Execute groups in increasing order of (depth, type)."""
     arrays = graph.types, graph.arg_start, graph.args, graph.follows
     return Schedule.proved(*_batches(*arrays, True))
 
 
 def schedule_by_frontier(graph: Graph) -> Schedule:
-    """Execute round after round, one batch of each type that was ready when the round began."""
+    """Execute level by level, one batch of each type that is ready when the level starts."""
     arrays = graph.types, graph.arg_start, graph.args, graph.follows
     return Schedule.proved(*_batches(*arrays, False))
 
@@ -66,7 +66,7 @@ def _batches(
 
 
 def schedule_by_inline_depth(graph: Graph) -> Schedule:
-    """Execute groups in increasing (phase, depth, type), as a program counted while it ran."""
+    """Execute groups in increasing order of (phase, depth, type), as counted by the program."""
     if graph.phases is None or graph.depths is None:
         arrays = graph.types, graph.arg_start, graph.args, graph.follows
         return Schedule.proved(*_batches_of_counted(*arrays))
@@ -82,6 +82,6 @@ def _batches_of_counted(
 
 
 def schedule_unbatched(graph: Graph) -> Schedule:
-    """Execute vertex after vertex, in order of creation."""
+    """Execute one vertex at a time, in order of creation."""
     n = graph.n_vertices
     return Schedule.proved(np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int32))

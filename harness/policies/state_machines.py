@@ -1,8 +1,8 @@
 """ED-Batch's learned policies: a choice for every state of the ready vertices' types.
 
-fsm_base: the set of types that have ready vertices. fsm_max: that and the most frequent one.
-fsm_sort: these types in order of how many; of the three encodings the one that its authors report
-as ED-Batch.
+fsm_base: a state is the set of types that have ready vertices. fsm_max: the set, and the most
+frequent type. fsm_sort: the types in order of their numbers of ready vertices; its authors report
+this encoding as ED-Batch.
 
 Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
 Finite State Machines", ICML 2023, Sec. 2.2 and 2.3, and its release, dynet/ooc-scheduler.cc.
@@ -22,18 +22,22 @@ from harness.values.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The policy of one encoding of states."""
+    """Policy of one encoding of states."""
 
     name: str
 
     def learn(
         self, graphs: Sequence[Graph], settings: LearningSettings, workload: str = ""
     ) -> StateMachine:
-        """Learn on graphs of one workload (model and granularity, in words)."""
+        """Learn on graphs of one workload; `workload` describes its model and granularity."""
         return learn_machine(self.name, graphs, settings, workload)
 
     def load(self, file: Path, workload: str = "") -> StateMachine:
-        """Read a saved machine of this encoding; raises ConfigError for any other."""
+        """Read a saved machine.
+
+        Raises:
+            ConfigError: for a machine of another encoding or workload.
+        """
         return load_machine(file, self.name, workload)
 
 

@@ -1,14 +1,15 @@
-"""Sufficient-condition heuristic: the type whose ready set is the largest share of F(G^t).
+"""Sufficient-condition heuristic: the type whose ready set is the largest fraction of F(G^t).
 
-Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
-Finite State Machines", ICML 2023. A share of 1 is provably safe: some shortest schedule starts with
-that type. Among equal shares the smaller type wins; unbatchable vertices go first.
+`sufficient`: A fraction of 1 is provably safe: some shortest schedule starts with that type. Among
+equal fractions the smaller type wins; unbatchable vertices go first. Source: Chen et al.,
+"ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned Finite State
+Machines", ICML 2023.
 
-`sufficient_reversed`: the same on the reversed graph, so that batches are found from the outputs
-back (getBatches_typewiseLB of ED-Batch's release). A vertex is ready once all its users are placed;
-the list of batches is reversed at the end. Types that must follow a block are emitted with it, so
-that here a block and its followers are one vertex. Among equal shares the type wins that has had
-ready vertices for the longest time.
+`sufficient_reversed`: The same on the reversed graph, so batches are found from the outputs
+backwards (getBatches_typewiseLB of ED-Batch's release). A vertex is ready once all its users are
+placed; the list of batches is reversed at the end. Types that must follow a block are emitted with
+it, so a block and its followers are one vertex here. Among equal fractions the type wins that has
+had ready vertices for the longest time.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ POLICIES = {"sufficient": "schedule", "sufficient_reversed": "schedule_reversed"
 
 
 def schedule(graph: Graph) -> Schedule:
-    """Execute all ready vertices of the type that leaves the fewest behind."""
+    """Execute all ready vertices of the type that leaves the smallest part of its frontier."""
     return Schedule.proved(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
 
 
@@ -48,8 +49,12 @@ def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[I
 
 @helper
 def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints, oldest_first: bool) -> Ready:
-    """Return the state after the last batch; among equal shares the smaller type wins, or with
-    `oldest_first` the one that has had ready vertices for the longest time."""
+    """Return the state after the last batch.
+
+    Args:
+        oldest_first: among equal fractions the type that has had ready vertices for the longest
+            time wins; otherwise the smaller type.
+    """
     ready = start(types, arg_start, args, follows)
     extracted = extract(types, arg_start, args, len(follows))
     while ready.counts[N_EXECUTED] < len(types):
@@ -63,7 +68,7 @@ def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints, oldest_first: b
 
 @helper
 def safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
-    """Return the ready type of largest share; the unbatchable one first."""
+    """Return the ready type with the largest fraction; the unbatchable one first."""
     if n_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE
     best, best_ready, best_frontier = UNBATCHABLE, 0, 1
@@ -71,7 +76,7 @@ def safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
         size, frontier = n_ready(ready, t), extracted.n_frontier[t]
         if size == 0:
             continue
-        # Shares are compared exactly: size / frontier > best_ready / best_frontier.
+        # Fractions are compared exactly: size / frontier > best_ready / best_frontier.
         gain = size * best_frontier - best_ready * frontier
         if gain > 0 or (gain == 0 and oldest_first and ready.since[t] < ready.since[best]):
             best, best_ready, best_frontier = t, size, frontier
@@ -79,7 +84,7 @@ def safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
 
 
 def schedule_reversed(graph: Graph) -> Schedule:
-    """Execute, in reversed order, what `sufficient` finds from the outputs."""
+    """Execute, in reverse order, the batches that `sufficient` finds from the outputs."""
     return Schedule.proved(
         *_reversed_batches(graph.types, graph.arg_start, graph.args, graph.follows)
     )
@@ -107,7 +112,7 @@ def _reversed_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -
 def _reversed_graph(
     types: Ints, arg_start: Ints, args: Ints, block: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the graph of blocks with all edges turned round, the last vertex first."""
+    """Return the graph of blocks with all edges reversed, the last vertex first."""
     n = 0
     for v in range(len(types)):
         n += 1 if block[v] == v else 0
@@ -140,18 +145,19 @@ def _reversed_graph(
 
 
 class Extracted(NamedTuple):
-    """|F(G^t)| for every type t, kept up to date while a schedule is made.
+    """Values of |F(G^t)| for every type t, updated while a schedule is made.
 
-    F(G^t) holds the remaining vertices of type t without a remaining ancestor of type t. An
+    F(G^t) contains the remaining vertices of type t without a remaining ancestor of type t. An
     argument edge (a, v) *carries* t while a remains and is of type t or has a carrying edge itself.
-    Carrying edges are counted per vertex and type; an edge stops carrying a type once and for all,
-    so that all updates of a whole schedule cost O(edges x types), whatever the order.
+    Carrying edges are counted per vertex and type. An edge that stops carrying a type never carries
+    it again, so all updates of a whole schedule cost O(edges x types), in any order.
 
-    Source of G^t: Chen et al., "ED-Batch", ICML 2023, Fig. 2 (c).
+    Attributes:
+        carrying: (n, n_types), number of argument edges of each vertex that carry each type.
+        n_frontier: (n_types,), |F(G^t)|.
+        stack: (n,), scratch.
 
-    carrying (n, n_types): argument edges of each vertex that carry each type.
-    n_frontier (n_types,): |F(G^t)|.
-    stack (n,): scratch.
+    Source: Chen et al., "ED-Batch", ICML 2023, Fig. 2 (c), for G^t.
     """
 
     carrying: IntTable
@@ -178,10 +184,10 @@ def extract(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Extracted
 
 @helper
 def remove(extracted: Extracted, ready: Ready, v: int) -> None:
-    """Take a ready vertex out of the graph, before it is executed."""
+    """Remove a ready vertex from the counts before it is executed."""
     t = ready.types[v]
     extracted.n_frontier[t] -= 1
-    # Of a ready vertex only its own type is carried on.
+    # A ready vertex carries only its own type.
     extracted.stack[0] = v
     depth = 1
     while depth > 0:

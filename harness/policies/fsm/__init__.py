@@ -1,1 +1,1 @@
-"""ED-Batch's state machines: states, learning, files."""
+"""State machines of ED-Batch: their states, learning and files."""

@@ -1,4 +1,4 @@
-"""Learn a state machine by tabular Q-learning.
+"""Learning of a state machine by tabular Q-learning.
 
 Source: Chen et al., "ED-Batch", ICML 2023, Sec. 2.3, with the constants of its release,
 dynet/ooc-scheduler.h and .cc (RLScheduler).
@@ -38,7 +38,7 @@ NEAR_BOUND = 1.01
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """What the best evaluation found: batches, and the choice in every state known by then."""
+    """Best evaluation so far: its number of batches, and its choice in every state then known."""
 
     n_batches: int
     choices: Ints
@@ -46,7 +46,7 @@ class _Best:
 
 @dataclass(frozen=True, slots=True)
 class _Episode:
-    """A training graph, ready to be scheduled again and again."""
+    """Training graph with the arrays that every trial on it starts from."""
 
     graph: Graph
     typed: TypedArrays
@@ -60,7 +60,8 @@ def learn_machine(
 ) -> StateMachine:
     """Learn on graphs of one model, in turn; equal seeds give equal machines.
 
-    Raises ConfigError when there is no graph, or they are not of one model.
+    Raises:
+        ConfigError: if there is no graph, or if the graphs are of different models.
     """
     if not graphs:
         raise ConfigError("no graph to learn a policy on; give at least one")
@@ -87,7 +88,7 @@ def learn_machine(
 def _learn(
     episodes: Sequence[_Episode], encoding: int, settings: LearningSettings, bound: int
 ) -> tuple[Table, _Best, int]:
-    """Return all states, the best choices in those known by then, and the trials made."""
+    """Return all states, the best choices in those known by then, and the number of trials."""
     fallback = FALLBACKS.index(settings.fallback)
     generator = np.array([settings.seed], dtype=np.uint64)
     table, epsilon, best = empty_table(), FIRST_EPSILON, None

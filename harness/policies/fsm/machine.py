@@ -1,9 +1,9 @@
-"""ED-Batch's state machine as a value: which type to execute in which state; its file.
+"""State machine of ED-Batch: the type to execute in each state, and its file.
 
-Type ids may follow the order of first appearance (the released graph's sums of n arguments do), so
-that they differ between mini-batches, and one mini-batch may have types that another lacks. Names
-do not: a machine reads every graph by the names of its types. Types of equal name (operators on
-different parameters) are told apart by their order.
+Type ids may follow the order of first appearance (as for the released graph's sums of n arguments).
+They then differ between mini-batches, and a mini-batch can have types that another one does not
+have. A machine therefore identifies types by name. Types of equal name (operators on different
+parameters) are distinguished by their order.
 
 Source: Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned
 Finite State Machines", ICML 2023, Sec. 2.2 and Alg. 1.
@@ -47,12 +47,16 @@ Key = tuple[str, int]
 
 
 def in_types_of(graph: Graph, names: Sequence[str], follows: Sequence[int]) -> TypedArrays:
-    """Return types, follows and cheap flags of a graph in the ids of `names` (follows: theirs).
+    """Return types, follows and cheap flags of a graph in the ids of `names`.
 
-    Types of the graph that `names` lacks come behind them, in the graph's order.
+    Types of the graph that are not in `names` get the next ids, in the graph's order.
 
-    Raises ConfigError where the graph cannot be of the same model: types that lead or follow
-    another are not the same, or no type is.
+    Args:
+        names, follows: the types of the machine, as in Graph.
+
+    Raises:
+        ConfigError: if the graph cannot be of the same model: types that lead or follow others
+            differ, or no type is the same.
     """
     own = tuple(graph.follows.tolist())
     if graph.type_names == names and own == follows:
@@ -68,14 +72,14 @@ def in_types_of(graph: Graph, names: Sequence[str], follows: Sequence[int]) -> T
 
 
 def all_types(graphs: Sequence[Graph]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return names of the types of all graphs, the first graph's first, and what they follow."""
+    """Return the names of the types of all graphs, the first graph's first, and their leaders."""
     keys = dict.fromkeys(key for graph in graphs for key in _keys(graph.type_names))
     more = [NO_TYPE] * (len(keys) - graphs[0].n_types)
     return tuple(name for name, _ in keys), (*graphs[0].follows.tolist(), *more)
 
 
 def _keys(names: Sequence[str]) -> list[Key]:
-    """Return the names, each with how many equal ones come before it."""
+    """Return the names, each with the number of equal names before it."""
     seen: Counter[str] = Counter()
     keys = []
     for name in names:
@@ -102,14 +106,20 @@ def _leaders(names: Sequence[str], follows: Sequence[int]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateMachine:
-    """A learned policy: call it with a graph.
+    """Learned policy; call it with a graph.
 
-    encoding: one of "base", "max", "sort". workload: model and granularity it was learned for.
-    type_names, follows: as Graph has them; states: tuples of type ids; choices: a type for each.
-    variant, fallback, seed: as LearningSettings; n_trials: episodes until learning stopped.
-    n_batches, lower_bound: of the training graphs, summed, at the evaluation that was kept.
+    Attributes:
+        encoding: one of "base", "max", "sort".
+        workload: model and granularity that it was learned for.
+        type_names, follows: as in Graph.
+        states: tuples of type ids.
+        choices: one type for each state.
+        variant, fallback, seed: as in LearningSettings.
+        n_trials: episodes until learning stopped.
+        n_batches, lower_bound: sums over the training graphs, at the best evaluation.
 
-    Raises ConfigError when these do not fit together.
+    Raises:
+        ConfigError: if the attributes contradict each other.
     """
 
     encoding: str
@@ -154,17 +164,21 @@ class StateMachine:
         return f"fsm_{self.encoding}"
 
     def __call__(self, graph: Graph) -> Schedule:
-        """Schedule a graph of the machine's own workload; raises ConfigError for another's."""
+        """Schedule a graph of the machine's own workload.
+
+        Raises:
+            ConfigError: for a graph of another model.
+        """
         order, starts, _ = self._found(graph)
         return Schedule.proved(order, starts)
 
     def run(self, graph: Graph) -> LearnedRun:
-        """Schedule a graph, and tell which states it went through."""
+        """Schedule a graph, and return the states of all decisions, too."""
         order, starts, decided = self._found(graph)
         return LearnedRun(schedule=Schedule.proved(order, starts), decided=int_array(decided))
 
     def _found(self, graph: Graph) -> tuple[IntArray, IntArray, IntArray]:
-        """Order and starts of a schedule, and the state of every decision."""
+        """Return order and starts of a schedule, and the state of every decision."""
         types, follows, cheap = in_types_of(graph, self.type_names, self.follows)
         found: tuple[IntArray, IntArray, IntArray] = run(
             types, graph.arg_start, graph.args, follows, cheap,
@@ -174,7 +188,11 @@ class StateMachine:
         return found
 
     def save(self, file: Path) -> None:
-        """Write the machine as JSON; raises OutputError where that cannot be done."""
+        """Write the machine as JSON.
+
+        Raises:
+            OutputError: if the file cannot be written.
+        """
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.init} | {
             "states": list(zip(self.states, self.choices, strict=True))
         }
@@ -188,7 +206,7 @@ class StateMachine:
             ) from error
 
     def describe(self) -> str:
-        """Print the machine in words, one state a line, in the order in which they were met."""
+        """Describe the machine, one state per line, in the order of their first occurrence."""
         lines = [
             f"{self.name}, {self.workload or 'unnamed workload'}: {self.variant} variant, seed"
             f" {self.seed}, {self.n_trials} trials; {self.n_batches} batches where it learned"
@@ -203,7 +221,7 @@ class StateMachine:
         return "\n".join(lines)
 
     def state_in_words(self, state: int) -> str:
-        """Names of the types of a state by number; UNSEEN is one too."""
+        """Return the names of the types of a state, given by number; UNSEEN is allowed."""
         if state == UNSEEN:
             return "unseen"
         names = [self.type_names[t] for t in self.states[state]]
@@ -221,8 +239,9 @@ def _table_of(states: tuple[State, ...]) -> States:
 def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
     """Read a machine that `StateMachine.save` wrote.
 
-    Raises ConfigError where the file cannot be read or holds no machine, and where the machine is
-    of another schema version, encoding or workload.
+    Raises:
+        ConfigError: if the file cannot be read or contains no machine, or if the machine has
+            another schema version, encoding or workload.
     """
     values = _read(file)
     if values["schema_version"] != SCHEMA_VERSION:
@@ -245,7 +264,7 @@ def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
 
 
 def is_saved_policy(content: bytes) -> bool:
-    """Whether the content of a file is a policy that was saved, of whatever workload."""
+    """Return True if the content of a file is a saved policy of any workload."""
     try:
         values = json.loads(content)
     except ValueError:

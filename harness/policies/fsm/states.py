@@ -1,9 +1,9 @@
-"""States of ED-Batch's machines: what a policy sees of the ready vertices, and a table of them.
+"""States of ED-Batch's machines, which summarize the ready vertices, and a table of states.
 
-A state is a tuple of type ids. T+ are the batchable types with ready vertices:
-"base" is T+ in increasing order; "max" is the same with the type of most ready vertices once more
-at the end; "sort" is T+ by falling number of ready vertices. Among equals the smaller id is first.
-A table numbers states in order of appearance and finds them by hashing.
+A state is a tuple of type ids. T+ are the batchable types with ready vertices. "base" is T+ in
+increasing order. "max" is the same, followed by the type with most ready vertices. "sort" is T+ in
+decreasing order of ready vertices. Among equals the smaller id is first. A table numbers states in
+order of appearance and finds them by hashing.
 
 Source: Chen et al., ICML 2023, Sec. 2.2, and their release, dynet/ooc-scheduler.cc (schedule_impl).
 """
@@ -28,10 +28,11 @@ _FIRST_SLOTS = 64  # a power of two
 
 
 class States(NamedTuple):
-    """keys[starts[s]:starts[s + 1]] is state s; arrays may be longer than what is used.
+    """Table of states; keys[starts[s]:starts[s + 1]] is state s. Arrays may have unused ends.
 
-    slots (a power of two,): states by hash, UNSEEN where free; at most half of them are taken.
-    total (1,): number of states.
+    Attributes:
+        slots: (a power of two,), states by hash; UNSEEN for a free slot. At most half are used.
+        total: (1,), number of states.
     """
 
     keys: Ints
@@ -78,7 +79,7 @@ def find(states: States, key: Ints, length: int) -> int:
 
 @helper
 def _free_slot(slots: Ints, key: Ints, length: int) -> int:
-    """Return the slot of a state that is not in the table."""
+    """Return the slot for a state that is not in the table."""
     slot = _hash(key, length) & (len(slots) - 1)
     while slots[slot] != UNSEEN:
         slot = (slot + 1) & (len(slots) - 1)
@@ -87,7 +88,7 @@ def _free_slot(slots: Ints, key: Ints, length: int) -> int:
 
 @helper
 def add(states: States, key: Ints, length: int) -> tuple[States, int]:
-    """Return the table with a state that it does not hold, and the state's number."""
+    """Return the table with a state that it does not contain yet, and the state's number."""
     state = states.total[0]
     if 2 * (state + 1) > len(states.slots):
         states = _with_more_slots(states)
@@ -152,5 +153,5 @@ def encode(ready: Ready, encoding: int, key: Ints) -> int:
 
 @helper
 def n_actions(encoding: int, length: int) -> int:
-    """Return how many types a state of that length offers; the first entries of its tuple."""
+    """Return how many first entries of a state of this length are types to choose from."""
     return length - 1 if encoding == MAX else length

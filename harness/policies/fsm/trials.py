@@ -1,13 +1,13 @@
 """ED-Batch's batching loop, and trials of tabular N-step Q-learning over it.
 
-`run` takes a learned choice for every state, and a fallback for new ones (Alg. 1). A trial makes
-one schedule; then one update takes in what it visited.
+`run` follows a learned choice for every state, and a fallback for new ones (Alg. 1). A trial makes
+one schedule; then one update uses the decisions that it visited.
 
-A reward is a share of |F(G^t)|, counted by nearest vertices of the same type (the release's
-typewise_init): cheap where one graph is scheduled many times. N(u) holds the descendants of u of
-its own type that are reached through other types only. A remaining vertex is in F(G^t) when no
-remaining vertex has it in its N. Finding N takes a search from every vertex, once; afterwards a
-whole schedule costs the sum of all |N(u)|.
+A reward depends on a fraction of |F(G^t)|, counted by nearest vertices of the same type (the
+release's typewise_init), which is fast if one graph is scheduled many times. N(u) contains the
+descendants of u of its own type that are reached through other types only. A remaining vertex is in
+F(G^t) if it is in the N of no remaining vertex. Finding N takes one search from every vertex; after
+that, a whole schedule costs the sum of all |N(u)|.
 
 Source: Chen et al., ICML 2023, Sec. 2.3, and their release, dynet/ooc-scheduler.cc (train).
 """
@@ -27,7 +27,7 @@ from harness.policies.sufficient import Extracted, extract, remove, safest
 from harness.values.arrays import Flags, FlagTable, Floats, Ints, UnsignedLongs
 from harness.values.graph import UNBATCHABLE
 
-LAST, AGENDA, SUFFICIENT = range(3)  # as harness.contracts.policy.FALLBACKS
+LAST, AGENDA, SUFFICIENT = range(3)  # as in harness.contracts.policy.FALLBACKS
 LEARNING_RATE = 0.4
 N_STEPS = 10
 _STEP, _MIX_1, _MIX_2 = (
@@ -36,9 +36,11 @@ _STEP, _MIX_1, _MIX_2 = (
 
 
 class Nearest(NamedTuple):
-    """below[start[u]:start[u + 1]] is N(u); n_above (n,): in how many N a vertex is.
+    """Nearest descendants of equal type: below[start[u]:start[u + 1]] is N(u).
 
-    n_frontier (n_types,): |F(G^t)| of the whole graph.
+    Attributes:
+        n_above: (n,), number of sets N that contain a vertex.
+        n_frontier: (n_types,), |F(G^t)| of the whole graph.
     """
 
     start: Ints
@@ -88,7 +90,7 @@ def nearest(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Nearest:
 
 @helper
 def _leads_to(types: Ints, user_start: Ints, users: Ints, n_types: int) -> FlagTable:
-    """Return which types each vertex has among its descendants (n, n_types)."""
+    """Return (n, n_types), True for the types among each vertex's descendants."""
     n = len(types)
     leads_to = np.zeros((n, n_types), np.bool_)
     for v in range(n - 1, -1, -1):
@@ -107,7 +109,7 @@ def fresh(near: Nearest) -> Nearest:
 
 @helper
 def take(near: Nearest, v: int, t: int) -> None:
-    """Take a vertex of type t without remaining arguments out of the graph."""
+    """Remove a vertex of type t without remaining arguments from the counts."""
     near.n_frontier[t] -= 1
     for index in range(near.start[v], near.start[v + 1]):
         near.n_above[near.below[index]] -= 1
@@ -116,14 +118,14 @@ def take(near: Nearest, v: int, t: int) -> None:
 
 
 class Table(NamedTuple):
-    """values: Q of taking type states.keys[i], at the same place i; 0 before the first update."""
+    """Table of Q-values: values[i] is Q of choosing type states.keys[i], 0 before any update."""
 
     states: States
     values: Floats
 
 
 class Visits(NamedTuple):
-    """What a trial did, by decision: state, place of its value in the table, reward."""
+    """Decisions of a trial: state, index of the chosen value in the table, and reward of each."""
 
     state: Ints
     place: Ints
@@ -139,7 +141,7 @@ def empty_table() -> Table:
 
 @helper
 def random_unit(generator: UnsignedLongs) -> float:
-    """Return a number in [0, 1) and step the generator (1,): splitmix64."""
+    """Return a number in [0, 1) and advance the generator (1,): splitmix64."""
     generator[0] += _STEP
     bits = generator[0]
     bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
@@ -153,11 +155,13 @@ def trial(
     begin: Ready, near: Nearest, table: Table, visits: Visits, encoding: int, epsilon: float,
     generator: UnsignedLongs,
 ) -> tuple[Table, int]:  # fmt: skip
-    """Make one schedule and note it in `visits`; return the table with the states it met, and the
-    number of decisions.
+    """Make one schedule and record its decisions in `visits`.
 
-    A decision is at random with probability epsilon, uniform over the entries of the state's tuple;
-    else it is the one of largest value. Forced and unbatchable batches are no decisions.
+    A decision is random with probability epsilon, uniform over the entries of the state's tuple;
+    otherwise it is the one with the largest value. Forced and unbatchable batches are no decisions.
+
+    Returns:
+        the table with the states of this trial, and the number of decisions.
     """
     ready, near = _fresh_ready(begin), fresh(near)
     key = np.empty(len(begin.leader) + 1, np.int32)
@@ -209,7 +213,7 @@ def _with_state(table: Table, key: Ints, length: int) -> tuple[Table, int]:
 
 @helper
 def best_place(table: Table, state: int, encoding: int) -> int:
-    """Return where the largest value of a state lies."""
+    """Return the index of the largest value of a state."""
     begin = table.states.starts[state]
     best = begin
     for place in range(begin, begin + n_actions(encoding, table.states.starts[state + 1] - begin)):
@@ -222,7 +226,8 @@ def best_place(table: Table, state: int, encoding: int) -> int:
 def update(table: Table, visits: Visits, n_visits: int, encoding: int, clamped: bool) -> None:
     """Move the values of all decisions, in order and in place, towards their N-step returns.
 
-    clamped: the value behind the last step is max(0, max Q), as in the release.
+    Args:
+        clamped: the value after the last step is max(0, max Q), as in the release.
     """
     for i in range(n_visits):
         end = min(i + N_STEPS, n_visits)
@@ -252,15 +257,16 @@ def run(
 ) -> tuple[Ints, Ints, Ints]:  # fmt: skip
     """Return order and starts of the schedule, and the state of every decision.
 
-    choices (n_states,): the type that each state takes. States that are not in the table, UNSEEN
-    among the returned ones, take what `fallback` says.
+    Args:
+        choices: (n_states,), the type chosen in each state.
+        fallback: rule for states that are not in the table, which are returned as UNSEEN.
     """
     ready = start(types, arg_start, args, follows)
     key = np.empty(len(follows) + 1, np.int32)
     decided = np.empty(len(types), np.int32)
     n_decided = 0
     average = np.zeros(0)
-    # Nothing is counted until a state is unseen: arrays of no vertices.
+    # Arrays of no vertices, as nothing is counted before the first unseen state.
     extracted = extract(types[:0], arg_start[:1], args[:0], len(follows))
     while ready.counts[N_EXECUTED] < len(types):
         if n_ready(ready, UNBATCHABLE) > 0:
@@ -292,7 +298,7 @@ def run(
 
 @helper
 def _remaining(ready: Ready, arg_start: Ints, args: Ints) -> Extracted:
-    """Return the counts of what is not executed; what is carries no type, as if unbatchable."""
+    """Return the counts of the remaining vertices; executed ones count as unbatchable."""
     types = ready.types.copy()
     for t in range(len(ready.leader)):
         for v in ready.queue[ready.first[t] : ready.head[t]]:

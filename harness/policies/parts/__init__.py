@@ -1,1 +1,1 @@
-"""Bricks of policies: ready lists, levels, bounds, rounds."""
+"""Building blocks of policies: ready lists, levels, bounds, segments."""

@@ -1,15 +1,15 @@
-"""Early or late: where the vertices of a schedule go that may go into several of its batches.
+"""Alignment: a choice between early and late batches for vertices that fit several batches.
 
-A schedule that was made from the outputs back puts every vertex as late as it can. Trees are read
-with few copies so, for both children of a vertex were computed just before it. Sentences are not:
-those that are short join the others in the middle, and their states come from elsewhere, whereas
-side by side from the first word on they are read as they lie.
+A schedule made from the outputs backwards puts every vertex as late as possible. Trees then need
+few copies, as both children of a vertex are computed just before it. Sentences need many: short
+ones join the others in the middle, and their states come from elsewhere. If all sentences start
+together, their states are read in place.
 
-Batches to which no vertex is bound are left out. A vertex may be in any batch of its type between
-the earliest one, behind the earliest batches of its arguments, and the latest one, before the
-latest batches of its users. One whose earliest batch is its latest is *bound* to it. A batch can be
-left out if and only if none is bound to it: what could come before goes to its earliest batch, all
-others to their latest, and no edge turns round.
+Batches to which no vertex is bound are removed. A vertex can be in any batch of its type from its
+earliest one, after the earliest batches of its arguments, to its latest one, before the latest
+batches of its users. A vertex whose earliest batch is its latest is *bound* to it. A batch can be
+removed if and only if no vertex is bound to it: vertices that can run before it go to their
+earliest batch, all others to their latest, and no edge is reversed.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from harness.compiler.registry import helper
 from harness.values.arrays import Flags, Ints, IntTable
 from harness.values.graph import UNBATCHABLE
 
-MOST_PAIRS = 2**20  # of batches, whose bits stay in a CPU's second cache; a power of two
+MOST_PAIRS = 2**20  # of batches, whose bits fit a CPU's second-level cache; a power of two
 WORD = 64
-SAME, MOVED, FEWER = range(3)  # early batches: the late ones, as many of them, or fewer
+SAME, MOVED, FEWER = range(3)  # early batches: the same as the late ones, as many, or fewer
 
 
 @helper
 def aligned(
     early: Ints, late: Ints, change: int, n_batches: int, arg_start: Ints, args: Ints
 ) -> Ints:
-    """Return one of two places (n,) for every vertex.
+    """Return one of two batches (n,) for every vertex.
 
-    Early batches where they are fewer, else those which read from fewer other batches; of equals
-    the late ones. change: what makes early ones of late ones, as as_early tells.
+    The early batches are returned if they are fewer or read from fewer other batches; otherwise the
+    late ones.
+
+    Args:
+        early, late: (n,), batches of the vertices.
+        change: difference between the two, from as_early.
     """
     is_early = change == FEWER
     if change == MOVED:
@@ -46,12 +50,14 @@ def aligned(
 def as_early(
     late: Ints, type_of: Ints, n_types: int, types: Ints, arg_start: Ints, args: Ints
 ) -> tuple[Ints, int]:
-    """Move vertices to earlier batches of their types, and leave out what need not be there.
+    """Move vertices to earlier batches of their types, and remove batches that are not needed.
 
-    Return the batches (n,), of which those left out are empty, and SAME, MOVED or FEWER.
+    Args:
+        late: (n,), batch of each vertex, the latest possible.
+        type_of: (n_batches,), types of batches.
 
-    late (n,): the batch of each vertex, none of which could come later. type_of (n_batches,): types
-        of batches.
+    Returns:
+        the batches (n,), of which removed ones are empty, and SAME, MOVED or FEWER.
     """
     n_batches = len(type_of)
     kept = np.ones(n_batches, np.bool_)
@@ -68,9 +74,13 @@ def as_early(
 def n_sources(
     one: Ints, other: Ints, n_batches: int, arg_start: Ints, args: Ints
 ) -> tuple[int, int]:
-    """Return from how many batches each batch reads, added up, of two places (n,) for each vertex.
+    """Return the number of (batch, batch it reads from) pairs for two assignments of batches.
 
-    Exactly up to 1024 batches; of more, a few pairs share a bit and count once, in both places.
+    The numbers are exact up to 1024 batches. For more, a few pairs share a bit and count once, in
+    both assignments.
+
+    Args:
+        one, other: (n,), batches of the vertices.
     """
     n_words = min(n_batches * n_batches, MOST_PAIRS) // WORD + 1
     of_one, of_other = np.zeros(n_words, np.uint64), np.zeros(n_words, np.uint64)
@@ -86,7 +96,7 @@ def n_sources(
 
 @helper
 def _is_new(met: NDArray[np.uint64], pair: int) -> int:
-    """Whether a bit is not set yet; it is then."""
+    """Set the bit of a pair; return 1 if it was not set before, otherwise 0."""
     place = np.uint64(pair & (MOST_PAIRS - 1))
     word, bit = place // np.uint64(WORD), np.uint64(1) << place % np.uint64(WORD)
     if met[word] & bit:
@@ -97,9 +107,14 @@ def _is_new(met: NDArray[np.uint64], pair: int) -> int:
 
 @helper
 def find_bound(early: Ints, late: Ints, bound: Flags) -> tuple[int, int]:
-    """Set which batches (n_batches,) have a vertex whose earliest one (n,) is its latest one (n,).
+    """Set flags for the batches that have a vertex whose earliest batch is its latest.
 
-    Return how many, and how many vertices are bound.
+    Args:
+        early, late: (n,), batches of the vertices.
+        bound: (n_batches,), written.
+
+    Returns:
+        the number of such batches, and the number of bound vertices.
     """
     bound[:] = False
     n_vertices = 0
@@ -112,7 +127,7 @@ def find_bound(early: Ints, late: Ints, bound: Flags) -> tuple[int, int]:
 
 @helper
 def use_others(batch_of: Ints, kept: Flags) -> bool:
-    """Whether a vertex is in a batch (n,) that is not among those kept (n_batches,)."""
+    """Return True if a vertex's batch (n,) is not flagged in `kept` (n_batches,)."""
     n_others = 0
     for v in range(len(batch_of)):
         n_others += not kept[batch_of[v]]
@@ -123,13 +138,15 @@ def use_others(batch_of: Ints, kept: Flags) -> bool:
 def earliest_in(
     kept: Flags, type_of: Ints, n_types: int, late: Ints, types: Ints, arg_start: Ints, args: Ints
 ) -> Ints:
-    """Return the first batch (n,) that is kept, behind its arguments', for every vertex.
+    """Return the first flagged batch (n,) of each vertex that is after its arguments' batches.
 
-    Where that is behind its latest batch, this one is kept again: so a vertex is never later than
-    that, and its users find theirs. Unbatchable vertices stay where they are.
+    If that batch is later than the vertex's latest one, the latest is flagged again: a vertex is
+    never later than that, and its users fit, too. Unbatchable vertices keep their batches.
 
-    kept (n_batches,): batches of unbatchable vertices are. type_of
-        (n_batches,): types of batches. late (n,): the latest batches, if all of them are kept.
+    Args:
+        kept: (n_batches,), flags; those of batches of unbatchable vertices are set.
+        type_of: (n_batches,), types of batches.
+        late: (n,), the latest batches, for the case that all are flagged.
     """
     next_of = _next_of(kept, type_of, n_types)
     early = np.empty(len(types), np.int32)
@@ -148,9 +165,10 @@ def earliest_in(
 
 @helper
 def _next_of(kept: Flags, type_of: Ints, n_types: int) -> IntTable:
-    """Return the first batch from b on that is kept and of type t, at [t, b]; n_batches: none.
+    """Return at [t, b] the first flagged batch from b on that has type t; n_batches: none.
 
-    A row a type: where a vertex goes is waited for by the next one, and its type is known before.
+    The table has one row per type, as a vertex's type is known before its first batch, which
+    depends on the previous vertex.
     """
     n_batches = len(kept)
     next_of = np.empty((n_types, n_batches + 1), np.int32)

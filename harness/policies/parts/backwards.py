@@ -1,9 +1,9 @@
-"""Ready lists for a schedule that is made from the outputs back: as those of ready.py, and less.
+"""Ready lists for a schedule that is made from the outputs backwards.
 
-A vertex is ready once all its users are placed: the arguments that a graph stores are the very
-lists that such a run walks, so that nothing has to be turned round. No type follows another: a
-vertex of a type that does (Graph.follows) is executed right behind its block, so that a schedule of
-blocks alone is one of the whole graph, once `with_followers` puts the others in.
+They are simpler than those of ready.py. A vertex is ready once all its users are placed, so such a
+run follows the arguments that a graph stores, and no edge has to be reversed. No type follows
+another here: a vertex of a type that does (Graph.follows) is executed right after its block. A
+schedule of blocks becomes one of the whole graph when `with_followers` inserts the others.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 
 class Placing(NamedTuple):
-    """State of a run; arrays, which compiled functions change in place.
+    """State of a run; compiled functions change its arrays in place.
 
-    n_users (n,): users of each vertex that are not placed yet.
-    queue (n,): the vertices of type t take queue[first[t]:first[t + 1]] in order of becoming ready;
-        queue[head[t]:tail[t]] are ready and not placed. first (n_types + 1,).
+    Attributes:
+        n_users: (n,), number of users of each vertex that are not placed yet.
+        queue: (n,), vertices of type t are in queue[first[t]:first[t + 1]], in the order in which
+            they become ready; those in queue[head[t]:tail[t]] are ready and not placed.
+        first: (n_types + 1,).
+        head, tail: (n_types,).
     """
 
     n_users: Ints
@@ -37,7 +40,9 @@ class Placing(NamedTuple):
 def start_placing(types: Ints, n_users: Ints, n_of_type: Ints) -> Placing:
     """Return the state before the last batch.
 
-    n_users (n,): users of each vertex. n_of_type (n_types,): vertices of each type.
+    Args:
+        n_users: (n,), number of users of each vertex.
+        n_of_type: (n_types,), number of vertices of each type.
     """
     n_types = len(n_of_type)
     first = np.zeros(n_types + 1, np.int32)
@@ -54,9 +59,9 @@ def start_placing(types: Ints, n_users: Ints, n_of_type: Ints) -> Placing:
 
 @helper
 def place(placing: Placing, t: int, types: Ints, arg_start: Ints, args: Ints) -> int:
-    """Place all ready vertices of type t, of the unbatchable one the oldest; return how many.
+    """Place all ready vertices of type t (only the oldest if unbatchable); return how many.
 
-    Arguments that no other vertex waits for become ready.
+    Arguments that have no other unplaced user become ready.
     """
     n_users, queue, _, head, tail = placing
     begin = head[t]
@@ -77,7 +82,8 @@ def place(placing: Placing, t: int, types: Ints, arg_start: Ints, args: Ints) ->
 def batch_of_placed(placing: Placing, sequence: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     """Return the batch (n,) of every vertex, counted from the first one, and types of batches.
 
-    sequence, sizes (n_batches,): type of each batch, and how many vertices, from the last one on.
+    Args:
+        sequence, sizes: (n_batches,), type and number of vertices of each batch, last batch first.
     """
     batch_of, type_of = np.empty(len(placing.queue), np.int32), np.empty_like(sequence)
     begin = placing.first[:-1].copy()
@@ -92,7 +98,7 @@ def batch_of_placed(placing: Placing, sequence: Ints, sizes: Ints) -> tuple[Ints
 
 @helper
 def block_of(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
-    """Return the block of a vertex that follows one, and every other vertex itself."""
+    """Return (n,), the block of each vertex that follows one, and any other vertex itself."""
     block = np.empty(len(types), np.int32)
     for v in range(len(types)):
         block[v] = v if follows[types[v]] == NO_TYPE else args[arg_start[v]]
@@ -103,8 +109,10 @@ def block_of(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
 def graph_of_blocks(
     types: Ints, arg_start: Ints, args: Ints, block: Ints
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return types, arg_start and args of the blocks alone, in their order, and each one's id in
-    the whole graph."""
+    """Return types, arg_start and args of the blocks alone, in order, and their ids (old_id).
+
+    The ids are those in the whole graph.
+    """
     new_id = np.empty(len(types), np.int32)
     old_id = np.empty(len(types), np.int32)
     new_start = np.zeros(len(types) + 1, np.int32)
@@ -124,9 +132,11 @@ def graph_of_blocks(
 
 @helper
 def of_all_vertices(of_blocks: Ints, old_id: Ints, block: Ints) -> Ints:
-    """Return the batch (n,) of every vertex, a follower's being its block's, from those of blocks.
+    """Return the batch (n,) of every vertex from those of blocks; a follower's is its block's.
 
-    old_id, block: of graph_of_blocks, of block_of.
+    Args:
+        old_id: from graph_of_blocks.
+        block: from block_of.
     """
     batch_of = np.empty(len(block), np.int32)
     for k in range(len(old_id)):
@@ -140,9 +150,10 @@ def of_all_vertices(of_blocks: Ints, old_id: Ints, block: Ints) -> Ints:
 def with_followers(
     types: Ints, follows: Ints, block: Ints, batch_of: Ints, n_batches: int
 ) -> tuple[Ints, Ints]:
-    """Return order and starts, followers in their own batches right behind those of their blocks.
+    """Return order and starts, with followers in separate batches right after their blocks.
 
-    batch_of (n,): changed in place; the batch of a follower is given as that of its block.
+    Args:
+        batch_of: (n,), changed in place; a follower's batch is given as that of its block.
     """
     slot = np.zeros(len(follows), np.int32)  # 0: the block itself, k: its k-th follower type
     n_slots = 1

@@ -1,4 +1,4 @@
-"""The lower bound of ED-Batch on the number of batches of a graph."""
+"""Lower bound of ED-Batch on the number of batches of a graph."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from harness.values.graph import UNBATCHABLE, Graph
 
 
 def lower_bound(graph: Graph) -> int:
-    """Return LB(G) of Chen et al., "ED-Batch", ICML 2023, appendix A.3.
+    """Return LB(G).
 
     Every unbatchable vertex is a batch; a path with k vertices of one type needs k batches of it.
-    Rounds have a bound each, since no batch holds vertices of two.
+    Each graph segment has its own bound, as no batch contains vertices of two segments.
+
+    Source: Chen et al., "ED-Batch", ICML 2023, appendix A.3.
     """
     if graph.rounds is not None:
         return sum(lower_bound(part) for part in cut_in_rounds(graph).graphs)
@@ -27,7 +29,7 @@ def _lower_bound(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> int:
     for v in range(len(types)):
         size[types[v]] += 1
     bound = int(size[UNBATCHABLE])
-    longest = np.empty(len(types), np.int32)  # vertices of type t on a path that ends here
+    longest = np.empty(len(types), np.int32)  # vertices of type t on a path to here
     for t in range(UNBATCHABLE + 1, n_types):
         if size[t] == 0:
             continue

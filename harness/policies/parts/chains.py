@@ -1,7 +1,7 @@
-"""Chains of equal types: how many vertices of one type follow each other on a path.
+"""Chains of equal types: numbers of vertices of one type on a path.
 
-Only *chained* types, those that a path meets twice, are counted: of any other type the lower bound
-asks for one batch, whatever the order.
+Only *chained* types, which occur twice on some path, are counted: any other type needs one batch in
+the lower bound, in any order.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from harness.values.graph import UNBATCHABLE
 
 
 class Chains(NamedTuple):
-    """The chained types (k,), in increasing order, and the levels (n, columns) of all vertices.
+    """Chained types (k,), in increasing order, and levels (n, columns) of all vertices.
 
     A vertex is on level l of a type if at most l vertices of that type are on a path from a source
-    to it, itself included. Column t is of type t, 0 of the unbatchable one and of columns that
-    fill a row; all types have one, since which are chained is only known when all are counted.
+    to it, itself included. Column t is that of type t; it is 0 for the unbatchable type and for
+    padding. All types have a column, as the chained ones are only known after counting.
 
-    Levels of 8 bits where these are enough, for half the memory is as fast again; the array of 16
-    bits has no rows then. Its levels end at MOST: a path may be longer, and only what is above that
-    is not told apart.
+    Levels have 8 bits if these suffice, which is twice as fast; the array of 16 bits then has no
+    rows. Its levels end at MOST: longer paths are possible, but the levels above it are not
+    distinguished.
     """
 
     chained: Ints
@@ -69,7 +69,7 @@ def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[I
 
 @helper
 def raise_reach(reach: Rows, t: int, chains: Chains, vertices: Ints) -> None:
-    """Take vertices that became ready into the highest levels of their type, reach[t]."""
+    """Raise reach[t], the highest levels of type t, by vertices that became ready."""
     if len(chains.long):
         _raise(reach, t, chains.long, vertices)
     else:
@@ -94,13 +94,15 @@ def _set_levels(
     types: Ints, arg_start: Ints, args: Ints, own: ShortRows | Rows, level: ShortRows | Rows,
     n_users: Ints, n_of_type: Ints,
 ) -> ShortRows | Rows:  # fmt: skip
-    """Set the levels of all vertices; return the highest of each type (columns,).
+    """Set the levels of all vertices; return the highest level of each type (columns,).
 
-    What comes of one vertex is waited for by the next one. Meanwhile there is time for two vectors,
-    of which the last one is done twice if their number is odd, and to count.
+    Each vertex waits for the result of the previous one. This latency hides the work on a second
+    vector, where the last one is computed twice if their number is odd, and the counting.
 
-    own (n_types, columns): what a vertex of each type adds to the levels of those before it.
-    n_users (n,), n_of_type (n_types,): zeros, and then users of each vertex, vertices of each type.
+    Args:
+        own: (n_types, columns), what a vertex of each type adds to its arguments' highest levels.
+        n_users: (n,), zeros on entry; set to the number of users of each vertex.
+        n_of_type: (n_types,), zeros on entry; set to the number of vertices of each type.
     """
     top = np.zeros((1, level.shape[1]), level.dtype)
     last = level.shape[1] - N_LANES

@@ -1,6 +1,6 @@
-"""Batches by level and type, and the phases and depths of graphs that no program recorded.
+"""Batches by level and type, and phases and depths of graphs that no program recorded.
 
-Vertices are in topological order, so one pass gives every level, and a counting sort the batches.
+Vertices are in topological order, so one pass computes all levels, and a counting sort the batches.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from harness.values.graph import NO_TYPE, UNBATCHABLE
 def levels_of(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints, count_followers: bool
 ) -> Ints:
-    """Return the longest path to each vertex (sources: 0); vertices that only follow add no step
-    unless `count_followers`."""
+    """Return the longest path to each vertex (sources: 0).
+
+    Args:
+        count_followers: True if vertices of types that follow another are a step of a path, too.
+    """
     level = np.empty(len(types), np.int32)
     for v in range(len(types)):
         step = 1 if count_followers or follows[types[v]] == NO_TYPE else 0
@@ -32,10 +35,10 @@ def levels_of(
 
 @helper
 def by_level(types: Ints, follows: Ints, level: Ints, follower_step: int) -> tuple[Ints, Ints]:
-    """Return order and starts of one batch per (level, type), levels and types increasing.
+    """Return order and starts of one batch per (level, type), in increasing order.
 
-    Unbatchable vertices are single batches at the front of their level; batches that must follow
-    another, `follower_step` levels up, come right behind it.
+    Unbatchable vertices are single batches at the start of their level. Batches that must follow
+    another, `follower_step` levels later, come right after it.
     """
     n, n_types = len(types), len(follows)
     followers = followers_of(follows)
@@ -67,12 +70,12 @@ def by_level(types: Ints, follows: Ints, level: Ints, follower_step: int) -> tup
 
 @helper
 def phases_and_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    """Return what a program would have counted, both (n,).
+    """Return the phases and depths, both (n,), that a program would have counted.
 
-    A graph that is built from arrays has no program to thread a counter through. Its stages are
-    groups of types that feed each other, in the order in which one feeds the next; within a stage a
-    counter goes from arguments to users, as if all that may run concurrently did. A vertex that
-    follows another has the phase and the depth of that one.
+    A graph built from arrays has no program to pass a counter through. Its stages are groups of
+    types that feed each other, in the order in which one feeds the next. Within a stage a counter
+    passes from arguments to users, as if everything that can run concurrently did. A vertex that
+    follows another has its phase and depth.
     """
     phase_of_type = _phases_of_types(types, arg_start, args, follows)
     phases, depths = np.empty(len(types), np.int32), np.zeros(len(types), np.int32)
@@ -89,7 +92,7 @@ def phases_and_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -
 def _phases_of_types(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
     """Return the longest path to each type's group, through groups of types that feed each other.
 
-    Unbatchable vertices are no type: they are of the first stage only if all is.
+    Unbatchable vertices do not form a type: they are in the first stage only if all vertices are.
     """
     n_types = len(follows)
     feeds = np.zeros((n_types, n_types), np.bool_)
@@ -97,7 +100,7 @@ def _phases_of_types(types: Ints, arg_start: Ints, args: Ints, follows: Ints) ->
         for edge in range(arg_start[v], arg_start[v + 1]):
             feeds[types[args[edge]], types[v]] = True
     for t in range(n_types):
-        if follows[t] != NO_TYPE:  # it is run with the one that it follows
+        if follows[t] != NO_TYPE:  # it runs with its leader
             feeds[t, follows[t]] = True
             feeds[follows[t], t] = True
     reaches = feeds.copy()
@@ -121,7 +124,7 @@ def _phases_of_types(types: Ints, arg_start: Ints, args: Ints, follows: Ints) ->
 
 @helper
 def levels_in_order(phases: Ints, depths: Ints) -> Ints:
-    """Return one number for each (phase, depth) that orders them, without gaps between phases."""
+    """Return one number per (phase, depth) in their order, without gaps between phases."""
     n_phases = 1 + (phases.max() if len(phases) else 0)
     first = np.zeros(n_phases + 1, np.int32)
     for v in range(len(phases)):
@@ -138,6 +141,6 @@ def levels_in_order(phases: Ints, depths: Ints) -> Ints:
 def by_counters(types: Ints, follows: Ints, phases: Ints, depths: Ints) -> tuple[Ints, Ints]:
     """Return order and starts of one batch per (phase, depth, type), all increasing.
 
-    The policy inline_depth, and part of the compiled code that live rounds are planned by.
+    It is the policy inline_depth, and part of the compiled code that plans interleaved segments.
     """
     return by_level(types, follows, levels_in_order(phases, depths), 0)

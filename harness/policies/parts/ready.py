@@ -1,7 +1,7 @@
-"""Ready lists per type: the compiled core of policies that choose type after type.
+"""Ready lists per type: the compiled core of policies that choose one type after another.
 
 A vertex is ready once its arguments are executed. `commit` executes all ready vertices of a type as
-one batch (one vertex, where the type is unbatchable), and then those that must follow them.
+one batch (a single vertex if the type is unbatchable), and then those that must follow them.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ N_EXECUTED, N_BATCHES, N_ACTIVATIONS = 0, 1, 2
 
 
 class Ready(NamedTuple):
-    """State of a run; all arrays, so that compiled functions can change them in place.
+    """State of a run, as arrays that compiled functions can change in place.
 
-    user_start (n + 1,), users (m,): who uses each vertex, by increasing vertex id.
-    missing (n,): argument edges whose vertex is not executed yet.
-    queue (n,): the vertices of type t take queue[first[t]:first[t + 1]] in order of becoming ready;
-        queue[head[t]:tail[t]] are ready and not executed.
-    followers (k,): types with a leader, in increasing order; leader (n_types,) is Graph.follows.
-    since (n_types,): when each type last got its first ready vertex, in activations.
-    batch_of (n,): batch of each executed vertex.
-    counts (3,): vertices executed, batches and activations so far.
+    Attributes:
+        user_start, users: (n + 1,) and (m,), the users of each vertex, in increasing order of ids.
+        missing: (n,), number of argument edges whose vertex is not executed yet.
+        queue: (n,), vertices of type t are in queue[first[t]:first[t + 1]], in the order in which
+            they become ready; those in queue[head[t]:tail[t]] are ready and not executed.
+        followers: (k,), types with a leader, in increasing order.
+        leader: (n_types,), Graph.follows.
+        since: (n_types,), the activation in which each type last got its first ready vertex.
+        batch_of: (n,), batch of each executed vertex.
+        counts: (3,), numbers of executed vertices, batches and activations so far.
     """
 
     types: Ints
@@ -100,7 +102,7 @@ def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
 
 @helper
 def append(ready: Ready, v: int) -> None:
-    """Put a vertex that became ready at the end of its type's list."""
+    """Append a vertex that became ready to its type's list."""
     t = ready.types[v]
     if ready.head[t] == ready.tail[t]:
         ready.since[t] = ready.counts[N_ACTIVATIONS]
@@ -128,7 +130,7 @@ def execute(ready: Ready, t: int, size: int) -> None:
 
 @helper
 def commit(ready: Ready, t: int) -> None:
-    """Execute all ready vertices of type t, then those that must follow; type 0: the oldest one."""
+    """Execute all ready vertices of type t (type 0: the oldest), then those that must follow."""
     execute(ready, t, 1 if t == UNBATCHABLE else ready.tail[t] - ready.head[t])
     for follower in ready.followers:
         if ready.leader[follower] == t and ready.tail[follower] > ready.head[follower]:
@@ -144,7 +146,7 @@ def n_ready(ready: Ready, t: int) -> int:
 
 @helper
 def in_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
-    """Return order and starts of a schedule, vertices of a batch by increasing id."""
+    """Return order and starts of a schedule, with the vertices of a batch in increasing order."""
     starts = np.zeros(n_batches + 1, np.int32)
     for v in range(len(batch_of)):
         starts[batch_of[v] + 1] += 1
@@ -160,7 +162,7 @@ def in_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
 
 @helper
 def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
-    """Return the same without batches that are empty."""
+    """Return order and starts of a schedule, without its empty batches."""
     order, starts = in_batches(batch_of, n_batches)
     n_used = 0
     for batch in range(n_batches):
@@ -172,5 +174,5 @@ def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
 
 @helper
 def finish(ready: Ready) -> tuple[Ints, Ints]:
-    """Return order and starts once every vertex is executed."""
+    """Return order and starts after every vertex is executed."""
     return in_batches(ready.batch_of, ready.counts[N_BATCHES])

@@ -1,8 +1,8 @@
-"""A graph that appears in rounds (Graph.rounds): policies see one round at a time.
+"""Scheduling of graphs in segments (Graph.rounds): policies see one segment at a time.
 
-What earlier rounds computed is there already, so that arguments of other rounds are left out of a
-round's graph. This is timed with every mini-batch, which may have a hundred rounds of a few dozen
-vertices: the graphs are cut by one compiled pass.
+Earlier segments have been computed, so a segment's graph omits arguments in other segments. This is
+timed for every mini-batch, which may have a hundred segments of a few dozen vertices: one compiled
+pass cuts the graph.
 """
 
 from __future__ import annotations
@@ -26,8 +26,13 @@ NO_RUN = LearnedRun(schedule=NOTHING, decided=int_array([]))
 
 @dataclass(frozen=True, slots=True)
 class CutInRounds:
-    """graphs: one a round. vertices (n,): of the whole graph, round by round and then by number;
-    those of round r are vertices[starts[r]:starts[r + 1]], (n_rounds + 1,).
+    """Graph cut into its segments.
+
+    Attributes:
+        graphs: one per segment.
+        vertices: (n,), ids in the whole graph, by segment and then in increasing order; those of
+            segment r are vertices[starts[r]:starts[r + 1]].
+        starts: (n_rounds + 1,).
     """
 
     graphs: tuple[Graph, ...]
@@ -36,7 +41,7 @@ class CutInRounds:
 
 
 def cut_in_rounds(graph: Graph) -> CutInRounds:
-    """Cut a graph with rounds into one graph a round."""
+    """Cut a graph with segments into one graph per segment."""
     assert graph.rounds is not None
     arrays = _cut(graph.rounds, graph.types, graph.arg_start, graph.args)
     vertices, starts, types, arg_starts, args, first_arg = map(int_array, arrays)
@@ -57,18 +62,19 @@ def cut_in_rounds(graph: Graph) -> CutInRounds:
 
 
 def first_round(graph: Graph) -> Graph:
-    """What is seen first: all that a learned policy learns on.
+    """Return the first segment, on which learned policies learn.
 
-    Chen et al., "ED-Batch", ICML 2023: its release learns on the first graph that is evaluated, in
-    translation the encoder and one step of the decoder.
+    The release learns on the first graph that is evaluated: for translation the encoder and one
+    step of the decoder. Source: Chen et al., "ED-Batch", ICML 2023.
     """
     return graph if graph.rounds is None else cut_in_rounds(graph).graphs[0]
 
 
 def schedule_in_rounds(policy: Policy, graph: Graph) -> Schedule:
-    """Schedule round after round; all at once where the graph has no rounds.
+    """Schedule segment by segment, or the whole graph if it has no segments.
 
-    Raises ScheduleError where the policy returns what cannot be put together.
+    Raises:
+        ScheduleError: if the policy's schedules of the segments cannot be joined.
     """
     if graph.rounds is None:
         return policy(graph)
@@ -77,7 +83,7 @@ def schedule_in_rounds(policy: Policy, graph: Graph) -> Schedule:
 
 
 def run_in_rounds(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
-    """The same for a learned policy, which also tells the states that it met in all rounds."""
+    """Schedule as schedule_in_rounds does; return the states of all decisions, too."""
     if graph.rounds is None:
         return policy.run(graph)
     cut = cut_in_rounds(graph)
@@ -112,9 +118,12 @@ def _joined(cut: CutInRounds, schedules: Sequence[Schedule]) -> Schedule:
 def _cut(
     rounds: Ints, types: Ints, arg_start: Ints, args: Ints
 ) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
-    """Vertices round by round and where each round begins; their types; where the arguments of each
-    begin, with one entry more a round; arguments as numbers within the round, and where each
-    round's begin.
+    """Return the vertices, arguments and starts of all segments.
+
+    Returns:
+        vertices by segment; the start of each segment in them; the vertices' types; the start of
+            each vertex's arguments, with one more entry per segment; arguments, numbered within the
+            segment; and the start of each segment's arguments.
     """
     n, n_rounds = len(types), 0
     for v in range(n):

@@ -1,18 +1,18 @@
-"""Urgency of ready types, for a schedule that is made from the outputs back.
+"""Urgency of ready types, for a schedule that is made from the outputs backwards.
 
-A vertex is ready once all its users are placed; levels are those of chains.py. As levels never
-rise from a vertex to its arguments, the longest chain of type k that remains, D_k, is the highest
-level of k that a ready vertex is on. A ready type that reaches D_k *holds* k: as long as it waits,
-no batch of k can shorten that chain, unless it is k itself and holds it alone, which is progress.
-Types that reach less high hold less of it. A type's score is
+A vertex is ready once all its users are placed; levels are those of chains.py. Levels never rise
+from a vertex to its arguments, so the longest remaining chain of type k, D_k, is the highest level
+of k among ready vertices. A ready type that reaches D_k *holds* k: as long as it waits, no batch of
+k can shorten that chain, unless the type is k itself and the only holder, which is progress. Types
+that reach lower levels hold smaller fractions of it. A type's score is
 
-    OTHERS * mean over k of (cost of k * the type's part of what is held of k, but of its own)
-    + cost of the type * (OWN * its part of what is held of its own + PROGRESS if it makes some)
-    + READY * the part of its remaining vertices that is ready
+    OTHERS * mean over k of (cost of k * the type's fraction of what is held of k, except its own)
+    + cost of the type * (OWN * its fraction of what is held of its own + PROGRESS if it makes any)
+    + READY * the fraction of its remaining vertices that is ready
     - COST * cost of the type  +  WAIT * batches that it has been ready for, at most MOST_WAIT
 
-where a type costs the batches that one choice of it makes, over the cost of the dearest type. A
-decision is O(types * ready types), and a vertex O(types).
+where the cost of a type is the number of batches that one choice of it makes, relative to the most
+expensive type. A decision takes O(types * ready types), and a vertex O(types).
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ from harness.policies.parts.chains import Chains, raise_reach
 from harness.values.arrays import Floats, Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
-# Round numbers near the best of a random search on graphs of training files (docs).
+# Round numbers near the optimum of a random search on graphs of training files (docs).
 OTHERS, OWN, PROGRESS, READY, COST, WAIT, MOST_WAIT = 3.0, 0.5, 1.0, 0.75, 2.0, 0.1, 6
 NONE = -1
-LONGEST, N_ABOVE, N_LONGEST, HELD, N_COUNTS = range(5)  # what is counted of every chained type
-WHOLE = 8  # of what is held, in eighths
+LONGEST, N_ABOVE, N_LONGEST, HELD, N_COUNTS = range(5)  # counters of every chained type
+WHOLE = 8  # the total of what is held, in eighths
 
 
 class Known(NamedTuple):
-    """What choices know of ready vertices, and bring up to date.
+    """Knowledge about ready vertices, which choices update.
 
-    seen (n_types,): queue[head[t]:seen[t]] were ready at the last choice. wait (n_types,): choices
-        that each type has been ready for. reach (n_types, columns): the highest levels that ready
-        vertices of every type are on, 0 where there are none.
+    Attributes:
+        seen: (n_types,), queue[head[t]:seen[t]] were ready at the last choice.
+        wait: (n_types,), number of choices for which each type has been ready.
+        reach: (n_types, columns), highest levels of the ready vertices of each type; 0 if none.
     """
 
     seen: Ints
@@ -61,8 +62,14 @@ class Known(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Of a choice: active (n_types,), counts (N_COUNTS, columns), held (n_types, columns),
-    worth (k,), and score (n_types,), which is that of ready types, infinity for a safe one.
+    """Buffers of a choice.
+
+    Attributes:
+        active: (n_types,).
+        counts: (N_COUNTS, columns).
+        held: (n_types, columns).
+        worth: (k,).
+        score: (n_types,), scores of ready types; infinity for a safe one.
     """
 
     active: Ints
@@ -74,7 +81,7 @@ class Scratch(NamedTuple):
 
 @helper
 def start_choosing(placing: Placing, chains: Chains) -> tuple[Known, Scratch]:
-    """Return what is known before the first choice, and scratch for all of them."""
+    """Return the knowledge before the first choice, and buffers for all choices."""
     n_types, n_columns = len(placing.head), chains.short.shape[1]
     known = Known(
         placing.head.copy(),
@@ -93,7 +100,7 @@ def start_choosing(placing: Placing, chains: Chains) -> tuple[Known, Scratch]:
 
 @helper
 def is_progress(own: int, reach: Rows) -> bool:
-    """Whether a chained type alone holds its longest remaining chain."""
+    """Return True if a chained type is the only holder of its longest remaining chain."""
     highest = reach[own, own]
     for t in range(len(reach)):
         if t != own and reach[t, own] >= highest:
@@ -103,13 +110,14 @@ def is_progress(own: int, reach: Rows) -> bool:
 
 @helper
 def choice(placing: Placing, chains: Chains, cost: Floats, known: Known, scratch: Scratch) -> int:
-    """Return a type that is safe, or else the ready type of the highest score.
+    """Return a type that is safe, or otherwise the ready type with the highest score.
 
-    Safe if all that remain are ready, or by the sufficient condition of Chen et al., ICML 2023,
-    Sec. 2.3: no ready vertex of another type has one of the type behind it, so that all of them are
-    behind ready ones of their own.
+    A type is safe if all its remaining vertices are ready, or by the sufficient condition of Chen
+    et al., ICML 2023, Sec. 2.3: no ready vertex of another type has an ancestor of this type, so
+    all of its vertices are ready or ancestors of its own ready ones.
 
-    cost (n_types,): see above.
+    Args:
+        cost: (n_types,), see above.
     """
     _, queue, first, head, tail = placing
     seen, wait, reach = known
@@ -146,7 +154,7 @@ def choice(placing: Placing, chains: Chains, cost: Floats, known: Known, scratch
 
 @helper
 def _behind_none(chained: Ints, reach: Rows, counts: Rows) -> int:
-    """Return the first ready type that no other ready type has behind it; NONE: there is none."""
+    """Return the first type that only its own ready vertices reach; NONE if there is none."""
     for t in chained:
         if counts[N_ABOVE, t] == 1 and reach[t, t] > 0:
             return int(t)
@@ -155,7 +163,7 @@ def _behind_none(chained: Ints, reach: Rows, counts: Rows) -> int:
 
 @helper
 def _add_parts(chained: Ints, reach: Rows, ready: Ints, cost: Floats, scratch: Scratch) -> None:
-    """Add to the scores of ready types what they are worth to chains, and make progress."""
+    """Add to the scores of ready types the values of held chains and of progress."""
     _, counts, held, worth, score = scratch
     n_chains = 0
     for k in range(len(chained)):
@@ -176,7 +184,7 @@ def _add_parts(chained: Ints, reach: Rows, ready: Ints, cost: Floats, scratch: S
 
 @helper
 def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
-    """Set, for every chained type, D_k, how many ready types reach k and D_k, and what is held.
+    """Set for every chained type D_k, how many ready types reach k and D_k, and what is held.
 
     A type that reaches D_k holds all of it, and half as much for every level below.
     """
@@ -203,7 +211,7 @@ def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
 
 @helper
 def costs(types: Ints, follows: Ints) -> Floats:
-    """Return the batches that one choice of each type makes, relative to the dearest type."""
+    """Return the number of batches per choice of each type, relative to the most expensive type."""
     present = np.zeros(len(follows), np.bool_)
     for v in range(len(types)):
         present[types[v]] = True
