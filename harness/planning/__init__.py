@@ -1,1 +1,1 @@
-"""From conf/ and what was typed to trials and counts."""
+"""Plans of trials, batch counts and jobs, made from conf/ and command-line settings."""

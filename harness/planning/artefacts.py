@@ -1,4 +1,4 @@
-"""What the pipeline measures: every artefact's trials and counts, with their identity, here."""
+"""Trials and batch counts of experiments, resolved for this machine's datasets and device."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from harness.values.places import CONF_DIR
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the person at the machine decides; equal choices plan equal trials.
+    """Choices of the user; equal choices lead to equal trials.
 
-    datasets: those that were measured, where records are drawn on another machine; None: those that
-    lie in data_root.
+    Attributes:
+        datasets: measured datasets, if records of another machine are drawn; None: the datasets
+            that are available in data_root.
     """
 
     scale: str
@@ -43,9 +44,11 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTrial:
-    """One point of a grid: its settings, and where its rounds leave their records.
+    """Trial of one point of a grid.
 
-    all_settings: those of the grid's point, and what the person at the machine decides.
+    Attributes:
+        settings: settings of the point in its grid.
+        all_settings: these settings and the choices of the user.
     """
 
     spec: TrialSpec
@@ -58,7 +61,7 @@ class PlannedTrial:
         return self.spec.trial_id
 
     def with_command(self, conf_dir: Path = CONF_DIR) -> TrialSpec:
-        """Return the trial with what is typed for the same."""
+        """Return the trial with the `bench` command that measures it."""
         where = [] if conf_dir == CONF_DIR else [f"--config-path={conf_dir}"]
         texts = (typed(key, value) for key, value in self.all_settings.items())
         return replace(self.spec, command=shlex.join(["bench", *where, *texts]))
@@ -72,7 +75,7 @@ def choices_from(
     environment: Mapping[str, str],
     datasets: frozenset[str] | None = None,
 ) -> Choices:
-    """Fill in what was not said: the papers' sizes where CUDA is present, else small ones."""
+    """Build choices with defaults: the papers' sizes if CUDA is available, else small ones."""
     device = config.get("device") or default_device(nodes_of(config))
     return Choices(
         scale=str(config.get("scale") or ("paper" if device == "cuda" else "smoke")),
@@ -86,9 +89,10 @@ def choices_from(
 
 
 def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
-    """Resolve one artefact's grid; points that come out equal are one trial.
+    """Resolve one experiment's grid; equal points are one trial.
 
-    Raises ConfigError where the grid, or what it names, is wrong.
+    Raises:
+        ConfigError: if the grid or a file that it names is invalid.
     """
     grid = expand(name, choices.scale, choices.conf_dir)
     planned: dict[tuple[str, str], PlannedTrial] = {}
@@ -101,7 +105,7 @@ def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[Plan
 
 
 def _shown(grid: Grid, choices: Choices) -> dict[str, Sequence[Settings]]:
-    """Points that a grid shows, by whose they are: its own, or those of other experiments."""
+    """Return the points that a grid shows, by experiment: its own points, or those of others."""
     if grid.trials_of:
         grids = (expand(other, choices.scale, choices.conf_dir) for other in grid.trials_of)
         return {other.name: other.settings for other in grids}
@@ -119,7 +123,7 @@ def _shown(grid: Grid, choices: Choices) -> dict[str, Sequence[Settings]]:
 def _planned(
     settings: Sequence[Settings], grid: Grid, choices: Choices, composer: Composer
 ) -> Iterator[PlannedTrial]:
-    """Resolve points of a grid, with stand-ins for data sets that are not there."""
+    """Yield the trials of a grid's points, with fallbacks for datasets that are not available."""
     systems = read_systems(choices.conf_dir) if grid.screening else ()
     screened = {system.name for system in systems if system.kind == SCREENED}
     extra = {"device": choices.device, "threads": choices.threads}
@@ -128,7 +132,7 @@ def _planned(
     available = {dataset: _available(dataset, choices) for dataset in named}
     for one in settings:
         chosen = {**one, "dataset": available[str(one["dataset"])]}
-        # What an experiment says itself wins: some compare on the CPU wherever they run.
+        # The experiment's settings take precedence: some compare systems on the CPU on any machine.
         whole = places | extra | chosen
         spec = composer.trial(whole)
         if spec.system in screened:
@@ -137,7 +141,7 @@ def _planned(
 
 
 def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
-    """Batch counts of one artefact, with stand-ins for data sets that are not there."""
+    """Return the batch counts of one experiment, with fallbacks for unavailable datasets."""
     grid = expand(name, choices.scale, choices.conf_dir)
     if grid.of_claims:
         names = _claims_by_experiment(choices, counted=True)
@@ -152,7 +156,14 @@ def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
 
 
 def _claims_by_experiment(choices: Choices, *, counted: bool) -> dict[str, list[Claim]]:
-    """Claims that are answered at this scale; raises ConfigError where one names what is not."""
+    """Return the claims with an answer at this scale, by experiment.
+
+    Args:
+        counted: whether to return claims about batch counts, or those about trials.
+
+    Raises:
+        ConfigError: if a claim names something that does not exist.
+    """
     claims = read_claims(choices.conf_dir)
     check_claims(claims, choices.conf_dir)
     found: dict[str, list[Claim]] = {}
@@ -175,7 +186,7 @@ def sweep_sha256(sweep: Sweep, composer: Composer, hashes: SourceHashes | None =
 
 
 def is_here(dataset: str, choices: Choices) -> bool:
-    """Whether a data set is generated, or lies in data_root: its folder, or the file it needs."""
+    """Return whether a dataset is generated, or its directory or required file is in data_root."""
     content = _dataset_file(dataset, choices)
     home = home_of(content["loader"]) if "loader" in content else None
     if home is None:
@@ -185,7 +196,7 @@ def is_here(dataset: str, choices: Choices) -> bool:
 
 
 def stand_ins(name: str, choices: Choices) -> dict[str, str]:
-    """Data sets of an artefact's trials that are not there, each with the one taken instead."""
+    """Return the unavailable datasets of an experiment's trials, each with its fallback."""
     grid = expand(name, choices.scale, choices.conf_dir)
     shown = _shown(grid, choices).values()
     named = sorted({str(one["dataset"]) for settings in shown for one in settings})
@@ -194,7 +205,7 @@ def stand_ins(name: str, choices: Choices) -> dict[str, str]:
 
 
 def _available(dataset: str, choices: Choices) -> str:
-    """The data set itself, or the first of the stand-ins, each named by the last, that is there."""
+    """Return the first available dataset in the chain of fallbacks, else the dataset itself."""
     names = _in_turn(dataset, choices)
     measured = choices.datasets
     if measured is not None:
@@ -203,7 +214,7 @@ def _available(dataset: str, choices: Choices) -> str:
 
 
 def _in_turn(dataset: str, choices: Choices) -> list[str]:
-    """The data set, its stand-in, what stands in for that, and so on."""
+    """Return the dataset, its fallback, the fallback of that one, and so on."""
     names: list[str] = []
     name: str | None = dataset
     while name is not None and name not in names:
@@ -213,17 +224,17 @@ def _in_turn(dataset: str, choices: Choices) -> list[str]:
 
 
 def _dataset_file(dataset: str, choices: Choices) -> dict[str, Any]:
-    """Its YAML; nothing for an unknown name, of which whoever composes it says what there is."""
+    """Return a dataset's YAML; empty for an unknown name, which Composer rejects."""
     path = choices.conf_dir / "dataset" / f"{dataset}.yaml"
     return read_mapping(path, "loader") if path.is_file() else {}
 
 
 def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
-    """Each trial once, with the most rounds asked for; the systems of one point stand together.
+    """Return each trial once, with its maximum of rounds; the systems of one point are adjacent.
 
-    It is screened behind the rounds that any who asks for it wants in full.
-    So a slow change of the machine meets all systems of a point alike. In which order they come is
-    drawn for each round: harness.planning.ordering.
+    Adjacent systems are affected alike by slow changes of the machine. Their order is random in
+    each round (harness.planning.ordering). Screening starts after all rounds that any experiment
+    requires without screening.
     """
     asked: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
@@ -232,14 +243,14 @@ def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
 
 
 def _for_all(asked: Sequence[PlannedTrial]) -> PlannedTrial:
-    """What does for all who ask for a trial."""
+    """Return one trial with the rounds and the screening that suit all its experiments."""
     most = max(asked, key=lambda trial: trial.rounds)
     screening = screening_of_all((trial.rounds, trial.spec.screening) for trial in asked)
     return replace(most, spec=replace(most.spec, screening=screening))
 
 
 def _point_of(trial: PlannedTrial) -> tuple[str, ...]:
-    """Everything but the system, as a key to sort by."""
+    """Return all settings except the system and its policy, as a sort key."""
     left_out = ("system", "policy", EXPERIMENT)
     rest = sorted((k, f"{v!s:>12}") for k, v in trial.settings.items() if k not in left_out)
     return tuple(f"{key}={value}" for key, value in rest)

@@ -1,34 +1,34 @@
-"""What papers claim: conf/claims/<name>.yaml, a file for each claim.
+"""Claims of papers, one per file conf/claims/<name>.yaml.
 
     claim: Batching makes a Tree-LSTM train 7 times as fast   # one line, in our own words
-    who: Neubig, Goldberg and Dyer
+    who: Neubig, Goldberg and Dyer                            # authors
     paper: DyNet, NIPS 2017
     year: 2017
-    where: Table 1
+    where: Table 1                                            # place in the paper
     conditions: SST, batch size 64, hidden size 256           # those of the paper
-    device: cpu                   # for which it is claimed; any: a count, or claimed for both
-    published: {text: "7.1", number: 7.1, table: dynet_table1} # of plots/published
+    device: cpu                   # device of the claim; any: a count, or claimed for both devices
+    published: {text: "7.1", number: 7.1, table: dynet_table1} # table of plots/published
     answer:
-      experiment: dynet_table1    # whose trials, or batch counts, answer it
-      scales: [smoke, paper]      # at which its grid has them: the number is shown
-      decided_at: paper           # those of them with the sizes that the claim is about
-      quantity: instance_s        # of harness/records/tidy.py; batches: of `bench-schedule`
-      of: {system: dynet_off}     # what is divided; of a list the best one counts at each point
-      over: {system: dynet}       # what it is divided by; left out: the quantity itself
-      at: {model: tree_lstm}      # points of the grid; left out: all
-      best_over: batch_size       # of either side the best over this key counts; or left out
-      stands_in: nothing          # what is measured in place of what the paper measured
+      experiment: dynet_table1    # experiment whose trials, or batch counts, answer the claim
+      scales: [smoke, paper]      # scales at which its grid has them and the number is shown
+      decided_at: paper           # those scales that have the sizes of the claim
+      quantity: instance_s        # column of harness/records/tidy.py, or batches (`bench-schedule`)
+      of: {system: dynet_off}     # numerator; the best value of a list counts at each point
+      over: {system: dynet}       # denominator; default: none, so that the quantity itself counts
+      at: {model: tree_lstm}      # points of the grid; default: all
+      best_over: batch_size       # optional: the best value over this key counts on each side
+      stands_in: nothing          # substitutes for the systems, data or device of the paper
     rule: {at_least: 2.7, of_points: all, because: half of what is claimed on a log scale}
 
-The number of what is published is the one that the rule is about: of a range the end that decides;
-left out where the paper gives none. The threshold of a ratio is its square root, half of it on a
-log scale; that of a count is the number but for its rounding.
+The published number is the one to which the rule refers; for a range it is the decisive end. It is
+omitted if the paper gives no number. The threshold for a ratio is its square root, which is half of
+it on a log scale. The threshold for a count is the published number, with allowance for rounding.
 
-In place of answer and rule, `unanswerable: why` says why nobody can measure it here.
+`unanswerable: REASON` replaces answer and rule if the claim cannot be measured here.
 
-The rule is written before anything is measured, and says when the claim counts as reproduced:
-at_least, at_most or both; of all points, of any of them, or of their median. plots/tables/
-claims.py comes to the verdict.
+The rule is written before any measurement. It defines when the claim counts as reproduced: the
+limits at_least, at_most or both hold for all points, any point, or their median. The verdict is
+computed by plots/tables/claims.py.
 """
 
 from __future__ import annotations
@@ -48,18 +48,23 @@ from harness.values.checked import Line, OneOf, Positive, check_value, read
 
 ANY_DEVICE = "any"
 ALL, ANY, MEDIAN = "all", "any", "median"
-BATCHES = "batches"  # the quantity that is counted, not timed
-BOUND = "bound"  # in place of a policy: the lower bound of batches
-MAX_WORDS = 72  # characters of a claim, so that it fits into a row
+BATCHES = "batches"  # quantity that is counted, not timed
+BOUND = "bound"  # value of `policy` that selects the lower bound of batches
+MAX_WORDS = 72  # characters of a claim, so that it fits into a table row
 
-Wanted = Mapping[str, tuple[str, ...]]  # key of a grid -> the values that are wanted, as texts
+Wanted = Mapping[str, tuple[str, ...]]  # key of a grid -> selected values, as text
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a claim counts as reproduced; raises ConfigError for a rule that cannot be one.
+    """Criterion for a claim to count as reproduced.
 
-    because: why this threshold, in words.
+    Attributes:
+        because: reason for the threshold.
+        of_points: points that have to satisfy the limits: all, any, or their median.
+
+    Raises:
+        ConfigError: for a rule without a limit, or with contradictory limits.
     """
 
     because: Line
@@ -77,12 +82,19 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Which trials or counts answer a claim; raises ConfigError where that cannot be told.
+    """Selection of the trials or counts that answer a claim.
 
-    of, over, at: values by key of the grid; `over` is empty where the quantity itself counts.
-    scales: at which there are such trials. decided_at: those with the sizes of the claim; numbers
-        of another one are shown, and decide nothing.
-    stands_in: what is measured in place of what the paper measured.
+    Attributes:
+        scales: scales that have such trials.
+        decided_at: scales with the sizes of the claim; numbers at other scales are only shown.
+        of: values of the numerator, by key of the grid.
+        over: values of the denominator; empty if the quantity itself counts.
+        at: values of both sides; empty for all points.
+        best_over: key over which the best value of each side counts.
+        stands_in: substitutes for the systems, data or device of the paper.
+
+    Raises:
+        ConfigError: for a missing or unknown value, and for a selection by dataset.
     """
 
     experiment: Line
@@ -108,18 +120,26 @@ class Answer:
 
     @property
     def counts_batches(self) -> bool:
-        """Whether it is answered by batch counts, and by no trial."""
+        """True if batch counts answer the claim, not trials."""
         return self.quantity == BATCHES
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One claim of one paper; raises ConfigError where something is missing or too long.
+    """One claim of one paper.
 
-    published: the paper's number in its own words, without a unit. number: that of them which the
-        rule is about; None: a direction alone. table: of plots/published, where it stands with
-        others; None: nowhere.
-    unanswerable: why nothing here can answer it; None where answer and rule say how.
+    Attributes:
+        who: authors.
+        where: place in the paper, such as a table or section.
+        device: device of the claim, or "any".
+        published: the paper's result as text, without a unit.
+        number: number of the result to which the rule refers; None: the claim is only a direction.
+        table: table of plots/published with the number; None: it is in none.
+        unanswerable: reason why no experiment here can answer it; None: it has answer and rule.
+
+    Raises:
+        ConfigError: for a claim that is too long, or that has neither an answer with a rule nor
+            `unanswerable`, or both.
     """
 
     name: str
@@ -150,18 +170,21 @@ class Claim:
             raise ConfigError("has to have answer and rule, or unanswerable and neither of both")
 
     def is_answered_at(self, scale: str) -> bool:
-        """Whether the grid of this scale has trials or counts for it."""
+        """Return whether the grid of this scale has trials or counts for the claim."""
         return self.answer is not None and scale in self.answer.scales
 
     def is_decided_at(self, scale: str) -> bool:
-        """Whether they have the sizes that the claim is about."""
+        """Return whether trials or counts at this scale have the sizes of the claim."""
         return self.answer is not None and scale in self.answer.decided_at
 
 
 def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
-    """Every claim of conf/claims, the oldest paper first; raises ConfigError naming the file.
+    """Read every claim of conf/claims, the oldest paper first.
 
-    Whether what they name exists is another question: harness.planning.claims.
+    `check_claims` checks that the systems, experiments and values in them exist.
+
+    Raises:
+        ConfigError: for an invalid file, which the message names.
     """
     paths = sorted((conf_dir / "claims").glob("*.yaml"))
     claims = [_read(path) for path in paths]
@@ -170,7 +193,7 @@ def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What a file says of the paper's number."""
+    """Content of a file's key `published`."""
 
     text: Line
     number: Positive | None = None
@@ -198,7 +221,7 @@ def _read(path: Path) -> Claim:
 
 
 def _listed(answer: object) -> object:
-    """An answer with a list, and texts, where a file may have a single value."""
+    """Return an answer whose single values are replaced by lists of texts."""
     if not isinstance(answer, Mapping):
         return answer
     found = dict(answer)
@@ -217,16 +240,19 @@ def _texts(value: object) -> tuple[str, ...]:
 SIDES = ("of", "over", "at")
 _COUNTED = ("model", "split", "batch_size", "granularity", "policy")
 _DEFAULTS = {"split": "train", "granularity": "vertex"}
-# What was measured; all other keys of timing say how long.
+# Keys that determine the measured mini-batches; other keys of timing determine the duration.
 _WHAT = {"timing.n_mini_batches", "timing.n_instances"}
-_EQUALLY_LONG = ("bilstm_synthetic", "complete_trees", "ptb_fixed")  # beginnings of data sets
+_EQUALLY_LONG = ("bilstm_synthetic", "complete_trees", "ptb_fixed")  # prefixes of dataset names
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One point of a claim: places, in a list of settings, of its two sides.
+    """One point of a claim.
 
-    at: what both sides share. over: empty where the quantity itself counts.
+    Attributes:
+        at: settings that both sides share.
+        of: indices of the numerator's settings in a list of settings.
+        over: indices of the denominator's settings; empty if the quantity itself counts.
     """
 
     at: Settings
@@ -235,7 +261,7 @@ class Comparison:
 
 
 def comparisons(answer: Answer, settings: Sequence[Settings]) -> tuple[Comparison, ...]:
-    """Every point at which the settings hold all sides of a claim."""
+    """Return every point for which the settings have all sides of a claim."""
     sides = {"of": answer.of, **({"over": answer.over} if answer.over else {})}
     found: dict[tuple[tuple[str, str], ...], dict[str, list[int]]] = {}
     shared: dict[tuple[tuple[str, str], ...], Settings] = {}
@@ -260,10 +286,10 @@ def _fits(settings: Settings, wanted: Wanted) -> bool:
 
 
 def _rest(answer: Answer, settings: Settings) -> dict[str, object]:
-    """What both sides of a point share, but how long was measured.
+    """Return the settings that both sides of a point share, without the measuring time.
 
-    Which mini-batches were measured is shared too, unless other ones would cost the same: where all
-    instances are equally long. The best over batch sizes is of whatever was measured at each.
+    The number of mini-batches or instances is shared, too, with two exceptions: all instances of
+    the dataset have the same size, or the best batch size counts.
     """
     left_out = {EXPERIMENT, answer.best_over, *answer.of, *answer.over}
     left_out |= {key for key in settings if key.startswith("timing.") and key not in _WHAT}
@@ -274,7 +300,7 @@ def _rest(answer: Answer, settings: Settings) -> dict[str, object]:
 
 
 def counted_settings(sweeps: Sequence[Sweep]) -> Iterator[Settings]:
-    """What a sweep counts, as settings; the lower bound beside the policies."""
+    """Yield the settings of every count of the sweeps, and of every lower bound."""
     for sweep in sweeps:
         values = [sweep.values(key, _DEFAULTS.get(key, "")) for key in _COUNTED[:-1]]
         for point in product(*values, (*sweep.values("policy"), BOUND)):
@@ -282,7 +308,7 @@ def counted_settings(sweeps: Sequence[Sweep]) -> Iterator[Settings]:
 
 
 def check_claims(claims: Sequence[Claim], conf_dir: Path) -> None:
-    """Raise ConfigError, one line, where a claim names what does not exist."""
+    """Raise ConfigError if a claim names a system, an experiment or a value that does not exist."""
     systems = choices_of("system", conf_dir)
     for claim in claims:
         if claim.answer is not None:
@@ -304,7 +330,7 @@ def _check_systems(answer: Answer, systems: Sequence[str]) -> None:
 
 
 def _check_points(answer: Answer, conf_dir: Path) -> None:
-    """Every scale has a point, and every value that is wanted is one of a scale."""
+    """Raise ConfigError unless every scale has a point and every value occurs at a scale."""
     what = "counts" if answer.counts_batches else "trials"
     known: dict[str, dict[str, None]] = {}
     for scale in answer.scales:

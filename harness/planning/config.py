@@ -1,6 +1,7 @@
-"""The configuration of a trial: its types, the files of conf/ joined with settings, and the trial.
+"""Configuration of a trial: its types, its composition from conf/, and its resolution to a trial.
 
-Settings are values by key, with dots between levels: from a command line, a grid or a program.
+Settings map keys with dots between levels to values. They come from a command line, a grid or a
+program.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFile:
-    """conf/model/<name>.yaml; `model` is the module that defines it."""
+    """Content of conf/model/<name>.yaml; `model` is the module that defines the network."""
 
     name: Text
     model: str
@@ -61,10 +62,13 @@ class ModelFile:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetFile:
-    """conf/dataset/<name>.yaml; `loader` is the module that reads or generates it.
+    """Content of conf/dataset/<name>.yaml.
 
-    stand_in: the data set that the pipeline takes if this one is not on the machine; needs: the
-    file of its folder that shows whether it is, null: the folder does.
+    Attributes:
+        loader: module that reads or generates the dataset.
+        stand_in: fallback dataset, which the pipeline takes if this one is not available.
+        needs: file in the dataset's directory that exists if the dataset is available; None: the
+            dataset is available if its directory exists.
     """
 
     name: Text
@@ -77,7 +81,7 @@ class DatasetFile:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(trial_spec.Settings):
-    """conf/bench.yaml: one trial, or with `experiment` the grid of a paper artefact."""
+    """Content of conf/bench.yaml: one trial or, with `experiment`, the grid of an experiment."""
 
     system: SystemFile
     model: ModelFile
@@ -100,16 +104,20 @@ _FILES: Mapping[str, type[Any]] = {
 
 
 class Composer:
-    """Joins the files of conf/ with settings; each file is read once."""
+    """Composition of the files of conf/ with settings; each file is read once."""
 
     def __init__(self, conf_dir: Path = CONF_DIR) -> None:
         self.conf_dir = conf_dir
         self._read: dict[tuple[str, str], dict[str, Any]] = {}
-        self._built: dict[str, Any] = {}  # levels, which many trials share
+        self._built: dict[str, Any] = {}  # dataclasses of levels, which many trials share
         self._trials: dict[str, TrialSpec] = {}
 
     def config(self, settings: Mapping[str, Any]) -> BenchConfig:
-        """Return the configuration that `bench` has for settings; raises ConfigError."""
+        """Return the configuration that `bench` uses for settings.
+
+        Raises:
+            ConfigError: for a setting or a file of conf/ that is invalid.
+        """
         base = self._file("", CONFIG_NAME)
         chosen = base["defaults"] | {key: settings[key] for key in GROUPS if key in settings}
         config = {key: base[key] for key in base if key != "defaults"}
@@ -132,7 +140,7 @@ class Composer:
         return read(BenchConfig, {key: self._build(key, config[key]) for key in config})
 
     def _build(self, key: str, value: Any) -> Any:
-        """Check a level and build it, once for equal ones; other values are left as they are."""
+        """Check and build the dataclass of a level, once for equal ones; return others as is."""
         kind = types_of(BenchConfig).get(key)
         if not (isinstance(kind, type) and is_dataclass(kind)):
             return value
@@ -142,7 +150,14 @@ class Composer:
         return self._built[text]
 
     def trial(self, settings: Mapping[str, Any], command: str = "") -> TrialSpec:
-        """Resolve settings to their trial, once for equal ones; raises ConfigError."""
+        """Resolve settings to their trial, once for equal settings.
+
+        Args:
+            command: command that runs the trial, for its record.
+
+        Raises:
+            ConfigError: for a setting or a file of conf/ that is invalid.
+        """
         text = repr(settings)
         if text not in self._trials:
             self._trials[text] = spec_of(self.config(settings), "", self.conf_dir)
@@ -165,7 +180,7 @@ class Composer:
         return name
 
     def _file(self, group: str, name: str) -> dict[str, Any]:
-        """What a file says, over the defaults of its type; by Hydra if it is made of others."""
+        """Return a file's content over its type's defaults; Hydra composes files with defaults."""
         if (group, name) not in self._read:
             path = self.conf_dir / group / f"{name}.yaml"
             content = read_mapping(path)
@@ -186,7 +201,7 @@ class Composer:
 
 
 def _base(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The keys of bench.yaml, with the choices of its defaults in place of their list."""
+    """Return the keys of bench.yaml, with its defaults list as a mapping of groups to names."""
     chosen: dict[str, Any] = {}
     for entry in content.get("defaults") or ():
         if isinstance(entry, Mapping):
@@ -199,9 +214,12 @@ def _base(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def put(config: dict[str, Any], key: str, value: Any) -> None:
-    """Set a key, with dots between levels, that the configuration has; `+key` adds an option.
+    """Set a key of the configuration, with dots between levels; `+key` adds an option.
 
     Levels are copied before they are changed.
+
+    Raises:
+        ConfigError: for an unknown key, and for an option that is not in its file without the `+`.
     """
     name = key.lstrip("+")
     check_key(name)
@@ -228,7 +246,7 @@ def put(config: dict[str, Any], key: str, value: Any) -> None:
 
 
 def check_key(key: str, text: str = "") -> None:
-    """Raise ConfigError for a key that no configuration has; text: what was typed."""
+    """Raise ConfigError for an unknown key; `text` is the user's argument, for the message."""
     known = types_of_keys(BenchConfig)
     if key in known or key.startswith(_OPTIONS):
         return
@@ -242,8 +260,14 @@ def check_key(key: str, text: str = "") -> None:
 def spec_of(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -> TrialSpec:
     """Resolve a configuration to its trial.
 
-    Raises ConfigError for a model and a data set that do not fit together, and for what a model, a
-    loader or a policy refuses. Whether this machine can run it: harness.planning.nodes.
+    `harness.planning.nodes.admit` checks that the machine can run it.
+
+    Args:
+        command: command that runs the trial, for its record.
+
+    Raises:
+        ConfigError: if the model and the dataset do not fit together, or if the model, the loader
+            or the policy refuses its settings.
     """
     system, model, dataset = config.system, config.model, config.dataset
     shared = {name: getattr(config, name) for name in types_of(trial_spec.Settings)}
@@ -267,7 +291,7 @@ def spec_of(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -
 
 
 def _with_hash(settings: LearningSettings) -> LearningSettings:
-    """A saved policy is identified by what is in its file."""
+    """Add the hash of a saved policy's file, which identifies the policy."""
     if settings.file_sha256 is not None:
         raise ConfigError(
             f"learning.file_sha256={settings.file_sha256} cannot be chosen: it is that of"
@@ -303,7 +327,7 @@ def _check(spec: TrialSpec, instance_kind: str, conf_dir: Path) -> None:
 
 
 def datasets_of(instance_kind: str, conf_dir: Path = CONF_DIR) -> list[str]:
-    """Names of the data sets that have instances of a kind."""
+    """Return the names of the datasets whose instances are of a kind."""
     return [
         name
         for name in choices_of("dataset", conf_dir)
@@ -312,7 +336,7 @@ def datasets_of(instance_kind: str, conf_dir: Path = CONF_DIR) -> list[str]:
 
 
 def _resolved(values: dict[str, Any], *, only_environment: bool = False) -> dict[str, Any]:
-    """Replace references to other values, or only those to variables of the environment."""
+    """Replace references to other values, or only those to environment variables."""
     mark = "${oc.env:" if only_environment else "${"
     if not any(mark in text for text in texts_in(values)):
         return values
@@ -330,7 +354,7 @@ def _resolved(values: dict[str, Any], *, only_environment: bool = False) -> dict
 
 
 def _defaults_of(kind: type[Any]) -> dict[str, Any]:
-    """The values of a type's fields that a file may leave out."""
+    """Return the default values of a type's optional fields."""
     found = {}
     for item in fields(kind):
         if item.default is not MISSING:
@@ -341,13 +365,13 @@ def _defaults_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def register_schema() -> None:
-    """Make defaults known to Hydra; conf/bench.yaml names them first in its defaults."""
+    """Register the defaults with Hydra; conf/bench.yaml names them first in its defaults list."""
     known = {group: _defaults_of(kind) for group, kind in _FILES.items()}
     ConfigStore.instance().store(name="bench_schema", node=OmegaConf.create(known))
 
 
 def by_hydra(conf_dir: Path, overrides: list[str]) -> dict[str, Any]:
-    """Have Hydra compose a configuration; leaves another Hydra application as it was."""
+    """Compose a configuration with Hydra, and restore Hydra's global state afterwards."""
     register_schema()
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
@@ -362,12 +386,12 @@ def by_hydra(conf_dir: Path, overrides: list[str]) -> dict[str, Any]:
 
 @contextmanager
 def hydra_errors() -> Iterator[None]:
-    """Turn the errors of Hydra and of the YAML files that it reads into ConfigError: one line."""
+    """Convert errors of Hydra and of its YAML files to ConfigError with a one-line message."""
     try:
         yield
     except yaml.YAMLError as error:
         raise ConfigError(yaml_fault(error)) from error
-    except UnicodeDecodeError as error:  # which does not know its file
+    except UnicodeDecodeError as error:  # the error does not name the file
         raise ConfigError(f"a file of conf/ is not UTF-8: {error}; correct the file") from error
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
         lines = [line.strip() for line in str(error).splitlines()]

@@ -1,4 +1,4 @@
-"""How long measuring takes, as records of this machine tell it or by rule; times as text."""
+"""Expected durations of steps, from records of this machine or by rule; durations as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.machine.files import read_regular
 from harness.trials.spec import TrialSpec
 from harness.values.checked import YEAR_S
 
-# Seconds of a process beside what it is asked to time: means of 400 records at medium scale, behind
+# Seconds of a process in addition to its timed seconds: means of 400 records at medium scale, after
 # the first round, on two cores of an AMD EPYC (Zen 4).
 PROCESS_S = {
     "on_core": 2.7,
@@ -25,11 +25,11 @@ PROCESS_S = {
     "on_jax": 5.6,
     "products": 1.9,
 }
-OTHERS_S = 6.0  # of a system of the user's own
-STARTED_S = 0.6  # of a process, before its record begins
-COMPILED_S = 6.0  # the engine's code of one model under one set of switches, once on a machine
-COUNT_S = 6.0  # a sweep of bench-schedule
-DRAWN_S = 1.0  # an experiment, of a report of dozens
+OTHERS_S = 6.0  # the same for other systems
+STARTED_S = 0.6  # start of a process, before its record starts
+COMPILED_S = 6.0  # compilation of one model with one set of engine options, once per machine
+COUNT_S = 6.0  # one sweep of bench-schedule
+DRAWN_S = 1.0  # drawing of one experiment in a report of dozens
 
 
 _PARTS = re.compile(
@@ -39,7 +39,7 @@ _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 class Timed(NamedTuple):
-    """What a record says of its process as a whole."""
+    """Duration of the process of one record."""
 
     trial_id: str
     system: str
@@ -49,7 +49,7 @@ class Timed(NamedTuple):
 
 
 class Durations:
-    """What processes took: of the same trial, else of the same system and model, or system."""
+    """Measured durations of processes: by trial, else by system and model, else by system."""
 
     def __init__(self, timed: Iterable[Timed] = ()) -> None:
         self._by: dict[tuple[str, ...], list[float]] = {}
@@ -60,7 +60,7 @@ class Durations:
                 self._by.setdefault(key, []).append(one.seconds)
 
     def of(self, spec: TrialSpec) -> float:
-        """Seconds that one round of a trial takes."""
+        """Return the expected seconds of one round of a trial."""
         for key in _keys(spec.trial_id, spec.system, spec.model, spec.mode):
             if key in self._by:
                 return median(self._by[key])
@@ -68,7 +68,7 @@ class Durations:
 
 
 def usual_s(adapter: str, min_seconds: float) -> float:
-    """Seconds that a round takes by rule: by its adapter's module and what it is asked to time."""
+    """Return the seconds of a round by rule, from its adapter's package and its timed seconds."""
     folder = adapter.split(".")[1] if "." in adapter else ""
     return PROCESS_S.get(folder, OTHERS_S) + min_seconds
 
@@ -78,7 +78,7 @@ def _keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tuple[str,
 
 
 def timed_in(results_dir: Path, cpu: str) -> Iterator[Timed]:
-    """What the records of a folder say that were measured on a CPU whose name has this text."""
+    """Yield the durations of a directory's records from CPUs with this text in their name."""
     for path in (results_dir / "raw").glob("*/r[0-9]*.json"):
         try:
             content = json.loads(read_regular(path))
@@ -86,7 +86,7 @@ def timed_in(results_dir: Path, cpu: str) -> Iterator[Timed]:
                 trial, seconds = content["trial"], _seconds_of(content) + STARTED_S
                 names = (trial["system"], trial["model"], trial["mode"])
                 yield Timed(content["trial_id"], *names, seconds)
-        except (ValueError, KeyError, TypeError, OSError):  # damaged; who reads it says so
+        except (ValueError, KeyError, TypeError, OSError):  # damaged, reported when it is read
             continue
 
 
@@ -96,7 +96,7 @@ def _seconds_of(content: dict[str, str]) -> float:
 
 
 def seconds_of(text: str, key: str = "budget") -> float:
-    """Read "45m", "1h30m" or "90s"; raises ConfigError, naming the key, for anything else."""
+    """Parse "45m", "1h30m" or "90s"; raise ConfigError, which names the key, for other texts."""
     found = _PARTS.fullmatch(text.strip())
     parts = {unit: float(n) for unit, n in found.groupdict().items() if n} if found else {}
     seconds = sum(n * _SECONDS[unit] for unit, n in parts.items())
@@ -108,7 +108,7 @@ def seconds_of(text: str, key: str = "budget") -> float:
 
 
 def words_of(seconds: float) -> str:
-    """A length of time for people: "40 s", "12 min", "1 h 20 min"."""
+    """Format a duration: "40 s", "12 min", "1 h 20 min"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""The grid of one paper artefact: conf/experiment/<name>.yaml expanded to lists of overrides.
+"""Grid of one experiment: conf/experiment/<name>.yaml, expanded to the settings of its trials.
 
 Format of an experiment file (notes, compare, table and figure: plots/declaration.py):
 
@@ -7,46 +7,49 @@ Format of an experiment file (notes, compare, table and figure: plots/declaratio
     scales:                                        # required, one entry per scale
       smoke:
         rounds: 6                                  # fresh processes per trial, default 1
-        screening: {rounds: 2, factor: 2}          # or left out: harness/planning/ordering.py
+        screening: {rounds: 2, factor: 2}          # optional, see harness/planning/ordering.py
         base:                                      # overrides of every trial of this scale
           model: tree_lstm
           timing.min_seconds: 0.2
-        blocks:                                    # each the product of its lists, in file order
+        blocks:                                    # each is the product of its lists, in file order
           - system: [vertex, dynet]
             batch_size: [1, 16, 64]
             hidden_size: 64
           - {system: vertex, policy: [depth, agenda], batch_size: 64, hidden_size: 64}
           - {system: [vertex, kind:framework, not:dynet_depth], batch_size: 32, hidden_size: 64}
-        counts:                                    # batch counts, a call of `bench-schedule` each
+        counts:                                    # batch counts, one `bench-schedule` call each
           - {model: [tree_lstm, tree_gru], dataset: sst, batch_size: 8, policy: [agenda, depth]}
       paper: {...}
 
-A scale may also be the word `nothing`: what is shown is read from the code, not measured.
+A scale may also be the word `nothing`: the table is read from the code, without measurements.
 
-`system` lists names, kinds (harness/planning/kinds.py: what a system's YAML says)
-or both: kind:framework is every framework that can run the block's model and is not slow,
-slow:framework the slow ones, not:NAME leaves one out (harness/planning/kinds.py). A new system is
-so measured without being named here. The lists of `compare` are written in the same way.
+`system` lists names, kinds or both. `kind:framework` selects every framework that can run the
+block's model and is not slow, `slow:framework` the slow ones, and `not:NAME` removes one; see
+harness/planning/kinds.py. A new system is therefore measured without being named here. The lists of
+`compare` have the same syntax.
 
-A walk leads from one preset of the engine to another, a switch at a time, and shows the value of
-each:
+A walk changes one preset of the engine into another, one switch at a time, and shows the effect of
+each switch:
 
     walks:                     # a key of the experiment
       cavs_dynet: {to: vertex, steps: [pre_gather_parameters, layout, fusion, policy]}
     ...
         blocks:
           - {walk: cavs_dynet, model: tree_lstm} # in place of `system`: all trials of that walk
-          - {along: cavs_dynet, model: tree_lstm} # those after each step, none of steps alone
+          - {along: cavs_dynet, model: tree_lstm} # only the trials after each step
 
 Steps name each option in which the two files of conf/system differ, in the order of the walk. The
-value of a step depends on the others: so each is also added first, by itself, and removed last.
+effect of a step depends on the others. A walk therefore also measures each step added to its start
+and each step removed from its end.
 
-Keys are override keys of `bench` (a dot goes down: timing.min_seconds, model.options.variant); a
-block's key wins over the base's. `null` is a value like any other. A block without lists is one
-trial. A scale has blocks, counts (keys: harness/planning/sweep.py), or both.
-In place of all that a scale may be the word `claims`: those trials and counts of other experiments
-that conf/claims names; or `trials_of: NAME`, the trials of other experiments, where NAME may have
-the wildcards of file names (`headline_*`): it measures nothing of its own.
+Keys are override keys of `bench` with dots between levels (timing.min_seconds,
+model.options.variant). A block's key overrides the base's key. `null` is a value like any other. A
+block without lists is one trial. A scale has blocks, counts (keys: harness/planning/sweep.py), or
+both.
+
+A scale without blocks and counts may be the word `claims`, which shows the trials and counts of
+other experiments that conf/claims names. It may also be `trials_of: NAME`, which shows the trials
+of other experiments; NAME may have the wildcards of file names (`headline_*`).
 """
 
 from __future__ import annotations
@@ -69,23 +72,26 @@ from harness.values.places import CONF_DIR
 SCALES = ("smoke", "medium", "paper")
 _REQUIRED_KEYS = ("title", "paper", "scales")
 _KEYS = (*_REQUIRED_KEYS, "notes", "walks", "compare", "table", "figure")
-CLAIMS = "claims"  # in place of a scale: trials and counts that conf/claims names
-WALK, ALONG = "walk", "along"  # a block's keys in place of `system`
-TRIALS_OF = "trials_of"  # a scale's only key, in place of blocks and counts
-EXPERIMENT = "experiment"  # the key under which such a trial remembers whose grid it is of
-NOTHING = "nothing"  # in place of a scale: no trial and no count
+CLAIMS = "claims"  # value of a scale that shows trials and counts of claims
+WALK, ALONG = "walk", "along"  # keys of a block that replace `system`
+TRIALS_OF = "trials_of"  # only key of a scale that shows trials of other experiments
+EXPERIMENT = "experiment"  # key of a shown trial's settings that names its own experiment
+NOTHING = "nothing"  # value of a scale without trials and counts
 
 Settings = Mapping[str, Any]  # override key -> value of one trial
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """One artefact at one scale: its trials as override lists, each run in `rounds` rounds.
+    """One experiment at one scale.
 
-    screening: which of its systems have fewer; None: none has.
-    sweeps: batch counts that it takes from `bench-schedule`.
-    of_claims: True where it has no points of its own, but those that conf/claims names.
-    trials_of: experiments whose points it shows; it has none of its own then.
+    Attributes:
+        rounds: rounds of each trial.
+        settings: override keys and values of each trial.
+        sweeps: batch counts, each from one call of `bench-schedule`.
+        of_claims: whether it shows trials and counts that conf/claims names, and has none itself.
+        trials_of: experiments whose trials it shows; it has none itself then.
+        screening: criterion for baselines to stop after fewer rounds; None: all rounds are run.
     """
 
     name: str
@@ -101,12 +107,16 @@ class Grid:
 
 
 def experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
-    """Names of all artefacts that have a grid."""
+    """Return the names of all experiments, sorted."""
     return tuple(sorted(path.stem for path in (conf_dir / "experiment").glob("*.yaml")))
 
 
 def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
-    """Read one artefact's file; raises ConfigError if there is none or it is not in the format."""
+    """Read one experiment's file.
+
+    Raises:
+        ConfigError: if the file does not exist or has unknown or missing keys.
+    """
     path = conf_dir / "experiment" / f"{name}.yaml"
     if not path.is_file():
         known = experiment_names(conf_dir)
@@ -126,7 +136,11 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
 
 
 def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
-    """Expand one artefact's grid at one scale; raises ConfigError where the file is wrong."""
+    """Expand one experiment's grid at one scale.
+
+    Raises:
+        ConfigError: if the file is invalid or does not have the scale.
+    """
     content = read_experiment(name, conf_dir)
     scales = content["scales"]
     if scale not in scales:
@@ -164,7 +178,7 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """What a file says of a scale that measures or counts."""
+    """Content of a file for a scale that measures or counts."""
 
     rounds: Count = 1
     screening: Screening | None = None
@@ -195,7 +209,7 @@ def _read_scale(place: str, chosen: Any) -> _Scale:
 
 
 def _others(name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path) -> tuple[str, ...]:
-    """Experiments that `trials_of` names, as far as they measure at this scale."""
+    """Return the experiments that `trials_of` names and that measure at this scale."""
     place = f"experiment/{name}.yaml, scale {scale}"
     if len(chosen) > 1:
         raise ConfigError(f"{place} has {', '.join(chosen)}; beside {TRIALS_OF} nothing is allowed")
@@ -213,7 +227,7 @@ def _others(name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path) ->
 def _without_walk(
     place: str, block: Mapping[str, Any], walks: Mapping[str, Walk]
 ) -> Iterator[dict[str, Any]]:
-    """The block itself, or a block for each trial of the walk that it names."""
+    """Yield the block itself, or a block for each trial of the walks that it names."""
     rest = {key: value for key, value in block.items() if key not in (WALK, ALONG)}
     if len(rest) == len(block):
         yield rest
@@ -229,7 +243,7 @@ def _without_walk(
 
 
 def _points(place: str, block: Mapping[str, Any], conf_dir: Path) -> Iterator[dict[str, Any]]:
-    """Every point of a block; a kind of systems stands for those that run the point's model."""
+    """Yield every point of a block; a kind selects the systems that run the point's model."""
     selection = read_selection(place, block.get("system", []), conf_dir)
     if not selection.selects_by_kind:
         yield from _product(block)
@@ -254,7 +268,7 @@ UNSAID = object()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One option of the engine, and what the two ends of a walk say of it."""
+    """One option of the engine, with its values at the two ends of a walk."""
 
     option: str
     before: Any
@@ -262,42 +276,42 @@ class Step:
 
     @property
     def key(self) -> str:
-        """The override of `bench` that sets it."""
+        """Override key of `bench` that sets the option."""
         return f"system.options.{self.option}"
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """From the preset `start` to the preset `end`; n steps."""
+    """Change of the preset `start` into the preset `end`, one option per step."""
 
     start: str
     end: str
     steps: tuple[Step, ...]
 
     def walked(self, n_steps: int) -> dict[str, Any]:
-        """The trial after that many steps: 0 is the start itself, all of them the end itself."""
+        """Return the trial after n steps; 0 gives the start and all steps give the end."""
         if n_steps == len(self.steps):
             return {"system": self.end}
         return {"system": self.start, **{one.key: one.after for one in self.steps[:n_steps]}}
 
     def along(self) -> Iterator[dict[str, Any]]:
-        """The trials of the walk itself: the start, and after each step."""
+        """Yield the start and the trial after each step."""
         yield from (self.walked(n) for n in range(len(self.steps) + 1))
 
     def added_first(self, place: int) -> dict[str, Any]:
-        """The start with that one step alone."""
+        """Return the start with only one step."""
         step = self.steps[place]
         return {"system": self.start, step.key: step.after}
 
     def removed_last(self, place: int) -> dict[str, Any]:
-        """The end without that one step; of the last step, the walk just before it."""
+        """Return the end without one step; for the last step, the trial before it."""
         if place == len(self.steps) - 1:
             return self.walked(place)
         step = self.steps[place]
         return {"system": self.end, step.key: step.before}
 
     def trials(self) -> Iterator[dict[str, Any]]:
-        """Every trial once, in the order of the walk."""
+        """Yield every trial once: along the walk, with steps added first, then removed last."""
         places = range(len(self.steps))
         found = [self.walked(n) for n in range(len(self.steps) + 1)]
         found += [self.added_first(place) for place in places]
@@ -306,7 +320,7 @@ class Walk:
 
 
 def read_walks(name: str, content: Mapping[str, Any], conf_dir: Path) -> dict[str, Walk]:
-    """The walks of an experiment by where they start; raises ConfigError where one is wrong."""
+    """Return the walks of an experiment by their start; raise ConfigError for an invalid one."""
     return {
         start: _walk(f"experiment/{name}.yaml, walk {start}", start, said, conf_dir)
         for start, said in (content.get("walks") or {}).items()

@@ -1,11 +1,12 @@
-"""Jobs of the pipeline: which rounds of which trials one process measures, in which order.
+"""Jobs of the pipeline: the rounds of trials that one process measures, and their order.
 
-On one machine a job measures what one experiment lacks, or what all lack: all first rounds, then
-all second ones. On a cluster each job may land on another node, waits in a queue, and starts
-Snakemake twice there: so a job has all rounds of all systems of some points, which are compared.
+On one machine, a job measures the missing rounds of one experiment or of all experiments: all first
+rounds, then all second rounds, and so on. On a cluster, each job may run on another node, waits in
+a queue, and starts Snakemake twice. A cluster job therefore has all rounds of all systems at some
+points, so that compared records come from one node.
 
-A round of a point is one turn: its systems follow each other in the order that is drawn for the
-round, so that a slow change of the machine meets all of them alike, and nothing comes between.
+A turn is one round of one point: its systems run one after the other, with nothing in between, in a
+random order that differs between rounds. Slow changes of the machine thus affect all systems alike.
 """
 
 from __future__ import annotations
@@ -29,15 +30,21 @@ from harness.records.files import replace_whole, writing
 from harness.records.record import path_of
 from harness.trials.spec import TrialSpec
 
-ALL = "all"  # the job that measures for every experiment
-COUNTING_MIN = 24 * 60  # after which a job that counts is held to hang
+ALL = "all"  # name of the job that measures all experiments
+COUNTING_MIN = 24 * 60  # time limit in minutes of a job that counts batches
 Plans = Mapping[str, Sequence[PlannedTrial]]  # trials of each experiment
-SecondsOf = Callable[[TrialSpec], float]  # how long a round of a trial takes
+SecondsOf = Callable[[TrialSpec], float]  # expected seconds of one round of a trial
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Turns in the order of measuring, and the experiments that want them; name: path-safe."""
+    """Turns that one process measures.
+
+    Attributes:
+        name: file name of the job.
+        turns: steps of each turn, in the order of measurement.
+        artefacts: experiments that show the steps.
+    """
 
     name: str
     turns: tuple[tuple[Step, ...], ...]
@@ -48,12 +55,16 @@ class Job:
         return tuple(step for turn in self.turns for step in turn)
 
     def done(self, results_dir: Path) -> Path:
-        """The file that says that all of it is measured; it is made again of the records."""
+        """Return the file that marks the job as measured; `keep_true` restores it from records."""
         return done_path(results_dir, self.name)
 
 
 class _Turn(NamedTuple):
-    """The trials of one round at one point, each with the experiments that want the round."""
+    """Trials of one round at one point.
+
+    Attributes:
+        wanted: for each trial, the experiments that show this round of it.
+    """
 
     round: int
     point: str
@@ -74,9 +85,10 @@ def _usual_s(spec: TrialSpec) -> float:
 
 
 def jobs_here(plans: Plans, first: Collection[str] = ()) -> dict[str, Job]:
-    """Build the jobs of one machine by name: of each experiment, and of all of them.
+    """Build the jobs of one machine by name: one for each experiment, and one for all.
 
-    first: experiments whose part of each round comes before that of the others.
+    Args:
+        first: experiments that are measured before the others in each round.
     """
     turns = _turns_of(plans)
     if first:
@@ -99,10 +111,14 @@ def jobs_here(plans: Plans, first: Collection[str] = ()) -> dict[str, Job]:
 def jobs_of_nodes(
     plans: Plans, block_s: float, results_dir: Path, seconds_of: SecondsOf = _usual_s
 ) -> dict[str, Job]:
-    """Build the jobs of a cluster: each takes about `block_s` seconds, or as long as a point takes.
+    """Build the jobs of a cluster by name; points that share an experiment may share a job.
 
-    Points that share an experiment may share a job. Names tell apart what runs into several folders
-    of results measure. seconds_of: by rule, so that what was measured since changes no job.
+    Args:
+        block_s: approximate seconds of a job; a point that takes longer is a job of its own.
+        results_dir: part of the hash in each name, so that runs into several directories have jobs
+            of different names.
+        seconds_of: expected seconds of a round. They must not depend on records, because new
+            records would then change the jobs.
     """
     points: dict[str, list[_Turn]] = {}
     for turn in _turns_of(plans):
@@ -114,7 +130,7 @@ def jobs_of_nodes(
 
 
 def _turns_of(plans: Plans) -> list[_Turn]:
-    """All turns in the order of measuring, round after round."""
+    """Return all turns in the order of measurement, round after round."""
     trials = measuring_order(trial for plan in plans.values() for trial in plan)
     points = {trial.trial_id: point_of(trial.spec) for trial in trials}
     wanted: dict[Step, set[str]] = {}
@@ -143,7 +159,7 @@ def _wanted_by(members: Iterable[_Turn]) -> frozenset[str]:
 def _filled(
     points: Iterable[Sequence[_Turn]], block_s: float, seconds_of: SecondsOf
 ) -> Iterator[list[_Turn]]:
-    """Points one after the other, as many as fit; what no experiment shares stands apart."""
+    """Yield groups of consecutive points that fit in one job and are linked by experiments."""
     block: list[_Turn] = []
     left_s, wanted_by = block_s, frozenset[str]()
     for members in points:
@@ -160,7 +176,7 @@ def _filled(
 
 
 def _block(members: Sequence[_Turn], results_dir: Path) -> Job:
-    """In rounds; in each of them points as they come. It is named by its first point and a hash."""
+    """Build a job that measures round after round; its name has the first point and a hash."""
     turns = tuple(turn.steps for turn in sorted(members, key=lambda one: one.round))
     whole = [str(results_dir.resolve()), sorted(step for turn in turns for step in turn)]
     digest = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:8]
@@ -173,9 +189,9 @@ def _block(members: Sequence[_Turn], results_dir: Path) -> Job:
 
 
 def runtime_min(trials: Iterable[TrialSpec], seconds_of: SecondsOf = _usual_s) -> int:
-    """Minutes after which a job is held to hang: as long as its trials may take, at the longest.
+    """Return the time limit of a job in minutes.
 
-    Three times as long as planned, and one trial up to its limit.
+    It is three times the planned time plus the longest time limit of a trial, plus 5 minutes.
     """
     planned = list(trials)
     most_s = max((spec.limits.time_s for spec in planned), default=0.0)
@@ -183,11 +199,16 @@ def runtime_min(trials: Iterable[TrialSpec], seconds_of: SecondsOf = _usual_s) -
 
 
 def keep_true(jobs: Iterable[Job], results_dir: Path, is_lacking: Callable[[Step], bool]) -> None:
-    """Make the files of jobs whose records are all there, and drop those of all others.
+    """Create the marker files of jobs whose records all exist, and delete those of other jobs.
 
-    As old as the newest of its records: what was drawn of those is not drawn again, what was drawn
-    before is. Nothing happens while a run goes on, which counts on what is there. Raises
-    OutputError where the folder cannot be written.
+    A marker file gets the time of its job's newest record, so that Snakemake redraws only figures
+    that are older. Nothing happens while another run uses the directory and relies on its files.
+
+    Args:
+        is_lacking: whether a step has no valid record.
+
+    Raises:
+        OutputError: if the directory cannot be written.
     """
     if not results_dir.is_dir():
         return

@@ -1,14 +1,14 @@
-"""Systems by kind: what a YAML says of its system, and lists that select systems by it.
+"""Files of conf/system, and lists that select systems by name or kind.
 
-A list of systems, in an experiment's blocks or in its `compare`, holds in any order
+A list of systems, in an experiment's blocks or in its `compare`, has these entries in any order:
 
-    vertex              a system by its name
-    kind:framework      all systems of a kind, but for the slow ones
-    slow:framework      the slow ones of that kind, for the few points that have time for them
-    not:dynet_depth     leaves one out that a kind brings in
+    vertex              the system of that name
+    kind:framework      all systems of that kind, except the slow ones
+    slow:framework      the slow systems of that kind, for the few points that have time for them
+    not:dynet_depth     removes a system that a kind selects
 
-Systems by kind come by name, each system once. In a block only those come that can run its model;
-a system that is named comes in any case.
+Systems of a kind are sorted by name, and each system is listed once. In a block, a kind selects
+only systems that can run the block's model; a named system is always selected.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _GRAMMAR = "write NAME, kind:KIND, slow:KIND or not:NAME"
 
 @dataclass(frozen=True, slots=True)
 class SystemFile:
-    """A file of conf/system.
+    """Content of a file of conf/system.
 
-    kind: "strategy" (a preset of the shared engine), "ablation" (a step on the way to one),
-        "framework" (a peer with kernels of its own),
-        "subgraph" (single cells), "transformed" (the engine on a model changed to compute less),
-        "calibration" (what the machine does of a workload at most: the ceiling), "bandwidth" (what
-        its memory gives at most, whatever the workload) or "control" (the harness's own cost, or
-        the truth).
-    slow: too slow for every point of a grid.
-    models: names of models that it runs, and tables of their networks (harness.contracts.networks);
-        None: all models.
-    variant_of: the system that this one is but for a setting (a compiler, say). Both are measured;
-        figures show the faster of them (plots/tables/declared.py). None: it is no variant.
-    adapter: the module whose class Adapter runs it.
-    python: the interpreter that measures it, if its framework needs an environment of its own.
+    Attributes:
+        kind: "strategy" (a preset of the shared engine), "ablation" (a step towards a preset),
+            "framework" (a baseline with its own kernels), "subgraph" (single cells),
+            "transformed" (the engine on a model that is rewritten to compute less),
+            "calibration" (a matmul bound of the workload), "bandwidth" (the memory bandwidth,
+            independent of the workload) or "control" (the harness's own cost, or the reference).
+        slow: whether it is too slow for most points of a grid.
+        models: names of models that it runs, and tables of their networks
+            (harness.contracts.networks); None: all models.
+        variant_of: system from which this one differs in one setting, such as a compiler. Both are
+            measured; figures show the faster one (plots/tables/declared.py). None: not a variant.
+        adapter: module whose class Adapter runs it.
+        python: interpreter that measures it, if its framework needs its own environment.
     """
 
     name: Text
@@ -62,24 +62,24 @@ class SystemFile:
 
     @property
     def file(self) -> str:
-        """Where it is, as messages name it."""
+        """Path of the file, relative to conf/, for messages."""
         return f"system/{self.name}.yaml"
 
     @property
     def framework(self) -> str:
-        """Whose it is: systems of one share a package, "systems.on_torch"; else it is alone."""
+        """Package of the system's adapter, such as "systems.on_torch", else a name of its own."""
         parts = self.adapter.split(".")
         return ".".join(parts[:2]) if len(parts) > 2 else self.adapter or self.name
 
     def runs(self, model: str) -> bool:
-        """Whether its adapter knows the model; nothing of its framework is imported to tell."""
+        """Return whether the adapter supports the model, without importing its framework."""
         if self.models is None:
             return True
         return any(model in _models_in(self.file, text) for text in self.models)
 
 
 def read_systems(conf_dir: Path) -> tuple[SystemFile, ...]:
-    """Every system of conf/system by name; raises ConfigError for a file that is wrong."""
+    """Return every system of conf/system, sorted by file; raise ConfigError for an invalid file."""
     paths = sorted((conf_dir / "system").glob("*.yaml"))
     systems = tuple(_read(path, path.stat().st_mtime_ns) for path in paths)
     by_name = {system.name: system for system in systems}
@@ -90,7 +90,7 @@ def read_systems(conf_dir: Path) -> tuple[SystemFile, ...]:
 
 
 def _check_variant(system: SystemFile, by_name: Mapping[str, SystemFile]) -> None:
-    """Raise ConfigError unless it is the variant of a system of its kind, itself no variant."""
+    """Raise ConfigError unless `variant_of` names a system of the same kind that has none."""
     heads = sorted(
         name
         for name, other in by_name.items()
@@ -119,7 +119,7 @@ def _read(path: Path, _changed_ns: int) -> SystemFile:
 
 @cache
 def _models_in(file: str, text: str) -> frozenset[str]:
-    """Return a model's own name, or the models of a table of networks."""
+    """Return the name itself if it is of a model, or the models of a table of networks."""
     if "." not in text and ":" not in text:
         return frozenset({text})
     found = modules_of(text)
@@ -132,7 +132,7 @@ def _models_in(file: str, text: str) -> frozenset[str]:
 
 
 class Entry(NamedTuple):
-    """One entry of a list of systems; word is "" for a system by its name."""
+    """One entry of a list of systems; `word` is "" for a system that is named."""
 
     word: str
     value: str
@@ -140,9 +140,11 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A list of systems as it was read.
+    """List of systems as read from a file.
 
-    known: all systems; left empty where the list has names alone, which need none.
+    Attributes:
+        place: file and key of the list, for messages.
+        known: all systems; empty if the list has only names.
     """
 
     place: str
@@ -151,13 +153,17 @@ class Selection:
 
     @property
     def selects_by_kind(self) -> bool:
-        """Whether anything but names is in it."""
+        """True if the list has entries other than names."""
         return any(entry.word for entry in self.entries)
 
     def names(self, models: Sequence[str] | None = None) -> tuple[str, ...]:
-        """Names of the selected systems in order; by kind, those that run one of the models.
+        """Return the names of the selected systems in order.
 
-        Raises ConfigError for a kind that brings nothing in.
+        Args:
+            models: models of which a system must run at least one to be selected by kind.
+
+        Raises:
+            ConfigError: for a kind that selects no system.
         """
         left_out = {entry.value for entry in self.entries if entry.word == "not"}
         names: list[str] = []
@@ -169,7 +175,7 @@ class Selection:
         return tuple(dict.fromkeys(names))
 
     def allows(self, system: str, model: str) -> bool:
-        """Whether a system of `names` is selected for this model."""
+        """Return whether a system of `names` is selected for this model."""
         by_name = Entry("", system) in self.entries
         return by_name or any(one.name == system and one.runs(model) for one in self.known)
 
@@ -190,9 +196,15 @@ class Selection:
 
 
 def read_selection(place: str, said: object, conf_dir: Path) -> Selection:
-    """Read a list of systems, or a single entry; raises ConfigError, which begins with the place.
+    """Read a list of systems, or a single entry.
 
-    Files of conf/system are read only where something is selected by kind.
+    Files of conf/system are read only if the list has an entry other than names.
+
+    Args:
+        place: file and key of the list, with which error messages start.
+
+    Raises:
+        ConfigError: for an invalid entry.
     """
     entries = [_entry(place, one) for one in (said if isinstance(said, list) else [said])]
     known = read_systems(conf_dir) if any(entry.word for entry in entries) else ()

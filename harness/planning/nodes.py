@@ -1,18 +1,18 @@
-"""What measures: this machine, or nodes of a cluster as its profile says; which trials it can run.
+"""Machines that measure, this one or nodes of a cluster, and checks that they can run a trial.
 
-Nodes are planned for on the head node, and checked on each:
+The head node plans for nodes as their profile describes them; each node checks itself:
 
-nodes:                   # a file of profiles/, given to snakemake as --configfile
-  name: h200             # of this kind of node: a section of the report
-  n_cpus: 16             # that a job may use
-  memory_gib: 120        # of a job
-  gpu: NVIDIA H200       # in its driver's words, or a part of them; left out: trials run on the CPU
-  cpu: EPYC 9575F        # as bench-doctor says, or a part of it; left out: any
-  partition: gpu         # of Slurm
+nodes:                   # in a file of profiles/, passed to snakemake as --configfile
+  name: h200             # name of this kind of node, a section of the report
+  n_cpus: 16             # CPUs that a job may use
+  memory_gib: 120        # memory of a job
+  gpu: NVIDIA H200       # driver name of the GPU, or a part of it; default: trials run on the CPU
+  cpu: EPYC 9575F        # name of the CPU in bench-doctor, or a part of it; default: any
+  partition: gpu         # Slurm partition
   gres: gpu:1
   constraint: h200
-  account: mine          # where the cluster wants one
-  block: 30m             # about so long is a job that measures
+  account: mine          # only if the cluster requires one
+  block: 30m             # approximate duration of a job that measures
   scheduler: slurm       # or kubernetes
 """
 
@@ -36,15 +36,19 @@ from harness.values.checked import Count, OneOf, Text, check_fields, read
 GIB = 2**30
 LARGEST_GIB = 2**20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-SCHEDULERS = {"slurm": "slurm", "kubernetes": "cluster-generic"}  # and Snakemake's executors
-HERE = ("local", "dryrun", "touch")  # executors of Snakemake's that leave jobs on this machine
-# The system keeps some memory for itself, so that a node never has all that was built into it.
+SCHEDULERS = {"slurm": "slurm", "kubernetes": "cluster-generic"}  # with Snakemake's executors
+HERE = ("local", "dryrun", "touch")  # Snakemake executors that run jobs on this machine
+# Fraction of the installed memory that the operating system may reserve.
 KEPT_BY_SYSTEM = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """One kind of node; what is None may be anything. Raises ConfigError for what cannot be one."""
+    """One kind of node; None allows any value.
+
+    Raises:
+        ConfigError: for a value that is not allowed.
+    """
 
     name: Text
     n_cpus: Count
@@ -68,7 +72,7 @@ class Nodes:
 
     @property
     def device(self) -> str:
-        """What trials run on where nothing else is said."""
+        """Default device of trials."""
         return "cpu" if self.gpu is None else "cuda"
 
     @property
@@ -81,7 +85,7 @@ class Nodes:
 
     @property
     def resources(self) -> dict[str, str]:
-        """What a job asks Snakemake's executor for, beside its size."""
+        """Resources that a job requests from Snakemake's executor, without its size."""
         asked = {
             "slurm_partition": self.partition,
             "slurm_account": self.account,
@@ -91,7 +95,7 @@ class Nodes:
         return {name: value for name, value in asked.items() if value is not None}
 
     def why_not(self, machine: Machine) -> str | None:
-        """Say what of a machine is not as planned, in one line; None where all is."""
+        """Return the differences between a machine and this kind of node in one line, or None."""
         n_usable = len(machine.usable_cpus)
         names = [gpu.name for gpu in machine.gpus]
         least_bytes = (1 - KEPT_BY_SYSTEM) * self.memory_gib * GIB
@@ -112,14 +116,18 @@ class Nodes:
         return f"{machine.hostname} is no {self.name}: {'; '.join(found)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for what a node is told."""
+        """Return plain values for the job spec of a node."""
         return asdict(self)
 
 
 def nodes_of(config: Mapping[str, Any]) -> Nodes | None:
-    """Read the key `nodes` of a run's configuration; None where nothing is measured elsewhere.
+    """Read the key `nodes` of a run's configuration.
 
-    Raises ConfigError where it is wrong.
+    Returns:
+        None if this machine measures.
+
+    Raises:
+        ConfigError: if the key's value is invalid.
     """
     said = config.get("nodes")
     if said is None:
@@ -128,7 +136,7 @@ def nodes_of(config: Mapping[str, Any]) -> Nodes | None:
 
 
 def check_executor(nodes: Nodes | None, executor: str) -> None:
-    """Raise ConfigError where Snakemake runs jobs elsewhere than was planned for."""
+    """Raise ConfigError if Snakemake's executor does not run jobs on the planned machines."""
     if nodes is not None and executor != SCHEDULERS[nodes.scheduler]:
         raise ConfigError(
             f"nodes of {nodes.scheduler} are planned for, but jobs run by the executor {executor};"
@@ -142,9 +150,9 @@ def check_executor(nodes: Nodes | None, executor: str) -> None:
 
 
 def default_device(nodes: Nodes | None = None) -> str:
-    """Return "cuda" where PyTorch can use an NVIDIA device, or the nodes have one, else "cpu".
+    """Return "cuda" if the nodes have a GPU, or PyTorch can use one here, else "cpu".
 
-    Where there is a device that PyTorch cannot use, one line on stderr says so.
+    If PyTorch cannot use an existing device, print one line to stderr.
     """
     if nodes is not None:
         return nodes.device
@@ -158,9 +166,13 @@ def default_device(nodes: Nodes | None = None) -> str:
 
 
 def admit(spec: TrialSpec, nodes: Nodes | None = None) -> None:
-    """Raise ConfigError for more threads than there are CPUs, or a device that is not there.
+    """Check that a machine has the CPUs and the device of a trial.
 
-    nodes: those that measure; None: this machine does.
+    Args:
+        nodes: nodes that measure; None: this machine measures.
+
+    Raises:
+        ConfigError: for more threads than CPUs, or a device that does not exist.
     """
     n_cpus = len(usable_cpus()) if nodes is None else nodes.n_cpus
     if spec.threads > n_cpus:

@@ -1,16 +1,17 @@
-"""The order of measuring: rounds of trials, systems that are dropped, and instances of a sweep.
+"""Order of measurement, screening of slow baselines, and instances of a batch-size sweep.
 
-All first rounds come first, then all second ones, and so on. In a round the systems of a point come
-one after the other, in an order that is drawn for each round: otherwise one system would always
-meet the machine as the same neighbor leaves it.
+All first rounds are measured first, then all second rounds, and so on. In each round, the systems
+of a point run one after the other in a new random order. In a fixed order, a system would always
+run in the machine state that the same other system leaves.
 
-Six rounds show little more than two of a system that is three times slower, and such systems take
-most of the time of an artefact. If an experiment has `screening: {rounds: 2, factor: 1.5}` at a
-scale, those of its frameworks that took more than 1.5 times as long as the fastest one of their
-point in each of the first two rounds have no more rounds; a record in place of each says so. The
-same holds for a system that reached a limit of time or memory: a number needs all rounds.
-Candidates that lose are dropped as in racing (Maron & Moore, Hoeffding races, NIPS 1993), by a
-factor that no spread over rounds makes up for in place of a bound.
+For a system that is three times slower, six rounds show little more than two, and such systems take
+most of the time of an experiment. With `screening: {rounds: 2, factor: 1.5}` at a scale, frameworks
+are stopped that took more than 1.5 times as long as the fastest one of their point in each of the
+first two rounds. Each skipped round gets a record of the reason. A system that reached a limit of
+time or memory is stopped, too, because its result needs all rounds.
+
+Source: Maron and Moore, Hoeffding races, NIPS 1993, who drop losing candidates by a confidence
+bound. Here a factor that exceeds any spread over rounds replaces the bound.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from harness.trials.spec import Screening, TrialSpec
 
 Trial = TypeVar("Trial")
 
-# Who is measured at a point, and how long; all else is the point.
+# Fields that define the system and the measuring time; all other fields define the point.
 _NOT_POINT = ("system", "adapter", "system_options", "policy", "learning", "timing")
 
 
@@ -38,7 +39,7 @@ def in_rounds(
     n_rounds_of: Callable[[Trial], int],
     spec_of: Callable[[Trial], TrialSpec],
 ) -> tuple[tuple[Trial, int], ...]:
-    """Return every trial with each of its rounds, in the order of measuring."""
+    """Return every trial with each of its rounds, in the order of measurement."""
     placed = [(n_rounds_of(trial), _placed(trial, spec_of(trial))) for trial in trials]
     most = max((n_rounds for n_rounds, _ in placed), default=0)
     return tuple(
@@ -51,16 +52,16 @@ def in_rounds(
 def order_of_round(
     trials: Iterable[Trial], round_: int, spec_of: Callable[[Trial], TrialSpec]
 ) -> list[Trial]:
-    """Return points as they first come, and the systems of each as they are drawn for the round.
+    """Return trials in the order of a round: points as given, their systems in random order.
 
-    Drawn by a hash of round and trial, so that it is the same everywhere, and a system more leaves
-    the others in their order.
+    The order is that of a hash of round and trial. It is the same on all machines, and an
+    additional system does not change the order of the others.
     """
     return _ordered([_placed(trial, spec_of(trial)) for trial in trials], round_)
 
 
 class _Placed(NamedTuple, Generic[Trial]):
-    """A trial, what is measured of it, and its name; worked out once for all rounds."""
+    """Trial with its point and its trial_id, computed once for all rounds."""
 
     point: str
     trial_id: str
@@ -82,28 +83,32 @@ def _ordered(placed: Iterable[_Placed[Trial]], round_: int) -> list[Trial]:
 
 
 def point_of(spec: TrialSpec) -> str:
-    """What is measured, as text: everything but by whom."""
+    """Return the point of a trial as text: everything except the system and the measuring time."""
     rest = {name: value for name, value in spec.identity.items() if name not in _NOT_POINT}
     return json.dumps(rest, sort_keys=True, default=str)
 
 
-SCREENED = "framework"  # the kind of systems that are: what a comparison is with is measured fully
+SCREENED = "framework"  # kind of the systems that are screened; others are measured in all rounds
 
-ReadRound = Callable[[str, int], Record | None]  # by trial_id and round; None: there is none
+ReadRound = Callable[[str, int], Record | None]  # trial_id and round -> record, or None
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A trial that is screened, and all that run against it, itself among them, by trial_id."""
+    """Screened trial with its competitors.
+
+    Attributes:
+        running: trial_ids of the screened trials of the point, with its own.
+    """
 
     screening: Screening
     trial_id: str
     running: tuple[str, ...]
 
     def why_called_off(self, read_round: ReadRound, round_: int) -> str | None:
-        """In words, why the trial is not measured in a round; None: it is.
+        """Return the reason why the trial is not measured in a round; None: it is measured.
 
-        Where a record lacks nothing is known, and so it is measured.
+        A trial is measured if one of the records that decide is missing.
         """
         earlier = [read_round(self.trial_id, one) for one in range(round_)]
         for one, record in enumerate(earlier):
@@ -124,26 +129,26 @@ class Field:
         )
 
     def _fastest(self, read_round: ReadRound, round_: int, own: Record | None) -> Record | None:
-        """Return the fastest record of a round that may be compared with the trial's own."""
+        """Return the fastest record of a round that is comparable with the trial's own."""
         records = filter(None, [read_round(trial_id, round_) for trial_id in self.running])
         alike = [one for one in records if own is not None and are_comparable(one, own)]
         return max(alike, key=_speed, default=None)
 
 
 def _speed(record: Record) -> float:
-    """Instances per second; 0 where there is no number."""
+    """Return instances per second; 0 if the record has no number."""
     return record.instances_per_s or 0.0 if record.status == "ok" else 0.0
 
 
 def _times(record: Record | None, fastest: Record | None) -> float | None:
-    """How many times as long as the fastest it took; None where either has no number."""
+    """Return a record's time relative to the fastest one; None if either has no number."""
     if record is None or fastest is None or not _speed(record):
         return None
     return _speed(fastest) / _speed(record)
 
 
 def fields_of(specs: Sequence[TrialSpec]) -> list[Field | None]:
-    """For each trial, those of its point that it is screened with; None: it is measured fully."""
+    """Return each trial with its competitors; None for a trial that is not screened."""
     running: dict[tuple[str, float], dict[str, None]] = {}
     keys = [None if s.screening is None else (point_of(s), s.screening.factor) for s in specs]
     for spec, key in zip(specs, keys, strict=True):
@@ -158,7 +163,7 @@ def fields_of(specs: Sequence[TrialSpec]) -> list[Field | None]:
 
 
 def why_called_off(field: Field | None, round_: int, results_dir: Path) -> str | None:
-    """In words, why a trial's round is not measured, by the records in a folder; None: it is."""
+    """Return the reason why a directory's records screen out a trial's round; None: measure it."""
     if field is None:
         return None
 
@@ -169,10 +174,15 @@ def why_called_off(field: Field | None, round_: int, results_dir: Path) -> str |
 
 
 def screening_of_all(asked: Iterable[tuple[int, Screening | None]]) -> Screening | None:
-    """That of a trial which several artefacts want, each with its rounds and its screening.
+    """Return the screening of a trial that several experiments share.
 
-    The rounds that any wants in full decide too, so that it has them all. None: it isn't screened,
-    as nothing would be left out, or as they do not agree on one factor.
+    Screening starts after the rounds that any experiment requires without screening.
+
+    Args:
+        asked: rounds and screening of each experiment.
+
+    Returns:
+        None if no round would be skipped, or if the experiments have different factors.
     """
     wanted = list(asked)
     said = [screening for _, screening in wanted if screening is not None]
@@ -184,14 +194,16 @@ def screening_of_all(asked: Iterable[tuple[int, Screening | None]]) -> Screening
     return None if is_whole else Screening(rounds=n_first, factor=said[0].factor)
 
 
-# Mini-batches of a pass at the largest batch size, at least.
+# Minimum of mini-batches in a pass at the largest batch size.
 AT_LARGEST = 4
 
 
 def shared_n_instances(batch_sizes: Collection[int], n_mini_batches: int) -> int:
-    """Return the fewest instances that fill mini-batches of every size.
+    """Return the smallest number of instances that fills mini-batches of every size.
 
-    n_mini_batches: how many the smallest size has at least; the largest has AT_LARGEST at least.
+    Args:
+        n_mini_batches: minimum of mini-batches at the smallest size; at the largest it is
+            AT_LARGEST.
     """
     least = max(n_mini_batches * min(batch_sizes), AT_LARGEST * max(batch_sizes))
     step = math.lcm(*batch_sizes)

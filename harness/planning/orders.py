@@ -1,6 +1,6 @@
-"""Orders: what a run of the pipeline has one job do, in a file that the job reads.
+"""Job specs: files that define the work of each job of a pipeline run.
 
-The plan is made once; on a cluster, where Snakemake starts twice for each job, on the head node.
+The plan is made once, on the head node of a cluster, because Snakemake starts twice for each job.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ from harness.trials.sources import hash_contents
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 
-FOLDER = ".orders"  # below the results
-MEASURED = ("harness", "systems", "datasets")  # folders of code that a node runs
+FOLDER = ".orders"  # in the results directory
+MEASURED = ("harness", "systems", "datasets")  # directories of code that a node runs
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Either rounds of trials, in groups that are measured in one turn each, or words of one count.
+    """Job spec: either rounds of trials, or one batch count.
 
-    nodes: what measures; None: this machine. code: see code_of_this_machine; of nodes. specs: the
-    trials of the turns by name. running: of a trial that is screened, those that run against it,
-    itself among them. shares_machine: whether a count may run beside others that do, as nothing of
-    it is timed.
+    Attributes:
+        nodes: nodes that measure; None: this machine.
+        code: required result of `code_of_this_machine` on a node; empty without nodes.
+        turns: steps of each turn, in the order of measurement.
+        specs: trials of the turns, by trial_id.
+        running: trial_ids of each screened trial's competitors, with its own.
+        count: arguments of `bench-schedule`; empty if trials are measured.
+        shares_machine: whether a count may run at the same time as others, because it is not timed.
     """
 
     results_dir: Path
@@ -45,7 +49,7 @@ class Order:
     shares_machine: bool = False
 
     def write(self, path: Path) -> None:
-        """Leave it where its job finds it. Raises OutputError where that cannot be done."""
+        """Write the job spec as JSON; raise OutputError if the file cannot be written."""
         content = {
             "results_dir": str(self.results_dir),
             "nodes": None if self.nodes is None else self.nodes.to_dict(),
@@ -60,17 +64,17 @@ class Order:
 
 
 def order_path(results_dir: Path | str, name: str) -> Path:
-    """Where the order of a job lies; the pipeline gives a wildcard for its name."""
+    """Return the path of a job spec; `name` may be a wildcard of the pipeline."""
     return Path(results_dir) / FOLDER / f"{name}.json"
 
 
 def done_path(results_dir: Path | str, name: str) -> Path:
-    """Return the file that says that a job is done; the pipeline gives a wildcard for its name."""
+    """Return the path of a job's marker file; `name` may be a wildcard of the pipeline."""
     return Path(results_dir) / "measured" / f"{name}.json"
 
 
 def read_order(path: Path) -> Order:
-    """Read an order; raises BenchError where this machine has none that can be read."""
+    """Read a job spec; raise BenchError if the file is invalid or not visible on this machine."""
     try:
         content = json.loads(read_regular(path))
         return _order_of(content)
@@ -98,7 +102,7 @@ def _order_of(content: Mapping[str, Any]) -> Order:
 
 
 def code_of_this_machine() -> str:
-    """Python's version and a short hash of all code that may run on a node, as they are here."""
+    """Return Python's version and a short hash of all code that may run on a node."""
     files = {
         path.relative_to(ROOT).as_posix(): path
         for folder in MEASURED
@@ -108,7 +112,7 @@ def code_of_this_machine() -> str:
 
 
 def check_code(code: str, node: str) -> None:
-    """Raise ConfigError where a node's code is not this machine's."""
+    """Raise ConfigError if a node's code differs from that of this machine."""
     ours = code_of_this_machine()
     if code != ours:
         raise ConfigError(

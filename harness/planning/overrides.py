@@ -1,4 +1,4 @@
-"""KEY=VALUE texts of a command line, read by Hydra's grammar into values, and written again."""
+"""Parsing and formatting of KEY=VALUE arguments with Hydra's grammar."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from harness.values.checked import types_of_keys, words_of
 from harness.values.places import CONF_DIR
 
 Settings = Mapping[str, Any]  # values by key, with dots between levels
-MOST_TRIALS = 10_000  # of one sweep; the papers' artefacts have 5 700 together
+MOST_TRIALS = 10_000  # of one sweep; all experiments together have 5,700 at the papers' sizes
 _PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./:+%-]*", re.ASCII)  # needs no quotes on a command line
-_VALUES = frozenset({"null", "true", "false", "nan", "inf"})  # are no texts without quotes
+_VALUES = frozenset({"null", "true", "false", "nan", "inf"})  # need quotes to be text
 
 
 def read_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Read KEY=VALUE texts; raises ConfigError for the first one that is wrong."""
+    """Parse KEY=VALUE arguments; raise ConfigError for the first invalid one."""
     (point,) = read_points(list(texts), may_sweep=False)
     return point
 
@@ -35,10 +35,15 @@ def read_settings(texts: Iterable[str]) -> dict[str, Any]:
 def read_points(
     texts: Sequence[str], conf_dir: Path = CONF_DIR, *, may_sweep: bool
 ) -> list[dict[str, Any]]:
-    """Read KEY=VALUE texts as the points of a sweep: one where each key has one value.
+    """Parse KEY=VALUE arguments to the points of a sweep; single values give one point.
 
-    A key keeps the sign + that adds it. may_sweep: whether a key may have several values, as it may
-    after -m.
+    Keys in the result have the prefix `+` if the argument has it.
+
+    Args:
+        may_sweep: whether a key may have several values, as after `-m`.
+
+    Raises:
+        ConfigError: for an invalid argument, or for too many points.
     """
     overrides = [_parse(text) for text in texts]
     for text, override in zip(texts, overrides, strict=True):
@@ -50,21 +55,21 @@ def read_points(
 
 
 def typed(key: str, value: Any) -> str:
-    """Write one override as `bench` reads it back."""
+    """Format one override so that `bench` parses it to the same value."""
     if value is None or isinstance(value, bool):
         return f"{key}={'null' if value is None else str(value).lower()}"
     text = str(value)
     is_plain = not isinstance(value, str | Path) or _PLAIN_TEXT.fullmatch(text) is not None
     if is_plain and (text.lower() not in _VALUES or not isinstance(value, str) or key == "system"):
         return f"{key}={text}"
-    # Before a quote, and at the end, the grammar takes a backslash for a sign of its own.
+    # The grammar reads a backslash before a quote, and at the end, as an escape character.
     quoted = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
     return f"{key}='{quoted}'"
 
 
 @cache
 def _parse(text: str) -> Override:
-    """Parse a text; sweeps repeat most of theirs, and Hydra takes a millisecond for one."""
+    """Parse an argument; cached, because sweeps repeat arguments and Hydra takes a millisecond."""
     try:
         return OverridesParser.create().parse_override(text)
     except OverrideParseException as error:
@@ -77,7 +82,7 @@ def _parse(text: str) -> Override:
 
 
 def _key(text: str) -> str:
-    """The key of an override; Hydra's two signs for a key that is added are one here."""
+    """Return the key of an override; the prefixes `+` and `++` both become `+`."""
     key = text.partition("=")[0].strip()
     return f"+{key.lstrip('+')}" if key.startswith("+") else key
 
@@ -108,9 +113,10 @@ def _values(override: Override, conf_dir: Path) -> list[Any]:
 
 
 def _plain(key: str, value: Any, text: str) -> Any:
-    """A parsed value as Python has it.
+    """Convert a parsed value to Python's types.
 
-    A number may stand for a text if it is written back as it was typed, as in results_dir=2026.
+    A number is converted to text if the key takes text and the number's text is the user's, as in
+    results_dir=2026.
     """
     value = value.text if isinstance(value, QuotedString) else value
     if isinstance(value, list):
@@ -118,7 +124,7 @@ def _plain(key: str, value: Any, text: str) -> Any:
     if isinstance(value, dict):
         return {str(name): _plain("", one, text) for name, one in value.items()}
     if value is None and key == "system":
-        return "null"  # the name of a system
+        return "null"  # here the name of a system
     hint = types_of_keys(BenchConfig).get(key)
     if value == "" and hint is not None:
         raise ConfigError(f"{key} is empty; give a value, or leave {key} out")
@@ -128,7 +134,7 @@ def _plain(key: str, value: Any, text: str) -> Any:
 
 
 def check_n_trials(overrides: Iterable[Override], conf_dir: Path) -> None:
-    """Raise ConfigError for a sweep over no value, or of more than MOST_TRIALS trials."""
+    """Raise ConfigError for a key without a value, or for more than MOST_TRIALS trials."""
     n_trials = 1.0
     for override in overrides:
         n_values = _n_values(override, conf_dir)
@@ -154,7 +160,7 @@ def _n_values(override: Override, conf_dir: Path) -> float:
 
 
 def _n_in_range(swept: RangeSweep) -> float:
-    """So many numbers from start to stop; infinitely many without a step."""
+    """Return the number of values of a range; infinite without a step or an end."""
     start, stop, step = swept.start, swept.stop, swept.step
     if start is None or stop is None or not step:
         return math.inf

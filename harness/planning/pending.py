@@ -1,4 +1,4 @@
-"""What a run of the pipeline still has to do, how long that takes, and what a budget lets it do."""
+"""Pending work of a pipeline run, its expected duration, and its selection within a budget."""
 
 from __future__ import annotations
 
@@ -27,18 +27,22 @@ from harness.records.reuse import Present
 from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
 
-# What a run before left of a trial that failed is kept, and tried again where one says so. Another
-# machine than was planned for is no failure of the trial: the next job may get the right one.
+# Failed trials of an earlier run are measured again only on request (--forcerun). A wrong machine
+# is not a failure of the trial: the next job may run on the right one.
 KEPT = TRIED_AGAIN - {"other_machine"}
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a run's artefacts lack, and how much of it is to be measured now.
+    """Steps that have no valid record, and the selection that this run measures.
 
-    seconds, files: of every step that is lacking, or failed before. lacking: steps without a record
-    that stands. now: those of them that may be measured in this run: all, or what the budget lets
-    in. n_known: records of this machine that tell how long steps take.
+    Attributes:
+        seconds: expected seconds of every step that is missing or failed before.
+        files: output file of every step in `seconds`.
+        lacking: steps without a valid record, without those that failed before.
+        now: steps of `lacking` that this run may measure: all, or those within the budget.
+        n_known: number of records of this machine from which durations are estimated.
+        budget_s: time limit of the run; None: unlimited.
     """
 
     scale: str
@@ -50,22 +54,28 @@ class Pending:
     budget_s: float | None = None
 
     def is_lacking(self, step: Step) -> bool:
-        """Whether a step has no record that stands."""
+        """Return whether a step is missing, so that a run has to measure it."""
         return step in self.lacking
 
     def choose(self, steps: Iterable[Step], *, failed: bool) -> tuple[Step, ...]:
-        """Return the steps that a job measures in this run; failed: also those that failed."""
+        """Return the steps that a job measures in this run.
+
+        Args:
+            failed: whether to include steps that failed before.
+        """
         tried = self.now | (self.seconds.keys() - self.lacking if failed else frozenset())
         return tuple(step for step in steps if step in tried)
 
     def is_in(self, step: Step) -> bool:
-        """Whether a step is done already, or in this run."""
+        """Return whether a step is done before or in this run."""
         return step not in self.lacking or step in self.now
 
     def words(self, steps: Collection[Step], n_drawn: int) -> str:
-        """One line before a run: what it measures, and about how long it takes.
+        """Return the line that announces a run's work and its expected duration.
 
-        steps: that it will take. n_drawn: experiments that it will draw.
+        Args:
+            steps: steps that the run measures.
+            n_drawn: number of experiments that the run draws.
         """
         trials = {step.name for step in steps}
         source = f"{self.n_known} records of this machine" if self.n_known else "usual times"
@@ -78,19 +88,19 @@ class Pending:
         )
 
     def put_outdated_aside(self) -> None:
-        """Move records away that the code has outdated, and that this run leaves to the next."""
+        """Move away outdated records of steps that this run leaves to the next one."""
         for step in self.lacking - self.now:
             put_aside(self.files[step])
 
     def run_plan(self, steps: Collection[Step], n_drawn: int) -> RunPlan:
-        """What the processes of a run are told when it begins."""
+        """Build the plan that the processes of a run read: its start, end and expected times."""
         now = time.time()
         until = None if self.budget_s is None else now + self.budget_s - DRAWN_S * n_drawn
         planned = (step for step in steps if step in self.files)
         return RunPlan(now, until, {str(self.files[s]): self._seconds_of(s) for s in planned})
 
     def _seconds_of(self, step: Step) -> float:
-        return self.seconds.get(step, OTHERS_S)  # what is measured again though it is there
+        return self.seconds.get(step, OTHERS_S)  # a valid record that is measured again
 
 
 def pending_of(
@@ -102,11 +112,17 @@ def pending_of(
     budget: str | None = None,
     cpu: str | None = None,
 ) -> Pending:
-    """Look what is there.
+    """Find the steps that have no valid record, and select those within the budget.
 
-    plans, counts: of every artefact. first: artefacts that matter most. cpu: what the name of the
-    CPU has that measures; None: it is this machine's. Raises ConfigError for a
-    budget that is no length of time, or too short for anything.
+    Args:
+        plans: trials of every experiment.
+        counts: batch counts of every experiment.
+        first: experiments that have priority within a budget.
+        budget: duration such as "45m"; None: unlimited.
+        cpu: text in the name of the measuring CPU; None: this machine measures.
+
+    Raises:
+        ConfigError: for a budget that is not a duration, or too short for any round.
     """
     present = Present(sources, measures_here=cpu is None)
     durations = Durations(timed_in(choices.results_dir, cpu_model() if cpu is None else cpu))
@@ -142,7 +158,7 @@ def _lacks(
     first: Collection[str],
     lacking: Collection[Step],
 ) -> dict[str, list[Step]]:
-    """What each artefact lacks, what matters most first."""
+    """Return the missing steps of each experiment, those with priority first."""
     found: dict[str, list[Step]] = {}
     for name in sorted(plans, key=lambda name: name not in first):
         steps = [Step(t.trial_id, round_) for t in plans[name] for round_ in range(t.rounds)]
@@ -153,7 +169,7 @@ def _lacks(
 
 
 def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> bool:
-    """Return whether a record says that a framework was missing, say; the pipeline keeps those."""
+    """Return whether a record is of a failure with today's code, such as a missing framework."""
     if record is None or record.status not in KEPT:
         return False
     is_of_now = present.is_of_this_code(record, spec)
@@ -163,11 +179,17 @@ def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> boo
 def within(
     budget_s: float, artefacts: Mapping[str, Sequence[Step]], seconds: Mapping[Step, float]
 ) -> frozenset[Step]:
-    """Choose the steps that fit in a budget: round after round, artefact after artefact.
+    """Choose the steps that fit in a budget: round after round, experiment after experiment.
 
-    artefacts: what each lacks, what matters most first. seconds: of every step. A round of an
-    artefact is taken as a whole or not at all, so that its table compares all systems; where one
-    does not fit, a later, shorter one may. Raises ConfigError where none fits at all.
+    A round of an experiment is chosen completely or not at all, so that its table compares all
+    systems. If one round does not fit, a later and shorter one may.
+
+    Args:
+        artefacts: missing steps of each experiment, in order of priority.
+        seconds: expected seconds of every step.
+
+    Raises:
+        ConfigError: if no round fits.
     """
     chosen: set[Step] = set()
     left = budget_s

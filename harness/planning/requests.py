@@ -1,4 +1,4 @@
-"""Input of the pipeline: the keys of `snakemake --config`, and how a wrong one is refused."""
+"""Validation of the keys of `snakemake --config`, with one-line errors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ WORDS = {"scale": SCALES, "device": DEVICES}
 FOLDERS = ("results_dir", "data_root", "conf_dir")
 PLACES = (*FOLDERS, "records")
 KEYS = (*WORDS, "threads", *PLACES, "budget", "nodes")
-# {x} is a wildcard of Snakemake's, <x> a variable of its paths; what cannot be seen breaks lines.
+# Snakemake reads {x} as a wildcard and <x> as a variable in paths; control characters break lines.
 _TAKEN = re.compile(r"[{}<>\x00-\x1f\x7f]")
 
 
 def check_keys(config: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-    """Raise ConfigError for an unknown key, a wrong value, and two keys that contradict each other.
+    """Check the keys and values of `--config`.
 
-    Snakemake reads values as YAML: `results_dir=2026` is a number, and `scale=` is nothing.
+    Snakemake reads values as YAML: `results_dir=2026` is a number, and `scale=` is null.
+
+    Raises:
+        ConfigError: for an unknown key, an invalid value, or keys that contradict each other.
     """
     for key in config:
         if key not in KEYS:
@@ -58,9 +61,12 @@ def _check_value(key: str, value: Any) -> None:
 
 
 def _check_path(key: str, value: Any) -> None:
-    """Raise ConfigError for a place whose name Snakemake would misread, or that is no folder.
+    """Check the path that a key gives.
 
-    A blank, a quote or whatever else a shell would act on is as good as any other character.
+    Spaces, quotes and other characters that are special to a shell are allowed.
+
+    Raises:
+        ConfigError: for a path that Snakemake would misread, or that is not a directory.
     """
     if not isinstance(value, str):
         raise ConfigError(f"--config {key}={value} is read as no text; write {key}=./NAME")
@@ -78,14 +84,14 @@ def _check_path(key: str, value: Any) -> None:
 
 
 def word(path: str | os.PathLike[str]) -> str:
-    """A path as an argument that no command takes for an option."""
+    """Return a path as an argument that no command mistakes for an option."""
     text = os.fspath(path)
     return f"./{text}" if text.startswith("-") else text
 
 
 @contextmanager
 def ends_in_one_line() -> Iterator[None]:
-    """End the process with the line of a BenchError; Snakemake would print where it was raised."""
+    """Exit with the message of a BenchError, in place of the traceback that Snakemake prints."""
     try:
         yield
     except BenchError as error:
@@ -96,7 +102,7 @@ DRAW = "draw_"
 
 
 def no_artefact(name: str, artefacts: Collection[str]) -> ConfigError:
-    """What is wrong with draw_NAME."""
+    """Return the error for a target draw_NAME without an experiment of that name."""
     known = [f"{DRAW}{one}" for one in ("all", *sorted(artefacts))]
     close = meant(f"{DRAW}{name}", known)
     return ConfigError(f"{DRAW}{name} draws nothing{close}; choose one of: {', '.join(known)}")

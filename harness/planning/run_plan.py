@@ -1,7 +1,7 @@
-"""The plan of one run of the pipeline: its steps, how long each may take, until when.
+"""Plan of one run of the pipeline: its steps, their expected durations, and its end.
 
-Written when the run begins, read by every process that measures: so that each can say how long it
-still takes, and stop in time.
+It is written at the start of the run. Every process that measures reads it to print the remaining
+time and to stop in time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import NamedTuple
 from harness.machine.files import read_regular
 from harness.records.files import replace_whole
 
-FILE = ".run_plan.json"  # below the results
-VARIABLE = "BENCH_RUN_PLAN"  # of the environment: where it lies
-SMOOTHING_S = 60.0  # so much as planned is taken for granted before the run's own pace counts
+FILE = ".run_plan.json"  # in the results directory
+VARIABLE = "BENCH_RUN_PLAN"  # environment variable with the path of the plan
+SMOOTHING_S = 60.0  # weight of the planned pace against the pace of the run so far
 
 
 class Step(NamedTuple):
-    """A round of a trial, or a count (round 0), that is not there yet."""
+    """One round of a trial, or one batch count (round 0)."""
 
     name: str
     round: int
@@ -29,9 +29,12 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Steps by the file that each leaves, with seconds; started and until: seconds of the clock.
+    """Steps of a run and its time limit.
 
-    until: when measuring has to be over; None: when all is done.
+    Attributes:
+        started: start of the run in seconds since the epoch.
+        until: end of measuring in seconds since the epoch; None: no limit.
+        seconds: expected seconds of each step, by its output file.
     """
 
     started: float
@@ -43,11 +46,11 @@ class RunPlan:
         replace_whole(path, json.dumps(content))
 
     def fits(self, file: Path, now: float) -> bool:
-        """Whether a step that begins now would end in time."""
+        """Return whether a step that starts now is expected to end in time."""
         return self.until is None or now + self.seconds.get(str(file), 0.0) <= self.until
 
     def remaining_s(self, now: float, is_done: Callable[[Path], bool]) -> float:
-        """How long the steps take that are not done, at the pace of those that are."""
+        """Return the seconds that the remaining steps take at the pace of the completed steps."""
         done = {file for file in self.seconds if is_done(Path(file))}
         planned_s = sum(self.seconds[file] for file in done)
         left_s = sum(self.seconds[file] for file in self.seconds.keys() - done)
@@ -56,19 +59,19 @@ class RunPlan:
         return found if self.until is None else min(found, max(0.0, self.until - now))
 
     def is_done(self, file: Path) -> bool:
-        """Whether a step has left its file: one that is older than the run was there before."""
+        """Return whether a step of this run has written its file; an older file does not count."""
         try:
             return file.stat().st_mtime >= self.started
         except OSError:
             return False
 
     def n_done(self, is_done: Callable[[Path], bool]) -> int:
-        """How many steps are done."""
+        """Return the number of completed steps."""
         return sum(is_done(Path(file)) for file in self.seconds)
 
 
 def read_run_plan(path: Path) -> RunPlan | None:
-    """Read a plan; None where there is none that can be read, and so nothing to say."""
+    """Read a plan; return None if there is no readable plan."""
     try:
         content = json.loads(read_regular(path))
         return RunPlan(content["started"], content["until"], content["seconds"])

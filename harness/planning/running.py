@@ -1,9 +1,10 @@
-"""Who is at work on a folder of results: locks that the system takes back with their process.
+"""Locks of results directories and of the machine, which the kernel releases with their process.
 
-Their files lie in a folder of the machine alone, named by machine and folder, since what two runs
-on one machine disturb is each other's time, whatever cache each was given, and since a network's
-folders may know no locks. Snakemake works without its own (profiles/default), so that a killed run
-leaves none behind. A node of a cluster measures one trial at a time whatever its folder.
+The lock files are in a local directory of the machine, because network file systems may not support
+locks, and because two runs on one machine disturb each other whatever their cache directories.
+Their names have the machine and a hash of the results directory. Snakemake's own lock is disabled
+(profiles/default), so that a killed run leaves no lock. A cluster node measures one trial at a
+time, independent of the results directory.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from harness.errors import BenchError
 from harness.machine.caches import cache_folder
 from harness.machine.folders import local_folder
 
-LOOK_S = 0.5  # between looks whether a turn is over
-MOST_LETTERS = 200  # of the command that holds a turn, where it is named
+LOOK_S = 0.5  # interval between attempts to take a lock
+MOST_LETTERS = 200  # characters of the holder's command in messages
 Say = Callable[[str], object]
 
 
 def begin_run(results_dir: Path) -> TextIO:
-    """Say that a run goes on here, until the file that is returned is closed, or the process ends.
+    """Mark a run into a directory as active, until the returned file is closed.
 
-    Several may.
+    The end of the process closes the file, too. Several runs may be active.
     """
     results_dir.mkdir(parents=True, exist_ok=True)
     file = _lock_file(results_dir, "run").open("w")
@@ -42,7 +43,7 @@ def begin_run(results_dir: Path) -> TextIO:
 
 @contextmanager
 def while_none_runs(results_dir: Path) -> Iterator[bool]:
-    """Whether none goes on here; none begins before the block ends, where that is so."""
+    """Yield whether no run into the directory is active; if so, none starts within the block."""
     with _lock_file(results_dir, "run").open("w") as file:
         yield _is_locked_now(file)
 
@@ -61,14 +62,20 @@ def turn(
     alone: bool = True,
     first: Say = _nothing,
 ) -> Iterator[str]:
-    """Be the only one on this machine that measures into a folder, while the block lasts.
+    """Hold this machine's lock of a results directory within the block.
 
-    who: the command that others are told of. patience_s: how long to wait for another's turn, after
-    a line that says whose it is; infinite is allowed. alone: False shares it with others that do,
-    for what is not timed. first: called with the turn's name while nobody else has a part in it.
+    Args:
+        who: command that messages to waiting processes name.
+        patience_s: seconds to wait for the lock, may be infinite.
+        say: called with a line that names the holder, before waiting.
+        alone: False takes a shared lock, for work that is not timed.
+        first: called with the lock's name while no other process holds a shared lock.
 
-    Gives the turn's name, the same for each turn of the folder. Raises BenchError where another
-    does not end in time.
+    Yields:
+        The lock's name, which is the same for all locks of the directory.
+
+    Raises:
+        BenchError: if the holder does not release the lock in time.
     """
     words = (str(results_dir), "measured into", ", or choose another results_dir")
     path = _lock_file(results_dir, "turn")
@@ -78,9 +85,11 @@ def turn(
 
 @contextmanager
 def turn_on_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
-    """Be the only one of this user that measures on this machine; see `turn`.
+    """Hold this user's lock of the machine within the block; see `turn`.
 
-    Raises BenchError, too, where no folder of this machine alone can be written.
+    Raises:
+        BenchError: if the holder does not release the lock in time, or no local directory of the
+            machine can be written.
     """
     words = (platform.node(), "measured on", "")
     path = local_folder() / "machine.turn"
@@ -101,13 +110,13 @@ def _turn_at(
     with _waited_for(path, words, patience_s, say, alone, first) as file:
         name = f"{who[:MOST_LETTERS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
         file.truncate(0)
-        with suppress(OSError):  # the folder is full: the lock holds without a name
+        with suppress(OSError):  # the disk is full: the lock works without its holder's name
             os.pwrite(file.fileno(), name.encode(), 0)
         try:
             yield path.name
         finally:
-            if alone or _is_locked_now(file):  # of several, the last
-                path.unlink(missing_ok=True)  # before it is free: whoever waits looks for it anew
+            if alone or _is_locked_now(file):  # the last holder of a shared lock
+                path.unlink(missing_ok=True)  # before the release: waiting processes reopen it
 
 
 def _waited_for(
@@ -118,7 +127,11 @@ def _waited_for(
     alone: bool,
     first: Say,
 ) -> TextIO:
-    """The locked file of a turn; words: what is measured, how, and what else one may do."""
+    """Wait for a lock and return its file.
+
+    Args:
+        words: subject, verb and further remedy for messages.
+    """
     what, how, way_out = words
     deadline_s = time.monotonic() + patience_s
     has_said = False
@@ -127,7 +140,7 @@ def _waited_for(
         if _takes_part(file, path, alone, first):
             if _is_there(file, path):
                 return file
-            file.close()  # of a turn that has just ended
+            file.close()  # its last holder has just deleted it
             continue
         file.seek(0)
         holder = file.read() or "another run"
@@ -143,11 +156,11 @@ def _waited_for(
 
 
 def _takes_part(file: TextIO, path: Path, alone: bool, first: Say) -> bool:
-    """Take the lock, as a whole or a share of it, unless another has it."""
+    """Take the exclusive or the shared lock if it is free; return whether it was."""
     if _is_locked_now(file):
         if _is_there(file, path):
             first(path.name)
-        # Between whole and share the lock is free for a moment: who took it then is waited for.
+        # The lock is free for a moment while it changes from exclusive to shared.
         return alone or _is_locked_now(file, fcntl.LOCK_SH)
     return not alone and _is_locked_now(file, fcntl.LOCK_SH)
 
@@ -157,7 +170,7 @@ def _bound_words(patience_s: float) -> str:
 
 
 def _is_locked_now(file: TextIO, how: int = fcntl.LOCK_EX) -> bool:
-    """Take the lock, unless another has it."""
+    """Take the lock if it is free; return whether it was."""
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -166,21 +179,21 @@ def _is_locked_now(file: TextIO, how: int = fcntl.LOCK_EX) -> bool:
 
 
 def _is_there(file: TextIO, path: Path) -> bool:
-    """Whether a file that was opened is still the one of that name."""
+    """Return whether an open file is still the one at its path."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False
 
 
 def _lock_file(results_dir: Path, what: str) -> Path:
-    """Where a lock of a folder lies; see _lock_folder."""
+    """Return the path of a lock of a results directory; see _lock_folder."""
     place = str(results_dir.resolve())
     name = f"{platform.node()}-{hashlib.sha256(place.encode()).hexdigest()[:16]}.{what}"
     return _lock_folder(results_dir) / re.sub(r"[^\w.-]", "_", name)
 
 
 def _lock_folder(results_dir: Path) -> Path:
-    """The folder of this machine alone; without one the user's cache, or the results' own."""
+    """Return the machine's local directory, else the user's cache, else the results directory."""
     try:
         return local_folder()
     except BenchError:

@@ -1,7 +1,7 @@
-"""Slurm, before anything is measured: its partitions, a look at its nodes, jobs that were left.
+"""Checks of a Slurm cluster before measurement: partition, nodes and leftover jobs.
 
-Of its commands only the output that scripts are meant to read (`--noheader`, `--format`) is read.
-The look at a node begins with a shell, since what is missing may be the Python that we run with.
+Only the output of Slurm's commands that is meant for scripts (`--noheader`, `--format`) is read.
+The check of a node starts with a shell, because Python may be missing there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from harness.records.files import replace_whole
 
 NEEDED = ("sbatch", "srun", "squeue", "sinfo", "scancel")
 PATIENCE_S = 60.0
-LOOK_S = 0.5  # between looks whether jobs have ended
+LOOK_S = 0.5  # interval between checks for the end of jobs
 
 
 def check_slurm(partition: str | None) -> None:
-    """Raise ConfigError where Slurm is not here, does not answer, or has no such partition."""
+    """Raise ConfigError if Slurm is not installed, does not answer, or has no such partition."""
     missing = [command for command in NEEDED if shutil.which(command) is None]
     if missing:
         raise ConfigError(
@@ -41,9 +41,9 @@ def check_slurm(partition: str | None) -> None:
 
 
 def jobs_of_this_run(folder: Path) -> dict[str, str]:
-    """This user's jobs that were submitted from a working folder: by number, with their comments.
+    """Return the comments of this user's jobs from a working directory, by job number.
 
-    The comment names the rule and what it makes (see snakemake-executor-plugin-slurm).
+    A comment names the rule and its wildcards (see snakemake-executor-plugin-slurm).
     """
     lines = _ask(["squeue", "--me", "--noheader", "--format=%i|%Z|%k"])
     parts = [line.split("|", 2) for line in lines]
@@ -51,9 +51,10 @@ def jobs_of_this_run(folder: Path) -> dict[str, str]:
 
 
 def cancel(jobs: Sequence[str]) -> None:
-    """End jobs, whether they run or wait, and wait for their end.
+    """Cancel running and pending jobs, and wait for their end.
 
-    Raises ConfigError where one does not end, as on a node that does not answer.
+    Raises:
+        ConfigError: if a job does not end, for example on a node that does not answer.
     """
     if not jobs:
         return
@@ -87,15 +88,19 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         ) from error
 
 
-MOST_LOOKED_AT = 8  # a look takes a second, and a fault is mostly everywhere
-SEEN = ".seen_by_nodes"  # below the results, for the time of the look
-FAULT, CODE = "fault=", "code="  # how lines begin that a look prints
+MOST_LOOKED_AT = 8  # a check takes a second, and most errors concern all nodes
+SEEN = ".seen_by_nodes"  # file in the results directory during the check
+FAULT, CODE = "fault=", "code="  # prefixes of the lines that a check prints
 
 
 def look_at_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -> None:
-    """Raise ConfigError for a node that lacks the folder of results, the environment or our code.
+    """Check some idle nodes; each job checks its own node before it measures.
 
-    Of those that are idle some are looked at; each job looks for itself before it measures.
+    Args:
+        say: called with a line if no node is idle.
+
+    Raises:
+        ConfigError: for a node without the results directory, the environment or the same code.
     """
     where = [] if nodes.partition is None else [f"--partition={nodes.partition}"]
     asked = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N", *where]
@@ -109,14 +114,14 @@ def look_at_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -
         for node in idle[:MOST_LOOKED_AT]:
             step = ["srun", *where, f"--nodelist={node}", "--nodes=1", "--ntasks=1"]
             done = _run([*step, "--immediate=20", "sh", "-c", script(file)])
-            if "Unable to allocate resources" not in done.stderr:  # others took it meanwhile
+            if "Unable to allocate resources" not in done.stderr:  # no longer idle
                 check_seen(node, done.stdout or done.stderr)
     finally:
         file.unlink(missing_ok=True)
 
 
 def script(file: Path) -> str:
-    """What is run on a node: it prints what is wrong there, or the version of its code."""
+    """Return the shell script of a node check, which prints an error or the node's code version."""
     python = shlex.quote(sys.executable)
     look = "from harness.planning.orders import code_of_this_machine as c; print('code=' + c())"
     no_folder = f"{FAULT}does not see {file.parent}: results_dir has to be a folder that the head"
@@ -131,7 +136,7 @@ def script(file: Path) -> str:
 
 
 def check_seen(node: str, printed: str) -> None:
-    """Raise ConfigError for a node that is not as it has to be, by what it printed."""
+    """Raise ConfigError if the output of a node's check reports an error or other code."""
     lines = [line.strip() for line in printed.split("\n") if line.strip()]
     for line in lines:
         if line.startswith(FAULT):

@@ -1,9 +1,9 @@
-"""A sweep: one call of `bench-schedule`, which counts batches of several mini-batches.
+"""Sweep of batch counts: one call of `bench-schedule` on several mini-batches.
 
-Its keys are those of `bench-schedule`: model, dataset, split, batch_size, policy, granularity and
-learning.seed may be lists (of models and data sets, those meet that are of one kind); all others
-are single values. Of policies `all` names every one there is, behind those named before it, and
-`not:NAME` leaves one out again: so a policy that is added is counted.
+Its keys are those of `bench-schedule`. The values of model, dataset, split, batch_size, policy,
+granularity and learning.seed may be lists; each model is combined with the datasets of its kind of
+instances. In a list of policies, `all` adds every policy, and `not:NAME` removes one. New policies
+are therefore counted without being named.
 """
 
 from __future__ import annotations
@@ -21,18 +21,23 @@ from harness.trials.sources import SourceHashes
 
 REQUIRED = ("model", "dataset", "batch_size", "policy")
 LISTED = (*REQUIRED, "split", "granularity", "learning.seed")
-# The pipeline's to say.
+# Keys that the pipeline sets itself.
 NOT_ALLOWED = ("out", "records", "force", "bad_data", "save_policy", "data_root")
 
 LEFT_OUT = "not:"
-COUNTER = "harness.counts.worker"  # which does not import this: its hash is that of what counts
-SECONDS = "timing.min_seconds"  # 0: a few calls, whose seconds nobody looks at
+COUNTER = "harness.counts.worker"  # does not import this module: its hash covers only counting
+SECONDS = "timing.min_seconds"  # 0: a few calls, whose seconds are not shown
 Values = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Values of every key, in the order of the file; raises ConfigError for what cannot be one."""
+    """Values of every key, in the order of the file.
+
+    Raises:
+        ConfigError: for a missing key, a key that is not allowed, several values of a key that is
+            not a list, or an unknown policy.
+    """
 
     settings: Mapping[str, Values]
 
@@ -54,34 +59,34 @@ class Sweep:
                 raise ConfigError(f"counts have policy {policy}; choose from {known}")
 
     def values(self, key: str, default: str = "") -> Values:
-        """Values of a key; `default` is what `bench-schedule` takes where it is not given."""
+        """Return the values of a key; `default` is that of `bench-schedule`."""
         return self.settings.get(key, (default,))
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """What one would type after `bench-schedule`."""
+        """Arguments of the `bench-schedule` command."""
         return tuple(f"{key}={','.join(values)}" for key, values in self.settings.items())
 
     @property
     def is_timed(self) -> bool:
-        """Whether time is given to scheduling and learning, so that their seconds are shown."""
+        """True if scheduling and learning are timed, so that their seconds are shown."""
         return self.values(SECONDS)[0] not in ("0", "0.0")
 
     @property
     def sweep_id(self) -> str:
-        """Path-safe text that names the sweep, ending in a hash of all it is asked for."""
+        """Path-safe name of the sweep, which ends with a hash of its settings."""
         digest = hashlib.sha256(json.dumps(sorted(self.settings.items())).encode()).hexdigest()[:8]
         first, *others = self.settings["model"]
         more = f"_and_{len(others)}_more" if others else ""
         return f"sweep-{first}{more}-{digest}"
 
     def path(self, results_dir: Path) -> Path:
-        """Where its rows go; their records are in raw/counts, and may be shared with others."""
+        """Return the path of the sweep's rows; their records are in raw/counts."""
         return results_dir / "counts" / f"{self.sweep_id}.json"
 
 
 def sweep_of(place: str, content: Any) -> Sweep:
-    """Read an entry of `counts`; raises ConfigError, which begins with the place."""
+    """Read an entry of `counts`; the message of its ConfigError starts with `place`."""
     if not isinstance(content, dict):
         raise ConfigError(f"{place} has the counts {content!r}; an entry maps keys to values")
     try:
@@ -102,7 +107,7 @@ def _texts(key: str, value: Any) -> Values:
 
 
 def _policies(values: Values) -> Values:
-    """Names as they stand; `all` adds every policy there is, `not:NAME` leaves one out again."""
+    """Return the names of policies; `all` adds every policy and `not:NAME` removes one."""
     found: list[str] = []
     for value in values:
         if value == "all":
@@ -121,9 +126,11 @@ def _policies(values: Values) -> Values:
 def counting_sha256(
     modules: Iterable[str], said: Collection[str], hashes: SourceHashes | None = None
 ) -> str:
-    """Hash the counter and the `modules` of what it counts: models and loaders.
+    """Hash the code that counts.
 
-    said: names of modules, such as policies, that count as imported; see imported_files. hashes:
-    which knows what others have read.
+    Args:
+        modules: models and loaders.
+        said: names of modules, such as policies, that count as imported; see imported_files.
+        hashes: cached hashes of files.
     """
     return (hashes or SourceHashes()).of_modules(sorted({COUNTER, *modules}), said)

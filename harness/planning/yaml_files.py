@@ -1,4 +1,4 @@
-"""Files of conf/: which a group offers, and their content; what is wrong with one is one line."""
+"""YAML files of conf/: their names by group, and their content, with one-line errors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from harness.values.places import CONF_DIR
 
 
 class _Unique:
-    """Refuses a key that is there twice, of which YAML's own loaders keep the last."""
+    """Mixin that rejects duplicate keys, of which PyYAML's loaders use the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a mapping; raises ConstructorError, as OmegaConf does."""
+        """Build a mapping; raise ConstructorError for a duplicate key, as OmegaConf does."""
         seen: set[str] = set()
         for key, _ in node.value:
             if key.value in seen and isinstance(key, yaml.ScalarNode):
@@ -34,14 +34,14 @@ class _Unique:
 
 
 class _Slow(_Unique, yaml.SafeLoader):
-    """PyYAML's own, which tells best what is wrong."""
+    """Pure Python loader of PyYAML, which has the most precise error messages."""
 
 
 class _Quick(_Unique, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """By libyaml where PyYAML has it: 8 times faster."""
+    """Loader of libyaml, if PyYAML has it: 8 times faster."""
 
 
-for _loader in (_Slow, _Quick):  # YAML 1.1 takes 1e-3 for a text, a command line for a number
+for _loader in (_Slow, _Quick):  # YAML 1.1 reads 1e-3 as text, a command line as a number
     _loader.add_implicit_resolver(
         "tag:yaml.org,2002:float",
         re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
@@ -50,7 +50,14 @@ for _loader in (_Slow, _Quick):  # YAML 1.1 takes 1e-3 for a text, a command lin
 
 
 def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
-    """Read a file that maps keys to values, among them `keys`; raises ConfigError else."""
+    """Read a file that maps keys to values.
+
+    Args:
+        keys: keys that the file must have.
+
+    Raises:
+        ConfigError: if the file cannot be read, is not a mapping, or misses one of the keys.
+    """
     try:
         content = _load(path)
     except yaml.YAMLError as error:
@@ -69,7 +76,7 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
 
 
 def _load(path: Path) -> Any:
-    """Read quickly; what is wrong the slow loader tells."""
+    """Read with the fast loader; on an error read again with the slow one, for its message."""
     check_regular(path)
     try:
         with path.open(encoding="utf-8") as file:
@@ -80,7 +87,7 @@ def _load(path: Path) -> Any:
 
 
 def yaml_fault(error: yaml.YAMLError) -> str:
-    """Return what is wrong with a YAML text as one line: file, line, problem."""
+    """Return a YAML error as one line: file, line, problem."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     if mark is None or problem is None:
@@ -88,20 +95,23 @@ def yaml_fault(error: yaml.YAMLError) -> str:
     return f"{mark.name}, line {mark.line + 1} is not YAML: {problem}; correct the file"
 
 
-NAMED = ("system", "model", "dataset")  # groups whose files say their own name
+NAMED = ("system", "model", "dataset")  # groups whose files contain their own name
 GROUPS = (*NAMED, "experiment")
 
 
 def choices_of(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
-    """Names that a group of the configuration offers."""
+    """Return the names of a group's files, sorted."""
     return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))
 
 
 def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
-    """Raise ConfigError for a file that cannot be read, or says another name than its own.
+    """Check that a file of a group is readable and contains its own name.
 
-    A record would bear the name of a system that it is not of. Of a choice that has no file Hydra
-    says what there is.
+    With another name, records would be attributed to another system. A choice without a file is
+    accepted here; Hydra rejects it and lists the choices.
+
+    Raises:
+        ConfigError: if the file cannot be read or contains another name.
     """
     path = conf_dir / group / f"{choice}.yaml"
     if group not in GROUPS or choice not in choices_of(group, conf_dir):
