@@ -1,1 +1,1 @@
-"""One trial: parent, worker process, clock, passes, check."""
+"""Measurement of one trial: parent and worker processes, clock, passes and checks."""

@@ -1,13 +1,13 @@
-"""The child's side of a measuring process: bound to its parent, it says, refuses and ends.
+"""Entry point of a child process: binds it to its parent, and reports progress and refusals.
 
     python -m harness.measuring.child PARENT_PID MODULE ARGUMENT...
 
-MODULE is imported once the process is bound, and its `main` gets the arguments and gives the exit
-code. Importing the worker takes half a second, in which its parent may be killed: nothing heavy is
-imported here.
+MODULE is imported once the process is bound to its parent. Its `main` takes the arguments and
+returns the exit code. Importing the worker takes half a second, in which its parent may be killed;
+therefore this module imports nothing heavy.
 
-A worker that will not go on says why in a file of its own beside the spec, and ends with REFUSED.
-The exit code alone is not believed, since whatever runs in the worker may end it with any.
+A worker that refuses a trial writes the reason to a file next to the spec and exits with REFUSED.
+The exit code is not sufficient evidence, because any code that runs in the worker may exit with it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ import psutil
 from harness.errors import BenchError
 from harness.machine.process import made_to_stay
 
-REFUSED = 64  # exit code of a worker that will not go on (EX_USAGE of sysexits)
-FORKED = 70  # exit code of a fork that came back
-SAID = "now: "  # what begins a line that the parent passes on at once
-LEFT_OUT = "BENCH_LEFT_OUT"  # names the variables that a worker does not see
+REFUSED = 64  # exit code of a worker that refuses its trial (EX_USAGE of sysexits)
+FORKED = 70  # exit code of a fork that returned from a system's code
+SAID = "now: "  # prefix of a progress line, which the parent passes on immediately
+LEFT_OUT = "BENCH_LEFT_OUT"  # lists the variables removed from a worker's environment
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _PID = os.getpid()  # of the process that loaded this module
 _OUT_OF_MEMORY = (
@@ -44,7 +44,7 @@ _OUT_OF_MEMORY = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Become the module that is named, as a child of the process that is named."""
+    """Run `main` of the given module as a child of the given process; return its exit code."""
     parent_pid, module, *others = arguments
     die_with_parent(int(parent_pid))
     with made_to_stay():
@@ -53,27 +53,28 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End with an exit code as Python does, but take nothing apart.
+    """Exit as Python does, but without destroying objects.
 
-    That would free the objects of a framework one by one, for up to half a second.
+    Freeing the objects of a framework one by one takes up to half a second.
     """
-    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads that are no daemons
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for non-daemon threads
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    ctypes.CDLL(None).fflush(None)  # what libraries have printed
+    ctypes.CDLL(None).fflush(None)  # output that C libraries have buffered
     os._exit(code)
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """Have Linux end this process with its parent, or end it now where the parent has ended.
+    """Let Linux kill this process when its parent ends; end it now if the parent has ended.
 
-    parent_pid: of the process that started this one, itself or through a script.
+    Args:
+        parent_pid: Process that started this one, directly or through a script.
     """
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    # Looked at after asking: of a parent that ended before, Linux tells nobody.
+    # Checked after the request: Linux sends no signal for a parent that ended before it.
     if os.getppid() != parent_pid and parent_pid not in _ancestors():
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -83,23 +84,23 @@ def _ancestors() -> set[int]:
 
 
 def end_fork() -> None:
-    """End this process at once if it is a fork that came back from a system.
+    """Exit immediately if this process is a fork that returned from a system's code.
 
-    It would measure a second time, beside the first, and leave a record of its own.
+    It would measure a second time, concurrently with the first, and write a second record.
     """
     if os.getpid() != _PID:
         os._exit(FORKED)
 
 
 def say(words: str) -> None:
-    """Print a line that the parent passes on while this process is at work."""
+    """Print a progress line, which the parent passes on while this process is running."""
     print(SAID + " ".join(words.split()), flush=True)
 
 
 def refuse(spec_path: Path, error: BenchError) -> int:
-    """Tell the parent, and whoever reads the log, why; return the exit code.
+    """Report an error to the parent and to the log; return the exit code.
 
-    On a full disk the file is cut off, which read_refusal tells.
+    On a full disk the file is truncated, which read_refusal reports.
     """
     line = " ".join(str(error).split())
     print(line, file=sys.stderr)
@@ -110,12 +111,12 @@ def refuse(spec_path: Path, error: BenchError) -> int:
 
 
 def refusal_path(spec_path: Path) -> Path:
-    """Return where a worker leaves what it refuses."""
+    """Return the path of the file in which a worker reports its refusal."""
     return spec_path.with_name("refusal.json")
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error, or its cause, tells that memory ran out, in Python or below it."""
+    """Return whether an error or its cause means that memory ran out, in Python or a library."""
     if error is None:
         return False
     tells = isinstance(error, MemoryError) or tells_of_memory(f"{type(error).__name__} {error}")
@@ -123,7 +124,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def tells_of_memory(words: str) -> bool:
-    """Whether a process's last words say that memory ran out."""
+    """Return whether a process's last output says that memory ran out."""
     return any(sign in words.lower() for sign in _OUT_OF_MEMORY)
 
 

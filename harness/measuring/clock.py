@@ -1,4 +1,4 @@
-"""The stopwatch of the harness: the only reader of the time, always after a synchronise."""
+"""Clock of the harness, the only code that reads the time; it synchronizes before each reading."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from harness.contracts.choice import Stopwatch
 from harness.contracts.system import PHASES
 from harness.machine.process import collector_resting
 
-Now = Callable[[], int]  # nanoseconds, never going back
+Now = Callable[[], int]  # nanoseconds, monotonic
 T = TypeVar("T")
 
-now_ns: Now = time.perf_counter_ns  # the source of time unless a test gives its own
+now_ns: Now = time.perf_counter_ns  # the source of time, unless a test passes another
 _NS = 1e-9
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One timed run of a mini-batch: seconds in all, and seconds booked on each marked phase."""
+    """One timed run of a mini-batch: total seconds, and seconds of each marked phase."""
 
     total_s: float
     phases_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class PhaseClock:
-    """Times one run after another: start, marks by the system, stop.
+    """Clock that times consecutive runs: start, marks by the system, stop.
 
-    A run is marked or whole: in a whole one marks are neither waited for nor read, so that work of
-    one phase may go on while the next begins, as it does when nobody looks.
+    A run is marked or unmarked. In an unmarked run, marks neither synchronize nor read the time, so
+    that the phases may overlap as they do without measurement.
 
-    synchronize: waits for all work of the system that is being timed.
-    now_ns: the source of time.
+    Args:
+        synchronize: Waits for all work of the timed system.
+        now_ns: Source of time.
     """
 
     def __init__(self, synchronize: Callable[[], None], now_ns: Now = now_ns) -> None:
@@ -51,7 +52,11 @@ class PhaseClock:
         self._booked: dict[str, int] = {}
 
     def start(self, *, marked: bool = True) -> int:
-        """Begin a run and return its first reading; raises RuntimeError if one is going on."""
+        """Start a run and return its first reading in nanoseconds.
+
+        Raises:
+            RuntimeError: The previous run has not been stopped.
+        """
         if self._started is not None:
             raise RuntimeError("the clock runs already; stop it before the next run")
         self._booked = {}
@@ -61,9 +66,11 @@ class PhaseClock:
         return self._started
 
     def mark(self, phase: str) -> None:
-        """Book the time since the previous mark on `phase`; a phase may be marked many times.
+        """Add the time since the previous mark to `phase`; a phase may be marked many times.
 
-        Raises ValueError for a word that is no phase, RuntimeError outside a run.
+        Raises:
+            ValueError: The phase is unknown.
+            RuntimeError: No run has been started.
         """
         if phase not in PHASES:
             raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
@@ -77,9 +84,14 @@ class PhaseClock:
         self._previous = now
 
     def divide(self, shares: Mapping[str, float]) -> None:
-        """Book these shares of the time since the previous mark; the next mark books the rest.
+        """Divide the time since the previous mark among phases; the next mark takes the rest.
 
-        Raises as `mark`, and ValueError for shares that are no parts of a whole.
+        Args:
+            shares: Fraction of the time by phase.
+
+        Raises:
+            ValueError: A phase is unknown, a fraction is negative, or their sum exceeds 1.
+            RuntimeError: No run has been started.
         """
         if self._started is None:
             raise RuntimeError("the clock is not running; a system marks phases inside run only")
@@ -94,7 +106,11 @@ class PhaseClock:
             self._previous += spent
 
     def stop(self) -> Sample:
-        """End the run; time after the last mark counts in the total only."""
+        """Stop the run; time after the last mark counts only in the total.
+
+        Raises:
+            RuntimeError: No run has been started.
+        """
         if self._started is None:
             raise RuntimeError("the clock is not running; start it before it is stopped")
         self._synchronize()
@@ -106,7 +122,7 @@ class PhaseClock:
 def timed(
     work: Callable[[], T], synchronize: Callable[[], None], now_ns: Now = now_ns
 ) -> tuple[T, float]:
-    """Do `work` once; returns what it returned and its seconds, what it left running included."""
+    """Call `work` once; return its result and its seconds, including asynchronous work."""
     clock = PhaseClock(synchronize, now_ns)
     clock.start()
     result = work()
@@ -114,7 +130,7 @@ def timed(
 
 
 def stopwatch_of(synchronize: Callable[[], None], now_ns: Now = now_ns) -> Stopwatch:
-    """The stopwatch that a system is lent to choose by (System.choose)."""
+    """Return the stopwatch with which a system may compare alternatives (System.choose)."""
 
     def seconds(work: Callable[[], object]) -> float:
         return timed(work, synchronize, now_ns)[1]
@@ -125,9 +141,9 @@ def stopwatch_of(synchronize: Callable[[], None], now_ns: Now = now_ns) -> Stopw
 def empty_sample_s(
     synchronize: Callable[[], None], now_ns: Now = now_ns, n_samples: int = 1000
 ) -> float:
-    """What the clock shows where nothing is done: no sample can be told more exactly.
+    """Return the seconds of an empty run, which limit the accuracy of every sample.
 
-    The median of n_samples empty runs, or the least step of the clock where that is more.
+    This is the median of n_samples empty runs, or the shortest positive one if that is longer.
     """
     clock = PhaseClock(synchronize, now_ns)
     found: list[float] = []
@@ -138,20 +154,32 @@ def empty_sample_s(
 
 
 class NullClock:
-    """Takes marks and reads no time, for runs that are not measured."""
+    """Clock without readings, for runs that are not measured."""
 
     def mark(self, phase: str) -> None:
-        """Accept a mark; raises ValueError for a word that is no phase."""
+        """Accept a mark.
+
+        Raises:
+            ValueError: The phase is unknown.
+        """
         if phase not in PHASES:
             raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
 
     def divide(self, shares: Mapping[str, float]) -> None:
-        """Accept shares; raises ValueError where they are none."""
+        """Accept fractions of a time.
+
+        Raises:
+            ValueError: See check_shares.
+        """
         check_shares(shares)
 
 
 def check_shares(shares: Mapping[str, float]) -> None:
-    """Raise ValueError for a word that is no phase, and for shares that are no parts of a whole."""
+    """Check that fractions of a time belong to phases, are not negative and sum to at most 1.
+
+    Raises:
+        ValueError: They do not.
+    """
     for phase in shares:
         if phase not in PHASES:
             raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
@@ -161,25 +189,27 @@ def check_shares(shares: Mapping[str, float]) -> None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep Python's garbage collector out of the timed region, for all systems alike."""
+    """Disable Python's garbage collector in the timed region, equally for all systems."""
     with collector_resting():
         gc.collect()
         gc.freeze()
         try:
             yield
         finally:
-            gc.unfreeze()  # what is dropped later may be in a cycle, and is memory that counts
+            gc.unfreeze()  # objects dropped later may be in cycles, and their memory counts
 
 
-N_VALUES = 4096  # in and out 32 KiB: they stay in a core's first cache, whatever its memory does
+N_VALUES = 4096  # input and output fill 32 KiB and fit the L1 cache: memory has no influence
 N_CALLS = 200  # about 0.5 ms
-PAUSE_NS = 20_000_000  # passes may take microseconds
+PAUSE_NS = 20_000_000  # a pass may take only microseconds
 
 
 class CoreWatch:
-    """Calls one exponential function of 4096 floats, which NumPy computes by itself on one thread.
+    """Probe of the core's speed: exponentials of 4096 floats, which NumPy computes on one thread.
 
-    now_ns: the source of time. pause_ns: at least, between two looks.
+    Args:
+        now_ns: Source of time.
+        pause_ns: Minimum time between two measurements.
     """
 
     def __init__(self, now_ns: Now = now_ns, pause_ns: int = PAUSE_NS) -> None:
@@ -191,7 +221,7 @@ class CoreWatch:
         self._looked_at: int | None = None
 
     def look(self) -> None:
-        """Do the work, unless that was done just now."""
+        """Measure the speed, unless the last measurement is more recent than the pause."""
         if self._looked_at is not None and self._now_ns() - self._looked_at < self._pause_ns:
             return
         self._clock.start(marked=False)
@@ -202,21 +232,21 @@ class CoreWatch:
 
     @property
     def rate_per_s(self) -> float | None:
-        """Calls per second in the median of all looks, as the speed is of the median pass.
+        """Median calls per second of all measurements, as throughput is that of the median pass.
 
-        None before the first, and where the clock saw no time go by.
+        None before the first measurement, and if the clock did not advance.
         """
         median = statistics.median(self._seconds) if self._seconds else 0.0
         return N_CALLS / median if median > 0 else None
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """Calls per second in each look for which the clock saw time go by."""
+        """Calls per second of each measurement in which the clock advanced."""
         return tuple(N_CALLS / seconds for seconds in self._seconds if seconds > 0)
 
 
 def watch_core(n_looks: int = 2000) -> tuple[float, ...]:
-    """Calls per second of a core that is never idle meanwhile, for about a second."""
+    """Measure calls per second on a continuously busy core, for about a second."""
     watch = CoreWatch(pause_ns=0)
     for _ in range(n_looks):
         watch.look()

@@ -1,4 +1,4 @@
-"""The parent's side: one fresh process per trial and round, under a time and a memory limit."""
+"""Start of worker processes: a fresh one per trial and round, with time and memory limits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from harness.values.places import ROOT
 Hear = Callable[[str], None]
 
 TRACER = "harness.measuring.tracer"
-_ANSWER_S = 30.0  # a Python starts in a fraction of a second, from a slow disk in some
+_ANSWER_S = 30.0  # Python starts in a fraction of a second, or in several from a slow disk
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -46,17 +46,17 @@ _THREAD_VARIABLES = (
     "TF_NUM_INTRAOP_THREADS",
     *("NPROC", "PJRT_NPROC"),  # XLA's client for CPUs, under JAX
 )
-# The C library keeps what is freed: it would give blocks of 32 MiB and more back, so that the next
-# mini-batch's logits fault in page by page (log-softmax of 1 344 x 10 000 under JAX: 160 against
-# 115 ms). For all systems alike; frameworks that keep their own pools lose nothing.
+# Make the C library reuse freed memory. By default it returns blocks of 32 MiB and more, so that
+# the next mini-batch's logits fault in page by page (log-softmax of 1,344 x 10,000 under JAX:
+# 160 instead of 115 ms). Set for all systems; frameworks with their own pools lose nothing.
 _ALLOCATOR = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
     "MALLOC_TOP_PAD_": str(64 * 2**20),
-    "MALLOC_ARENA_MAX": "1",  # the arena of autograd's thread would give memory back
+    "MALLOC_ARENA_MAX": "1",  # a separate arena for autograd's thread would return memory
 }
-# Force kernels for another CPU than this one: OPENBLAS_CORETYPE=Haswell halves the speed of a CPU
-# with AVX-512 for what multiplies with OpenBLAS, and leaves the rest as it is.
+# Variables that select kernels for another CPU: OPENBLAS_CORETYPE=Haswell halves the speed of
+# OpenBLAS on a CPU with AVX-512 and does not affect other libraries.
 _KERNEL_VARIABLES = (
     *("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_VERBOSE"),
     *("MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "MKL_CBWR"),
@@ -68,7 +68,7 @@ _KERNEL_VARIABLES = (
 
 
 def _nothing(_: str) -> None:
-    """Hear nothing."""
+    """Ignore a progress line."""
 
 
 def run_worker(
@@ -79,15 +79,19 @@ def run_worker(
     records_bad_data: bool = False,
     hear: Hear = _nothing,
 ) -> Record:
-    """Measure a trial's round in a fresh process and return the record it left at `path`.
+    """Measure one round of a trial in a fresh process; return its record, written to `path`.
 
-    log: takes what the worker prints; kept only when the trial failed.
-    records_bad_data: whether data that is wrong leaves a record, too.
-    hear: takes what the worker says of what it does now.
+    No exception, including an interruption, leaves a process, a log or a partial file.
 
-    Raises BenchError, with the worker's own line, when the configuration is wrong, DataError when
-    data is and leaves no record, OutputError when the record or the log cannot be written. Whatever
-    it raises, an interruption too, leaves no process, no log and nothing half-written.
+    Args:
+        log: File for the worker's output; deleted unless the trial crashed.
+        records_bad_data: Whether invalid data yields a record instead of an error.
+        hear: Receives the worker's progress lines.
+
+    Raises:
+        BenchError: The configuration is wrong; has the worker's message.
+        DataError: The data is invalid and is not recorded.
+        OutputError: The record or the log cannot be written.
     """
     started_at = now_text()
     drop_leftovers(path)
@@ -100,7 +104,7 @@ def run_worker(
     try:
         record = _measured(spec, path, log, started_at, records_bad_data, hear)
     except BaseException:
-        with suppress(OSError):  # the folder may be what is wrong
+        with suppress(OSError):  # the directory itself may have caused the error
             drop_leftovers(path)
         _drop(log)
         raise
@@ -110,10 +114,13 @@ def run_worker(
 
 
 def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
-    """Write the timeline of a trial's first mini-batch to `path`, in a process of its own.
+    """Write the timeline of a trial's first mini-batch to `path`, using a separate process.
 
-    log: takes what it prints; kept only when it fails. Raises BenchError in one line, with nothing
-    written, where there is no timeline or it cannot be written.
+    Args:
+        log: File for the process's output; deleted unless the process fails.
+
+    Raises:
+        BenchError: There is no timeline, or it cannot be written; nothing is written then.
     """
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +140,7 @@ def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
 def _run(
     module: str, spec: TrialSpec, path: Path, log: Path, hear: Hear = _nothing
 ) -> tuple[Ending, BenchError | None]:
-    """Have a module make the file at `path` of a trial; how it ended, and what it refused."""
+    """Run a module that writes a trial's file to `path`; return its ending and its refusal."""
     with temporary_folder() as folder:
         spec_path = folder / "spec.json"
         spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
@@ -144,7 +151,7 @@ def _run(
 
 
 def _drop(log: Path) -> None:
-    with suppress(OSError):  # its folder may be gone
+    with suppress(OSError):  # its directory may have been deleted
         log.unlink()
 
 
@@ -153,10 +160,10 @@ def _measured(
 ) -> Record:
     before = _stamp(path)
     ending, refusal = _run(WORKER, spec, path, log, hear)
-    drop_leftovers(path)  # of a worker that was ended while it wrote
+    drop_leftovers(path)  # from a worker that was killed while writing
     if refusal is not None and not (isinstance(refusal, DataError) and records_bad_data):
         raise refusal
-    # A worker may fail after its record, while its framework shuts down: the record stands.
+    # A worker may crash after writing its record, while its framework shuts down; then it counts.
     record = find_record(path) if _stamp(path) != before else None
     if record is None:
         status, reason = _death(spec, ending, refusal, last_line(log))
@@ -165,14 +172,14 @@ def _measured(
 
 
 def record_unmeasured(spec: TrialSpec, path: Path, status: Status, reason: str) -> Record:
-    """Leave a record at `path` of a trial's round that is not even begun, and return it."""
+    """Write and return the record of a round that is not started."""
     return _write_unmeasured(spec, path, status, reason, now_text())
 
 
 def _write_unmeasured(
     spec: TrialSpec, path: Path, status: Status, reason: str, started_at: str
 ) -> Record:
-    inputs = OwnData().inputs_sha256(spec)  # otherwise the record would seem to be of other data
+    inputs = OwnData().inputs_sha256(spec)  # else the record would seem to be of other data
     measured = Measured(status=status, reason=reason, inputs_sha256=inputs)
     record = build_record(spec, measured, harness_versions(), started_at)
     write_record(path, record)
@@ -188,17 +195,17 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def worker_environment(spec: TrialSpec) -> dict[str, str]:
-    """The environment of a worker: the trial's thread count everywhere, a fixed hash seed.
+    """Return a worker's environment: the trial's number of threads and a fixed hash seed.
 
-    What tells a library which kernels to take is left out, so that each takes those for this CPU.
+    Variables that select a library's kernels are removed, so that it selects those for this CPU.
     """
     threads = dict.fromkeys(_THREAD_VARIABLES, str(spec.threads))
-    # A checkout need not be installed; an installation is found behind the standard library.
+    # A checkout need not be installed; an installed package is found after the standard library.
     root = None if str(ROOT) in site.getsitepackages() else str(ROOT)
     search = os.pathsep.join(entry for entry in (root, os.environ.get("PYTHONPATH")) if entry)
-    # Safe path: a folder named "datasets" where one works must not hide ours.
+    # Safe path: a directory named "datasets" in the working directory must not hide ours.
     python = {"PYTHONHASHSEED": "0", "PYTHONPATH": search, "PYTHONSAFEPATH": "1"}
-    # So that the number of a GPU means the same to CUDA as to the driver, which names it.
+    # CUDA must number GPUs as the driver does, which reports their names.
     gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
     left_out = sorted(set(_KERNEL_VARIABLES) & set(os.environ))
@@ -209,7 +216,7 @@ def worker_environment(spec: TrialSpec) -> dict[str, str]:
 def _death(
     spec: TrialSpec, ending: Ending, refusal: BenchError | None, last_line: str
 ) -> tuple[Status, str]:
-    """Why there is no record of the worker's, as a status and in one line."""
+    """Return the status and the reason of a worker that left no record."""
     if ending.returncode is None:
         if spec.python is not None and ending.is_own_fault:
             return "unsupported", no_python(spec, str(ending.reason))
@@ -226,21 +233,22 @@ def _death(
 
 
 def interpreter_of(spec: TrialSpec) -> str:
-    """The interpreter that a trial's worker is started with."""
+    """Return the interpreter of a trial's worker."""
     return str(Path(spec.python).expanduser()) if spec.python else sys.executable
 
 
 def why_not_startable(spec: TrialSpec) -> str | None:
-    """Say why a trial's own interpreter cannot be started, or None."""
+    """Return the reason why a trial's configured interpreter cannot be started, or None."""
     if spec.python is None or shutil.which(interpreter_of(spec)):
         return None
     return no_python(spec, "no such program")
 
 
 def why_no_python(spec: TrialSpec, last_words: str) -> str | None:
-    """Say that a trial's own interpreter, whose worker died, is none, or None.
+    """Return the reason if a trial's configured interpreter is not Python, or None.
 
-    Only a Python does a sum in Python; asked once a worker has died, since it costs a start.
+    The interpreter is tested with a multiplication, and only after its worker has died, because the
+    test starts a process.
     """
     if spec.python is None:
         return None
@@ -260,7 +268,7 @@ def why_no_python(spec: TrialSpec, last_words: str) -> str | None:
 
 
 def no_python(spec: TrialSpec, why: str) -> str:
-    """Say that a trial's own interpreter does not start the worker."""
+    """Return the message for a configured interpreter that does not start the worker."""
     return (
         f"system.python={spec.python} does not start the benchmark's worker ({why}); name the"
         " python of an environment that has the benchmark and the system's framework"
@@ -268,9 +276,9 @@ def no_python(spec: TrialSpec, why: str) -> str:
 
 
 def what_it_lacks(spec: TrialSpec, last_line: str) -> str | None:
-    """Say what another interpreter lacks, if that is how its worker died, or None.
+    """Return the message for a package missing from a configured interpreter, or None.
 
-    A framework that is missing is told by the worker itself; this is a package of the benchmark.
+    This covers packages that the benchmark needs; the worker itself reports a missing framework.
     """
     found = _MISSING.match(last_line) if spec.python is not None else None
     if found is None:

@@ -1,15 +1,19 @@
-"""Proof of a system before it is timed: the first check that fails ends it as `wrong_result`.
+"""Verification of a system before it is timed; the first failed check yields `wrong_result`.
 
-1. It reads no clock. 2. Loss, outputs and gradients of a few instances are the oracle's, and so is
-one step (reference_check). 3. A whole mini-batch is the sum of its parts. 4. Its fingerprint of the
-timed mini-batches is that of other systems; where one differs, the oracle is asked
-(records/cross_check). 5. A step of a whole mini-batch is one by the gradients that were proved.
-What it does in the timed passes is judged afterwards (timed_check).
+1. The system reads no clock.
+2. Loss, outputs and gradients of a few instances match the reference, and so does one step
+   (reference_check).
+3. A whole mini-batch matches the sum of its parts.
+4. Its fingerprint of the timed mini-batches matches those of other systems; a difference is
+   resolved by the reference (records/cross_check).
+5. A step on a whole mini-batch matches the verified gradients.
 
-The oracle answers for a few instances only. Libraries take other kernels for many rows, and a
-system may be wrong there: so loss, outputs and every gradient of a whole mini-batch must be those
-of its parts, each as large as the oracle's mini-batch; and of all timed mini-batches a fingerprint
-is kept, by which systems are compared with each other.
+The timed passes are validated afterwards (timed_check).
+
+The reference computes a few instances only. Libraries select other kernels for many rows, and a
+system may be wrong there. Therefore loss, outputs and every gradient of a whole mini-batch must
+match those of its parts, each as large as the reference's mini-batch. A fingerprint of all timed
+mini-batches is stored, by which systems are compared with each other.
 """
 
 from __future__ import annotations
@@ -53,33 +57,36 @@ from harness.trials.workload import Workload, n_lookups, run_settings
 from harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
 from harness.vertex.program import VertexFunction
 
-Others = Callable[[str], Sequence[Fingerprint]]  # by other systems, of a workload by its name
+Others = Callable[[str], Sequence[Fingerprint]]  # other systems' fingerprints by workload name
 
-# Numbers of outputs and gradients of a pass that are sketched: DyNet copies them one by one, in a
-# second. What does not fit is left out, but for the first mini-batch.
+# Limit of outputs and gradients to sketch in a pass: DyNet copies them one by one, in a second.
+# Mini-batches beyond it are not sketched, except the first one.
 MAX_NUMBERS = 2**24
-# Of inputs that are rounded by 1e-6 of the largest about as large a part changes its sign. With
-# fewer inputs than these none is to be expected that does, and gradients are compared as closely as
-# all else.
+# Rounding ReLU inputs by 1e-6 of the largest changes the sign of about the same fraction of them.
+# With fewer inputs than this, no change of sign is expected, and gradients are compared as closely
+# as outputs.
 N_INPUTS = 100_000
-# What reads a time, by module and by name: only the harness measures, and no system knows when.
+# Modules and names that read the time: a system must not be able to detect timed runs.
 MODULES = ("time", "timeit", "datetime", "asyncio")
-# PyTorch's CUDA events, clocks of processes, NumPy's "now".
+# PyTorch's CUDA events, process clocks and NumPy's "now".
 NAMES = ("elapsed_time", "enable_timing", "cpu_times", "getrusage", "datetime64")
-HARMLESS = ("time.sleep",)  # as an import from the module
+HARMLESS = ("time.sleep",)  # allowed if imported from its module
 
 
 def prove(
     system: System, spec: TrialSpec, workload: Workload, reference: Reference, others: Others
 ) -> tuple[Verdict, Fingerprint | None]:
-    """Go through the proof of a system that is prepared for a workload.
+    """Verify a system that is prepared for a workload.
 
-    What parts and whole steps show (3, 5) no other round of the trial can change, and systems do
-    not know theirs: only the first is asked. The tolerance is that of the precision that the trial
-    asks for; nothing that a system says changes it.
+    Checks 3 and 5 run in the first round only: their results do not depend on the round, and a
+    system cannot know its round. The trial's requested precision alone determines the tolerance.
+
+    Args:
+        reference: The reference's results for a few instances.
+        others: Returns other systems' fingerprints of a workload.
 
     Returns:
-        The verdict; the fingerprint, if a few instances were right and all mini-batches finite.
+        The verdict, and the fingerprint if check 2 passed and all mini-batches are finite.
     """
     fault = clock_fault(spec.adapter)
     if fault is not None:
@@ -100,7 +107,7 @@ def prove(
     name = workload_sha256(workload, spec.mode, rate, spec.precision)
     found = fingerprint_of(system, workload, name, kinked=kinked)
     lost = not_finite(found)
-    if lost is not None:  # such a fingerprint is not kept: JSON has no word for NaN
+    if lost is not None:  # this fingerprint cannot be stored: JSON has no NaN
         origin = reference.origin_of_not_finite(workload.mini_batches[lost.mini_batch])
         reason = fault or f"{lost.words}; {origin}"
         return Verdict("failed", verdict.max_rel_err, reason), None
@@ -126,7 +133,11 @@ def _confirmed(
     others: Sequence[Fingerprint],
     tolerance: Tolerance,
 ) -> tuple[Fingerprint, str | None]:
-    """Ask the oracle about the first mini-batch on which another system differs, if one does."""
+    """Compare the first mini-batch on which another system differs, if any, with the reference.
+
+    Returns:
+        The fingerprint, marked as proved if it was compared, and the difference or None.
+    """
     differences = [difference(found, other) for other in others]
     at = [one.mini_batch for one in differences if one and one.mini_batch is not None]
     if not at:
@@ -150,12 +161,14 @@ def parts_fault(
     *,
     kinked: bool = False,
 ) -> str | None:
-    """What is wrong with a whole mini-batch, compared with its parts; None if nothing is.
+    """Return how a whole mini-batch differs from the sum of its parts, or None.
 
-    kinked: whether the model's derivatives jump, see Fingerprint.
-    n_at_once: instances of the smallest parts. Those of more than a few are made of, and compared
-    with, parts of a size between, and the first of these with its own parts: what depends on the
-    size shows, and few gradients are read.
+    The mini-batch is compared with parts of an intermediate size, and the first of these with parts
+    of the smallest size. This finds errors that depend on the size and reads few gradients.
+
+    Args:
+        n_at_once: Number of instances in the smallest parts.
+        kinked: Whether the model's derivatives jump; see Fingerprint.
     """
     n_parts = -(-len(instances) // n_at_once)
     between = n_at_once * math.isqrt(n_parts)
@@ -198,9 +211,11 @@ def _sketched_parts(
 def fingerprint_of(
     system: System, workload: Workload, name: str, *, kinked: bool = False
 ) -> Fingerprint:
-    """Run every timed mini-batch once, without an update, and keep a few numbers of each.
+    """Run every timed mini-batch once, without an update, and sketch its results.
 
-    name: what the workload is called (see workload_sha256). kinked: see Fingerprint.
+    Args:
+        name: Name of the workload (see workload_sha256).
+        kinked: See Fingerprint.
     """
     losses: list[float] = []
     sketches: dict[str, list[Sketch]] = {}
@@ -208,7 +223,7 @@ def fingerprint_of(
     for k, mini_batch in enumerate(workload.mini_batches):
         run_once(system, mini_batch, update=False)
         losses.append(system.last_loss())
-        fits = fits and n_numbers + n_numbers // max(k, 1) <= MAX_NUMBERS  # one more such as those
+        fits = fits and n_numbers + n_numbers // max(k, 1) <= MAX_NUMBERS  # with one of mean size
         if fits:
             result = system.result()
             n_numbers += result.outputs.size + sum(g.size for g in result.gradients.values())
@@ -223,14 +238,14 @@ def fingerprint_of(
 
 
 class NotFinite(NamedTuple):
-    """What is no number, in words, and of which mini-batch."""
+    """Description of a value that is not finite, and the index of its mini-batch."""
 
     words: str
     mini_batch: int
 
 
 def not_finite(fingerprint: Fingerprint) -> NotFinite | None:
-    """What of a fingerprint is no number; None if all is."""
+    """Return the first value of a fingerprint that is not finite, or None."""
     for k, loss in enumerate(fingerprint.losses):
         if not np.isfinite(loss):
             return NotFinite(f"the loss of mini-batch {k} is {loss}", k)
@@ -244,9 +259,10 @@ def not_finite(fingerprint: Fingerprint) -> NotFinite | None:
 def workload_sha256(
     workload: Workload, mode: str, learning_rate: float, precision: str = EXACT
 ) -> str:
-    """Hash what decides a fingerprint: mini-batches, model, initial weights, mode and step.
+    """Hash everything that determines a fingerprint.
 
-    Results of a lower precision are their own workload, since no exact system has the like.
+    These are mini-batches, model, initial weights, mode and learning rate. A reduced precision
+    makes a separate workload, because its results match those of no exact system.
     """
     model = workload.model
     options = sorted(model.options.items())
@@ -261,9 +277,9 @@ def workload_sha256(
 def step_of_whole_fault(
     system: System, workload: Workload, rate: float, tolerance: Tolerance = FLOAT32
 ) -> str | None:
-    """What is wrong with a step of a timed mini-batch, by the system's own gradients; or None.
+    """Return how a step on a timed mini-batch differs from the system's gradients, or None.
 
-    Those are proved by then, and the weights may have been updated before.
+    The gradients have been verified before, and the weights may have been updated before.
     """
     instances = workload.mini_batches[0]
     before = {name: np.array(values) for name, values in system.parameters().items()}
@@ -277,7 +293,10 @@ def step_of_whole_fault(
 
 
 def is_kinked(model: Model, instances: Sequence[Any]) -> bool:
-    """Whether rounding moves gradients of a mini-batch by more than it moves its outputs."""
+    """Return whether rounding changes gradients of a mini-batch more than its outputs.
+
+    This is assumed from N_INPUTS inputs of relus on.
+    """
     functions = traced_functions(model)
     widths = {name: _n_relus(function) for name, function in functions.items()}
     if not any(widths.values()):
@@ -295,9 +314,10 @@ def _n_relus(function: VertexFunction) -> int:
 
 
 def clock_fault(adapter: str) -> str | None:
-    """Say that a system reads the time, or None.
+    """Return the reason if a system reads the time, or None.
 
-    Looked at are its module and all that it imports of the same package and ours, but the harness.
+    The check covers its module and the modules that this imports from its own package and this
+    project, except the harness and the datasets.
     """
     for name, path in sorted(imported_files([adapter]).items()):
         if name.partition(".")[0] not in ("harness", "datasets"):
@@ -313,7 +333,7 @@ def _readings(content: bytes, _: str) -> list[str]:
 
 
 def readings(source: str) -> Iterator[str]:
-    """Everything in a file that may read a time, by the name under which it is found."""
+    """Yield the names in a Python source text that may read the time."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names if a.name.partition(".")[0] in MODULES)

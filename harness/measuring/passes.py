@@ -1,4 +1,4 @@
-"""The timing loop: passes over the fixed list of mini-batches until warm, then timed ones."""
+"""Timing loop: warm-up passes over the fixed list of mini-batches, then timed passes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from harness.measuring.clock import Now, PhaseClock, Sample, collector_paused, n
 from harness.records.stats import pass_totals
 from harness.trials.spec import Timing
 
-MAX_PASSES = 1000  # enough for any statistic; keeps the records of very fast systems small
-AGREEING_PASSES, AGREEMENT = 3, 0.05  # so many passes in a row differ by no more than this share
+MAX_PASSES = 1000  # enough for any statistic; limits the size of very fast systems' records
+AGREEING_PASSES, AGREEMENT = 3, 0.05  # consecutive warm passes, and their largest relative spread
 
 
 class Passes:
-    """Runs passes over mini-batches, and keeps of every run its loss and what was done before it.
+    """Runner of passes over mini-batches that records the loss of each run and the untimed gaps.
 
-    between_s: seconds from the end of one run to the start of the next, loading above all. losses:
-    of each run. Both in the order of runs.
+    Attributes:
+        between_s: Untimed seconds before each run, mostly for loading, in the order of runs.
+        losses: Loss of each run, in the order of runs.
     """
 
     def __init__(self, system: System, now_ns: Now = now_ns) -> None:
@@ -37,13 +38,13 @@ class Passes:
         marked: bool = False,
         after: Callable[[], None] = lambda: None,
     ) -> list[Sample]:
-        """Load and run one mini-batch after the other, each with the next one named.
+        """Load and run the mini-batches in turn, announcing each next one in advance.
 
-        None is named behind the last: every pass prepares its own mini-batches, and all of them.
+        Nothing is announced during the last one: every pass prepares all of its own mini-batches.
 
         Args:
-            marked: whether the clock reads the marks of phases.
-            after: called after each run.
+            marked: Whether the clock reads the marks of phases.
+            after: Called after each run.
         """
         samples = []
         for k, mini_batch in enumerate(mini_batches):
@@ -60,29 +61,33 @@ class Passes:
         return samples
 
     def _ask(self) -> None:
-        """Ask for the loss of the last run, unless that was done."""
+        """Record the loss of the last run, unless it has been recorded."""
         if len(self.losses) < len(self.between_s):
             self.losses.append(self.system.last_loss())
 
     def testify(self, n_warm: int) -> tuple[list[float], float]:
-        """Return the losses of all runs, and the median seconds before those behind n_warm."""
+        """Return the losses of all runs, and the median untimed gap in seconds.
+
+        Args:
+            n_warm: Number of first runs whose gaps do not count.
+        """
         self._ask()
         return self.losses, float(np.median(self.between_s[n_warm:]))
 
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """Passes before the timed ones, and the counters of each mini-batch of the first."""
+    """Number of warm-up passes, and the counters of each mini-batch in the first pass."""
 
     n_passes: int
     counters: tuple[Counters, ...]
 
 
 def warm_up(passes: Passes, mini_batches: Sequence[Sequence[Any]], timing: Timing) -> WarmUp:
-    """Run passes that do not count until the last ones take equally long.
+    """Run untimed passes until the last ones take equally long.
 
-    At least n_warmup are made; none where that is 0. No further pass begins after max_warmup of
-    them, or once max_warmup_s have gone by.
+    At least `timing.n_warmup` passes run, and none if that is 0. No further pass starts after
+    `timing.max_warmup` passes or `timing.max_warmup_s` seconds.
     """
     counters: list[Counters] = []
     passes_s: list[float] = []
@@ -109,7 +114,7 @@ def _is_warm(timing: Timing, passes_s: Sequence[float], elapsed_s: float) -> boo
 
 
 def mean_counters(counters: Sequence[Counters]) -> dict[str, float | None]:
-    """Mean per mini-batch of each counter; None unless it is known of every mini-batch."""
+    """Return the mean per mini-batch of each counter; None unless all mini-batches have it."""
     names = [item.name for item in fields(Counters)]
     return {name: _mean([getattr(one, name) for one in counters]) for name in names}
 
@@ -121,7 +126,7 @@ def _mean(counts: Sequence[int | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Samples in the order they were taken: of whole runs, and of runs that mark their phases."""
+    """Samples of unmarked (whole) runs and of runs with marked phases, each in order of time."""
 
     whole: tuple[Sample, ...]
     marked: tuple[Sample, ...]
@@ -135,10 +140,11 @@ def time_passes(
 ) -> Timed:
     """Time passes until `timing` is satisfied; loading a mini-batch is not timed.
 
-    between: done behind each pass that marks no phases, outside of it; what follows is one that
-    marks them, of which no speed is told.
+    Every second pass marks its phases, so that a slow drift affects both kinds alike.
 
-    Every second pass marks its phases, so that what slows down while time goes by meets both alike.
+    Args:
+        between: Called after each unmarked pass, outside the timed region. It cannot influence the
+            throughput, because the next pass is a marked one.
     """
     whole: list[Sample] = []
     marked: list[Sample] = []
@@ -157,7 +163,7 @@ def time_passes(
 
 
 def _enough(timing: Timing, n_passes: int, timed_s: float, elapsed_s: float) -> bool:
-    if n_passes < 2:  # one of either kind
+    if n_passes < 2:  # one of each kind
         return False
     if elapsed_s >= timing.max_seconds or n_passes >= MAX_PASSES:
         return True
@@ -168,13 +174,18 @@ def _enough(timing: Timing, n_passes: int, timed_s: float, elapsed_s: float) -> 
 def instances_per_s(
     samples_s: Sequence[float], n_mini_batches: int, n_instances: int
 ) -> float | None:
-    """Instances of a pass over the median pass; None where the clock saw no time go by."""
+    """Return the throughput of the median pass; None if the clock did not advance."""
     median = float(np.median(pass_totals(samples_s, n_mini_batches)))
     return n_instances / median if median > 0 else None
 
 
 def phase_medians(samples: Sequence[Sample], told: Sequence[str]) -> dict[Phase, float | None]:
-    """Median seconds per mini-batch of each phase that the system tells apart and marked."""
+    """Return the median seconds per mini-batch of each phase; None if it is not separable.
+
+    Args:
+        samples: Samples of marked runs.
+        told: Phases that the system separates.
+    """
     medians: dict[Phase, float | None] = {}
     for phase in PHASES:
         seconds = [s.phases_s[phase] for s in samples if phase in s.phases_s]

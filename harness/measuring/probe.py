@@ -1,8 +1,9 @@
-"""Asks the systems of one adapter, in their own process, what they can run here.
+"""Process that finds out which trials the systems of an adapter support on this machine.
 
     python -m harness.measuring.probe SPECS.json ANSWERS.json
 
-SPECS.json is a JSON list of specs, ANSWERS.json becomes one: null, or the reason why not.
+SPECS.json is a JSON list of specs. ANSWERS.json is written as a list with null for each supported
+spec, or the reason why it is not supported.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def reason_not_to_run(values: dict[str, Any]) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Answer for each spec of the first file, in the second."""
+    """Read specs from the first file and write the reasons to the second."""
     specs, answers = (Path(argument) for argument in arguments)
     reasons = [reason_not_to_run(values) for values in json.loads(specs.read_text("utf-8"))]
     answers.write_text(json.dumps(reasons), encoding="utf-8")

@@ -1,22 +1,21 @@
-"""No time without agreement: a system's answers against the float64 oracle's.
+"""Comparison of a system's results with the float64 reference, which must pass before timing.
 
-Rule, per array (loss, outputs, gradient of each parameter): the largest deviation is at most
-Tolerance.array of the array's largest entry; or else the root mean square of the deviation is at
-most as much of the array's own, which half precision is not (2e-4). Where the input of a relu is
-within float32 rounding of zero, oracle and system may take different sides, which changes some
-entries of a gradient by more than rounding: from the deviation of each entry is taken first what
-the oracle's own gradient changes there when its relus open a little further or less
-(ReferenceAnswer.slack), which is nothing unless an input is that near. All is relative, so batching
-order, size and scale of an array are not blamed (cf. the rule of torch._dynamo.utils.same, which
-takes the distance from float64 as its measure, too).
+Rule per array (loss, outputs, gradient of each parameter): the largest deviation is at most
+Tolerance.array of the array's largest entry, or the root mean square of the deviation is at most
+that fraction of the array's root mean square. Half precision (2e-4) does not pass. If the input of
+a ReLU is within float32 rounding of zero, reference and system may see different signs, which
+changes some entries of a gradient by more than rounding. Therefore each deviation is first reduced
+by the change of the reference's gradient when its ReLUs open slightly earlier or later
+(ReferenceAnswer.slack), which is zero unless an input is that close. All limits are relative, so
+that batching order, size and scale of an array do not matter (cf. torch._dynamo.utils.same, which
+also measures the distance from float64).
 
-Runs without an update leave every parameter as it is, bit by bit. After one step every parameter is
-read back: its change must be the oracle's gradient times the learning rate, by the same rule, but
-for what rounding of the parameter itself changes. Loss and outputs after the step, which a system
-may compute from copies of its parameters, are the second guard: their changes must agree with the
-oracle's.
+Runs without an update must leave every parameter unchanged, bit for bit. After one step every
+parameter is read back: its change must be the reference's gradient times the learning rate, by the
+same rule, apart from the rounding of the parameter itself. A system may compute from copies of its
+parameters; therefore the changes of loss and outputs by the step must match the reference, too.
 
-The oracle's mini-batch is small; harness/measuring/mini_batch_check.py looks at whole ones.
+The reference's mini-batch is small; harness/measuring/mini_batch_check.py checks whole ones.
 """
 
 from __future__ import annotations
@@ -45,24 +44,27 @@ from harness.values.precision import EXACT, TOLERANCES, Tolerance
 from harness.vertex.operators import Node
 
 Array = NDArray[np.floating[Any]]
-Rows = EllipsisType | NDArray[np.intp]  # of an array
+Rows = EllipsisType | NDArray[np.intp]  # rows of an array: all, or by index
 EVERY = ...
 FLOAT32 = TOLERANCES[EXACT]
-ROUNDING = 2.0**-24  # of an entry, in each addition to it
-N_ADDITIONS = 4  # in a step, to an entry that no table holds, at most
-CHANGE_TOLERANCE = 0.05  # of the change of the loss or the outputs by one step
-NOISE_GROWTH = 4.0  # deviation of the outputs' change, over that of the outputs before the step
-# Of a vertex's largest input to a relu: float32 sums of a thousand products are wrong by as much.
+ROUNDING = 2.0**-24  # relative error of each addition to an entry
+N_ADDITIONS = 4  # most additions of a step to an entry outside of lookup tables
+CHANGE_TOLERANCE = 0.05  # relative to the change of the loss or the outputs by one step
+NOISE_GROWTH = 4.0  # deviation of the outputs' change, relative to that of the outputs before it
+# Relative to a vertex's largest ReLU input: the error of a float32 sum of a thousand products.
 RELU_ROUNDING = 1e-6
-LARGEST = float(np.finfo(np.float32).max)  # what systems compute in
-MAX_CHECK_VERTICES = 1024  # keeps the oracle's one-vertex-at-a-time answer near a second
+LARGEST = float(np.finfo(np.float32).max)  # systems compute in float32
+MAX_CHECK_VERTICES = 1024  # the reference, one vertex at a time, then takes about a second
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Outcome of a check; `reason` says what deviates first.
+    """Outcome of a check.
 
-    is_finite: whether that is a number, and should be one.
+    Attributes:
+        max_rel_err: Largest relative error of all arrays; None if it is unknown or not finite.
+        reason: First deviation, or None.
+        is_finite: Whether the array of the first deviation is finite, in system and reference.
     """
 
     status: Literal["ok", "failed", "skipped"]
@@ -73,10 +75,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceAnswer:
-    """The oracle's answer; when inferring, gradients are empty and nothing is known after a step.
+    """Results of the reference; inference has no gradients and no results after a step.
 
-    slack: how far rounding in the inputs of relus can move each entry of a gradient; empty where
-    the model has none.
+    Attributes:
+        slack: Largest change of each gradient entry by rounding of ReLU inputs; empty if the model
+            has no ReLU.
     """
 
     loss: float
@@ -88,7 +91,7 @@ class ReferenceAnswer:
 
 
 def run_once(system: System, instances: Sequence[Any], *, update: bool) -> System:
-    """Load and run a mini-batch as in the timed passes, by a clock that nobody reads."""
+    """Load and run a mini-batch as in the timed passes, without using the times."""
     clock = PhaseClock(system.synchronize)
     system.load(instances)
     clock.start()
@@ -103,16 +106,16 @@ def check_answer(
     answer: ReferenceAnswer,
     tolerance: Tolerance = FLOAT32,
 ) -> Verdict:
-    """Run the check mini-batch without an update, and compare."""
+    """Run the check's mini-batch without an update and compare the results."""
     return compare(run_once(system, instances, update=False).result(), answer, tolerance)
 
 
 def check_step(
     system: System, instances: Sequence[Any], answer: ReferenceAnswer, step: Step
 ) -> str | None:
-    """Make a step from the initial weights; what is wrong with it, or None."""
+    """Run one step from the initial weights; return how it deviates, or None."""
     found = run_once(system, instances, update=False).result()
-    before = np.array(found.outputs)  # a copy: the next run may write where it lies
+    before = np.array(found.outputs)  # a copy: the next run may overwrite the array
     run_once(system, instances, update=True)
     fault = step_fault(system, step)
     if fault is not None:
@@ -123,7 +126,10 @@ def check_step(
 
 
 def changed(system: System, weights: Parameters) -> str | None:
-    """Which parameter is not bit by bit what it was, though nothing was updated; or None."""
+    """Return which parameter differs in any bit from the given weights, or None.
+
+    Used after runs without an update.
+    """
     found = system.parameters()
     reason = _unlike(found, weights)
     for name in weights if reason is None else ():
@@ -133,7 +139,7 @@ def changed(system: System, weights: Parameters) -> str | None:
 
 
 def _unlike(found: Parameters, weights: Parameters) -> str | None:
-    """Names or shapes that are not those of the model."""
+    """Return the difference from the model's parameter names or shapes, or None."""
     if found.keys() != weights.keys():
         names = ", ".join(sorted(found.keys() ^ weights.keys()))
         return f"parameters() has other names than the model: {names}"
@@ -145,10 +151,12 @@ def _unlike(found: Parameters, weights: Parameters) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a step of plain SGD should do.
+    """Expected effect of a step of plain SGD.
 
-    before: parameters. n_lookups: how often rows of tables are looked up, which may be added to as
-    often. slack: see ReferenceAnswer.
+    Attributes:
+        before: Parameters before the step.
+        n_lookups: Number of lookups of each row by table, which bounds the additions to the row.
+        slack: See ReferenceAnswer.
     """
 
     before: Parameters
@@ -159,7 +167,7 @@ class Step:
     tolerance: Tolerance = FLOAT32
 
     def rounding_of(self, name: str, rows: Rows = EVERY) -> Array:
-        """How far float32 can be off in each entry, of some rows or all."""
+        """Return the largest float32 rounding error of each entry, for some rows or all."""
         values = np.abs(np.asarray(self.before[name][rows], np.float64))
         if name not in self.n_lookups:
             return ROUNDING * N_ADDITIONS * values
@@ -168,8 +176,8 @@ class Step:
 
 
 def step_fault(system: System, step: Step) -> str | None:
-    """Which parameter a step did not change by rate times its gradient; or None."""
-    # Plain arrays: what an adapter's own class says of itself is not asked.
+    """Return which parameter a step did not change by rate times its gradient, or None."""
+    # Plain arrays: an adapter's own array class could override comparisons.
     after = {name: np.asarray(values) for name, values in system.parameters().items()}
     reason = _unlike(after, step.before)
     for name, all_rows in step.gradients.items() if reason is None and step.rate > 0 else ():
@@ -186,7 +194,7 @@ def step_fault(system: System, step: Step) -> str | None:
 
 
 def compare(found: Result, answer: ReferenceAnswer, tolerance: Tolerance = FLOAT32) -> Verdict:
-    """Judge one result by the rule of this module."""
+    """Compare a result with the reference by the rule of this module."""
     missing = sorted(set(answer.gradients) - set(found.gradients))
     if missing:
         return Verdict("failed", None, f"no gradient of {', '.join(missing)}")
@@ -209,14 +217,14 @@ def compare(found: Result, answer: ReferenceAnswer, tolerance: Tolerance = FLOAT
 
 
 def proves_nothing(answer: ReferenceAnswer) -> bool:
-    """Return whether the truth is all zeros (every relu of a tiny network can be off)."""
+    """Return whether the reference is all zeros (every ReLU of a tiny network can be off)."""
     return not any(np.any(array) for array in (answer.outputs, *answer.gradients.values()))
 
 
 def rows_with_any(*arrays: Any) -> Rows:
-    """Which rows hold anything but zeros in any of these arrays.
+    """Return the rows that have a nonzero entry in any of the arrays.
 
-    In all others there is nothing to deviate; of a table of words they are nearly all.
+    Other rows cannot deviate; in an embedding table they are nearly all rows.
     """
     plain = [np.asarray(array) for array in arrays]
     if any(array.ndim == 0 or array.size == 0 for array in plain):
@@ -244,7 +252,7 @@ def agrees(
 
 
 def relative_error(found: Array, truth: Array) -> float:
-    """Largest deviation, relative to the largest entry of the truth."""
+    """Return the largest deviation, relative to the largest entry of the reference."""
     if truth.size == 0:
         return 0.0
     scale = float(np.max(np.abs(truth)))
@@ -290,9 +298,10 @@ def _rms(array: Array) -> float:
 
 
 def choose_check_instances(model: Model, instances: Sequence[Any], n_wanted: int) -> Sequence[Any]:
-    """Take the first few instances, fewer where the model's graphs of them are large, two at least.
+    """Return the first few instances, at least two, and fewer if their graphs are large.
 
-    Raises ConfigError where the model does not take such instances.
+    Raises:
+        ConfigError: The model does not accept such instances.
     """
     n, vertices = 0, 0
     for instance in instances[:n_wanted]:
@@ -304,11 +313,14 @@ def choose_check_instances(model: Model, instances: Sequence[Any], n_wanted: int
 
 
 class Reference:
-    """The oracle's answers for a trial, at its initial weights.
+    """Reference of a trial, at its initial weights.
 
-    instances: the few of the check. answer: that for these, asked for at once.
+    Attributes:
+        instances: The few instances of the check.
+        answer: The reference's results for them.
 
-    Raises ConfigError where the model does not take such instances.
+    Raises:
+        ConfigError: The model does not accept such instances.
     """
 
     def __init__(self, spec: TrialSpec, workload: Workload) -> None:
@@ -320,9 +332,9 @@ class Reference:
         self.answer = self.ask(self.instances)
 
     def ask(self, instances: Sequence[Any]) -> ReferenceAnswer:
-        """Ask the oracle, or the cache: an answer is stored under a hash of all it depends on.
+        """Return the reference's results, from the cache if possible.
 
-        What is stored and damaged is asked for again.
+        The key is a hash of everything they depend on. A damaged entry is computed again.
         """
         given = (self._model, self._weights, instances, self._mode, self._rate)
         if self._cache_dir is None:
@@ -336,14 +348,14 @@ class Reference:
         return answer
 
     def origin_of_not_finite(self, instances: Sequence[Any]) -> str:
-        """See origin_of_not_finite, of these instances."""
+        """Return the origin of a value that is not finite; see the function of this name."""
         return origin_of_not_finite(self._model, self._weights, instances, self._mode)
 
 
 def ask_oracle(
     model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
 ) -> ReferenceAnswer:
-    """Run the oracle for loss, outputs, gradients and what one step changes."""
+    """Compute the reference's loss, outputs, gradients, and loss and outputs after one step."""
     first = run_reference(model, weights, instances, mode)
     if mode == "infer":
         return ReferenceAnswer(first.loss, first.outputs, {}, None, None)
@@ -358,7 +370,7 @@ def ask_oracle(
 
 
 def _slack(model: Model, weights: Weights, instances: Sequence[Any]) -> dict[str, Array]:
-    """Gradients with all relus a little further open, less those with all a little further shut."""
+    """Return how much gradients change between ReLU thresholds slightly below and above zero."""
     opened, shut = (
         run_reference(model, weights, instances, "train", relu_shift=shift).gradients
         for shift in (RELU_ROUNDING, -RELU_ROUNDING)
@@ -381,7 +393,7 @@ def _key(
 
 
 def _packed(answer: ReferenceAnswer) -> bytes:
-    """Hold rows of gradients that are not zero: an embedding's gradient has few of them."""
+    """Serialize results with the nonzero rows of gradients: an embedding's gradient has few."""
     arrays: dict[str, Array | NDArray[np.intp]] = {"outputs": answer.outputs}
     after = np.nan if answer.loss_after_step is None else answer.loss_after_step
     arrays["losses"] = np.array([answer.loss, after])
@@ -421,21 +433,21 @@ def _unpacked(content: bytes) -> ReferenceAnswer:
 
 
 class _FoundError(Exception):
-    """Ends the oracle's run, and says what was found."""
+    """Signal that ends the reference's run at a value that is not finite."""
 
 
 def origin_of_not_finite(
     model: Model, weights: Weights, instances: Sequence[Any], mode: str
 ) -> str:
-    """Say which operator is the first whose value is NaN, or infinite in float32.
+    """Return which operator of the reference is the first whose value is not finite in float32.
 
-    First in program order, of the oracle. Where it has none, what computed the value is at fault,
-    and not the model.
+    The first one is meant in program order. If there is none, the system is wrong and not the
+    model.
     """
 
     def watch(function: str, node: Node, vertex: int, value: Any) -> None:
         values = np.asarray(value, np.float64)
-        if not np.all(np.abs(values) <= LARGEST):  # so is NaN
+        if not np.all(np.abs(values) <= LARGEST):  # also true of NaN
             what = "NaN" if np.any(np.isnan(values)) else "infinite in float32"
             raise _FoundError(f"{node.op} of {function} is the first operator that is {what}")
 

@@ -1,4 +1,4 @@
-"""A child process under limits: what it prints is bounded, and nothing of it stays behind."""
+"""Supervision of a child process: limits, bounded output, and termination of its process tree."""
 
 from __future__ import annotations
 
@@ -26,25 +26,28 @@ from harness.records.record import Status
 from harness.trials.spec import Limits
 
 BEGIN = "harness.measuring.child"
-POLL_S = 0.25  # between looks at a child's memory; costs well below 0.1 % of a core
-MEMORY_SHARE = 0.8  # of the machine's, where no limit is given
-KEPT_BYTES = 512 * 2**10  # of the first words that a child prints, and as many of the last
-_SHOWN = 500  # characters of its last words
+POLL_S = 0.25  # interval of memory checks; they take well below 0.1% of a core
+MEMORY_SHARE = 0.8  # fraction of the machine's memory, if no limit is configured
+KEPT_BYTES = 512 * 2**10  # logged bytes of a child's first output, and as many of its last
+_SHOWN = 500  # characters of a child's last output in messages
 _LEFT_OUT = " ... "
 _TRACEBACK = "Traceback (most recent call last):"
-_CHUNK_BYTES = 64 * 2**10  # what a pipe holds
+_CHUNK_BYTES = 64 * 2**10  # capacity of a pipe
 _SAID_BYTES = SAID.encode()
 _SET_ADOPTS, _GET_ADOPTS = 36, 37  # PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER
-_PATIENCE_S = 10.0  # with what a device holds and no signal ends
+_PATIENCE_S = 10.0  # wait for processes that are blocked by a device and ignore signals
 Members = Callable[[], list[psutil.Process]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a child ended: its exit code, None where it could not be started.
+    """Outcome of a child process.
 
-    status, reason: those of the limit that the parent ended it for, or why it could not be started.
-    is_own_fault: whether it is the program that could not be started, and not the machine's limits.
+    Attributes:
+        returncode: Exit code; None if the child could not be started.
+        status: Status for the limit it exceeded or for the failed start; None otherwise.
+        reason: The limit it exceeded or the error of the failed start; None otherwise.
+        is_own_fault: Whether a failed start is due to the program, not to the machine's limits.
     """
 
     returncode: int | None
@@ -61,10 +64,14 @@ def supervise(
     log: Path,
     hear: Callable[[str], None] = lambda words: None,
 ) -> Ending:
-    """Run a module's `main` in a process of its own until it ends or passes a limit.
+    """Run a module's `main` in a child process until it ends or exceeds a limit.
 
-    log: takes what it prints, of much the first and the last. hear: takes what it says. Raises
-    OSError where the log cannot be written; the process has ended then, too.
+    Args:
+        log: File for the child's output; of a long output, the first and the last part.
+        hear: Receives the child's progress lines.
+
+    Raises:
+        OSError: The log cannot be written; the child has been ended.
     """
     command = [interpreter, "-m", BEGIN, str(os.getpid()), *module_and_arguments]
     with log.open("wb", buffering=0) as file, household() as members:
@@ -90,7 +97,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=environment,
-        start_new_session=True,  # so that it is ended with what it started, and by its parent alone
+        start_new_session=True,  # only the parent ends it, together with its own children
     )
 
 
@@ -106,7 +113,7 @@ def _not_started(error: OSError) -> Ending:
 def _watch(
     process: subprocess.Popen[bytes], output: ChildOutput, members: Members, limits: Limits
 ) -> tuple[Status | None, str | None]:
-    """Wait for the process to end, or for the first limit that it passes."""
+    """Wait until the process ends or exceeds a limit; return the limit's status and reason."""
     deadline_s = time.monotonic() + limits.time_s
     while True:
         look_s = min(time.monotonic() + POLL_S, deadline_s)
@@ -122,7 +129,7 @@ def _watch(
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    # At once, so that none of them prints on; who left the group is found by the household.
+    # Kill the whole group together so that none keeps printing; household ends detached processes.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -130,10 +137,10 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def household() -> Iterator[Members]:
-    """End with the block whatever was started below this process in it.
+    """End all descendants of this process that were started in the block when it ends.
 
-    Gives what tells the processes of the moment. Linux hands those whose parents ended to this
-    process, however they detached themselves; elsewhere such are not found.
+    Yields a function that returns the current ones. Linux makes this process the parent of orphans,
+    even of detached ones; on other systems orphans are not found.
     """
     before = _descendants()
     with _adopting_orphans():
@@ -144,15 +151,20 @@ def household() -> Iterator[Members]:
 
 
 def mark(word: str) -> str:
-    """What `end_marked` knows those by that this process starts: the word, and whose they are."""
+    """Return the mark by which `end_marked` finds processes that this process starts.
+
+    It has the word and the process id of the owner.
+    """
     return f"{word}:{os.getpid()}"
 
 
 def end_marked(variable: str, word: str) -> int:
-    """End this user's processes in whose environment a variable has a mark of the word.
+    """End this user's processes that carry a mark of the word in an environment variable.
 
-    Returns how many there were. Left alone are this process, what it was started by, and whatever
-    was marked by a process that still lives.
+    This process, its ancestors and processes whose owner is still running are spared.
+
+    Returns:
+        The number of processes ended.
     """
     spared = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     found = {
@@ -171,17 +183,20 @@ def _is_left(process: psutil.Process, variable: str, word: str) -> bool:
         marks = [one.partition(":") for one in process.environ().get(variable, "").split()]
         owners = [int(pid) for found, _, pid in marks if found == word and pid.isdecimal()]
         return bool(owners) and not any(_lives(owner, process) for owner in owners)
-    except (psutil.Error, OSError):  # it has ended, or nobody may look
+    except (psutil.Error, OSError):  # it has ended, or access is denied
         return False
 
 
 def _lives(owner_pid: int, started: psutil.Process) -> bool:
-    """Whether what marked a process still runs; this process itself begins anew."""
+    """Return whether the owner of a process is still running.
+
+    This process does not count as an owner: processes with its mark are left from an earlier run.
+    """
     if owner_pid == os.getpid():
         return False
     try:
         owner = psutil.Process(owner_pid)
-        is_older = owner.create_time() <= started.create_time()  # else the number is another's
+        is_older = owner.create_time() <= started.create_time()  # else the id has been reused
         return is_older and owner.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
@@ -192,7 +207,7 @@ def _descendants() -> set[psutil.Process]:
 
 
 def _end_all(members: Callable[[], Iterable[psutil.Process]]) -> None:
-    """Kill until there is none: one that is killed may just have started another."""
+    """Kill repeatedly until no process is left: a killed process may just have started another."""
     deadline = time.monotonic() + _PATIENCE_S
     while (left := list(members())) and time.monotonic() < deadline:
         for process in left:
@@ -216,12 +231,12 @@ def _adopting_orphans() -> Iterator[None]:
 
 
 def memory_limit_bytes(limits: Limits) -> int:
-    """The memory limit, by default four fifths of the machine's memory."""
+    """Return the memory limit, by default four fifths of the machine's memory."""
     return limits.memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
 
 
 def memory_excess(processes: Iterable[psutil.Process], limits: Limits) -> str | None:
-    """The reason to end processes for the memory of all of them, None where there is none."""
+    """Return the reason if processes together exceed the memory limit, or None."""
     used, allowed = sum(map(_resident_bytes, processes)), memory_limit_bytes(limits)
     if used <= allowed:
         return None
@@ -229,12 +244,12 @@ def memory_excess(processes: Iterable[psutil.Process], limits: Limits) -> str | 
 
 
 def timeout_reason(limits: Limits) -> str:
-    """The reason to end a process for its time."""
+    """Return the reason of a process that exceeded the time limit."""
     return f"not done within limits.time_s={limits.time_s:g}"
 
 
 def death_reason(returncode: int, last_line: str = "") -> str:
-    """Why a child ended that left no result: its last line, or the signal that ended it."""
+    """Return why a child ended without a result: its last line, or the signal that killed it."""
     if returncode >= 0:
         return last_line or f"exit code {returncode}"
     name = _signal_words(-returncode)
@@ -243,7 +258,7 @@ def death_reason(returncode: int, last_line: str = "") -> str:
 
 
 def _signal_words(number: int) -> str:
-    """A signal's name; of most real-time signals Python knows none."""
+    """Return a signal's name; Python has none for most real-time signals."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -258,7 +273,7 @@ def _resident_bytes(process: psutil.Process) -> int:
 
 
 class BoundedLog:
-    """A file with the first KEPT_BYTES of what is written to it and, once it is over, the last."""
+    """Log file with the first KEPT_BYTES of the output and, after `finish`, the last ones."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
@@ -267,7 +282,11 @@ class BoundedLog:
         self._n_left_out = 0
 
     def write(self, data: bytes) -> None:
-        """Keep what is among the first or the last; raises OSError where the disk is full."""
+        """Write the first bytes to the file, and remember the last ones.
+
+        Raises:
+            OSError: The disk is full.
+        """
         self._to_file(data[: self._room])
         self._last += data[self._room :]
         self._room -= min(self._room, len(data))
@@ -276,7 +295,7 @@ class BoundedLog:
         self._n_left_out += excess
 
     def finish(self) -> None:
-        """Write the last words behind the first."""
+        """Append the last bytes to the file."""
         if self._n_left_out:
             self._to_file(f"\n[{self._n_left_out} bytes are left out here]\n".encode())
         self._to_file(bytes(self._last))
@@ -287,12 +306,14 @@ class BoundedLog:
 
 
 class ChildOutput:
-    """The reading end of the pipe that a child prints to.
+    """Reader of the pipe to which a child prints.
 
-    It is read while the parent waits, in the same thread: a child that prints without end can
-    neither fill a disk nor keep the parent from looking at its limits.
+    The waiting parent reads it in the same thread, so that a child that prints endlessly can
+    neither fill the disk nor keep the parent from checking the limits.
 
-    hear: takes what the child says, line by line (say); nothing else that it prints.
+    Args:
+        pipe: File descriptor of the reading end.
+        hear: Receives the child's progress lines (see child.say) and no other output.
     """
 
     def __init__(
@@ -300,19 +321,19 @@ class ChildOutput:
     ) -> None:
         os.set_blocking(pipe, False)
         self._pipe, self._log, self._hear = pipe, log, hear
-        self._unfinished = b""  # the line that is not over yet, as far as it can be a said one
+        self._unfinished = b""  # the incomplete last line, cut to the length of a progress line
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
         self._is_over = False
 
     def take(self, until_s: float) -> None:
-        """Take what comes until then, by time.monotonic, asleep between; less where all is said."""
+        """Read output until a time of time.monotonic, or until the child closes the pipe."""
         while not self._is_over and (left_s := until_s - time.monotonic()) > 0:
             if self._poll.poll(left_s * 1e3):
                 self._take_chunk()
 
     def take_rest(self) -> None:
-        """Take what the pipe still holds, and wait for no more."""
+        """Read what is left in the pipe without waiting for more."""
         while not self._is_over and self._poll.poll(0):
             self._take_chunk()
         self._log.finish()
@@ -330,9 +351,10 @@ class ChildOutput:
 
 
 def last_line(log: Path) -> str:
-    """The last words of a process, in one line; empty where it printed none.
+    """Return the last output of a process in one line; empty if it printed nothing.
 
-    All from Python's last exception on, its type first: the last line of many says little.
+    After a traceback this starts at the type of the exception, because the last line of a long
+    message is not informative.
     """
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     filled = [line for line in lines if line.strip()]
@@ -344,16 +366,17 @@ def last_line(log: Path) -> str:
 
 
 def _last_words(lines: Sequence[str]) -> int:
-    """The line of the exception below the last traceback, else the last line that there is."""
+    """Return the index of the exception after the last traceback, or else of the last line."""
     begins = [place for place, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
     below = range(begins[-1] + 1, len(lines)) if begins else ()
     return next((place for place in below if not lines[place].startswith(" ")), -1)
 
 
 def read_refusal(spec_path: Path, exit_code: int | None) -> BenchError | None:
-    """Return what a worker refused that ended with this exit code, as its own kind of error.
+    """Return the refusal of a worker as an error of the original type, or None.
 
-    Raises OutputError where it could not write that down.
+    Raises:
+        OutputError: The worker could not write its refusal.
     """
     path = refusal_path(spec_path)
     if exit_code != REFUSED or not path.exists():

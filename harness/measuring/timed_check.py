@@ -1,19 +1,19 @@
-"""Checks of the timed passes: all work was done, inside the timed region, and nothing was known.
+"""Validation of the timed passes: no skipped work, no untimed work, no reuse of earlier results.
 
-Untimed calls must cost next to nothing, or work hides in them. `load` may bring instances into the
-form in which a program of the framework would hold them; what that costs is measured with the same
-instances, turned into Python lists (reading_s). What all calls between two runs (`load`, waiting
-before the clock starts, `last_loss`) take beyond READINGS of those and CALLS_S, is work that was
-not timed: where it is more than HIDDEN_SHARE of the timed time, the trial is a `wrong_result`.
-A system near the limit, below NEAR times, is asked again in N_PASSES_AGAIN passes, whose median
-counts: others on the machine must not make a system guilty.
+Untimed calls must be nearly free, or they could hide work. `load` may convert instances into the
+form in which a program of the framework would hold them. That cost is estimated by converting the
+same instances into Python lists (reading_s). The gap between two runs (`load`, waiting before the
+clock starts, `last_loss`) may take READINGS of these conversions plus CALLS_S, or HIDDEN_SHARE of
+the timed seconds if that is more; otherwise the trial is a `wrong_result`. A system that exceeds
+the limit by less than a factor of NEAR is measured again in N_PASSES_AGAIN passes, whose median
+counts, to exclude background load.
 
-Every run must do its work: in inference the loss of a mini-batch is always the same, and in
-training it changes from pass to pass, as the parameters do.
+Every run must do its work: the loss of a mini-batch stays the same in inference and changes from
+pass to pass in training, as the parameters do.
 
-A system must be as fast on mini-batches that it has not seen. The instances of some mini-batches,
-copied and in another order, are as much work as before, and no cache that is filled by the timed
-passes has an answer, a graph or a schedule for them.
+A system must be as fast on unseen mini-batches. Copies of some mini-batches' instances in another
+order are the same amount of work, and no cache filled by the timed passes has a result, a graph or
+a schedule for them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ HIDDEN_SHARE = 0.05
 NEAR = 2.0
 N_PASSES_AGAIN = 5
 LOSS_TOLERANCE = 1e-4
-N_KEPT_PASSES = 16  # of which the losses are compared with other systems'
-N_UNSEEN = 5  # mini-batches at most
-N_ATTEMPTS = 8  # each with other copies: others on the machine must not make a system guilty
-# Of what the same instances take when seen, median over mini-batches.
+N_KEPT_PASSES = 16  # passes whose losses are compared with other systems'
+N_UNSEEN = 5  # most mini-batches to copy
+N_ATTEMPTS = 8  # most repetitions, each with other copies, to exclude background load
+# Largest median slowdown relative to the same instances when seen.
 MOST_SLOWER = 2.0
 
 
@@ -53,18 +53,19 @@ def judged_passes(
     samples_s: Sequence[float],
     between_s: float,
 ) -> tuple[str | None, float | None]:
-    """Hold the passes against what they should have been.
+    """Validate the passes of a trial.
 
     Args:
-        passes: warm-up and timed ones.
-        samples_s: of timed runs.
-        between_s: see settled_between_s.
+        passes: Warm-up and timed passes.
+        fingerprint: Fingerprint of the timed mini-batches, computed before the passes.
+        samples_s: Seconds of the timed runs.
+        between_s: See settled_between_s.
 
     Returns:
-        What is wrong with them, or None; and unseen_ratio, if it was taken.
+        The first violation, or None; and unseen_ratio, or None if it was not measured.
     """
     trains = passes.system.settings.mode == "train"
-    still = trains and not has_gradients(fingerprint)  # then no step changes anything
+    still = trains and not has_gradients(fingerprint)  # without gradients no step has an effect
     fault = None if still else losses_fault(passes.losses, fingerprint.losses, trains=trains)
     run_s = float(np.median(samples_s))
     if fault is None and not passes.system.places_inputs:
@@ -77,15 +78,16 @@ def judged_passes(
 
 
 def has_gradients(fingerprint: Fingerprint) -> bool:
-    """Whether any gradient is not zero everywhere."""
+    """Return whether any gradient has a nonzero entry."""
     gradients = (found for name, found in fingerprint.sketches.items() if name != "outputs")
     return any(sketch[0] > 0 for found in gradients for sketch in found)
 
 
 def pass_losses(losses: Sequence[float], n_mini_batches: int) -> tuple[float, ...]:
-    """Sum the losses of each of the first passes; losses: of all runs, in their order.
+    """Return the summed loss of each of the first passes, up to the first that is not finite.
 
-    A pass in which one is not finite is left out, and all behind it.
+    Args:
+        losses: Losses of all runs in their order.
     """
     n_passes = min(len(losses) // n_mini_batches, N_KEPT_PASSES)
     whole = np.reshape(losses[: n_passes * n_mini_batches], (n_passes, n_mini_batches)).sum(axis=1)
@@ -94,12 +96,12 @@ def pass_losses(losses: Sequence[float], n_mini_batches: int) -> tuple[float, ..
 
 
 def most_between_s(run_s: float, reading_s: float) -> float:
-    """The limit of what may be spent between two runs; all are seconds a mini-batch."""
+    """Return the limit of the gap between two runs; all values are seconds per mini-batch."""
     return max(READINGS * reading_s + CALLS_S, HIDDEN_SHARE * run_s)
 
 
 def is_near(between_s: float, run_s: float, reading_s: float) -> bool:
-    """Whether it is above the limit by so little that a disturbance may have done it."""
+    """Return whether the gap exceeds the limit by so little that background load may be why."""
     limit = most_between_s(run_s, reading_s)
     return limit < between_s < NEAR * limit
 
@@ -110,11 +112,14 @@ def settled_between_s(
     samples_s: Sequence[float],
     between_s: float,
 ) -> float:
-    """Return the median seconds between two runs that count.
+    """Return the median gap between two runs, measured again if it is near the limit.
 
-    Those of the timed passes, as they were found, or of other passes, where they were near the
-    limit: as many mini-batches, and copies, since a system that keeps what it prepared for one must
-    prepare these again.
+    The further passes use copies of the mini-batches, so that a system which caches its preparation
+    of a mini-batch must prepare them again.
+
+    Args:
+        samples_s: Seconds of the timed runs.
+        between_s: Median gap in seconds in the timed passes.
     """
     run_s, reading = float(np.median(samples_s)), reading_s(mini_batches)
     if passes.system.places_inputs or not is_near(between_s, run_s, reading):
@@ -128,7 +133,7 @@ def settled_between_s(
 
 
 def run_copies(passes: Passes, mini_batches: Sequence[Sequence[Any]], attempt: int) -> list[float]:
-    """Run a pass over copies in an order of their own; return the seconds of each run."""
+    """Run a pass over copies with shuffled instances; return the seconds of each run."""
     copies = [[deepcopy(one[i]) for i in shuffled(len(one), attempt)] for one in mini_batches]
     for one in copies:
         passes.system.compile_for(one)
@@ -136,7 +141,10 @@ def run_copies(passes: Passes, mini_batches: Sequence[Sequence[Any]], attempt: i
 
 
 def hidden_fault(between_s: float, run_s: float, reading_s: float) -> str | None:
-    """Say that work is done between the timed runs, or None; all are seconds a mini-batch."""
+    """Return the reason if work is done between the timed runs, or None.
+
+    All values are seconds per mini-batch.
+    """
     if between_s <= most_between_s(run_s, reading_s):
         return None
     return (
@@ -146,7 +154,7 @@ def hidden_fault(between_s: float, run_s: float, reading_s: float) -> str | None
 
 
 def reading_s(mini_batches: Sequence[Sequence[Any]]) -> float:
-    """Median seconds of turning the arrays of a mini-batch into Python lists."""
+    """Measure the median seconds of converting a mini-batch's arrays into Python lists."""
 
     def read(instances: Sequence[Any]) -> list[Any]:
         return [array.tolist() for instance in instances for array in _arrays(instance)]
@@ -164,13 +172,15 @@ def _arrays(instance: Any) -> Iterator[Any]:
 
 
 def _no_wait() -> None:
-    """Nothing was started that goes on."""
+    """Return immediately: the timed work is not asynchronous."""
 
 
 def losses_fault(losses: Sequence[float], expected: Sequence[float], *, trains: bool) -> str | None:
-    """Say that runs did not do their work, or None.
+    """Return the reason if runs skipped their work, or None.
 
-    losses: of all runs, pass after pass, in inference near the `expected` of each mini-batch.
+    Args:
+        losses: Losses of all runs, pass after pass.
+        expected: Loss of each mini-batch before the passes, which inference must repeat.
     """
     n = len(expected)
     passes = np.reshape(losses[: len(losses) // n * n], (-1, n))
@@ -191,17 +201,17 @@ def losses_fault(losses: Sequence[float], expected: Sequence[float], *, trains: 
 def unseen_ratio(
     passes: Passes, mini_batches: Sequence[Sequence[Any]], seen_s: Sequence[float]
 ) -> float:
-    """Divide the time of unseen mini-batches by that of the timed ones; median over them.
+    """Return the median slowdown of unseen mini-batches relative to the timed ones.
 
-    The least times of a few attempts count, as many as it takes to come below MOST_SLOWER. Each
-    further attempt also times the seen mini-batches anew, so that a machine that has become slower
-    since the timed passes slows both sides: the second of two passes, when what the unseen ones
-    drove out of a cache is back.
+    The shortest times of several attempts count; attempts end when the slowdown is at most
+    MOST_SLOWER. Each further attempt also times the seen mini-batches again, so that a machine that
+    has become slower since the timed passes slows both sides. It uses the second of two passes,
+    after caches have been refilled with data that the unseen mini-batches evicted.
 
     Args:
-        passes: of a system that is prepared, and warm from the timed passes.
-        mini_batches: of the timed passes.
-        seen_s: median seconds of a run of each mini-batch, timed by the same source of time.
+        passes: Passes of a prepared system, warm from the timed ones.
+        mini_batches: Mini-batches of the timed passes.
+        seen_s: Median seconds of a run of each mini-batch, from the same source of time.
     """
     chosen = mini_batches[:N_UNSEEN]
     unseen_s = np.full(len(chosen), np.inf)
@@ -223,7 +233,7 @@ def unseen_ratio(
 
 
 def unseen_fault(ratio: float) -> str | None:
-    """Say that known mini-batches are answered faster than others, or None."""
+    """Return the reason if unseen mini-batches are too slow, or None."""
     if ratio <= MOST_SLOWER:
         return None
     return (

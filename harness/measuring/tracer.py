@@ -1,9 +1,9 @@
-"""The tracing process: runs one mini-batch of a trial for its timeline, and writes that.
+"""Tracing process: runs one mini-batch of a trial and writes its timeline.
 
     python -m harness.measuring.tracer SPEC.json TRACE.json
 
-It is started as a worker is, once the trial has its record, and shares no process with what is
-timed. Exit codes as a worker's.
+It starts like a worker, after the trial has its record, and in a process of its own. Its exit codes
+are those of a worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WHOLE, IN_PARTS = "as it runs", "part by part, each by itself"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Trace the spec in the first file, and write to the second."""
+    """Trace the spec in the first file and write the timeline to the second."""
     spec_path, trace_path = (Path(argument) for argument in arguments)
     spec = TrialSpec.from_dict(json.loads(spec_path.read_text(encoding="utf-8")))
     try:
@@ -40,9 +40,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def traced(spec: TrialSpec) -> str:
-    """The timeline of the first mini-batch of a trial, as a file has it.
+    """Return the timeline of a trial's first mini-batch in Chrome's trace format (JSON).
 
-    Raises UnsupportedTrial where the system does not run it, or tells no phase of a run.
+    Raises:
+        UnsupportedTrial: The system does not support the trial, or separates no phases.
     """
     workload = load_workload(spec)
     adapter = load_adapter(spec.adapter)
@@ -65,7 +66,7 @@ def traced(spec: TrialSpec) -> str:
 
 
 def make_ready(system: System, workload: Workload) -> None:
-    """Prepare, learn or choose, compile, and run until the first mini-batch is loaded and warm."""
+    """Prepare a system, let it learn or choose, and warm up and load its first mini-batch."""
     system.prepare(workload.model, workload.weights)
     first = workload.mini_batches[0]
     if system.learns:
@@ -80,14 +81,14 @@ def make_ready(system: System, workload: Workload) -> None:
 
 
 def tracks_of(system: System) -> dict[str, list[Span]]:
-    """Phases of the loaded mini-batch as it runs, then in parts, where a system tells any."""
+    """Trace the loaded mini-batch as a whole, then in parts if the system separates any."""
     tracks = {}
     with collector_paused():
         whole = Timeline(system.synchronize)
         system.run(whole)
         tracks[WHOLE] = whole.spans
         in_parts = Timeline(system.synchronize)
-        system.run_in_parts(in_parts, in_parts.part)  # once for what only parts need compiled
+        system.run_in_parts(in_parts, in_parts.part)  # compiles what only this mode needs
         in_parts = Timeline(system.synchronize)
         system.run_in_parts(in_parts, in_parts.part)
         if any(span.kind != "phase" for span in in_parts.spans):
@@ -96,9 +97,10 @@ def tracks_of(system: System) -> dict[str, list[Span]]:
 
 
 class Timeline:
-    """Takes marks as a clock does, and parts; every reading comes after a synchronise.
+    """Clock that records marks and parts as spans; it synchronizes before every reading.
 
-    spans: in the order in which they end.
+    Attributes:
+        spans: Spans in the order in which they end.
     """
 
     def __init__(self, synchronize: Callable[[], None], now_ns: Now = now_ns) -> None:
@@ -107,13 +109,19 @@ class Timeline:
         self._previous = self._read()
 
     def mark(self, phase: str) -> None:
-        """End a phase, which began with the mark before it."""
+        """End a phase that started at the previous mark."""
         now = self._read()
         self.spans.append(Span("phase", phase, self._previous, now, {}))
         self._previous = now
 
     def divide(self, shares: Mapping[str, float]) -> None:
-        """Phases of those lengths: what came in turns is shown as if one had followed the other."""
+        """Divide the time since the previous mark into consecutive phases.
+
+        Phases that alternated are shown as if one had followed the other.
+
+        Args:
+            shares: Fraction of the time by phase.
+        """
         elapsed = self._read() - self._previous if shares else 0
         for phase, share in shares.items():
             end = self._previous + int(share * elapsed)
@@ -122,7 +130,7 @@ class Timeline:
 
     @contextmanager
     def part(self, kind: str, name: str, details: Details) -> Iterator[Details]:
-        """See harness.contracts.timeline.Part."""
+        """Record the block as a span; see harness.contracts.timeline.Part."""
         found = dict(details)
         begin = self._read()
         yield found
@@ -139,9 +147,15 @@ NS_PER_US = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of time: "phase", "batch" or "kernel"; nanoseconds on one clock.
+    """Time span of a phase, a batch or a kernel.
 
-    Raises ValueError where it ends before it begins.
+    Attributes:
+        kind: "phase", "batch" or "kernel".
+        start_ns: Nanoseconds on the clock of the timeline, as for end_ns.
+        details: Facts to show with the span.
+
+    Raises:
+        ValueError: The span ends before it starts.
     """
 
     kind: str
@@ -156,9 +170,12 @@ class Span:
 
 
 def trace_text(title: str, tracks: Mapping[str, Sequence[Span]], facts: Mapping[str, str]) -> str:
-    """A file of tracks one below the other, each from its own first span on.
+    """Return a trace file in which every track starts at its own first span.
 
-    title: of the whole. facts: what else is known of it, by name.
+    Args:
+        title: Title of the file.
+        tracks: Spans by the name of their track.
+        facts: Further facts about the trial by name.
     """
     events = [_name("process_name", 0, title)]
     for number, (name, spans) in enumerate(tracks.items(), 1):

@@ -1,4 +1,4 @@
-"""Runs on one folder of results take turns, and end what one before them left."""
+"""Locks of results directories; a run that takes one ends processes left by earlier runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from harness.measuring.supervise import end_marked, mark
 from harness.planning.run_plan import VARIABLE as RUN_PLAN
 from harness.planning.running import turn
 
-MARK = "BENCH_TURN"  # in the environment of all that a turn starts: its locks, and whose
-PATIENCE_S = 600.0  # as long as a trial may take, unless it is told otherwise
+MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
+PATIENCE_S = 600.0  # the default time limit of a trial
 
 
 def patience_s() -> float:
-    """How long to wait for a turn: a job of the pipeline without end, as its failure ends a run."""
+    """Return how long to wait for a lock.
+
+    A job of the pipeline waits without limit, because its failure would end the whole run.
+    """
     return math.inf if RUN_PLAN in os.environ else PATIENCE_S
 
 
@@ -26,15 +29,18 @@ def patience_s() -> float:
 def turns(
     results_dirs: Iterable[Path], who: str, say: Callable[[str], None], *, alone: bool = True
 ) -> Iterator[None]:
-    """Be the only one on this machine that measures into these folders, while the block lasts.
+    """Lock results directories, so that only this run on this machine measures into them.
 
-    Processes that an earlier run left, killed as it was, are ended first. who, say, alone: see
-    harness.planning.running.turn.
+    Processes left by an earlier run that was killed are ended first.
 
-    Raises BenchError where another run does not end in time.
+    Args:
+        who: See harness.planning.running.turn, as for say and alone.
+
+    Raises:
+        BenchError: Another run does not end in time.
     """
     with ExitStack() as stack:
-        # Sorted: two that want the same folders do not wait for each other.
+        # Sorted to avoid deadlocks between runs that lock the same directories.
         for folder in sorted({folder.resolve() for folder in results_dirs}):
             one = turn(folder, who, patience_s(), say, alone=alone, first=partial(end_marked, MARK))
             stack.enter_context(_marked(stack.enter_context(one)))

@@ -1,11 +1,11 @@
-"""The worker process: measures one trial's round and leaves its record.
+"""Worker process: measures one round of a trial and writes its record.
 
     python -m harness.measuring.worker SPEC.json RECORD.json
 
-Its parent starts it through harness/measuring/child.py. Exit codes: 0, a record was written;
-REFUSED, the configuration or the data is wrong, or the record cannot be written, which one line on
-standard error and a file beside SPEC.json tell. For anything else that ends this process its parent
-writes the record.
+The parent starts it through harness/measuring/child.py. Exit code 0 means that a record was
+written. REFUSED means that the configuration or the data is wrong, or that the record cannot be
+written; one line on standard error and a file next to SPEC.json have the reason. If the process
+ends in any other way, the parent writes the record.
 """
 
 from __future__ import annotations
@@ -87,12 +87,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, str]:
-    """Fill `measured` step by step; returns the versions of what was measured.
+    """Fill `measured` step by step; return the versions of the measured software.
 
-    others: gives the fingerprints that other systems left of a workload, by its name.
+    Running out of memory is a result. Any other exception of the system ends the process.
 
-    Raises UnsupportedTrial, ConfigError and DataError; any other fault of the system ends the
-    process, save running out of memory, which is a finding.
+    Args:
+        others: Returns other systems' fingerprints of a workload by its name.
+
+    Raises:
+        UnsupportedTrial: The system does not support the trial here.
+        ConfigError: The configuration is wrong.
+        DataError: The data is invalid.
+        ScheduleError: A policy returned an invalid schedule.
     """
     try:
         return _measure(spec, measured, others)
@@ -104,7 +110,7 @@ def measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, st
         measured.end("oom", f"{type(error).__name__}: {error}")
         return harness_versions()
     finally:
-        end_fork()  # whatever it came back with is neither told nor kept
+        end_fork()  # results of a fork are neither reported nor stored
 
 
 def _measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, str]:
@@ -115,7 +121,7 @@ def _measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, s
         measured.n_instances = workload.n_instances
         adapter = load_adapter(spec.adapter)
         settings = run_settings(spec)
-        adapter.options_of(settings)  # what is wrong is told before what is unsupported
+        adapter.options_of(settings)  # wrong options are reported before unsupported trials
         reason = adapter.skip(workload.model, settings)
     if reason is not None:
         raise UnsupportedTrial(reason)
@@ -129,7 +135,7 @@ def _check_and_time(
     spec: TrialSpec, workload: Workload, system: System, measured: Measured, others: Others
 ) -> None:
     reference = Reference(spec, workload) if system.computes else None
-    give_back_memory()  # of the oracle, which only the first of several trials asks anew
+    give_back_memory()  # used by the reference, unless its results came from the cache
     measured.baseline_memory_bytes = resident_memory_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)
     _, measured.compile_s = timed(prepare, system.synchronize)
@@ -153,7 +159,7 @@ def _check_and_time(
     if verdict.status == "failed":
         measured.end("wrong_result", verdict.reason or "the check failed")
         return
-    give_back_memory()  # of the check; later it would be faulted in again while passes are timed
+    give_back_memory()  # used by the check; returned later, it would be faulted in again in passes
     passes = Passes(system)
     warmed = warm_up(passes, workload.mini_batches, spec.timing)
     end_fork()
@@ -164,17 +170,17 @@ def _check_and_time(
 
 
 def others_near(record_path: Path, spec: TrialSpec) -> Others:
-    """How to find the fingerprints of other trials whose records lie beside this trial's."""
+    """Return the lookup of other trials' fingerprints in the directory of this trial's record."""
     raw = record_path.resolve().parent.parent
     if record_path != path_of(raw.parent, spec.trial_id, spec.round):
-        return lambda _: ()  # the record goes elsewhere, by itself
+        return lambda _: ()  # the record is written outside of a results directory
     return lambda name: fingerprints_beside(raw, spec.trial_id, name)
 
 
 def _compile(workload: Workload, system: System, measured: Measured) -> None:
-    """Compile for the shapes of all mini-batches; apart from `prepare`, which knows none.
+    """Compile for the shapes of all mini-batches, which `prepare` does not know.
 
-    Before the check, whose instances may have shapes of their own: those are not counted.
+    This precedes the check, because compilations for the check's own shapes do not count.
     """
     for mini_batch in workload.mini_batches:
         _, seconds = timed(partial(system.compile_for, mini_batch), system.synchronize)
@@ -183,7 +189,7 @@ def _compile(workload: Workload, system: System, measured: Measured) -> None:
 
 
 def in_force(system: System) -> dict[str, str]:
-    """How the system runs, and which variables of the environment its process does not see."""
+    """Return the system's effective options and the variables removed from its environment."""
     left_out = os.environ.get(LEFT_OUT, "")
     found: dict[str, str] = told(system, "in_force")
     return found | ({"left out of the environment": left_out} if left_out else {})
@@ -194,7 +200,7 @@ def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measure
     forget_peak_memory()
     system.forget_peak_memory()
     n_before = told(system, "n_compilations")
-    system.moving_share()  # of runs so far, which are not timed
+    system.moving_share()  # discards the runs so far, which are not timed
     n_warm = len(passes.between_s)
     nothing_s = measured.empty_sample_s = empty_sample_s(system.synchronize)
     clock_mhz = sm_clock_mhz() if spec.device == "cuda" else None
@@ -209,7 +215,7 @@ def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measure
     if measured.n_compilations is not None:
         measured.n_compilations += n_in_passes
     measured.moving_share = told(system, "moving_share")
-    measured.in_force = in_force(system)  # a way may be left while mini-batches come
+    measured.in_force = in_force(system)  # a system may change its way of running during passes
     _keep_times(timed_runs, workload, system, measured)
     diverged = system.computes and not np.isfinite(system.last_loss())
     measured.warnings = (
@@ -233,9 +239,10 @@ def _keep_times(runs: Timed, workload: Workload, system: System, measured: Measu
 
 
 def _judge(passes: Passes, n_warm: int, workload: Workload, measured: Measured) -> None:
-    """Judge the passes by what they computed, and by what was done beside them.
+    """Validate the losses and the untimed gaps of the passes.
 
-    n_warm: how many runs were not timed.
+    Args:
+        n_warm: Number of warm-up runs.
     """
     losses, between_s = passes.testify(n_warm)
     fingerprint = measured.fingerprint
@@ -255,10 +262,11 @@ def _judge(passes: Passes, n_warm: int, workload: Workload, measured: Measured) 
 
 
 def told(system: System, method: str) -> Any:
-    """Return what a system tells of itself beside its results.
+    """Return the validated value of a method by which a system reports facts about itself.
 
-    Raises TypeError in one line for what the contract does not allow: the method, what it returned,
-    and what it may return. Found only when the record is made, it would name no method.
+    Raises:
+        TypeError: The contract does not allow the value; the message names the method, the value
+            and the allowed ones, which an error at the time of the record could not.
     """
     value = getattr(system, method)()
     kind, allowed = _TOLD[method]
@@ -272,7 +280,7 @@ def told(system: System, method: str) -> Any:
         raise TypeError(line) from None
 
 
-_MOST_SHOWN = 100  # characters of what was returned
+_MOST_SHOWN = 100  # characters of the returned value in messages
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 _TEXTS = TypeAdapter(dict[str, str], config=_STRICT), "a dict of texts by name"
 _COUNT = (
