@@ -1,1 +1,1 @@
-"""Real DyNet, wheel or source build."""
+"""Real DyNet, from its wheel or its source."""

@@ -1,6 +1,7 @@
-"""Real DyNet: graphs built instance by instance, batched by DyNet while it runs them.
+"""Real DyNet: graphs built instance by instance, batched by DyNet during evaluation.
 
-Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs", NIPS 2017.
+Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs",
+NIPS 2017.
 """
 
 from __future__ import annotations
@@ -38,29 +39,31 @@ NETWORKS = {
     "instance": "systems.on_dynet.models:NETWORKS",
     "manual": "systems.on_dynet.models:MANUAL",
 }
-# Tables of programs that an option asks for, where a model is so written.
+# Networks of models that have a variant for an option.
 BREADTH_FIRST = "systems.on_dynet.models:BREADTH_FIRST"
 CONSTANTS_EACH = "systems.on_dynet.models:CONSTANTS_EACH"
-MOST_ROWS = 128  # of a mini-batch, that are copied at once
+MOST_ROWS = 128  # per copy of a mini-batch's outputs
 
 
 @dataclass(frozen=True, slots=True)
 class DynetOptions:
-    """How DyNet batches, and which of its builds.
+    """Options of batching, and the choice of a DyNet build.
 
-    batching: "instance", programs for one instance, or "manual", mini-batched by hand, on top of
-    which DyNet batches what is left to batch.
-    products: which matrix products batch with each other: those whose left factor is one "node", as
-    DyNet has it, or those of the same "sizes", where that factor is no parameter (systems/on_dynet/
-    patches; source build only).
-    branches: how programs for one instance go on where values decide: "in_turn", one branch of the
-    instance after the other, or "together", breadth first, in models that are so written; the
-    others have no such branches.
-    constants: programs make a constant "once" and read it wherever it is used, or "each" time anew,
-    which DyNet has no batched kernel for, in models that are so written.
-    build: "source" (what make dynet-native installs), "wheel", or "auto": source where installed.
-    profiling: DyNet prints a table of its batches' times when the process ends, and is slower; for
-    scripts/split_dynet_phases.py, not for records.
+    Attributes:
+        autobatch: DyNet's scheduling algorithm.
+        batching: "instance" runs programs for one instance; "manual" builds mini-batched
+            expressions, whose remaining operators DyNet batches.
+        products: matmuls that share a batch: "node", those with the same node as left factor, as in
+            DyNet, or "sizes", those of the same sizes whose left factor is not a parameter
+            (systems/on_dynet/patches; source build only).
+        branches: order in which programs for one instance run where values decide: "in_turn", one
+            branch of the instance after the other, or "together", breadth first. Only models with
+            such a variant differ.
+        constants: programs create a constant "once" and reuse it, or at "each" use, for which DyNet
+            has no batched kernel. Only models with such a variant differ.
+        build: "source" (installed by make dynet-native), "wheel", or "auto": source if installed.
+        profiling: let DyNet print the times of its batches when the process ends, which slows it
+            down; for scripts/split_dynet_phases.py, not for records.
     """
 
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
@@ -73,7 +76,7 @@ class DynetOptions:
 
 
 class Adapter(DynetSystem):
-    """DyNet schedules inside its forward call, so that phase includes scheduling."""
+    """DyNet adapter. DyNet schedules in its forward call, so that phase includes scheduling."""
 
     fault = ValueError
     phases = ("construct", "forward", "backward", "update")
@@ -89,7 +92,7 @@ class Adapter(DynetSystem):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """DyNet's builds here have no CUDA; models are those of the tables in NETWORKS."""
+        """Return the reason if the device is not the CPU, or if the model or a build is missing."""
         if settings.device != "cpu":
             return f"DyNet is built for the CPU only, not for device={settings.device}"
         options = cls.options_of(settings)
@@ -103,7 +106,7 @@ class Adapter(DynetSystem):
         return _why_no_dynet(options)
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Import DyNet with this trial's settings, and hand it the weights."""
+        """Import DyNet with the settings of the trial, and pass the weights to it."""
         self._model = model
         self._patch = _patch(self.options)
         self._runtime = _import_dynet(self.settings, self.options, weights)
@@ -115,7 +118,7 @@ class Adapter(DynetSystem):
         self._dy = self._runtime.dy
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Turn arrays into the Python lists that a DyNet program would hold them in."""
+        """Convert arrays to the Python lists that a DyNet program would hold."""
         self._mini_batch = instances
         self._instances = [self._as_lists(instance) for instance in instances]
 
@@ -129,7 +132,7 @@ class Adapter(DynetSystem):
         self._trainer.update()
 
     def _evaluate(self, clock: Clock) -> None:
-        """Build and evaluate round after round, the newest expression first, then their sum."""
+        """Build and evaluate one graph segment after the other, then the sum of their losses."""
         self._dy.renew_cg()
         self._rounds = []
         for built in self._network.build(self._instances):
@@ -148,7 +151,10 @@ class Adapter(DynetSystem):
             clock.mark("forward")
 
     def result(self) -> Result:
-        """Gradients are there after run(update=False) only: DyNet's update clears them."""
+        """Return the last result.
+
+        It has gradients only after run(update=False), because DyNet's update clears them.
+        """
         of_instances = zip(*(built.outputs for built in self._rounds), strict=True)
         outputs = [output for found in of_instances for output in found if output is not None]
         return Result(
@@ -165,20 +171,23 @@ class Adapter(DynetSystem):
         return found
 
     def parameters(self) -> Parameters:
-        """DyNet's, turned and joined as the model has them."""
+        """Return DyNet's parameters, transposed and joined to the shapes of the model."""
         found: Parameters = self._store.parameters()
         return found
 
     def last_loss(self) -> float:
-        """DyNet copies outputs number by number, of large vocabularies for minutes: not here."""
+        """Return the loss only: DyNet copies outputs value by value, which can take minutes."""
         return float(self._loss.scalar_value())
 
     def counters(self) -> Counters:
-        """DyNet tells none."""
+        """Return no counters, because DyNet reports none."""
         return Counters()
 
     def _rows(self, output: Any) -> Iterator[NDArray[np.float32]]:
-        """A vector, or a mini-batch of vectors, some at a time: all pass through Python's lists."""
+        """Yield a vector, or a mini-batch of vectors with at most MOST_ROWS rows at a time.
+
+        DyNet passes all values through Python lists.
+        """
         _, n = output.dim()
         for start in range(0, n, MOST_ROWS):
             some = output
@@ -189,12 +198,12 @@ class Adapter(DynetSystem):
             yield values.reshape(len(values), -1).T
 
     def in_force(self) -> dict[str, str]:
-        """Which build stands for build=auto."""
+        """Return the options, with the build that build=auto selected."""
         is_source = source_build(self.options.build) is not None
         return super().in_force() | {"build": "source" if is_source else "wheel"}
 
     def versions(self) -> dict[str, str]:
-        """Which build of DyNet this is; builds are not comparable with each other."""
+        """Return facts about this build of DyNet; builds are not comparable with each other."""
         facts: dict[str, str] = {"dynet_autobatch": self.options.autobatch}
         if self.options.branches == "together":
             is_written = _table(self._model, self.options) == BREADTH_FIRST
@@ -215,7 +224,7 @@ class Adapter(DynetSystem):
 
 
 def _table(model: Model, options: DynetOptions) -> str:
-    """Return the table whose network of a model the options ask for."""
+    """Return the table with the model's network that the options select."""
     asked = {
         BREADTH_FIRST: options.branches == "together",
         CONSTANTS_EACH: options.constants == "each",
@@ -240,7 +249,7 @@ def _why_no_dynet(options: DynetOptions) -> str | None:
 
 
 def _patch(options: DynetOptions) -> ctypes.CDLL | None:
-    """What takes the place of DyNet's own functions, if it is loaded before DyNet."""
+    """Load the replacements of DyNet's own functions, which must precede DyNet; None if unused."""
     if options.products == "node":
         return None
     return ctypes.CDLL(str(NATIVE / PRODUCT_SIGNATURE), mode=ctypes.RTLD_GLOBAL)
@@ -253,7 +262,7 @@ def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights
     config = importlib.import_module("dynet_config")
     config.set(
         mem=memory_of(weights),
-        random_seed=settings.seed + 1,  # 0 would mean: take one from the clock
+        random_seed=settings.seed + 1,  # with 0 DyNet would take a seed from the clock
         autobatch=AUTOBATCH[options.autobatch],
         profiling=int(options.profiling),
     )

@@ -1,8 +1,9 @@
-"""Which build of DyNet there is, how it is started, and whether our libraries in it are current.
+"""Installed DyNet builds, their settings, and the state of this project's libraries in them.
 
     python -m systems.on_dynet.build FOLDER
 
-writes of which sources a folder's libraries are, when scripts/build_dynet_native.sh has built them.
+writes the hash of the sources of a directory's libraries, after scripts/build_dynet_native.sh has
+built them.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from pathlib import Path
 from harness.contracts.model import Weights
 from harness.values.places import ROOT
 
-AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # as DyNet counts its modes
+AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # DyNet's numbers of its modes
 NATIVE = ROOT / ".dynet-native"
 WHEEL = "dyNET38"
 POOL_MB = 16  # the unit in which DyNet's memory pools grow
-# DyNet's memory is zeroed, and so made resident, when reserved: a generous reserve would be charged
-# to its peak memory. It starts small instead. The pools grow by themselves, but autobatching cannot
-# finish the backward pass in which one does, and says this; the next graph finds them large enough.
-# So the mini-batch is run again, which happens in the warm-up only.
+# DyNet zeroes reserved memory, which makes it resident: a large reserve would count as its peak
+# memory. The reserve is therefore small. The pools grow automatically, but autobatching cannot
+# finish the backward pass in which one grows, and reports this message. For the next graph they are
+# large enough, so the mini-batch is run again, which happens only during warm-up.
 OUTGROWN = "dynamic increasing of memory pool"
 PROGRAMS = "libdynet_programs.so"  # systems/on_dynet/cpp/programs
 PRODUCT_SIGNATURE = "libdynet_product_signature.so"  # systems/on_dynet/patches
@@ -33,19 +34,19 @@ HOW = "run make dynet-native"
 
 
 def source_build(build: str = "auto") -> Path | None:
-    """Return the folder of the source build where it is there and "wheel" is not asked for."""
+    """Return the directory of the source build, or None if it is absent or "wheel" is requested."""
     return NATIVE if build != "wheel" and (NATIVE / "build.json").exists() else None
 
 
 def memory_of(weights: Weights) -> str:
-    """DyNet's --dynet-mem: MB for forward, backward, parameters, scratch."""
-    # Values and gradients of parameters, each rounded up to DyNet's alignment.
+    """Return DyNet's --dynet-mem: MB for forward, backward, parameters and scratch."""
+    # Values and gradients of parameters, with room for DyNet's alignment.
     parameters_mb = sum(2 * w.nbytes for w in weights.values()) // 2**20 + 2
     return f"{POOL_MB},{POOL_MB},{parameters_mb},1"
 
 
 def source_facts(folder: Path) -> dict[str, str]:
-    """What a record says of the source build."""
+    """Return the facts about the source build that a record stores."""
     build = json.loads((folder / "build.json").read_text(encoding="utf-8"))
     return {
         "dynet": build["dynet"],
@@ -58,7 +59,7 @@ def source_facts(folder: Path) -> dict[str, str]:
 
 
 def wheel_version() -> str:
-    """Name and version of the wheel."""
+    """Return name and version of the wheel."""
     try:
         return f"{WHEEL} {distribution(WHEEL).version}"
     except PackageNotFoundError:
@@ -66,7 +67,7 @@ def wheel_version() -> str:
 
 
 def why_not_built(folder: Path = NATIVE) -> str | None:
-    """Say what is missing of the source build or of our libraries in it, or None."""
+    """Return the reason if the source build or this project's libraries are missing, or None."""
     if not (folder / "build.json").exists():
         return f"DyNet's source build is not installed; {HOW}"
     if not all((folder / name).exists() for name in (PROGRAMS, PRODUCT_SIGNATURE, FACTS)):
@@ -77,13 +78,13 @@ def why_not_built(folder: Path = NATIVE) -> str | None:
 
 
 def built_sources(folder: Path = NATIVE) -> str:
-    """The hash of the sources that a folder's libraries were built of."""
+    """Return the hash of the sources that a directory's libraries were built from."""
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     return str(facts.get("sources_sha256"))
 
 
 def sources_sha256(*folders: Path) -> str:
-    """Hash all files of the folders (SOURCES, if none), by name and in the order of names."""
+    """Hash all files of the directories (SOURCES, if none), by name and in the order of names."""
     digest = hashlib.sha256()
     for folder in folders or SOURCES:
         for path in sorted(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""Parts of models in DyNet: parameters in a graph, the classifier, LSTM gates, programs in step."""
+"""Parts of DyNet models: parameters in a graph, classifier, LSTM gates, parallel programs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import dynet as dy
 from systems.on_dynet.rounds import Needed, Round
 from systems.on_dynet.runtime import ParameterStore
 
-MOST_FUSED = 128  # hidden sizes up to which the operator of all gates is the faster way
+MOST_FUSED = 128  # largest hidden size for which one operator of all gates is faster
 R = TypeVar("R")
-Program = Generator[Any, float, R]  # yields the expression of which it needs a number
+Program = Generator[Any, float, R]  # yields the expressions whose values it needs
 
 
 def in_graph(parameters: Iterable[Any]) -> list[Any]:
-    """Take parameters into a new graph, once each.
+    """Add parameters to a new graph, once each.
 
-    Without True, DyNet would take a parameter for a constant, and give no gradient.
+    Without True, DyNet would treat a parameter as a constant and compute no gradient.
     """
     return [p.expr(True) for p in parameters]
 
 
 def classified(weights: Any, states: Sequence[Any], labels: Sequence[int]) -> Round:
-    """Loss and scores of all states, in their order.
+    """Return loss and scores of all states, in their order.
 
-    Most systems call the classifier once over the mini-batch, and so can DyNet's users, in three
-    lines. It is the faster way (docs/systems.md).
+    The classifier is one call over the mini-batch, as in most systems. In DyNet this takes three
+    lines, and it is faster (docs/systems.md).
     """
     logits = weights.expr(True) * dy.concatenate_to_batch(list(states))
     return Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, list(labels))), [logits])
@@ -36,7 +36,11 @@ def classified(weights: Any, states: Sequence[Any], labels: Sequence[int]) -> Ro
 class FusedGates:
     """DyNet's operator for i, f, o and g together, from W x + U h + b.
 
-    order: the shared columns' gates, such as "fiog"; one that it lacks gets weights of zero.
+    Args:
+        store: parameters.
+        suffix: suffix of the parameter names.
+        order: gates in the order of the shared columns, such as "fiog"; an absent gate gets zeros
+            as weights.
     """
 
     def __init__(self, store: ParameterStore, suffix: str, order: str) -> None:
@@ -44,25 +48,25 @@ class FusedGates:
         self._biases = dict(zip(order, store.vectors(f"b{suffix}", len(order)), strict=True))
 
     def begin(self) -> tuple[Any, Any, Any]:
-        """Take the parameters into a new graph: W, U and b as the operator wants them."""
+        """Add the parameters to a new graph, and return W, U and b in the operator's form."""
         W, U = in_graph(self._matrices)
         of_gates = {gate: b.expr(True) for gate, b in self._biases.items()}
         nothing = dy.zeros(of_gates["f"].dim()[0])
-        # The operator adds 1 to f, which our biases have in them already.
+        # The operator adds 1 to f, which the biases already include.
         of_gates["f"] = of_gates["f"] - 1.0
         b = dy.concatenate([of_gates.get(gate, nothing) for gate in "ifog"])
-        # DyNet adds the gradient of what all nodes of a batch share at the start of the batch that
-        # made it; reshape is never batched, so that this is its place.
+        # DyNet adds the gradient of an operand that all nodes of a batch share at the first row of
+        # the batch that computed it. reshape is never batched, so that this is the right row.
         self._weights = W, U, dy.reshape(b, b.dim()[0])
         return self._weights
 
     def __call__(self, x: Any, h: Any) -> Any:
-        """Gates side by side, activated: i, f, o, g."""
+        """Return the activated gates i, f, o and g, concatenated."""
         return dy.vanilla_lstm_gates(x, h, *self._weights)
 
 
 class HoistedGates:
-    """Every gate by itself, W x + b apart from U h: DyNet batches it over all inputs beforehand."""
+    """Separate gates, each W x + b plus U h: DyNet batches W x + b over all inputs in advance."""
 
     def __init__(self, store: ParameterStore, suffix: str, n: int) -> None:
         self._parameters = [
@@ -72,30 +76,30 @@ class HoistedGates:
         ]
 
     def begin(self) -> None:
-        """Take the parameters into a new graph."""
+        """Add the parameters to a new graph."""
         groups = [[p.expr(True) for p in group] for group in self._parameters]
         self._weights = list(zip(*groups, strict=True))
 
     def inputs(self, k: int, x: Any) -> Any:
-        """W x + b of the k-th gate."""
+        """Return W x + b of the k-th gate."""
         b, W, _ = self._weights[k]
         return dy.affine_transform([b, W, x])
 
     def states(self, k: int, h: Any) -> Any:
-        """U h of the k-th gate."""
+        """Return U h of the k-th gate."""
         return self._weights[k][2] * h
 
     def __call__(self, k: int, x: Any, h: Any) -> Any:
-        """The k-th gate, not activated."""
+        """Return the k-th gate before its activation."""
         b, W, U = self._weights[k]
         return dy.affine_transform([b, W, x]) + U * h
 
 
 def together(programs: Iterable[Program[R]]) -> Generator[Needed, None, list[R]]:
-    """Run every program to its next need of a value, again and again; what they return.
+    """Run all programs to their next use of a value, repeatedly, and return their results.
 
-    A program that reads its own value by itself would evaluate its own part of the graph alone, so
-    that DyNet had one instance to batch.
+    If a program read its value by itself, DyNet would evaluate only its part of the graph and could
+    batch only one instance.
     """
     going = list(enumerate(programs))
     results: dict[int, R] = {}
@@ -114,9 +118,9 @@ def together(programs: Iterable[Program[R]]) -> Generator[Needed, None, list[R]]
 
 
 def first_numbers(vectors: Sequence[Any]) -> Generator[Needed, None, list[float]]:
-    """Evaluate all that is built; the first number of each of these vectors.
+    """Evaluate all expressions built so far, and return the first number of each vector.
 
-    They are read at once: DyNet hands a vector out number by number, 64 of 256 in 0.3 ms.
+    All are read with one call: DyNet copies a vector number by number, 64 vectors of 256 in 0.3 ms.
     """
     firsts = dy.pick(dy.concatenate_to_batch(list(vectors)), 0)
     yield Needed(firsts)

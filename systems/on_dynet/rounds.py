@@ -1,4 +1,4 @@
-"""One pass over a mini-batch in DyNet, and what a program hands over to be evaluated in it."""
+"""One pass over a mini-batch in DyNet, and the expressions that a program passes for evaluation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from systems.on_dynet.build import OUTGROWN
 
 
 class Round(NamedTuple):
-    """Expressions that are evaluated before any of the next round's are built.
+    """Graph segment: expressions that are evaluated before those of the next segment are built.
 
-    loss: the round's summed loss; once it is evaluated, the round is over. Scores are not read.
-    outputs: vectors, or mini-batches of them, in the order of MiniBatch.outputs; of several rounds
-    each has an entry for every instance, None where it has ended.
+    Attributes:
+        loss: summed loss of the segment; its evaluation ends the segment. Scores are not read.
+        outputs: vectors, or mini-batches of them, in the order of MiniBatch.outputs. If there are
+            several segments, each has an entry per instance, None after the end of an instance.
     """
 
     loss: Any
@@ -23,9 +24,9 @@ class Round(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """The newest expression: with it all before it is evaluated, and the program reads its value.
+    """The newest expression: it is evaluated with all before it, and the program reads its value.
 
-    A round without loss and outputs, behind which values decide how a program goes on.
+    It ends a segment without loss and outputs, after which values decide how a program continues.
     """
 
     value: Any
@@ -35,7 +36,11 @@ Part = Round | Needed
 
 
 class DynetSystem(System):
-    """fault: what is raised where DyNet says that its memory was too small, and has made more."""
+    """Base class of systems that run DyNet.
+
+    Attributes:
+        fault: exception type for DyNet's report that a memory pool was too small and has grown.
+    """
 
     fault: ClassVar[type[Exception]]
 
@@ -54,7 +59,7 @@ class DynetSystem(System):
             self.run(clock, update=update)
 
     def _step(self, clock: Clock, update: bool) -> None:
-        if self._gradients_pending:  # DyNet adds gradients up until an update has used them
+        if self._gradients_pending:  # DyNet accumulates gradients until an update uses them
             self._clear_gradients()
             self._gradients_pending = False
         self._evaluate(clock)
@@ -82,4 +87,4 @@ class DynetSystem(System):
 
     @abstractmethod
     def _update(self) -> None:
-        """One step, which uses the gradients up."""
+        """Make one SGD step, after which gradients are zero."""

@@ -1,9 +1,8 @@
-"""DyNet itself and what every model needs of it.
+"""DyNet itself, and helpers that every model needs.
 
-DyNet reads memory sizes, seed and autobatch mode once, at the moment it is imported, and they
-are known only when a trial's adapter is constructed. So the adapter sets them first and then has
-importlib load this module and systems.on_dynet.models.*, the only ones that import DyNet at the
-top.
+DyNet reads memory sizes, seed and autobatch mode when it is imported, and they are known only when
+a trial's adapter is constructed. The adapter therefore sets them first and then loads this module
+and systems.on_dynet.models.* by importlib. No other modules import DyNet at the top.
 """
 
 from __future__ import annotations
@@ -21,28 +20,29 @@ Join = Callable[[list[Array]], Array]
 
 
 class ParameterStore:
-    """The shared weights as DyNet parameters, and their gradients back in the shared shapes.
+    """The shared weights as DyNet parameters; values and gradients are returned in shared shapes.
 
-    DyNet multiplies from the left (y = W x), so that every matrix is stored transposed.
+    DyNet multiplies from the left (y = W x), so every matrix is stored transposed.
     """
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self.collection = dy.ParameterCollection()
         self._weights = weights
         self._parts: dict[str, tuple[list[Any], Join]] = {}
-        self._tables: dict[str, tuple[int, ...]] = {}  # shapes of what is looked up
+        self._tables: dict[str, tuple[int, ...]] = {}  # shapes of the lookup tables
 
     def table(self, name: str) -> Any:
-        """Embeddings: a lookup parameter, whose gradient and update are sparse."""
+        """Return embeddings as a lookup parameter, whose gradient and update are sparse."""
         table = self.collection.lookup_parameters_from_numpy(self._weights[name])
         self._tables[name] = self._weights[name].shape
         self._parts[name] = ([table], lambda parts: parts[0].reshape(self._weights[name].shape))
         return table
 
     def square_table(self, name: str) -> Any:
-        """Look-ups of square matrices, whose rows follow one another in a row of the shared table.
+        """Return a lookup table of square matrices, each stored in one row of the shared table.
 
-        DyNet keeps columns together, so that what it looks up are the transposed matrices.
+        The shared table is row-major and DyNet is column-major, so lookups give transposed
+        matrices.
         """
         values = self._weights[name]
         side = math.isqrt(values.shape[1])
@@ -55,27 +55,27 @@ class ParameterStore:
         return table
 
     def vectors(self, name: str, n: int = 1) -> list[Any]:
-        """A bias, cut into n equal pieces."""
+        """Return a bias, cut into n equal pieces."""
         parts = [self._add(piece) for piece in np.split(self._weights[name], n)]
         self._parts[name] = (parts, np.concatenate)
         return parts
 
     def matrices(self, name: str, n: int = 1, axis: int = 1) -> list[Any]:
-        """A weight matrix, its columns (axis 1) or rows (axis 0) cut into n equal pieces."""
+        """Return a weight matrix, cut into n equal pieces of columns (axis 1) or rows (axis 0)."""
         parts = [self._add(piece.T) for piece in np.split(self._weights[name], n, axis=axis)]
         self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=axis))
         return parts
 
     def split(self, name: str, *places: int) -> list[Any]:
-        """A bias, or a matrix by its columns, cut at these places."""
+        """Return a bias or a matrix, cut by columns at the given indices."""
         parts = [self._add(piece.T) for piece in np.split(self._weights[name], places, axis=-1)]
         self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=-1))
         return parts
 
     def lstm(self, *suffixes: str) -> Any:
-        """DyNet's own LSTM, a layer for each suffix, with the parameters W, U and b so named.
+        """Return DyNet's own LSTM with a layer per suffix, from parameters W, U and b with suffix.
 
-        Its gates are i, f, o, g, and it would add 1 to f, which our biases have in them already.
+        Its gates are i, f, o, g. It would add 1 to f, which the biases already include.
         """
         shapes = [(len(self._weights[f"W{s}"]), len(self._weights[f"U{s}"])) for s in suffixes]
         n_inputs, width = shapes[0]
@@ -90,9 +90,12 @@ class ParameterStore:
         return lstm
 
     def lstm_gates(self, name: str, order: str) -> Any:
-        """A weight whose columns hold the gates of `order`, for vanilla_lstm_gates.
+        """Return a weight with the columns of four gates, for vanilla_lstm_gates.
 
-        order: letters of "ifog"; a gate that it lacks gets zeros, which no gradient reaches.
+        Args:
+            name: name of the shared weight.
+            order: gates of the shared columns, letters of "ifog"; an absent gate gets zeros, which
+                receive no gradient.
         """
         gates = dict(zip(order, np.split(self._weights[name], len(order), axis=-1), strict=True))
         nothing = np.zeros_like(next(iter(gates.values())))
@@ -109,10 +112,11 @@ class ParameterStore:
         return self.collection.parameters_from_numpy(np.ascontiguousarray(values))
 
     def gradients(self, rows: Mapping[str, Array]) -> dict[str, Array]:
-        """Dense gradients by shared name, as the last backward pass left them.
+        """Return dense gradients of the last backward pass by shared name.
 
-        rows: those that were looked up, of each table; no other has a gradient. DyNet hands tables
-        out row by row, of 18 000 words in 0.2 s.
+        Args:
+            rows: indices of the rows that were looked up in each table; all others have no
+                gradient. DyNet copies tables row by row, 18 000 words in 0.2 s.
         """
         found = {}
         for name, (parts, join) in self._parts.items():
@@ -126,27 +130,27 @@ class ParameterStore:
         return found
 
     def parameters(self) -> dict[str, Array]:
-        """Values by shared name, as they are now."""
+        """Return the current values by shared name."""
         return {
             name: np.array(join([np.array(part.as_array()) for part in parts]))
             for name, (parts, join) in self._parts.items()
         }
 
     def clear_gradients(self) -> None:
-        """Forget gradients that no update has used."""
+        """Set to zero all gradients that no update has used."""
         for parts, _ in self._parts.values():
             for part in parts:
                 part.scale_gradient(0.0)
 
 
 def _last_gates_swapped(weights: Array) -> Array:
-    """Columns i, f, g, o become i, f, o, g, and the other way round."""
+    """Swap the last two gates: columns i, f, g, o become i, f, o, g, and vice versa."""
     i, f, third, fourth = np.split(weights, 4, axis=-1)
     return np.concatenate([i, f, fourth, third], axis=-1)
 
 
 def sgd(store: ParameterStore, learning_rate: float) -> Any:
-    """Return DyNet's plain SGD: no clipping, and only the looked-up rows of tables are updated."""
+    """Return DyNet's plain SGD without clipping; only the looked-up rows of tables are updated."""
     trainer = dy.SimpleSGDTrainer(store.collection, learning_rate)
     trainer.set_clip_threshold(0)
     trainer.set_sparse_updates(True)
@@ -154,5 +158,5 @@ def sgd(store: ParameterStore, learning_rate: float) -> Any:
 
 
 def version() -> str:
-    """DyNet's own version string; the wheel and the source package do not agree on its form."""
+    """Return DyNet's own version string; its form differs between wheel and source package."""
     return str(dy.__version__)

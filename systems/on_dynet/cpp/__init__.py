@@ -1,1 +1,1 @@
-"""DyNet through its C++ interface: graphs built from arrays by a small library."""
+"""DyNet through its C++ interface: a small library builds graphs from arrays."""

@@ -1,6 +1,7 @@
-"""Real DyNet without Python between its operators: a program in C++ builds each mini-batch's graph.
+"""Real DyNet without Python between operators: a program in C++ builds each mini-batch's graph.
 
-Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs", NIPS 2017.
+Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs",
+NIPS 2017.
 """
 
 from __future__ import annotations
@@ -37,13 +38,20 @@ N_GATES = {
 
 @dataclass(frozen=True, slots=True)
 class CppOptions:
-    """How DyNet batches."""
+    """Options of batching.
+
+    Attributes:
+        autobatch: DyNet's scheduling algorithm.
+    """
 
     autobatch: Literal["off", "agenda", "depth"] = "agenda"
 
 
 class Adapter(DynetSystem):
-    """The graphs of systems.on_dynet.autobatch; DyNet schedules inside its forward call."""
+    """Adapter that builds the graphs of systems.on_dynet.autobatch in C++.
+
+    DyNet schedules in its forward call.
+    """
 
     phases = ("construct", "forward", "backward", "update")
     fault = DynetError
@@ -57,7 +65,7 @@ class Adapter(DynetSystem):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """The build has no CUDA, and programs are written for the models of N_GATES."""
+        """Return the reason if the device is not the CPU, or the model or the build is missing."""
         if settings.device != "cpu":
             return f"DyNet is built for the CPU only, not for device={settings.device}"
         if model.name not in N_GATES:
@@ -66,7 +74,7 @@ class Adapter(DynetSystem):
         return why_not_built()
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Start DyNet with this trial's settings, and hand it the weights."""
+        """Start DyNet with the settings of the trial, and pass the weights to it."""
         self._model, self._weights = model, weights
         mode = AUTOBATCH[self.options.autobatch]
         self._library = Library(memory_of(weights), self.settings.seed + 1, mode)
@@ -78,7 +86,7 @@ class Adapter(DynetSystem):
         self._program.add_trainer(self.settings.learning_rate)
 
     def load(self, instances: Sequence[Any]) -> None:
-        """Lay the instances one after the other, as a program in C++ would hold them."""
+        """Concatenate the instances' arrays, which a program in C++ would hold."""
         self._columns = COLUMNS[self._model.instance_kind](instances)
 
     def _clear_gradients(self) -> None:
@@ -97,7 +105,10 @@ class Adapter(DynetSystem):
         self._program.update()
 
     def result(self) -> Result:
-        """Gradients are there after run(update=False) only: DyNet's update clears them."""
+        """Return the last result.
+
+        It has gradients only after run(update=False), because DyNet's update clears them.
+        """
         return Result(
             loss=self._loss,
             outputs=self._program.outputs(self._model.parameters["W_out"].shape[-1]),
@@ -112,7 +123,7 @@ class Adapter(DynetSystem):
         return joined(self._weights, N_GATES[self._model.name], read)
 
     def parameters(self) -> Parameters:
-        """Values of all parameters as they are now, by the model's names and in its shapes."""
+        """Return the current values of all parameters, by the model's names and in its shapes."""
 
         def read(piece: Piece) -> Any:
             return self._program.values(*piece)
@@ -120,15 +131,15 @@ class Adapter(DynetSystem):
         return joined(self._weights, N_GATES[self._model.name], read)
 
     def last_loss(self) -> float:
-        """The loss that forward returned."""
+        """Return the loss of the last forward pass."""
         return self._loss
 
     def counters(self) -> Counters:
-        """DyNet tells none."""
+        """Return no counters, because DyNet reports none."""
         return Counters()
 
     def versions(self) -> dict[str, str]:
-        """Which build of DyNet this is, and of which sources its programs."""
+        """Return facts about this build of DyNet, and the hash of the sources of its programs."""
         return source_facts(NATIVE) | {
             "dynet_autobatch": self.options.autobatch,
             "dynet_programs": built_sources()[:12],
@@ -136,10 +147,9 @@ class Adapter(DynetSystem):
 
 
 class Piece(NamedTuple):
-    """A parameter of a program: its name there, and its values; a vector, or a matrix (in, out).
+    """Parameter of a program: its name there, and its values, a vector or a matrix (in, out).
 
-    DyNet keeps its matrices (out, in) column after column, which are the same numbers in the same
-    order.
+    DyNet stores matrices (out, in) in column-major order, which is the same sequence of numbers.
     """
 
     name: str
@@ -147,7 +157,7 @@ class Piece(NamedTuple):
 
 
 def pieces(weights: Weights, n_gates: Mapping[str, int]) -> Iterator[Piece]:
-    """Every weight as it is, those with gates in equal pieces of columns, NAME.0, NAME.1, ..."""
+    """Yield every weight, cut into equal pieces of columns NAME.0, NAME.1, ... if it has gates."""
     for name, values in weights.items():
         n = n_gates.get(name)
         if n is None:
@@ -160,7 +170,7 @@ def pieces(weights: Weights, n_gates: Mapping[str, int]) -> Iterator[Piece]:
 def joined(
     weights: Weights, n_gates: Mapping[str, int], read: Callable[[Piece], Array]
 ) -> dict[str, Array]:
-    """Arrays in the shapes of `weights` from those that `read` returns for their pieces."""
+    """Join the arrays that `read` returns for the pieces to arrays in the shapes of `weights`."""
     found: dict[str, list[Array]] = {}
     for piece in pieces(weights, n_gates):
         found.setdefault(piece.name.partition(".")[0], []).append(read(piece))
@@ -168,20 +178,21 @@ def joined(
 
 
 def tree_columns(trees: Sequence[Tree]) -> Columns:
-    """Sizes of the trees; words, labels, left and right children of all their vertices.
+    """Return sizes of the trees, and words, labels and children of all their vertices.
 
-    Children are numbered within their tree. Sizes (n_trees,), all others (n_vertices,).
+    Children are numbered within their tree. Sizes have the shape (n_trees,), all others
+    (n_vertices,).
     """
     sizes = [tree.n_vertices for tree in trees]
     return int_array(sizes), *np.concatenate([tree.table for tree in trees], axis=1)
 
 
 def lattice_columns(lattices: Sequence[Lattice]) -> Columns:
-    """Numbers of states of the lattices; tags and numbers of arcs of all states; sources and
-    tokens of all arcs.
+    """Return the columns of lattices: numbers of states, tags, arc counts, sources and tokens.
 
-    Sources are numbered within their lattice. Sizes (n_lattices,), tags and numbers of arcs
-    (n_states,), sources and tokens (n_arcs,). The first arc into a state is its character.
+    Sources are numbered within their lattice. Shapes: numbers of states (n_lattices,), tags and
+    numbers of arcs (n_states,), sources and tokens (n_arcs,). The first arc into a state is its
+    character.
     """
     names = ("tags", "arc_counts", "sources", "tokens")
     joined = (np.concatenate([getattr(lattice, name) for lattice in lattices]) for name in names)

@@ -1,4 +1,4 @@
-"""What the library of DyNet programs in C++ offers, by ctypes."""
+"""Python interface (ctypes) of the library of DyNet programs in C++."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Columns = tuple[IntArray, ...]
 
 
 class DynetError(RuntimeError):
-    """DyNet stopped; the message is its own."""
+    """Error raised by DyNet, with its message."""
 
 
 class _Column(ctypes.Structure):
@@ -25,9 +25,13 @@ class _Column(ctypes.Structure):
 
 
 class Library:
-    """DyNet, which starts once in a process and then keeps its settings.
+    """DyNet, which starts once per process and then cannot change its settings.
 
-    memory: as in DyNet's --dynet-mem. autobatch: as DyNet counts its modes.
+    Args:
+        memory: as in DyNet's --dynet-mem.
+        seed: random seed.
+        autobatch: number of DyNet's autobatch mode.
+        folder: directory of the library.
     """
 
     def __init__(self, memory: str, seed: int, autobatch: int, folder: Path = NATIVE) -> None:
@@ -36,13 +40,17 @@ class Library:
         self.call("start_dynet", memory.encode(), ctypes.c_uint(seed), ctypes.c_int(autobatch))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of interface.cc; raises DynetError with what DyNet said."""
+        """Call a function of interface.cc.
+
+        Raises:
+            DynetError: With DyNet's message, if the call fails.
+        """
         if getattr(self._calls, name)(*arguments):
             raise DynetError(f"{name}: {self._calls.last_error().decode()}")
 
 
 class Program:
-    """A network in C++, its parameters and its graph of the last mini-batch."""
+    """A network in C++, with its parameters and the graph of the last mini-batch."""
 
     def __init__(self, library: Library, model: str) -> None:
         self._library = library
@@ -50,18 +58,18 @@ class Program:
         library.call("make_program", model.encode(), ctypes.byref(self._handle))
 
     def add_parameter(self, name: str, values: Array) -> None:
-        """A vector, or a matrix (in, out)."""
+        """Add a vector, or a matrix (in, out)."""
         n_out, n_in = values.shape[-1], values.shape[0] if values.ndim > 1 else 0
         sizes = ctypes.c_uint(n_out), ctypes.c_uint(n_in)
         self._call("add_parameter", name.encode(), *sizes, _floats(values))
 
     def add_table(self, name: str, values: Array) -> None:
-        """Vectors that are looked up (n, width)."""
+        """Add a lookup table (n, width)."""
         sizes = (ctypes.c_uint(size) for size in values.shape)
         self._call("add_table", name.encode(), *sizes, _floats(values))
 
     def add_trainer(self, learning_rate: float) -> None:
-        """Plain SGD, after all parameters."""
+        """Add plain SGD, after all parameters."""
         self._call("add_trainer", ctypes.c_float(learning_rate))
 
     def construct(self, columns: Columns) -> None:
@@ -71,7 +79,7 @@ class Program:
         self._call("construct", array, ctypes.c_uint(len(structs)))
 
     def forward(self) -> float:
-        """Schedule and evaluate; returns the loss."""
+        """Schedule and evaluate the graph, and return the loss."""
         loss = ctypes.c_float()
         self._call("forward", ctypes.byref(loss))
         return loss.value
@@ -81,23 +89,23 @@ class Program:
         self._call("backward")
 
     def update(self) -> None:
-        """One step, after which gradients are zero."""
+        """Make one SGD step, after which gradients are zero."""
         self._call("update")
 
     def clear_gradients(self) -> None:
-        """Forget gradients that no update has used."""
+        """Set to zero all gradients that no update has used."""
         self._call("clear_gradients")
 
     def values(self, name: str, like: Array) -> Array:
-        """Values of a parameter or a table, in the shape in which it was added."""
+        """Return the values of a parameter or a table, in the shape in which it was added."""
         return self._read("read_values", name, like)
 
     def gradient(self, name: str, like: Array) -> Array:
-        """Gradient of a parameter or a table, dense."""
+        """Return the dense gradient of a parameter or a table."""
         return self._read("read_gradient", name, like)
 
     def outputs(self, width: int) -> Array:
-        """Scores of the last forward pass (n, width)."""
+        """Return the scores of the last forward pass (n, width)."""
         n = ctypes.c_int64()
         self._call("n_outputs", ctypes.byref(n))
         found = np.empty((n.value // width, width), np.float32)
@@ -114,7 +122,11 @@ class Program:
 
 
 def _floats(values: Array) -> Any:
-    """Pointer to numbers that DyNet copies or fills; raises ValueError for other arrays."""
+    """Return a pointer to numbers that DyNet copies or fills.
+
+    Raises:
+        ValueError: If the array is not contiguous float32.
+    """
     if values.dtype != np.float32 or not values.flags.c_contiguous:
         raise ValueError(f"{values.dtype} {values.shape} is no contiguous float32")
     return values.ctypes.data_as(ctypes.c_void_p)

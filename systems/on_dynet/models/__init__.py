@@ -1,1 +1,1 @@
-"""Models in DyNet, a module for each family."""
+"""Models in DyNet, one module per family."""

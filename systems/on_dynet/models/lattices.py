@@ -19,12 +19,12 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 Pair = tuple[Any, Any]
 
 
-# Tag, character (-1 at the start), and the words that end here: where each begins, and its id.
+# Tag, character (-1 at the start), and the words that end here: the source and the id of each.
 State = tuple[int, int, list[tuple[int, int]]]
 
 
 class Lattices:
-    """Lattices as a DyNet program holds them, the vectors of their arcs, and the classifier."""
+    """Lattices as Python values, the vectors of their arcs, and the classifier."""
 
     def __init__(self, store: ParameterStore) -> None:
         self.tables = store.table("characters"), store.table("words")
@@ -43,8 +43,8 @@ class Lattices:
 class LatticeLSTM(Lattices):
     """Equations of harness.models.lattice_lstm.
 
-    DyNet's operator for all gates is faster up to MOST_FUSED, above it every gate by itself with
-    W x apart (docs/systems.md).
+    Up to MOST_FUSED, DyNet's operator for all gates is faster; for larger sizes, separate gates
+    with W x as an operator of its own are faster (docs/systems.md).
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
@@ -55,7 +55,7 @@ class LatticeLSTM(Lattices):
         self.cells = [cell(store, arc, self.width) for arc in ("char", "word")]
 
     def build(self, lattices: Sequence[list[State]]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of every state."""
+        """Yield expressions of the summed loss and of the logits of every state."""
         lookup, esum = dy.lookup, dy.esum
         characters, words = self.tables
         h_0, c_0 = in_graph(self.start)
@@ -87,7 +87,7 @@ class _FusedLSTM:
         self.width = width
 
     def begin(self) -> Step:
-        """A step in a new graph; names are local, since look-ups would cost much of its time."""
+        """Return a step function for a new graph; local names avoid the cost of lookups."""
         W, U, b = self.gates.begin()
         start, end = 2 * self.width, 3 * self.width
         gates_of, cell_of, pick = dy.vanilla_lstm_gates, dy.vanilla_lstm_c, dy.pick_range
@@ -120,20 +120,20 @@ class _HoistedLSTM:
 class LatticeGRU(Lattices):
     """Equations of harness.models.lattice_gru, r and z together.
 
-    z h + (1 - z) n is written n + z (h - n), since DyNet has no batched kernel of 1 - z. Other ways
-    to write it are slower (docs/systems.md).
+    z h + (1 - z) n is written n + z (h - n), because DyNet has no batched kernel of 1 - z. Other
+    forms are slower (docs/systems.md).
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
         super().__init__(store)
         self.start = store.vectors("h_0")[0]
-        store.vectors("c_0")  # which nothing reads
+        store.vectors("c_0")  # unused parameter
         self.width = model.sizes.hidden_size
         cell = _FusedGRU if self.width <= MOST_FUSED else _HoistedGRU
         self.cells = [cell(store, arc, self.width) for arc in ("char", "word")]
 
     def build(self, lattices: Sequence[list[State]]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of every state."""
+        """Yield expressions of the summed loss and of the logits of every state."""
         lookup, esum = dy.lookup, dy.esum
         characters, words = self.tables
         h_0 = self.start.expr(True)
@@ -156,9 +156,12 @@ class LatticeGRU(Lattices):
 
 
 class _GRUCell:
-    """What an arc computes from the input x and the state h at its source.
+    """GRU of an arc, from the input x and the state h at its source.
 
-    parameters: b and W by gates that are computed together, then U of r and z, and U of n.
+    Args:
+        parameters: b and W, grouped by gates that are computed together, then U of r and z, and U
+            of n.
+        width: hidden size.
     """
 
     def __init__(self, parameters: Sequence[Any], width: int) -> None:
@@ -169,7 +172,7 @@ class _GRUCell:
 
 
 class _FusedGRU(_GRUCell):
-    """r and z of one affine transform, n of another."""
+    """GRU with one affine transform for r and z, and another one for n."""
 
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
         inputs = (*store.split(f"b_{arc}", 2 * width), *store.split(f"W_{arc}", 2 * width))
@@ -184,7 +187,7 @@ class _FusedGRU(_GRUCell):
 
 
 class _HoistedGRU(_GRUCell):
-    """W x + b of all three apart: DyNet batches it over all inputs beforehand."""
+    """GRU that separates W x + b of all gates: DyNet batches it over all inputs in advance."""
 
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
         inputs = (*store.vectors(f"b_{arc}"), *store.matrices(f"W_{arc}"))
@@ -210,9 +213,9 @@ def _r_and_z(gates: Any, width: int) -> tuple[Any, Any]:
 class GatedLatticeLSTM(Lattices):
     """Equations of harness.models.gated_lattice_lstm.
 
-    A quotient p / q of positive q is written p exp(-log q), since DyNet has no batched kernel of
-    quotients. DyNet's operator for gates is faster up to MOST_FUSED, above it every gate by itself,
-    W x apart (docs/systems.md).
+    A quotient p / q of positive q is written p exp(-log q), because DyNet has no batched kernel of
+    quotients. Up to MOST_FUSED, DyNet's operator for gates is faster; for larger sizes, separate
+    gates with W x as an operator of its own are faster (docs/systems.md).
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
@@ -222,7 +225,7 @@ class GatedLatticeLSTM(Lattices):
         self.cells = (_FusedGated if width <= MOST_FUSED else _HoistedGated)(store, width)
 
     def build(self, lattices: Sequence[list[State]]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of every state."""
+        """Yield expressions of the summed loss and of the logits of every state."""
         tanh, cmult, lookup, cells = dy.tanh, dy.cmult, dy.lookup, self.cells
         characters, words = self.tables
         h_0, c_0 = in_graph(self.start)
@@ -248,7 +251,7 @@ class GatedLatticeLSTM(Lattices):
 
 
 def _weighted(own: Any, g: Any, gates: Sequence[Any], cells: Sequence[Any]) -> Any:
-    """Mean of g and of words' cells, weighted by exponentials of their gates."""
+    """Return the mean of g and the words' cells, weighted by the exponentials of their gates."""
     exp, cmult, esum = dy.exp, dy.cmult, dy.esum
     weights = [exp(gate) for gate in (own, *gates)]
     total = esum(weights)
@@ -256,7 +259,7 @@ def _weighted(own: Any, g: Any, gates: Sequence[Any], cells: Sequence[Any]) -> A
 
 
 class _FusedGated:
-    """Gates of a character, and of a word, in one operator."""
+    """Cell with one operator for the gates of a character, and one for those of a word."""
 
     def __init__(self, store: ParameterStore, width: int) -> None:
         self.of_char = FusedGates(store, "_char", "iofg")
@@ -288,7 +291,7 @@ class _FusedGated:
 
 
 class _HoistedGated:
-    """Every gate by itself, W x apart."""
+    """Cell with separate gates, and W x as an operator of its own."""
 
     def __init__(self, store: ParameterStore, width: int) -> None:
         self.of_char = HoistedGates(store, "_char", 4)  # i, o, f, g

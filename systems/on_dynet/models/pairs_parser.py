@@ -1,4 +1,4 @@
-"""Encoder-decoders and the parser in DyNet, written for one pair or sentence, a step a round."""
+"""Encoder-decoders and the parser in DyNet, written for one instance, with a segment per step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
 Pair = tuple[list[int], list[int]]  # source, target
-# Words, tags; the tokens that each transition looks at (-1: none), and its number.
+# Words, tags, the tokens that each transition reads (-1: none), and its index.
 ReadSentence = tuple[list[int], list[int], list[list[int]], list[int]]
 
 
@@ -30,11 +30,11 @@ class Seq2Seq:
         self.classifier = store.matrices("W_out")[0]
 
     def read(self, pair: SentencePair) -> Pair:
-        """A pair as a DyNet program holds it: lists of Python numbers."""
+        """Return a pair as lists of Python numbers."""
         return pair.source.tolist(), pair.target.tolist()
 
     def build(self, pairs: Sequence[Pair]) -> Iterator[Round]:
-        """Every encoder; then the decoders' next step and its loss, until all have ended."""
+        """Build all encoders, then yield the next step of all decoders until all have ended."""
         self.source.begin()
         self.target.begin()
         W_out = self.classifier.expr(True)
@@ -52,14 +52,14 @@ class Seq2Seq:
             yield Round(dy.esum(losses), outputs)
 
     def encoded(self, state: Any, source: list[int]) -> Any:
-        """The state behind the source's last word."""
+        """Return the state after the last word of the source."""
         for word in source:
             state = state.add_input(self.source.vector(word))
         return state.s()
 
 
 class Reader:
-    """An LSTM and the words that it reads: tanh(E x + b_E)."""
+    """LSTM with the vectors of the words that it reads: tanh(E x + b_E)."""
 
     def __init__(self, store: ParameterStore, side: str) -> None:
         self.embedding = store.table(f"{side}_embedding")
@@ -67,11 +67,11 @@ class Reader:
         self.lstm = store.lstm(f"_{side}")
 
     def begin(self) -> None:
-        """Take the parameters into a new graph."""
+        """Add the parameters to a new graph."""
         self.b, self.E = in_graph(self.projection)
 
     def vector(self, word: int) -> Any:
-        """What the LSTM reads of a word."""
+        """Return the LSTM's input for a word."""
         return dy.tanh(dy.affine_transform([self.b, self.E, dy.lookup(self.embedding, word)]))
 
 
@@ -79,7 +79,7 @@ class Seq2SeqAtOnce(Seq2Seq):
     """Equations of harness.models.seq2seq_at_once."""
 
     def build(self, pairs: Sequence[Pair]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of all predicted words."""
+        """Yield expressions of the summed loss and of the logits of all predicted words."""
         self.source.begin()
         self.target.begin()
         start = self.source.lstm.initial_state(in_graph(self.first))
@@ -109,20 +109,20 @@ class ParserNetwork:
         self.classifier = [*store.vectors("b_out"), *store.matrices("W_out")]
 
     def read(self, sentence: ParsedSentence) -> ReadSentence:
-        """A sentence as a DyNet program holds it: lists of Python numbers."""
+        """Return a sentence as lists of Python numbers."""
         labels = self.scores_of(sentence.kinds, sentence.arcs)
         columns = (sentence.words, sentence.tags, sentence.features, labels)
         words, tags, features, right = (column.tolist() for column in columns)
         return words, tags, features, right
 
     def build(self, sentences: Sequence[ReadSentence]) -> Iterator[Round]:
-        """Vectors of all tokens; then every parser's next transition, until all have ended."""
+        """Build the vectors of all tokens, then yield the next transition of all parsers."""
         affine, concatenate = dy.affine_transform, dy.concatenate
         layers = [[lstm.initial_state() for lstm in layer] for layer in self.layers]
         missing = dy.tanh(self.missing.expr(True))
         b_mlp, W_mlp = in_graph(self.hidden)
         b_out, W_out = in_graph(self.classifier)
-        # Behind the last token's, where -1 finds it.
+        # The vector of a missing token comes last, at index -1.
         vectors = [[*self._vectors(words, tags, layers), missing] for words, tags, *_ in sentences]
         for step in range(max(len(labels) for *_, labels in sentences)):
             losses: list[Any] = []
@@ -136,7 +136,7 @@ class ParserNetwork:
             yield Round(dy.esum(losses), scores)
 
     def _vectors(self, words: list[int], tags: list[int], layers: list[list[Any]]) -> list[Any]:
-        """Both directions of both layers, side by side, for every token."""
+        """Return a vector per token: both directions of the upper layer, concatenated."""
         concatenate, lookup = dy.concatenate, dy.lookup
         tokens = zip(words, tags, strict=True)
         found = [concatenate([lookup(self.words, w), lookup(self.tags, t)]) for w, t in tokens]

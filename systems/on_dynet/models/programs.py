@@ -1,4 +1,4 @@
-"""Programs with control flow in DyNet: each instance as far as it gets, then a round of all."""
+"""Programs with control flow in DyNet: all instances run to their next decision, then are evaluated."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from systems.on_dynet.rounds import Part
 from systems.on_dynet.runtime import ParameterStore
 from systems.plans.programs import NONE, GrownTree, grown_tree
 
-# Words, whether a step shifts, labels of steps.
+# Words, shift flags of steps, labels of steps.
 ParsedWords = tuple[list[int], list[bool], list[int]]
 Loops = tuple[int, int, list[int]]  # word, label, inner steps of every outer one
-Tokens = tuple[list[int], int, int]  # words of all tokens, label, layers that it goes through
-CUBE = 0.044715  # of gelu, see harness.vertex.tracing
-ROOT = 0.7978845608028654  # of 2 / pi
+Tokens = tuple[list[int], int, int]  # words of all tokens, label, number of layers until its exit
+CUBE = 0.044715  # constant of gelu, see harness.vertex.tracing
+ROOT = 0.7978845608028654  # square root of 2 / pi
 
 
 class StackRNNNetwork:
-    """Equations of harness.models.stack_rnn; two joined vectors have two parts of a matrix."""
+    """Equations of harness.models.stack_rnn; a matrix of two joined vectors is split into two."""
 
     def __init__(self, model: StackRNN, store: ParameterStore) -> None:
         self.actions, self.labels = model.actions, model.labels
@@ -41,11 +41,11 @@ class StackRNNNetwork:
         self.classifier = store.matrices("W_out")[0]
 
     def read(self, chain: Chain) -> ParsedWords:
-        """A sentence as a DyNet program holds it: lists of Python numbers."""
+        """Return a sentence as lists of Python numbers."""
         return chain.words.tolist(), self.actions(chain), self.labels(chain)
 
     def build(self, sentences: Sequence[ParsedWords]) -> Iterator[Part]:
-        """Actions of all parsers, a step a round; then the scores of all of them."""
+        """Yield the actions of all parsers, one segment per step, then the scores of all states."""
         self._ends = in_graph(self.ends)
         self._reading = in_graph(self.buffer)
         self._cells = [in_graph(cell) for cell in self.cells]
@@ -55,7 +55,7 @@ class StackRNNNetwork:
         yield classified(self.classifier, [state for own in states for state in own], labels)
 
     def _parse(self, words: Sequence[int], actions: Sequence[bool]) -> Program[list[Any]]:
-        """What every decision is made from."""
+        """Run a parser's actions, and return the states that its decisions are made from."""
         push, compose, decide = self._cells
         end, bottom = self._ends
         buffer, stack = self._buffer(words, end), [bottom]
@@ -73,7 +73,7 @@ class StackRNNNetwork:
         return states
 
     def _buffer(self, words: Sequence[int], end: Any) -> list[Any]:
-        """States behind every word, read from the last to the first, which comes last."""
+        """Return the states of the words, read from last to first, with the first word's last."""
         affine, tanh, lookup, table = dy.affine_transform, dy.tanh, dy.lookup, self.embedding
         b, W, U = self._reading
         states = [end]
@@ -90,8 +90,8 @@ def _of_two(cell: Sequence[Any], first: Any, second: Any) -> Any:
 class NestedRNNNetwork:
     """Equations of harness.models.nested_rnn.
 
-    z h + (1 - z) n is written n + z (h - n), since DyNet has no batched kernel of 1 - z. r and z of
-    one affine transform take as long.
+    z h + (1 - z) n is written n + z (h - n), because DyNet has no batched kernel of 1 - z. One
+    affine transform for both r and z takes as long.
     """
 
     def __init__(self, model: NestedRNN, store: ParameterStore) -> None:
@@ -103,11 +103,11 @@ class NestedRNNNetwork:
         self.classifier = store.matrices("W_out")[0]
 
     def read(self, chain: Chain) -> Loops:
-        """An instance as a DyNet program holds it: Python numbers."""
+        """Return an instance as Python numbers."""
         return int(chain.words[0]), int(chain.labels[0]), self.loops(chain)
 
     def build(self, instances: Sequence[Loops]) -> Iterator[Part]:
-        """Outer states of all instances, a step a round; then the scores of all of them."""
+        """Yield the outer states of all instances, one segment per step, then the scores of all."""
         inner = in_graph(self.inner)
         outer = [p.expr(True) for p in (*self.inputs, *self.states)]
         programs = [self._states(word, loops, inner, outer) for word, _, loops in instances]
@@ -118,7 +118,11 @@ class NestedRNNNetwork:
     def _states(
         self, word: int, loops: Sequence[int], inner: Sequence[Any], outer: Sequence[Any]
     ) -> Program[list[Any]]:
-        """Every state decides how often the inner loop runs; the first one also the outer loop."""
+        """Run both loops of an instance, and return its outer states.
+
+        Every state decides the number of inner iterations, and the first one also that of the outer
+        loop.
+        """
         affine, tanh = dy.affine_transform, dy.tanh
         b, U = inner
         states = [dy.lookup(self.embedding, word)]
@@ -141,10 +145,11 @@ def _gru(weights: Sequence[Any], x: Any, h: Any) -> Any:
 
 
 class Growth(NamedTuple):
-    """What grows from a word, and its label.
+    """Nodes that grow from a word, and its label.
 
-    nodes: of each round behind the first those that grow: the node, its parent and the sibling
-    before it (NONE: a first child), by rank.
+    Attributes:
+        rounds: for each segment after the first, the nodes that grow: the ranks of the node, its
+            parent and the sibling before it (NONE for a first child).
     """
 
     word: int
@@ -154,10 +159,10 @@ class Growth(NamedTuple):
 
 
 class DRNNNetwork:
-    """Equations of harness.models.drnn; each tree as its recursion goes, children before siblings.
+    """Equations of harness.models.drnn; trees grow as in recursion, children before siblings.
 
-    DyNet does not batch the product of a vector and a number; a product with ones, which batches,
-    is no faster (docs/systems.md).
+    DyNet does not batch the product of a vector and a number. A product with ones, which is
+    batched, is no faster (docs/systems.md).
     """
 
     def __init__(self, model: DRNN, store: ParameterStore) -> None:
@@ -168,7 +173,7 @@ class DRNNNetwork:
         self.classifier = store.matrices("W_out")[0]
 
     def read(self, chain: Chain) -> Growth:
-        """What will grow, as values decide it."""
+        """Return the nodes that will grow, as values decide it."""
         tree = grown_tree(self.model, chain)
         rounds = [
             [(rank, tree.nodes[rank].parent, tree.nodes[rank].before) for rank in ranks]
@@ -177,11 +182,11 @@ class DRNNNetwork:
         return Growth(tree.word, tree.label, rounds[1:], len(tree.nodes))
 
     def growing(self, tree: GrownTree) -> list[list[int]]:
-        """Nodes of each round: one."""
+        """Return the nodes of each segment, one per segment."""
         return [[rank] for rank in tree.in_turn()]
 
     def build(self, trees: Sequence[Growth]) -> Iterator[Part]:
-        """A round for each step of growing; then the scores of all nodes."""
+        """Yield one segment per step of growth, then the scores of all nodes."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         b, U_a, U_f, u = in_graph(self.cell)
         newest = [dy.lookup(self.embedding, tree.word) for tree in trees]
@@ -208,18 +213,18 @@ class DRNNNetwork:
 
 
 class BreadthFirstDRNN(DRNNNetwork):
-    """The same parameters and equations; every node grows as soon as it can."""
+    """DRNNNetwork in which every node grows as soon as it can."""
 
     def growing(self, tree: GrownTree) -> list[list[int]]:
-        """All whose parents and siblings are there."""
+        """Return the nodes of each segment: all whose parents and previous siblings exist."""
         return tree.waves()
 
 
 class BerxitNetwork:
     """Equations of harness.models.berxit.
 
-    Tokens are the mini-batch of one sentence's expressions, and heads that of its attention, as a
-    user of DyNet would have it, so that what is left to DyNet's batching are sentences.
+    The tokens of a sentence are the mini-batch of its expressions, and the heads are that of its
+    attention, as a user of DyNet would write it. DyNet's batching is then across sentences.
     """
 
     def __init__(self, model: Berxit, store: ParameterStore) -> None:
@@ -235,12 +240,12 @@ class BerxitNetwork:
         self.classifier = store.matrices("W_out")[0]
 
     def read(self, chain: Chain) -> Tokens:
-        """A sentence as a DyNet program holds it: Python numbers."""
+        """Return a sentence as Python numbers."""
         model = self.model
         return model.words(chain), int(chain.labels[0]), model.n_layers(chain)
 
     def build(self, sentences: Sequence[Tokens]) -> Iterator[Part]:
-        """The last exits of all sentences, a layer a round; then the scores of all of them."""
+        """Yield the exits of all sentences, one segment per layer, then the scores."""
         layers = {name: in_graph(found) for name, found in self.layers.items()}
         norms = {name: in_graph(found) for name, found in self.norms.items()}
         programs = [self._exit(words, n, layers, norms) for words, _, n in sentences]
@@ -250,7 +255,7 @@ class BerxitNetwork:
     def _exit(
         self, words: list[int], n_layers: int, layers: dict[str, Any], norms: dict[str, Any]
     ) -> Program[Any]:
-        """Every exit but the last decides whether the sentence goes on."""
+        """Run the layers of a sentence; every exit except the last decides whether it continues."""
         places = dy.lookup_batch(self.places, list(range(self.n_tokens)))
         x = _norm(norms["token"], dy.lookup_batch(self.embedding, words) + places)
         for layer in range(1, n_layers + 1):
@@ -263,21 +268,21 @@ class BerxitNetwork:
         return leaving
 
     def _attention(self, layers: dict[str, Any], x: Any) -> Any:
-        """softmax(k^T q / sqrt(columns of a head)), a column for each token that asks."""
+        """Compute v softmax(k^T q / sqrt(columns of a head)), with one column per query token."""
         q, k, v = (self._cut(_affine(layers[part], x)) for part in "qkv")
         scores = dy.transpose(k) * (q * (self.n_heads / self.width) ** 0.5)
         mixed = v * dy.softmax(scores)
         return self._joined(mixed)
 
     def _cut(self, x: Any) -> Any:
-        """Tokens as a mini-batch (h) to heads as one (columns of a head, tokens)."""
+        """Convert a mini-batch of tokens, each (h), to one of heads, each (columns, tokens)."""
         columns = self.width // self.n_heads
         whole = dy.reshape(x, (columns, self.n_heads, self.n_tokens))
         turned = dy.transpose(whole, [0, 2, 1])
         return dy.reshape(turned, (columns, self.n_tokens), batch_size=self.n_heads)
 
     def _joined(self, x: Any) -> Any:
-        """The other way round."""
+        """Convert a mini-batch of heads back to one of tokens."""
         columns = self.width // self.n_heads
         whole = dy.reshape(x, (columns, self.n_tokens, self.n_heads))
         turned = dy.transpose(whole, [0, 2, 1])
@@ -294,7 +299,7 @@ def _norm(weights: Sequence[Any], x: Any) -> Any:
 
 
 def _gelu(x: Any) -> Any:
-    # Numbers on the right: the wheel's expressions take none on the left.
+    # Numbers are right operands: the wheel's expressions do not accept them on the left.
     return dy.cmult(x, dy.tanh((x + dy.cube(x) * CUBE) * ROOT) + 1.0) * 0.5
 
 

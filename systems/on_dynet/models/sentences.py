@@ -1,4 +1,4 @@
-"""Models of sentences in DyNet, written for one sentence, or by hand for those of a mini-batch."""
+"""Models of sentences in DyNet, written for one sentence or, for manual batching, a mini-batch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from systems.on_dynet.rounds import Round
 from systems.on_dynet.runtime import ParameterStore
 
 Sentence = tuple[list[int], list[int]]  # words, labels
-Word = int | list[int]  # its number, or its letters' where it is rare
+Word = int | list[int]  # its id, or those of its letters if it is rare
 SpelledSentence = tuple[list[Word], list[int]]  # words, labels
 
 
 class Sentences:
-    """Sentences as a DyNet program holds them."""
+    """Sentences as Python values."""
 
     def read(self, chain: Chain) -> Any:
         """Return words and labels as lists of Python numbers."""
@@ -34,10 +34,9 @@ class Sentences:
 class VarLSTMNetwork(Sentences):
     """Equations of harness.models.var_lstm, with DyNet's own LSTM.
 
-    All words of the mini-batch share one product with W_out, which is most of the arithmetic; other
-    ways to write it, and the LSTM by other operators, are slower (docs/systems.md).
-    vanilla_lstm_h has the signature of vanilla_lstm_c, so that DyNet may batch a cell with an
-    output: not used.
+    All words of the mini-batch share one matmul with W_out, which is most of the arithmetic. Other
+    forms, and LSTMs from other operators, are slower (docs/systems.md). vanilla_lstm_h is not used:
+    it has the signature of vanilla_lstm_c, so that DyNet may batch a cell with an output.
     """
 
     def __init__(self, model: VarLSTM, store: ParameterStore) -> None:
@@ -46,7 +45,7 @@ class VarLSTMNetwork(Sentences):
         self.classifier = [*store.vectors("b_out"), *store.matrices("W_out")]
 
     def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of all words."""
+        """Yield expressions of the summed loss and of the logits of all words."""
         lookup, table, start = dy.lookup, self.embedding, self.lstm.initial_state()
         hidden: list[Any] = []
         labels: list[int] = []
@@ -57,16 +56,16 @@ class VarLSTMNetwork(Sentences):
         yield Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
 
     def logits(self, hidden: Any) -> Any:
-        """Scores of the next words from the LSTM's outputs, a mini-batch of all words."""
+        """Return scores of the next words from the LSTM's outputs, a mini-batch of all words."""
         b_out, W_out = in_graph(self.classifier)
         return dy.affine_transform([b_out, W_out, hidden])
 
 
 class VarLSTMSideBySide(VarLSTMNetwork):
-    """The same parameters and equations; a step is one of all sentences that go on."""
+    """VarLSTMNetwork whose steps each process all sentences that have not ended."""
 
     def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of all words."""
+        """Yield expressions of the summed loss and of the logits of all words."""
         words = [own for own, _ in sentences]
         labels = [label for _, own in sentences for label in own]
         hidden = read_side_by_side(self.lstm, [], self.embedding, words)
@@ -75,7 +74,7 @@ class VarLSTMSideBySide(VarLSTMNetwork):
 
 
 class BiRNNNetwork(Sentences):
-    """Equations of harness.models.birnn; the layer at every word once, over all of a mini-batch."""
+    """Equations of harness.models.birnn; the output layer is called once for all words."""
 
     def __init__(self, model: BiRNN, store: ParameterStore) -> None:
         self.embedding = store.table("embedding")
@@ -86,7 +85,7 @@ class BiRNNNetwork(Sentences):
         self.token = [*store.vectors("b_token"), *store.matrices("W_token", 2, axis=0)]
 
     def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the scores of every word."""
+        """Yield expressions of the summed loss and of the scores of every word."""
         lookup, table = dy.lookup, self.embedding
         forward, backward = (in_graph(cell) for cell in self.cells)
         along: list[Any] = []
@@ -104,7 +103,7 @@ class BiRNNNetwork(Sentences):
 
 
 def _states(cell: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
-    """Of every word, in the order in which they are read."""
+    """Return the states of all words, in the order of reading."""
     affine, logistic = dy.affine_transform, dy.logistic
     b, W, U = cell
     states = [logistic(affine([b, W, vectors[0]]))]
@@ -114,7 +113,7 @@ def _states(cell: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
 
 
 class Direction:
-    """A stack of LSTMs that read a sentence in one direction, from learned states."""
+    """Stack of LSTMs that read a sentence in one direction, from learned states."""
 
     def __init__(self, store: ParameterStore, name: str, n_layers: int) -> None:
         suffixes = [f"_{name}{layer_suffix(k)}" for k in range(1, n_layers + 1)]
@@ -122,12 +121,12 @@ class Direction:
         self._first = [store.vectors(f"{s}_0{suffix}")[0] for s in "ch" for suffix in suffixes]
 
     def first(self) -> list[Any]:
-        """Expressions of the states before the first word: all cells, then all outputs."""
+        """Return expressions of the states before the first word: all cells, then all outputs."""
         return in_graph(self._first)
 
 
 class Tagger:
-    """Stacks of LSTMs in both directions; tanh and a classifier on top."""
+    """Stacks of LSTMs in both directions, with tanh and a classifier on top."""
 
     def __init__(self, store: ParameterStore, n_layers: int) -> None:
         self.directions = [Direction(store, d, n_layers) for d in ("forward", "backward")]
@@ -135,19 +134,19 @@ class Tagger:
         self.classifier += store.matrices("W_out")
 
     def begin(self) -> None:
-        """Take the parameters into a new graph."""
+        """Add the parameters to a new graph."""
         self._starts = [d.lstm.initial_state(d.first()) for d in self.directions]
         self._expressions = in_graph(self.classifier)
 
     def sentence(self, vectors: list[Any]) -> Iterator[Any]:
-        """Scores of the tags of every word of a sentence, from the words' vectors."""
+        """Return scores of the tags of every word of a sentence, from the words' vectors."""
         forward, backward = self._starts
         there = forward.transduce(vectors)
         back = backward.transduce(vectors[::-1])
         return map(self.logits, there, reversed(back))
 
     def logits(self, h_forward: Any, h_backward: Any) -> Any:
-        """Scores of the tags, from the outputs of both directions."""
+        """Return scores of the tags, from the outputs of both directions."""
         b, W_forward, W_backward, W_out = self._expressions
         t = dy.tanh(dy.affine_transform([b, W_forward, h_forward, W_backward, h_backward]))
         return W_out * t
@@ -161,7 +160,7 @@ class BiLSTMNetwork(Sentences):
         self.tagger = Tagger(store, model.layers)
 
     def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of every word."""
+        """Yield expressions of the summed loss and of the logits of every word."""
         self.tagger.begin()
         lookup, table = dy.lookup, self.embedding
         logits: list[Any] = []
@@ -173,10 +172,10 @@ class BiLSTMNetwork(Sentences):
 
 
 class BiLSTMSideBySide(BiLSTMNetwork):
-    """The same parameters and equations; a step is one of all sentences that go on."""
+    """BiLSTMNetwork whose steps each process all sentences that have not ended."""
 
     def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of all words."""
+        """Yield expressions of the summed loss and of the logits of all words."""
         self.tagger.begin()
         words = [own for own, _ in sentences]
         labels = [label for _, own in sentences for label in own]
@@ -200,14 +199,14 @@ class BiLSTMCharNetwork:
         self.tagger = Tagger(store, n_layers=1)
 
     def read(self, chain: Chain) -> SpelledSentence:
-        """A sentence as a DyNet program holds it: Python numbers, lists of letters."""
+        """Return words as Python numbers or lists of letters, and labels."""
         letters = chain.characters.tolist()
         spans = pairwise(chain.char_start.tolist())
         words = zip(chain.words.tolist(), spans, strict=True)
         return [letters[a:b] or word for word, (a, b) in words], chain.labels.tolist()
 
     def build(self, sentences: Sequence[SpelledSentence]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of every word."""
+        """Yield expressions of the summed loss and of the logits of every word."""
         self.tagger.begin()
         lookup, table = dy.lookup, self.embedding
         there, back = (lstm.initial_state() for lstm in self.spelling)
@@ -235,13 +234,17 @@ def read_side_by_side(
     *,
     backward: bool = False,
 ) -> Any:
-    """Outputs of an LSTM over several sentences: a mini-batch of all words, in their order.
+    """Return the outputs of an LSTM over several sentences as a mini-batch of all words, in order.
 
-    first: its states before a sentence, none where they are zeros. table: the words' vectors.
-    backward: read every sentence from its end.
-
-    The longest sentence comes first, and one that has ended leaves the mini-batch, so that nothing
+    The longest sentence comes first, and a sentence that has ended leaves the mini-batch. Nothing
     is padded, which is 1.2 to 1.9 times as fast as padding (docs/systems.md).
+
+    Args:
+        lstm: DyNet's LSTM.
+        first: its states before a sentence; empty if they are zeros.
+        table: lookup parameter of the words' vectors.
+        sentences: words of each sentence.
+        backward: read every sentence from its end.
     """
     ranks = sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
     longest_first = [sentences[i][::-1] if backward else sentences[i] for i in ranks]

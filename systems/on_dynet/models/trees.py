@@ -22,7 +22,7 @@ UnlabelledVertex = tuple[int, int, int]  # word (-1: internal), left child, righ
 
 
 class Trees:
-    """Trees as a DyNet program holds them."""
+    """Trees as Python values."""
 
     def read(self, tree: Tree) -> Any:
         """Return words, children and labels as Python numbers, children before parents."""
@@ -31,14 +31,15 @@ class Trees:
 
 
 class TreeLSTM(Trees):
-    """Equations of harness.models.tree_lstm, with one affine transform for every gate.
+    """Equations of harness.models.tree_lstm, with one affine transform per gate.
 
-    The operators are those of DyNet's own benchmark, but for c's sum of three, and the classifier
-    once: the fastest of several ways to write it (docs/systems.md).
+    The operators are those of DyNet's own benchmark, except that c is one sum of three and that the
+    classifier is called once: the fastest of several forms (docs/systems.md).
 
-    zeros_at_leaves: every leaf adds a constant of its own, as ACRoBat's authors first had it
-    (Fegade et al., MLSys 2024, Table 8, whose first patch makes the constant once). A leaf's
-    children have no state here, and what is added changes no number.
+    Attributes:
+        zeros_at_leaves: add a separate zero constant at every leaf, as in the first version of
+            ACRoBat's authors (Fegade et al., MLSys 2024, Table 8; their first patch creates the
+            constant once). Here a leaf has no child states, and the constant changes no value.
     """
 
     zeros_at_leaves = False
@@ -51,9 +52,9 @@ class TreeLSTM(Trees):
         self.classifier = store.matrices("W_out")[0]
 
     def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of every vertex."""
-        # Local names and one expression per parameter and graph: attribute look-ups and repeated
-        # parameter nodes would be most of what Python adds to DyNet's own cost.
+        """Yield expressions of the summed loss and of the logits of every vertex."""
+        # Local names and one expression per parameter and graph: attribute lookups and repeated
+        # parameter nodes would be most of the overhead of Python.
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, concatenate, esum = dy.lookup, dy.concatenate, dy.esum
         table, zeros_at_leaves, width = self.embedding, self.zeros_at_leaves, self.width
@@ -64,7 +65,7 @@ class TreeLSTM(Trees):
         for tree in trees:
             h: list[Any] = []
             c: list[Any] = []
-            # The next tree goes on where this one leaves the kinds.
+            # The trees share the iterator of kinds.
             for (word, left, right, label), kind in zip(tree, kinds, strict=False):
                 if word >= 0:
                     x = lookup(table, word)
@@ -95,7 +96,7 @@ class TreeLSTM(Trees):
 
 
 class TreeLSTMWithZeros(TreeLSTM):
-    """The same parameters and equations; a leaf's cell begins with a zero of its own."""
+    """TreeLSTM with a separate zero constant in every leaf's cell."""
 
     zeros_at_leaves = True
 
@@ -103,10 +104,10 @@ class TreeLSTMWithZeros(TreeLSTM):
 class TreeLSTM2TypeNetwork(TreeLSTM):
     """TreeLSTM with the weights of internal vertices twice in each graph.
 
-    DyNet knows operators, not types, and would batch both types' together: their weights are the
-    same. It tells affine transforms apart by the nodes of their weights, which is how ED-Batch's
-    release, with two sets of weights, keeps DyNet's batches apart as well. Here the second set is
-    one node a weight on top of the first, once in a graph.
+    Both types have the same weights, and DyNet knows operators but not types, so it would batch
+    both types together. It distinguishes affine transforms by the nodes of their weights.
+    ED-Batch's release has two sets of weights, which separates DyNet's batches as well. Here the
+    second set is one more node per weight, created once per graph.
     """
 
     def __init__(self, model: TreeLSTM2Type, store: ParameterStore) -> None:
@@ -114,9 +115,9 @@ class TreeLSTM2TypeNetwork(TreeLSTM):
         self.kinds = model.kinds
 
     def read(self, tree: Tree) -> tuple[list[Vertex], IntArray]:
-        """A tree as a DyNet program holds it: Python numbers, children before parents.
+        """Return a tree as Python numbers, children before parents, and its table.
 
-        With it its table, of which types are drawn: work that belongs to building the graph.
+        Types are drawn from the table in `build`, because this work is part of graph construction.
         """
         return super().read(tree), tree.table
 
@@ -132,9 +133,9 @@ class TreeLSTM2TypeNetwork(TreeLSTM):
 
 
 class TreeGRU(Trees):
-    """Equations of harness.models.tree_gru, with one affine transform for every gate.
+    """Equations of harness.models.tree_gru, with one affine transform per gate.
 
-    z h + (1 - z) c is written c + z (h - c), since DyNet has no batched kernel of 1 - z.
+    z h + (1 - z) c is written c + z (h - c), because DyNet has no batched kernel of 1 - z.
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
@@ -149,7 +150,7 @@ class TreeGRU(Trees):
         self.classifier = store.matrices("W_out")[0]
 
     def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of every vertex."""
+        """Yield expressions of the summed loss and of the logits of every vertex."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, esum, table = dy.lookup, dy.esum, self.embedding
         W_r, W_z, W_c, bl_r, bl_z, bl_c = in_graph(self.leaf)
@@ -182,7 +183,7 @@ class TreeGRU(Trees):
 
 
 class TreeFC:
-    """Equations of harness.models.tree_fc; the output and loss are the roots'.
+    """Equations of harness.models.tree_fc; outputs and loss are those of the roots.
 
     One affine transform takes both children, which is faster than one of their concatenation.
     """
@@ -195,12 +196,12 @@ class TreeFC:
         self.hidden_size = model.sizes.hidden_size
 
     def read(self, tree: Tree) -> list[UnlabelledVertex]:
-        """A tree as a DyNet program holds it: Python numbers, children before parents."""
+        """Return words and children as Python numbers, children before parents."""
         columns = (tree.words, tree.left, tree.right)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def build(self, trees: Sequence[list[UnlabelledVertex]]) -> Iterator[Round]:
-        """Expressions of the summed loss and of every root's state."""
+        """Yield expressions of the summed loss and of every root's state."""
         affine, rectify = dy.affine_transform, dy.rectify
         lookup, table, has_table = dy.lookup, self.embedding, self.has_table
         W_1, W_2 = in_graph(self.weights)
@@ -221,12 +222,12 @@ class TreeFC:
 
 
 class MVRNN(Trees):
-    """Equations of harness.models.mv_rnn, on the matrices M themselves, as the papers write them.
+    """Equations of harness.models.mv_rnn on the matrices M themselves, as in the papers.
 
-    DyNet tells products apart by the node of their left factor, so that M v of every vertex is a
-    batch of its own (what ACRoBat's comparison calls its missed opportunity), unless the system's
-    option is products=sizes. Everything else is batched: an affine transform of matrices adds its
-    bias to every column.
+    DyNet distinguishes matmuls by the node of their left factor, so M v of every vertex is a batch
+    of its own (ACRoBat's comparison calls this a missed opportunity), unless the system's option is
+    products=sizes. Everything else is batched: an affine transform of matrices adds its bias to
+    every column.
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
@@ -237,7 +238,7 @@ class MVRNN(Trees):
         self.classifier = store.matrices("W_out")[0]
 
     def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
-        """Expressions of the summed loss and of the logits of every vertex."""
+        """Yield expressions of the summed loss and of the logits of every vertex."""
         affine, tanh, lookup = dy.affine_transform, dy.tanh, dy.lookup
         vector_table, matrix_table = self.embedding, self.matrices
         b, W_1, W_2 = in_graph(self.vector)
