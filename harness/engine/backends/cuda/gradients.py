@@ -128,7 +128,7 @@ def _left_to_children(places: Places, step: ScatterAddStep) -> dict[int, MatmulS
 
 
 def _are_all_of(step: ScatterAddStep, writers: list[MatmulStep]) -> bool:
-    """Return whether products alone compute a contribution, each of them whole slots.
+    """Return whether only products compute a contribution, each of them whole slots.
 
     Products that accumulate may add only to columns that another of these products starts.
     """

@@ -1,4 +1,4 @@
-"""On-disk cache of compiled Triton kernels that verifies owner and checksum of every file.
+"""Disk cache of compiled Triton kernels that verifies owner and checksum of every file.
 
 Triton does not validate its cache: one empty file makes every later run fail. It needs plain files,
 so the checksum of each is in an entry of its own next to the file.

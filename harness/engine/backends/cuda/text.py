@@ -81,7 +81,7 @@ N_SLOTS = 3  # header slots of programs, which precede those of int32 arrays
 
 @dataclass(slots=True)
 class Names:
-    """Arguments of a kernel, numbered by float array, and header slots by int32 array."""
+    """Argument numbers of float arrays, and header slots of int32 arrays."""
 
     floats: dict[FloatArray, int] = field(default_factory=dict)
     words: dict[WordArray, int] = field(default_factory=dict)
