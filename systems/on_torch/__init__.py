@@ -1,1 +1,1 @@
-"""PyTorch: as written first, batched by hand, and with its own fused LSTM."""
+"""PyTorch systems: eager, manually batched, with its fused LSTM, compiled, and TorchFold."""

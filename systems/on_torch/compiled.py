@@ -1,6 +1,6 @@
-"""PyTorch with the elementwise part of LSTM cells, of sentences or trees, by torch.compile.
+"""PyTorch with the elementwise part of LSTM cells (sentences and trees) compiled by torch.compile.
 
-Products stay PyTorch's. The number of rows is dynamic; hidden sizes are compiled in.
+Matmuls stay PyTorch's. The number of rows is dynamic; hidden sizes are compile-time constants.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from systems.on_torch.models.tree_steps import Gates, LSTMCell
 
 SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
 TREES = ("tree_lstm", "tree_lstm_2type")
-Parts = dict[str, tuple[int, ...]]  # of functions the widths of what they take, in hidden sizes
+Parts = dict[str, tuple[int, ...]]  # functions, and widths of their arguments in hidden sizes
 FOLDER = "inductor"
-MOST_ENTRIES = 200  # of some 200 KB
+MOST_ENTRIES = 200  # about 200 KB each
 
 
 def first_state(gates: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
-    """See StepStates.advance, from a state of zeros; returns c."""
+    """Compute StepStates.advance from a state of zeros; return c."""
     i, f, g, o = gates.chunk(4, 1)
     i, g, o = i.sigmoid(), g.tanh(), o.sigmoid()
     c = i * g
@@ -43,7 +43,7 @@ def first_state(gates: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
 
 
 def next_state(gates: Tensor, c_before: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
-    """See StepStates.advance; returns c, for memory of c_before and c is one."""
+    """Compute StepStates.advance; return c, because c_before and c share memory."""
     i, f, g, o = gates.chunk(4, 1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
     return _written(gates, (i, f, g, o), f * c_before + i * g, tanh_c, h)
@@ -62,7 +62,7 @@ def _written(
 def gate_gradients(
     dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
 ) -> None:
-    """See StepStates.retreat."""
+    """Compute StepStates.retreat."""
     i, f, g, o = gates.chunk(4, 1)
     di, df, dg, do = d.chunk(4, 1)
     dc_all = dc + dh * o * (1 - tanh_c * tanh_c)
@@ -74,7 +74,7 @@ def gate_gradients(
 
 
 class CompiledStates(StepStates):
-    """Steps whose elementwise parts are one compiled function each."""
+    """LSTM steps with one compiled function per elementwise part."""
 
     forward_parts: ClassVar[Parts] = {"first": (4, 1, 1), "next": (4, 1, 1, 1)}
     backward_parts: ClassVar[Parts] = {"gradients": (1, 1, 4, 1, 1, 4)}
@@ -86,7 +86,7 @@ class CompiledStates(StepStates):
     def advance(
         gates: Tensor, c_before: Tensor | None, c: Tensor, tanh_c: Tensor, h: Tensor
     ) -> None:
-        """By the compiled functions, which cannot write to memory that they read besides."""
+        """Call the compiled functions, which cannot write to memory that they also read."""
         if c_before is None:
             c.copy_(CompiledStates.first(gates, tanh_c, h))
         else:
@@ -96,12 +96,12 @@ class CompiledStates(StepStates):
     def retreat(
         dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
     ) -> None:
-        """By the compiled function."""
+        """Call the compiled function."""
         CompiledStates.gradients(dh, dc, gates, tanh_c, c_before, d)
 
 
 def leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
-    """See LSTMCell.leaf."""
+    """Compute LSTMCell.leaf."""
     i, o, u = i_o_u.chunk(3, 1)
     i, o, u = i.sigmoid(), o.sigmoid(), u.tanh()
     _write(i_o_u, (i, o, u), i * u, c, tanh_c, h)
@@ -110,7 +110,7 @@ def leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
 def internal_state(
     i_o_u: Tensor, f_1: Tensor, f_2: Tensor, both_c: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor
 ) -> None:
-    """See LSTMCell.internal."""
+    """Compute LSTMCell.internal."""
     i, o, u = i_o_u.chunk(3, 1)
     i, o, u = i.sigmoid(), o.sigmoid(), u.tanh()
     c_1, c_2 = both_c.chunk(2, 1)
@@ -138,7 +138,7 @@ def _write(
 
 
 def leaf_gradients(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor) -> None:
-    """See LSTMCell.through_leaf; dc stays."""
+    """Compute LSTMCell.through_leaf, but leave dc unchanged."""
     _gates_gradients(dh, dc, i_o_u, tanh_c, d)
 
 
@@ -165,7 +165,7 @@ def internal_gradients(
     d_2: Tensor,
     d_both_c: Tensor,
 ) -> None:
-    """See LSTMCell.through_internal; dc stays."""
+    """Compute LSTMCell.through_internal, but leave dc unchanged."""
     dc = _gates_gradients(dh, dc, i_o_u, tanh_c, d)
     sides = zip((f_1, f_2), (d_1, d_2), both_c.chunk(2, 1), d_both_c.chunk(2, 1), strict=True)
     for f, df, c, dc_below in sides:
@@ -174,7 +174,7 @@ def internal_gradients(
 
 
 class CompiledCell(LSTMCell):
-    """Each part of a cell is one compiled function."""
+    """Tree-LSTM cell with one compiled function per part."""
 
     forward_parts: ClassVar[Parts] = {"leaf": (3, 1, 1, 1), "internal": (3, 1, 1, 2, 1, 1, 1)}
     backward_parts: ClassVar[Parts] = {
@@ -188,14 +188,14 @@ class CompiledCell(LSTMCell):
 
     @staticmethod
     def through_internal(dh: Tensor, dc: Tensor, gates: Gates, tanh_c: Tensor, d: Gates) -> None:
-        """By the compiled function, which takes tensors only."""
+        """Call the compiled function, which takes only tensors."""
         CompiledCell.by_function(dh, dc, *gates, tanh_c, *d)
 
 
 def compile_parts(
     cell: type[CompiledStates | CompiledCell], h: int, device: torch.device, *, backward: bool
 ) -> None:
-    """Compile a cell's functions for a hidden size, for any number of rows and for one."""
+    """Compile a cell's functions for a hidden size, for dynamic rows and for one row."""
     parts = cell.forward_parts | (cell.backward_parts if backward else {})
     with torch.no_grad():
         for n in (3, 1):
@@ -204,7 +204,7 @@ def compile_parts(
 
 
 def dynamic_rows(n: int, width: int, device: torch.device) -> Tensor:
-    """Zeros (n, width) that make torch.compile compile for any number of rows, but for one."""
+    """Return zeros (n, width) that make torch.compile compile for any number of rows above one."""
     values = torch.zeros(n, width, device=device)
     if n > 1:
         torch._dynamo.mark_dynamic(values, 0)
@@ -213,14 +213,15 @@ def dynamic_rows(n: int, width: int, device: torch.device) -> Tensor:
 
 @contextmanager
 def graphs_kept(what: str) -> Iterator[None]:
-    """Have torch.compile find, within, what it compiled for the same purpose in another process.
+    """Let torch.compile reuse, within this context, results of other processes.
 
-    torch's own cache lies in a folder of a name that all users know, and loads what is in it as it
-    is: an empty library ends every later run. So each process gives it a folder of its own, and
-    fills that with what was kept.
+    torch's own cache is in a directory whose name all users know, and is loaded without validation:
+    one empty library makes every later run fail. So each process gets a directory of its own,
+    filled from a verified cache entry.
 
-    what: that purpose; torch itself compares what it finds with what it is to compile, but not for
-    which CPU: it compiles with -march=native.
+    Args:
+        what: purpose of the compilation, part of the cache key. torch compares cached results with
+            the code to compile, but not with the CPU, although it compiles with -march=native.
     """
     own = folder_of_process(FOLDER)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(own)
@@ -239,18 +240,19 @@ def graphs_kept(what: str) -> Iterator[None]:
 
 
 class Adapter(LevelsAdapter):
-    """The hand-written system, the elementwise part of each step compiled to one loop.
+    """Manually batched system with the elementwise part of each step compiled to one loop.
 
-    Steps, levels and a cell's products are called from Python, as in the hand-written system.
-    Compiled in prepare, so that the record tells the time apart (compile_s); shorter where
-    torch.compile finds what was kept. What is compiled again while mini-batches come is counted.
-    Tree-LSTM on one core of a busy machine, SST, batch 64, times as fast as without: training,
-    hidden 64 and 256, 0.89 and 0.92, inference, hidden 64, 0.89: calls cost more than they save.
+    Steps, levels and a cell's matmuls are called from Python, as in the manually batched system.
+    Compilation takes place in `prepare`, so that the record has its time separately (compile_s); it
+    is shorter if torch.compile finds cached results. Compilations during mini-batches are counted.
+    Tree-LSTM on one core of a busy machine, SST, batch size 64, speedup over the system without
+    compilation: training, hidden sizes 64 and 256, 0.89 and 0.92, inference, hidden size 64, 0.89:
+    calls cost more than they save.
     """
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """An LSTM cell has to be there to be compiled, and on a CPU a C++ compiler."""
+        """Return why the system cannot run: no LSTM cell, or no C++ compiler on a CPU."""
         has_lstm = model.instance_kind in SENTENCES and not isinstance(model, ProgramModel)
         if not has_lstm and model.name not in TREES:
             return (
@@ -263,8 +265,8 @@ class Adapter(LevelsAdapter):
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Compile for every hidden size of the model's cells."""
-        torch._dynamo.config.automatic_dynamic_shapes = False  # rows alone are dynamic
-        torch._dynamo.config.recompile_limit = 64  # a function for each hidden size and mode
+        torch._dynamo.config.automatic_dynamic_shapes = False  # only rows are dynamic
+        torch._dynamo.config.recompile_limit = 64  # one function per hidden size and mode
         super().prepare(model, weights)
         recurrent = (m for m in self._net.modules() if isinstance(m, nn.LSTM | nn.LSTMCell))
         sizes = {module.hidden_size for module in recurrent} or {model.sizes.hidden_size}
@@ -276,7 +278,7 @@ class Adapter(LevelsAdapter):
                 compile_parts(cell, h, self._device, backward=training)
 
     def n_compilations(self) -> int:
-        """Graphs that torch.compile has compiled."""
+        """Return the number of graphs that torch.compile has compiled."""
         return int(counters["stats"]["unique_graphs"])
 
     def _build(self, network: Callable[..., nn.Module], model: Model) -> nn.Module:
@@ -285,14 +287,14 @@ class Adapter(LevelsAdapter):
         return network(model, Columnwise(CompiledStates))
 
     def in_force(self) -> dict[str, str]:
-        """How much of what was compiled was found, and not compiled."""
+        """Return the options, with the number of graphs that were found in the cache."""
         return super().in_force() | {
             "compiled_graphs_from_cache": str(counters["inductor"]["fxgraph_cache_hit"]),
         }
 
 
 def _compiler() -> str | None:
-    """The C++ compiler that torch.compile would take, or None."""
+    """Return the C++ compiler that torch.compile would use, or None."""
     named = inductor.cpp.cxx
     names = [named] if isinstance(named, str) else [name for name in named if name]
     if os.environ.get("CXX"):

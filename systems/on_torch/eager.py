@@ -1,6 +1,6 @@
-"""PyTorch as people write it first: one instance at a time, recursively, with autograd.
+"""Eager PyTorch, as a first version is written: one instance at a time, recursively, with autograd.
 
-TorchSystem is what all PyTorch systems share: weights, optimiser, results, versions.
+TorchSystem has the parts that all PyTorch systems share: weights, optimizer, results, versions.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _BLAS = re.compile(r"BLAS_INFO=(\w+)")
 
 
 class TorchSystem(System):
-    """A network of the table `networks`, trained with autograd and torch.optim.SGD.
+    """System with a network of the table `networks`, trained with autograd and torch.optim.SGD.
 
-    It is a Net (systems.on_torch.net) with prepare (from instances to what forward takes,
-    untimed). Its forward returns the summed loss and the outputs.
+    The network is a Net (systems.on_torch.net). Its `prepare` (untimed) turns instances into the
+    argument of `forward`, which returns the summed loss and the outputs.
     """
 
     framework = "torch"
@@ -45,7 +45,7 @@ class TorchSystem(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """CUDA has to be there, and the model to be written for torch."""
+        """Return why the system cannot run: no CUDA device, or no network for the model."""
         if settings.device == "cuda" and (reason := why_no_cuda()) is not None:
             return reason
         reason = why_not_written(model.name, cls.networks)
@@ -65,7 +65,7 @@ class TorchSystem(System):
 
     @property
     def _held(self) -> dict[str, Held]:
-        """The model's parameters."""
+        """Parameters of the model, by name."""
         held: dict[str, Held] = self._net.held
         return held
 
@@ -73,7 +73,7 @@ class TorchSystem(System):
         self._instances = self._net.prepare(instances)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Forward; in mode "train" autograd's backward and the optimiser's step, too."""
+        """Run forward; in mode "train" also autograd's backward and the optimizer's step."""
         self._step = 0.0
         if self.settings.mode != "train":
             with torch.inference_mode():
@@ -94,12 +94,12 @@ class TorchSystem(System):
         return loss_and_outputs
 
     def result(self) -> Result:
-        """Loss, outputs and, in mode "train", dense gradients."""
+        """Return the loss, the outputs and, in mode "train", dense gradients."""
         gradients = {}
         if self.settings.mode == "train":
             for name, held in self._held.items():
                 gradient = held.parameter.grad
-                if gradient is None:  # took no part: trees of one leaf have no internal vertex
+                if gradient is None:  # unused, for example if all trees are single leaves
                     gradient = torch.zeros_like(held.parameter)
                 dense = gradient.to_dense() if gradient.is_sparse else gradient
                 gradients[name] = held.as_model(dense).cpu().numpy()
@@ -109,22 +109,22 @@ class TorchSystem(System):
         return Result(self._loss.item(), outputs, gradients, self.counters())
 
     def last_loss(self) -> float:
-        """One number, without gradients and outputs."""
+        """Return the loss only, without gradients and outputs."""
         return float(self._loss.item())
 
     def parameters(self) -> Parameters:
-        """Copies, each turned as the model has it."""
+        """Return copies, with each matrix oriented as in the model."""
         return {
             name: held.as_model(held.parameter.detach()).cpu().numpy().copy()
             for name, held in self._held.items()
         }
 
     def _canonical(self, outputs: Array) -> Array:
-        """Rows in the order of MiniBatch.outputs."""
+        """Return rows in the order of MiniBatch.outputs."""
         return outputs
 
     def counters(self) -> Counters:
-        """Torch does not count its work."""
+        """Return empty counters, because torch does not count its work."""
         return Counters()
 
     def synchronize(self) -> None:
@@ -133,7 +133,7 @@ class TorchSystem(System):
             torch.cuda.synchronize()
 
     def peak_memory_bytes(self) -> int | None:
-        """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
+        """Return the peak of CUDA memory; None on the CPU, where the peak of the process counts."""
         return int(torch.cuda.max_memory_allocated()) if self._device.type == "cuda" else None
 
     def forget_peak_memory(self) -> None:
@@ -141,7 +141,7 @@ class TorchSystem(System):
             torch.cuda.reset_peak_memory_stats()
 
     def versions(self) -> dict[str, str]:
-        """Build facts of torch."""
+        """Return torch's version and build settings."""
         found = _BLAS.search(torch.__config__.show())
         facts = {
             "torch": str(torch.__version__),
@@ -154,7 +154,7 @@ class TorchSystem(System):
 
 
 class Adapter(TorchSystem):
-    """Builds autograd's graph while it computes, so that forward includes construction."""
+    """Eager system; autograd builds its graph during forward, which includes construction."""
 
     networks = "systems.on_torch.models:EAGER"
     phases = ("forward", "backward", "update")

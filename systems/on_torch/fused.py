@@ -1,4 +1,4 @@
-"""PyTorch's own LSTM: one call of nn.LSTM (oneDNN on a CPU, cuDNN on CUDA) for whole sentences."""
+"""PyTorch's fused LSTM: one nn.LSTM call (oneDNN on a CPU, cuDNN on CUDA) for whole sentences."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from systems.on_torch.models.lstm import Packed, Padded
 
 @dataclass(frozen=True, slots=True)
 class FusedOptions:
-    """What nn.LSTM is given, and how the loss is computed.
+    """Input of nn.LSTM, and method of the loss.
 
-    input: rectangles padded behind the sentences' ends, or a PackedSequence without padding.
-    buckets: how many rectangles of sentences of similar length a mini-batch makes, where padded.
-    loss: see systems.on_torch.layers.OutputLayer.
+    Attributes:
+        input: "padded": rectangles with padding after the ends of sentences; "packed": a
+            PackedSequence without padding.
+        buckets: number of rectangles, each of sentences of similar length; only if padded.
+        loss: see systems.on_torch.layers.OutputLayer.
 
-    Raises ConfigError for several buckets where the input is packed.
+    Raises:
+        ConfigError: several buckets with packed input.
     """
 
     input: Literal["padded", "packed"] = "padded"
@@ -43,14 +46,17 @@ class FusedOptions:
 
 
 class Adapter(LevelsAdapter):
-    """Networks of the hand-written system with nn.LSTM in place of its steps."""
+    """Manually batched system with nn.LSTM instead of separate steps."""
 
     option_type = FusedOptions
     options: FusedOptions
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """nn.LSTM takes whole sentences only: no trees, and no decoder that waits for its words."""
+        """Return why the system cannot run; nn.LSTM takes only whole sentences.
+
+        It cannot run trees, or decoders whose next input depends on a computed output.
+        """
         is_whole = model.instance_kind == "chain" or isinstance(model, Seq2SeqAtOnce)
         if not is_whole or isinstance(model, ProgramModel):
             return (

@@ -1,4 +1,4 @@
-"""Layers that PyTorch has not: learned first states, plain parameters, and the output layer.
+"""Layers that PyTorch does not have: learned initial states, plain parameters, the output layer.
 
 The classifier and its loss are four fifths of a language model's arithmetic.
 """
@@ -21,17 +21,20 @@ from systems.on_torch.products import FixedProduct, product
 from systems.plans.programs import Once
 
 LossWay = Literal["in_place", "chunked", "whole"]
-CHUNK_ROWS = 512  # of linear_cross_entropy
-SLICE_ROWS = 32  # of a loss without gradients
-CHUNK_BYTES = 28 << 20  # memory beyond 32 MiB would be given back, and come as fresh pages
-# h_0 and c_0 (layers, h), the same for every sentence, or (layers, k, h), each one's own.
+CHUNK_ROWS = 512  # rows per chunk of linear_cross_entropy
+SLICE_ROWS = 32  # rows per slice of a loss without gradients
+CHUNK_BYTES = 28 << 20  # blocks above 32 MiB return to the system, and come as fresh pages
+# h_0 and c_0: (layers, h) for all sentences, or (layers, k, h) for each of k sentences.
 Start = tuple[Tensor, Tensor]
 
 
 class StartedLSTM(nn.Module):
-    """nn.LSTM and the states (h,) in which each of its layers begins.
+    """nn.LSTM with learned initial states (h,) of each layer.
 
-    suffixes: of the layers' parameters; starts: of h_0 and c_0, where they differ.
+    Args:
+        net: network that holds the parameters.
+        suffixes: suffixes of the layers' parameter names.
+        starts: suffixes of the names of h_0 and c_0, if they differ.
     """
 
     def __init__(self, net: Net, suffixes: Sequence[str], starts: Sequence[str] = ()) -> None:
@@ -44,17 +47,17 @@ class StartedLSTM(nn.Module):
 
     @property
     def start(self) -> Start:
-        """h_0 and c_0 (layers, h)."""
+        """Initial states h_0 and c_0, (layers, h)."""
         return torch.stack(list(self.h_0)), torch.stack(list(self.c_0))
 
     def forward(self, x: Tensor) -> Tensor:
-        """h (n, h) along one sentence (n, n_inputs)."""
+        """Return h (n, h) of one sentence (n, n_inputs)."""
         states: Tensor = self.lstm(x, self.start)[0]
         return states
 
 
 class PlainNet(Net):
-    """A network that no module of PyTorch's own fits: `self["W"]` is a parameter of the model's."""
+    """Network without fitting PyTorch modules: `self["W"]` is the model's parameter W."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -70,9 +73,14 @@ class PlainNet(Net):
         return found
 
     def by(self, weight: str, bias: str | None = None, half: int | None = None) -> FixedProduct:
-        """Return products by a weight that is never trained, or by one half of its rows.
+        """Return the product with a weight that is never trained, or with half of its rows.
 
-        They are made in the first pass.
+        Products are built in the first pass.
+
+        Args:
+            weight: name of the weight.
+            bias: name of the bias, if any.
+            half: 0 or 1 for the first or second half of the rows; None: all rows.
         """
         key = weight, half
         if key not in self._products:
@@ -83,7 +91,7 @@ class PlainNet(Net):
 
 
 class ProgramNet(PlainNet):
-    """A program's network, which makes Python numbers of every instance once."""
+    """Network of a program, which converts every instance to Python numbers once."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
@@ -91,24 +99,25 @@ class ProgramNet(PlainNet):
 
     @abstractmethod
     def listed(self, chain: Chain) -> Any:
-        """Return what a program holds of an instance, and what values will decide."""
+        """Return an instance's data, and the decisions that computed values will make."""
 
     def prepare(self, chains: Sequence[Chain]) -> list[Any]:
-        """Return what it holds of a mini-batch."""
+        """Return the data of all instances of a mini-batch."""
         return [self.read(chain) for chain in chains]
 
 
 @dataclass(frozen=True, slots=True)
 class LateOutputs:
-    """Logits that a run has not kept: they are computed when they are asked for, untimed."""
+    """Logits that a run has not stored; they are computed on request, untimed."""
 
     layer: OutputLayer
     hidden: Tensor
 
     def read(self, step: float) -> Tensor:
-        """All logits (n, n_classes), with the weights as they were before the step of SGD.
+        """Return all logits (n, n_classes), with the weights before the SGD step.
 
-        step: its learning rate, 0 where none has been made since the run.
+        Args:
+            step: learning rate of the step; 0 if there was none since the run.
         """
         with torch.no_grad():
             weight, bias = (self._before(p, step) for p in (self.layer.weight, self.layer.bias))
@@ -123,18 +132,18 @@ class LateOutputs:
 
 
 class OutputLayer(nn.Module):
-    """Logits of classes and the summed negative log likelihood of the labels.
+    """Logits of classes, and the summed negative log likelihood of the labels.
 
-    weight (n_inputs, n_classes), as models have it. way: "in_place" turns logits into the gradient
-    of the loss at the logits where they lie, some rows at a time, "chunked" is PyTorch's
+    The weight has shape (n_inputs, n_classes), as in models. Methods (`way`): "in_place" overwrites
+    logits with the gradient of the loss, some rows at a time; "chunked" is PyTorch's
     linear_cross_entropy over 512 rows at a time, which computes gradients in the forward pass and
-    never holds all logits, "whole" its cross_entropy.
+    never stores all logits; "whole" is its cross_entropy.
 
-    Measured on one core of a busy machine, processor time of forward and backward, 1 400 rows of
-    256 by 10 000 classes, best of 6 in turns: in_place by oneDNN (systems.on_torch.products)
-    in chunks of 32, 64, 128, 256, 350, 700 and 1 400 rows 215, 163, 139, 141, 126, 121 and 117 ms
-    (of which forward 44 to 70), by MKL in chunks of 64, 350 and 1 400 rows 329, 269 and 252,
-    chunked 267, whole 376.
+    CPU time of forward and backward on one core of a busy machine, 1,400 rows of 256 by 10,000
+    classes, best of 6 interleaved repetitions: in_place by oneDNN (systems.on_torch.products) in
+    chunks of 32, 64, 128, 256, 350, 700 and 1,400 rows 215, 163, 139, 141, 126, 121 and 117 ms
+    (forward: 44 to 70), by MKL in chunks of 64, 350 and 1,400 rows 329, 269 and 252 ms, chunked 267
+    ms, whole 376 ms.
     """
 
     def __init__(self, n_inputs: int, n_classes: int, *, bias: bool, way: LossWay) -> None:
@@ -144,11 +153,11 @@ class OutputLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(n_classes)) if bias else None
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits (n, n_classes)."""
+        """Return logits (n, n_classes)."""
         return functional.linear(hidden, self.weight.t(), self.bias)
 
     def loss(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """Negative log likelihood of the labels, summed over all rows of hidden (n, n_inputs)."""
+        """Return the summed negative log likelihood of the labels of all rows (n, n_inputs)."""
         if self.way == "in_place":
             return loss_in_place(hidden, self.weight, self.bias, labels)
         if self.way == "chunked":
@@ -163,12 +172,12 @@ class OutputLayer(nn.Module):
         return functional.cross_entropy(self(hidden), labels, reduction="sum")
 
     def late(self, hidden: Tensor) -> LateOutputs:
-        """The logits, for who asks."""
+        """Return the logits, computed on request."""
         return LateOutputs(self, hidden.detach())
 
 
 def output_layer(net: Net, bias: str | None, way: LossWay) -> OutputLayer:
-    """Make the classifier W_out of a network."""
+    """Build the classifier W_out of a network."""
     layer = OutputLayer(*net.shapes["W_out"], bias=bias is not None, way=way)
     net.hold("W_out", layer.weight)
     if layer.bias is not None and bias is not None:
@@ -177,7 +186,7 @@ def output_layer(net: Net, bias: str | None, way: LossWay) -> OutputLayer:
 
 
 def to_loss_gradient(scores: Tensor, labels: Tensor) -> Tensor:
-    """Turn logits (n, classes) into the gradient at them, in place; the losses (n, 1)."""
+    """Overwrite logits (n, classes) with their gradient; return the losses (n, 1)."""
     picked, largest = scores.gather(1, labels), scores.amax(1, keepdim=True)
     torch.softmax(scores, 1, out=scores)
     losses = largest - scores.amax(1, keepdim=True).log() - picked
@@ -186,10 +195,11 @@ def to_loss_gradient(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def summed_losses(scores: Tensor, labels: Tensor) -> Tensor:
-    """Of logits (n, classes), without gradients; on a CPU with memory for some rows at a time.
+    """Return the summed loss of logits (n, classes), without gradients.
 
-    Measured on one core of a busy machine, processor time, 700 rows by 10 000 classes: in slices of
-    16, 32, 64 and 700 rows 4.3, 4.2, 4.1 and 4.1 ms; to_loss_gradient 5.0.
+    On a CPU, the rows are processed in slices, to save memory. CPU time on one core of a busy
+    machine, 700 rows by 10,000 classes: 4.3, 4.2, 4.1 and 4.1 ms in slices of 16, 32, 64 and 700
+    rows; to_loss_gradient 5.0 ms.
     """
     rows = max(1, len(scores)) if scores.is_cuda else SLICE_ROWS
     slices = zip(torch.split(scores, rows), torch.split(labels, rows), strict=True)
@@ -198,7 +208,7 @@ def summed_losses(scores: Tensor, labels: Tensor) -> Tensor:
 
 
 def loss_in_place(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
-    """The summed loss; what its derivative needs is made in the same pass over the logits."""
+    """Return the summed loss; the same pass over the logits prepares the derivative."""
     loss: Tensor = _LossInPlace.apply(hidden, weight, bias, labels)  # type: ignore[no-untyped-call]
     return loss
 
@@ -219,9 +229,14 @@ class _LossInPlace(torch.autograd.Function):
 
 
 class Scores:
-    """Losses, chunk after chunk of rows; keep: whether `gradients` follows, of which logits' stay.
+    """Losses of chunks of rows.
 
-    Under inference_mode it cannot. What a Function's inputs need does not tell: weights always do.
+    Args:
+        weight: weight of the classifier.
+        bias: its bias, if any.
+        keep: whether `gradients` follows, for which the gradients of the logits are stored. It
+            cannot follow under inference_mode. `needs_input_grad` of a Function does not tell,
+            because it is always true for weights.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, keep: bool) -> None:
@@ -230,7 +245,7 @@ class Scores:
         self.most_rows = max(1, CHUNK_BYTES // (weight.element_size() * weight.shape[1]))
 
     def add(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """Summed loss of more rows (n, n_inputs)."""
+        """Add rows (n, n_inputs), and return their summed loss."""
         losses = []
         for rows, right in zip(
             torch.split(hidden, self.most_rows),
@@ -248,7 +263,7 @@ class Scores:
     def gradients(
         self, hidden: Tensor, weight: Tensor, dloss: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Of hidden, which is that of all rows in their order, of weight, and of bias."""
+        """Return the gradients of hidden (all rows in order), weight and bias."""
         dhidden, dweight, dbias = [], None, None
         chunks = self.joined()
         parts = torch.split(hidden * dloss, [len(chunk) for chunk in chunks])
@@ -263,7 +278,7 @@ class Scores:
         return torch.cat(dhidden).mul_(dloss), dweight, None if dbias is None else dbias * dloss
 
     def joined(self) -> list[Tensor]:
-        """Small chunks, such as a decoder's steps, joined, so that products are large."""
+        """Return the chunks; small ones, such as a decoder's steps, are joined to larger ones."""
         groups: list[list[Tensor]] = []
         for chunk in self.chunks:
             if groups and sum(map(len, groups[-1])) + len(chunk) <= self.most_rows:

@@ -1,4 +1,4 @@
-"""PyTorch batched by hand, level by level; most derivatives are by hand, too."""
+"""PyTorch baseline with manual level batching; most derivatives are written by hand, too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from systems.on_torch.layers import LateOutputs
 
 
 class Adapter(TorchSystem):
-    """Plans the levels of a mini-batch in NumPy (construct), then computes level by level."""
+    """System that plans a mini-batch's levels in NumPy (construct), and then runs them."""
 
     networks = "systems.on_torch.models:LEVELS"
     phases = ("construct", "forward", "backward", "update")

@@ -1,14 +1,14 @@
-"""Matrix products and tanh by the faster of the libraries that PyTorch brings; memory that is kept.
+"""Matmuls and tanh by the fastest library in PyTorch, and reused memory.
 
-On a CPU F.linear and torch.mm call MKL, which on AMD's processors does not use AVX-512. oneDNN,
-which PyTorch has for nn.LSTM and for compiled code, does: on one Zen 5 core 1 400 rows by weights
-of 256 x 10 000 take 36 ms (in chunks of 350 rows or fewer) instead of 79, their gradients 34 and 32
-instead of 76 and 74, and 64, 32, 16 and 8 rows by weights of 256 x 1 024 go 2.0, 1.7, 1.5 and 1.3
-times as fast. A call of it costs more, 14 to 20 us: 4 rows by 256 x 1 024 and 64 by 64 x 256
-take as long in both, 1 and 8 rows by 64 x 256 take 14 and 19 us instead of 4 and 7.
+On a CPU, F.linear and torch.mm call MKL, which does not use AVX-512 on AMD processors. oneDNN,
+which PyTorch uses for nn.LSTM and compiled code, does. On one Zen 5 core, 1,400 rows by weights of
+256 x 10,000 take 36 ms (in chunks of up to 350 rows) instead of 79, their gradients 34 and 32 ms
+instead of 76 and 74; 64, 32, 16 and 8 rows by weights of 256 x 1,024 are 2.0, 1.7, 1.5 and 1.3
+times as fast. A call of oneDNN costs more, 14 to 20 µs: 4 rows by 256 x 1,024 and 64 by 64 x 256
+take equally long in both, and 1 and 8 rows by 64 x 256 take 14 and 19 µs instead of 4 and 7.
 
-torch.tanh calls MKL, too, which takes 2.3 ns for a number where sigmoid takes 0.3: 64 rows of 64,
-128 and 256 take 10, 19 and 38 us, by sigmoid 5, 5 and 8; 8 rows of 128 take as long either way.
+torch.tanh also calls MKL, which takes 2.3 ns per element; sigmoid takes 0.3 ns. 64 rows of 64, 128
+and 256 take 10, 19 and 38 µs, and 5, 5 and 8 µs by sigmoid; 8 rows of 128 take equally long.
 """
 
 from __future__ import annotations
@@ -22,21 +22,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-LEAST = 1 << 20  # multiplications from which on oneDNN is no slower
-LEAST_PACKED = 1 << 16  # numbers of a weight from which on oneDNN's own layout is worth making
-LEAST_BY_PACKED = 1 << 19  # as LEAST, with a weight in that layout
-LEAST_TANH = 1024  # numbers from which on tanh by sigmoid is no slower
-# Measured on one core of a busy machine, processor time, adding a product of 1, 4, 8, 22 and 64
-# rows: by 256 x 256 in place by MKL 8, 14, 19, 40 and 92 us, by oneDNN in its own layout 11, 19,
-# 33, 52 and 106; by 512 x 512 27, 66, 88, 174 and 375, and 31, 49, 73, 138 and 348.
-LEAST_FIXED = 1 << 18  # numbers of a weight that is never trained
+LEAST = 1 << 20  # multiplications above which oneDNN is at least as fast
+LEAST_PACKED = 1 << 16  # elements of a weight above which oneDNN's own layout pays
+LEAST_BY_PACKED = 1 << 19  # like LEAST, for a weight in this layout
+LEAST_TANH = 1024  # elements above which tanh by sigmoid is at least as fast
+# CPU time on one core of a busy machine for adding a product of 1, 4, 8, 22 and 64 rows: by
+# 256 x 256 in place by MKL 8, 14, 19, 40 and 92 µs, by oneDNN in its own layout 11, 19, 33, 52 and
+# 106; by 512 x 512 27, 66, 88, 174 and 375 µs, and 31, 49, 73, 138 and 348.
+LEAST_FIXED = 1 << 18  # elements of a weight that is never trained
 LEAST_FIXED_ROWS = 4
 _MINUS_ONE = torch.tensor(-1.0)
 aten = torch.ops.aten
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x weight^T + bias, (n, m); x (n, k), weight (m, k) of any strides. No gradients."""
+    """Return x weight^T + bias, (n, m), without gradients.
+
+    Args:
+        x: (n, k) rows.
+        weight: (m, k), of any strides.
+        bias: (m,), if any.
+    """
     if ONEDNN and not x.is_cuda and x.numel() * len(weight) >= LEAST:
         found: Tensor = torch.ops.mkldnn._linear_pointwise(x, dense(weight), bias, "none", [], "")
         return found
@@ -44,9 +50,9 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def dense(weight: Tensor) -> Tensor:
-    """The matrix, or a copy of it where it has gaps, which oneDNN reads in plain, slow code.
+    """Return the matrix, or a copy if it has gaps, for which oneDNN uses slow generic code.
 
-    (256, 1 100) by (1 100, 64), the latter columns of a wider array: 430 ms instead of 0.2.
+    (256, 1,100) by (1,100, 64), the latter columns of a wider array: 430 ms instead of 0.2.
     """
     if weight.is_contiguous() or weight.t().is_contiguous():
         return weight
@@ -54,10 +60,10 @@ def dense(weight: Tensor) -> Tensor:
 
 
 class Repeated:
-    """Products of few rows each by one weight (m, k), given to oneDNN in a layout of its own.
+    """Products of few rows by one weight (m, k), which is stored in oneDNN's own layout.
 
-    Of 4, 8, 22 and 64 rows by 256 x 1 024 they take 26, 36, 73 and 157 us, not 45, 54, 85 and 185;
-    the layout is made in 200. Where the weight is a matrix' transpose, there is nothing to gain.
+    4, 8, 22 and 64 rows by 256 x 1,024 take 26, 36, 73 and 157 µs instead of 45, 54, 85 and 185;
+    the conversion takes 200 µs. For a transposed weight there is no gain.
     """
 
     def __init__(self, weight: Tensor) -> None:
@@ -66,7 +72,7 @@ class Repeated:
             self.packed = torch.ops.mkldnn._reorder_linear_weight(dense(weight))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x weight^T (n, m)."""
+        """Return x weight^T, (n, m)."""
         if self.packed is None or len(x) * self.weight.numel() < LEAST_BY_PACKED:
             return product(x, self.weight)
         found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
@@ -74,27 +80,27 @@ class Repeated:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x weight^T + bias, with gradients."""
+    """Return x weight^T + bias, with gradients."""
     found: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return found
 
 
 def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """relu(x weight^T + bias), with gradients."""
+    """Return relu(x weight^T + bias), with gradients."""
     found: Tensor = _LinearReLU.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return found
 
 
 class FastLinear(nn.Linear):
-    """nn.Linear by the faster product."""
+    """nn.Linear with the faster product."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """x weight^T + bias, of rows (n, k)."""
+        """Return x weight^T + bias of rows (n, k)."""
         return linear(x, self.weight, self.bias)
 
 
 def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
-    """dy^T x (m, k), of dy (n, m) and x (n, k)."""
+    """Return dy^T x, (m, k), of dy (n, m) and x (n, k)."""
     return product(dy.t().contiguous(), x.t())
 
 
@@ -128,7 +134,7 @@ class _LinearReLU(torch.autograd.Function):
 class FixedProduct:
     """Products by one weight (k, m) that is never trained, with a bias (m,) or none.
 
-    The layout that oneDNN prefers is made but once.
+    The layout that oneDNN prefers is built only once.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -137,24 +143,26 @@ class FixedProduct:
             self.packed = Repeated(weight.t().contiguous())
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x weight + bias (n, m), new memory, of x (n, k)."""
+        """Return x weight + bias, (n, m), in new memory, of x (n, k)."""
         if self.packed is not None and len(x) >= LEAST_FIXED_ROWS:
             y = self.packed(x)
             return y if self.bias is None else y.add_(self.bias)
         return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
     def add_to(self, y: Tensor, x: Tensor) -> Tensor:
-        """y, to which x weight is added in place; no bias."""
+        """Add x weight to y in place, without bias; return y."""
         if self.packed is not None and len(x) >= LEAST_FIXED_ROWS:
             return y.add_(self.packed(x))
         return y.addmm_(x, self.weight)
 
 
 class SideWeights(NamedTuple):
-    """A matrix for each of s sides, and one bias for all.
+    """Matrices for each of s sides, and one bias for all sides.
 
-    rows: (m, k) each, as nn.Linear has them. stacked (s, k, m): the same once more, transposed.
-    bias (m,).
+    Attributes:
+        rows: matrices (m, k), in the orientation of nn.Linear.
+        stacked: (s, k, m) copies of the matrices, transposed.
+        bias: (m,) bias.
     """
 
     rows: Sequence[Tensor]
@@ -176,25 +184,25 @@ class SideWeights(NamedTuple):
             function(found, out=out.transpose(0, 1))
 
     def backward(self, d: Tensor) -> Tensor:
-        """The gradient of x (n, s, k) from that of the products (n, s, m)."""
+        """Return the gradient of x (n, s, k), given that of the products (n, s, m)."""
         if self._apart(d):
             sides = zip(d.unbind(1), self.rows, strict=True)
             return torch.stack([product(own, weight.t()) for own, weight in sides], 1)
         return torch.bmm(d.transpose(0, 1), self.stacked.transpose(1, 2)).transpose(0, 1)
 
     def gradients(self, d: Tensor, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Those of every matrix (m, k) and of the bias, over all rows at once."""
+        """Return the gradients of every matrix (m, k) and of the bias, over all rows at once."""
         sides = zip(d.unbind(1), x.unbind(1), strict=True)
         return [weight_gradient(*side) for side in sides], d.sum((0, 1))
 
     def _apart(self, x: Tensor) -> bool:
-        """Whether a product for each side is no slower than one call for all."""
+        """Return whether one product per side is at least as fast as one call for all sides."""
         n_multiplications = len(x) * self.stacked[0].numel()
         return len(self.rows) == 1 or n_multiplications >= LEAST
 
 
 def tanh(x: Tensor, out: Tensor | None = None) -> Tensor:
-    """tanh x = 2 sigmoid(2 x) - 1, within 2e-7; out: may be x."""
+    """Return tanh x = 2 sigmoid(2 x) - 1, within 2e-7; out may be x."""
     if x.is_cuda or x.numel() < LEAST_TANH:
         return torch.tanh(x, out=out)
     doubled = torch.add(x, x, out=out).sigmoid_()
@@ -202,27 +210,27 @@ def tanh(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def through_tanh(dy: Tensor, y: Tensor) -> None:
-    """Turn the gradient of y = tanh(x) into that of x, in place."""
+    """Overwrite the gradient of y = tanh(x) with that of x."""
     aten.tanh_backward.grad_input(dy, y, grad_input=dy)
 
 
 def through_sigmoid(dy: Tensor, y: Tensor) -> None:
-    """Turn the gradient of y = sigmoid(x) into that of x, in place."""
+    """Overwrite the gradient of y = sigmoid(x) with that of x."""
     aten.sigmoid_backward.grad_input(dy, y, grad_input=dy)
 
 
 class Workspace:
-    """Tensors by name, which grow where they must.
+    """Tensors by name, which are reused, and grow if necessary.
 
-    PyTorch gives more than 32 MiB back to the system as soon as a tensor goes, and gets them as
-    fresh pages, which cost more than to write them, for the next mini-batch.
+    PyTorch returns blocks above 32 MiB to the system as soon as they are freed. The next mini-batch
+    would get fresh pages, which cost more than writing to them.
     """
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
 
     def take(self, name: str, like: Tensor, *shape: int) -> Tensor:
-        """The memory of a name, on the device of `like`; holds whatever was there."""
+        """Return the memory of a name, on the device of `like`, with arbitrary content."""
         kept = self._kept.get(name)
         if kept is None or kept.numel() < prod(shape):
             with torch.inference_mode(False):

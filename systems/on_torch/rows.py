@@ -1,6 +1,7 @@
-"""Plans on a device: rows of words and of states, and tensors of what plans hold.
+"""Plans on a device: rows of words and states, and tensors of the arrays of plans.
 
-A place is a word's number, counted through all sentences of a mini-batch, one after the other.
+A position (identifiers: `places`) is the number of a word, counted through all sentences of a
+mini-batch, one after another.
 """
 
 from __future__ import annotations
@@ -20,27 +21,29 @@ from systems.plans.trees import Ids, inverse
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """From places to rows and back.
+    """Permutation between positions and rows.
 
-    places (m,): of every row its place; of padding, any. rows (n,): of every place its row.
+    Attributes:
+        places: (m,) position of every row; arbitrary for padding.
+        rows: (n,) row of every position.
     """
 
     places: Tensor
     rows: Tensor
 
     def arrange(self, x: Tensor) -> Tensor:
-        """Rows (m, ...) of what belongs to places (n, ...)."""
+        """Return rows (m, ...) of values by position (n, ...)."""
         return moved(x, self.places, self.rows)
 
     def restore(self, y: Tensor) -> Tensor:
-        """What belongs to places (n, ...), of rows (m, ...); padding is left behind."""
+        """Return values by position (n, ...) of rows (m, ...), without padding."""
         return moved(y, self.rows, self.places)
 
 
 class _Moved(torch.autograd.Function):
-    """index_select by rows of which each is read once or is padding, which has no gradient.
+    """index_select by rows that are each read once, or are padding, which has no gradient.
 
-    The derivative is an index_select, too: a third of the time of PyTorch's own, which adds.
+    The derivative is an index_select, too, and takes a third of the time of PyTorch's, which adds.
     """
 
     @staticmethod
@@ -52,25 +55,35 @@ class _Moved(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         taken, given = ctx.saved_tensors
-        if len(taken) >= ctx.n:  # what is padded has been read besides
+        if len(taken) >= ctx.n:  # every row was read, and possibly padding
             return dy.index_select(0, given), None, None
         return dy.new_zeros(ctx.n, *dy.shape[1:]).index_copy_(0, taken, dy), None, None
 
 
 def moved(x: Tensor, taken: Tensor, given: Tensor) -> Tensor:
-    """x[taken]; given: where each row of x has gone."""
+    """Return x[taken].
+
+    Args:
+        x: the rows.
+        taken: rows to read.
+        given: index in `taken` of each row of x.
+    """
     rows: Tensor = _Moved.apply(x, taken, given)  # type: ignore[no-untyped-call]
     return rows
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Sentences side by side, the longest first, a step after the other and nothing padded.
+    """Sentences as columns, longest first, one step after another, without padding.
 
-    along, against: rows of the places read forwards and backwards. sizes: rows of every step, which
-    never grow. before (n,): of every row that of the state before it, where k first states come
-    first. order, ranks (k,): of every column its sentence, and of every sentence its column.
-    last (k,): of every column its last row.
+    Attributes:
+        along: rows of the positions, read forwards.
+        against: rows of the positions, read backwards.
+        sizes: rows of every step, which never increase.
+        before: (n,) row of each row's previous state, after k initial states.
+        order: (k,) sentence of every column.
+        ranks: (k,) column of every sentence.
+        last: (k,) last row of every column.
     """
 
     along: Order
@@ -83,7 +96,7 @@ class Columns:
 
 
 def columns(lengths: Ids, device: torch.device) -> Columns:
-    """Put sentences of these lengths, none of them 0, side by side."""
+    """Arrange sentences of these lengths, all above 0, as columns."""
     found = stairs(lengths)
     rows, order, column = found.rows, found.order, np.arange(len(found.order))
     earlier = np.concatenate([column, len(order) + found.before])
@@ -97,10 +110,13 @@ def columns(lengths: Ids, device: torch.device) -> Columns:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Sentences of similar length in rectangles, a step after the other.
+    """Rectangles of sentences of similar length, one step after another.
 
-    along, against: rows of the places read forwards and backwards. shapes: steps and columns of
-    every rectangle. order (k,): of every column its sentence.
+    Attributes:
+        along: rows of the positions, read forwards.
+        against: rows of the positions, read backwards.
+        shapes: steps and columns of every rectangle.
+        order: (k,) sentence of every column.
     """
 
     along: Order
@@ -110,7 +126,7 @@ class Buckets:
 
 
 def buckets(lengths: Ids, n_buckets: int, device: torch.device) -> Buckets:
-    """Put sentences of these lengths, none of them 0, in as many rectangles at most."""
+    """Arrange sentences of these lengths, all above 0, in at most n_buckets rectangles."""
     found = rectangles(lengths, n_buckets, round_up_to=1)
     rows = found.rows
     parts = rows.along, rows.of_along, rows.against, rows.of_against, found.order
@@ -119,15 +135,15 @@ def buckets(lengths: Ids, n_buckets: int, device: torch.device) -> Buckets:
 
 
 def to_device(device: torch.device, *arrays: NDArray[np.integer]) -> Sequence[Tensor]:
-    """Tensors of 64-bit integers; all reach the device in one copy."""
+    """Return tensors of 64-bit integers; one copy brings all of them to the device."""
     joined = torch.from_numpy(np.concatenate(arrays, dtype=np.int64)).to(device)
     return torch.split(joined, [len(array) for array in arrays])
 
 
 def on_device(plan: Any, device: torch.device) -> Any:
-    """Return a plan, a named tuple, with a tensor for every array; `order` stays in NumPy.
+    """Return a plan (named tuple) with a tensor for every array; `order` stays in NumPy.
 
-    All reach the device in one copy.
+    One copy brings all arrays to the device.
     """
     arrays = {
         name: values
@@ -140,15 +156,17 @@ def on_device(plan: Any, device: torch.device) -> Any:
 
 
 def to_tensor(ids: NDArray[np.integer], device: torch.device) -> Tensor:
-    """Return ids as PyTorch indexes by them."""
+    """Return ids as an index tensor."""
     return torch.from_numpy(ids.astype(np.int64)).to(device)
 
 
 class StateRows:
-    """Vectors of all rows (n, h) of each of some kinds, zeros at first.
+    """Vectors of all rows (n, h), of several kinds of states, initially zeros.
 
-    Of every kind `whole` has all rows. own: views of every step's rows. before: of the rows of the
-    step before it, where it goes on.
+    Attributes:
+        whole: all rows, by kind.
+        own: views of each step's rows, by step and kind.
+        before: views of the rows of the previous step that each step continues.
     """
 
     def __init__(self, like: Tensor, plan: Any, n_kinds: int, width: int) -> None:
@@ -159,15 +177,15 @@ class StateRows:
         self.before: list[tuple[Tensor, ...]] = [(), *zip(*earlier, strict=True)]
 
     def take(self, rows: Tensor) -> list[Tensor]:
-        """Of any rows, copied."""
+        """Return copies of rows, by kind."""
         return [whole.index_select(0, rows) for whole in self.whole]
 
     def add(self, rows: Tensor, more: Sequence[Tensor]) -> None:
-        """Add to any rows, of which some may be the same."""
+        """Add to rows, which may repeat."""
         for whole, new in zip(self.whole, more, strict=True):
             whole.index_add_(0, rows, new)
 
 
 def first_rows(rows: Tensor, n: int) -> Tensor:
-    """As many of the rows; there are no fewer."""
+    """Return the first n rows."""
     return rows if len(rows) == n else rows[:n]

@@ -1,4 +1,4 @@
-"""The package torchfold: dynamic batching by depth on top of PyTorch, with autograd."""
+"""TorchFold (package torchfold): dynamic batching by depth on top of PyTorch, with autograd."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from systems.on_torch.models.trees import (
 from systems.on_torch.net import Net
 from systems.on_torch.products import FastLinear
 
-# torchfold 0.1.0 (2018) asks whether an argument is a torch.tensor._TensorBase, which PyTorch no
-# longer has: without this, adding a node fails. Only the package's own name `torch` is replaced, by
-# all that it reads of PyTorch; PyTorch itself stays as it is.
+# torchfold 0.1.0 (2018) checks arguments against torch.tensor._TensorBase, which PyTorch no longer
+# has, so that adding a node fails. This replaces only the package's own name `torch`, by the parts
+# of PyTorch that it uses; PyTorch itself is unchanged.
 package.torch = SimpleNamespace(
     tensor=SimpleNamespace(_TensorBase=Tensor),
     cat=torch.cat,
@@ -43,21 +43,21 @@ package.torch = SimpleNamespace(
 
 
 class ListedTree(NamedTuple):
-    """A tree in Python numbers, children before parents: its words, and (-1, -1) for a leaf."""
+    """Tree in Python numbers, children before parents; the children of a leaf are (-1, -1)."""
 
     words: list[int]
     children: list[tuple[int, int]]
 
 
 class ListedTrees(NamedTuple):
-    """K trees, and the labels (n,) of all their vertices."""
+    """Trees, and the labels (n,) of all their vertices."""
 
     trees: list[ListedTree]
     labels: Tensor
 
 
 def listed_trees(trees: Sequence[Tree], device: torch.device) -> ListedTrees:
-    """Make Python numbers of the structure, and a tensor of labels."""
+    """Convert the structure to Python numbers, and the labels to a tensor."""
     labels = np.concatenate([tree.labels for tree in trees], dtype=np.int64)
     listed = [
         ListedTree(
@@ -69,17 +69,22 @@ def listed_trees(trees: Sequence[Tree], device: torch.device) -> ListedTrees:
 
 
 class FoldedTrees(NamedTuple):
-    """A Fold with a node for every vertex; `nodes` holds those of each tree in vertex order."""
+    """Fold with a node for every vertex.
+
+    Attributes:
+        fold: the Fold.
+        nodes: nodes of each tree, in vertex order.
+    """
 
     fold: Any
     nodes: list[list[Any]]
 
     def states(self, net: torch.nn.Module) -> Tensor:
-        """Compute states of all vertices (n, d), tree by tree; net: leaf and internal."""
+        """Compute the states of all vertices (n, d), tree by tree, by a network's two methods."""
         return self._states(net, [node for tree in self.nodes for node in tree])
 
     def root_states(self, net: torch.nn.Module) -> Tensor:
-        """Compute states of the roots (k, d); net: leaf and internal."""
+        """Compute the states of the roots (k, d), by a network's two methods."""
         return self._states(net, [tree[-1] for tree in self.nodes])
 
     def _states(self, net: torch.nn.Module, wanted: list[Any]) -> Tensor:
@@ -89,12 +94,12 @@ class FoldedTrees(NamedTuple):
 
     @property
     def n_batches(self) -> int:
-        """Calls of a method: one for each kind of node on each level."""
+        """Number of method calls: one per kind of node and level."""
         return sum(map(len, self.fold.steps.values()))
 
     @property
     def n_computed(self) -> int:
-        """Nodes that are computed, equal ones once."""
+        """Number of computed nodes, counting equal nodes once."""
         kinds = (nodes for level in self.fold.steps.values() for nodes in level.values())
         return sum(map(len, kinds))
 
@@ -102,11 +107,15 @@ class FoldedTrees(NamedTuple):
 def fold_trees(trees: Sequence[ListedTree], *, share: bool, cuda: bool) -> FoldedTrees:
     """Add a node for every vertex: leaf(word), internal(left, right).
 
-    share: leaves of one word are one node, and so are equal subtrees, as torchfold does by itself;
-    else every leaf also bears its number, by which its node, and all above it, are told apart.
+    Args:
+        trees: the trees.
+        share: leaves with equal words are one node, and so are equal subtrees, as in torchfold by
+            default; otherwise each leaf also has a number, which makes it and all nodes above it
+            distinct.
+        cuda: whether to run on CUDA.
     """
     fold = package.Fold(cuda=cuda)
-    add = fold.add  # looked up once: this is called for every vertex
+    add = fold.add  # one attribute lookup, because it is called for every vertex
     nodes: list[list[Any]] = []
     n_leaves = 0
     for words, children in trees:
@@ -124,10 +133,10 @@ def fold_trees(trees: Sequence[ListedTree], *, share: bool, cuda: bool) -> Folde
 
 
 class Folded(Net):
-    """A network as a module that torchfold applies: a method for each kind of node.
+    """Network as a module that torchfold applies: one method per kind of node.
 
-    A node's state is one tensor, its parts side by side: torchfold cuts what a call returns into
-    one tensor for each node, and joins those of the next call's arguments.
+    The state of a node is one tensor with its parts next to each other, because torchfold splits
+    results into one tensor per node, and joins those of the next call's arguments.
     """
 
     def __init__(self, net: type[TreeNet], model: Model) -> None:
@@ -136,33 +145,33 @@ class Folded(Net):
         self.held = self.net.held
 
     def forward(self, trees: FoldedTrees, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Summed loss, logits of all vertices."""
+        """Return the summed loss, and the logits of all vertices."""
         logits = self.net.classifier(self.cut(trees.states(self))[0])
         return functional.cross_entropy(logits, labels, reduction="sum"), logits
 
     def leaf(self, words: Tensor, *_: Tensor) -> Tensor:
-        """States of leaves from their words (n,)."""
+        """Return the states of leaves, given their words (n,)."""
         return self.join(self.net.leaf(*self.net.vectors(words)))
 
     def internal(self, left: Tensor, right: Tensor) -> Tensor:
-        """States of internal vertices from those of their children."""
+        """Return the states of internal vertices, given those of their children."""
         return self.join(self.net.internal(self.cut(left), self.cut(right)))
 
     def join(self, state: State) -> Tensor:
-        """Put the parts of states side by side."""
+        """Concatenate the parts of states."""
         return torch.cat(state, dim=1) if self.net.n_states > 1 else state[0]
 
     def cut(self, states: Tensor) -> State:
-        """Cut states into their parts."""
+        """Split states into their parts."""
         n = self.net.n_states
         return tuple(states.chunk(n, dim=1)) if n > 1 else (states,)
 
 
 class FoldedRoots(Folded):
-    """Only roots are read."""
+    """Network of which only the roots' states are read."""
 
     def forward(self, trees: FoldedTrees, _: Tensor) -> tuple[Tensor, Tensor]:
-        """Summed loss, states of all roots."""
+        """Return the summed loss, and the states of all roots."""
         roots = trees.root_states(self)
         return summed_loss(roots), roots
 
@@ -176,19 +185,23 @@ FOLDED = {
 
 @dataclass(frozen=True, slots=True)
 class FoldOptions:
-    """share_equal_nodes: see fold_trees."""
+    """Options of TorchFold.
+
+    Attributes:
+        share_equal_nodes: see fold_trees.
+    """
 
     share_equal_nodes: bool = True
 
 
 class Adapter(TorchSystem):
-    """Adds a node for every vertex to a Fold (construct), which then runs level by level."""
+    """System that adds a node per vertex to a Fold (construct), and runs it level by level."""
 
     option_type = FoldOptions
     options: FoldOptions
     networks = "systems.on_torch.torchfold:FOLDED"
     phases = ("construct", "forward", "backward", "update")
-    _folded: FoldedTrees | None = None  # of the last run
+    _folded: FoldedTrees | None = None  # the last run's
 
     def load(self, instances: Sequence[Tree]) -> None:
         """Take the next mini-batch, as Python numbers."""
@@ -203,11 +216,14 @@ class Adapter(TorchSystem):
         return loss_and_outputs
 
     def counters(self) -> Counters:
-        """Calls of a method of the module by torchfold."""
+        """Return the number of method calls by torchfold."""
         return Counters(n_batches=self._folded.n_batches if self._folded else None)
 
     def in_force(self) -> dict[str, str]:
-        """How many nodes of the last mini-batch were equal to others, and so not computed."""
+        """Return the options, with the number of computed nodes of the last mini-batch.
+
+        Nodes that are equal to others are not computed.
+        """
         found = super().in_force()
         if self._folded is not None:
             n_computed, n_added = self._folded.n_computed, self._folded.fold.total_nodes
@@ -215,5 +231,5 @@ class Adapter(TorchSystem):
         return found
 
     def versions(self) -> dict[str, str]:
-        """Those of torch, and torchfold's."""
+        """Return the versions of torch and torchfold."""
         return super().versions() | {"torchfold": version("torchfold")}

@@ -1,1 +1,1 @@
-"""Models as PyTorch modules, a module for each family."""
+"""Models as PyTorch modules, one Python module per family."""

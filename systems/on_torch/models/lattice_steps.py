@@ -1,7 +1,7 @@
-"""All steps of a lattice network as one function, its derivative written by hand.
+"""Lattice networks as one autograd function over all steps, with a derivative written by hand.
 
-Cells of all arcs of a kind are computed some at a time; the inputs' share of all gates is one
-product, and so are the gradients of each weight.
+Cells of all arcs of a kind are computed in batches. One product computes the inputs' part of all
+gates, and one product each the gradients of every weight.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ State = Sequence[Tensor]  # h first
 
 
 class LatticeSteps(torch.autograd.Function):
-    """h (n, h) of all rows of a plan, by steps of a kind from all that they are given."""
+    """h (n, h) of all rows of a plan, computed by a class of Steps from weights and inputs."""
 
     @staticmethod
     def forward(ctx, kind, plan, *given):  # type: ignore[no-untyped-def]
-        """Step after step, words first."""
+        """Run all steps; each computes its words first."""
         steps = kind(plan, *given, keep=not torch.is_inference_mode_enabled())
         for step in plan.steps:
             if step.words is not None:
                 steps.words(step.words)
             steps.characters(step)
         ctx.steps = steps
-        # Not a tensor of the steps itself: it would hold ctx, which holds it, and no mini-batch be
-        # freed before Python looks for cycles, which it does not while passes are timed.
+        # Without detach, the tensor and ctx would refer to each other, and the mini-batch would be
+        # freed only by garbage collection, which is off while passes are timed.
         return steps.h.detach()
 
     @staticmethod
     def backward(ctx, dh):  # type: ignore[no-untyped-def]
-        """Gradients of all that was given."""
-        steps, ctx.steps = ctx.steps, None  # memory for the next mini-batch
+        """Return the gradients of all inputs."""
+        steps, ctx.steps = ctx.steps, None  # frees memory for the next mini-batch
         steps.begin_backward(dh)
         for step in reversed(steps.plan.steps):
             steps.characters_backward(step)
@@ -59,8 +59,15 @@ class LatticeSteps(torch.autograd.Function):
 class Steps(ABC):
     """States of all rows, and cells of all arcs.
 
-    h (n, h): of all rows. start: h, and what else a state has, before the first character, side by
-    side. `d` are gradients of the states, sources and targets the rows of every batch of words.
+    Attributes:
+        plan: plan of the mini-batch.
+        width: hidden size.
+        states: all parts of the states; the first step has the initial state (argument `start`,
+            with its parts next to each other).
+        h: (n, h) of all rows.
+        d: gradients of the states.
+        sources: start rows of every batch of words.
+        targets: end rows of every batch of words.
     """
 
     def __init__(self, plan: Any, start: Tensor, width: int) -> None:
@@ -74,7 +81,7 @@ class Steps(ABC):
 
     @abstractmethod
     def words(self, batch: int) -> None:
-        """Compute a batch of words, and add them to where they end."""
+        """Compute a batch of words, and add them to the states in which they end."""
 
     @abstractmethod
     def characters(self, step: Step) -> None:
@@ -87,22 +94,27 @@ class Steps(ABC):
 
     @abstractmethod
     def characters_backward(self, step: Step) -> None:
-        """Through a step's characters, whose states' gradients are complete."""
+        """Propagate through a step's characters; the gradients of its states are complete."""
 
     @abstractmethod
     def words_backward(self, batch: int) -> None:
-        """Through a batch of words."""
+        """Propagate through a batch of words."""
 
     @abstractmethod
     def gradients(self) -> tuple[Tensor, ...]:
-        """Of all that was given."""
+        """Return the gradients of all inputs."""
 
 
 class Cells(ABC):
-    """Gates (n, m), first the inputs' share, from x (n, n_inputs); weights as nn.Linear has them.
+    """Gates (n, m) of cells, initially only the inputs' part.
 
-    sizes: cells of every batch. keep: whether a derivative follows, of which `d` is that of the
-    gates before their non-linearities.
+    Args:
+        sizes: number of cells in every batch.
+        x: (n, n_inputs) inputs.
+        W: input weight, in the orientation of nn.Linear.
+        b: bias.
+        U: state weight, in the orientation of nn.Linear.
+        keep: whether a derivative follows; `d` is then that of the gates' pre-activations.
     """
 
     def __init__(
@@ -116,26 +128,26 @@ class Cells(ABC):
 
     @abstractmethod
     def forward(self, batch: int, before: State, into: State) -> None:
-        """Add to `into` the states behind a batch's cells, from those before them, (n, h) each."""
+        """Add to `into` the states after a batch's cells, given those before them, (n, h) each."""
 
     def begin_backward(self) -> None:
-        """Make room for the derivative."""
+        """Allocate memory for the derivative."""
         self.all_d = torch.empty_like(self.all_gates)
         self.d = torch.split(self.all_d, self.sizes)
 
     @abstractmethod
     def backward(self, batch: int, dstate: State, before: State, into: State) -> None:
-        """Add to `into` the gradients of the states before, from those of the states behind."""
+        """Add the gradients of the states before the cells to `into`, given those after them."""
 
     def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
-        """Of x, W, b and U, from h before all cells."""
+        """Return the gradients of x, W, b and U, given h before all cells."""
         d = self.all_d
         dU = weight_gradient(d[:, : len(self.U)], h)
         return product(d, self.W.t()), weight_gradient(d, self.x), d.sum(0), dU
 
 
 class LSTMCells(Cells):
-    """Gates f, i, o and g; a state is h and c."""
+    """LSTM cells with gates f, i, o and g; a state is h and c."""
 
     def __init__(
         self, sizes: list[int], x: Tensor, W: Tensor, b: Tensor, U: Tensor, *, keep: bool
@@ -145,7 +157,7 @@ class LSTMCells(Cells):
             self.tanh_c = torch.split(x.new_empty(len(x), self.width), sizes)
 
     def forward(self, batch: int, before: State, into: State) -> None:
-        """c' = f c + i g, h' = o tanh c'."""
+        """Compute c' = f c + i g and h' = o tanh c'."""
         (h, c), (into_h, into_c) = before, into
         gates = self.gates[batch]
         gates += self.by_state(h)
@@ -174,7 +186,7 @@ class LSTMCells(Cells):
 
 
 class GRUCells(Cells):
-    """Gates r, z and n; a state is h."""
+    """GRU cells with gates r, z and n; a state is h."""
 
     def __init__(
         self,
@@ -191,7 +203,7 @@ class GRUCells(Cells):
         self.U_n, self.by_reset = U_n, Repeated(U_n)
 
     def forward(self, batch: int, before: State, into: State) -> None:
-        """n = tanh(W x + U_n (r h) + b), h' = z h + (1 - z) n."""
+        """Compute n = tanh(W x + U_n (r h) + b) and h' = z h + (1 - z) n."""
         (h,), (into_h,) = before, into
         r_z, n = torch.split_with_sizes(self.gates[batch], [2 * self.width, self.width], 1)
         r_z += self.by_state(h)
@@ -215,16 +227,22 @@ class GRUCells(Cells):
         into[0].add_(dh)
 
     def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
-        """Of x, W, b, U and U_n."""
+        """Return the gradients of x, W, b, U and U_n."""
         r, _, _ = self.all_gates.chunk(3, 1)
         return *super().gradients(h), weight_gradient(self.all_d[:, 2 * self.width :], r * h)
 
 
 class SummedSteps(Steps):
-    """A state is the sum of the cells of all arcs into it.
+    """Steps in which a state is the sum of the cells of all arcs into it.
 
-    cells: of both kinds of arcs. x, y: vectors of the plan's characters and words. weights: of the
-    characters' cells, then as many of the words'. keep: whether a derivative follows.
+    Args:
+        cells: cells of both kinds of arcs.
+        plan: plan of the mini-batch.
+        start: initial state.
+        x: vectors of the plan's characters.
+        y: vectors of the plan's words.
+        weights: weights of the characters' cells, then as many of the words' cells.
+        keep: whether a derivative follows.
     """
 
     def __init__(
@@ -277,11 +295,18 @@ class SummedSteps(Steps):
 
 
 class GatedSteps(Steps):
-    """Cells of words, with their weights, are added up where they end, and a character weighs them.
+    """Steps in which a character weights the cells of all words that end with it.
 
-    x, y: vectors of the plan's characters and words. given: W, b and U of characters (gates i, o,
-    f, g), of words (i, f, g) and of words' weights. sums: of weights and of weighted cells; a
-    character's own are added to them.
+    `sums` has the sums of weights and of weighted cells of each state. Words are added to them,
+    then the character's own cell.
+
+    Args:
+        plan: plan of the mini-batch.
+        start: initial state.
+        x: vectors of the plan's characters.
+        y: vectors of the plan's words.
+        given: W, b and U of characters (gates i, o, f, g), of words (i, f, g) and of word weights.
+        keep: whether a derivative follows.
     """
 
     def __init__(
@@ -368,9 +393,10 @@ class GatedSteps(Steps):
         dc_before.addcmul_(dc, f)
 
     def through_words(self, step: Step, dc: Tensor, i: Tensor) -> Tensor:
-        """Of the states in which words end, the gradient of e^i g; leaves in dc what others have.
+        """Return the gradient of e^i g of the states in which words end.
 
-        c = (sum of e^i g) / (sum of e^i): that of a weight e^i is that of e^i g times g - c.
+        dc keeps only the gradients of the other states. c = (sum of e^i g) / (sum of e^i), so the
+        gradient of a weight e^i is that of e^i g times g - c.
         """
         gated, (_, c) = self.gated[step.number], self.states.own[step.number]
         dweight, dweighted = self.dsums.own[step.number]

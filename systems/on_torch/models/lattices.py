@@ -1,4 +1,4 @@
-"""Lattices in PyTorch: one after the other, state by state, and all side by side."""
+"""Lattices in PyTorch: one at a time, state by state, and all lattices in parallel."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ State = tuple[Tensor, ...]  # h first
 
 
 class Gates(nn.Module):
-    """Gates of the cell of a kind of arcs: W x + b for all, U h for those that read h as it is.
+    """Gates of the cells of a kind of arcs: W x + b for all, U h for those that read h directly.
 
-    reset: U_n, by which a GRU's last gate reads h times r; None for an LSTM.
+    `reset` is U_n, which multiplies h times r in a GRU's last gate; None for an LSTM.
     """
 
     def __init__(self, net: Net, kind: str) -> None:
@@ -45,19 +45,19 @@ class Gates(nn.Module):
         self.reset = net.linear(f"U_n_{kind}") if f"U_n_{kind}" in net.shapes else None
 
     def forward(self, x: Tensor, h: Tensor) -> Tensor:
-        """All gates before their non-linearities, where all of them read h."""
+        """Return all pre-activations, if all gates read h."""
         gates: Tensor = self.inputs(x) + self.states(h)
         return gates
 
     @property
     def weights(self) -> tuple[Tensor, ...]:
-        """W, b, U and a GRU's U_n as nn.Linear has them."""
+        """W, b, U and a GRU's U_n, in the orientation of nn.Linear."""
         reset = () if self.reset is None else (self.reset.weight,)
         return self.inputs.weight, self.inputs.bias, self.states.weight, *reset
 
 
 class LatticeNet(Net):
-    """Parameters of a lattice model; `gate` weighs words, in the gated model."""
+    """Parameters of a lattice model; `gate` weights words, in the gated model."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -69,9 +69,11 @@ class LatticeNet(Net):
 
 
 class LatticeText(NamedTuple):
-    """One lattice; labels are a tensor, for a loss reads them all at once.
+    """Lattice in Python numbers, with a tensor of labels, which the loss reads at once.
 
-    begins: of every state behind the first, in which states the words begin that end there.
+    Attributes:
+        labels: labels of all states.
+        begins: start states of the words that end in each state, from the second state on.
     """
 
     labels: Tensor
@@ -79,10 +81,10 @@ class LatticeText(NamedTuple):
 
 
 class LatticeTexts(NamedTuple):
-    """K lattices, and the characters and words of all of them in the order of their arcs.
+    """Lattices, and the characters and words of all of them in the order of their arcs.
 
-    One embedding look-up serves the mini-batch: a sparse gradient for every lattice, let alone for
-    every arc, would be added to the others by copying them.
+    One embedding lookup serves the mini-batch. With one lookup per lattice or per arc, each sparse
+    gradient would be added to the others by copying all of them.
     """
 
     characters: Tensor
@@ -96,10 +98,10 @@ def _begins(lattice: Lattice) -> list[list[int]]:
 
 
 class Recursive(LatticeNet, OneByOne):
-    """One lattice at a time, state by state, a cell a call."""
+    """One lattice at a time, state by state, one call per cell."""
 
     def prepare(self, lattices: Sequence[Lattice]) -> LatticeTexts:
-        """Make tensors of tokens and labels, and Python numbers of the structure."""
+        """Convert tokens and labels to tensors, and the structure to Python numbers."""
         device = self.h_0.device
         tokens = np.concatenate([lattice.tokens for lattice in lattices])
         is_character = np.concatenate([lattice.is_character for lattice in lattices])
@@ -121,33 +123,33 @@ class Recursive(LatticeNet, OneByOne):
             yield self.classifier(torch.cat([state[0] for state in states])), text.labels
 
     def start(self) -> State:
-        """The state before the first character."""
+        """Return the state before the first character."""
         return self.h_0[None], self.c_0[None]
 
     @abstractmethod
     def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
-        """The next state, from a character and the words that end with it."""
+        """Return the next state, given a character and the words that end with it."""
 
 
 class RecursiveSums(Recursive):
-    """A state is the sum of the cells of all arcs into it."""
+    """Model in which a state is the sum of the cells of all arcs into it."""
 
     def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
-        """The cells of a character and of the words that end with it, added up."""
+        """Return the sum of the cells of a character and of the words that end with it."""
         cells = [self.cell(self.char, x, before)]
         cells += [self.cell(self.word, word, begin) for word, begin in arcs]
         return tuple(torch.stack(states).sum(0) for states in zip(*cells, strict=True))
 
     @abstractmethod
     def cell(self, gates: Gates, x: Tensor, before: State) -> State:
-        """State behind one arc."""
+        """Return the state after one arc."""
 
 
 class RecursiveLSTM(RecursiveSums):
     """Lattice-LSTM."""
 
     def cell(self, gates: Gates, x: Tensor, before: State) -> State:
-        """State behind one arc."""
+        """Return the state after one arc."""
         h, c = before
         f, i, o, g = gates(x, h).chunk(4, dim=1)
         c = torch.sigmoid(i) * torch.tanh(g) + torch.sigmoid(f) * c
@@ -155,14 +157,14 @@ class RecursiveLSTM(RecursiveSums):
 
 
 class RecursiveGRU(RecursiveSums):
-    """Lattice-GRU; nothing reads c_0."""
+    """Lattice-GRU, which does not use c_0."""
 
     def start(self) -> State:
-        """h before the first character."""
+        """Return h before the first character."""
         return (self.h_0[None],)
 
     def cell(self, gates: Gates, x: Tensor, before: State) -> State:
-        """h behind one arc."""
+        """Return h after one arc."""
         (h,) = before
         assert gates.reset is not None
         x_r, x_z, x_n = gates.inputs(x).chunk(3, dim=1)
@@ -176,7 +178,7 @@ class RecursiveGated(Recursive):
     """Lattice-LSTM with gates."""
 
     def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
-        """A character's cell, which weighs the words that end with it, if any do."""
+        """Return a character's cell, which weights the words that end with it, if any."""
         h, c = before
         i, o, f, g = self.char(x, h).chunk(4, dim=1)
         i, g = torch.sigmoid(i), torch.tanh(g)
@@ -191,17 +193,17 @@ class RecursiveGated(Recursive):
         return torch.sigmoid(o) * torch.tanh(c), c
 
     def word_cell(self, x: Tensor, before: State) -> Tensor:
-        """c of a word."""
+        """Return c of a word."""
         h, c = before
         i, f, g = self.word(x, h).chunk(3, dim=1)
         return torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
 
 
 class Levels(LatticeNet, Batched):
-    """Steps of all lattices side by side; the classifier once, over all states.
+    """All lattices in parallel, step by step; one classifier call for all states.
 
-    Words are computed in as few batches as possible, h and c apart, tanh by sigmoid: faster than
-    what else was tried (docs/systems.md, "Variants that were tried").
+    Words are computed in as few batches as possible, h and c separately, and tanh by sigmoid. Other
+    variants were slower (docs/systems.md, "Variants that were tried").
     """
 
     def __init__(self, steps: Any, model: Model) -> None:
@@ -209,11 +211,11 @@ class Levels(LatticeNet, Batched):
         self.steps: type[Steps] = steps
 
     def plan(self, lattices: Sequence[Lattice], device: torch.device) -> Any:
-        """Rows of all states, batches of words."""
+        """Plan the rows of all states, and batches of words."""
         return on_device(lattice_rows(lattices), device)
 
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
-        """Summed loss, logits of all states in the plan's order."""
+        """Return the summed loss, and the logits of all states in the plan's order."""
         x, y = self.characters(plan.characters), self.words(plan.words)
         start = torch.cat([self.h_0, self.c_0]) if self.char.reset is None else self.h_0
         given = start, x, y, *self.weights()
@@ -222,13 +224,13 @@ class Levels(LatticeNet, Batched):
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
     def weights(self) -> Iterator[Tensor]:
-        """Yield those of characters' cells, of words', and of the gate."""
+        """Yield the weights of the characters' cells, of the words' cells and of the gate."""
         for gates in (self.char, self.word, self.gate):
             if gates is not None:
                 yield from gates.weights
 
     def canonical_rows(self, plan: Any) -> NDArray[np.integer]:
-        """Of states."""
+        """Return the row of every state in canonical order."""
         return inverse(plan.order)
 
 

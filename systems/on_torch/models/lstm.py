@@ -1,7 +1,7 @@
-"""LSTMs along the sentences of a mini-batch, by hand and by nn.LSTM; places in, places out.
+"""LSTMs along the sentences of a mini-batch, by hand and by nn.LSTM, from positions to positions.
 
-Columnwise is the fastest of the ways in training; docs/systems.md, "Variants that were tried", has
-the numbers.
+Columnwise is the fastest method in training; docs/systems.md, "Variants that were tried", has the
+numbers.
 """
 
 from __future__ import annotations
@@ -30,20 +30,27 @@ def lstm_steps(
     columns: Columns,
     kind: type[StepStates],
 ) -> tuple[Tensor, Tensor]:
-    """h (n, h), in rows of columns, and the last c of each (k, h).
+    """Return h (n, h) in rows of columns, and the last c of each column (k, h).
 
-    x (n, n_inputs): rows of columns. W (4 h, n_inputs), U (4 h, h), b (4 h,). start: h_0 and c_0
-    side by side, (k, 2 h), or None for zeros.
+    Args:
+        x: (n, n_inputs) rows of columns.
+        W: (4 h, n_inputs).
+        U: (4 h, h).
+        b: (4 h,).
+        start: (k, 2 h) initial states h_0 and c_0; None: zeros.
+        columns: the columns.
+        kind: implementation of a step.
     """
     h, c = LSTMSteps.apply(x, W, U, b, start, columns, kind)  # type: ignore[no-untyped-call]
     return h, c
 
 
 class LSTMSteps(torch.autograd.Function):
-    """One LSTM along unpadded columns, its derivative written by hand.
+    """One LSTM along unpadded columns, with a derivative written by hand.
 
-    The input's share of all gates is one product, and so are the gradients of each weight; a step
-    adds U h of the sentences that are still going on, a slice, in place. Nothing is copied.
+    One product computes the inputs' part of all gates, and one product each the gradients of every
+    weight. A step adds U h in place to the slice of sentences that have not ended. Nothing is
+    copied.
     """
 
     @staticmethod
@@ -61,7 +68,7 @@ class LSTMSteps(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dh, dc_last):  # type: ignore[no-untyped-def]
-        """Gradients of x, W, U, b and start."""
+        """Return the gradients of x, W, U, b and start."""
         x, W, U = ctx.saved_tensors
         columns: Columns = ctx.columns
         d, dh_0, dc_0 = ctx.states.backward(U, dh, dc_last, columns.sizes, started=ctx.started)
@@ -72,11 +79,16 @@ class LSTMSteps(torch.autograd.Function):
 
 
 class StepStates:
-    """What the steps of an LSTM along unpadded columns compute and keep.
+    """Intermediate values of an LSTM's steps along unpadded columns.
 
-    gates (n, 4 h): first what the inputs give, then i, f, g, o. h, c (k + n, h): k first states,
-    then those of all steps. tanh_c (n, h). Under inference_mode, where no `backward` follows, c and
-    tanh_c are (k, h): the newest of each column.
+    Under inference_mode, where no `backward` follows, c and tanh_c are (k, h): the latest of each
+    column.
+
+    Attributes:
+        gates: (n, 4 h) first the inputs' part, then i, f, g, o.
+        h: (k + n, h) k initial states, then those of all steps.
+        c: (k + n, h) as h.
+        tanh_c: (n, h).
     """
 
     def __init__(self, gates: Tensor, h: int, k: int, start: Tensor | None) -> None:
@@ -85,7 +97,7 @@ class StepStates:
         self.h = gates.new_empty(k + n, h)
         self.c = gates.new_empty(k + n if self.keep else k, h)
         self.tanh_c = gates.new_empty(n if self.keep else k, h)
-        self.before = 0  # first row of the states before the next step
+        self.before = 0  # first row of the states that the next step reads
         for states, first in ((self.h, 0), (self.c, h)):
             if start is None:
                 states[:k] = 0
@@ -93,7 +105,10 @@ class StepStates:
                 states[:k] = start[:, first : first + h]
 
     def step(self, at: int, n: int, U: Tensor | None) -> Tensor:
-        """Rows at to at + n, from the first n states before; U: None where those are zeros."""
+        """Compute rows at to at + n, given the n states before them; return their h.
+
+        U is None if these states are zeros.
+        """
         own = slice(self.k + at, self.k + at + n)
         before = slice(self.before, self.before + n)
         gates, new = self.gates[at : at + n], slice(0, n)
@@ -107,16 +122,16 @@ class StepStates:
         return self.h[own]
 
     def last_c(self, columns: Columns) -> Tensor:
-        """The last c of each column (k, h)."""
+        """Return the last c of each column (k, h)."""
         return self.c.index_select(0, columns.last + self.k) if self.keep else self.c
 
     @staticmethod
     def advance(
         gates: Tensor, c_before: Tensor | None, c: Tensor, tanh_c: Tensor, h: Tensor
     ) -> None:
-        """From gates before their non-linearities to the next state; all but c_before is written.
+        """Compute the next state from pre-activations; write all arguments except c_before.
 
-        c_before: None where the state before is zeros; may be the memory of c.
+        c_before is None if the state before is zeros. It may share memory with c.
         """
         width = c.shape[1]
         gates[:, : 2 * width].sigmoid_()
@@ -134,7 +149,7 @@ class StepStates:
     def backward(
         self, U: Tensor, dh: Tensor, dc_last: Tensor, sizes: Sequence[int], *, started: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of the gates (n, 4 h) before their non-linearities, and of h_0 and c_0."""
+        """Return the gradients of the pre-activations (n, 4 h), of h_0 and of c_0."""
         d, Ut = torch.empty_like(self.gates), U.t()
         dh_now, dc_now = dh.new_zeros(self.k, U.shape[1]), dc_last.clone()
         end = len(d)
@@ -159,7 +174,7 @@ class StepStates:
     def retreat(
         dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
     ) -> None:
-        """Write d, the gradient of the gates before their non-linearities; dc: that of c_before."""
+        """Write the gradient of the pre-activations to d, and that of c_before to dc."""
         width = dh.shape[1]
         i, f, g, o = gates.chunk(4, 1)
         di, df, dg, do = d.chunk(4, 1)
@@ -175,29 +190,44 @@ class StepStates:
 
 
 class Recurrence(ABC):
-    """How LSTMs run along sentences; kind: how a step is computed, where each is by itself."""
+    """Method to run LSTMs along sentences.
+
+    Attributes:
+        kind: implementation of a step, if steps are separate.
+    """
 
     kind: type[StepStates] = StepStates
 
     @abstractmethod
     def plan(self, lengths: Ids, device: torch.device) -> Any:
-        """What a mini-batch of sentences of these lengths needs; timed."""
+        """Plan a mini-batch of sentences of these lengths; timed."""
 
     @abstractmethod
     def run(
         self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
     ) -> Tensor:
-        """h of the top layer at every place (n, h).
+        """Return h of the top layer at every position (n, h).
 
-        x (n, n_inputs): by place. start: None for zeros. against: from the last word to the first.
+        Args:
+            lstm: the LSTM.
+            x: (n, n_inputs) by position.
+            plan: plan of the mini-batch.
+            start: initial states; None: zeros.
+            against: read from the last word to the first.
         """
 
     def last(
         self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
     ) -> tuple[Tensor, Tensor]:
-        """h and c of a single layer behind the last word of each column (k, h).
+        """Return h and c of a single layer after the last word of each column (k, h).
 
-        rows (n, n_inputs): of the columns. Step by step: nn.LSTM has no c before a padded end.
+        It runs step by step, because nn.LSTM does not return c before padding.
+
+        Args:
+            lstm: the LSTM.
+            rows: (n, n_inputs) rows of the columns.
+            columns: the columns.
+            start: initial states.
         """
         W, U, b, _ = lstm.all_weights[0]
         first = side_by_side(start, 0, columns.order)
@@ -207,12 +237,12 @@ class Recurrence(ABC):
 
 @dataclass(frozen=True)
 class Columnwise(Recurrence):
-    """Step by step over sentences that still go on, the longest first: no padding, no masks."""
+    """LSTM step by step over sentences that have not ended, longest first, without padding."""
 
     kind: type[StepStates] = StepStates
 
     def plan(self, lengths: Ids, device: torch.device) -> Columns:
-        """Rows of all words."""
+        """Plan the rows of all words."""
         return columns(lengths, device)
 
     def run(
@@ -224,7 +254,7 @@ class Columnwise(Recurrence):
         *,
         against: bool,
     ) -> Tensor:
-        """Layer by layer."""
+        """Return h of the top layer at every position, computed layer by layer."""
         order = plan.against if against else plan.along
         rows = order.arrange(x)
         for layer in range(lstm.num_layers):
@@ -235,7 +265,13 @@ class Columnwise(Recurrence):
 
 
 def side_by_side(start: Start, layer: int, order: Tensor) -> Tensor:
-    """h_0 and c_0 of a layer side by side, for every column (k, 2 h); order: their sentences."""
+    """Return h_0 and c_0 of a layer for every column, concatenated (k, 2 h).
+
+    Args:
+        start: initial states.
+        layer: the layer.
+        order: sentences of the columns.
+    """
     joined = torch.cat([start[0][layer], start[1][layer]], dim=-1)
     if joined.ndim == 1:
         return joined.expand(len(order), len(joined))
@@ -244,22 +280,22 @@ def side_by_side(start: Start, layer: int, order: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Padded(Recurrence):
-    """nn.LSTM over rectangles, padded behind each sentence's end, where nothing is read.
+    """nn.LSTM over rectangles, with padding after each sentence's end, from which nothing is read.
 
-    Words of a sentence that is read backwards are put in reverse order before, so that there, too,
-    padding comes last.
+    Words of sentences that are read backwards are reversed first, so that padding comes last there,
+    too.
     """
 
     n_buckets: int
 
     def plan(self, lengths: Ids, device: torch.device) -> Any:
-        """Rows of all words in the rectangles."""
+        """Plan the rows of all words in the rectangles."""
         return buckets(lengths, self.n_buckets, device)
 
     def run(
         self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
     ) -> Tensor:
-        """A call of nn.LSTM for each rectangle."""
+        """Return h at every position, by one nn.LSTM call per rectangle."""
         order: Order = plan.against if against else plan.along
         parts = torch.split(order.arrange(x), [n * k for n, k in plan.shapes])
         sentences = torch.split(plan.order, [k for _, k in plan.shapes])
@@ -271,16 +307,16 @@ class Padded(Recurrence):
 
 
 class Packed(Recurrence):
-    """nn.LSTM over a PackedSequence: no padding, but on a CPU another kernel (not oneDNN's)."""
+    """nn.LSTM over a PackedSequence: no padding, but on a CPU a different kernel (not oneDNN's)."""
 
     def plan(self, lengths: Ids, device: torch.device) -> Any:
-        """Columns, and their sizes as PackedSequence wants them."""
+        """Plan the columns, whose sizes PackedSequence needs."""
         return columns(lengths, device)
 
     def run(
         self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
     ) -> Tensor:
-        """One call of nn.LSTM."""
+        """Return h at every position, by one nn.LSTM call."""
         order: Order = plan.against if against else plan.along
         packed = PackedSequence(order.arrange(x), torch.tensor(plan.sizes))
         h, _ = lstm(packed, first_states(start, plan.order))
@@ -289,14 +325,19 @@ class Packed(Recurrence):
     def last(
         self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
     ) -> tuple[Tensor, Tensor]:
-        """By one call of nn.LSTM, which gives them where nothing is padded."""
+        """Return h and c, by one nn.LSTM call, because nothing is padded."""
         packed = PackedSequence(rows, torch.tensor(columns.sizes))
         _, (h, c) = lstm(packed, first_states(start, columns.order))
         return h[0], c[0]
 
 
 def first_states(start: Start | None, order: Tensor) -> Start | None:
-    """h_0 and c_0 as nn.LSTM takes them, (layers, k, h); order (k,): each column's sentence."""
+    """Return h_0 and c_0 for nn.LSTM, (layers, k, h).
+
+    Args:
+        start: initial states; None: zeros.
+        order: (k,) sentence of each column.
+    """
     if start is None:
         return None
     h_0, c_0 = (_by_column(first, order) for first in start)

@@ -1,4 +1,4 @@
-"""MV-RNN in PyTorch: one tree after the other, and batched by hand."""
+"""MV-RNN in PyTorch: one tree at a time, and manually batched."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from systems.on_torch.products import Workspace, aten, product, weight_gradient
 from systems.on_torch.rows import on_device
 from systems.plans.trees import inverse, matrix_rows
 
-CHUNK = 1 << 18  # numbers of matrices in a call: 1 MiB
+CHUNK = 1 << 18  # elements of matrices per call: 1 MiB
 
 
 class MVRNN(TreeNet):
@@ -34,20 +34,20 @@ class MVRNN(TreeNet):
         self.embedding, self.classifier = self.table("embedding"), self.linear("W_out")
         self.matrices = self.table("matrices")
         self.vector = self.linear("W", "b", kind)
-        self.matrix_1 = self.linear("A_1", "b_T", kind)  # its bias is that of the sum
+        self.matrix_1 = self.linear("A_1", "b_T", kind)  # with the bias of the sum
         self.matrix_2 = self.linear("A_2", kind=kind)
 
     def vectors(self, words: Tensor) -> State:
-        """A row of each table for each word."""
+        """Look up a row of each table for each word."""
         h = self.vector.out_features
         return *super().vectors(words), self.matrices(words).view(-1, h, h)
 
     def leaf(self, *vectors: Tensor) -> State:
-        """State of a leaf: what its word looks up."""
+        """Return the state of a leaf, which is its word's entry in the tables."""
         return vectors
 
     def internal(self, left: State, right: State) -> State:
-        """State of an internal vertex."""
+        """Return the state of an internal vertex."""
         (v_1, T_1), (v_2, T_2) = left, right
         v = torch.tanh(self.vector(torch.cat([v_2 @ T_1, v_1 @ T_2], dim=1)))
         return v, self.matrix_1(T_1) + self.matrix_2(T_2)
@@ -62,10 +62,10 @@ class RecursiveMatrices(Recursive):
 
 
 class Levels(Batched):
-    """All vertices of a level at once, the derivative by hand.
+    """All vertices of a level at once, with a derivative written by hand.
 
-    Faster than autograd over levels, and than matrices that are written where their parents read
-    them; docs/systems.md, "Variants that were tried", has the numbers.
+    Faster than autograd over levels, and than writing matrices where their parents read them;
+    docs/systems.md, "Variants that were tried", has the numbers.
     """
 
     def __init__(self, model: Model) -> None:
@@ -74,11 +74,11 @@ class Levels(Batched):
         self.held = self.net.held
 
     def plan(self, trees: Sequence[Tree], device: torch.device) -> Any:
-        """Rows of all vertices and places of their matrices."""
+        """Plan the rows of all vertices and of their matrices."""
         return on_device(matrix_rows(trees), device)
 
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
-        """Summed loss, logits of all vertices in the plan's order."""
+        """Return the summed loss, and the logits of all vertices in the plan's order."""
         net = self.net
         v = TreeSteps.apply(  # type: ignore[no-untyped-call]
             MVCell,
@@ -96,24 +96,30 @@ class Levels(Batched):
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
     def canonical_rows(self, plan: Any) -> NDArray[np.integer]:
-        """Of vertices."""
+        """Return the row of every vertex in canonical order."""
         return inverse(plan.order)
 
 
 def chunks_of(rows: slice, h: int) -> list[slice]:
-    """Rows whose matrices (h, h) stay in a core's cache from one call to the next."""
+    """Split rows so that the matrices (h, h) of a chunk stay in a core's cache between calls."""
     n = max(1, CHUNK // (h * h))
     starts = range(rows.start, rows.stop, n)
     return [slice(start, min(start + n, rows.stop)) for start in starts]
 
 
 class MVCell(TreeCell):
-    """MV-RNN's; weights as nn.Linear has them, matrices (n_words, h h): the table.
+    """Cell of MV-RNN; weights have the orientation of nn.Linear.
 
-    states (n, h), own_T (n, h h): of all rows, but for matrices of roots. v_below (n_internal, 2,
-    h): of both children. T (2, n_internal, h, h): the matrices of left and of right children, under
-    inference_mode those of one level. products (n_internal, 2 h): v_2 T_1 and v_1 T_2. d_T lies as
-    T does. The table's gradient is sparse.
+    The argument `matrices` is the table (n_words, h h); its gradient is sparse.
+
+    Attributes:
+        states: (n, h) vectors of all rows.
+        own_T: (n, h h) matrices of all rows except roots.
+        v_below: (n_internal, 2, h) vectors of both children.
+        T: (2, n_internal, h, h) matrices of left and right children; under inference_mode those of
+            one level.
+        products: (n_internal, 2 h) v_2 T_1 and v_1 T_2.
+        d_T: gradient of T, in the same layout.
     """
 
     def __init__(
@@ -145,7 +151,7 @@ class MVCell(TreeCell):
         T = self.gather(rows)
         sums = product(self.crossed(rows, T), self.W, self.b)
         torch.tanh(sums, out=self.states[self.own(rows)])
-        if rows.stop < self.n_internal:  # those of the last level are roots
+        if rows.stop < self.n_internal:  # the last level consists of roots
             for some in chunks_of(rows, self.h):
                 chosen = slice(some.start - rows.start, some.stop - rows.start)
                 left, right = T[:, chosen].flatten(1, 2)
@@ -153,14 +159,14 @@ class MVCell(TreeCell):
                 torch.add(product(left, self.A[0], self.b_T), product(right, self.A[1]), out=own)
 
     def gather(self, rows: slice) -> Tensor:
-        """Matrices of the children of internal rows (2, n, h, h)."""
+        """Return the matrices of the children of internal rows (2, n, h, h)."""
         found = self.T[:, rows] if self.keep else self.T[:, : rows.stop - rows.start]
         for own, children in zip(found, self.plan.sides[:, rows], strict=True):
             torch.index_select(self.own_T, 0, children, out=own.view(-1, self.h**2))
         return found
 
     def crossed(self, rows: slice, T: Tensor) -> Tensor:
-        """Each child's vector by the other's matrix (n, 2 h)."""
+        """Return the product of each child's vector and the other child's matrix (n, 2 h)."""
         v, found = self.v_below[rows], self.products[rows]
         torch.index_select(self.states, 0, self.children(rows), out=v.view(-1, self.h))
         for side, own in enumerate(found.chunk(2, 1)):
@@ -182,7 +188,7 @@ class MVCell(TreeCell):
         d_products = product(self.d[rows], self.W.t()).view(n, 2, -1)
         below = self.below[2 * rows.start : 2 * rows.stop].view(n, 2, -1)
         for side in (0, 1):
-            # As a row by the transposed matrix: as a column it takes six times as long.
+            # A row times the transposed matrix; the matrix times a column takes six times as long.
             T = self.T[side, rows].transpose(1, 2)
             below[:, 1 - side] = torch.bmm(d_products[:, side, None], T)[:, 0]
         for some in chunks_of(rows, self.h):
@@ -190,7 +196,7 @@ class MVCell(TreeCell):
             self.through_matrices(some, d_products[chosen])
 
     def through_matrices(self, rows: slice, d: Tensor) -> None:
-        """Gradients of both children's matrices; d (n, 2, h): of their products."""
+        """Compute the gradients of children's matrices, given d (n, 2, h) of their products."""
         own = self.own_matrices(rows)
         for side, weight in enumerate(self.A):
             v, out = self.v_below[rows, 1 - side, :, None], self.d_T[side, rows]
@@ -201,7 +207,7 @@ class MVCell(TreeCell):
                 torch.addcmul(by_own, v, d[:, side, None], out=out)
 
     def own_matrices(self, rows: slice) -> Tensor | None:
-        """The gradient of internal rows' matrices, row below row (n h, h); None: of roots."""
+        """Return the gradient of internal rows' matrices, stacked (n h, h); None for roots."""
         places = self.plan.inner_places[rows]
         if len(places) == 0:
             return None
@@ -215,7 +221,7 @@ class MVCell(TreeCell):
         words = self.plan.leaf_words[None]
         table = torch.sparse_coo_tensor(words, values, size, check_invariants=False)
         dx, own = self.gradient_of(slice(0, self.n_leaves)), self.d_own_T.view(-1, self.h)
-        transposed = own.t().contiguous()  # takes as long as a product, so once for both
+        transposed = own.t().contiguous()  # as slow as a product, so done once for both
         below = self.T[:, : len(self.d_own_T)].flatten(1, 2)
         dA_1, dA_2 = (product(transposed, side.t()) for side in below)
         dW = weight_gradient(self.d, self.products)

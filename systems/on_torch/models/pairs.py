@@ -1,8 +1,7 @@
-"""Encoder-decoders in PyTorch, a pair of sentences at a time and side by side.
+"""Encoder-decoders in PyTorch, one pair of sentences at a time, and all pairs in parallel.
 
-seq2seq decodes step by step, all that a step computes within it, scores and loss included: only
-gradients wait until the last step is done, and are one product over all steps for each weight.
-seq2seq_at_once knows all words beforehand.
+seq2seq decodes step by step. Each step includes its scores and loss; only gradients are deferred to
+the last step, as one product over all steps per weight. seq2seq_at_once knows all words in advance.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from systems.plans.trees import Ids
 
 
 class PairNet(Net):
-    """Parameters of both models but the decoder's."""
+    """Parameters of both models except the decoder's."""
 
     def __init__(self, model: Model, way: LossWay = "whole") -> None:
         super().__init__(model)
@@ -39,22 +38,22 @@ class PairNet(Net):
 
 
 class PairByPair(PairNet, OneByOne):
-    """Pairs one after the other."""
+    """One pair at a time."""
 
     def prepare(self, pairs: Sequence[SentencePair]) -> list[tuple[Tensor, Tensor]]:
-        """Make tensors of both sentences."""
+        """Convert both sentences to tensors."""
         device = self.output.weight.device
         return [(to_tensor(pair.source, device), to_tensor(pair.target, device)) for pair in pairs]
 
     def behind(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """h and c behind the last word of one sentence (n,)."""
+        """Return h and c after the last word of one sentence (n,)."""
         x = torch.tanh(self.read_source(self.source_embedding(source)))
         state: tuple[Tensor, Tensor] = self.encoder.lstm(x, self.encoder.start)[1]
         return state
 
 
 class EagerSeq2Seq(PairByPair):
-    """nn.LSTM reads, nn.LSTMCell writes a word a call."""
+    """nn.LSTM as encoder, and nn.LSTMCell as decoder, one call per word."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -73,7 +72,7 @@ class EagerSeq2Seq(PairByPair):
 
 
 class EagerAtOnce(PairByPair):
-    """Two nn.LSTMs run along whole sentences."""
+    """Two nn.LSTMs along whole sentences."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -89,10 +88,14 @@ class EagerAtOnce(PairByPair):
 
 
 class PairBatch(NamedTuple):
-    """A mini-batch of pairs.
+    """Mini-batch of pairs.
 
-    source (n,): words by row of encoders. read, labels (m,): words that decoders read and predict,
-    by place. n_steps (k,): of every decoder.
+    Attributes:
+        source: (n,) words by row of the encoders.
+        read: (m,) words that decoders read, by position.
+        labels: (m,) words that decoders predict, by position.
+        encoders: columns of the encoders.
+        n_steps: (k,) steps of every decoder.
     """
 
     source: Tensor
@@ -103,7 +106,7 @@ class PairBatch(NamedTuple):
 
 
 def plan_pairs(pairs: Sequence[SentencePair], device: torch.device) -> PairBatch:
-    """Lay the encoders side by side; decoders are still to be laid out."""
+    """Arrange the encoders as columns; the decoders are not arranged yet."""
     n_source = np.array([len(pair.source) for pair in pairs], dtype=np.int64)
     n_steps = np.array([pair.n_steps for pair in pairs], dtype=np.int64)
     encoders = columns(n_source, device)
@@ -117,23 +120,27 @@ def plan_pairs(pairs: Sequence[SentencePair], device: torch.device) -> PairBatch
 
 
 class PairsSideBySide(PairNet, Batched):
-    """All pairs side by side, the longest first."""
+    """All pairs in parallel, longest first."""
 
     def vectors(self, words: Tensor, table: nn.Embedding, read: nn.Linear) -> Tensor:
-        """tanh(E x + b_E) of words (n,), (n, h)."""
+        """Return tanh(E x + b_E) of words (n,), (n, h)."""
         return torch.tanh(linear(table(words), read.weight, read.bias))
 
     def encoded(self, batch: PairBatch, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
-        """h and c behind every source's last word, by encoders' columns (k, h)."""
+        """Return h and c after every source's last word, by column of the encoders (k, h)."""
         x = self.vectors(batch.source, self.source_embedding, self.read_source)
         return recurrence.last(self.encoder.lstm, x, batch.encoders, self.encoder.start)
 
 
 class DecoderBatch(NamedTuple):
-    """A mini-batch of pairs whose decoders go step by step.
+    """Mini-batch of pairs whose decoders run step by step.
 
-    read, labels (m,): words that decoders read and predict, by row of decoders. swap (k,): of every
-    decoder's column that of its encoder.
+    Attributes:
+        pairs: the pairs.
+        read: (m,) words that decoders read, by row of the decoders.
+        labels: (m,) words that decoders predict, by row of the decoders.
+        swap: (k,) encoder column of every decoder column.
+        decoders: columns of the decoders.
     """
 
     pairs: PairBatch
@@ -144,10 +151,10 @@ class DecoderBatch(NamedTuple):
 
 
 class LevelsSeq2Seq(PairsSideBySide):
-    """The decoders go step by step, outputs included.
+    """Model whose decoders run step by step, including outputs.
 
-    The encoder, too, goes by hand (Columnwise): the decoder needs its last c, which a padded
-    nn.LSTM does not give, and a packed one is slower on a CPU.
+    The encoder also runs by hand (Columnwise): the decoder needs its last c, which a padded nn.LSTM
+    does not return, and a packed one is slower on a CPU.
     """
 
     def __init__(self, model: Model, recurrence: Columnwise | None = None) -> None:
@@ -156,14 +163,14 @@ class LevelsSeq2Seq(PairsSideBySide):
         self.steps = recurrence or Columnwise()
 
     def plan(self, pairs: Sequence[SentencePair], device: torch.device) -> DecoderBatch:
-        """Rows of encoders and of decoders, whose order differs."""
+        """Plan the rows of encoders and decoders, whose order differs."""
         found = plan_pairs(pairs, device)
         decoders = columns(found.n_steps, device)
         places, swap = decoders.along.places, found.encoders.ranks[decoders.order]
         return DecoderBatch(found, found.read[places], found.labels[places], swap, decoders)
 
     def forward(self, batch: DecoderBatch) -> tuple[Tensor, LateOutputs]:
-        """Summed loss, logits of all predicted words in the decoders' rows."""
+        """Return the summed loss, and the logits of all predicted words in the decoders' rows."""
         state = torch.cat(self.encoded(batch.pairs, self.steps), dim=1)
         loss, hidden = _Decoder.apply(  # type: ignore[no-untyped-call]
             batch,
@@ -180,14 +187,21 @@ class LevelsSeq2Seq(PairsSideBySide):
         return loss, self.output.late(hidden)
 
     def canonical_rows(self, batch: DecoderBatch) -> NDArray[np.integer]:
-        """Pair by pair."""
+        """Return the rows pair by pair."""
         return batch.decoders.along.rows.cpu().numpy()
 
 
 class DecoderWeights(NamedTuple):
-    """x = tanh(E word + e); an LSTM cell with W x + U h + b; scores W_out h.
+    """Weights of x = tanh(E word + e), an LSTM cell with W x + U h + b, and scores W_out h.
 
-    table (words, n), E (h, n), W, U (4 h, h), W_out (h, words).
+    Attributes:
+        table: (words, n).
+        E: (h, n).
+        e: (h,).
+        W: (4 h, h).
+        U: (4 h, h).
+        b: (4 h,).
+        W_out: (h, words).
     """
 
     table: Tensor
@@ -200,7 +214,7 @@ class DecoderWeights(NamedTuple):
 
 
 class _Decoder(torch.autograd.Function):
-    """Summed loss and h of all rows (n, h), from first states h and c side by side (k, 2 h)."""
+    """Summed loss and h of all rows (n, h), given concatenated initial h and c (k, 2 h)."""
 
     @staticmethod
     def forward(ctx, batch, kind: type[StepStates], state, *weights):  # type: ignore[no-untyped-def]
@@ -249,16 +263,16 @@ class _Decoder(torch.autograd.Function):
 
 
 class AtOnceBatch(NamedTuple):
-    """A mini-batch of pairs, and how decoders run along their words."""
+    """Mini-batch of pairs, and the plan of their decoders."""
 
     pairs: PairBatch
     decoders: Any
 
 
 class LevelsAtOnce(PairsSideBySide):
-    """Both LSTMs run along whole sentences; the output layer once, over the words and no padding.
+    """Two LSTMs along whole sentences; one output layer over all words, without padding.
 
-    The encoder goes as the decoder does, but for a padded one, which has no last c to give.
+    The encoder runs like the decoder, except if that is padded, because a padded one has no last c.
     """
 
     def __init__(
@@ -269,12 +283,12 @@ class LevelsAtOnce(PairsSideBySide):
         self.recurrence = recurrence or Columnwise()
 
     def plan(self, pairs: Sequence[SentencePair], device: torch.device) -> AtOnceBatch:
-        """Words by place."""
+        """Plan words by position."""
         found = plan_pairs(pairs, device)
         return AtOnceBatch(found, self.recurrence.plan(found.n_steps, device))
 
     def forward(self, batch: AtOnceBatch) -> tuple[Tensor, LateOutputs]:
-        """Summed loss, logits of all predicted words, pair by pair."""
+        """Return the summed loss, and the logits of all predicted words, pair by pair."""
         pairs = batch.pairs
         ranks = pairs.encoders.ranks
         h_0, c_0 = self.encoded(pairs, self.recurrence)

@@ -1,8 +1,8 @@
-"""Dependency parser in PyTorch, a sentence at a time and side by side.
+"""Dependency parser in PyTorch, one sentence at a time, and all sentences in parallel.
 
-A layer over joined vectors of tokens is a sum of what each token's gives in its slot. That is one
-product over all tokens, before the first decision; a step adds up what the tokens give that it
-looks at, with its scores and their loss. Only gradients wait until the last step is done.
+A layer over the joined vectors of several tokens is a sum of one term per slot. One product before
+the first decision computes the terms of all tokens; each step adds up the terms of the tokens that
+it looks at, and computes scores and loss. Only gradients are deferred to the last step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from systems.on_torch.rows import columns, to_device, to_tensor
 
 
 class ParserNet(Net):
-    """Parameters of harness.models.parser, all but the LSTMs'."""
+    """Parameters of harness.models.parser, except those of the LSTMs."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -37,16 +37,16 @@ class ParserNet(Net):
         self.scores_of = model.scores_of
 
     def read(self, words: Tensor, tags: Tensor) -> Tensor:
-        """Vectors of words and of their parts of speech, side by side."""
+        """Return vectors of words and of their parts of speech, concatenated."""
         return torch.cat([self.embedding(words), self.tags(tags)], dim=1)
 
     def labels_of(self, sentence: ParsedSentence) -> NDArray[np.int32]:
-        """Which score is that of each transition."""
+        """Return the index of each transition's score."""
         return self.scores_of(sentence.kinds, sentence.arcs)
 
 
 class ListedSentence(NamedTuple):
-    """One sentence; features and labels are those of its transitions."""
+    """Sentence; features and labels are those of its transitions."""
 
     words: Tensor
     tags: Tensor
@@ -55,7 +55,7 @@ class ListedSentence(NamedTuple):
 
 
 class SentenceBySentence(ParserNet, OneByOne):
-    """One sentence at a time: nn.LSTM in both directions, then a transition after the other."""
+    """One sentence at a time: nn.LSTM in both directions, then one transition after another."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -63,7 +63,7 @@ class SentenceBySentence(ParserNet, OneByOne):
         self.bilstm = self.lstm_of("_forward", "_forward_2", reverse=backward)
 
     def prepare(self, sentences: Sequence[ParsedSentence]) -> list[ListedSentence]:
-        """Make tensors on the device."""
+        """Convert the sentences to tensors on the device."""
         device = self.missing.device
         columns = ((s.words, s.tags, s.features, self.labels_of(s)) for s in sentences)
         return [ListedSentence(*(to_tensor(array, device) for array in four)) for four in columns]
@@ -78,17 +78,22 @@ class SentenceBySentence(ParserNet, OneByOne):
                 yield self.output(hidden), label
 
     def forward(self, sentences: list[ListedSentence]) -> tuple[Tensor, Tensor]:
-        """Summed loss, scores of all transitions."""
+        """Return the summed loss, and the scores of all transitions."""
         loss, scores = super().forward(sentences)
         return loss, scores.view(-1, self.output.weight.shape[1])
 
 
 class ParserBatch(NamedTuple):
-    """Words and tags by place, how LSTMs run along them, and all decisions (n,), step by step.
+    """Words and tags by position, the plan of the LSTMs, and all n decisions, step by step.
 
-    looked_at (n, n_slots): rows of the vectors that each decision reads. labels (n,): the right
-    ones. sizes: decisions of each step. order (n,): where each decision stands when they follow
-    sentence by sentence.
+    Attributes:
+        words: words by position.
+        tags: parts of speech by position.
+        along: plan of the LSTMs.
+        looked_at: (n, n_slots) rows of the vectors that each decision reads.
+        labels: (n,) labels.
+        sizes: decisions of each step.
+        order: (n,) row of each decision, sentence by sentence.
     """
 
     words: Tensor
@@ -101,9 +106,9 @@ class ParserBatch(NamedTuple):
 
 
 class SideBySide(ParserNet, Batched):
-    """All sentences side by side: BiLSTMs by nn.LSTM, then a decision of every parser a step.
+    """All sentences in parallel: BiLSTMs by nn.LSTM, then one decision of every parser per step.
 
-    Padded rectangles in 4 buckets and Columnwise are equally fast, and faster than the others.
+    Padded rectangles in 4 buckets and Columnwise are equally fast, and faster than other methods.
     """
 
     def __init__(self, model: Model, recurrence: Recurrence | None = None) -> None:
@@ -113,7 +118,7 @@ class SideBySide(ParserNet, Batched):
         self.forwards_2, self.backwards_2 = self.lstm_of("_forward_2"), self.lstm_of("_backward_2")
 
     def plan(self, sentences: Sequence[ParsedSentence], device: torch.device) -> ParserBatch:
-        """Tokens by place; decisions in columns, the longest sentence first."""
+        """Plan tokens by position, and decisions in columns, longest sentence first."""
         lengths = np.array([s.n_tokens for s in sentences], dtype=np.int64)
         n_steps = np.array([s.n_transitions for s in sentences], dtype=np.int64)
         offsets = np.repeat(np.cumsum(lengths) - lengths, n_steps)
@@ -134,7 +139,7 @@ class SideBySide(ParserNet, Batched):
         return ParserBatch(words, tags, along, rows, labels[places], steps.sizes, steps.along.rows)
 
     def forward(self, batch: ParserBatch) -> tuple[Tensor, LateOutputs]:
-        """Summed loss, scores of all transitions in the order of steps."""
+        """Return the summed loss, and the scores of all transitions in the order of steps."""
         x = self.read(batch.words, batch.tags)
         x = self.both(self.forwards, self.backwards, x, batch)
         x = self.both(self.forwards_2, self.backwards_2, x, batch)
@@ -144,20 +149,24 @@ class SideBySide(ParserNet, Batched):
         return loss, self.output.late(hidden)
 
     def both(self, there: nn.LSTM, back: nn.LSTM, x: Tensor, batch: ParserBatch) -> Tensor:
-        """h of both directions side by side (n, h)."""
+        """Return h of both directions, concatenated (n, h)."""
         run = self.recurrence.run
         h = [run(there, x, batch.along, against=False), run(back, x, batch.along, against=True)]
         return torch.cat(h, dim=1)
 
     def canonical_rows(self, batch: ParserBatch) -> NDArray[np.integer]:
-        """Sentence by sentence."""
+        """Return the rows sentence by sentence."""
         return batch.order.cpu().numpy()
 
 
 class DecisionWeights(NamedTuple):
-    """Scores W_out tanh(W_mlp [vectors of all slots] + b_mlp) + b_out.
+    """Weights of the scores W_out tanh(W_mlp [vectors of all slots] + b_mlp) + b_out.
 
-    W_mlp (mlp, n_slots * h), W_out (mlp, n_scores).
+    Attributes:
+        W_mlp: (mlp, n_slots * h).
+        b_mlp: (mlp,).
+        W_out: (mlp, n_scores).
+        b_out: (n_scores,).
     """
 
     W_mlp: Tensor
@@ -167,7 +176,7 @@ class DecisionWeights(NamedTuple):
 
 
 class _Decisions(torch.autograd.Function):
-    """Summed loss and what scores are read from (n, mlp), of vectors of tokens (n_tokens, h)."""
+    """Summed loss and hidden layer (n, mlp) of decisions, given tokens' vectors (n_tokens, h)."""
 
     @staticmethod
     def forward(ctx, batch, vectors, *weights):  # type: ignore[no-untyped-def]
@@ -215,7 +224,7 @@ class _Decisions(torch.autograd.Function):
 
 
 def slotted(W_mlp: Tensor, n_slots: int) -> Tensor:
-    """The layer's columns of each slot side by side, (h, n_slots * mlp)."""
+    """Return the layer's columns of all slots next to each other, (h, n_slots * mlp)."""
     mlp, width = W_mlp.shape
     return W_mlp.view(mlp, n_slots, width // n_slots).permute(2, 1, 0).reshape(-1, n_slots * mlp)
 

@@ -1,6 +1,6 @@
-"""Programs in PyTorch, one instance at a time and all at once: NestedRNN, DRNN and Berxit.
+"""Programs in PyTorch, one instance at a time, and all in parallel: NestedRNN, DRNN and Berxit.
 
-Where a value decides what comes next it is read first, as a program that computes it has to.
+A value that decides on the next operation is read first, as in a program that computes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from systems.plans.trees import inverse
 
 
 class Loops(NamedTuple):
-    """One instance: the word that it begins with, its label, and inner steps of each outer one."""
+    """Instance of NestedRNN.
+
+    Attributes:
+        word: first word.
+        label: label of the instance.
+        n_inner: inner steps of each outer step.
+    """
 
     word: int
     label: int
@@ -41,7 +47,7 @@ class NestedNet(ProgramNet):
 
 
 class RecursiveNested(NestedNet, OneByOne):
-    """One instance at a time; every state of the outer loop is read before it goes on."""
+    """One instance at a time; every state of the outer loop is read before the next step."""
 
     def scored(self, batch: list[Loops]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores of all steps of outer loops, instance by instance."""
@@ -50,7 +56,7 @@ class RecursiveNested(NestedNet, OneByOne):
             h = self.embedding(torch.tensor([word], device=device))
             states = []
             for n_inner in loops:
-                float(h[0, 0])  # waits: only now is known how often the inner loop runs
+                float(h[0, 0])  # synchronizes to read the length of the inner loop
                 x = h
                 for _ in range(n_inner):
                     x = torch.tanh(torch.addmm(b, x, U))
@@ -60,7 +66,7 @@ class RecursiveNested(NestedNet, OneByOne):
             yield scores, torch.full((len(loops),), label, device=device)
 
     def outer(self, x: Tensor, h: Tensor) -> Tensor:
-        """The GRU's step (1, h)."""
+        """Return the GRU's next state (1, h)."""
         x_r, x_z, x_n = torch.addmm(self["b_gates"], x, self["W_x"]).chunk(3, dim=1)
         h_r, h_z = (h @ self["W_h"]).chunk(2, dim=1)
         r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
@@ -69,10 +75,13 @@ class RecursiveNested(NestedNet, OneByOne):
 
 
 class LoopBatch(NamedTuple):
-    """Instances by the length of the outer loop, the longest first.
+    """Instances sorted by the length of the outer loop, longest first.
 
-    n_going: instances that take part in each outer step. labels (n,): of all steps. rows (n,): of
-    every step, instance by instance, where it stands step by step.
+    Attributes:
+        loops: the instances.
+        n_going: number of instances in each outer step.
+        labels: (n,) labels of all steps.
+        rows: (n,) row of every step, instance by instance; rows are step by step.
     """
 
     loops: list[Loops]
@@ -82,13 +91,13 @@ class LoopBatch(NamedTuple):
 
 
 class LevelsNested(NestedNet, Batched):
-    """All instances at once: an outer step of all that go on, its inner steps, too.
+    """All instances in parallel, in outer and in inner steps.
 
-    In an inner loop those that go on longest come first, so that a step is a slice.
+    In an inner loop, instances with the most steps come first, so that each step is a slice.
     """
 
     def plan(self, batch: Sequence[Loops], device: torch.device) -> LoopBatch:
-        """Where states stand."""
+        """Plan the rows of states."""
         lengths = np.array([len(one.n_inner) for one in batch], dtype=np.int64)
         steps = columns(lengths, device)
         labels = to_tensor(np.repeat([one.label for one in batch], lengths), device)
@@ -96,20 +105,20 @@ class LevelsNested(NestedNet, Batched):
         return LoopBatch(loops, steps.sizes, labels[steps.along.places], steps.along.rows)
 
     def forward(self, plan: LoopBatch) -> tuple[Tensor, Tensor]:
-        """Summed loss, scores of all outer steps, step after step."""
+        """Return the summed loss, and the scores of all outer steps, step after step."""
         words = [one.word for one in plan.loops]
         h = self.embedding(torch.tensor(words, device=self.embedding.weight.device))
         states = []
         for step, n in enumerate(plan.n_going):
             h = h[:n]
-            h[:, 0].tolist()  # waits: only now is known how often inner loops run
+            h[:, 0].tolist()  # synchronizes to read the lengths of inner loops
             h = self.outer(self.ran(h, [one.n_inner[step] for one in plan.loops[:n]]), h)
             states.append(h)
         scores = self.by("W_out")(torch.cat(states))
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
     def ran(self, h: Tensor, times: Sequence[int]) -> Tensor:
-        """The inner loops' last states (n, h), from the states h that they begin with."""
+        """Return the last states of the inner loops (n, h), given their initial states h."""
         order = sorted(range(len(times)), key=lambda i: -times[i])
         rows = torch.tensor(order, device=h.device)
         x, n, inner = h.index_select(0, rows), len(order), self.by("U", "b")
@@ -120,7 +129,7 @@ class LevelsNested(NestedNet, Batched):
         return torch.empty_like(x).index_copy_(0, rows, x)
 
     def outer(self, x: Tensor, h: Tensor) -> Tensor:
-        """The GRU's step (n, h)."""
+        """Return the GRU's next states (n, h)."""
         gates, width = self.by("W_x", "b_gates")(x), h.shape[1]
         r_z, n = gates[:, : 2 * width], gates[:, 2 * width :]
         r, z = self.by("W_h").add_to(r_z, h).sigmoid_().chunk(2, dim=1)
@@ -129,15 +138,15 @@ class LevelsNested(NestedNet, Batched):
         return torch.addcmul(n, z, h - n)
 
     def canonical_rows(self, plan: LoopBatch) -> NDArray[np.integer]:
-        """Instance by instance."""
+        """Return the rows instance by instance."""
         return plan.rows.cpu().numpy()
 
 
 class RecursiveDRNN(ProgramNet, OneByOne):
-    """One tree at a time; every node's state is read before it goes on."""
+    """One tree at a time; every node's state is read before its tree grows."""
 
     def listed(self, chain: Chain) -> tuple[Tensor, Tensor, GrownTree]:
-        """Return word and labels, on the device, and what grows."""
+        """Return word and labels on the device, and the tree that will grow."""
         device, tree = self.embedding.weight.device, grown_tree(self.model, chain)
         labels = torch.full((len(tree.nodes),), tree.label, device=device)
         return torch.tensor([tree.word], device=device), labels, tree
@@ -159,9 +168,9 @@ class RecursiveDRNN(ProgramNet, OneByOne):
         state: Tensor,
         states: dict[int, Tensor],
     ) -> None:
-        """Note a node's state, and those of all that grows from it: children, then siblings."""
+        """Store the states of a node and of all that grow from it, children before siblings."""
         states[rank] = state
-        float(state[0, 0])  # waits: only now is known what grows
+        float(state[0, 0])  # synchronizes to read the decision on growth
         _, _, child, sibling = nodes[rank]
         if child != NONE:
             self.grow(nodes, child, state, self.gated(state @ self["U_a"]), states)
@@ -171,23 +180,23 @@ class RecursiveDRNN(ProgramNet, OneByOne):
             self.grow(nodes, sibling, parent, self.gated(x), states)
 
     def gated(self, x: Tensor) -> Tensor:
-        """h s(u h), of h = tanh(x + b)."""
+        """Return h s(u h), with h = tanh(x + b)."""
         h = torch.tanh(x + self["b"])
         return h * torch.sigmoid(h @ self["u"])
 
 
-Node = tuple[int, int]  # which tree, and the node's rank in it
+Node = tuple[int, int]  # tree, and rank of the node in it
 
 
 class GrowthBatch(NamedTuple):
-    """Trees to grow, and of every state its node, noted as it is computed."""
+    """Trees to grow, and the node of every state, appended when the state is computed."""
 
     trees: Sequence[GrownTree]
     order: list[Node]
 
 
 class Wave(NamedTuple):
-    """Nodes that are computed at once: what the parent of each gives, and their states (n, h)."""
+    """Nodes that are computed together, with their parents' terms and their own states (n, h)."""
 
     nodes: list[Node]
     given: Tensor
@@ -195,21 +204,21 @@ class Wave(NamedTuple):
 
 
 class LevelsDRNN(ProgramNet, Batched):
-    """All trees breadth first: at once every node whose parent and sibling are there.
+    """All trees breadth first: each wave has all nodes whose parent and previous sibling exist.
 
-    What a parent gives is computed for its first child, and handed on from sibling to sibling.
+    The term of a parent is computed for its first child, and passed on from sibling to sibling.
     """
 
     def listed(self, chain: Chain) -> GrownTree:
-        """Return what grows."""
+        """Return the tree that will grow."""
         return grown_tree(self.model, chain)
 
     def plan(self, trees: Sequence[GrownTree], device: torch.device) -> GrowthBatch:
-        """Nothing is known before it has grown."""
+        """Return an empty order, because nodes are unknown before they grow."""
         return GrowthBatch(trees, [])
 
     def forward(self, plan: GrowthBatch) -> tuple[Tensor, Tensor]:
-        """Summed loss, scores of all nodes, wave after wave."""
+        """Return the summed loss, and the scores of all nodes, wave after wave."""
         device, trees = self.embedding.weight.device, plan.trees
         states = self.embedding(torch.tensor([tree.word for tree in trees], device=device))
         wave = Wave([(i, 0) for i in range(len(trees))], states[:0], states)
@@ -223,7 +232,7 @@ class LevelsDRNN(ProgramNet, Batched):
         return functional.cross_entropy(scores, labels, reduction="sum"), scores
 
     def next_wave(self, trees: Sequence[GrownTree], wave: Wave) -> Wave:
-        """First children, then next siblings, once the states that decide on them are read."""
+        """Return first children, then next siblings, after reading the states that decide."""
         wave.states[:, 0].tolist()
         new: tuple[list[Node], list[Node]] = [], []
         rows: tuple[list[int], list[int]] = [], []
@@ -248,13 +257,19 @@ class LevelsDRNN(ProgramNet, Batched):
         return Wave(nodes, given, h.mul_(self.by("u")(h).sigmoid_()))
 
     def canonical_rows(self, plan: GrowthBatch) -> NDArray[np.integer]:
-        """Tree by tree, by rank."""
+        """Return the rows tree by tree, in order of rank."""
         firsts = np.cumsum([0, *(len(tree.nodes) for tree in plan.trees)])
         return inverse(np.array([firsts[i] + rank for i, rank in plan.order]))
 
 
 class ListedSentence(NamedTuple):
-    """Words of all tokens, the label, and behind which layer a value will say that it is enough."""
+    """Sentence of Berxit.
+
+    Attributes:
+        words: words of all tokens.
+        label: the label.
+        n_layers: layers until a computed value makes the sentence exit.
+    """
 
     words: list[int]
     label: int
@@ -262,7 +277,7 @@ class ListedSentence(NamedTuple):
 
 
 class Encoder(ProgramNet):
-    """The layer, of sentences (n, tokens, h), by what PyTorch has for it."""
+    """Encoder of sentences (n, tokens, h), with PyTorch's functions for the layer."""
 
     def __init__(self, model: Berxit) -> None:
         super().__init__(model)
@@ -274,12 +289,12 @@ class Encoder(ProgramNet):
         return ListedSentence(model.words(chain), int(chain.labels[0]), model.n_layers(chain))
 
     def embedded(self, sentences: Sequence[ListedSentence]) -> Tensor:
-        """Tokens (n, tokens, h)."""
+        """Return embedded tokens (n, tokens, h)."""
         words = torch.tensor([one.words for one in sentences], device=self.embedding.weight.device)
         return self.norm(self.embedding(words) + self["places"], "gain_token", "b_token")
 
     def layer(self, x: Tensor) -> Tensor:
-        """One layer."""
+        """Apply one layer."""
         heads = functional.linear(self.attention(x), self["W_heads"].t(), self["b_heads"])
         a = self.norm(x + heads, "gain_heads", "b_heads_norm")
         up = functional.linear(a, self["W_up"].t(), self["b_up"])
@@ -289,7 +304,7 @@ class Encoder(ProgramNet):
         return self.norm(a + down, "gain_layer", "b_layer")
 
     def attention(self, x: Tensor) -> Tensor:
-        """All heads, side by side."""
+        """Return all attention heads, concatenated."""
         n, n_tokens, h = x.shape
         weight, bias = self._q_k_v()
         parts = functional.linear(x, weight, bias).view(n, n_tokens, 3, self.n_heads, -1)
@@ -298,25 +313,25 @@ class Encoder(ProgramNet):
         return mixed.transpose(1, 2).reshape(n, n_tokens, h)
 
     def _q_k_v(self) -> tuple[Tensor, Tensor]:
-        """Weights of all three as one product's; they are never trained."""
+        """Return the weights of q, k and v for one product; they are never trained."""
         if self._side_by_side is None:
             weight = torch.cat([self[f"W_{part}"] for part in "qkv"], dim=1).t().contiguous()
             self._side_by_side = weight, torch.cat([self[f"b_{part}"] for part in "qkv"])
         return self._side_by_side
 
     def norm(self, x: Tensor, gain: str, bias: str) -> Tensor:
-        """Layer normalisation."""
+        """Apply layer normalization."""
         return functional.layer_norm(
             x, x.shape[-1:], self[gain], self[bias], eps=LAYER_NORM_EPSILON
         )
 
     def exit(self, x: Tensor) -> Tensor:
-        """What the classifier reads (n, h)."""
+        """Return the input of the classifier (n, h)."""
         return torch.tanh(torch.addmm(self["b_exit"], x[:, 0], self["W_exit"]))
 
 
 class RecursiveBerxit(Encoder, OneByOne):
-    """One sentence at a time; the exit behind every layer is read before it goes on."""
+    """One sentence at a time; the exit after every layer is read before the next layer."""
 
     def scored(self, batch: list[ListedSentence]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores of every sentence."""
@@ -326,35 +341,40 @@ class RecursiveBerxit(Encoder, OneByOne):
                 x = self.layer(x)
                 leaving = self.exit(x)
                 if layer < self.layers:
-                    float(leaving[0, 0])  # waits: only now is known whether it goes on
+                    float(leaving[0, 0])  # synchronizes to read the exit decision
             scores = leaving @ self["W_out"]
             yield scores, torch.tensor([sentence.label], device=scores.device)
 
 
 class ExitBatch(NamedTuple):
-    """Sentences, those that go furthest first; places (n,): where each of them stood before."""
+    """Sentences sorted by number of layers, largest first.
+
+    Attributes:
+        sentences: the sentences.
+        places: (n,) original index of each sentence.
+    """
 
     sentences: list[ListedSentence]
     places: NDArray[np.int64]
 
 
 class LevelsBerxit(Encoder, Batched):
-    """A layer of all sentences that go on; those that leave are the last of them."""
+    """Each layer for all sentences that continue; sentences that exit are the last ones."""
 
     def plan(self, batch: Sequence[ListedSentence], device: torch.device) -> ExitBatch:
-        """Order them, so that those that go on are a slice."""
+        """Sort the sentences, so that those that continue are a slice."""
         places = np.argsort([-one.n_layers for one in batch], kind="stable")
         return ExitBatch([batch[k] for k in places], places)
 
     def forward(self, plan: ExitBatch) -> tuple[Tensor, Tensor]:
-        """Summed loss, scores in the plan's order."""
+        """Return the summed loss, and the scores in the plan's order."""
         going = plan.sentences
         x, exits = self.embedded(going), []
         for layer in range(1, going[0].n_layers + 1):
             x = self.layer(x)
             leaving = self.exit(x)
             if layer < self.layers:
-                leaving[:, 0].tolist()  # waits: only now is known who goes on
+                leaving[:, 0].tolist()  # synchronizes to read the exit decisions
             n = sum(one.n_layers > layer for one in going)
             exits.append(leaving[n:])
             x, going = x[:n], going[:n]
@@ -363,7 +383,7 @@ class LevelsBerxit(Encoder, Batched):
         return functional.cross_entropy(scores, labels, reduction="sum"), scores
 
     def canonical_rows(self, plan: ExitBatch) -> NDArray[np.integer]:
-        """Sentence by sentence."""
+        """Return the rows sentence by sentence."""
         return inverse(plan.places)
 
 

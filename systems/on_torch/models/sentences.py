@@ -1,4 +1,4 @@
-"""Language models and taggers in PyTorch, a sentence at a time and side by side."""
+"""Language models and taggers in PyTorch, one sentence at a time, and all sentences in parallel."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from systems.plans.trees import inverse
 
 
 class ReadChain(NamedTuple):
-    """One sentence: its labels, and of every word the letters, None where it is looked up."""
+    """Sentence: its labels, and the letters of every word; None if the word is looked up."""
 
     labels: Tensor
     letters: list[Tensor | None]
 
 
 class ReadChains(NamedTuple):
-    """Sentences, and the words of all of them that are looked up.
+    """Sentences, and the looked-up words of all of them.
 
-    One embedding look-up serves the mini-batch: a sparse gradient for every sentence would be added
-    to the others by copying them.
+    One embedding lookup serves the mini-batch. With one lookup per sentence, each sparse gradient
+    would be added to the others by copying all of them.
     """
 
     words: Tensor
@@ -50,12 +50,12 @@ def _letters(chain: Chain, device: torch.device) -> list[Tensor | None]:
 
 
 class SentenceBySentence(OneByOne):
-    """Sentences one after the other, each with the vectors of its words."""
+    """One sentence at a time, each with the vectors of its words."""
 
     embedding: nn.Embedding
 
     def prepare(self, chains: Sequence[Chain]) -> ReadChains:
-        """Make tensors of words, labels and letters."""
+        """Convert words, labels and letters to tensors."""
         device = next(self.parameters()).device
         known = [chain.words[np.diff(chain.char_start) == 0] for chain in chains]
         read = [
@@ -71,16 +71,16 @@ class SentenceBySentence(OneByOne):
             yield self.scores(self.read(known, chain)), chain.labels
 
     def read(self, known: Tensor, chain: ReadChain) -> Tensor:
-        """Vectors of a sentence's words, from those of the words that are looked up."""
+        """Return vectors of a sentence's words, given those of the looked-up words."""
         return known
 
     def scores(self, x: Tensor) -> Tensor:
-        """Scores (n, n_classes) of the words of one sentence, from their vectors."""
+        """Return scores (n, n_classes) of the words of one sentence, given their vectors."""
         raise NotImplementedError
 
 
 class SentenceBatch(NamedTuple):
-    """All words and labels (n,) and how LSTMs run along them."""
+    """All words and labels (n,), and the plan of the LSTMs."""
 
     words: Tensor
     labels: Tensor
@@ -88,15 +88,16 @@ class SentenceBatch(NamedTuple):
 
 
 class SideBySide(Batched):
-    """All sentences side by side; the output layer once, over the words and no padding.
+    """All sentences in parallel; one output layer over all words, without padding.
 
-    recurrence: the way to run LSTMs.
+    Attributes:
+        recurrence: method to run LSTMs.
     """
 
     recurrence: Recurrence = Columnwise()
 
     def plan(self, chains: Sequence[Chain], device: torch.device) -> Any:
-        """Words by place."""
+        """Plan words by position."""
         words, labels = to_device(
             device,
             np.concatenate([chain.words for chain in chains]),
@@ -116,17 +117,17 @@ class VarLSTM(Net):
 
 
 class EagerVarLSTM(VarLSTM, SentenceBySentence):
-    """One sentence at a time through nn.LSTM, as a first version would be written."""
+    """One sentence at a time through nn.LSTM, as a first version is written."""
 
     def scores(self, x: Tensor) -> Tensor:
-        """Logits."""
+        """Return logits."""
         h, _ = self.lstm(x)
         logits: Tensor = self.output(h)
         return logits
 
 
 class LevelsVarLSTM(VarLSTM, SideBySide):
-    """All sentences side by side."""
+    """All sentences in parallel."""
 
     def __init__(
         self, model: Model, recurrence: Recurrence | None = None, way: LossWay = "in_place"
@@ -135,13 +136,13 @@ class LevelsVarLSTM(VarLSTM, SideBySide):
         self.recurrence = recurrence or self.recurrence
 
     def forward(self, plan: SentenceBatch) -> tuple[Tensor, LateOutputs]:
-        """Summed loss, logits of all words."""
+        """Return the summed loss, and the logits of all words."""
         h = self.recurrence.run(self.lstm, self.embedding(plan.words), plan.along, against=False)
         return self.output.loss(h, plan.labels), self.output.late(h)
 
 
 class Tagger(Net):
-    """Parameters of harness.models.bilstm: a stack of layers for each direction, and a classifier.
+    """Parameters of harness.models.bilstm: a stack of layers per direction, and a classifier.
 
     The classifier reads tanh of a layer over both directions.
     """
@@ -155,23 +156,23 @@ class Tagger(Net):
         self.mlp, self.output = self.linear("W_tag", "b_tag"), output_layer(self, None, way)
 
     def tags(self, along: Tensor, against: Tensor) -> Tensor:
-        """What the classifier reads, from h of both directions at every word (n, h)."""
+        """Return the classifier's input, given h of both directions at every word (n, h)."""
         both = torch.cat([along, against], dim=1)
         return torch.tanh(linear(both, self.mlp.weight, self.mlp.bias))
 
 
 class EagerTagger(Tagger, SentenceBySentence):
-    """One sentence at a time through an nn.LSTM each way, as a first version would be written."""
+    """One sentence at a time through one nn.LSTM per direction, as a first version is written."""
 
     def scores(self, x: Tensor) -> Tensor:
-        """Logits."""
+        """Return logits."""
         tags = self.tags(self.forwards(x), self.backwards(x.flip(0)).flip(0))
         logits: Tensor = self.output(tags)
         return logits
 
 
 class LevelsTagger(Tagger, SideBySide):
-    """All sentences side by side; tags of all words at once."""
+    """All sentences in parallel, and the tags of all words at once."""
 
     def __init__(
         self, model: Model, recurrence: Recurrence | None = None, way: LossWay = "in_place"
@@ -180,7 +181,7 @@ class LevelsTagger(Tagger, SideBySide):
         self.recurrence = recurrence or self.recurrence
 
     def forward(self, plan: Any) -> tuple[Tensor, LateOutputs]:
-        """Summed loss, logits of all words."""
+        """Return the summed loss, and the logits of all words."""
         x, run = self.read(plan), self.recurrence.run
         there = run(self.forwards.lstm, x, plan.along, self.forwards.start, against=False)
         back = run(self.backwards.lstm, x, plan.along, self.backwards.start, against=True)
@@ -188,7 +189,7 @@ class LevelsTagger(Tagger, SideBySide):
         return self.output.loss(tags, plan.labels), self.output.late(tags)
 
     def read(self, plan: Any) -> Tensor:
-        """Vectors of all words, by place."""
+        """Return vectors of all words, by position."""
         vectors: Tensor = self.embedding(plan.words)
         return vectors
 
@@ -203,7 +204,7 @@ class Speller(Tagger):
 
 
 class EagerSpeller(EagerTagger, Speller):
-    """A word and a sentence at a time through nn.LSTM."""
+    """One word and one sentence at a time through nn.LSTM."""
 
     def read(self, known: Tensor, chain: ReadChain) -> Tensor:
         looked_up = iter(torch.split(known, 1))
@@ -212,7 +213,7 @@ class EagerSpeller(EagerTagger, Speller):
         )
 
     def spelled(self, letters: Tensor) -> Tensor:
-        """Vector (1, embedding_size) of a rare word."""
+        """Return the vector (1, embedding_size) of a rare word."""
         vectors = self.characters(letters)
         _, (there, _) = self.spell(vectors)
         _, (back, _) = self.spell_back(vectors.flip(0))
@@ -220,10 +221,17 @@ class EagerSpeller(EagerTagger, Speller):
 
 
 class SpellerBatch(NamedTuple):
-    """A mini-batch of sentences and their rare words.
+    """Mini-batch of sentences and their rare words.
 
-    known: words that are looked up. letters: of all rare words; last, first (n_rare,): where each
-    one's ends and begins among them. places: from known and then rare words to places.
+    Attributes:
+        known: looked-up words.
+        letters: letters of all rare words.
+        labels: labels by position.
+        last: (n_rare,) index of the last letter of each rare word.
+        first: (n_rare,) index of the first letter of each rare word.
+        places: permutation between positions and rows, which are looked-up words, then rare words.
+        along: plan of the sentences' LSTMs.
+        spelling: plan of the rare words' LSTMs; None if no word is rare.
     """
 
     known: Tensor
@@ -233,14 +241,14 @@ class SpellerBatch(NamedTuple):
     first: Tensor
     places: Order
     along: Any
-    spelling: Any  # None where no word is rare
+    spelling: Any
 
 
 class LevelsSpeller(LevelsTagger, Speller):
-    """All rare words side by side, then all sentences; vectors and tags of all words at once."""
+    """All rare words in parallel, then all sentences; vectors and tags of all words at once."""
 
     def plan(self, chains: Sequence[Chain], device: torch.device) -> SpellerBatch:
-        """Rare words are sentences of letters."""
+        """Plan rare words as sentences of letters, and all sentences."""
         n_letters = np.concatenate([np.diff(chain.char_start) for chain in chains]).astype(np.int64)
         known, rare = np.flatnonzero(n_letters == 0), np.flatnonzero(n_letters)
         ends = np.cumsum(n_letters[rare])
@@ -272,16 +280,16 @@ class LevelsSpeller(LevelsTagger, Speller):
 
 
 class EagerBiRNN(PlainNet, SentenceBySentence):
-    """One sentence at a time, word by word in both directions: no nn.RNN has its cell's sigmoid."""
+    """One sentence at a time, word by word in both directions, because nn.RNN has no sigmoid."""
 
     def scores(self, x: Tensor) -> Tensor:
-        """Scores."""
+        """Return scores."""
         there, back = self.states(x, "forward"), self.states(x.flip(0), "backward").flip(0)
         both = torch.cat([there, back], dim=1)
         return torch.relu(torch.addmm(self["b_token"], both, self["W_token"]))
 
     def states(self, x: Tensor, direction: str) -> Tensor:
-        """h (n, h) along one sentence."""
+        """Return h (n, h) of one sentence."""
         U = self[f"U_{direction}"]
         inputs = torch.addmm(self[f"b_{direction}"], x, self[f"W_{direction}"])
         first, *others = torch.split(inputs, 1)
@@ -292,17 +300,17 @@ class EagerBiRNN(PlainNet, SentenceBySentence):
 
 
 class LevelsBiRNN(PlainNet, SideBySide):
-    """All sentences side by side, the longest first: a step is one of all that still go on."""
+    """All sentences in parallel, longest first; each step has those that have not ended."""
 
     def forward(self, plan: SentenceBatch) -> tuple[Tensor, Tensor]:
-        """Summed loss, scores of all words."""
+        """Return the summed loss, and the scores of all words."""
         x = self.embedding(plan.words)
         both = [self.states(x, plan, "forward"), self.states(x, plan, "backward")]
         scores = self.by("W_token", "b_token")(torch.cat(both, dim=1)).relu_()
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
     def states(self, x: Tensor, plan: SentenceBatch, direction: str) -> Tensor:
-        """h (n, h) by place, of inputs x by place."""
+        """Return h (n, h) by position, given inputs x by position."""
         order = plan.along.along if direction == "forward" else plan.along.against
         inputs = self.by(f"W_{direction}", f"b_{direction}")(order.arrange(x))
         states, add_product = (

@@ -1,4 +1,4 @@
-"""StackRNN in PyTorch, one sentence at a time and all at once."""
+"""StackRNN in PyTorch, one sentence at a time, and all sentences in parallel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from systems.plans.sentences import lengths_of
 
 
 class ListedSentence(NamedTuple):
-    """One sentence: its words and the labels of its steps, and whether each step shifts."""
+    """Sentence.
+
+    Attributes:
+        words: its words.
+        labels: labels of its steps.
+        actions: whether each step shifts.
+    """
 
     words: Tensor
     labels: Tensor
@@ -28,10 +34,10 @@ class ListedSentence(NamedTuple):
 
 
 class Recursive(ProgramNet, OneByOne):
-    """One sentence at a time; every decision is read before the next."""
+    """One sentence at a time; every decision is read before the next step."""
 
     def listed(self, chain: Chain) -> ListedSentence:
-        """Make tensors on the device."""
+        """Convert the sentence to tensors on the device."""
         device, model = self.embedding.weight.device, self.model
         labels = torch.tensor(model.labels(chain), device=device)
         return ListedSentence(to_tensor(chain.words, device), labels, model.actions(chain))
@@ -42,12 +48,12 @@ class Recursive(ProgramNet, OneByOne):
             yield torch.cat(self.parse(sentence)) @ self["W_out"], sentence.labels
 
     def parse(self, sentence: ListedSentence) -> list[Tensor]:
-        """What every decision is made from."""
+        """Return the state from which each decision is made."""
         buffer, stack = self.buffer(sentence.words), [self["bottom"][None]]
         stack.append(self.of_two("push", buffer.pop(), stack[-1]))
         states = [self.of_two("decide", stack[-1], buffer[-1])]
         for shifts in sentence.actions:
-            float(states[-1][0, 0])  # waits: only now is known what to do
+            float(states[-1][0, 0])  # synchronizes to read the decision
             if shifts:
                 pushed = buffer.pop()
             else:
@@ -58,7 +64,7 @@ class Recursive(ProgramNet, OneByOne):
         return states
 
     def buffer(self, words: Tensor) -> list[Tensor]:
-        """States behind every word (1, h), read from the last to the first, which comes last."""
+        """Return states (1, h) of the empty buffer, then of words from the last to the first."""
         x = torch.addmm(self["b_buffer"], self.embedding(words), self["W_buffer"])
         states, U = [self["end"][None]], self["U_buffer"]
         for row in reversed(torch.split(x, 1)):
@@ -66,18 +72,20 @@ class Recursive(ProgramNet, OneByOne):
         return states
 
     def of_two(self, name: str, first: Tensor, second: Tensor) -> Tensor:
-        """tanh([first second] W + b)."""
+        """Return tanh([first second] W + b)."""
         both = torch.cat([first, second], dim=1)
         return torch.tanh(torch.addmm(self[f"b_{name}"], both, self[f"W_{name}"]))
 
 
 class StackRows(NamedTuple):
-    """What one step reads, of each of the n parsers that go on.
+    """Rows that one step reads, for each of the n parsers that have not ended.
 
-    pushed (n,): of the buffer's states, what a shift pushes; of a reduction, any. reduced (r,): the
-    parsers that reduce. pairs (2 r,): of the stacks' states, the two that each of these joins.
-    below (n,): what lies below the state that is pushed. first (n,): of the buffer's states, the
-    first one behind the step.
+    Attributes:
+        pushed: (n,) row of the buffer's states that a shift pushes; arbitrary for a reduction.
+        reduced: (r,) parsers that reduce.
+        pairs: (2 r,) rows of the stacks' states that each reduction joins.
+        below: (n,) row of the state below the pushed one.
+        first: (n,) row of the buffer's first state after the step.
     """
 
     pushed: Tensor
@@ -88,10 +96,10 @@ class StackRows(NamedTuple):
 
 
 class Stacks:
-    """All stacks share one array: the bottom, then what each step has pushed, parser by parser.
+    """All stacks in one array: the bottom, then the states that each step has pushed, by parser.
 
-    states (1 + m, h), for m steps. buffers: of each parser the rows of its words in the buffer's
-    states, the first word first; row 0 is the empty buffer's.
+    Attributes:
+        states: (1 + m, h) states, for m pushes.
     """
 
     def __init__(self, bottom: Tensor, n_steps: int, buffers: Sequence[range]) -> None:
@@ -103,7 +111,7 @@ class Stacks:
         self._ends = [buffer.stop for buffer in buffers]
 
     def step(self, shifts: Sequence[bool]) -> StackRows:
-        """Take from stacks and buffers what these actions push."""
+        """Return the rows that these actions read, and update stacks and buffers."""
         pushed, reduced, pairs, below = [], [], [], []
         firsts, ends, new = self._firsts, self._ends, self._n_used
         for i, (is_shift, stack) in enumerate(zip(shifts, self._stacks, strict=False)):
@@ -123,18 +131,21 @@ class Stacks:
         return StackRows(*torch.split(joined, [len(part) for part in parts]))
 
     def push(self, x: Tensor) -> Tensor:
-        """Write tanh x (n, h) on top of the first n stacks; where it is written."""
+        """Write tanh x (n, h) on top of the first n stacks; return the written states."""
         at, self._n_used = self._n_used, self._n_used + len(x)
         return tanh(x, self.states[at : self._n_used])
 
 
 class StackBatch(NamedTuple):
-    """Sentences side by side, those with most words first.
+    """Sentences, those with the most words first.
 
-    words (n,): by place. along: how the buffer's RNN runs. buffers: of each sentence the rows of
-    its words, behind the empty buffer's. actions: of each step, whether each sentence that goes on
-    shifts. labels (m,): of all steps, step by step. rows (m,): of every step, sentence by sentence,
-    where it stands.
+    Attributes:
+        words: (n,) words by position.
+        along: plan of the buffer's RNN.
+        buffers: rows of each sentence's words in the buffer's states; row 0 is the empty buffer.
+        actions: of each step, whether each sentence that has not ended shifts.
+        labels: (m,) labels of all steps, step by step.
+        rows: (m,) row of every step, sentence by sentence.
     """
 
     words: Tensor
@@ -146,10 +157,11 @@ class StackBatch(NamedTuple):
 
 
 class Levels(ProgramNet, Batched):
-    """All sentences at once, an action of each a step.
+    """All sentences in parallel, one action of each per step.
 
-    What the buffer's states give to a push and to a decision is one product each, beforehand. Every
-    step pushes one state of each sentence, so that the tops of all stacks are the newest states.
+    One product each, before the first step, computes the terms of the buffer's states in a push and
+    in a decision. Every step pushes one state per sentence, so the tops of all stacks are the
+    latest states.
     """
 
     def listed(self, chain: Chain) -> tuple[Chain, list[bool], list[int]]:
@@ -159,7 +171,7 @@ class Levels(ProgramNet, Batched):
     def plan(
         self, batch: Sequence[tuple[Chain, list[bool], list[int]]], device: torch.device
     ) -> StackBatch:
-        """Words by place, steps in columns."""
+        """Plan words by position, and steps in columns."""
         chains, actions, labels = zip(*batch, strict=True)
         lengths = lengths_of(chains)
         ends = 1 + np.cumsum(lengths)
@@ -177,20 +189,23 @@ class Levels(ProgramNet, Batched):
         )
 
     def forward(self, plan: StackBatch) -> tuple[Tensor, Tensor]:
-        """Summed loss, scores of all steps, step by step."""
+        """Return the summed loss, and the scores of all steps, step by step."""
         stacks = Stacks(self["bottom"], len(plan.labels), plan.buffers)
         buffer = self.buffer(plan)
         given = self.by("W_push", "b_push", 0)(buffer), self.by("W_decide", "b_decide", 1)(buffer)
         decided: list[Tensor] = []
         for shifts in plan.actions:
             if decided:
-                decided[-1][: len(shifts), 0].tolist()  # waits: only now is known what to do
+                decided[-1][: len(shifts), 0].tolist()  # synchronizes to read the decisions
             decided.append(self.step(stacks, stacks.step(shifts), *given))
         scores = self.by("W_out")(torch.cat(decided))
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
     def buffer(self, plan: StackBatch) -> Tensor:
-        """States of the empty buffer, then of all words by place, read from the last (1 + n, h)."""
+        """Return states (1 + n, h) of the empty buffer, then of all words by position.
+
+        Words are read from the last to the first.
+        """
         order, end = plan.along.against, self["end"]
         x = self.by("W_buffer", "b_buffer")(self.embedding(order.arrange(plan.words)))
         states, add_product = torch.split(x, plan.along.sizes), self.by("U_buffer").add_to
@@ -201,7 +216,7 @@ class Levels(ProgramNet, Batched):
         return torch.cat([end[None], order.restore(x)])
 
     def step(self, stacks: Stacks, rows: StackRows, to_push: Tensor, to_decide: Tensor) -> Tensor:
-        """Push a state of each sentence; what its next decision is made from (n, h)."""
+        """Push a state per sentence; return the states of the next decisions (n, h)."""
         x = to_push.index_select(0, rows.pushed)
         if len(rows.reduced):
             pairs = stacks.states.index_select(0, rows.pairs).view(len(rows.reduced), -1)
@@ -214,7 +229,7 @@ class Levels(ProgramNet, Batched):
         return tanh(t, t)
 
     def canonical_rows(self, plan: StackBatch) -> NDArray[np.integer]:
-        """Sentence by sentence."""
+        """Return the rows sentence by sentence."""
         return plan.rows.cpu().numpy()
 
 

@@ -1,4 +1,4 @@
-"""All levels of a tree network as one function, its derivative written by hand."""
+"""Tree networks as one autograd function over all levels, with a derivative written by hand."""
 
 from __future__ import annotations
 
@@ -18,27 +18,35 @@ from systems.on_torch.products import (
 
 
 class TreeSteps(torch.autograd.Function):
-    """The first states (n, h) of all rows of a plan, by cells of a kind.
+    """States (n, h) of all rows of a plan, computed by a class of TreeCell.
 
-    Gradients of each weight are one product over all levels.
+    The gradient of each weight is one product over all levels.
     """
 
     @staticmethod
     def forward(ctx, kind, plan, x, *given):  # type: ignore[no-untyped-def]
-        """Level after level; x (n_leaves, n_inputs), given: see the kind."""
+        """Run level after level.
+
+        Args:
+            ctx: autograd's context.
+            kind: class of the cell.
+            plan: plan of the mini-batch.
+            x: (n_leaves, n_inputs) inputs of leaves.
+            given: further arguments of the cell.
+        """
         cell = kind(plan, x, *given)
         at = 0
         for n in plan.sizes[1:]:
             cell.level(slice(at, at + n))
             at += n
         ctx.cell = cell
-        # Not a tensor of the cell itself: it would hold ctx, which holds it, and no mini-batch be
-        # freed before Python looks for cycles, which it does not while passes are timed.
+        # Without detach, the tensor and ctx would refer to each other, and the mini-batch would be
+        # freed only by garbage collection, which is off while passes are timed.
         return cell.states.detach()
 
     @staticmethod
     def backward(ctx, dstates):  # type: ignore[no-untyped-def]
-        """Gradients of x and of all that was given."""
+        """Return the gradients of x and of all further arguments."""
         cell = ctx.cell
         cell.begin_backward(dstates)
         end = cell.n_internal
@@ -52,8 +60,12 @@ class TreeSteps(torch.autograd.Function):
 class TreeCell(ABC):
     """States of all rows of a plan (systems.plans.trees), and their gradients.
 
-    states (n, h): those that the classifier reads, leaves first; written by __init__ and `level`.
-    keep: whether a derivative follows. Rows are slices of the internal ones.
+    Arguments `rows` of methods are slices of the internal rows.
+
+    Attributes:
+        states: (n, h) states that the classifier reads, leaves first; written by `__init__` and
+            `level`.
+        keep: whether a derivative follows.
     """
 
     states: Tensor
@@ -64,11 +76,11 @@ class TreeCell(ABC):
         self.n_internal = len(plan.children) // 2
 
     def own(self, rows: slice) -> slice:
-        """Internal rows among all rows."""
+        """Return the slice of internal rows among all rows."""
         return slice(self.n_leaves + rows.start, self.n_leaves + rows.stop)
 
     def children(self, rows: slice) -> Tensor:
-        """Rows of both children of every internal row."""
+        """Return the rows of both children of every internal row."""
         found: Tensor = self.plan.children[2 * rows.start : 2 * rows.stop]
         return found
 
@@ -77,35 +89,39 @@ class TreeCell(ABC):
         """Compute a level."""
 
     def begin_backward(self, dstates: Tensor) -> None:
-        """Take the gradient of the states from outside, and make room for their children's share.
+        """Take the states' gradient, and allocate memory for the children's contributions.
 
-        It ends with a row of zeros, which is that of roots.
+        The last row of this memory is zeros, the contribution to roots.
         """
         self.dstates = dstates
         self.below = dstates.new_empty(2 * self.n_internal + 1, dstates.shape[1])
         self.below[-1] = 0
 
     def gradient_of(self, own: slice) -> Tensor:
-        """The gradient of some of all rows' states, whose parents are through."""
+        """Return the gradient of the states of a slice of all rows, whose parents are done."""
         return self.below.index_select(0, self.plan.places[own]).add_(self.dstates[own])
 
     def share_of(self, share: Tensor, rows: slice) -> Tensor:
-        """What both children get of a level (n, 2 h)."""
+        """Return the contributions of a level to both children (n, 2 h)."""
         return share[2 * rows.start : 2 * rows.stop].view(rows.stop - rows.start, -1)
 
     @abstractmethod
     def level_backward(self, rows: slice) -> None:
-        """Compute gradients of a level's sums, and the share of its children."""
+        """Compute the gradients of a level's pre-activations, and its contributions to children."""
 
     @abstractmethod
     def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
-        """Of x and of all that was given, once all levels are through."""
+        """Return the gradients of x and of all further arguments, after all levels."""
 
 
 class Gates(NamedTuple):
-    """Of a level of Tree-LSTMs: i_o_u (n, 3 h); f_1, f_2 (n, h); both children's c (n, 2 h).
+    """Gates of a level of Tree-LSTMs, or the gradients of their pre-activations.
 
-    Or gradients of their sums, and of both children's c.
+    Attributes:
+        i_o_u: (n, 3 h).
+        f_1: (n, h).
+        f_2: (n, h).
+        both_c: (n, 2 h) c of both children, or its gradient.
     """
 
     i_o_u: Tensor
@@ -115,9 +131,9 @@ class Gates(NamedTuple):
 
 
 class LSTMCell(TreeCell):
-    """Tree-LSTM's; weights as nn.Linear has them.
+    """Tree-LSTM cell; weights have the orientation of nn.Linear.
 
-    tanh_c (n, h), under inference_mode that of the last level alone. Static methods compute the
+    tanh_c is (n, h); under inference_mode it has only the last level. Static methods compute the
     elementwise parts.
     """
 
@@ -139,11 +155,11 @@ class LSTMCell(TreeCell):
         self.states, self.c = x.new_empty(n, h), x.new_empty(n, h)
         self.tanh_c = x.new_empty(n if self.keep else max(plan.sizes), h)
         self.leaves = product(x, W, b_leaf)
-        self.kept: list[tuple[Gates, Tensor]] = []  # of every level, with both children's h
+        self.kept: list[tuple[Gates, Tensor]] = []  # gates and both children's h of every level
         self.leaf(self.leaves, *self.memory(slice(0, len(x))))
 
     def memory(self, own: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Memory of c, tanh c and h of some of all rows."""
+        """Return the memory of c, tanh c and h of a slice of all rows."""
         kept = own if self.keep else slice(0, own.stop - own.start)
         return self.c[own], self.tanh_c[kept], self.states[own]
 
@@ -168,7 +184,7 @@ class LSTMCell(TreeCell):
         self.to_do = list(self.kept)
 
     def gradients_of(self, own: slice) -> tuple[Tensor, Tensor]:
-        """Those of h and, by their parents' share, of c."""
+        """Return the gradients of h, and of c (the contributions of parents)."""
         return self.gradient_of(own), self.below_c.index_select(0, self.plan.places[own])
 
     def level_backward(self, rows: slice) -> None:
@@ -207,7 +223,7 @@ class LSTMCell(TreeCell):
 
     @staticmethod
     def leaf(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
-        """Gates from their sums, in place; writes c, tanh c and h (n, h)."""
+        """Compute gates in place from pre-activations; write c, tanh c and h (n, h)."""
         i, u = _open(i_o_u)
         torch.mul(i, u, out=c)
         _close(i_o_u, c, tanh_c, h)
@@ -222,7 +238,7 @@ class LSTMCell(TreeCell):
         tanh_c: Tensor,
         h: Tensor,
     ) -> None:
-        """The same with the children's c (n, 2 h) and a forget gate for each."""
+        """Compute the same with the children's c (n, 2 h) and one forget gate each."""
         i, u = _open(i_o_u)
         torch.mul(i, u, out=c)
         for f, below in zip((f_1, f_2), both_c.chunk(2, 1), strict=True):
@@ -231,7 +247,7 @@ class LSTMCell(TreeCell):
 
     @staticmethod
     def through_leaf(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor) -> None:
-        """Write d, the gradient of the sums in i_o_u; turns dc into that of c. Spends dh."""
+        """Write the gradient of i_o_u's pre-activations to d, and that of c to dc; overwrite dh."""
         i, o, u = i_o_u.chunk(3, 1)
         di, do, du = d.chunk(3, 1)
         torch.mul(dh, tanh_c, out=do)
@@ -244,7 +260,7 @@ class LSTMCell(TreeCell):
 
     @staticmethod
     def through_internal(dh: Tensor, dc: Tensor, gates: Gates, tanh_c: Tensor, d: Gates) -> None:
-        """The same, and the gradients of the sums in f_1 and f_2 and of the children's c."""
+        """Compute the same, and gradients of the pre-activations of f_1 and f_2 and of both_c."""
         LSTMCell.through_leaf(dh, dc, gates.i_o_u, tanh_c, d.i_o_u)
         below = zip(gates.both_c.chunk(2, 1), d.both_c.chunk(2, 1), strict=True)
         forget = (gates.f_1, d.f_1), (gates.f_2, d.f_2)
@@ -255,7 +271,7 @@ class LSTMCell(TreeCell):
 
 
 def _open(i_o_u: Tensor) -> tuple[Tensor, Tensor]:
-    """Non-linearities in place; i and u."""
+    """Apply the non-linearities in place; return i and u."""
     i, o, u = i_o_u.chunk(3, 1)
     i_o_u[:, : 2 * o.shape[1]].sigmoid_()
     return i, u.tanh_()
@@ -267,7 +283,7 @@ def _close(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
 
 
 class GRUCell(TreeCell):
-    """Tree-GRU's; both children of a vertex take their steps in the same calls."""
+    """Tree-GRU cell; both children of a vertex take their steps in the same calls."""
 
     def __init__(self, plan: Any, x: Tensor, *weights: Tensor) -> None:
         super().__init__(plan, x)
@@ -300,10 +316,13 @@ class GRUCell(TreeCell):
 
 
 class GRUSteps:
-    """What steps of n rows on each of s sides compute and keep.
+    """Intermediate values of GRU steps of n rows on each of s sides.
 
-    h (n s, h): before, row by row. gates (n, s, 2 h): r and z. reset (n, s, h): r h. c (n, s, h):
-    candidates.
+    Attributes:
+        h: (n, s, h) states before the steps.
+        gates: (n, s, 2 h) r and z.
+        reset: (n, s, h) r h.
+        c: (n, s, h) candidates.
     """
 
     def __init__(self, gates: SideWeights, candidate: SideWeights, h: Tensor) -> None:
@@ -314,7 +333,7 @@ class GRUSteps:
         self.reset, self.c = torch.empty_like(self.h), torch.empty_like(self.h)
 
     def step(self, rows: slice) -> Tensor:
-        """States behind the steps (n, s, h): z h + (1 - z) c."""
+        """Return the states after the steps (n, s, h): z h + (1 - z) c."""
         h, gates, reset, c = self.h[rows], self.gates[rows], self.reset[rows], self.c[rows]
         self.of_gates.forward(h, torch.sigmoid, gates)
         r, z = gates.chunk(2, 2)
@@ -323,9 +342,12 @@ class GRUSteps:
         return torch.lerp(c, h, z)
 
     def through_step(self, rows: slice, d: Tensor, dh: Tensor) -> None:
-        """Turn gates and candidates into their gradients before the non-linearities; write dh.
+        """Overwrite gates and candidates with the gradients of their pre-activations; write dh.
 
-        d (n, 1 or s, h): gradient of the states behind the steps.
+        Args:
+            rows: slice of the rows.
+            d: (n, 1 or s, h) gradient of the states after the steps.
+            dh: gradient of the states before the steps.
         """
         h, gates, c = self.h[rows], self.gates[rows], self.c[rows]
         r, z = gates.chunk(2, 2)
@@ -340,7 +362,7 @@ class GRUSteps:
         dh += self.of_gates.backward(gates)
 
     def gradients(self) -> tuple[Tensor, ...]:
-        """Those of all weights and biases, gates before candidates, once all steps are through."""
+        """Return the gradients of all weights and biases, gates first, after all steps."""
         gates, b = self.of_gates.gradients(self.gates, self.h)
         candidate, b_c = self.of_candidate.gradients(self.c, self.reset)
         return (*gates, b, *candidate, b_c)

@@ -1,8 +1,8 @@
-"""Binary trees in PyTorch: one tree after the other, and batched by hand.
+"""Binary trees in PyTorch: one tree at a time, and manually batched.
 
-A network has the equations of a model's cell for any number of vertices; EAGER calls it for one
-vertex, torchfold (systems/on_torch/torchfold.py) for those that it batches, and LEVELS has the same
-cell with its derivative by hand.
+A network has the equations of a model's cell for any number of vertices. EAGER calls it for one
+vertex, torchfold (systems/on_torch/torchfold.py) for the vertices that it batches, and LEVELS has
+the same cell with a derivative written by hand.
 """
 
 from __future__ import annotations
@@ -29,13 +29,18 @@ from systems.on_torch.rows import on_device, to_device
 from systems.plans.trees import Ids, inverse, joined_trees, tree_rows
 
 OfLeaf = TypeVar("OfLeaf")
-State = tuple[Tensor, ...]  # of vertices; the classifier reads the first part (n, h)
+State = tuple[Tensor, ...]  # parts of vertices' states; the classifier reads the first (n, h)
 
 
 class TreeNet(Net):
     """Parameters of a tree model, and the equations of its cell for n vertices.
 
-    kind: of layers. n_states: parts of a state.
+    Args:
+        model: the model.
+        kind: class of the linear layers.
+
+    Attributes:
+        n_states: number of parts of a state.
     """
 
     n_states: ClassVar[int] = 1
@@ -46,17 +51,17 @@ class TreeNet(Net):
         super().__init__(model)
 
     def vectors(self, words: Tensor) -> State:
-        """Look up what the words (n,) of leaves have."""
+        """Look up the vectors of the words (n,) of leaves."""
         assert self.embedding is not None
         return (self.embedding(words),)
 
     @abstractmethod
     def leaf(self, *vectors: Tensor) -> State:
-        """State of leaves from what their words look up."""
+        """Return the state of leaves, given the vectors of their words."""
 
     @abstractmethod
     def internal(self, left: State, right: State) -> State:
-        """State of internal vertices."""
+        """Return the state of internal vertices."""
 
 
 class TreeLSTM(TreeNet):
@@ -71,17 +76,17 @@ class TreeLSTM(TreeNet):
         self.gates = self.linear("U", "b", kind)
         self.forget_1 = self.linear("F_1", "b_f", kind)
         self.forget_2 = self.linear("F_2", kind=kind)
-        self.forget_2.bias = self.forget_1.bias  # serves both children
+        self.forget_2.bias = self.forget_1.bias  # both children share it
 
     def leaf(self, *vectors: Tensor) -> State:
-        """State of leaves."""
+        """Return the state of leaves."""
         (x,) = vectors
         i, o, u = self.leaf_gates(x).chunk(3, dim=1)
         c = torch.sigmoid(i) * torch.tanh(u)
         return torch.sigmoid(o) * torch.tanh(c), c
 
     def internal(self, left: State, right: State) -> State:
-        """State of internal vertices."""
+        """Return the state of internal vertices."""
         (h_1, c_1), (h_2, c_2) = left, right
         i, o, u = self.gates(torch.cat([h_1, h_2], dim=1)).chunk(3, dim=1)
         f_1, f_2 = torch.sigmoid(self.forget_1(h_1)), torch.sigmoid(self.forget_2(h_2))
@@ -89,7 +94,7 @@ class TreeLSTM(TreeNet):
         return torch.sigmoid(o) * torch.tanh(c), c
 
     def weights(self) -> tuple[Tensor, ...]:
-        """What LSTMCell takes."""
+        """Return the weights that LSTMCell takes."""
         layers = self.leaf_gates, self.gates, self.forget_1
         leaf, gates, forget = ((layer.weight, layer.bias) for layer in layers)
         return *leaf, *gates, *forget, self.forget_2.weight
@@ -106,20 +111,20 @@ class TreeGRU(TreeNet):
         self.gates_1, self.gates_2 = self.linear("U_1", "b", kind), self.linear("U_2", kind=kind)
         self.candidate_1 = self.linear("U_c1", "b_c", kind)
         self.candidate_2 = self.linear("U_c2", kind=kind)
-        # The biases of the first child serve both.
+        # Both children share the biases of the first.
         self.gates_2.bias, self.candidate_2.bias = self.gates_1.bias, self.candidate_1.bias
 
     def leaf(self, *vectors: Tensor) -> State:
-        """State of leaves: a step on their words' vectors."""
+        """Return the state of leaves, which is one step on their words' vectors."""
         return (gru_step(vectors[0], self.leaf_gates, self.leaf_candidate),)
 
     def internal(self, left: State, right: State) -> State:
-        """State of internal vertices: the mean of a step on each child."""
+        """Return the state of internal vertices, which is the mean of one step on each child."""
         first = gru_step(left[0], self.gates_1, self.candidate_1)
         return (0.5 * (first + gru_step(right[0], self.gates_2, self.candidate_2)),)
 
     def weights(self) -> tuple[Tensor, ...]:
-        """What GRUCell takes."""
+        """Return the weights that GRUCell takes."""
         leaf = self.leaf_gates, self.leaf_candidate
         first, second = (self.gates_1, self.candidate_1), (self.gates_2, self.candidate_2)
         return (
@@ -133,28 +138,28 @@ def _joined(first: nn.Linear, second: nn.Linear) -> tuple[Tensor, ...]:
 
 
 def gru_step(h: Tensor, gates: nn.Linear, candidate: nn.Linear) -> Tensor:
-    """A GRU's step: z h + (1 - z) c."""
+    """Return the next state of a GRU, z h + (1 - z) c."""
     r, z = torch.sigmoid(gates(h)).chunk(2, dim=1)
     c = torch.tanh(candidate(r * h))
     return torch.lerp(c, h, z)
 
 
 class WordTree(NamedTuple):
-    """One tree; labels are a tensor, for a loss reads them all at once."""
+    """Tree in Python numbers, with a tensor of labels, which the loss reads at once."""
 
     labels: Tensor
     children: list[tuple[int, int]]  # (-1, -1): a leaf
 
     def by_leaf(self, states: Iterator[OfLeaf]) -> dict[int, OfLeaf]:
-        """Give every leaf, in vertex order, its own of the states."""
+        """Assign the next of the states to every leaf, in vertex order."""
         return {v: next(states) for v, (left, _) in enumerate(self.children) if left < 0}
 
 
 class WordTrees(NamedTuple):
-    """K trees and the words of all their leaves, in vertex order.
+    """Trees, and the words of all their leaves, in vertex order.
 
-    One embedding look-up serves the mini-batch: a sparse gradient for every tree, let alone for
-    every word, would be added to the others by copying them.
+    One embedding lookup serves the mini-batch. With one lookup per tree or per word, each sparse
+    gradient would be added to the others by copying all of them.
     """
 
     words: Tensor
@@ -162,7 +167,7 @@ class WordTrees(NamedTuple):
 
 
 class Recursive(OneByOne):
-    """One tree at a time, a recursive function over its vertices, as written first."""
+    """One tree at a time, by a recursive function, as a first version is written."""
 
     def __init__(self, net: type[TreeNet], model: Model) -> None:
         super().__init__(model)
@@ -170,7 +175,7 @@ class Recursive(OneByOne):
         self.held = self.net.held
 
     def prepare(self, trees: Sequence[Tree]) -> WordTrees:
-        """Make tensors of words and labels, and Python numbers of the structure."""
+        """Convert words and labels to tensors, and the structure to Python numbers."""
         device = next(self.parameters()).device
         words = np.concatenate([tree.words[tree.words >= 0] for tree in trees], dtype=np.int64)
         return WordTrees(
@@ -191,7 +196,7 @@ class Recursive(OneByOne):
             yield logits, tree.labels
 
     def hidden(self, batch: WordTrees) -> Iterator[tuple[WordTree, dict[int, Tensor]]]:
-        """Yield every tree, and of all its vertices what the classifier reads."""
+        """Yield every tree, and the classifier's input of all its vertices."""
         vectors = zip(*self.split(self.net.vectors(batch.words)), strict=True)
         for tree in batch.trees:
             hidden: dict[int, Tensor] = {}
@@ -199,16 +204,16 @@ class Recursive(OneByOne):
             yield tree, hidden
 
     def split(self, vectors: State) -> Iterator[Sequence[Tensor]]:
-        """Split what was looked up into rows (1, n_inputs)."""
+        """Split looked-up vectors into rows (1, n_inputs)."""
         return (torch.split(one, 1) for one in vectors)
 
 
 def visit(
     net: TreeNet, tree: WordTree, words: dict[int, State], hidden: dict[int, Tensor], v: int
 ) -> State:
-    """State of the subtree below a vertex; notes what the classifier reads of each in it."""
-    # Not a function inside a function: that would refer to itself, and so keep a tree's tensors
-    # until the garbage collector, which is paused while time is taken, finds it.
+    """Return the state of the subtree below a vertex; store the classifier's inputs in `hidden`."""
+    # Not a nested function, which would refer to itself and so keep a tree's tensors alive until
+    # the garbage collector runs, which is paused while passes are timed.
     left, right = tree.children[v]
     if left < 0:
         state = net.leaf(*words[v])
@@ -220,12 +225,16 @@ def visit(
 
 
 class Levels(Batched):
-    """All vertices of a level at once, the derivative by hand; the classifier once, over all.
+    """All vertices of a level at once, with a derivative written by hand.
 
-    Vertices of two types are never batched together, though their weights are the same. Faster than
-    autograd over levels; docs/systems.md, "Variants that were tried", has the numbers.
+    The classifier runs once, over all vertices. Vertices of two types are never batched together,
+    although their weights are equal. Faster than autograd over levels; docs/systems.md, "Variants
+    that were tried", has the numbers.
 
-    cell: which computes the levels.
+    Args:
+        net: class of the network.
+        model: the model.
+        cell: class of the cell that computes levels.
     """
 
     def __init__(
@@ -237,18 +246,18 @@ class Levels(Batched):
         self.kinds = model.kinds if isinstance(model, TreeLSTM2Type) else None
 
     def plan(self, trees: Sequence[Tree], device: torch.device) -> Any:
-        """Rows of all vertices, a batch for each height and type."""
+        """Plan the rows of all vertices, one batch per height and type."""
         return on_device(tree_rows(trees, self.kinds), device)
 
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
-        """Summed loss, logits of all vertices in the plan's order."""
+        """Return the summed loss, and the logits of all vertices in the plan's order."""
         (x,) = self.net.vectors(plan.words)
         h = TreeSteps.apply(self.cell, plan, x, *self.net.weights())  # type: ignore[no-untyped-call]
         logits = self.net.classifier(h)
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
     def canonical_rows(self, plan: Any) -> NDArray[np.integer]:
-        """Of vertices."""
+        """Return the row of every vertex in canonical order."""
         return inverse(plan.order)
 
 
@@ -261,21 +270,21 @@ class TreeFC(TreeNet):
         self.embedding = self.table("embedding") if "embedding" in self.shapes else None
 
     def vectors(self, words: Tensor) -> State:
-        """Embeddings, or as many zeros as two children would have."""
+        """Look up embeddings; without a table, return zeros of the width of two children."""
         if self.embedding is None:
             return (self.layer.weight.new_zeros(len(words), self.layer.in_features),)
         return (self.embedding(words),)
 
     def leaf(self, *vectors: Tensor) -> State:
-        """State of leaves from what they read."""
+        """Return the state of leaves, given their vectors."""
         return vectors if self.embedding is not None else (self.apply_layer(vectors[0]),)
 
     def internal(self, left: State, right: State) -> State:
-        """State of internal vertices."""
+        """Return the state of internal vertices."""
         return (self.apply_layer(torch.cat([left[0], right[0]], dim=1)),)
 
     def apply_layer(self, both: Tensor) -> Tensor:
-        """States (n, h) from those of both children (n, 2 h)."""
+        """Return states (n, h), given those of both children (n, 2 h)."""
         if isinstance(self.layer, FastLinear):
             return linear_relu(both, self.layer.weight, self.layer.bias)
         state: Tensor = self.layer(both)
@@ -283,25 +292,29 @@ class TreeFC(TreeNet):
 
 
 def summed_loss(roots: Tensor) -> Tensor:
-    """Fold's l2_loss, summed."""
+    """Return Fold's l2_loss, summed."""
     return 0.5 * roots.square().sum()
 
 
 class RecursiveRoots(Recursive):
-    """One tree at a time; only roots are read."""
+    """One tree at a time; only the states of roots are read."""
 
     def forward(self, batch: WordTrees) -> tuple[Tensor, Tensor]:
-        """Summed loss, states of all roots."""
+        """Return the summed loss, and the states of all roots."""
         roots = torch.cat([hidden[len(hidden) - 1] for _, hidden in self.hidden(batch)])
         return summed_loss(roots), roots
 
 
 @dataclass(frozen=True, slots=True)
 class KeptLevel:
-    """Rows of the kept states: children of a level's vertices (pairs), then those to keep.
+    """Rows of the stored states: children of a level's vertices (pairs), then those still needed.
 
-    Between levels the states that later levels still need are in one tensor. rows: None where
-    these are all rows in their own order, so that nothing has to be moved.
+    Between levels, one tensor has all states that later levels need.
+
+    Attributes:
+        rows: the rows; None if they are all rows in order, so that nothing has to be moved.
+        n_children: number of children.
+        n_kept: number of states that are still needed.
     """
 
     rows: Tensor | None
@@ -309,7 +322,7 @@ class KeptLevel:
     n_kept: int
 
     def take(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Split the kept states into children, two rows a vertex, and those to keep."""
+        """Split the stored states into children, two rows per vertex, and those still needed."""
         chosen = states if self.rows is None else states.index_select(0, self.rows)
         if self.n_kept == 0:
             return chosen, chosen[:0]
@@ -317,16 +330,18 @@ class KeptLevel:
         return children, kept
 
     def add(self, kept: Tensor, new: Tensor) -> Tensor:
-        """Return the states that the next level chooses from."""
+        """Return the states from which the next level takes its rows."""
         return torch.cat((kept, new)) if self.n_kept else new
 
 
 @dataclass(frozen=True, slots=True)
 class TreeLevels:
-    """A mini-batch of trees, level by level: all vertices of equal height.
+    """Mini-batch of trees, level by level; a level has all vertices of equal height.
 
-    words (n_leaves,): of the leaves, which are the first level. roots (n_instances,): rows of the
-    roots in the last kept states.
+    Attributes:
+        words: (n_leaves,) words of the leaves, which are the first level.
+        roots: (n_instances,) rows of the roots in the last stored states.
+        levels: the other levels.
     """
 
     words: Tensor
@@ -335,14 +350,14 @@ class TreeLevels:
 
 
 def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
-    """Plan the levels of a mini-batch; all indices reach the device in one copy."""
+    """Plan the levels of a mini-batch; one copy brings all indices to the device."""
     joined = joined_trees(trees)
     height, ends = joined.height, np.cumsum(joined.sizes)
     internal = np.flatnonzero(height)
     left, right = joined.left[internal], joined.right[internal]
     last_use = np.zeros(len(height), np.int64)  # the height of the parent
     last_use[left] = last_use[right] = height[internal]
-    last_use[ends - 1] = len(height)  # roots are kept to the end
+    last_use[ends - 1] = len(height)  # roots are needed until the end
     order = np.argsort(height, kind="stable")
     rows, shapes, position = _rows(order, height, last_use, internal, left, right)
     n_leaves = len(height) - len(internal)
@@ -358,7 +373,11 @@ def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
 def _rows(
     order: Ids, height: Ids, last_use: Ids, internal: Ids, left: Ids, right: Ids
 ) -> tuple[list[Ids], list[tuple[bool, int, int]], Ids]:
-    """Per level: rows to choose; whether that moves any, and how many are children and kept."""
+    """Return the rows of each level, their shapes, and the position of every vertex.
+
+    The shape of a level tells whether its rows differ from all rows in order, and the numbers of
+    children and of states that are still needed.
+    """
     child_ids = np.zeros((len(order), 2), np.int64)
     child_ids[internal, 0], child_ids[internal, 1] = left, right
     bounds = np.searchsorted(height[order], np.arange(height[order[-1]] + 2))
@@ -380,7 +399,7 @@ def _rows(
 
 
 class LevelsOfRoots(Batched):
-    """All vertices of a level in one layer, by the faster products; autograd does the rest."""
+    """All vertices of a level in one layer, by the faster product, with autograd."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -388,11 +407,11 @@ class LevelsOfRoots(Batched):
         self.held = self.net.held
 
     def plan(self, trees: Sequence[Tree], device: torch.device) -> TreeLevels:
-        """Plan with roots, which alone are read."""
+        """Plan the levels; only the states of roots are read."""
         return plan_levels(trees, device)
 
     def forward(self, plan: TreeLevels) -> tuple[Tensor, Tensor]:
-        """Summed loss, states of all roots, instance by instance."""
+        """Return the summed loss, and the states of all roots, instance by instance."""
         net = self.net
         (states,) = net.leaf(*net.vectors(plan.words))
         for level in plan.levels:
