@@ -45,7 +45,10 @@ class TorchSystem(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """Return why the system cannot run: no CUDA device, or no network for the model."""
+        """Return why the system cannot run, or None.
+
+        Reasons: no CUDA device, no network for the model, or training of a program.
+        """
         if settings.device == "cuda" and (reason := why_no_cuda()) is not None:
             return reason
         reason = why_not_written(model.name, cls.networks)
