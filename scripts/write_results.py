@@ -78,7 +78,7 @@ FEW_STRATEGIES = 3  # too few for a comparison
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Results on one CPU: rows of plots.tables.answers; the first directory of a workload counts."""
+    """Results on one CPU: rows of plots.tables.answers; a workload's first directory counts."""
 
     answers: pd.DataFrame
     strategies: pd.DataFrame

@@ -1,4 +1,4 @@
-"""Programs with control flow in DyNet: all instances run to their next decision, then are evaluated."""
+"""Programs with control flow in DyNet: all instances run to their next decision, then together."""
 
 from __future__ import annotations
 
