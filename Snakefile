@@ -1,9 +1,9 @@
-# The papers' artefacts, from trials to one report:  snakemake all [--config scale=smoke|medium|paper]
+# The papers' experiments, from trials to one report:  snakemake all [--config scale=smoke|medium|paper]
 #
 # --config keys: scale, device (cpu, cuda), threads (per trial), data_root, results_dir, conf_dir;
-# nodes={...} of a profile (profiles/slurm): what measures, where that is not this machine;
-# budget=45m measures what matters most and stops in time, the next run goes on;
-# records=PLACE draws what was measured elsewhere (bench-collect --pack), and measures nothing.
+# nodes={...} of a profile (profiles/slurm): nodes of a cluster that measure instead of this machine;
+# budget=45m: time limit, headlines first; the next run measures the rest;
+# records=PLACE draws records of other machines (bench-collect --pack), without measuring.
 from snakemake.utils import min_version
 
 min_version("9.18")
@@ -19,10 +19,10 @@ from harness.planning.requests import check_keys, ends_in_one_line, no_artefact
 
 with ends_in_one_line():
     check_keys(config, os.environ)
-# Of several kinds of machines, whose records bench-collect --merge packed; else none.
+# Kinds of machines, if `records` was packed by bench-collect --merge.
 KINDS = kinds_in(Path(config["records"])) if config.get("records") else []
 
-if workflow.remote_exec: # on a node of a cluster: what is to be done there, its head node planned
+if workflow.remote_exec: # on a cluster node, whose work the head node has planned
     include: "workflow/rules/on_node.smk"
     include: "workflow/rules/jobs.smk"
     include: "workflow/rules/counts_on_nodes.smk"

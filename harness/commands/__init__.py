@@ -1,4 +1,4 @@
-"""What is typed: one command a file, which calls what lies below."""
+"""Command-line programs, one per file, on top of all other packages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import TracebackType
 def _in_one_line(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Importing a command takes a second, in which nothing can say yet what is kept."""
+    """Print one line if Ctrl-C interrupts the imports, which take a second."""
     if issubclass(kind, KeyboardInterrupt):
         print("interrupted before it began; nothing was changed", file=sys.stderr)
     else:

@@ -1,4 +1,4 @@
-"""`bench`: measure one trial, a sweep (-m), or the grid of a paper artefact (experiment=NAME)."""
+"""`bench`: measures one trial, a sweep (-m), or the grid of an experiment (experiment=NAME)."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ def _bench(typed: Sequence[str]) -> int:
 
 
 def compare(records: Sequence[Record], jobs: Sequence[Job]) -> Iterator[str]:
-    """Yield what is printed below the trials.
+    """Yield the lines that are printed below the trials.
 
-    Experiments that compare systems print the speedup over the fastest baseline and the share of
-    the matmul bound, and how to draw them; trials without an experiment a ranking.
+    For experiments that compare systems, these are the speedup over the fastest baseline, the
+    fraction of the matmul bound, and the command that draws the experiment. For trials without an
+    experiment they are a ranking.
     """
     rows = build_frame(record for record in seen_together(records) if record is not None)
     experiments = sorted({job.experiment for job in jobs if job.experiment})

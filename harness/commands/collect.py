@@ -1,14 +1,14 @@
-"""`bench-collect`: records and counts as one CSV, or packed.
+"""`bench-collect`: converts records and counts to one CSV, or to packed files and back.
 
     bench-collect [PLACE ...] [--out FILE] [--latest]     # one CSV, a row per round or count
-    bench-collect [PLACE ...] --pack FOLDER [--latest]    # records and counts packed
-    bench-collect PLACE ... --unpack RESULTS              # laid out again, for bench to go on with
-    bench-collect --merge PLACE ... --pack FOLDER         # of several machines, packed by kind
-    bench-collect --status [RESULTS]                      # what a run of the pipeline does now
+    bench-collect [PLACE ...] --pack FOLDER [--latest]    # packed files of records and counts
+    bench-collect PLACE ... --unpack RESULTS              # a results directory from packed files
+    bench-collect --merge PLACE ... --pack FOLDER         # several machines, packed by kind
+    bench-collect --status [RESULTS]                      # current state of a pipeline run
 
-A place is a packed file (*.xz), a directory that holds such files, a record, or a directory of
-records; by default results/raw. Columns: harness/records/columns.py. Only rows of one `group` may
-share a table.
+A PLACE is a packed file (*.xz), a directory of packed files, a record, or a directory of records;
+by default results/raw. Columns: harness/records/columns.py. Only rows of one `group` are comparable
+in one table.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ PACKED = Output("--pack ", "a packed file", is_packed)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when all was written, 1 with one line when it cannot be."""
+    """Run `bench-collect`.
+
+    Returns:
+        0 on success, 1 for wrong input or records, 2 for an internal error.
+    """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench-collect", partial(_collect, typed), typed)
 
@@ -77,7 +81,7 @@ def collect(places: Sequence[Path], *, latest: bool) -> str:
     """Return the CSV of all records and counts in `places`.
 
     Raises:
-        RecordError: for a damaged record, two builds of a system, and if nothing is there.
+        RecordError: for a damaged record, for two builds of a system, and if there are no records.
     """
     held = read_held(places, latest=latest)
     if not held:
@@ -86,15 +90,19 @@ def collect(places: Sequence[Path], *, latest: bool) -> str:
 
 
 def _to_frame(held: Held) -> pd.DataFrame:
-    """Build the frame; records that others contradict have no number."""
+    """Build the frame; records that contradict others have no number."""
     records = [record for record in seen_together(held.records) if record is not None]
     return build_frame(records, held.counts)
 
 
 def read_held(places: Sequence[Path], *, latest: bool) -> Held:
-    """Return all that may stand in one file; raises RecordError for a broken or unlike record.
+    """Read records and counts that may be in one file.
 
-    latest: of what was measured with several builds, keep the newest.
+    Args:
+        latest: whether to drop records of all but the newest build of each system.
+
+    Raises:
+        RecordError: for a damaged record, and for two builds of a system.
     """
     return _of_one_build(held_in(places), latest=latest)
 
@@ -106,10 +114,11 @@ def _of_one_build(held: Held, *, latest: bool) -> Held:
 
 
 def pack(held: Held, folder: Path, places: Sequence[Path]) -> str:
-    """Pack what `places` hold, and return in words what that was.
+    """Pack the records and counts of `places`, and return a line with their numbers.
 
-    Raises RecordError where nothing is there, and where the folder would keep packed records that
-    the places do not hold.
+    Raises:
+        RecordError: if there are no records, or if the directory has a packed file of a kind that
+            the places do not have.
     """
     if not held:
         raise RecordError(_nothing_in(places))
@@ -127,7 +136,7 @@ def pack(held: Held, folder: Path, places: Sequence[Path]) -> str:
 
 
 def _merge(options: argparse.Namespace) -> None:
-    """Pack the results of several machines by their kind, or write them as one table."""
+    """Pack the results of several machines by kind of machine, or write them as one table."""
     by_kind = merge(options.places)
     if not by_kind:
         raise RecordError(_nothing_in(options.places))
@@ -155,7 +164,12 @@ def _unpack(places: Sequence[Path], folder: Path) -> str:
 
 
 def _check_paths(options: argparse.Namespace) -> None:
-    """Refuse what no path is, and places that are neither a folder nor a file that ends."""
+    """Check the paths of all options, and convert them to Path.
+
+    Raises:
+        ConfigError: for a text that cannot be a path.
+        RecordError: for a place that is neither a directory nor a regular file.
+    """
     for flag in ("out", "pack", "unpack"):
         if getattr(options, flag) is not None:
             check_path_text(f"--{flag}", getattr(options, flag))

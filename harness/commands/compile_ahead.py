@@ -1,8 +1,8 @@
-"""Compile all functions of the project before anyone waits for them, as `make install` does.
+"""Ahead-of-time compilation of all compiled functions, as part of `make install`.
 
     python -m harness.commands.compile_ahead
 
-Machine code is kept by what it was made of: what is there is not compiled again.
+Machine code is cached by a hash of its source, so unchanged functions are not compiled again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ def find_modules(root: Path) -> Iterator[str]:
 
 
 def compile_module(name: str) -> str | None:
-    """Compile and keep a module's functions; return why not, and None where it has none."""
+    """Compile a module's functions and cache their machine code.
+
+    Returns:
+        "", or the reason why the module was not compiled; None if it has no compiled functions.
+    """
     try:
         importlib.import_module(name)
     except ImportError as error:  # of a framework that is not installed
@@ -47,7 +51,7 @@ def compile_module(name: str) -> str | None:
 
 
 def main() -> int:
-    """Compile all modules, as many at a time as there are processors."""
+    """Compile all modules in parallel, on at most 8 CPUs."""
     began = time.perf_counter()
     names = list(find_modules(ROOT))
     n_processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2

@@ -1,4 +1,4 @@
-"""`bench-data`: which corpora there are, where they lie, and what their instances look like."""
+"""`bench-data`: lists, downloads and describes datasets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from harness.values.places import CONF_DIR
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns the exit code (1 after a printed line for an error of the user)."""
+    """Run `bench-data`.
+
+    Returns:
+        0 on success, 1 for wrong input or data, 2 for an internal error.
+    """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench-data", partial(_data, typed), typed)
 
@@ -61,7 +65,7 @@ def _root(given: str) -> Path:
     root = Path(given)
     try:
         root.exists()
-    except OSError as error:  # a name that is too long, a folder that may not be searched
+    except OSError as error:  # a name that is too long, a directory without permission
         raise ConfigError(f"{root}: {error.strerror}; choose another --data-root") from None
     return root
 
@@ -89,7 +93,7 @@ def _list(root: Path) -> None:
 
 
 def _where(name: str, choice: dict[str, Any], home: Home, root: Path) -> str:
-    """Say where a corpus with a home is, and which of its parts are not as they should be."""
+    """Return the directory of a downloaded dataset, and its missing or changed files."""
     folder = root / home.folder
     if not folder.exists():
         return f"not in {root}: `bench-data fetch {name}`; {choice['stand_in']} stands in"
@@ -129,7 +133,7 @@ def _fetch(name: str, root: Path) -> None:
 
 
 def _how_checked(home: Home, sha256: Checksums) -> str:
-    """Say whether all files were compared with a checksum; without one, one may be cut off."""
+    """Return whether all files have a checksum, in words; others may be truncated."""
     unknown = [part for part in home.origins if checksum_of(sha256, part) is None]
     if not unknown:
         return "checked"

@@ -1,4 +1,4 @@
-"""`bench-doctor`: what this machine can run, what it cannot and why, and whether it is quiet."""
+"""`bench-doctor`: checks which systems this machine can run, and its sources of noise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SMALL = {"batch_size": 1, "hidden_size": 8, "mode": "infer"}
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether a system runs on a device here; reason is None where it does."""
+    """Availability of a system on a device; `reason` is None if it runs."""
 
     system: str
     device: str
@@ -46,7 +46,11 @@ class Answer:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the findings; 0 unless the configuration itself is broken."""
+    """Run `bench-doctor`.
+
+    Returns:
+        0 whatever the findings are, 1 for wrong input, 2 for an internal error.
+    """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("bench-doctor", partial(_doctor, typed), typed)
 
@@ -64,7 +68,7 @@ def _doctor(typed: Sequence[str]) -> int:
 
 
 def ask_all() -> list[Answer]:
-    """Ask every system about every device, one process per adapter, without importing any here."""
+    """Check every system on every device, in one process per adapter."""
     composer = Composer()
     devices = ("cpu", "cuda") if has_cuda_device() else ("cpu",)
     by_adapter: dict[tuple[str, str], list[TrialSpec]] = {}
@@ -80,7 +84,7 @@ def ask_all() -> list[Answer]:
 
 
 def _small_trial(system: SystemFile, device: str, composer: Composer) -> TrialSpec:
-    """A trial of a model that the system runs, on generated data that fits the model."""
+    """Build a small trial of a model that the system runs, on generated data if possible."""
     models = [FIRST_MODEL, *choices_of("model")]
     model = next((one for one in models if system.runs(one)), FIRST_MODEL)
     module = read_mapping(CONF_DIR / "model" / f"{model}.yaml")["model"]
@@ -91,7 +95,7 @@ def _small_trial(system: SystemFile, device: str, composer: Composer) -> TrialSp
 
 
 def ask(specs: Sequence[TrialSpec]) -> list[Answer]:
-    """Ask the systems of one adapter in a process of their own."""
+    """Check the systems of one adapter in a new process."""
     reason = why_not_startable(specs[0])
     if reason is not None:
         return _all(specs, reason)
@@ -125,7 +129,7 @@ def _all(specs: Sequence[TrialSpec], reason: str) -> list[Answer]:
 def to_json(
     machine: Machine, answers: Sequence[Answer], findings: Sequence[Finding], products: Finding
 ) -> str:
-    """All findings for other programs; products: what the engine multiplies with on a CPU."""
+    """Return all findings as JSON; `products` is the engine's matmul library on a CPU."""
     quiet = not any(finding.advice for finding in findings)
     content = {
         "machine": machine.to_dict(),
@@ -140,7 +144,7 @@ def to_json(
 def to_text(
     machine: Machine, answers: Sequence[Answer], findings: Sequence[Finding], products: Finding
 ) -> str:
-    """All findings for people; products: what the engine multiplies with on a CPU."""
+    """Return all findings as text; `products` is the engine's matmul library on a CPU."""
     gpus = ", ".join(f"{gpu.name} (driver {gpu.driver})" for gpu in machine.gpus) or "none"
     lines = [
         "Machine",
@@ -156,7 +160,7 @@ def to_text(
     width = max(len(answer.system) for answer in answers)
     for answer in answers:
         if answer.reason == NO_CUDA:
-            continue  # true of all systems alike: said once
+            continue  # true for all systems, printed once below
         verdict = "runs" if answer.reason is None else f"no: {answer.reason}"
         lines.append(f"  {answer.system:{width}}  {answer.device:4}  {verdict}")
     if any(answer.reason == NO_CUDA for answer in answers):

@@ -1,12 +1,11 @@
 """Draw experiments from their records: python -m harness.commands.draw [NAME ...] [options].
 
-Without a name all experiments are drawn, by one process. --records=PLACE draws records of a packed
-file or a directory, wherever they were measured. --report=FILE also writes the HTML report of the
-experiments drawn, or, with --kind=RESULTS_DIR several times, of what was drawn into each of these
-directories, side by side. An experiment that fails has one line; the others are drawn, but no
-report.
+Without a name, one process draws all experiments. --records=PLACE draws records of a packed file or
+a directory, also of other machines. --report=FILE also writes the HTML report of the drawn
+experiments; with several --kind=RESULTS_DIR, it shows the results in these directories side by
+side. An experiment that fails has one line; the others are drawn, but the report is not written.
 
-Exit codes: 0 drawn, 1 a wrong name, configuration or record.
+Exit codes: 0 success, 1 a wrong name, configuration or record.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _draw(typed: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse options, which mean what they mean in `snakemake --config`."""
+    """Parse options, which have the same meaning as in `snakemake --config`."""
     parser = OneLineParser(prog="python -m harness.commands.draw", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a file of conf/experiment")
     for option in OPTIONS:
@@ -61,7 +60,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def draw(names: Sequence[str], options: Mapping[str, str | None]) -> int:
-    """Plan experiments as the pipeline does, draw what the records hold, and write the report."""
+    """Plan experiments as the pipeline does, draw their records, and write the report."""
     check_extra("plots")
     draw_one: Callable[[str], None]
     if options.get("records"):
@@ -83,7 +82,7 @@ def draw(names: Sequence[str], options: Mapping[str, str | None]) -> int:
 def write_report(
     file: str, results_dirs: Sequence[str | Path], names: Sequence[str] | None = None
 ) -> None:
-    """Write the page of what was drawn; jinja2 is loaded only here."""
+    """Write the report page; jinja2 is imported only here."""
     report = importlib.import_module("plots.report")
     report.write_report(Path(file), list(map(Path, results_dirs)), names)
 
@@ -95,7 +94,7 @@ def list_experiments(choices: Choices) -> list[str]:
 
 
 def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
-    """Draw experiments with a line for each; return whether all of them could be drawn."""
+    """Draw experiments and print a line for each; return whether all were drawn."""
     failed = []
     for number, name in enumerate(names, 1):
         try:

@@ -1,4 +1,4 @@
-"""`bench-try`: a first result in about a minute: three systems on one workload, a table, a figure.
+"""`bench-try`: a first table and figure in about a minute, for three systems on one workload.
 
     bench-try [results_dir=DIRECTORY]
 

@@ -1,4 +1,4 @@
-"""Submits, looks after and cancels jobs of Kubernetes for Snakemake, through kubectl.
+"""Submits, checks and cancels Kubernetes jobs for Snakemake, through kubectl.
 
 python -m harness.commands.kubernetes submit TEMPLATE SCRIPT     # prints the job's name
 python -m harness.commands.kubernetes status NAME                # running, success or failed
@@ -23,11 +23,15 @@ from harness.planning.yaml_files import read_mapping
 from harness.terminal.ending import OneLineParser, run_command
 
 PATIENCE_S = 60.0
-NOT_FOUND = "NotFound"  # kubectl's word for a job that was deleted
+NOT_FOUND = "NotFound"  # in kubectl's message for a job that was deleted
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when kubectl did as asked, 1 with one line when it could not."""
+    """Run the command.
+
+    Returns:
+        0 if kubectl succeeded, 1 for wrong input or an error of kubectl, 2 for an internal error.
+    """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command("kubernetes", partial(_kubernetes, typed), typed)
 
@@ -83,19 +87,25 @@ def _kubectl(words: Sequence[str], text: str = "") -> str:
     return done.stdout
 
 
-# Of the environment, what a job is told, too.
+# Environment variables that a job inherits.
 PASSED_ON = ("BENCH_DATA", "BENCH_RUN_PLAN", "PYTHONPATH")
-NODE = "BENCH_NODE"  # so that a job can say on which node it runs
+NODE = "BENCH_NODE"  # environment variable of a job with the name of its node
 Ending = Literal["running", "success", "failed"]
 
 
 def job_for(
     template: Path, script: str, folder: Path, environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Fill a template in: the job runs a script's text in a folder, under a name of its own.
+    """Build a job with a unique name from a template.
 
-    The text itself is the command, as Snakemake takes its scripts away when it ends. Raises
-    ConfigError where the template is no Job with a container.
+    The script's text is the command, because Snakemake deletes its script files when it ends.
+
+    Args:
+        script: text of the shell script that the job runs.
+        folder: working directory of the job.
+
+    Raises:
+        ConfigError: if the template is not a Job with a container.
     """
     job = copy.deepcopy(read_mapping(template, "kind", "metadata", "spec"))
     try:
@@ -118,7 +128,7 @@ def job_for(
 
 
 def ending_of(job: Mapping[str, Any]) -> Ending:
-    """Whether a job goes on, as Snakemake wants to be told; job: what the API says of it."""
+    """Return the state of a job in Snakemake's terms; `job` is its object from the API."""
     status = job.get("status") or {}
     conditions = status.get("conditions") or ()
     true = {one["type"] for one in conditions if one.get("status") == "True"}

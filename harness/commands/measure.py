@@ -1,16 +1,14 @@
-"""Does a job of the pipeline: measures rounds of trials that were planned before, or counts.
+"""Runs a job of the pipeline: measures planned rounds of trials, or counts batches.
 
     python -m harness.commands.measure results/.orders/NAME.json --done FILE
 
-The order tells what. In a run of the pipeline, whose plan BENCH_RUN_PLAN names, it stops in time
-and says what came out and how long all the rest takes. Its last act is FILE; nothing that comes
-before takes a record away, and a trial that is refused keeps none of the others from being
-measured.
+The job spec defines the work. In a run of the pipeline, whose plan BENCH_RUN_PLAN names, the job
+stops within the budget, and prints each result and the remaining time. It writes FILE last. A
+failed job deletes no records, and a refused trial does not stop the others.
 
-On a node of a cluster nothing is measured where the node does not see the order, or runs other code
-than the head node; trials that were planned for another kind of machine leave records that say so.
-There one trial is measured at a time, whichever jobs the scheduler puts on the machine, and nothing
-is counted beside it.
+A cluster node measures nothing if it cannot read the job spec or has other code than the head node.
+Trials that were planned for another kind of machine get records of that status. A node measures one
+trial at a time, whatever jobs the scheduler assigns to it, and counts no batches meanwhile.
 """
 
 from __future__ import annotations
@@ -41,12 +39,17 @@ from harness.terminal.status import Notice, node_name
 
 COUNTER = "harness.commands.schedule"
 MOST_COUNTING_S = 24 * 3600.0
-GRACE_S = 60.0  # of a trial, beside its limit: its process starts and ends
-TERMINAL = 3  # the descriptor that the pipeline opens for what is said past the log
+GRACE_S = 60.0  # start and end of a trial's process, in addition to its time limit
+TERMINAL = 3  # file descriptor that the pipeline opens for messages outside the log
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when all that there was time for is there, 1 in one line where it cannot be."""
+    """Run the command.
+
+    Returns:
+        0 if everything within the budget was measured, 1 for wrong input or a refused trial, 2 for
+        an internal error.
+    """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command(node_name(), partial(_do, typed), again="the same run of snakemake")
 
@@ -106,9 +109,13 @@ def _planned(order: Order, step: Step) -> Measurement:
 
 
 def _measure_in_time(one: Measurement, plan: RunPlan | None, notice: Notice) -> int:
-    """Return 0 unless the trial was refused, or something of ours failed; the others go on.
+    """Measure one round of a trial if the budget allows it.
 
-    notice: says meanwhile what is measured, for whoever asks for the run's status.
+    Args:
+        notice: file that shows the current work to `bench-collect --status`.
+
+    Returns:
+        0, USAGE if the trial was refused, or FAULT after an internal error.
     """
     notice.says(trial_words(trial_of(one.spec)), one.spec.limits.time_s + GRACE_S)
     if plan is not None and not plan.fits(one.path, time.time()):
@@ -117,7 +124,7 @@ def _measure_in_time(one: Measurement, plan: RunPlan | None, notice: Notice) -> 
     code = 0
     try:
         code = USAGE if measure_all([one]) == USAGE else 0
-    except BenchError:  # there is no room for records
+    except BenchError:  # no disk space for records
         raise
     except Exception:
         traceback.print_exc()
@@ -130,7 +137,7 @@ def _measure_in_time(one: Measurement, plan: RunPlan | None, notice: Notice) -> 
 
 
 def progress_words(plan: RunPlan, out: Path) -> str:
-    """One line: what came out, how many steps are done, and how long the others take."""
+    """Return a line with the result, the number of completed steps, and the remaining time."""
     record = read_record(out)
     left = words_of(plan.remaining_s(time.time(), plan.is_done))
     place = f"[{plan.n_done(plan.is_done)}/{len(plan.seconds)}]"
@@ -143,17 +150,17 @@ def _count(order: Order, notice: Notice) -> int:
     with turn_on_machine(who, patience_s(), _say_who, alone=not order.shares_machine):
         notice.says(f"counts {order.count[0]}", MOST_COUNTING_S)
         code = subprocess.call([sys.executable, "-m", COUNTER, *order.count])
-    return 0 if code == FAILED else code  # a policy that failed has a row that says so
+    return 0 if code == FAILED else code  # the row of a failed policy has its status
 
 
 def _say_who(line: str) -> None:
-    """Tell of another's turn that is waited for, in the log and past it."""
+    """Print a line about the holder of a lock, to the log and to the pipeline's terminal."""
     complain(line)
     tell(line)
 
 
 def tell(line: str) -> None:
-    """Write a line where the pipeline's own go, past the log; nowhere where that is not open."""
+    """Write a line to the pipeline's terminal, if its file descriptor is open."""
     with suppress(OSError):
         os.write(TERMINAL, f"{line}\n".encode())
 

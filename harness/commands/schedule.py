@@ -1,4 +1,4 @@
-"""`bench-schedule`: how many batches each policy makes of one mini-batch, and how fast it is."""
+"""`bench-schedule`: counts the batches of each policy on one mini-batch, and times the policy."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ Counted = list[tuple[PlannedCount, Outcome]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 when every count has a row, 1 for wrong input, 3 where a policy failed.
+    """Run `bench-schedule`.
 
-    A failed one has a row, too, which says so.
+    Returns:
+        0 if every count succeeded, 1 for wrong input, 2 for an internal error, and 3 if a policy
+        failed; its row has the status.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
     return run_command(NAME, partial(_schedule, typed), typed)
@@ -85,7 +87,7 @@ def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Names
 
 
 def _outputs(request: Request, flags: argparse.Namespace) -> list[tuple[Output, Path]]:
-    """All files that are asked for; only that of the rows may lie in a folder that is not there."""
+    """Return all requested output files; only the directory of the rows is created if missing."""
     rows = Output("out=", "batch counts", are_count_rows)
     policy = Output("save_policy=", "a saved policy", is_saved_policy, makes_folder=False)
     graph = Output("--draw ", "a picture", _is_picture, makes_folder=False)
@@ -100,7 +102,7 @@ def _is_picture(content: bytes) -> bool:
 
 
 def _results_dirs(records: Path | None) -> list[Path]:
-    """What runs take turns on: a pipeline's counts lie in raw/counts of its folder of results."""
+    """Return the directories to lock; a pipeline's counts are in raw/counts of the results."""
     if records is None:
         return []
     is_of_pipeline = records.parts[-2:] == ("raw", "counts")
@@ -108,13 +110,13 @@ def _results_dirs(records: Path | None) -> list[Path]:
 
 
 def _count(requests: Sequence[Request], flags: argparse.Namespace, who: str) -> Counted:
-    """Count what has no record yet; whoever wants a learned policy itself has it learned again."""
+    """Count batches for which there is no record; learn again if the learned policy is needed."""
     planned, first = planned_counts(requests), requests[0]
     shows = flags.show_policy or flags.draw is not None or flags.draw_policy is not None
     if first.records is not None:
         check_writable(first.records, "records")
     wants_learned = shows or first.save_policy is not None
-    # Seconds are taken where time is given for them, and then alone on the machine.
+    # Timed counts need an exclusive lock.
     is_timed = any(one.spec.timing.min_seconds > 0 for one in requests)
     say = partial(complain, name=NAME)
     with turns(_results_dirs(first.records), who, say, alone=is_timed):
@@ -131,7 +133,7 @@ def _count(requests: Sequence[Request], flags: argparse.Namespace, who: str) -> 
 
 
 def _draw_and_save(counted: Counted, flags: argparse.Namespace) -> None:
-    """Draw and save what policies there are; a policy that failed is missing in the picture."""
+    """Draw and save the policies as requested; the picture omits policies that failed."""
     request = counted[0][0].request
     good = {p.policy: o.learned for p, o in counted if o.row is not None and o.row.status == "ok"}
     the_learned = next((one for one in good.values() if one is not None), None)
@@ -153,7 +155,7 @@ def _draw_and_save(counted: Counted, flags: argparse.Namespace) -> None:
 
 
 def _write_and_print(counted: Counted, flags: argparse.Namespace) -> None:
-    """Rows as a file, and as JSON or as one table for each mini-batch; none where none is there."""
+    """Write the rows to a file, and print them as JSON or as one table per mini-batch."""
     rows = [outcome.row for _, outcome in counted if outcome.row is not None]
     out = counted[0][0].request.out
     if not rows:
@@ -167,7 +169,7 @@ def _write_and_print(counted: Counted, flags: argparse.Namespace) -> None:
 
 
 def _parts(counted: Counted, *, show_policy: bool) -> list[str]:
-    """Per mini-batch its title, its table and, where asked for, the machines in words."""
+    """Return the title and table of each mini-batch, and the learned policies if requested."""
     by_title: dict[str, tuple[list[AnyCount], list[str]]] = {}
     for planned, outcome in counted:
         rows, machines = by_title.setdefault(planned.request.title, ([], []))
@@ -223,7 +225,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _drawing_for(module: str, picture: Path) -> ModuleType:
-    """Return the module that draws; only a picture needs matplotlib, which may not be installed."""
+    """Import the module that draws; only then is matplotlib needed, which is optional.
+
+    Raises:
+        ConfigError: for an unknown format of the picture, or if matplotlib is not installed.
+    """
     flag = "--draw" if module == "graph" else "--draw-policy"
     if picture.suffix not in PICTURES:
         raise ConfigError(f"{flag} {picture}: no such format; end it in {', '.join(PICTURES)}")
@@ -250,9 +256,10 @@ FOLLOWING_HEADERS = ("ratio after", "unseen after (%)")
 
 
 def table_of(rows: Sequence[AnyCount]) -> str:
-    """Align one line a policy, times in milliseconds; columns that no policy fills are left out.
+    """Return an aligned table with one line per policy and times in milliseconds.
 
-    Below it a line for every policy that has no counts, and why.
+    Columns without any value are omitted. Below the table, each policy without counts has a line
+    with the reason.
     """
     head = ["policy", *HEADERS.values(), "schedule (ms)", *LEARNED_HEADERS, *FOLLOWING_HEADERS]
     body = [_cells(row) if isinstance(row, CountRow) else _status_cells(row, head) for row in rows]
@@ -280,13 +287,13 @@ def _cells(row: CountRow) -> list[str]:
 
 
 def _status_cells(row: AnyCount, head: Sequence[str]) -> list[str]:
-    """The status stands in place of the number of batches."""
+    """Return a failed policy's cells, with its status in the column of batches."""
     place = head.index(HEADERS["n_batches"])
     return [row.policy, *("" if i != place else row.status for i in range(1, len(head)))]
 
 
 def reasons(rows: Sequence[AnyCount]) -> list[str]:
-    """Why numbers are missing, a line for each policy."""
+    """Return one line with status and reason for each policy without numbers."""
     lines = []
     for row in rows:
         if not isinstance(row, CountRow):

@@ -1,1 +1,1 @@
-"""Command lines and what is printed while trials run."""
+"""Command-line parsing, exit handling and progress output."""

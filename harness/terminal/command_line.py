@@ -1,6 +1,6 @@
-"""The command line of `bench`: its settings as points of a sweep, and what is measured of them.
+"""Command line of `bench`: parsing of settings to points of a sweep, and their measurements.
 
-All points are checked before the first trial starts. Hydra answers flags such as --help and --cfg.
+All points are checked before the first trial starts. Hydra handles flags such as --help and --cfg.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def is_trace(content: bytes) -> bool:
 
 OUT = Output("out=", "a record", is_record)
 TRACE = Output("trace=", "a timeline", is_trace)
-# What an experiment decides by itself, or what does not belong to a single trial.
+# Keys that the experiment defines itself, or that do not belong to a single trial.
 _NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "trace", "force", "bad_data")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One point of what was typed, and the configuration that it has."""
+    """One point of the command line's sweep, with its configuration."""
 
     settings: Settings
     config: BenchConfig
@@ -72,14 +72,15 @@ class Job:
 
     @property
     def experiment(self) -> str | None:
-        """The experiment whose grid is measured; None: a single trial."""
+        """Experiment whose grid is measured; None: a single trial."""
         return self.config.experiment
 
 
 def parse(arguments: Sequence[str]) -> list[Job]:
-    """Read what was typed; empty if Hydra answers it (--help, --cfg).
+    """Parse the arguments; return no jobs if Hydra handles a flag (--help, --cfg).
 
-    Raises ConfigError, in one line, for whatever is wrong.
+    Raises:
+        ConfigError: for an invalid argument.
     """
     conf_dir, rest = _take_conf_dir(arguments)
     flags = [one for one in rest if one.startswith("-") and not _is_sweep(one)]
@@ -98,7 +99,7 @@ def parse(arguments: Sequence[str]) -> list[Job]:
 
 
 def _take_conf_dir(arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    """The copy of conf/ that `--config-path` names, and the other arguments."""
+    """Return the configuration directory, of `--config-path` if given, and the other arguments."""
     conf_dir, rest, left = CONF_DIR, [], list(arguments)
     while left:
         flag, equals, value = (first := left.pop(0)).partition("=")
@@ -112,9 +113,10 @@ def _take_conf_dir(arguments: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def what_keys_mean(config: Path) -> str:
-    """Every key with its default and what its comment says, for `bench --help`.
+    """Return every key with its default and its comment, for `bench --help`.
 
-    config: the file that says it, between its own `defaults` and `hydra`, which Hydra reads.
+    Args:
+        config: path of bench.yaml; its blocks `defaults` and `hydra` are omitted.
     """
     blocks = config.read_text(encoding="utf-8").split("\n\n")
     of_ours = [one for one in blocks if not one.startswith(("hydra:", "#", "defaults:"))]
@@ -122,18 +124,18 @@ def what_keys_mean(config: Path) -> str:
 
 
 def _is_sweep(argument: str) -> bool:
-    """Whether it asks for a sweep: argparse takes a long flag's beginning for the flag."""
+    """Return whether an argument is `-m` or a prefix of `--multirun`, as argparse accepts."""
     return argument == "-m" or (argument.startswith("--m") and "--multirun".startswith(argument))
 
 
 def _ask_hydra(arguments: Sequence[str], conf_dir: Path) -> None:
-    """Have Hydra print what a flag asks for; raises ConfigError if it would run a trial instead."""
+    """Let Hydra print the output of a flag; raise ConfigError if it would run a trial instead."""
 
     def refuse(_: object) -> None:
         flags = [one for one in arguments if one.startswith("-")]
         raise ConfigError(f"{' '.join(flags)} measures nothing; remove it, or see `bench --help`")
 
-    # The name of a system would be taken for the absence of a value.
+    # Without quotes, Hydra reads the system's name as a null value.
     named = ["system='null'" if one == "system=null" else one for one in arguments]
     register_schema()
     entry = hydra.main(version_base="1.3", config_path=str(conf_dir), config_name=CONFIG_NAME)
@@ -152,7 +154,7 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
         with redirect_stderr(complaint):
             yield
     except SystemExit as stop:
-        if stop.code:  # argparse has said why on its last line
+        if stop.code:  # argparse's last line has the reason
             reason = complaint.getvalue().strip().rpartition("error: ")[2]
             raise ConfigError(f"{reason}; see `bench --help`") from stop
     finally:
@@ -163,9 +165,14 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
-    """Turn jobs into measurements, in the order of harness.planning.ordering.
+    """Convert jobs to measurements, in the order of harness.planning.ordering.
 
-    Raises ConfigError for a trial that is not allowed, or a place that cannot be written.
+    Args:
+        arguments: the user's arguments, for the records.
+
+    Raises:
+        ConfigError: for an invalid trial, for several trials with one output file, and for an
+            output path that cannot be written.
     """
     command = shlex.join(["bench", *arguments])
     alone = measure_same_instances([job for job in jobs if job.experiment is None])
@@ -193,7 +200,7 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
 
 
 def measure_same_instances(jobs: Sequence[Job]) -> list[Job]:
-    """Let a sweep over batch sizes measure the same instances at each, if it says nothing else."""
+    """Set the same instances for all batch sizes of a sweep, if it does not set their number."""
     sizes = {job.config.batch_size for job in jobs}
     said = {key for job in jobs for key in job.settings}
     if len(sizes) < 2 or said & {"timing.n_mini_batches", "timing.n_instances"}:
@@ -227,7 +234,7 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
 
 
 def pipeline_choices(job: Job) -> Choices:
-    """Return what the pipeline would be told; without a scale: "paper" with CUDA, else "smoke"."""
+    """Return the pipeline's choices for a job; the default scale is "paper" with CUDA."""
     config = job.config
     places = {"data_root": config.data_root, "results_dir": config.results_dir}
     said = {**_passed_on(job.settings), **places, "scale": config.scale, "conf_dir": job.conf_dir}
@@ -237,9 +244,14 @@ def pipeline_choices(job: Job) -> Choices:
 def experiment_trials(
     name: str, choices: Choices, rounds: int | None, extra: Settings | None = None
 ) -> tuple[list[TrialSpec], int]:
-    """Return an artefact's trials, as the pipeline plans them, and their number of rounds.
+    """Return an experiment's trials, as the pipeline plans them, and their number of rounds.
 
-    extra: settings of every trial.
+    Args:
+        rounds: number of rounds; None: that of the experiment.
+        extra: settings of every trial.
+
+    Raises:
+        ConfigError: if the experiment has no trials.
     """
     composer = Composer(choices.conf_dir)
     trials = measuring_order(plan_artefact(name, choices, composer))
@@ -281,7 +293,7 @@ def _measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Measurem
 
 
 def opening(jobs: Sequence[Job], planned: Sequence[Measurement]) -> Iterator[str]:
-    """A line of the plan, and one for each data set that another one stands in for."""
+    """Yield a line with the plan of the experiments, and one for each fallback dataset."""
     chosen = {job.experiment: pipeline_choices(job) for job in jobs if job.experiment is not None}
     if not chosen:
         return
@@ -306,7 +318,7 @@ def _plan_words(planned: Sequence[Measurement]) -> str:
 
 
 def _stand_in_words(job: Job) -> Iterator[str]:
-    """Nothing where the data set is typed, for every trial."""
+    """Yield a line for each fallback dataset, unless the user sets the dataset of every trial."""
     if job.experiment is None or "dataset" in job.settings:
         return
     choices = pipeline_choices(job)

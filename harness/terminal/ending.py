@@ -1,4 +1,4 @@
-"""How every command ends: with an exit code, and in one line where something stopped it."""
+"""Exit handling of all commands: exit codes, one-line errors and signals."""
 
 from __future__ import annotations
 
@@ -18,27 +18,31 @@ from typing import Any, NoReturn, TextIO, cast
 from harness.errors import BenchError, ConfigError
 
 USAGE, FAULT, FAILED = 1, 2, 3
-OF_SIGNALS = 128  # a command that signal n ended has the exit code 128 + n
+OF_SIGNALS = 128  # exit code of a command that signal n ended, without n
 KEPT = "what was measured is kept, and the same command goes on"
 
 
 def run_command(
     name: str, work: Callable[[], int], typed: Sequence[str] = (), again: str | None = None
 ) -> int:
-    """Do the work of a command, and return the exit code.
+    """Run a command and return its exit code.
 
-    The work's own; 0 where the reader of its output has seen enough, as in `bench --help | head`;
-    USAGE after a line for what a user can change, be it output or a file that cannot be written;
-    FAULT after a traceback for a fault of ours; after a line for signal n OF_SIGNALS + n.
+    Args:
+        typed: the user's arguments.
+        again: command that resumes the work after a signal; None: name and typed.
 
-    again: the command that goes on after a signal; name and typed where it is None.
+    Returns:
+        The result of `work`; 0 if the reader of standard output has closed it, as in
+        `bench --help | head`; USAGE after a one-line error that the user can fix, such as a file
+        that cannot be written; FAULT after the traceback of an internal error; OF_SIGNALS + n
+        after signal n.
     """
     _fill_closed_streams()
     output = _Output(sys.stdout)
     try:
         with stoppable(), redirect_stdout(cast(TextIO, output)):
             code = _code_of(work)
-            output.flush()  # so that a fault of the output is told here, not when Python ends
+            output.flush()  # reports an error of standard output here, not at Python's exit
         return code
     except BenchError as error:
         complain(error, name)
@@ -64,12 +68,12 @@ def run_command(
 
 
 def complain(error: BaseException | str, name: str = "bench") -> None:
-    """Say what is wrong in one line."""
+    """Print an error as one line."""
     tell(f"{name}: {' '.join(str(error).split())}")
 
 
 def tell(line: str) -> None:
-    """Write a line to standard error; nobody may read there, and the work goes on."""
+    """Write a line to standard error; continue without output if it cannot be written."""
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:
@@ -84,7 +88,7 @@ def _code_of(work: Callable[[], int]) -> int:
 
 
 class _Output:
-    """Standard output that knows its own faults from those of other files."""
+    """Standard output that distinguishes its own errors from those of other files."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -118,15 +122,16 @@ def _what_fails(error: OSError, output: _Output) -> str:
 
 
 def _mute(stream: TextIO) -> None:
-    """Have nothing more said there, not even by Python's own end, which would change the code."""
-    with suppress(OSError, ValueError):  # a test's stream has no number
+    """Redirect a stream to /dev/null; Python's flush at exit would change the exit code."""
+    with suppress(OSError, ValueError):  # a test's stream has no file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fill_closed_streams() -> None:
-    """Give closed standard streams a file: the next that is opened would be taken for them.
+    """Open files for closed standard streams, for which Python has None.
 
-    Python has None for them. Standard output gets one that cannot be written, as it could not be.
+    Without them, the next opened file would get the number of the stream. Standard output gets a
+    file that cannot be written, so that writing still fails.
     """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
@@ -137,13 +142,13 @@ def _fill_closed_streams() -> None:
 
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# One wish to end often comes twice (a terminal and who waits for it both say so): the second must
-# not interrupt what the first set going. After a while another is one of its own.
+# A terminal and a parent process often both send the signal. The second one must not interrupt the
+# cleanup that the first one started. A later signal counts again.
 _AGAIN_S = 5.0
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended the command; its notes say what is kept."""
+    """Interruption of a command by a signal; its notes describe the saved results."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -152,9 +157,9 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Have the signals of STOPS raise Stopped in the block, but for those that are ignored.
+    """Raise Stopped for the signals of STOPS in the block.
 
-    As with nohup, and with SIGINT in the background of a script.
+    Signals that are ignored already stay ignored, for example by nohup or in a background job.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -180,8 +185,8 @@ def stoppable() -> Iterator[None]:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A wrong command line is one line and exit code 1, as every other error of the user."""
+    """Argument parser that reports a wrong command line as one line, with exit code 1."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise ConfigError instead of printing the usage and leaving with exit code 2."""
+        """Raise ConfigError instead of printing the usage and exiting with code 2."""
         raise ConfigError(f"{message}; see `{self.prog} --help`")

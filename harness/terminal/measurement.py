@@ -1,4 +1,4 @@
-"""Measures what was planned, one trial's round after the other, and says so."""
+"""Sequential measurement of planned rounds of trials, with a line of output for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.terminal.ending import FAILED, USAGE, complain
 from harness.terminal.reporting import Reporter, outcome_words, summary, totals, words_of_all
 from harness.trials.spec import TrialSpec
 
-# What is recorded, but says that a system is at fault, and not the machine or its limits.
+# Statuses that a system causes, not the machine or its limits.
 FAULTY = frozenset({"crash", "wrong_result"})
 
 Closing = Callable[[Sequence[Record]], Iterable[str]]
@@ -28,10 +28,17 @@ Closing = Callable[[Sequence[Record]], Iterable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One trial's round to be measured, and where its record goes.
+    """One round of a trial to be measured, and its output files.
 
-    results_dir: the folder that runs take turns on. nodes: what the machine has to be; None: any.
-    trace: where a timeline goes, if one is wanted. field: those that it is screened with.
+    Attributes:
+        results_dir: directory that the run locks.
+        path: path of the record.
+        log: path of the worker's log.
+        force: whether to measure again if there is a valid record.
+        records_bad_data: whether invalid data gives a record instead of an error.
+        nodes: required kind of machine; None: any.
+        trace: path of a timeline; None: none is written.
+        field: competitors in screening; None: the trial is not screened.
     """
 
     spec: TrialSpec
@@ -46,8 +53,8 @@ class Measurement:
 
     @property
     def folder(self) -> Path:
-        """Where room for the record is looked for: that of all records, or that of `out`."""
-        is_own = self.path.parent.name == self.spec.trial_id  # made when the record is written
+        """Directory to check for disk space: that of all records, or that of `out`."""
+        is_own = self.path.parent.name == self.spec.trial_id  # created with the record
         return self.path.parent.parent if is_own else self.path.parent
 
 
@@ -56,16 +63,20 @@ def _nothing_more(_: Sequence[Record]) -> Iterable[str]:
 
 
 def in_turn(planned: Sequence[Measurement], who: str) -> AbstractContextManager[None]:
-    """Be the only one that measures into these folders; who: the command, for those who wait.
+    """Lock the results directories of measurements while the context lasts.
 
-    Raises BenchError where another run does not end in time.
+    Args:
+        who: command that messages to waiting processes name.
+
+    Raises:
+        BenchError: if another run does not end in time.
     """
     return turns({one.results_dir for one in planned}, who, complain)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Results of a run: records in measuring order, reused ones included, and refused trials."""
+    """Results of a run: records in the order of measurement, reused ones included, and errors."""
 
     records: list[Record] = field(default_factory=list)
     n_reused: int = 0
@@ -78,7 +89,7 @@ class Outcome:
 
 
 def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more) -> int:
-    """Measure trials that have no valid record, print what was found, and return the exit code.
+    """Measure trials that have no valid record, print their results, and return the exit code.
 
     Args:
         closing: builds the lines that are printed below the trials.
@@ -109,7 +120,7 @@ def measure_each(planned: Sequence[Measurement]) -> Outcome:
     A trial that fails does not stop the others.
 
     Raises:
-        OutputError: if a record cannot be written, since those of later trials could not be.
+        OutputError: if a record cannot be written, because those of later trials would fail, too.
     """
     outcome, present = Outcome(), Present()
     with (
@@ -139,7 +150,7 @@ def measure_each(planned: Sequence[Measurement]) -> Outcome:
 
 
 def _write_trace(one: Measurement, trace: Path, record: Record, outcome: Outcome) -> None:
-    """Write the timeline of a trial that has its record, or note why there is none."""
+    """Write the timeline of a measured trial, or report the reason why there is none."""
     try:
         if record.status != "ok":
             raise BenchError(f"trace={trace} is not written: the trial is {record.status}")
@@ -152,7 +163,7 @@ def _write_trace(one: Measurement, trace: Path, record: Record, outcome: Outcome
 
 @contextmanager
 def _counting_what_is_kept(planned: Sequence[Measurement]) -> Iterator[None]:
-    """Have an interruption say how many records are there; they are whole or not there at all."""
+    """Add the number of existing records to an interruption's message."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -164,18 +175,21 @@ def _counting_what_is_kept(planned: Sequence[Measurement]) -> Iterator[None]:
 def measure_or_keep(
     one: Measurement, present: Present, hear: Callable[[str], None] = lambda words: None
 ) -> tuple[Record, bool]:
-    """Return the record of a measurement, and whether it was there already.
+    """Return the record of a measurement, and whether it was reused.
 
-    present: what it would be measured with. hear: takes what is told while it goes on.
+    Args:
+        present: current code, data, machine and versions, which a reused record must match.
+        hear: called with lines about the progress.
 
-    Raises OutputError, before anything is measured, where there is no room for it.
+    Raises:
+        OutputError: before the measurement, if there is no disk space for the record.
     """
     if not one.force:
         record = find_record(one.path)
         change = None if record is None else present.find_change(record, one.spec)
         if record is not None and present.is_kept(record, one.spec):
             if record.status != "crash":
-                one.log.unlink(missing_ok=True)  # of a run that was killed behind its record
+                one.log.unlink(missing_ok=True)  # left by a run that was killed after its record
             return record, True
         if change is not None:
             hear(f"the record that was there is put aside: {change}")

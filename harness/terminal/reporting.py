@@ -1,4 +1,4 @@
-"""What `bench` tells people: one line per trial, a summary of one, progress between workers."""
+"""Output of `bench`: one line per trial, a summary of a single trial, and a progress bar."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.trials.spec import TrialSpec
 
 
 def trial_words(trial: Trial) -> str:
-    """Name a trial's round in a few words."""
+    """Return a short name of a trial's round."""
     system = f"{trial.system}:{trial.policy}" if trial.policy else trial.system
     sizes = f"bs={trial.batch_size} h={trial.hidden_size}"
     place = f"{trial.device}/{trial.threads}"
@@ -29,7 +29,7 @@ def trial_words(trial: Trial) -> str:
 
 
 def outcome_words(record: Record) -> str:
-    """Say what came out: speed, spread, status, warnings; or the reason why there is no speed."""
+    """Return throughput, spread, status and warnings, or the reason why there is no number."""
     if record.status != "ok" or record.instances_per_s is None or not record.n_mini_batches:
         return f"{record.status}: {record.reason}" if record.reason else record.status
     spread = relative_spread(record.samples_s, record.n_mini_batches)
@@ -38,7 +38,7 @@ def outcome_words(record: Record) -> str:
 
 
 def summary(record: Record, path: Path) -> str:
-    """Several lines about one record."""
+    """Return the summary of one record in several lines."""
     lines = [trial_words(record.trial), f"  {outcome_words(record)}"]
     if record.status == "ok" and record.n_mini_batches:
         phases = record.phases_s.items()
@@ -64,7 +64,7 @@ TOLD = ("backend", "blas", "calls", "threads", "rounds", "rounds ahead since", "
 
 
 def _way_words(record: Record) -> str:
-    """How it ran: what a switch does not say, and what was asked but is not in force."""
+    """Return effective options that no switch sets, and those that differ from the request."""
     asked = record.config.get("system_options", {})
     told = [name for name in TOLD if name in record.in_force]
     chosen = ("policy", "granularity") if record.choice else ()
@@ -79,7 +79,7 @@ def _way_words(record: Record) -> str:
 
 
 def _compiled_words(record: Record) -> str:
-    """What shapes made it compile, apart from the passes."""
+    """Return the number of compiled programs and their compile time; empty if there are none."""
     if not record.n_compilations or record.compile_s is None:
         return ""
     programs = "1 program" if record.n_compilations == 1 else f"{record.n_compilations} programs"
@@ -102,16 +102,16 @@ def _work_words(record: Record) -> str:
 
 
 def totals(statuses: Sequence[str], n_kept: int, n_refused: int) -> str:
-    """One line about a whole run."""
+    """Return the line that summarizes a run."""
     counts = ", ".join(f"{n} {status}" for status, n in Counter(statuses).most_common())
     refused = f"; {n_refused} refused" if n_refused else ""
     return f"{len(statuses)} records: {counts or 'none'}; {n_kept} kept{refused}"
 
 
 class Reporter:
-    """Log lines on standard error, and below them a bar where that is a terminal.
+    """Log lines on standard error, with a progress bar below them on a terminal.
 
-    Nothing refreshes by itself: the bar is drawn when a trial ends, never while one is timed.
+    The bar has no refresh thread: it is drawn between trials, never while one is timed.
     """
 
     def __init__(self, n_trials: int, console: Console | None = None) -> None:
@@ -145,17 +145,17 @@ class Reporter:
             self._progress.stop()
 
     def starts(self, words: str) -> None:
-        """Show what is measured next."""
+        """Show the trial that is measured next."""
         if self._draws:
             self._progress.update(self._task, now=words)
             self._progress.refresh()
 
     def says(self, words: str) -> None:
-        """Write a line of a trial that goes on: what it does now, before anything is timed."""
+        """Write a line about the current trial's progress, before its timing starts."""
         self._write(f"  {words}")
 
     def ends(self, words: str) -> None:
-        """Write the line of the trial that ended."""
+        """Write the result line of a trial."""
         self._n_done += 1
         line = f"[{self._n_done}/{self._n_trials}] {words}"
         if self._draws:
@@ -171,13 +171,13 @@ class Reporter:
             tell(line)
 
 
-Options = Mapping[str, Any]  # by keys as they are typed, with dots
+Options = Mapping[str, Any]  # by the keys of the command line, with dots
 
 _PARTS = {"system_options": "system", "model_options": "model", "dataset_options": "dataset"}
 
 
 def words_of_all(specs: Sequence[TrialSpec]) -> list[str]:
-    """As trial_words, with the options by which trials differ that it calls the same."""
+    """Return the trial_words of each trial, with the options that differ between equal ones."""
     words = [trial_words(trial_of(spec)) for spec in specs]
     options = [dict(_flat(spec.to_dict())) for spec in specs]
     alike = defaultdict[str, list[Options]](list)
@@ -191,13 +191,13 @@ def words_of_all(specs: Sequence[TrialSpec]) -> list[str]:
 
 
 def _differing(group: Sequence[Options]) -> list[str]:
-    """Keys of the values that are not the same for all."""
+    """Return the keys whose values differ within the group."""
     keys = dict.fromkeys(key for said in group for key in said)
     return [key for key in keys if any(said.get(key) != group[0].get(key) for said in group)]
 
 
 def _flat(values: Mapping[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
-    """Keys as they are typed."""
+    """Yield values by the keys of the command line."""
     for key, value in values.items():
         path = (*above, *((_PARTS[key], "options") if key in _PARTS else (key,)))
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The state of a run: a file for each job, as long as it measures, and `bench-collect --status`."""
+"""State of a pipeline run: one file per active job, shown by `bench-collect --status`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ from harness.planning.durations import words_of
 from harness.planning.run_plan import FILE, RunPlan, read_run_plan
 from harness.records.files import replace_whole
 
-FOLDER = ".at_work"  # below the results
-NODE_NAMES = ("SLURMD_NODENAME", "BENCH_NODE")  # of Slurm, and of our jobs on Kubernetes
+FOLDER = ".at_work"  # in the results directory
+NODE_NAMES = ("SLURMD_NODENAME", "BENCH_NODE")  # variables of Slurm and of our Kubernetes jobs
 
 
 @dataclass(frozen=True, slots=True)
 class AtWork:
-    """What one job does now, and how long at most; since: seconds of the clock."""
+    """Current work of one job.
+
+    Attributes:
+        node: name of the machine.
+        job: Slurm's job number, or the process.
+        what: description of the work.
+        since: start of the work in seconds since the epoch.
+        at_most_s: time limit of the work.
+    """
 
     node: str
     job: str
@@ -32,58 +40,62 @@ class AtWork:
     at_most_s: float
 
     def is_overdue(self, now: float) -> bool:
-        """Whether it should have been over: its node may have died."""
+        """Return whether the time limit has passed, for example because the node died."""
         return now > self.since + self.at_most_s
 
 
 def node_name() -> str:
-    """What the scheduler calls this machine; else its own name."""
+    """Return the scheduler's name of this machine, else its host name."""
     told = (os.environ.get(name) for name in NODE_NAMES)
     return next(filter(None, told), platform.node())
 
 
 def job_name() -> str:
-    """What the scheduler calls this job; else its process."""
+    """Return the scheduler's number of this job, else its process."""
     return os.environ.get("SLURM_JOB_ID") or f"process {os.getpid()}"
 
 
 class Notice:
-    """Says what this job does, until it is taken down."""
+    """File that shows the current work of this job, until it is deleted."""
 
     def __init__(self, results_dir: Path) -> None:
         name = f"{node_name()}-{platform.node()}-{os.getpid()}.json"
         self._path = results_dir / FOLDER / name
 
     def says(self, what: str, at_most_s: float) -> None:
-        """Replace what it said before. Raises OutputError where that cannot be written."""
+        """Replace the current work; raise OutputError if the file cannot be written."""
         content = AtWork(node_name(), job_name(), what, time.time(), at_most_s)
         replace_whole(self._path, json.dumps(asdict(content)))
 
     def take_down(self) -> None:
-        with suppress(OSError):  # the folder may be what was lost
+        with suppress(OSError):  # the directory may no longer exist
             self._path.unlink(missing_ok=True)
 
 
 def at_work(results_dir: Path) -> Iterator[AtWork]:
-    """What jobs say that they do now, node by node."""
+    """Yield the current work of all active jobs, sorted by node."""
     for path in sorted((results_dir / FOLDER).glob("*.json")):
         try:
             yield AtWork(**json.loads(read_regular(path)))
-        except (OSError, ValueError, TypeError):  # it has just ended
+        except (OSError, ValueError, TypeError):  # the job has just ended
             continue
 
 
 def forget_all(results_dir: Path) -> None:
-    """Take all notices down: of jobs that ended without a word."""
+    """Delete the files of all jobs, some of which ended without deleting theirs."""
     for path in (results_dir / FOLDER).glob("*.json"):
         with suppress(OSError):
             path.unlink()
 
 
 def tell_status(places: Sequence[Path]) -> None:
-    """Print what a run into a folder of results has done, and what its jobs do now.
+    """Print the progress of a run into a results directory, and the current work of its jobs.
 
-    Raises ConfigError where no run of the pipeline ever began there.
+    Args:
+        places: one results directory.
+
+    Raises:
+        ConfigError: if no run of the pipeline has started there.
     """
     (results_dir,) = places
     plan = read_run_plan(results_dir / FILE)
@@ -95,7 +107,7 @@ def tell_status(places: Sequence[Path]) -> None:
 
 
 def status_lines(plan: RunPlan, working: Iterable[AtWork], now: float) -> Iterator[str]:
-    """One line of the run as a whole, and one for each job that is at work."""
+    """Yield a line about the whole run, and one for each active job."""
     working = list(working)
     n_done, n_steps = plan.n_done(plan.is_done), len(plan.seconds)
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.started))

@@ -1,4 +1,4 @@
-# What there is to do, worked out once: the grids of conf/experiment on this machine.
+# Work of a run, planned once from the grids of conf/experiment.
 import os
 import sys
 from pathlib import Path
@@ -27,11 +27,11 @@ from harness.values.places import CONF_DIR
 from plots.declaration import read_declaration
 from plots.drawable import select_drawable
 
-check_extra("plots") # not after an hour of measuring
-# With records=PLACE nothing is measured: what was measured elsewhere is drawn, whatever is here.
+check_extra("plots") # before measuring for an hour
+# With records=PLACE, records of other machines are drawn, and nothing is measured.
 PLACE = config.get("records")
 DRAWABLE = select_drawable(config, os.environ) if PLACE else None
-NODES = None if PLACE else nodes_of(config) # what measures; None: this machine
+NODES = None if PLACE else nodes_of(config) # nodes that measure; None: this machine
 CHOICES = DRAWABLE.choices if DRAWABLE else choices_from(config, os.environ)
 RESULTS = CHOICES.results_dir
 COMPOSER = Composer(CHOICES.conf_dir)
@@ -52,16 +52,16 @@ if not DRAWABLE:
     for planned in TRIALS.values():
         admit(planned.spec, NODES)
 DECLARATIONS = {name: read_declaration(name, CHOICES.conf_dir) for name in PLANS}
-# If a budget is short, headlines come first.
+# Headlines have priority within a budget.
 HEADLINES = {name for name, one in DECLARATIONS.items() if "best_baseline" in one.table.get("extra", ())}
 SOURCES = SourceHashes()
 BUDGET = config.get("budget")
-CPU = NODES and (NODES.cpu or "") # whose records tell how long trials take
+CPU = NODES and (NODES.cpu or "") # text in the name of the CPU whose records give durations
 PENDING = (
     None if DRAWABLE
     else pending_of(CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU)
 )
-# By name: of one machine a job for each experiment and one for all; of nodes one for some points.
+# Jobs by name: one per experiment and one for all on this machine, or one per few points on nodes.
 JOBS = {}
 if PENDING:
     JOBS = (
@@ -69,7 +69,7 @@ if PENDING:
         else jobs_here(PLANS, HEADLINES if BUDGET else ())
     )
     keep_true(JOBS.values(), RESULTS, PENDING.is_lacking)
-# Read by what measures: until when, and what else there is to do.
+# Plan for the processes that measure: time limit and expected durations.
 RUN_PLAN = RESULTS / FILE
 
 def count_drawn(rule):
@@ -78,13 +78,13 @@ def count_drawn(rule):
 
 
 def measured_by(name):
-    """Return what a job measures; one that is asked for by --forcerun tries again what failed."""
+    """Return the steps that a job measures; with --forcerun, steps that failed before, too."""
     is_forced = workflow.dag_settings.forceall or "measure" in workflow.dag_settings.forcerun
     return PENDING.choose(JOBS[name].steps, failed=is_forced)
 
 
 def write_orders(names):
-    """What each job measures, where its process reads it."""
+    """Write the job specs of jobs that measure."""
     code = code_of_this_machine() if NODES else ""
     fields = dict(zip(TRIALS, fields_of([trial.spec for trial in TRIALS.values()])))
     for name in names:
@@ -101,7 +101,7 @@ def write_orders(names):
         ).write(order_path(RESULTS, name))
 
 
-RUNNING = [] # what says so, as long as this process lives
+RUNNING = [] # open lock file that marks this run as active
 
 onstart:
     if PENDING:
@@ -118,27 +118,27 @@ onstart:
         print(PENDING.words(steps, n_drawn), file=sys.stderr)
         PENDING.put_outdated_aside()
         PENDING.run_plan(steps, n_drawn).write(RUN_PLAN)
-        os.environ[VARIABLE] = str(RUN_PLAN) # not before: the plan of an earlier run is over
+        os.environ[VARIABLE] = str(RUN_PLAN) # after writing it: the file may be of an earlier run
 
 def refused(wildcards):
-    """No input: whoever asks for what is no artefact is told so."""
+    """Exit with an error for the name of an unknown experiment."""
     with ends_in_one_line():
         raise no_artefact(wildcards.name, PLANS)
 
-# What a count is told beside its settings.
+# Arguments of each count in addition to its settings.
 COUNT_PLACES = [
     typed("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "bad_data=record",
 ]
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
-# What draws, and the code and claims that some tables show: edited, all is drawn again.
+# Drawing code, and the code and claims that some tables show: a change redraws everything.
 DRAWING_SHA256 = hash_contents(
     {path.as_posix(): path
      for folder in ("plots", "harness/models", "systems", Path(CHOICES.conf_dir, "claims"))
      for path in Path(workflow.basedir, folder).rglob("*")
      if path.suffix in (".py", ".yaml", ".html", ".css")}
 )
-# Commands are lists of words, which rules quote for the shell (:q): a path may be called anything.
-# The python that runs Snakemake also measures and draws, whether or not it is on the path.
+# Commands are lists of arguments, which rules quote for the shell (:q), so paths may have any name.
+# The python that runs Snakemake also measures and draws, even if it is not on the PATH.
 PYTHON = [sys.executable, "-m"]
 SAME_CHOICES = [
     f"--{key}={value}"
@@ -155,12 +155,15 @@ SAME_CHOICES = [
 
 
 def to_measure(name=ALL):
-    """Return what a target has to ask for itself: Snakemake makes nothing that only drawn files lack."""
+    """Return the inputs that a target must list itself.
+
+    Snakemake creates no missing inputs of files that exist.
+    """
     return [] if PLACE else records_of(name)
 
 
 def records_of(name=ALL):
-    """Return what an experiment shows, or all of them: what has to be measured before."""
+    """Return the files of measured jobs that an experiment, or all experiments, need."""
     if PLACE:
         return packed_files(Path(PLACE)) or [PLACE]
     wanted = [JOBS[name]] if name in JOBS else []
@@ -170,7 +173,7 @@ def records_of(name=ALL):
 
 
 def counts_of(names):
-    """Return the batch counts that experiments show, as far as this run has them."""
+    """Return the files of batch counts that experiments show and that this run has."""
     if PLACE:
         return []
     sweeps = {sweep.sweep_id: sweep for name in names for sweep in COUNTS[name]}
@@ -178,7 +181,7 @@ def counts_of(names):
 
 
 def experiment_files(names):
-    """Return the files of experiments, and of those whose trials they show."""
+    """Return the files of experiments, and of other experiments whose trials they show."""
     others = {t.settings.get(EXPERIMENT) for name in names for t in PLANS[name]} - {None}
     return [f"{CHOICES.conf_dir}/experiment/{name}.yaml" for name in sorted({*names, *others})]
 

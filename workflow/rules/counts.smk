@@ -1,6 +1,6 @@
-# Batch counts: exact, so once; beside each other, as many as there are cores, but for those that are
-# timed, and never beside a trial. bench-schedule keeps a record of each count below raw/ and counts only
-# what has no good one; those of a sweep are gathered here.
+# Batch counts: exact, so they are counted once. Counts that are not timed run in parallel on all cores,
+# but never at the same time as a trial. bench-schedule writes a record of each count to raw/, and counts
+# only if there is no valid record; this rule collects the rows of a sweep.
 rule counts:
     output:
         f"{RESULTS}/counts/{{sweep}}.json",
@@ -16,4 +16,4 @@ rule counts:
         "count {wildcards.sweep}"
     shell:
         "{params.bench_schedule:q} {params.settings:q} {params.places:q} out={output:q} &> {log:q}"
-        " || [ $? -eq 3 ]" # a policy that failed has a row that says so, and the others' are there
+        " || [ $? -eq 3 ]" # the row of a failed policy has its status; the others are complete

@@ -1,4 +1,4 @@
-# Batch counts on a cluster: several on a node; timed ones alone.
+# Batch counts on a cluster: several at a time on a node, except for timed ones.
 rule counts:
     output:
         f"{RESULTS}/counts/{{sweep}}.json",

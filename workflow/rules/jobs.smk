@@ -1,7 +1,8 @@
-# What measures: a job after the other, each alone on its machine, one fresh process a trial.
+# Jobs that measure: one at a time on a machine, with a fresh process for each trial.
 #
-# Records are no output: what measures keeps those that are valid and sets outdated ones aside, and no failed
-# job takes one along. Each waits for its turn: after a kill, a trial that still runs ends before the next begins.
+# Records are not declared as output, because Snakemake would delete them after a failure. The job reuses
+# valid records and moves outdated ones away. It waits for a lock: if a run was killed, a trial that still
+# runs ends before the next one starts.
 rule measure:
     output:
         str(done_path(RESULTS, "{job}")),
@@ -13,8 +14,8 @@ rule measure:
     threads: N_CPUS
     resources:
         **MEASURE_JOB,
-    priority: 1 # before what is counted
+    priority: 1 # before batch counts
     message:
         "measure {wildcards.job}"
     shell:
-        "{params.measure:q} {params.order:q} --done={output:q} 3>&2 &> {log:q}" # 3: what is said past the log
+        "{params.measure:q} {params.order:q} --done={output:q} 3>&2 &> {log:q}" # 3: messages outside the log

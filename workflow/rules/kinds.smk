@@ -1,5 +1,5 @@
-# Records of several kinds of machines (bench-collect --merge ... --pack): each kind is drawn by a
-# Snakemake of its own, and one report shows them side by side.
+# Records of several kinds of machines (bench-collect --merge ... --pack): a separate Snakemake run draws
+# each kind, and one report shows them side by side.
 RESULTS = Path(config.get("results_dir") or "results")
 PYTHON = [sys.executable, "-m"]
 OTHERS = [f"{key}={value}" for key, value in config.items() if key not in ("records", "results_dir")]

@@ -1,4 +1,4 @@
-# A run on a cluster, on its head node: what jobs ask for, and what is done before the first of them.
+# Cluster run on its head node: resources of jobs, and preparations before the first job.
 from harness.planning.jobs import COUNTING_MIN, runtime_min
 from harness.planning.running import while_none_runs
 from harness.planning.slurm import cancel, check_slurm, jobs_of_this_run, look_at_nodes
@@ -9,7 +9,7 @@ if ON_SLURM:
     check_slurm(NODES.partition)
 
 N_CPUS = NODES.n_cpus
-# A node measures for nobody else meanwhile; on Kubernetes profiles/kubernetes/job.yaml sees to that.
+# A job that measures has its node exclusively; on Kubernetes, profiles/kubernetes/job.yaml ensures that.
 MEASURE_JOB = {
     **NODES.resources,
     "mem_mb": NODES.memory_mib,
@@ -39,7 +39,7 @@ def say(line):
 
 
 def prepare_nodes():
-    """Look at the nodes, end what a run before left there, and leave orders for this one's counts."""
+    """Cancel leftover jobs of an earlier run, check the nodes, and write the job specs of counts."""
     with ends_in_one_line():
         with while_none_runs(RESULTS) as is_alone:
             if is_alone:
@@ -50,14 +50,14 @@ def prepare_nodes():
 
 
 def end_lost_jobs():
-    """A Snakemake that is killed leaves its jobs, which would measure what this run measures too.
+    """Cancel the jobs of a killed Snakemake, which would measure the same trials as this run.
 
-    On Kubernetes Snakemake itself finds them again.
+    On Kubernetes, Snakemake itself finds them again.
     """
     forget_all(RESULTS)
     if not ON_SLURM:
         return
-    # Counts of several folders of results cannot be told apart here: they go on, and are kept.
+    # Counts are not cancelled, because they may be of another results directory.
     ours = {f"rule_measure_wildcards_{name}" for name in JOBS}
     lost = [job for job, comment in jobs_of_this_run(Path.cwd()).items() if comment in ours]
     if lost:
@@ -66,7 +66,7 @@ def end_lost_jobs():
 
 
 def write_orders_of_counts():
-    """What each job counts, where its node reads it."""
+    """Write the job specs of batch counts."""
     code = code_of_this_machine()
     for name, sweep in SWEEPS.items():
         words = (*sweep.overrides, *COUNT_PLACES, f"out={RESULTS}/counts/{name}.json")

@@ -1,4 +1,4 @@
-# A job on a node of a cluster. Nothing is planned here: Snakemake starts twice for each job.
+# Job on a cluster node. Nothing is planned here, because Snakemake starts twice for each job.
 import sys
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from harness.planning.orders import done_path, order_path
 RESULTS = Path(config.get("results_dir") or "results")
 PYTHON = [sys.executable, "-m"]
 N_CPUS = nodes_of(config).n_cpus
-# What a job asks for, and what makes it out of date, only its head node needs to know.
+# Only the head node needs resources of jobs, and the hashes that show if they are out of date.
 MEASURE_JOB = COUNT_JOB = {}
 source_of_sweep = lambda wildcards: ""
 count_threads = lambda wildcards: 1

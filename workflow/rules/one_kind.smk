@@ -1,5 +1,5 @@
-# One kind of machine measures, or its records are drawn: what there is to do, and what comes out.
-with ends_in_one_line(): # whatever of --config or conf/ is wrong
+# Measurements or drawings of one kind of machine.
+with ends_in_one_line(): # for errors in --config or conf/
     include: "common.smk"
     if NODES:
         include: "on_head.smk"
@@ -11,7 +11,7 @@ with ends_in_one_line(): # whatever of --config or conf/ is wrong
     include: "jobs.smk"
     include: "show.smk"
 
-# If all experiments count batches, there is no trial, and so no table of records.
+# Without trials, for example if all experiments count batches, there is no table of records.
 TRIALS_CSV = [f"{RESULTS}/records.csv"] if any(PLANS.values()) else []
 
 rule all:
@@ -19,8 +19,8 @@ rule all:
     input:
         f"{RESULTS}/report.html",
         TRIALS_CSV,
-        to_measure(), # even if all that shows it exists
-    message: # instead of the names of all records
+        to_measure(), # even if the report exists
+    message: # Snakemake's default message lists all records
         f"all is drawn: {RESULTS}/report.html"
 
 # Every table and figure, and the report.
@@ -35,7 +35,7 @@ rule tables:
         [f"{RESULTS}/{file}" for name in TABLES for file in DECLARATIONS[name].files],
         [file for name in TABLES for file in to_measure(name)],
 
-# An unknown name: Snakemake's own message lists no choices.
+# Unknown name of an experiment: Snakemake's own message does not list the choices.
 rule no_artefact:
     input:
         refused,

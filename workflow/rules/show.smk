@@ -5,8 +5,8 @@ TABLES = [name for name in ("epoch_times", "graph_construction", "ablation") if 
 
 DRAWING_CODE = f"{RESULTS}/logs/drawing_code.sha256"
 
-# The code that draws, as a file: Snakemake remembers parameters of declared outputs only, and the
-# report declares none of the tables and figures that it draws.
+# Hash of the drawing code, in a file: Snakemake stores parameters only for declared outputs, and the
+# rule of the report does not declare the tables and figures that it draws.
 rule drawing_code:
     localrule: True
     output:
@@ -48,7 +48,7 @@ for name in PLANS:
         shell:
             "{params.draw:q} &> {log:q}"
 
-# Every number of every trial in one tidy table, for analyses of one's own.
+# Every number of every trial in one tidy table, for the user's own analyses.
 rule collect:
     localrule: True
     input:
@@ -64,7 +64,7 @@ rule collect:
     shell:
         "{params.collect:q} --out={output:q} &> {log:q}"
 
-# All tables, all figures and the report, by one process: planning and imports happen once.
+# All tables, figures and the report in one process, so that planning and imports happen once.
 rule report:
     localrule: True
     input:
