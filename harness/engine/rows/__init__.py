@@ -1,1 +1,1 @@
-"""A schedule to rows in memory and gathers; NumPy only."""
+"""Assignment of vertices to rows of memory, and of gathers to views or copies; NumPy only."""

@@ -1,6 +1,6 @@
-"""Which arrays say where the rows of a mini-batch are, numbered once for all functions.
+"""Arrays that describe the rows of a mini-batch, numbered once for all functions.
 
-So one compiled call can fill all of them (filling.py), and whoever needs one knows its number.
+One compiled call can thus fill all of them (filling.py), and readers address each by its number.
 Types that write the same states number their rows together, in one space.
 """
 
@@ -22,13 +22,14 @@ NOT_CONTIGUOUS = -1
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Gather:
-    """The child rows that one type reads, row by row of the type, slots side by side.
+    """Rows of children that one type reads, ordered by row of the type and then by slot.
 
-    index (n * n_slots,): rows of the children's state. runs (n_batches + 1,): of every batch the
-    first row where all its rows follow one another, else NOT_CONTIGUOUS; the last: the same for all
-    batches at once.
-    edge_start (n + 1,): where each vertex's edges begin, for gathers of any number of children
-    (empty for gathers by slot).
+    Attributes:
+        index: (n * n_slots,), rows of the children's state.
+        runs: (n_batches + 1,), for every batch the first row if all its rows are consecutive, else
+            NOT_CONTIGUOUS; the last entry is the same for all batches together.
+        edge_start: (n + 1,), the first edge of each vertex, for gathers of any number of children
+            (empty for gathers by slot).
     """
 
     index: Index
@@ -38,10 +39,13 @@ class Gather:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TypeRows:
-    """The vertices of one type in execution order.
+    """Vertices of one type in the order of execution.
 
-    vertices (n,), starts (n_batches + 1,): batch boundaries. first_row (n_batches,): where each
-    batch begins among the rows of the states that this type writes.
+    Attributes:
+        vertices: (n,).
+        starts: (n_batches + 1,), batch boundaries.
+        first_row: (n_batches,), the first row of each batch among the rows of the states that the
+            type writes.
     """
 
     vertices: Index
@@ -50,18 +54,20 @@ class TypeRows:
 
     @property
     def n(self) -> int:
-        """Vertices of this type."""
+        """Number of vertices of this type."""
         return len(self.vertices)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TypeGeometry:
-    """One type in one mini-batch.
+    """Rows, gathers and pulls of one type in one mini-batch.
 
-    gathers: by slots (None: every child). pulls: by name, one int64 a row of the type.
-    largest: rows of the largest batch. contiguous: all batches of the type follow one another among
-    the state rows.
-    goes_back_at_once: whether the backward stage may take all rows, as that of outputs does.
+    Attributes:
+        gathers: By slots (None: every child).
+        pulls: By name, one number per row of the type.
+        largest: The number of rows of the largest batch.
+        contiguous: All batches of the type are consecutive among the rows of states.
+        goes_back_at_once: The backward stage may run all rows in one call, as that of outputs does.
     """
 
     rows: TypeRows
@@ -73,17 +79,17 @@ class TypeGeometry:
 
     @property
     def n_at_once(self) -> int:
-        """The most rows that a stage which takes batch by batch gets."""
+        """Largest number of rows in one call of a stage that runs batch by batch."""
         return self.rows.n if self.goes_back_at_once else self.largest
 
     @property
     def n_edges(self) -> int:
-        """Incoming edges of all vertices, where the type gathers any number of children."""
+        """Number of incoming edges, if the type gathers any number of children, else 0."""
         return int(self.gathers[None].edge_start[-1]) if None in self.gathers else 0
 
 
 def space_of_type(states_of_type: Sequence[frozenset[str]]) -> list[int]:
-    """Number the row spaces: types that write a common state share one (transitively)."""
+    """Assign types to numbered spaces; types that write a common state share one (transitively)."""
     spaces: list[set[str]] = []
     for states in states_of_type:
         joined = set(states)
@@ -92,33 +98,39 @@ def space_of_type(states_of_type: Sequence[frozenset[str]]) -> list[int]:
             spaces.remove(space)
         if joined:
             spaces.append(joined)
-    nowhere = len(spaces)  # types that write no state are numbered apart
+    nowhere = len(spaces)  # types that write no state get their own number
     return [
         next((k for k, space in enumerate(spaces) if space & states), nowhere)
         for states in states_of_type
     ]
 
 
-OUTPUT = -1  # the id of the function that is read behind the last batch
-# Of a function: see TypeRows; ROWS holds how many it has; ORDER and ROUNDS are of outputs.
+OUTPUT = -1  # id of the function of outputs, which runs after the last batch
+# Fields of a function: see TypeRows; ROWS is the number of its rows; only outputs have ORDER and
+# ROUNDS.
 VERTICES, STARTS, FIRST_ROW, ROWS, ORDER, ROUNDS = range(6)
 N_OF_FUNCTION = 6
-# Of a gather: see Gather. EDGE_BOUNDS: where the edges of every batch begin, and the last ones end.
+# Fields of a gather: see Gather. EDGE_BOUNDS: the boundaries of the batches' edges.
 INDEX, RUNS, EDGE_START, EDGE_BOUNDS = range(4)
 N_OF_GATHER = 4
-EVERY_CHILD = -1  # in place of a number of slots
+EVERY_CHILD = -1  # instead of a number of slots
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a plan reads: the groups of slots that it gathers (None: every child), and pulls."""
+    """Values that a plan reads.
+
+    Attributes:
+        slots: The groups of slots that it gathers (None: every child).
+        pulls: The names that it pulls.
+    """
 
     slots: tuple[Slots, ...]
     pulls: tuple[str, ...]
 
 
 def reads_of(plan: Plan) -> Reads:
-    """Find them, once and not with every mini-batch."""
+    """Collect the gathers and pulls of a plan, once and not for every mini-batch."""
     slots: set[Slots] = set(plan.slots.values())
     if any(node.op == "gather_each" for node in plan.nodes):
         slots.add(None)
@@ -127,10 +139,12 @@ def reads_of(plan: Plan) -> Reads:
 
 
 class FieldArrays(NamedTuple):
-    """What functions read, as compiled code reads it.
+    """Gathers and pulls of all functions, in the form that compiled code reads.
 
-    gathers (k, 3): function, its first slot in `slots`, and how many it has or EVERY_CHILD.
-    pulls (k, 2): function, and which of Fields.names it pulls. has_output: see Fields.
+    Attributes:
+        gathers: (k, 3), function, first slot in `slots`, and number of slots or EVERY_CHILD.
+        pulls: (k, 2), function, and index of the pulled name in Fields.names.
+        has_output: See Fields.
     """
 
     gathers: IntTable
@@ -141,10 +155,14 @@ class FieldArrays(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fields:
-    """Functions are numbered, too: vertex functions by their ids, and that of outputs behind them.
+    """Numbers of all arrays of a layout.
 
-    n_types: vertex functions. has_output: whether there is a function of outputs.
-    names (all_names: as a set): what they pull.
+    Functions are numbered, too: vertex functions by their ids, then the function of outputs.
+
+    Attributes:
+        n_types: The number of vertex functions.
+        has_output: There is a function of outputs.
+        names: Names that functions pull; `all_names` is the same set.
     """
 
     n_types: int
@@ -158,40 +176,45 @@ class Fields:
 
     @property
     def n_functions(self) -> int:
-        """Of vertices and of outputs."""
+        """Number of vertex functions, plus one for outputs if they are read."""
         return self.n_types + self.has_output
 
     def function(self, type_id: int) -> int:
-        """The number of a function."""
+        """Return the number of a function."""
         return self.n_types if type_id == OUTPUT else type_id
 
     def type_id(self, function: int) -> int:
-        """The id of a function."""
+        """Return the id of a function."""
         return OUTPUT if function == self.n_types else function
 
     @property
     def n_fields(self) -> int:
-        """Arrays of a layout."""
+        """Number of arrays of a layout."""
         n_of_gathers = N_OF_GATHER * len(self.arrays.gathers)
         return N_OF_FUNCTION * self.n_functions + n_of_gathers + len(self.arrays.pulls)
 
     def of_function(self, type_id: int, part: int) -> int:
-        """The number of VERTICES, STARTS, ... of a function."""
+        """Return the number of a function's array VERTICES, STARTS, ...."""
         return N_OF_FUNCTION * self.function(type_id) + part
 
     def of_gather(self, type_id: int, slots: Slots, part: int) -> int:
-        """The number of INDEX, RUNS, ... of a gather."""
+        """Return the number of a gather's array INDEX, RUNS, ...."""
         gather = self._gather_numbers[type_id, slots]
         return N_OF_FUNCTION * self.n_functions + N_OF_GATHER * gather + part
 
     def of_pull(self, type_id: int, name: str) -> int:
-        """The number of what a function pulls."""
+        """Return the number of the array that a function pulls by this name."""
         first = N_OF_FUNCTION * self.n_functions + N_OF_GATHER * len(self.arrays.gathers)
         return first + self._pull_numbers[type_id, name]
 
 
 def fields_of(reads: Mapping[int, Reads], n_types: int) -> Fields:
-    """Number all that these functions read; n_types: ids of vertex functions are below."""
+    """Assign numbers to all arrays that these functions read.
+
+    Args:
+        reads: By function id.
+        n_types: The number of vertex functions; their ids are smaller.
+    """
     names = tuple(sorted({name for one in reads.values() for name in one.pulls}))
     gathers, slots, pulls = list[tuple[int, int, int]](), list[int](), list[tuple[int, int]]()
     gather_numbers, pull_numbers = {}, {}

@@ -1,8 +1,7 @@
-"""All arrays of a mini-batch's layout in one compiled call: see fields.py for which they are.
+"""Computation of all arrays of a layout in one compiled call; fields.py defines the arrays.
 
-Python and NumPy took longer to make them one by one than a small mini-batch takes to compute.
-Rounds of a program that is still running take the same steps, in memory that is kept
-(live_code.py).
+With one Python and NumPy call per array, this took longer than computing a small mini-batch. Graph
+segments of a program that is still running take the same steps in reused memory (live_code.py).
 """
 
 from __future__ import annotations
@@ -49,7 +48,11 @@ FILLED, NO_VERTEX = -1, -2
 
 
 class Arrays(NamedTuple):
-    """Of a layout: see Layout."""
+    """Arrays of a layout in compiled code; the attributes of Layout with these names describe them.
+
+    Attributes:
+        values: `numbers` of Layout.
+    """
 
     values: Longs
     bounds: LongTable
@@ -60,14 +63,17 @@ class Arrays(NamedTuple):
 def fill(
     one: Source, pulled: IntTable, outputs: Outputs, fields: FieldArrays, reorder: bool
 ) -> tuple[Longs, LongTable, LongTable, Flags, IntTable, int]:
-    """Choose rows of a mini-batch's vertices, into row[base:], and fill all arrays of its layout.
+    """Choose rows for a mini-batch's vertices and fill all arrays of its layout.
 
-    Returns the arrays one behind the other; of each field where it begins, and its length; counts
-    (n_functions, N_COUNTS); which functions have rows; batches in order (see Layout); and FILLED,
-    or NO_VERTEX where an output reads none that there is, or a vertex that lacks a child that it
-    gathers.
+    Args:
+        one: The chosen rows are written to its row[base:].
+        pulled: For each of Fields.names, one number per vertex.
 
-    pulled: of each of Fields.names, one number a vertex.
+    Returns:
+        The concatenated arrays; the start and length of each; counts (n_functions, N_COUNTS); flags
+            of the functions that have rows; Layout.in_order; and a status. The status is FILLED,
+            NO_VERTEX if an output reads a vertex that does not exist, or the number of a vertex
+            that has no child in a slot that it gathers.
     """
     n_types = len(one.spaces)
     for vertex in outputs.vertices:
@@ -95,7 +101,7 @@ def fill(
 
 @helper
 def place_fields(counts: LongTable, n_types: int, fields: FieldArrays) -> LongTable:
-    """Return where each field begins, and its length (n_fields + 1, 2); the last one is empty."""
+    """Return the start and length of each field (n_fields + 1, 2); the last field is empty."""
     gathers, pulls, n_functions = fields.gathers, fields.pulls, len(counts)
     n_fields = N_OF_FUNCTION * n_functions + N_OF_GATHER * len(gathers) + len(pulls)
     bounds = np.zeros((n_fields + 1, 2), dtype=np.int64)
@@ -126,15 +132,16 @@ def place_fields(counts: LongTable, n_types: int, fields: FieldArrays) -> LongTa
 
 @helper
 def _field(arrays: Arrays, k: int) -> Longs:
-    """Return one array."""
+    """Return the array of field k."""
     return arrays.values[arrays.bounds[k, 0] : arrays.bounds[k, 0] + arrays.bounds[k, 1]]
 
 
 @helper
 def fill_fields(arrays: Arrays, one: Source, batches: Batches, fields: FieldArrays) -> int:
-    """Fill what says where vertices are, and what they gather.
+    """Fill the rows and the gather indices of every function.
 
-    Returns a vertex that lacks a child, or FILLED.
+    Returns:
+        FILLED, or the number of a vertex that has no child in a slot that it gathers.
     """
     _fill_functions(arrays, batches)
     n_types, first = len(one.spaces), N_OF_FUNCTION * len(arrays.counts)
@@ -167,7 +174,13 @@ def fill_pulls(
     first: int,
     of_outputs: IntTable,
 ) -> None:
-    """Fill what rows pull: of `pulled` from column `first` on, or what outputs pull themselves."""
+    """Fill the numbers that rows pull, from `pulled` or from the outputs' own pulls.
+
+    Args:
+        first: The column of `pulled` that belongs to the first vertex.
+        of_outputs: Numbers that only outputs pull; if empty, outputs pull the numbers of their
+            vertices.
+    """
     first_field = N_OF_FUNCTION * len(arrays.counts) + N_OF_GATHER * len(fields.gathers)
     for p in range(len(fields.pulls)):
         function, name = fields.pulls[p, 0], fields.pulls[p, 1]
@@ -180,14 +193,14 @@ def fill_pulls(
 
 @helper
 def _pull(found: Longs, numbers: IntArray, first: int, rows: Longs) -> None:
-    """Fill one number a row."""
+    """Copy one number per row."""
     for k in range(len(found)):
         found[k] = numbers[first + rows[k]]
 
 
 @helper
 def _fill_functions(arrays: Arrays, batches: Batches) -> None:
-    """Fill vertices of every function in order of execution, and where its batches begin."""
+    """Fill the vertices of every function in the order of execution, and its batch boundaries."""
     values, bounds, counts = arrays
     order, starts, table, first_row = batches
     used = np.zeros(len(counts), dtype=np.int64)
@@ -210,9 +223,9 @@ def _fill_functions(arrays: Arrays, batches: Batches) -> None:
 def _fill_outputs(
     arrays: Arrays, function: int, mine: IntArray, outputs: IntArray, rounds: IntArray
 ) -> None:
-    """Fill the same for the function of outputs, in the order of the rows that are read.
+    """Fill the same fields for the function of outputs, in the order of the rows that they read.
 
-    In it one round comes after the other.
+    In this order, graph segments follow one another.
     """
     at = N_OF_FUNCTION * function
     vertices, order = _field(arrays, at + VERTICES), _field(arrays, at + ORDER)
@@ -233,7 +246,11 @@ def _fill_outputs(
 
 @helper
 def _fill_slots(index: Longs, vertices: Longs, slots: IntArray, one: Source) -> int:
-    """Fill rows of the children in each slot; returns a vertex that lacks one, or FILLED."""
+    """Fill the rows of the children in each slot.
+
+    Returns:
+        FILLED, or the number of a vertex that has no child in one of these slots.
+    """
     arg_start, at = one.arg_start, 0
     for vertex in vertices:
         for slot in slots:
@@ -246,7 +263,7 @@ def _fill_slots(index: Longs, vertices: Longs, slots: IntArray, one: Source) -> 
 
 @helper
 def _fill_each(arrays: Arrays, at: int, vertices: Longs, begins: Longs, one: Source) -> None:
-    """Fill rows of all children, edge by edge, and where edges of vertices and batches begin."""
+    """Fill the rows of all children, one per edge, and the first edges of vertices and batches."""
     index, edge_start = _field(arrays, at + INDEX), _field(arrays, at + EDGE_START)
     edge_bounds = _field(arrays, at + EDGE_BOUNDS)
     n_edges = 0
@@ -263,7 +280,10 @@ def _fill_each(arrays: Arrays, at: int, vertices: Longs, begins: Longs, one: Sou
 
 @helper
 def _find_runs(index: Longs, bounds: Longs, n_parts: int, runs: Longs) -> None:
-    """Fill the first index of each run that counts up by one, else NOT_CONTIGUOUS; last of all."""
+    """Fill the first index of each batch whose indices are consecutive, else NOT_CONTIGUOUS.
+
+    The last entry of `runs` is the same for all batches together.
+    """
     if len(runs) == 0:
         return
     runs[-1] = index[0] if len(index) else 0
@@ -279,7 +299,7 @@ def _find_runs(index: Longs, bounds: Longs, n_parts: int, runs: Longs) -> None:
 
 @helper
 def _in_order(counts: LongTable, n_types: int, batches: IntTable) -> tuple[Flags, IntTable]:
-    """Return which functions have rows, and Layout.in_order."""
+    """Return flags of the functions that have rows, and Layout.in_order."""
     present = np.empty(len(counts), dtype=np.bool_)
     n, n_read = len(batches), 0
     for f in range(len(counts)):

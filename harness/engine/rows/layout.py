@@ -1,10 +1,11 @@
-"""Where every vertex's state lives, and which gathers need no copy.
+"""Memory layout of vertex states, and detection of gathers that need no copy.
 
-Vertices are renumbered in execution order, so that a batch writes one contiguous block of rows
-(scatter is free). Inside a batch, vertices are ordered as their consumers will read them, so that a
-gather is a view wherever its rows follow one another; only the rest is copied.
+Vertices are renumbered in the order of execution, so that each batch writes one contiguous block of
+rows and a scatter costs nothing. Inside a batch, vertices are ordered as their consumers will read
+them. A gather is then a view wherever its rows are consecutive, and only the other rows are copied.
 
-What runs between two looks at the loss is a round of a mini-batch, or all of it.
+A round here is a graph segment: the part of a mini-batch that runs until the next decision that
+depends on computed values, or the whole mini-batch.
 """
 
 from __future__ import annotations
@@ -32,16 +33,21 @@ _NO_PULLS: IntArray = np.zeros((0, 0), dtype=np.int32)
 
 @dataclass(frozen=True, eq=False)
 class Layout(Mapping[int, TypeGeometry]):
-    """Rows of one mini-batch: the geometry of every function that has some, by id.
+    """Memory layout of one mini-batch: a mapping from function ids to geometries.
 
-    That of outputs is OUTPUT. Geometries are views that are made when one asks for them.
+    Only functions that have rows are in it. The id of the function of outputs is OUTPUT. Geometries
+    are views that are created on first access.
 
-    numbers: all arrays one behind the other. bounds (n_fields + 1, 2): where each begins, and its
-    length. counts (n_functions, N_COUNTS): see filling.py. batches: in order, as (type id,
-    position among the type's batches) (k, 2). row (n,): of each vertex among the states of its own
-    type's space. n_rows: of each space, 0 behind them. present: which functions have rows,
-    to compare. in_order (2 (k + r), 2): `forth` and, behind it, `back`; r: 1 where outputs are
-    read, else 0.
+    Attributes:
+        numbers: All arrays, concatenated.
+        bounds: (n_fields + 1, 2), the start and length of each array in `numbers`.
+        counts: (n_functions, N_COUNTS), see row_order.py.
+        batches: (k, 2), type id and position among the batches of that type, in the order of
+            execution.
+        row: (n,), the row of each vertex among the states of its type's space.
+        n_rows: The number of rows of each space; the entry after the last space is 0.
+        present: The functions that have rows, as bytes that can be compared.
+        in_order: (2 (k + r), 2), `forth` followed by `back`; r is 1 if outputs are read, else 0.
     """
 
     fields: Fields
@@ -56,55 +62,55 @@ class Layout(Mapping[int, TypeGeometry]):
     _made: dict[int, TypeGeometry] = field(default_factory=dict)
 
     def array(self, number: int) -> Index:
-        """One of all arrays: see Fields."""
+        """Return the array with this number, see Fields."""
         begin, n = self.bounds[number].tolist()
         return self.numbers[begin : begin + n]
 
     @property
     def forth(self) -> IntArray:
-        """The batches, behind them the first of outputs."""
+        """The batches in the order of execution, then the first batch of outputs."""
         return self.in_order[: len(self.in_order) // 2]
 
     @property
     def back(self) -> IntArray:
-        """The first of outputs, behind it the batches from the last one on."""
+        """The first batch of outputs, then the batches in reverse order."""
         return self.in_order[len(self.in_order) // 2 :]
 
     @property
     def room_wanted(self) -> Index:
-        """Rows of every function, those at once, and edges (n_functions, 3)."""
+        """(n_functions, 3), the numbers of rows, of rows per stage call, and of edges."""
         return self.counts[:, :3]
 
     @property
     def scattered(self) -> list[int]:
-        """Functions whose batches do not follow one another among the rows of states."""
+        """Functions whose batches are not consecutive among the rows of states."""
         follows = self.counts[:, FOLLOWS]
         return [self.fields.type_id(f) for f in (follows == 0).nonzero()[0].tolist()]
 
     def n_batches(self, type_id: int) -> int:
-        """Batches of a function."""
+        """Return the number of batches of a function."""
         return int(self.counts[self.fields.function(type_id), N_BATCHES])
 
     def n_of(self, type_id: int) -> int:
-        """Rows of a function, which may be none."""
+        """Return the number of rows of a function, which may be zero."""
         return int(self.counts[self.fields.function(type_id), N])
 
     def pulled(self, type_id: int, name: str) -> Index:
-        """What the rows of a function pull."""
+        """Return the numbers that the rows of a function pull by this name."""
         return self.array(self.fields.of_pull(type_id, name))
 
     @property
     def output_order(self) -> Index:
-        """Which output each row of the output function is."""
+        """The index of the output that each row of the output function computes."""
         return self.array(self.fields.of_function(OUTPUT, parts.ORDER))
 
     @property
     def output_rounds(self) -> Index:
-        """The round of each batch of the output function."""
+        """The graph segment of each batch of the output function."""
         return self.array(self.fields.of_function(OUTPUT, parts.ROUNDS))
 
     def starts(self, type_id: int) -> Index:
-        """Where batches of a function begin: see TypeRows."""
+        """Return the batch boundaries of a function, see TypeRows."""
         return self.array(self.fields.of_function(type_id, parts.STARTS))
 
     def __iter__(self) -> Iterator[int]:
@@ -145,9 +151,12 @@ class Layout(Mapping[int, TypeGeometry]):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Before:
-    """What earlier rounds have taken: their number of vertices, and rows of each space.
+    """Vertices and rows that earlier graph segments occupy.
 
-    row: of their vertices, and room for those to come, which are written behind them.
+    Attributes:
+        n_vertices: The number of vertices of all earlier segments.
+        row: The rows of these vertices, followed by space for those of the new segment.
+        used: The number of occupied rows of each space.
     """
 
     n_vertices: int
@@ -157,9 +166,12 @@ class Before:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RowRules:
-    """What says where rows go: see plan_layout.
+    """Arguments of plan_layout that do not depend on a mini-batch.
 
-    space_of_state: of every state that is written.
+    Attributes:
+        spaces: The space of each type.
+        space_of_state: The space of each state that is written.
+        reorder: Order each batch as its consumers read it.
     """
 
     fields: Fields
@@ -177,17 +189,22 @@ def plan_layout(
     reorder: bool,
     before: Before | None = None,
 ) -> Layout:
-    """Choose rows for every vertex, and find what every function reads.
+    """Choose a row for every vertex, and compute the indices of everything that functions read.
 
-    "Type" means vertex function from here on: an unbatchable vertex has one too.
-    space_of_type (n_types,): types that write the same states share a space, in which rows are
-    counted.
-    reorder: order each batch as its consumers of the same round read it; otherwise keep the
-    policy's order.
-    before: where the mini-batch is one round behind others, which its arguments count, too.
+    A "type" here means a vertex function, which unbatchable vertices have as well.
 
-    Raises ScheduleError for a vertex that lacks a child that its function gathers, and for outputs
-    of vertices that are not there.
+    Args:
+        space_of_type: (n_types,); types that write the same states share a space, in which rows are
+            numbered together.
+        reorder: Order each batch as its consumers in the same graph segment read it; otherwise keep
+            the order of the policy.
+        before: The earlier graph segments, if the mini-batch is a segment after others. Its
+            arguments then count their vertices, too.
+
+    Raises:
+        ScheduleError: A vertex has no child in a slot that its function gathers, an output reads a
+            vertex that does not exist, or a function pulls a name that the mini-batch does not
+            provide.
     """
     graph, functions = mini_batch.graph, int_array(mini_batch.functions)
     n = len(functions)
@@ -220,7 +237,11 @@ def plan_layout(
 
 
 def _side_by_side(names: Sequence[str], pulls: Mapping[str, IntArray], n: int) -> IntArray:
-    """What is pulled by each name (n_names, n); zeros where there is none."""
+    """Stack the pulled numbers of all names (n_names, n); a name without numbers has zeros.
+
+    Raises:
+        ScheduleError: A name does not have one number for each of n.
+    """
     if not names:
         return _NO_PULLS
     arrays = [pulls[name] if name in pulls else np.zeros(n, np.int32) for name in names]
@@ -231,7 +252,11 @@ def _side_by_side(names: Sequence[str], pulls: Mapping[str, IntArray], n: int) -
 
 
 def _check_pulls(mini_batch: MiniBatch, layout: Layout) -> None:
-    """Raise ScheduleError where a function pulls what is not there."""
+    """Check that the mini-batch provides every name that a function with rows pulls.
+
+    Raises:
+        ScheduleError: A name is missing.
+    """
     fields, own = layout.fields, mini_batch.output_pulls
     for names, is_output in ((mini_batch.pulls, False), (own, True)):
         if names is None or names.keys() >= fields.all_names:
@@ -261,17 +286,23 @@ def _error(mini_batch: MiniBatch, fields: Fields, lacking: int, n_vertices: int)
     )
 
 
-ALL_ROWS = -1  # the position of a batch that is all rows of a function at once
-Run = tuple[str, IntArray]  # a stage, and its batches (type id, position) (k, 2)
-Loss = tuple[int, Ref, slice]  # of a function, where it is, and which of its rows count
+ALL_ROWS = -1  # position of a batch that consists of all rows of a function
+Run = tuple[str, IntArray]  # a stage, and (k, 2) type id and position of its batches
+Loss = tuple[int, Ref, slice]  # function id, columns of the loss, and the rows to add up
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Round:
-    """Batches (type id, position) (k, 2) in order of execution.
+    """One graph segment.
 
-    eager, lazy: before and behind the others, each type's rows of the round at once where they are
-    all that it has. losses: of the functions with a loss, where it is and which rows are new.
+    Batches are arrays (k, 2) of type id and position, in the order of execution. If all rows of a
+    type are in this segment, the batches of that type run in one call of the eager or lazy stage.
+
+    Attributes:
+        eager: Batches of the stage that runs before `batches`.
+        batches: Batches of the stage that runs batch by batch.
+        lazy: Batches of the stage that runs after `batches`.
+        losses: For each function with a loss: its id, the columns of the loss, and the new rows.
     """
 
     eager: IntArray
@@ -281,14 +312,18 @@ class Round:
 
     @property
     def runs(self) -> list[Run]:
-        """What it runs, in order."""
+        """Stages with their batches, in the order of execution."""
         stages = zip(FORWARD, (self.eager, self.batches, self.lazy), strict=True)
         return [(stage, batches) for stage, batches in stages if len(batches)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LossRows:
-    """Where the loss of a function is, and where its rows of each round begin (n_rounds + 1,)."""
+    """Columns of a function's loss, and the first row of each graph segment in them.
+
+    Attributes:
+        starts: (n_rounds + 1,).
+    """
 
     type_id: int
     ref: Ref
@@ -297,10 +332,15 @@ class LossRows:
 
 @dataclass(frozen=True, eq=False)
 class Rounds(Sequence[Round]):
-    """All rounds of a mini-batch, planned together: there may be a hundred of a few batches each.
+    """All graph segments of a mini-batch, planned together.
 
-    batches: of each of FORWARD, those of all rounds (k, 2), round after round. starts: of each
-    stage, where those of each round begin (n_rounds + 1,). losses: of each function that has one.
+    There may be a hundred segments of a few batches each, which would be slow to plan one by one.
+
+    Attributes:
+        batches: For each stage of FORWARD, the batches of all segments (k, 2), one segment after
+            the other.
+        starts: For each stage, the first batch of each segment (n_rounds + 1,).
+        losses: The loss rows of each function that has a loss.
     """
 
     batches: Mapping[str, IntArray]
@@ -329,9 +369,15 @@ class Rounds(Sequence[Round]):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Around:
-    """What mini-batches without rounds that have the same functions run around their batches.
+    """Stages before and after the batches, for mini-batches of one graph segment.
 
-    eager, lazy, losses: as in Round. whole: all rows of every function at once.
+    Mini-batches with the same functions share them.
+
+    Attributes:
+        eager: As in Round.
+        lazy: As in Round.
+        whole: One batch of all rows for each function.
+        losses: As in Round.
     """
 
     eager: IntArray
@@ -340,12 +386,16 @@ class Around:
     losses: tuple[Loss, ...]
 
     def round_of(self, batches: IntArray) -> Round:
-        """What a mini-batch runs that has these batches, that of outputs at the end."""
+        """Return the graph segment that runs these batches; those of outputs come last."""
         return Round(self.eager, batches, self.lazy, self.losses)
 
 
 def around(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Around:
-    """What is run once, of these functions; types: of outputs, too."""
+    """Return the stages that run once per mini-batch for these functions.
+
+    Args:
+        types: Function ids, with OUTPUT if outputs are read.
+    """
     losses = [(t, plans[t].loss) for t in types]
     return Around(
         eager=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("eager")]),
@@ -362,8 +412,12 @@ def _pairs(pairs: list[tuple[int, int]]) -> IntArray:
 
 
 def plan_rounds(plans: Mapping[int, Plan], layout: Layout, round_starts: IntArray) -> Rounds:
-    """Put together what each round runs: its batches, and then its outputs."""
-    numbers = np.arange(len(round_starts), dtype=np.int32)  # of rounds, and behind the last one
+    """Collect the batches of each graph segment, followed by its outputs.
+
+    Args:
+        round_starts: (n_rounds + 1,), the first batch of each segment.
+    """
+    numbers = np.arange(len(round_starts), dtype=np.int32)  # of segments, and one after the last
     in_round: list[IntArray] = [numbers[:-1].repeat(round_starts[1:] - round_starts[:-1])]
     found = [layout.batches]
     if OUTPUT in layout:
@@ -379,7 +433,7 @@ def plan_rounds(plans: Mapping[int, Plan], layout: Layout, round_starts: IntArra
     of_stage = {"batch": batches}
     starts = {"batch": rounds.searchsorted(numbers)}
     for stage in ("eager", "lazy"):
-        has_steps = np.zeros(layout.fields.n_functions, dtype=np.bool_)  # outputs from its end on
+        has_steps = np.zeros(layout.fields.n_functions, dtype=np.bool_)  # OUTPUT (-1) is last
         has_steps[[type_id for type_id in layout if plans[type_id].steps(stage)]] = True
         mine = has_steps[at_once[:, 0]]
         of_stage[stage] = at_once[mine]
@@ -389,10 +443,14 @@ def plan_rounds(plans: Mapping[int, Plan], layout: Layout, round_starts: IntArra
 
 
 def _at_once(batches: IntArray, rounds: IntArray) -> tuple[IntArray, IntArray]:
-    """The batches, those of a type that is in one round only as one, and their rounds."""
+    """Merge the batches of each type that occurs in one graph segment only.
+
+    Returns:
+        The batches, where a merged one has position ALL_ROWS, and the segment of each.
+    """
     types, positions = batches[:, 0] - batches[:, 0].min(initial=0), batches[:, 1]
     first, last = (np.zeros(types.max(initial=0) + 1, dtype=np.int64) for _ in range(2))
-    last[types] = rounds  # the last one written stays
+    last[types] = rounds  # with repeated indices, NumPy keeps the last value
     first[types[::-1]] = rounds[::-1]
     is_one = (first == last)[types]
     merged = batches.copy()

@@ -1,6 +1,6 @@
-"""Which row every vertex takes: batches one after the other, each in the order of its readers.
+"""Assignment of rows to vertices, batch by batch, and counts of rows for allocating memory.
 
-And how much every function has, by which memory is made.
+Inside a batch, the order of reading determines the order of rows.
 """
 
 from __future__ import annotations
@@ -12,18 +12,26 @@ import numpy as np
 from harness.compiler.registry import helper
 from harness.values.arrays import IntArray, IntTable, Longs, LongTable
 
-# What is counted of each function. AT_ONCE: the most rows that a stage takes which runs batch by
-# batch; FOLLOWS: whether its batches follow one another among the rows of states.
+# Counts of each function. AT_ONCE: the largest number of rows in one call of a stage that runs
+# batch by batch; FOLLOWS: 1 if its batches are consecutive among the rows of states.
 N, AT_ONCE, N_EDGES, N_BATCHES, LARGEST, FOLLOWS = range(6)
 N_COUNTS = 6
 
 
 class Source(NamedTuple):
-    """A schedule and its graph, and where rows of vertices go.
+    """A schedule, its graph, and the rows that are already occupied.
 
-    order, starts: of the schedule. arg_start, args, rounds (or nothing), functions: of the graph.
-    spaces: see plan_layout. base: vertices of earlier rounds, which args count, too. row: of all
-    these, and room for those to come. used (n_spaces,): rows of each space that are taken.
+    Attributes:
+        order: Vertices in the order of the schedule.
+        starts: Batch boundaries in `order`.
+        arg_start: First argument of each vertex in `args`.
+        args: Arguments of all vertices; they count the vertices of earlier segments, too.
+        rounds: The graph segment of each vertex; empty if there is one segment.
+        functions: The vertex function of each vertex.
+        spaces: See plan_layout.
+        base: The number of vertices of earlier segments.
+        row: The rows of these vertices, followed by space for the new ones.
+        used: (n_spaces,), the number of occupied rows of each space.
     """
 
     order: IntArray
@@ -39,10 +47,11 @@ class Source(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Vertices that are read behind the last batch.
+    """Vertices that are read after the last batch.
 
-    pulled: of each of Fields.names one number an output, or nothing where outputs pull what their
-    vertices do.
+    Attributes:
+        pulled: For each of Fields.names, one number per output; empty if outputs pull the numbers
+            of their vertices.
     """
 
     vertices: IntArray
@@ -50,7 +59,14 @@ class Outputs(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """order, starts: of the vertices. table (k, 2): see Layout. first_row (k,): of states."""
+    """Batches with their rows.
+
+    Attributes:
+        order: Vertices in the order of their rows.
+        starts: Batch boundaries in `order`.
+        table: (k, 2), see Layout.batches.
+        first_row: (k,), the first row of each batch among the rows of states.
+    """
 
     order: IntArray
     starts: IntArray
@@ -60,9 +76,10 @@ class Batches(NamedTuple):
 
 @helper
 def assign_rows(one: Source, counts: LongTable, reorder: bool) -> Batches:
-    """Give every vertex its row behind those that are used, and count what functions have.
+    """Assign every vertex a row after the occupied ones, and count the rows of each function.
 
-    Batches come one after the other, each in the order of its readers where `reorder`.
+    Args:
+        reorder: Order each batch as its consumers read it.
     """
     order, starts = one.order, one.starts
     if reorder:
@@ -87,12 +104,13 @@ def assign_rows(one: Source, counts: LongTable, reorder: bool) -> Batches:
 
 @helper
 def _order_as_read(one: Source) -> IntArray:
-    """Order each batch by the place (position, slot) of its first reader; unread vertices go last.
+    """Order each batch by the position and slot of each vertex's first reader.
 
-    Batches are settled from the last to the first, since a reader's place must be known first. Each
-    batch keeps a list of the edges that read it; pushing a settled batch's edges to the front, last
-    edge first, leaves every list in the order of reading. Readers of a later round are not known
-    yet when a batch runs, and so have no say.
+    Vertices without a reader come last. Batches are ordered from the last to the first, because the
+    position of a reader must be known first. Each batch has a list of the edges that read it. Edges
+    of an ordered batch are pushed to the front, last edge first, so that every list is in the order
+    of reading. Readers in a later graph segment do not count, because they are unknown when a batch
+    runs.
     """
     order, starts, arg_start, args = one.order, one.starts, one.arg_start, one.args
     rounds, base = one.rounds, one.base
@@ -134,14 +152,14 @@ def _order_as_read(one: Source) -> IntArray:
 
 @helper
 def _add_up(numbers: IntArray) -> None:
-    """Let each number be the sum of those up to it."""
+    """Replace the numbers by their cumulative sums."""
     for k in range(1, len(numbers)):
         numbers[k] += numbers[k - 1]
 
 
 @helper
 def sort_outputs(vertices: IntArray, row: IntArray) -> IntArray:
-    """Return which outputs are read in the order of their rows, one of which may be read twice."""
+    """Return the indices of outputs in the order of the rows that they read; rows may repeat."""
     n = len(vertices)
     highest = 0
     for k in range(n):
@@ -160,11 +178,11 @@ def sort_outputs(vertices: IntArray, row: IntArray) -> IntArray:
 
 @helper
 def _count(batches: Batches, arg_start: IntArray, counts: LongTable) -> None:
-    """Count what every vertex function has; see N, N_BATCHES, ..."""
+    """Count the batches, rows and edges of every vertex function, see N, N_BATCHES, ...."""
     order, starts, table, first_row = batches
     shift = np.zeros(len(counts), dtype=np.int64)
     for f in range(len(counts)):
-        counts[f, FOLLOWS] = 1  # as those do that have no batch
+        counts[f, FOLLOWS] = 1  # true for functions without batches, too
     for b in range(len(table)):
         t, size = table[b, 0], starts[b + 1] - starts[b]
         own = counts[t]
@@ -181,7 +199,7 @@ def _count(batches: Batches, arg_start: IntArray, counts: LongTable) -> None:
 
 @helper
 def count_outputs(mine: IntArray, outputs: IntArray, rounds: IntArray, own: Longs) -> None:
-    """Count what the function of outputs has: a batch a round in which it reads anything."""
+    """Count the rows of the output function; it has one batch per graph segment with outputs."""
     size = 0
     for k in range(len(mine)):
         of, before = outputs[mine[k]], outputs[mine[max(k - 1, 0)]]
