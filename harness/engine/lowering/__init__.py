@@ -1,1 +1,1 @@
-"""Vertex functions to plans of steps; no framework."""
+"""Lowering of vertex functions to plans of steps; no framework."""

@@ -1,10 +1,11 @@
-"""What becomes of every value of a program: its stage, who reads it, and which kernel computes it.
+"""Analysis of the values of a program: the stage, the readers and the kernel of each.
 
-Additions cost nothing where a matrix product can do them on its way out. A softmax loss and its
-gradient are one kernel where nobody else reads the logits: it adds the bias, takes the loss, and
-leaves softmax minus one-hot where they were, so that exponentials are computed once, and rows of
-thousands of classes stay in the cache meanwhile. Groups of elementwise operators become one kernel
-(Xu et al., "Cavs", ATC 2018, Sec. 3.5).
+An addition costs nothing if a matmul can do it while it writes its result. A softmax loss and its
+gradient are one kernel if no other operator reads the logits. This kernel adds the bias, computes
+the loss, and replaces the logits by softmax minus one-hot. Exponentials are thus computed once, and
+rows of thousands of classes stay in the cache. Groups of elementwise operators become one kernel.
+
+Source: Xu et al., "Cavs", ATC 2018, Sec. 3.5 (groups of elementwise operators).
 """
 
 from __future__ import annotations
@@ -18,19 +19,20 @@ from harness.vertex.autodiff import Gradient
 from harness.vertex.operators import OPERATORS, Node
 from harness.vertex.program import Stage, VertexFunction, ancestors, find_consumers, find_stages
 
-# Nodes that only name a value; they never become a step of their own.
+# Nodes that only name a value; they never become a step.
 SOURCES = ("gather", "gather_each", "pull", "parameter", "state_gradient")
 MATMULS = ("matmul", "matmul_transposed")
-Target = tuple[str, int | None]  # state of children, and which child (None: one row an edge)
-Group = tuple[int, ...]  # the nodes that one kernel computes
+Target = tuple[str, int | None]  # a state, and the child's slot (None: one row per edge)
+Group = tuple[int, ...]  # nodes that one kernel computes
 
 
 @dataclass(frozen=True, slots=True)
 class Absorption:
-    """Products that also do the addition behind them.
+    """Matmuls that also do the addition that follows.
 
-    into: product -> the bias or add node whose value it leaves behind.
-    after: product -> the node whose value it adds to, which must come first.
+    Attributes:
+        into: From a matmul to the bias or add node whose value the matmul computes.
+        after: From a matmul to the node whose value it adds to, which must be computed first.
     """
 
     into: Mapping[int, int]
@@ -38,7 +40,7 @@ class Absorption:
 
     @property
     def merged(self) -> frozenset[int]:
-        """Additions that need no step of their own."""
+        """Additions that need no separate step."""
         return frozenset(self.into.values())
 
 
@@ -46,8 +48,9 @@ class Absorption:
 class SoftmaxLoss:
     """Nodes of one loss.
 
-    bias: the node that adds one to a product, if that is what the logits are. gradient: of the
-    logits, None in inference.
+    Attributes:
+        bias: The node that adds a bias to a matmul, if the logits are such a sum.
+        gradient: The gradient of the logits; None in inference.
     """
 
     loss: int
@@ -58,15 +61,20 @@ class SoftmaxLoss:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """Of every value of one program, by node.
+    """Stages, kernels and readers of the values of one program, by node.
 
-    stage_of: where it is computed; sources and slices are not. orders: the kernels of every stage,
-    in order. group_of: the nodes that are computed in one kernel with it. consumers: nodes that
-    read it.
-    fused_adds: what its kernel adds it to on the spot. given_back: gradients of children that a
-    step of their own adds. kept: values that are read where they lie after their stage's operators:
-    shown, scattered or given back. losses: those that one kernel does with their gradients, by the
-    node of the loss. unneeded: what only such gradients read.
+    Attributes:
+        stage_of: The stage that computes a value; sources and slices have none.
+        orders: The kernels of every stage, in order.
+        group_of: The nodes that the same kernel computes.
+        consumers: The nodes that read a value.
+        fused_adds: The children's gradients to which a value's kernel adds it.
+        given_back: Gradients of children that a separate step adds.
+        kept: Values that are read in their buffer after the operators of their stage: shown,
+            scattered or given back.
+        losses: Losses that one kernel computes together with their gradients, by the node of the
+            loss.
+        unneeded: Values that only the gradients of such losses read.
     """
 
     function: VertexFunction
@@ -85,7 +93,7 @@ class Uses:
 
     @property
     def loss_gradients(self) -> Mapping[int, int]:
-        """Gradients that a loss's kernel leaves in the place of the logits, and these."""
+        """Gradients that a loss's kernel stores over the logits, with these logits."""
         return _gradients_of(self.losses)
 
     @property
@@ -94,21 +102,21 @@ class Uses:
         return _biases_of(self.losses)
 
     def is_slice(self, i: int) -> bool:
-        """Whether a value is columns of another."""
+        """Return whether a value is a slice of another."""
         return self.nodes[i].op == "slice"
 
     def is_elementwise(self, i: int) -> bool:
-        """Whether a value is computed position by position."""
+        """Return whether an operator is elementwise."""
         return OPERATORS[self.nodes[i].op].elementwise
 
     def root(self, i: int) -> int:
-        """The node that computes the value of which i is columns."""
+        """Return the node of which i is a slice, through all slices."""
         while self.is_slice(i):
             i = self.nodes[i].inputs[0]
         return i
 
     def is_stored(self, i: int) -> bool:
-        """Whether a computed value needs a place: neither summed up nor left in a register."""
+        """Return whether a computed value needs memory: neither summed nor only in a register."""
         if OPERATORS[self.nodes[i].op].sink or i in self.absorption.into:
             return False
         if i in self.unneeded:
@@ -120,7 +128,7 @@ class Uses:
         return any(k not in self.group_of[i] for k in self.consumers[i])
 
     def added_on_the_spot(self, group: Group) -> tuple[tuple[int, str, int | None], ...]:
-        """Results of a fused group that are added to children's gradients by its kernel."""
+        """Return the results of a fused group that its kernel adds to children's gradients."""
         return tuple((i, *target) for i in group for target in self.fused_adds.get(i, ()))
 
 
@@ -132,7 +140,7 @@ def find_uses(
     lazy_batching: bool,
     hoisting: bool,
 ) -> Uses:
-    """Uses of all values of a function, and of its gradient where there is one."""
+    """Analyze all values of a function, and of its gradient if there is one."""
     nodes = function.nodes if gradient is None else gradient.nodes
     stages = _stage_forward(function, gradient, nodes, lazy_batching, hoisting)
     stages |= _stage_backward(gradient, nodes, lazy_batching)
@@ -180,7 +188,7 @@ def _biases_of(losses: Mapping[int, SoftmaxLoss]) -> frozenset[int]:
 
 
 def _is_step(node: Node) -> bool:
-    """Whether a node computes something (slices are views)."""
+    """Return whether a node computes something (slices are views)."""
     return node.op not in SOURCES and node.op != "slice"
 
 
@@ -191,7 +199,7 @@ def _stage_forward(
     lazy_batching: bool,
     hoisting: bool,
 ) -> dict[str, list[int]]:
-    """Nodes of every stage, in order of evaluation.
+    """Return the nodes of every forward stage, in order of evaluation.
 
     A function without gathers is ready as a whole, so it runs with its batch and writes its state
     there. An operator that the backward half needs belongs to the forward half if it was traced
@@ -235,7 +243,11 @@ def _stage_backward(
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Who reads the values of one program; results: those that others than nodes read."""
+    """Readers of the values of one program.
+
+    Attributes:
+        results: Values that are read by more than nodes, such as states and outputs.
+    """
 
     nodes: Sequence[Node]
     stage_of: Mapping[int, str]
@@ -244,10 +256,12 @@ class _Readers:
     scattered: frozenset[int]
 
     def find_absorption(self, biases: frozenset[int], *, absorb_bias: bool) -> Absorption:
-        """Find sums x W + b and y + x W in which the parts have no other use.
+        """Find sums x W + b and y + x W whose parts have no other use.
 
-        A scattered sum has the place of its state, where no other value can be first. biases: of
-        losses, whose kernels add them where the product left its rows.
+        A scattered sum is stored in its state row, where no other value can be computed first.
+
+        Args:
+            biases: Biases of losses, whose kernels add them in place.
         """
         nodes, into, after = self.nodes, dict[int, int](), dict[int, int]()
         for i, node in enumerate(nodes):
@@ -261,12 +275,12 @@ class _Readers:
                     into[product] = i
                 continue
             if i in self.scattered or any(nodes[k].op == "concat" for k in self.consumers[i]):
-                continue  # its place is chosen for its reader, not for its parts
+                continue  # the reader determines its columns, not its parts
             for target, product in (node.inputs, node.inputs[::-1]):
                 if nodes[product].op not in MATMULS or product in into or product == target:
                     continue
                 if self.stage_of.get(product) != self.stage_of[i]:
-                    continue  # a product of an earlier stage would come before what it adds to
+                    continue  # a matmul of an earlier stage would run before its addend is computed
                 if self._is_sole_use(product, i) and self._may_grow(target, i):
                     into[product], after[product] = i, target
                     break
@@ -276,8 +290,10 @@ class _Readers:
         return list(self.consumers[i]) == [user] and i not in self.results
 
     def _may_grow(self, target: int, user: int) -> bool:
-        """Whether the target's memory may be added to: read by nobody else, and computed in the
-        same stage, or hoisted before the batches, where every vertex has a row of its own.
+        """Return whether a matmul may add to the target's memory.
+
+        The target must have no other reader. It must be computed in the same stage, or hoisted
+        before the batches, where every vertex has its own row.
         """
         nodes, base = self.nodes, target
         if not self._is_sole_use(target, user):
@@ -293,14 +309,18 @@ class _Readers:
         return nodes[base].op in (*MATMULS, "outer", "add") and stages[0] == stages[1]
 
     def _reads_columns(self, reader: int, target: int) -> bool:
-        """Whether a reader of a slice's base sees columns of the slice."""
+        """Return whether a reader of a slice's base reads columns of the slice."""
         one, other = self.nodes[target], self.nodes[reader]
         if other.op != "slice":
             return True
         return other.index < one.index + one.width and one.index < other.index + other.width
 
     def find_losses(self, pinned: frozenset[int]) -> dict[int, SoftmaxLoss]:
-        """Find the losses of a program that one kernel can do; pinned: values with other places."""
+        """Find the losses that one kernel can compute together with their gradients.
+
+        Args:
+            pinned: Values whose columns are determined otherwise.
+        """
         found = {}
         for i, node in enumerate(self.nodes):
             if node.op == "pick_neg_log_softmax" and i in self.stage_of:
@@ -331,7 +351,7 @@ class _Readers:
         return SoftmaxLoss(loss, logits, bias, gradients[0] if gradients else None)
 
     def _is_gradient(self, i: int, logits: int) -> bool:
-        """Whether a node is the gradient of the loss itself, summed over the mini-batch."""
+        """Return whether a node is the gradient of the loss itself, summed over the mini-batch."""
         node = self.nodes[i]
         return (
             node.op == "softmax_minus_one_hot"
@@ -340,7 +360,7 @@ class _Readers:
         )
 
     def find_unneeded(self, gradients: Mapping[int, int]) -> frozenset[int]:
-        """Find what only gradients read that a loss's kernel computes without it."""
+        """Find values that only gradients of losses read; a loss's kernel does not need them."""
         read = (k for i in gradients for k in self.nodes[i].inputs)
         only = (k for k in read if all(r in gradients for r in self.consumers[k]))
         return frozenset(k for k in only if k in self.stage_of)
@@ -352,7 +372,7 @@ def _find_fused_adds(
     stage_of: Mapping[int, str],
     absorption: Absorption,
 ) -> dict[int, tuple[Target, ...]]:
-    """Gradients of children that the kernels which compute them add on the spot."""
+    """Find gradients that the kernels which compute them also add to those of children."""
     found: dict[int, tuple[Target, ...]] = {}
     for source, i in gathers:
         fusible = OPERATORS[nodes[i].op].elementwise and i not in absorption.merged
@@ -370,10 +390,15 @@ def order_stage(
     *,
     fuse: bool,
 ) -> list[Group]:
-    """Order the nodes of one stage; with `fuse`, join elementwise neighbors of equal width.
+    """Order the nodes of one stage; with `fuse`, join elementwise nodes of equal shape and domain.
 
-    Returns tuples of node ids; a tuple of several is one fused group. Other operators run as early
-    as they can, so that groups grow.
+    Other operators run as early as possible, so that groups grow.
+
+    Returns:
+        Tuples of node ids; a tuple of several is one fused group.
+
+    Raises:
+        ScheduleError: The operators depend on each other in a cycle.
     """
     inside = set(stage)
     pending = list(stage)

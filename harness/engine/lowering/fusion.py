@@ -1,14 +1,16 @@
-"""Rewrites of vertex functions, so that fewer kernels are started.
+"""Rewrites of vertex functions that reduce the number of kernels.
 
-Where kernels do not mind where a gate's columns begin, elementwise operators over joined gates are
-narrowed, into one for every gate: slice(sigmoid(x)) becomes sigmoid(slice(x)), and one kernel
-computes r, z and r h of a GRU where it would have been one for the joined gates and one behind it.
+Narrowing: if kernels can start at any column, elementwise operators over joined gates are split
+into one for every gate: slice(sigmoid(x)) becomes sigmoid(slice(x)). One kernel then computes r, z
+and r h of a GRU, instead of one for the joined gates and another one after it.
 
-Horizontal fusion: x A and x B become x [A | B], whose columns are read where each of them was.
-Biases that are added to all of them go along, and so do sums with products that are joined in the
-same way: of gates x A + h C + b and x D + h F + d two products are left, as if the model had joined
-its matrices (ACRoBat, Fegade et al., MLSys 2024, section 5: calls in one static block that share an
-input become one wider call).
+Horizontal fusion: x A and x B become x [A | B], and readers use its columns. Biases that are added
+to all of these matmuls are joined, too, and so are sums of matmuls that are joined in the same way.
+Of gates x A + h C + b and x D + h F + d, two matmuls remain, as if the model had joined its
+matrices.
+
+Source: ACRoBat, Fegade et al., MLSys 2024, section 5 (calls in one static block that share an input
+become one wider call).
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ from harness.vertex.subgraph.columns import LaidOut, Pack, Part
 def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
     """Replace slice(x + bias) by slice(x) + slice(bias), so that the sum joins the gate's kernel.
 
-    Returns the new nodes and the new id of every old node. A sliced bias starts at column `index`
-    of its parameter.
+    A sliced bias starts at column `index` of its parameter.
+
+    Returns:
+        The new nodes, and the new id of every old node.
     """
     new: list[Node] = []
     moved: list[int] = []
@@ -48,7 +52,7 @@ def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...
 def with_sunk_slices(
     function: VertexFunction, gradient: Gradient | None
 ) -> tuple[VertexFunction, Gradient | None]:
-    """A function, and its gradient where there is one, with all slices sunk."""
+    """Return a function, and its gradient if there is one, with all slices sunk."""
     nodes, moved = sink_slices(function.nodes if gradient is None else gradient.nodes)
     forward = nodes if gradient is None else nodes[: moved[len(function.nodes) - 1] + 1]
     function = function.rebuilt(forward, moved.__getitem__)
@@ -66,12 +70,16 @@ CONSTANTS = ("zeros", "ones")
 
 
 def narrowed(function: VertexFunction) -> VertexFunction:
-    """A function, its gradient not yet derived, without elementwise values that are only sliced."""
+    """Return a function without elementwise values that are only sliced.
+
+    Args:
+        function: A function whose gradient is not derived yet.
+    """
     return _Narrowing(function, _only_sliced(function)).run()
 
 
 def _only_sliced(function: VertexFunction) -> frozenset[int]:
-    """Elementwise vectors that are read by slices alone, or by others of their kind."""
+    """Find elementwise vectors that only slices, or other such vectors, read."""
     nodes, results = function.nodes, function.results
     consumers = find_consumers(nodes, range(len(nodes)))
     found: set[int] = set()
@@ -83,7 +91,10 @@ def _only_sliced(function: VertexFunction) -> frozenset[int]:
 
 
 def _can_be_cut(node: Node, nodes: Sequence[Node]) -> bool:
-    """A bias stays whole: its gradient is that of the whole vector."""
+    """Return whether a value can be computed in parts.
+
+    A bias cannot, because its gradient is that of the whole vector.
+    """
     elementwise = OPERATORS[node.op].elementwise and node.op != "bias"
     return elementwise and len(node.shape) == 1 and all(nodes[k].op != "pull" for k in node.inputs)
 
@@ -110,7 +121,7 @@ class _Narrowing:
         return self.builder.copy(node, [self.made[k] for k in node.inputs], node.shape)
 
     def _columns(self, i: int, start: int, width: int) -> int:
-        """Columns of a value, computed by themselves where it is cut."""
+        """Return columns of a value, computed separately if the value is cut."""
         node = self.function.nodes[i]
         if node.op in CONSTANTS:
             return self.builder.copy(node, [], (width,))
@@ -120,14 +131,15 @@ class _Narrowing:
         return self.builder.copy(node, operands, (width,))
 
 
-Group = tuple[int, ...]  # products of one value that run at one time
+Group = tuple[int, ...]  # matmuls of one value that run in the same stage
 
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """Values that become columns of one, from left to right.
+    """Values that become adjacent columns of one value, from left to right.
 
-    parts: what is added up: nothing of a product, one of a bias, two of a sum.
+    Attributes:
+        parts: The joined addends: none for a matmul, one for a bias, two for a sum.
     """
 
     members: tuple[int, ...]
@@ -135,11 +147,11 @@ class Wide:
 
 
 def with_fewest_steps(function: VertexFunction, plan_of: Callable[[LaidOut], Plan]) -> Plan:
-    """The function's plan, its products joined where that saves steps and nowhere else.
+    """Return the function's plan, with matmuls joined only if that saves steps or copies.
 
-    A value that has a place of its own when it is computed alone, as a state or as an operand
-    beside others, would have to be copied out of a joined one, and gradients that lie apart be
-    brought together; of that there must not be more, whatever else is saved.
+    A value that needs its own columns, such as a state or a part of a concatenation, would have to
+    be copied out of a joined one. Gradients that are not adjacent would have to be copied together.
+    A join that increases the number of steps or copies is rejected, even if it saves others.
     """
     plan = as_written = plan_of(LaidOut(function, (), {}))
     kept = shared_inputs(function)
@@ -154,13 +166,13 @@ def with_fewest_steps(function: VertexFunction, plan_of: Callable[[LaidOut], Pla
 
 
 def _is_shorter(plan: Plan, other: Plan) -> bool:
-    """Whether a plan has fewer steps or copies, and nowhere more."""
+    """Return whether a plan has fewer steps or copies, and no more of either."""
     ours, theirs = _costs(plan), _costs(other)
     return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
 
 
 def _costs(plan: Plan) -> tuple[int, ...]:
-    """Steps, and columns that are copied, in each batch; then those once a mini-batch."""
+    """Count the steps and copied columns of each batch, then those of each mini-batch."""
     each = (*plan.batch, *plan.backward)
     once = (*plan.eager, *plan.lazy, *plan.backward_lazy)
     return (len(each), _n_copied(each), len(once), _n_copied(once))
@@ -171,9 +183,9 @@ def _n_copied(steps: Iterable[Step]) -> int:
 
 
 def shared_inputs(function: VertexFunction) -> list[Group]:
-    """Products with different parameters that multiply one vector, and run in one stage.
+    """Find matmuls that multiply one vector by different parameters in the same stage.
 
-    Logits are left out: a loss and its gradient are computed where a product left them.
+    Matmuls that compute logits are excluded, because a loss and its gradient are computed in place.
     """
     nodes = function.nodes
     consumers = find_consumers(nodes, range(len(nodes)))
@@ -188,7 +200,7 @@ def shared_inputs(function: VertexFunction) -> list[Group]:
 
 
 def _is_of_logits(nodes: Sequence[Node], consumers: Sequence[Sequence[int]], i: int) -> bool:
-    """Whether a loss reads a product, or a sum that it is part of."""
+    """Return whether a loss reads a matmul, or a sum that contains it."""
     return any(
         nodes[k].op == "pick_neg_log_softmax"
         or (nodes[k].op in ("bias", "add") and _is_of_logits(nodes, consumers, k))
@@ -197,12 +209,12 @@ def _is_of_logits(nodes: Sequence[Node], consumers: Sequence[Sequence[int]], i: 
 
 
 def joined(function: VertexFunction, groups: Sequence[Group]) -> LaidOut:
-    """The function with one product for each of these groups, and the parameters it needs."""
+    """Return the function with one matmul for each of these groups, and the parameters it needs."""
     return _Joining(function, _grown(function, [Wide(group) for group in groups])).run()
 
 
 def _grown(function: VertexFunction, wide: list[Wide]) -> list[Wide]:
-    """Go on to biases and sums, as long as all members of what is joined go into such alike."""
+    """Extend joins to biases and sums that read all members of a join in the same way."""
     nodes, reader_of = function.nodes, _only_readers(function)
     known = list(wide)
     while known:
@@ -219,7 +231,7 @@ def _grown(function: VertexFunction, wide: list[Wide]) -> list[Wide]:
 
 
 def _only_readers(function: VertexFunction) -> Mapping[int, int]:
-    """The reader of every value that has one, and is not read by others than nodes."""
+    """Return the reader of every value that only one node, and nothing else, reads."""
     results = function.results
     consumers = find_consumers(function.nodes, range(len(function.nodes)))
     return {i: k[0] for i, k in enumerate(consumers) if len(k) == 1 and i not in results}
@@ -227,7 +239,7 @@ def _only_readers(function: VertexFunction) -> Mapping[int, int]:
 
 def _are_biases(nodes: Sequence[Node], above: tuple[int, ...]) -> bool:
     names = {nodes[nodes[i].inputs[1]].name for i in above if nodes[i].op == "bias"}
-    return len(names) == len(above)  # a pack has a parameter once
+    return len(names) == len(above)  # a pack contains a parameter only once
 
 
 def _added_up(
@@ -236,7 +248,7 @@ def _added_up(
     wide: Sequence[Wide],
     reader_of: Mapping[int, int],
 ) -> list[Wide]:
-    """Both parts of sums, where either is joined in the same order; else nothing."""
+    """Return both parts of these sums if they are joined in the same order, else nothing."""
     if any(nodes[i].op != "add" for i in above):
         return []
     found = [w for w in wide if tuple(reader_of.get(i, -1) for i in w.members) == above]
@@ -245,7 +257,10 @@ def _added_up(
 
 @dataclass(slots=True)
 class _Joining:
-    """Writes the function again; operands are there before the first of what shares them."""
+    """Rewriter of a function with joined values.
+
+    A joined value is computed at its first member, after the operands that all members share.
+    """
 
     function: VertexFunction
     wide: Sequence[Wide]
@@ -271,7 +286,7 @@ class _Joining:
         return self.builder.slice(self._whole(one), start, nodes[member].width)
 
     def _whole(self, one: Wide) -> int:
-        """The value of which all members are columns; the builder knows equal ones."""
+        """Return the value of which all members are columns; the builder reuses equal nodes."""
         first = self.function.nodes[one.members[0]]
         parts = [self._whole(part) for part in one.parts]
         if first.op == "add":
@@ -280,7 +295,7 @@ class _Joining:
         return self.builder.add(first.op, operand, self._side_by_side(one.members))
 
     def _side_by_side(self, members: Sequence[int]) -> int:
-        """The parameters of products, or of biases, as one."""
+        """Join the parameters of matmuls, or of biases, into one."""
         nodes = self.function.nodes
         parameters = [nodes[nodes[i].inputs[1]] for i in members]
         pack = Pack(tuple(Part(one.name, 0, one.shape[-1]) for one in parameters))

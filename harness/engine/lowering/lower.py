@@ -1,4 +1,4 @@
-"""From a vertex function and its gradient to a plan: stages, steps, and where every value lives."""
+"""Lowering of a vertex function and its gradient to a plan: stages, steps and columns of values."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ from harness.vertex.subgraph.columns import LaidOut, Pack, lay_out
 
 
 def lower(function: VertexFunction, switches: Switches, abilities: Abilities, train: bool) -> Plan:
-    """Plan one vertex function for training (F and dF) or inference (F alone).
+    """Plan one vertex function for training (F and dF) or inference (F only).
 
-    abilities: of the backend that will execute it.
+    Args:
+        abilities: Those of the backend that will execute the plan.
     """
     tables: tuple[FoldedTable, ...] = ()
     if switches.fold_tables and not train:
@@ -49,7 +50,7 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
     if not switches.fusion:
         abilities = abilities.without_fusion()
     if switches.precision != EXACT or switches.blas != "auto":
-        # A library rearranges a parameter for every product that it is called for.
+        # A library rearranges the parameter in each of its matmul calls.
         abilities = replace(abilities, largest_in_place=0)
     if not switches.gather_fusion:
         abilities = replace(abilities, reads_children=False, adds_to_children=False)
@@ -82,7 +83,7 @@ def _planned(laid_out: LaidOut, switches: Switches, abilities: Abilities, train:
 
 
 def _in_parts(gradient: Gradient) -> tuple[tuple[int, int], ...]:
-    """What is given back, sums as their parts where nobody else reads the sum."""
+    """Return the children's gradients; a sum without other readers is replaced by its parts."""
     nodes = gradient.nodes
     consumers = find_consumers(nodes, range(len(nodes)))
     given = [i for _, i in gradient.gathers]
@@ -98,7 +99,7 @@ def _in_parts(gradient: Gradient) -> tuple[tuple[int, int], ...]:
 
 
 def _laid_out(function: VertexFunction, switches: Switches) -> LaidOut:
-    """The function with its own operators batched, where that is asked for."""
+    """Return the function, with its inner operators batched if a switch requests it."""
     if not switches.lays_out_subgraphs:
         return LaidOut(function, (), {})
     apart = [Stage.EAGER] * switches.hoisting + [Stage.LAZY] * switches.lazy_batching
@@ -109,7 +110,11 @@ def _laid_out(function: VertexFunction, switches: Switches) -> LaidOut:
 
 
 class _Lowering:
-    """packed_anew: packs that are brought together whenever steps that read them run."""
+    """Lowering of one function.
+
+    Attributes:
+        packed_anew: Packs that are copied again before each run of steps that read them.
+    """
 
     def __init__(
         self,
@@ -153,7 +158,7 @@ class _Lowering:
         return steps if stage.startswith("backward") else [*self._pack_steps(steps), *steps]
 
     def _pack_steps(self, steps: Sequence[Step]) -> list[Step]:
-        """Parameters that are brought together anew whenever these steps run."""
+        """Return the copies of parameters that must precede these steps."""
         read = set[str | None]()
         for step in steps:
             if isinstance(step, MatmulStep):
@@ -187,7 +192,7 @@ class _Lowering:
         if merged_into is not None:
             out = merged_into
             if out in self.uses.loss_biases:
-                pass  # the loss's kernel adds it
+                pass  # the kernel of the loss adds it
             elif self.nodes[out].op == "bias":
                 bias = self.nodes[self.nodes[out].inputs[1]].name
             else:
@@ -232,7 +237,10 @@ class _Lowering:
         return steps
 
     def _scatter_adds(self) -> list[Step]:
-        """Of every state those of its slots, of each slot the parts one after the other."""
+        """Return the additions to children's gradients, state by state.
+
+        If a slot has several parts, each is added by a separate step.
+        """
         assert self.gradient is not None
         steps: list[Step] = []
         by_state: dict[str, dict[int, list[int]]] = {}
@@ -251,7 +259,7 @@ class _Lowering:
         return steps
 
     def _scatter_add(self, state: str, gradients: Mapping[int, int]) -> list[Step]:
-        """One step for all slots of a state where their gradients lie side by side."""
+        """Return one step for all slots of a state if their gradients are adjacent."""
         slots = tuple(sorted(gradients))
         refs = [self.placement.refs[gradients[slot]] for slot in slots]
         whole = replace(refs[0], width=sum(ref.width for ref in refs))
@@ -263,5 +271,5 @@ class _Lowering:
 
 
 def _are_adjacent(last: CopyStep, source: Ref, out: Ref) -> bool:
-    """Whether both sides of a copy go on where those of the last one end."""
+    """Return whether both sides of a copy continue those of the previous copy."""
     return source == last.source.next(source.width) and out == last.out.next(out.width)

@@ -1,9 +1,12 @@
-"""Where every value of a program lives.
+"""Placement of every value of a program in columns of buffers.
 
-A scattered value is computed in its state row; gathered slots lie side by side; the parts of a
-concatenation are computed inside it; a slice is a view; an elementwise result takes the place of an
-operand that dies. Inside a fused group a value that nobody else reads has no place at all. Values
-lie where a layout of the vertex function wants them, if there is one.
+* A scattered value is computed directly in its state row.
+* Gathered slots are adjacent, and the parts of a concatenation are computed inside it.
+* A slice is a view.
+* An elementwise result overwrites an operand that is no longer needed.
+* A value inside a fused group that no other operator reads has no memory.
+
+If there is a layout of the vertex function, it determines the columns of its values.
 """
 
 from __future__ import annotations
@@ -29,18 +32,21 @@ from harness.vertex.subgraph.columns import Place
 
 GATHERS = ("gather", "gather_each")
 APPLIED = ("apply", "apply_transposed")  # a vector times a matrix of the vertex itself
-# Buffers in which values of several nodes lie side by side.
+# Buffers that hold values of several nodes in adjacent columns.
 SHARED = (Role.AREA, Role.GATHER, Role.GATHER_EACH)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Buffers of one program, and the columns of them that hold each stored node.
+    """Buffers of one program, and the columns of each stored node.
 
-    slots: of each state, those that are gathered, in the order of the gather's columns.
-    gather_steps, state_copies: before and behind the operators of a batch.
+    Attributes:
+        slots: For each state, the gathered slots in the order of the gather's columns.
+        gather_steps: Steps that run before the operators of a batch.
+        state_copies: Steps that run after the operators of a batch.
 
-    Raises ValueError where a node lies outside of all buffers.
+    Raises:
+        ValueError: A node is outside of all buffers.
     """
 
     refs: Mapping[int, Ref]
@@ -60,9 +66,10 @@ class Placement:
 
 
 def place(uses: Uses, columns: Mapping[int, Place]) -> Placement:
-    """Place all values of a program that need it; what is placed first has the first choice.
+    """Place all values of a program that need memory; earlier choices constrain later ones.
 
-    columns: where a layout wants values to lie.
+    Args:
+        columns: Columns that a layout of the vertex function chose, by node.
     """
     placer = Placer(uses)
     placer.place_state_gradients()
@@ -76,15 +83,16 @@ def place(uses: Uses, columns: Mapping[int, Place]) -> Placement:
 
 
 def log_sum(loss: int) -> Ref:
-    """Where the logarithm of a loss's sum of exponentials lives."""
+    """Return the column of the logarithm of a loss's sum of exponentials."""
     return Ref(BufferName(Role.LOG_SUM, str(loss)), 0, 1)
 
 
 @dataclass(slots=True)
 class Placer:
-    """Columns of the nodes that have a place so far, and the buffers that these are columns of.
+    """Columns of the nodes that are placed so far, and their buffers.
 
-    slots: that are read of each state.
+    Attributes:
+        slots: For each state, the slots that are read.
     """
 
     uses: Uses
@@ -93,7 +101,7 @@ class Placer:
     slots: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def place_alone(self, i: int, name: BufferName | None = None) -> None:
-        """Give a node a buffer of its own."""
+        """Place a node in its own buffer."""
         node = self.uses.nodes[i]
         memory = Memory.SCRATCH if name is None else Memory.GRADIENT
         name = name or BufferName(Role.NODE, str(i))
@@ -101,7 +109,7 @@ class Placer:
         self.refs[i] = Ref(name, 0, node.width)
 
     def _place_view(self, i: int) -> None:
-        """Place a node that has a place already, or is columns of one that has."""
+        """Place a slice of a placed node; a node that is placed already stays there."""
         if i not in self.refs:
             node = self.uses.nodes[i]
             base = node.inputs[0]
@@ -109,15 +117,19 @@ class Placer:
             self.refs[i] = self.refs[base].columns(node.index, node.width)
 
     def place_state_gradients(self) -> None:
-        """Place gradients of the vertex's own states, to which its parents have added."""
+        """Place the gradients of the vertex's own states, to which its parents have added."""
         for i, node in enumerate(self.uses.nodes):
             if node.op == "state_gradient":
                 self.place_alone(i, gradient_buffer(node.name))
 
-    # --- children's states: copied side by side, or read where they lie ---
+    # --- children's states: copied to adjacent columns, or read in place ---
 
     def place_gathers(self) -> tuple[GatherStep, ...]:
-        """Make one buffer for all gathers of a state of which any needs a copy."""
+        """Create one buffer per state whose gathers need a copy or are multiplied in place.
+
+        Returns:
+            The gathers that copy.
+        """
         nodes, steps = self.uses.nodes, dict[BufferName, GatherStep]()
         for node in nodes:
             if node.op == "gather":
@@ -160,10 +172,10 @@ class Placer:
         return any(self._multiplies_in_place(k, i) for k in self.uses.consumers[i])
 
     def _multiplies_in_place(self, k: int, i: int) -> bool:
-        """Whether k multiplies a child's matrix i, vertex by vertex.
+        """Return whether k multiplies a child's matrix i in place, one vertex after the other.
 
-        A product of all vertices' rows at once rearranges a large parameter less often; and where
-        it is large, the rows are few beside it.
+        Only small parameters qualify. A large one would be rearranged for every vertex, and
+        compared with it, a gather copies few rows.
         """
         largest = self.uses.abilities.largest_in_place
         node, matrix = self.uses.nodes[k], self.uses.nodes[i]
@@ -179,10 +191,10 @@ class Placer:
         reads_once = node.inputs.count(i) == 1 and node.inputs[position] == i
         return reads_once and n_elements <= largest
 
-    # --- where a layout of the vertex function, states and concatenations want values ---
+    # --- columns that a layout of the vertex function, states or concatenations determine ---
 
     def place_in_areas(self, columns: Mapping[int, Place]) -> None:
-        """Make one buffer for every area, and place in it those nodes that are not merged."""
+        """Create one buffer for every area, and place the nodes in it that are not merged."""
         into, after = self.uses.absorption.into, self.uses.absorption.after
         merged = {*into, *(into[product] for product in after)}
         for i, (area, start) in columns.items():
@@ -194,7 +206,11 @@ class Placer:
                 self.refs[i] = Ref(name, start, node.width)
 
     def place_states(self) -> tuple[CopyStep, ...]:
-        """Give every state its rows; copy what is gathered, sliced, eager or scattered twice."""
+        """Place scattered values in their state rows.
+
+        Returns:
+            Copies of values that are gathered, sliced, eager or scattered twice.
+        """
         copies: list[CopyStep] = []
         for state, i in self.uses.function.scatter:
             row = Ref(state_buffer(state), 0, self.uses.nodes[i].width)
@@ -207,14 +223,18 @@ class Placer:
         return tuple(copies)
 
     def place_concatenations(self) -> None:
-        """Place all concatenations that have no place, those of others first."""
+        """Place all concatenations that have no columns yet, outer ones before inner ones."""
         for i in reversed(range(len(self.uses.nodes))):
             is_computed = self.uses.nodes[i].op == "concat" and i in self.uses.stage_of
             if is_computed and i not in self.refs:
                 self._place_concatenation(i)
 
     def _place_concatenation(self, i: int) -> None:
-        """Where its parts lie already, or in a buffer of its own, and the parts in there."""
+        """Place a concatenation where its parts already are adjacent, or in its own buffer.
+
+        In its own buffer, the parts of the same stage that have no columns yet are computed in
+        place.
+        """
         uses, parts = self.uses, self.uses.nodes[i].inputs
         joined = self._side_by_side(parts)
         if joined is not None and not (joined.buffer.is_gathered and self._is_kernel_operand(i)):
@@ -231,7 +251,7 @@ class Placer:
             start += width
 
     def _side_by_side(self, parts: tuple[int, ...]) -> Ref | None:
-        """The columns that these values fill, if they already lie one behind the other."""
+        """Return the columns that these values fill if they are already adjacent, else None."""
         whole: Ref | None = None
         for part in parts:
             ref = self._settled_place(part)
@@ -241,7 +261,7 @@ class Placer:
         return whole
 
     def _settled_place(self, i: int) -> Ref | None:
-        """Where a value is, if that is settled: gathered or in an area, or a slice of such."""
+        """Return the columns of a gathered value or one in an area, or of a slice of the latter."""
         node = self.uses.nodes[i]
         if node.op == "slice" and i not in self.refs:
             base = self._settled_place(node.inputs[0])
@@ -251,16 +271,16 @@ class Placer:
         return ref if ref is not None and ref.buffer.role in SHARED else None
 
     def _is_kernel_operand(self, i: int) -> bool:
-        """Whether a kernel reads i, which takes one child's state at a time only."""
+        """Return whether an elementwise kernel reads i, which reads one child's state only."""
         return any(
             self._is_kernel_operand(k) if self.uses.is_slice(k) else self.uses.is_elementwise(k)
             for k in self.uses.consumers[i]
         )
 
-    # --- everything else: in the place of another value where it can have that ---
+    # --- everything else: in the memory of another value if possible ---
 
     def place_the_rest(self) -> None:
-        """Place what is stored, slices of what has a place, and what a loss leaves to others."""
+        """Place loss gradients, stored values, slices of placed values, and losses' logarithms."""
         uses, gradients = self.uses, self.uses.loss_gradients
         for i in range(len(uses.nodes)):
             if i in gradients:
@@ -275,7 +295,7 @@ class Placer:
             self.buffers[name] = Buffer(name, Memory.SAVED, 1, uses.nodes[loss].domain)
 
     def place_value(self, i: int) -> None:
-        """Give a node the place of another where it can have that, and else a buffer of its own."""
+        """Place a node in the memory of another node if possible, else in its own buffer."""
         if i in self.refs:
             return
         if self.uses.is_slice(i):
@@ -290,15 +310,18 @@ class Placer:
             self.place_alone(i)
 
     def _sum_grows_from(self, i: int) -> int | None:
-        """What products add to that leave this sum behind, if i is one."""
+        """Return the value that a matmul adds to in order to compute sum i, or None."""
         absorption = self.uses.absorption
         return next((to for k, to in absorption.after.items() if absorption.into[k] == i), None)
 
     def _place_over_operand(self, i: int) -> bool:
-        """Place a node over an operand of its group whose place is free once the group has run.
+        """Place a node over an operand of its group whose memory is free after the group.
 
-        A group reads and writes column by column: a result over columns that another operand reads
-        shifted would be read in place of what stood there.
+        A group reads and writes column by column. If another operand overlaps the result at shifted
+        columns, the group would read overwritten values.
+
+        Returns:
+            Whether there is such an operand.
         """
         uses = self.uses
         if not uses.is_elementwise(i) or i in uses.absorption.merged:
@@ -321,7 +344,7 @@ class Placer:
         return False
 
     def _columns_of(self, i: int) -> Ref | None:
-        """Where a value lies, or what it is a slice of, if that is settled."""
+        """Return the columns of a value if they are known, also through slices, else None."""
         if i in self.refs or not self.uses.is_slice(i):
             return self.refs.get(i)
         node = self.uses.nodes[i]
@@ -329,7 +352,7 @@ class Placer:
         return None if whole is None else whole.columns(node.index, node.width)
 
     def _becomes_free(self, operand: int, group: Group) -> bool:
-        """Whether nobody but the group reads the columns of a placed operand, nor the outside."""
+        """Return whether a placed operand's columns have no reader after this group."""
         uses, ref, root = self.uses, self.refs[operand], self.uses.root(operand)
         if self.buffers[ref.buffer].memory not in (Memory.SCRATCH, Memory.SAVED):
             return False
@@ -341,12 +364,12 @@ class Placer:
         return all(self._dies_in(k, group) for k in others) and self._slices_die_in(root, group)
 
     def _dies_in(self, i: int, group: Group) -> bool:
-        """Whether a group is the last to read a value, but for its slices."""
+        """Return whether a group is the last to read a value, apart from slices of it."""
         readers = [k for k in self.uses.consumers[i] if not self.uses.is_slice(k)]
         return i not in self.uses.kept and all(k in group for k in readers)
 
     def _slices_die_in(self, root: int, group: Group) -> bool:
-        """Whether a group is the last to read a value and its slices, placed or not."""
+        """Return whether a group is the last to read a value and its slices, placed or not."""
         uses = self.uses
         slices = [k for k in uses.consumers[root] if uses.is_slice(k)]
         own = [k for k in uses.consumers[root] if not uses.is_slice(k)]
@@ -354,7 +377,7 @@ class Placer:
         return all(k not in uses.kept for k in slices) and all(k in group for k in readers)
 
     def settled(self) -> dict[BufferName, Buffer]:
-        """Buffers; those read in another stage than they are written in keep their rows."""
+        """Return the buffers; those read in a later stage than they are written in are SAVED."""
         saved = {ref.buffer for i, ref in self.refs.items() if self._outlives_its_stage(i)}
         return {
             name: replace(buffer, memory=Memory.SAVED)
@@ -364,7 +387,7 @@ class Placer:
         }
 
     def _outlives_its_stage(self, i: int) -> bool:
-        if i in self.uses.function.shown:  # a slice too, which has no stage of its own
+        if i in self.uses.function.shown:  # also a slice, which has no stage
             return True
         if i not in self.uses.stage_of:
             return False
@@ -372,7 +395,7 @@ class Placer:
         return stage in WHOLE_STAGES or self._is_read_elsewhere(i, stage)
 
     def _is_read_elsewhere(self, i: int, stage: str) -> bool:
-        """Whether a later stage reads i; a sparse gradient is read as late as in the update."""
+        """Return whether a later stage reads i; the update reads a sparse gradient."""
         uses = self.uses
         return any(
             self._is_read_elsewhere(k, stage)

@@ -1,4 +1,4 @@
-"""How one vertex function is executed, as data: buffers, where values live, and steps by stage."""
+"""Execution plan of a vertex function as data: buffers, columns of values, and steps by stage."""
 
 from __future__ import annotations
 
@@ -10,72 +10,80 @@ from harness.vertex.folding import FoldedTable
 from harness.vertex.operators import Node
 from harness.vertex.subgraph.columns import Pack
 
-Slots = tuple[int, ...] | None  # which children; None: any number, one row an edge
+Slots = tuple[int, ...] | None  # slots of children; None: any number, one row per edge
 FORWARD = ("eager", "batch", "lazy")  # stages, in order
 STAGES = (*FORWARD, "backward", "backward_lazy")
-WHOLE_STAGES = ("eager", "lazy", "backward_lazy")  # of all rows of a function at once
-SHARED = 0  # the type id under which backends keep buffers of all functions
-GROWTH = 1.25  # of memory, so that slightly larger mini-batches do not reallocate each time
+WHOLE_STAGES = ("eager", "lazy", "backward_lazy")  # run once on all rows of a function
+SHARED = 0  # type id of buffers that all functions share
+GROWTH = 1.25  # factor of new allocations, so that slightly larger mini-batches do not reallocate
 
 
 def count_slots(slots: Slots) -> int:
-    """Rows of children side by side; one where each edge has a row of its own."""
+    """Return the number of children per row: the number of slots, or one if each edge has a row."""
     return 1 if slots is None else len(slots)
 
 
 class Memory(StrEnum):
-    """Which rows a buffer has."""
+    """Rows of a buffer, and how long they are valid."""
 
-    STATE = "state"  # one row a vertex of the space, kept for the mini-batch; read by parents
+    STATE = "state"  # one row per vertex of the space, for the mini-batch; read by parents
     GRADIENT = "gradient"  # the gradients of STATE rows; added to by parents
-    SAVED = "saved"  # one row a vertex (or edge) of the type, kept for the mini-batch
-    SCRATCH = "scratch"  # one row a vertex (or edge) of the batch
-    CHILDREN = "children"  # of STATE rows those of the children: no memory of its own
+    SAVED = "saved"  # one row per vertex (or edge) of the type, for the mini-batch
+    SCRATCH = "scratch"  # one row per vertex (or edge) of the batch
+    CHILDREN = "children"  # the children's rows of a STATE buffer, without a copy
 
 
 class Role(StrEnum):
-    """What a buffer is for."""
+    """Content of a buffer."""
 
-    STATE = "state"  # what vertices scatter; one for all functions
-    GRADIENT = "gradient"  # of a state; one for all functions
-    GATHER = "gather"  # children's states, slots side by side
-    GATHER_EACH = "gather_each"  # children's states, one row an edge
+    STATE = "state"  # scattered values; one buffer for all functions
+    GRADIENT = "gradient"  # gradients of a state; one buffer for all functions
+    GATHER = "gather"  # children's states, slots in adjacent columns
+    GATHER_EACH = "gather_each"  # children's states, one row per edge
     LOG_SUM = "log_sum"  # logarithms of a softmax's sums
-    AREA = "area"  # values that a layout of the vertex function brings together
-    NODE = "node"  # the value of one node, and of those that take its place
+    AREA = "area"  # values that a layout of the vertex function puts in adjacent columns
+    NODE = "node"  # value of one node, and of nodes that overwrite it
 
 
 @dataclass(frozen=True, slots=True)
 class BufferName:
-    """Names a buffer by what it is for; of: the state, the area, or the number of the node."""
+    """Name of a buffer by its content.
+
+    Attributes:
+        of: The state, the area, or the number of the node.
+    """
 
     role: Role
     of: str
 
     @property
     def is_shared(self) -> bool:
-        """Whether all vertex functions have this buffer in common."""
+        """Whether all vertex functions share this buffer."""
         return self.role in (Role.STATE, Role.GRADIENT)
 
     @property
     def is_gathered(self) -> bool:
-        """Whether it holds copies of children's states."""
+        """Whether the buffer holds copies of children's states."""
         return self.role in (Role.GATHER, Role.GATHER_EACH)
 
 
 def state_buffer(state: str) -> BufferName:
-    """The rows of a state."""
+    """Return the name of a state's buffer."""
     return BufferName(Role.STATE, state)
 
 
 def gradient_buffer(state: str) -> BufferName:
-    """The gradients of a state's rows."""
+    """Return the name of the buffer of a state's gradients."""
     return BufferName(Role.GRADIENT, state)
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A matrix of rows; domain says whether a row is a vertex or an edge."""
+    """A matrix of rows.
+
+    Attributes:
+        domain: Whether a row is a vertex or an edge.
+    """
 
     name: BufferName
     memory: Memory
@@ -92,26 +100,30 @@ class Ref:
     width: int
 
     def columns(self, start: int, width: int) -> Ref:
-        """A part of these columns."""
+        """Return a part of these columns."""
         return Ref(self.buffer, self.start + start, width)
 
     def next(self, width: int) -> Ref:
-        """The columns behind these."""
+        """Return the columns after these."""
         return self.columns(self.width, width)
 
     def overlaps(self, other: Ref) -> bool:
-        """Whether both have columns in common."""
+        """Return whether both have columns in common."""
         apart = self.start + self.width <= other.start or other.start + other.width <= self.start
         return self.buffer == other.buffer and not apart
 
     def grown(self, width: int) -> Ref:
-        """These columns and those behind them."""
+        """Return these columns extended by the next ones."""
         return Ref(self.buffer, self.start, self.width + width)
 
 
 @dataclass(frozen=True, slots=True)
 class GatherStep:
-    """Bring the states of the children in `slots` side by side (slots None: one row an edge)."""
+    """Copy of the children's states in `slots` to adjacent columns.
+
+    Attributes:
+        slots: None: one row per edge.
+    """
 
     buffer: BufferName
     state: str
@@ -120,7 +132,7 @@ class GatherStep:
 
 @dataclass(frozen=True, slots=True)
 class MatmulStep:
-    """out = x W, or x W^T; optionally + bias, optionally added to what out holds."""
+    """Matmul out = x W, or x W^T; optionally + bias, optionally added to the values in `out`."""
 
     x: Ref
     parameter: str
@@ -134,7 +146,8 @@ class MatmulStep:
 class ElementwiseStep:
     """One or more elementwise operators over the same columns, in order of evaluation.
 
-    added_to: (node, state, slot) of results that are added to a child's gradient on the spot.
+    Attributes:
+        added_to: (node, state, slot) of results that the kernel adds to a child's gradient.
     """
 
     nodes: tuple[int, ...]
@@ -150,9 +163,11 @@ class OperatorStep:
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxLossStep:
-    """logits += bias; loss = log_sum - logits[label], log_sum the log of the sum of exponentials.
+    """Softmax loss: logits += bias; loss = log_sum - logits[label].
 
-    leaves_gradient: softmax minus one-hot then takes the place of the logits.
+    Attributes:
+        log_sum: The logarithm of the sum of exponentials of the logits.
+        leaves_gradient: Softmax minus one-hot then replaces the logits.
     """
 
     logits: Ref
@@ -165,7 +180,7 @@ class SoftmaxLossStep:
 
 @dataclass(frozen=True, slots=True)
 class CopyStep:
-    """out = source."""
+    """Copy out = source."""
 
     source: Ref
     out: Ref
@@ -173,14 +188,18 @@ class CopyStep:
 
 @dataclass(frozen=True, slots=True)
 class PackStep:
-    """Bring columns of parameters side by side."""
+    """Copy of parameter columns to adjacent columns."""
 
     pack: Pack
 
 
 @dataclass(frozen=True, slots=True)
 class ScatterAddStep:
-    """Add gradients to the children in `slots` (None: one row an edge)."""
+    """Addition of gradients to those of the children in `slots`.
+
+    Attributes:
+        slots: None: one row per edge.
+    """
 
     source: Ref
     state: str
@@ -189,7 +208,7 @@ class ScatterAddStep:
 
 @dataclass(frozen=True, slots=True)
 class SinkStep:
-    """Sum over vertices into a parameter's gradient."""
+    """Sum over vertices that is added to a parameter's gradient."""
 
     node: int
 
@@ -209,16 +228,21 @@ Step = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One vertex function, lowered.
+    """One lowered vertex function.
 
-    nodes: forward then backward; a bias that reads only part of its parameter starts at the node's
-    index. refs: where each stored node lives.
-    eager, batch, lazy: forward steps before the first batch, in each batch, after the last one.
-    backward: in each batch, batches in reverse. backward_lazy: after the last of them.
-    slots: the gathered slots of each state, in the order of the gather's columns.
-    pushes: nodes that the outside sees.
-    packs: parameters that are columns of others side by side. tables: parameters that are products
-    of others.
+    Attributes:
+        nodes: Forward, then backward; a bias that reads only part of its parameter starts at the
+            node's index.
+        refs: The columns of each stored node.
+        slots: The gathered slots of each state, in the order of the gather's columns.
+        eager: Forward steps before the first batch.
+        batch: Forward steps of each batch.
+        lazy: Forward steps after the last batch.
+        backward: Steps of each batch, with batches in reverse order.
+        backward_lazy: Steps after the last batch of the backward stage.
+        pushes: Nodes that are outputs of the function.
+        packs: Parameters that consist of adjacent columns of others.
+        tables: Parameters that are products of others.
     """
 
     name: str
@@ -242,7 +266,7 @@ class Plan:
         return tuple(name.of for name in self.buffers if name.role is Role.STATE)
 
     def read_states(self) -> dict[BufferName, int]:
-        """Buffers of the states that are gathered, and their widths."""
+        """Return the buffers of the gathered states, and their widths."""
         return {
             state_buffer(node.name): node.width
             for node in self.nodes
@@ -250,12 +274,12 @@ class Plan:
         }
 
     def state_ref(self, state: str) -> Ref:
-        """Where a scattered state lies."""
+        """Return the columns of a scattered state."""
         name = state_buffer(state)
         return Ref(name, 0, self.buffers[name].width)
 
     def addresses_states(self, stage: str) -> bool:
-        """Whether a stage's steps address rows of states, by where these lie."""
+        """Return whether a stage's steps access rows of states or their gradients directly."""
         return any(
             self.buffers[ref.buffer].memory in (Memory.STATE, Memory.GRADIENT)
             for step in self.steps(stage)
@@ -263,7 +287,7 @@ class Plan:
         )
 
     def steps(self, stage: str) -> tuple[Step, ...]:
-        """The steps of one of STAGES."""
+        """Return the steps of one of STAGES."""
         found: tuple[Step, ...] = getattr(self, stage)
         return found
 
@@ -283,38 +307,41 @@ class Plan:
             yield from (self.refs[k] for k in (i, *self.nodes[i].inputs) if k in self.refs)
 
     def gathered(self, buffer: BufferName) -> Slots:
-        """The slots whose states lie side by side in a gather's buffer; None: any number."""
+        """Return the slots of a gather's buffer, in the order of its columns; None: any number."""
         return None if buffer.role is Role.GATHER_EACH else self.slots[buffer.of]
 
     def overwritten(self, ref: Ref) -> SoftmaxLossStep | None:
-        """The step that leaves a gradient in the place of these logits, if one does."""
+        """Return the step that replaces these logits by their gradient, or None."""
         for step in (*self.batch, *self.lazy):
             if isinstance(step, SoftmaxLossStep) and step.leaves_gradient and step.logits == ref:
                 return step
         return None
 
     def row_sums(self) -> tuple[Node, ...]:
-        """Gradients of looked-up rows, which have no place: rows and values in pairs."""
+        """Return the gradients of lookups, which have no buffer: pairs of rows and values."""
         return tuple(node for node in self.nodes if node.op == "row_sum")
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Of one backend.
+    """Abilities of one backend.
 
-    operators: those of harness.vertex.operators that it runs.
-    fuses: several elementwise operators become one kernel, whose values need no memory.
-    reads_children: such a kernel reads children's states where they are, without a gather.
-    adds_to_children: such a kernel adds gradients to children's where they are.
-    fuses_losses: a softmax loss and its gradient are one kernel (harness.engine.lowering.analysis).
-    narrows: such a kernel's columns may be those of one of several joined gates
-    (harness.engine.lowering.fusion).
-    gives_back_parts: gradients that are given back to a child may be several values, which whoever
-    takes them adds up.
-    largest_in_place: elements of the largest parameter by which children's matrices are multiplied
-    where these lie, one vertex after the other; 0: such matrices are gathered.
-    reuses_places: a result may take the place of an operand that dies
-    (harness.engine.lowering.placement); not where kernels of other columns still read it.
+    Attributes:
+        operators: Operators of harness.vertex.operators that the backend has kernels for.
+        fuses: Several elementwise operators become one kernel, whose inner values need no memory.
+        reads_children: A fused kernel reads children's states in place, without a gather.
+        adds_to_children: A fused kernel adds gradients to those of children in place.
+        fuses_losses: A softmax loss and its gradient are one kernel
+            (harness.engine.lowering.analysis).
+        narrows: A fused kernel can start at any of several joined gates
+            (harness.engine.lowering.fusion).
+        gives_back_parts: The gradient of a child may be several values, which the backend adds up.
+        largest_in_place: The number of elements of the largest parameter by which children's
+            matrices are multiplied in place, one vertex after the other; 0: these matrices are
+            gathered.
+        reuses_places: A result may overwrite an operand that is no longer needed
+            (harness.engine.lowering.placement); impossible if kernels of other columns still read
+            the operand.
     """
 
     operators: frozenset[str]
@@ -332,15 +359,16 @@ class Abilities:
             raise ValueError("only fused kernels read children, add to them, or do losses")
 
     def without_fusion(self) -> Abilities:
-        """What is left where every operator is a kernel of its own."""
+        """Return the abilities that remain if every operator is a separate kernel."""
         return Abilities(self.operators, reuses_places=self.reuses_places)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A value computed position by position: x0, x1, ... are inputs, v0, v1, ... earlier values.
+    """A value of an elementwise kernel: x0, x1, ... are inputs, v0, v1, ... are earlier values.
 
-    constant: the number that `scale` and `shift` take.
+    Attributes:
+        constant: The number that `scale` and `shift` use.
     """
 
     name: str
