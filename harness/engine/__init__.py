@@ -1,1 +1,1 @@
-"""The shared engine: runs batches as a schedule says."""
+"""Shared engine that executes the batches of a schedule."""

@@ -1,7 +1,7 @@
-"""The interface of a backend, which executes plans on memory of its own, and how one is found.
+"""Interface of backends, which execute plans and own all memory, and their selection.
 
-A backend is a folder of harness/engine/backends/ whose module `backend` defines `Backend`; the
-contract that tests/engine/test_backends.py runs over all of them is the other half of this file.
+A backend is a directory of harness/engine/backends/ whose module `backend` defines `Backend`.
+tests/engine/test_backends.py checks all backends against this interface.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ from harness.values.places import ROOT
 from harness.values.schedule import Schedule
 
 EVERY = slice(None)
-Naming = Callable[[str, int, int], tuple[str, Details]]  # of a stage's (type id, position)
+Naming = Callable[[str, int, int], tuple[str, Details]]  # from stage, type id and position
 _FOLDER = ROOT / "harness" / "engine" / "backends"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Arrangement:
-    """Where the rows of one mini-batch are: NumPy only, and a value that is made at once.
+    """Rows of one mini-batch and the batches to run, as immutable NumPy arrays.
 
-    types: of every vertex function that has rows, by id; output functions have ids below 0. A
-    geometry is made when one asks for it; a backend may find all arrays by their numbers instead.
-    n_rows: rows of every state that a function scatters.
-    rounds, backward: what will be run, in order, for backends that write it down beforehand.
-    kept_rows: of every state, the first rows that an earlier arrangement has filled, and that still
-    hold (Backend.keeps_states); none where that is left out.
+    Attributes:
+        types: The geometry of every vertex function that has rows, by id; output functions have ids
+            below 0. A geometry is created on first access. Backends may address all arrays by
+            number instead.
+        n_rows: The number of rows of every state that a function scatters.
+        rounds: The forward batches in order, for backends that prepare them in advance.
+        backward: The backward batches in order, for the same backends.
+        kept_rows: For every state, the number of first rows that an earlier arrangement has filled
+            and that are still valid (Backend.keeps_states); none if the state is missing.
     """
 
     types: Layout
@@ -53,17 +56,21 @@ class Arrangement:
 
     @property
     def forward(self) -> list[Run]:
-        """What all rounds run, in order."""
+        """Stages and batches of all graph segments, in order."""
         return [run for one in self.rounds for run in one.runs]
 
 
 @dataclass(slots=True)
 class Tally:
-    """Work since the last reset: kernels started, and bytes copied by gathers and scatters.
+    """Work since the last reset.
 
-    n_moving_cycles, n_cycles: with the switch `profile`, the processor's ticks in steps that only
-    move data, and in forward and backward as the engine's caller times them, with all Python
-    between stages, of all runs since these two were last reset.
+    Attributes:
+        n_launches: Started kernels.
+        bytes_copied: Bytes that gathers and scatters copied.
+        n_moving_cycles: With the switch `profile`, the processor's ticks in steps that only move
+            data.
+        n_cycles: With the same switch, the ticks of forward and backward as the engine's caller
+            times them, with all Python between stages. Both cycle counts have their own reset.
     """
 
     n_launches: int = 0
@@ -73,7 +80,7 @@ class Tally:
 
 
 class LiveRounds(Protocol):
-    """Rounds that compiled code plans: see harness.engine.backends.compiled.live_rounds."""
+    """Graph segments that compiled code plans, see harness.engine.backends.compiled.live_rounds."""
 
     decoder: Decoder | None
 
@@ -96,85 +103,94 @@ class LiveRounds(Protocol):
 
 
 class Backend(ABC):
-    """Executes the stages of plans, batch by batch or in one call, and owns all memory.
+    """Executor of the stages of plans, batch by batch or in one call, and owner of all memory.
 
-    Order of calls: load, compile (again where functions join), then for every mini-batch arrange,
-    run for each stage, read; in training clear_gradients before the backward stages, and gradients
-    or update behind them.
+    Order of calls: load, compile (again if functions are added); then, for every mini-batch,
+    arrange, run for each stage, read. In training, clear_gradients comes before the backward
+    stages, and gradients or update after them.
     """
 
     abilities: ClassVar[Abilities]
-    keeps_states: ClassVar[bool] = False  # whether states outlast the next arrangement
+    keeps_states: ClassVar[bool] = False  # states survive the next arrangement
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         self.switches, self.device, self.threads = self.in_force(switches), device, threads
         self.tally = Tally()
 
     def ticks(self) -> int:
-        """The processor's counter with the switch `profile`; else 0, at no cost."""
+        """Return the processor's counter with the switch `profile`, else 0 at no cost."""
         return 0
 
     @classmethod
     @abstractmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
-        """Return why this cannot run here at all, and what to do; None where it can."""
+        """Return the reason why this backend cannot run here, with a fix; None if it can."""
 
     @classmethod
     def in_force(cls, switches: Switches) -> Switches:
-        """The switches that it honours of those asked for; what is turned off, a record shows."""
+        """Return the switches that take effect; records show those that the backend turns off."""
         return replace(switches, fusion=switches.fusion and cls.abilities.fuses)
 
     @abstractmethod
     def load(self, weights: Weights) -> None:
-        """Take the initial weights, of which it makes its own copy."""
+        """Copy the initial weights."""
 
     @abstractmethod
     def compile(self, plans: Mapping[int, Plan]) -> None:
-        """Take the plans of all functions by id; those that it knows already have not changed."""
+        """Compile the plans of all functions, by id; plans that are already known do not change."""
 
     def n_programs(self) -> int | None:
-        """How many programs were written and compiled so far; None where none ever is."""
+        """Return the number of programs compiled so far; None if the backend never compiles."""
         return None
 
-    def prepare(self, rows: Arrangement) -> None:  # noqa: B027 - nothing, unless work overlaps
-        """Begin with a mini-batch that is arranged next, while this one is computed.
+    def prepare(self, rows: Arrangement) -> None:  # noqa: B027 - nothing to do unless work overlaps
+        """Start work on the mini-batch that is arranged next, while the current one is computed.
 
-        All that this one runs was started by then; what it left can be read until `arrange`.
+        All work of the current mini-batch was started before; its results can be read until
+        `arrange`.
         """
 
     @abstractmethod
     def arrange(self, rows: Arrangement) -> None:
-        """Take the next mini-batch's rows, and make room for them.
+        """Set the rows of the next mini-batch, and allocate memory for them.
 
-        Comes before every pass: what was gathered, or made of the weights, holds until then.
+        This call precedes every pass. Gathered values and values derived from weights are valid
+        until the next call.
         """
 
     def rounds_by(self, rules: RowRules) -> LiveRounds | None:
-        """Rounds that compiled code plans, of functions that are all known; None without such."""
+        """Return an object that plans graph segments in compiled code, or None if there is none.
+
+        All functions must be known.
+        """
         return None
 
     @abstractmethod
     def run(self, stage: str, batches: IntArray) -> None:
         """Run a stage of every batch (type id, position) (k, 2) in order.
 
-        A position may be ALL_ROWS, which is all rows of a function at once: in stages before and
-        behind the batches, and in the backward stage of an output function.
+        A position may be ALL_ROWS, that is all rows of a function in one call: in stages before and
+        after the batches, and in the backward stage of an output function.
         """
 
     def run_together(self, runs: Sequence[Run]) -> None:
-        """Run all that Arrangement.forward holds, or all of Arrangement.backward."""
+        """Run everything in Arrangement.forward, or everything in Arrangement.backward."""
         for stage, batches in runs:
             self.run(stage, batches)
 
     def run_rounds(
         self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
     ) -> Callable[[], float]:
-        """Run all rounds, each whole, outputs too; return what gives the sum of their losses.
+        """Run all graph segments, each completely with its outputs, one after the other.
 
-        The loss of a round is here before the next one starts, but where losses stay on a device
-        until they are asked for.
+        The loss of a segment is read before the next segment starts, unless losses stay on a device
+        until they are requested.
 
-        run: what runs a round in place of `run_together`, for a timeline.
+        Args:
+            run: Runs a segment instead of `run_together`, for a timeline.
+
+        Returns:
+            A function that returns the sum of the losses.
         """
         found: list[Callable[[], float]] = []
         for one in rounds:
@@ -183,9 +199,10 @@ class Backend(ABC):
         return lambda: sum(loss() for loss in found)
 
     def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
-        """As run_together, each batch by itself as a part; for a timeline.
+        """Run each batch separately, as a part of a timeline.
 
-        words: the name and details of a batch.
+        Args:
+            words: Returns the name and details of a batch.
         """
         for stage, batches in runs:
             for batch in batches:
@@ -197,31 +214,37 @@ class Backend(ABC):
                     found["bytes copied"] = self.tally.bytes_copied - before[1]
 
     def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
-        """One batch (type id, position) (2,), its kernels as parts where they can be told apart."""
+        """Run one batch (type id, position) (2,), with kernels as parts if they are separable."""
         self.run(stage, batch[None])
 
     @abstractmethod
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Return columns of a function's rows (n, width), in the order of its batches.
 
-        Waits for what computes them.
+        Waits until they are computed.
         """
 
     def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
-        """Return these rows of a state (k, width), where the backend keeps states.
+        """Return these rows of a state (k, width), if the backend keeps states.
 
-        Waits for what computes them.
+        Waits until they are computed.
+
+        Raises:
+            UnsupportedTrial: The backend does not keep states.
         """
         raise UnsupportedTrial(f"{type(self).__module__} keeps no states; use backend=compiled")
 
     def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
-        """Return what gives the sum of these losses, as it is now; waits when it is called."""
+        """Return a function that waits for these losses and returns their sum.
+
+        The sum is that of the losses at the time of this call.
+        """
         found = sum(float(self.read(*loss).sum()) for loss in losses)
         return lambda: found
 
     @abstractmethod
     def clear_gradients(self) -> None:
-        """Forget the gradients of the last mini-batch, of parameters and of states."""
+        """Clear the gradients of parameters and states of the last mini-batch."""
 
     @abstractmethod
     def gradients(self) -> Weights:
@@ -229,44 +252,46 @@ class Backend(ABC):
 
     @abstractmethod
     def update(self, learning_rate: float) -> None:
-        """One step of plain SGD."""
+        """Take one step of plain SGD."""
 
     @abstractmethod
     def weights(self) -> Weights:
-        """Return the parameters as they are now."""
+        """Return the current parameters."""
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
         """Wait until all work is done."""
 
     def facts(self) -> dict[str, str]:
-        """What a record should say of how it ran: libraries, and the path that was taken."""
+        """Return facts about the execution for a record, such as libraries and the chosen path."""
         return {}
 
     def versions(self) -> dict[str, str]:
-        """Versions of what computes."""
+        """Return the versions of the libraries that compute."""
         return {}
 
     def listing(self) -> Mapping[str, Sequence[str]]:
-        """Return the program of each stage as lines that a person can read."""
+        """Return the program of each stage as readable lines."""
         return {}
 
     def peak_memory_bytes(self) -> int | None:
-        """Peak of memory that only the device sees; None on the CPU."""
+        """Return the peak of device memory; None on the CPU."""
         return None
 
-    def forget_peak_memory(self) -> None:  # noqa: B027 - on the CPU the process's counts
-        """Let that peak begin anew."""
+    def forget_peak_memory(self) -> None:  # noqa: B027 - on the CPU, the peak of the process counts
+        """Reset the peak of device memory."""
 
 
 def backend_names() -> tuple[str, ...]:
-    """Names of all backends, found without importing any of them."""
+    """Return the names of all backends without importing any of them."""
     return tuple(sorted(path.parent.name for path in _FOLDER.glob("*/backend.py")))
 
 
 def backend_class(name: str) -> type[Backend]:
-    """Import a backend, and with it the library that it stands on.
+    """Import a backend together with its library.
 
-    Raises ConfigError for a name that is none, UnsupportedTrial where a library is missing.
+    Raises:
+        ConfigError: There is no backend of this name.
+        UnsupportedTrial: A library is missing.
     """
     if name not in backend_names():
         known = ", ".join(("auto", *backend_names()))
@@ -284,10 +309,13 @@ def backend_class(name: str) -> type[Backend]:
 def choose_backend(
     switches: Switches, device: str, operators: Collection[str] = ()
 ) -> type[Backend]:
-    """Return the backend that was asked for, or the first of this device's own that can.
+    """Return the requested backend, or the device's first default backend that can run.
 
-    operators: those of the functions that it will run, where they are known. Raises
-    UnsupportedTrial where none can run what is asked, in its own words.
+    Args:
+        operators: The operators of the functions that it will run, if they are known.
+
+    Raises:
+        UnsupportedTrial: No backend can run them; the message has the reason of each.
     """
     found, reasons = _first_that_can(switches, device, operators)
     if found is None:
@@ -296,7 +324,7 @@ def choose_backend(
 
 
 def passed_over(switches: Switches, device: str, operators: Collection[str] = ()) -> str:
-    """Why the chosen backend is not the first of its device's own; nothing where it is."""
+    """Return the reasons why earlier default backends cannot run; empty if the first one can."""
     return "; ".join(_first_that_can(switches, device, operators)[1])
 
 

@@ -1,4 +1,4 @@
-"""The engine: vertex functions, lowered once, executed batch by batch as a schedule says."""
+"""Engine: vertex functions, lowered once, and executed batch by batch as scheduled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ from harness.vertex.program import VertexFunction
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LaidOut:
-    """A mini-batch in memory, before any of it is computed. arrangement: what the backend gets."""
+    """A mini-batch in memory before computation.
+
+    Attributes:
+        arrangement: The input of the backend.
+    """
 
     mini_batch: MiniBatch
     layout: Layout
@@ -53,15 +57,19 @@ class LaidOut:
 
 
 class Engine:
-    """Executes forward, backward and update of mini-batches on one backend.
+    """Executor of forward, backward and update of mini-batches on one backend.
 
-    functions: vertex functions by type id; more may join later, and are compiled when a mini-batch
-    is arranged (at operator granularity every number of children has a sum of its own).
-    output: what is read from MiniBatch.outputs after the last batch (of each round, where the graph
-    has rounds); None where outputs are vertices themselves.
-    weights: initial float32 values. kind: the backend, where it is not to be chosen.
+    Args:
+        functions: Vertex functions by type id. Functions that are added later are compiled when a
+            mini-batch is arranged (at operator granularity, every number of children has a separate
+            sum).
+        output: The function that reads MiniBatch.outputs after the last batch (of each segment, if
+            the graph has several); None if outputs are vertices.
+        weights: Initial float32 values.
+        kind: The backend; None: chosen automatically.
 
-    Raises UnsupportedTrial where the backend cannot run what is asked.
+    Raises:
+        UnsupportedTrial: The backend cannot run a function or a switch.
     """
 
     def __init__(
@@ -96,7 +104,7 @@ class Engine:
         self._part: Part | None = None
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
-        """Plan and compile the functions that have no plan yet, and number the row spaces anew."""
+        """Plan and compile the functions that have no plan yet, and number all spaces again."""
         abilities = self.backend.abilities
         for type_id, function in functions.items():
             if type_id not in self.plans:
@@ -119,33 +127,36 @@ class Engine:
         self.fields = fields_of(dict(self.reads), len(written))
 
     def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
-        """Lay a scheduled mini-batch out in memory; part of the schedule phase.
+        """Lay out a scheduled mini-batch in memory; part of the schedule phase.
 
-        Raises ScheduleError for a schedule that has no rounds where the graph has some.
+        Raises:
+            ScheduleError: The graph has several segments, but the schedule does not have them.
         """
         self.take(self.lay_out(mini_batch, schedule))
 
     def prepare(self, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
-        """Lay the next mini-batch out, and begin with it while this one is computed.
+        """Lay out the next mini-batch and start work on it while the current one is computed.
 
-        Raises ScheduleError as `arrange` does.
+        Raises:
+            ScheduleError: As in `arrange`.
         """
         laid_out = self.lay_out(mini_batch, schedule)
         self.backend.prepare(laid_out.arrangement)
         return laid_out
 
     def take(self, laid_out: LaidOut) -> None:
-        """Go on to a mini-batch that is laid out."""
+        """Continue with a mini-batch that is laid out."""
         self.laid_out = laid_out
         self.backend.arrange(laid_out.arrangement)
 
     def lay_out(self, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
-        """Find the rows of a mini-batch.
+        """Choose the rows of a mini-batch.
 
-        Rounds are laid out together, though in no order that a later one decides: what is done at
-        once here, a program that does not know the later rounds would do one by one.
+        All graph segments are laid out together, but a later segment never affects the order of an
+        earlier one. A program that does not know the later segments can do the same, one by one.
 
-        Raises ScheduleError for a schedule that has no rounds where the graph has some.
+        Raises:
+            ScheduleError: The graph has several segments, but the schedule does not have them.
         """
         if mini_batch.rounds is not None and schedule.round_starts is None:
             raise ScheduleError("the graph has rounds; schedule it in rounds")
@@ -167,28 +178,28 @@ class Engine:
         return LaidOut(mini_batch, layout, rounds, arrangement)
 
     def rows_of_states(self, n_rows: Index) -> dict[str, int]:
-        """Rows of every state, of those of its space."""
+        """Return the number of rows of every state, which is that of its space."""
         of_spaces = n_rows.tolist()
         return {state: of_spaces[space] for state, space in self.space_of_state.items()}
 
     def _around(self, layout: Layout) -> Around:
-        """What is the same for all mini-batches that have these functions."""
+        """Return the stages that all mini-batches with the same functions share."""
         present = layout.present
         if present not in self._known_around:
             self._known_around[present] = around(self.plans, tuple(layout))
         return self._known_around[present]
 
     def _outputs_back(self, layout: Layout) -> IntArray:
-        """Batches of outputs in the backward stage, when all rounds are over."""
+        """Return the batches of outputs in the backward stage, after all graph segments."""
         n_batches = len(layout.output_rounds) if OUTPUT in layout else 0
         at_once = self.switches.lazy_batching and n_batches > 1
         positions = [ALL_ROWS] if at_once else range(n_batches)
         return np.array([(OUTPUT, b) for b in positions], dtype=np.int32).reshape(-1, 2)
 
     def forward(self) -> None:
-        """Run all batches, round after round.
+        """Run all batches, one graph segment after the other.
 
-        `loss` gives the sum of the losses behind it, and waits for it where it is on a device.
+        Afterwards, `loss` returns the sum of the losses, and waits for it if it is on a device.
         """
         tally, begin = self.backend.tally, self.backend.ticks()
         tally.n_launches = tally.bytes_copied = 0
@@ -197,9 +208,9 @@ class Engine:
         tally.n_cycles += self.backend.ticks() - begin
 
     def backward(self) -> None:
-        """Run all batches in reverse, then the parameter gradients that were put off.
+        """Run all batches in reverse, then the deferred parameter gradients.
 
-        All rounds are over by now, so that their outputs may go back at once.
+        All graph segments are complete, so the outputs of all of them may run in one batch.
         """
         begin = self.backend.ticks()
         self.backend.clear_gradients()
@@ -215,7 +226,7 @@ class Engine:
 
     @contextmanager
     def in_parts(self, part: Part) -> Iterator[None]:
-        """Run batch by batch meanwhile, each as a part of a timeline."""
+        """Run batch by batch inside this context, each batch as a part of a timeline."""
         self._part = part
         try:
             yield
@@ -223,11 +234,11 @@ class Engine:
             self._part = None
 
     def update(self, learning_rate: float) -> None:
-        """One step of plain SGD."""
+        """Take one step of plain SGD."""
         self.backend.update(learning_rate)
 
     def outputs(self) -> NDArray[np.float32]:
-        """Pushed values in the order of MiniBatch.outputs (k, d)."""
+        """Return the pushed values in the order of MiniBatch.outputs (k, d)."""
         plan, layout = self.plans.get(OUTPUT), self.laid_out.layout
         if plan is None:
             return self._output_states()
@@ -239,7 +250,7 @@ class Engine:
         return result
 
     def _output_states(self) -> NDArray[np.float32]:
-        """States of the vertices that are outputs themselves, side by side (k, d)."""
+        """Concatenate the states of the vertices that are outputs (k, d)."""
         vertices: IntArray = self.laid_out.mini_batch.outputs
         functions = self.laid_out.mini_batch.functions[vertices]
         width = 0
@@ -259,7 +270,7 @@ class Engine:
         return result
 
     def facts(self) -> dict[str, str]:
-        """How it ran, for the record: the switches in force, and what the backend says."""
+        """Return facts about the execution: the effective switches, and the backend's facts."""
         facts = {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}
         facts |= {"instead_of": self.instead_of} if self.instead_of else {}
         return facts | ({"evaluated": "round by round"} if self.has_rounds else {})

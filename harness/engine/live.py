@@ -1,8 +1,8 @@
-"""The engine for mini-batches whose next round is not known before the last one is computed.
+"""Engine for mini-batches whose next graph segment depends on the values of the last one.
 
-Every round is scheduled, laid out and run by itself; the rows of earlier ones stay where they are.
-Compiled code does all of that where the policy is inline_depth and the backend can (LiveRounds):
-what ran is then made into objects only when somebody asks.
+Every segment is scheduled, laid out and run separately, and the rows of earlier segments do not
+move. With the policy inline_depth, compiled code does all of that if the backend can (LiveRounds).
+Objects that describe the run are then created on request only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_SCHEDULE = Schedule(NOTHING, int_array([0]))
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Seen:
-    """A round that was run: its own vertices, how they were scheduled, and what that ran."""
+    """A segment that has run: its own vertices, their schedule, and their arrangement."""
 
     graph: Graph
     schedule: Schedule
@@ -40,22 +40,24 @@ class Seen:
 
 
 class LiveEngine(Engine):
-    """begin, then arrange_round and run_round for every piece, then finish. Inference only.
+    """Engine with three orders of calls; the first two are for inference only.
 
-    Or begin_kept, then what it returns makes all rounds, then finish. Or, as any engine: arrange,
-    then forward.
+    * begin; arrange_round and run_round for every segment; finish.
+    * begin_kept, whose result runs all segments; finish.
+    * As in any engine: arrange; forward.
     """
 
-    _of_types: Graph | None = None  # without vertices, of the types of the programs
-    _kept_for: Fields | None = None  # what the rounds that are kept were made for
+    _of_types: Graph | None = None  # a graph with the types of the programs, but no vertices
+    _kept_for: Fields | None = None  # the fields for which `_rounds` was created
     _rounds: LiveRounds | None = None
     _current: LiveRounds | None = None
-    _is_live = False  # whether the last mini-batch began with `begin`
+    _is_live = False  # the last mini-batch started with `begin`
 
     def begin(self) -> None:
-        """Forget the last mini-batch.
+        """Reset the state for a new mini-batch.
 
-        Raises UnsupportedTrial where the backend keeps no states.
+        Raises:
+            UnsupportedTrial: The backend does not keep states.
         """
         if not self.backend.keeps_states:
             raise UnsupportedTrial("rounds=live needs a backend that keeps states: compiled")
@@ -69,14 +71,14 @@ class LiveEngine(Engine):
         tally.n_launches = tally.bytes_copied = 0
 
     def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
-        """As any engine does, a mini-batch that is known as a whole."""
+        """Lay out a mini-batch that is known as a whole, as any engine does."""
         self._is_live = False
         super().arrange(mini_batch, schedule)
 
     def begin_kept(
         self, decoder: Decoder, known_feeds: Feeds, type_names: tuple[str, ...]
     ) -> LiveRounds:
-        """As `begin`, for rounds that compiled code plans, where can_keep says that it can."""
+        """Start a mini-batch whose segments compiled code plans; requires can_keep."""
         self.begin()
         assert self._rounds is not None
         self._know_types(type_names)
@@ -85,8 +87,8 @@ class LiveEngine(Engine):
         return self._current
 
     def can_keep(self) -> bool:
-        """Whether compiled code plans rounds here, as the policy inline_depth does."""
-        if self._part is not None:  # each batch is to be seen
+        """Return whether compiled code can plan segments here, as the policy inline_depth does."""
+        if self._part is not None:  # a timeline shows each batch
             return False
         if self._kept_for is not self.fields:
             reorder = self.switches.layout == "read_order"
@@ -100,7 +102,7 @@ class LiveEngine(Engine):
         return self._of_types
 
     def arrange_round(self, piece: Piece, type_names: tuple[str, ...], policy: Policy) -> None:
-        """Schedule and lay out one round."""
+        """Schedule and lay out one graph segment."""
         graph = _cut(piece, self._know_types(type_names))
         schedule = policy(graph)
         reading = graph.part(piece.types, piece.arg_start, piece.args)
@@ -110,7 +112,7 @@ class LiveEngine(Engine):
         self._seen.append(Seen(graph, schedule, self.laid_out.arrangement))
 
     def _take_next(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
-        """Lay out what runs next, its rows behind those of all earlier rounds, and go on to it."""
+        """Lay out the next segment, with rows after all earlier ones, and continue with it."""
         before = Before(self.n_vertices, self.row, self.used)
         laid_out = self._behind(before, mini_batch, schedule)
         self.used = laid_out.layout.n_rows
@@ -127,15 +129,16 @@ class LiveEngine(Engine):
         return LaidOut(mini_batch, layout, [one], arrangement)
 
     def run_round(self) -> None:
-        """Compute what was arranged last."""
+        """Compute the segment that was arranged last."""
         tally, begin = self.backend.tally, self.backend.ticks()
         self._run_together(self.laid_out.arrangement.forward)
         tally.n_cycles += self.backend.ticks() - begin
 
     def finish(self, outputs: IntArray, pulls: dict[str, IntArray]) -> None:
-        """Run the output function on all outputs, behind the last round.
+        """Run the output function on all outputs, after the last segment.
 
-        pulls: what it pulls, one number per output.
+        Args:
+            pulls: The numbers that the output function pulls, one per output.
         """
         if self._current is not None:
             self._current.end()
@@ -146,7 +149,7 @@ class LiveEngine(Engine):
         self.loss = self.backend.later(self.laid_out.rounds[0].losses)
 
     def numbers(self, state: str, vertices: Sequence[int], columns: Sequence[int]) -> list[float]:
-        """One number of a state of each vertex."""
+        """Return one number of a state for each vertex."""
         known = self if self._current is None else self._current
         rows = known.row[: known.n_vertices][list(vertices)].astype(np.int64)
         found: NDArray[np.float32] = self.backend.read_states(state, rows)
@@ -154,7 +157,7 @@ class LiveEngine(Engine):
         return numbers
 
     def facts(self) -> dict[str, str]:
-        """Also what planned the rounds, where they were live."""
+        """Return the engine's facts; for live mini-batches also the planner of the segments."""
         if not self._is_live:
             return super().facts()
         by = "Python" if self._current is None else "compiled code"
@@ -162,17 +165,18 @@ class LiveEngine(Engine):
 
     @property
     def seen(self) -> list[Seen]:
-        """All rounds of the last mini-batch.
+        """All segments of the last mini-batch.
 
-        Raises ScheduleError where compiled code made a schedule that is not valid, or gave vertices
-        other rows than their schedules say.
+        Raises:
+            ScheduleError: Compiled code made an invalid schedule, or assigned rows that differ from
+                those that its schedule implies.
         """
         if self._current is not None and not self._seen:
             self._seen = self._made_seen(self._current)
         return self._seen
 
     def _made_seen(self, rounds: LiveRounds) -> list[Seen]:
-        """Rounds that compiled code planned, as they were scheduled, laid out once more."""
+        """Return the segments that compiled code planned, with their schedules, laid out again."""
         assert self._of_types is not None
         assert rounds.decoder is not None
         used, row = np.zeros_like(rounds.used), np.zeros_like(rounds.row)
@@ -180,7 +184,7 @@ class LiveEngine(Engine):
         for base, schedule in rounds.schedules():
             piece = rounds.decoder.piece(base, base + len(schedule.order))
             graph = _cut(piece, self._of_types)
-            check_schedule(graph, schedule)  # what is wrong can not be laid out
+            check_schedule(graph, schedule)  # an invalid schedule cannot be laid out
             reading = self._of_types.part(piece.types, piece.arg_start, piece.args)
             mini_batch = MiniBatch(reading, piece.pulls, NOTHING, 0)
             laid_out = self._behind(Before(base, row, used), mini_batch, schedule)
@@ -192,7 +196,7 @@ class LiveEngine(Engine):
         return found
 
     def arrangements(self) -> list[Arrangement]:
-        """All that the last mini-batch ran: of every round, and of its outputs."""
+        """Return the arrangements of all segments of the last mini-batch, and of its outputs."""
         return [*(one.arrangement for one in self.seen), self.laid_out.arrangement]
 
     def _make_room(self, n: int) -> None:
@@ -203,10 +207,12 @@ class LiveEngine(Engine):
 
 
 def _cut(piece: Piece, of_types: Graph) -> Graph:
-    """The round as a graph of its own: what earlier ones computed is there already.
+    """Return the segment as a graph without the edges to earlier segments, whose values exist.
 
-    of_types: a graph of the same types. A piece has been proved right when it was cut, and its
-    schedule is when a mini-batch is checked.
+    The piece was validated when it was cut; its schedule is validated when a mini-batch is checked.
+
+    Args:
+        of_types: A graph of the same types.
     """
     own = piece.args >= piece.base
     ends = np.zeros(len(own) + 1, dtype=np.int32)

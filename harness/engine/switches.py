@@ -1,4 +1,4 @@
-"""What of the engine can be switched on and off: its optimisations, one by one."""
+"""Switches of the engine, one for each optimization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.values.precision import EXACT, PRECISIONS
 from harness.vertex.subgraph.plan import LAYOUTS as SUBGRAPH_LAYOUTS
 
 LAYOUTS = ("read_order", "policy", *SUBGRAPH_LAYOUTS)
-# What `backend=auto` takes: the first that can run what is asked.
+# `backend=auto` chooses the first that can run the trial.
 DEFAULT_BACKENDS = {"cpu": ("compiled",), "cuda": ("cuda", "stepwise")}
 CHOICES = {
     "granularity": ("vertex", "operator"),
@@ -23,47 +23,54 @@ CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """Every optimisation of the engine, so that an ablation is a configuration.
+    """Optimizations of the engine, so that an ablation is a configuration.
 
-    granularity: "vertex" (whole vertex functions are batched) or "operator" (DyNet's signatures).
-    lazy_batching: parameter gradients and outputs once per mini-batch (Cavs). hoisting: operators
-    that need no child run before the first batch. Outputs and such operators only with those of the
-    same round, where the graph has rounds. fusion: elementwise operators become generated kernels.
-    gather_fusion: such kernels read children's states where they are; else these are gathered
-    first, unless they lie side by side (ACRoBat, MLSys 2024, section 5).
-    horizontal_fusion: products of one value with several parameters, inside one vertex function,
-    become one wider product where that saves steps, and so do their biases and sums (same section;
-    vertex granularity only, and not with the layouts that batch such products themselves). Not on
-    by itself: there are fewer kernels, but a library may take longer for one wide matrix than for
-    four, where its rows are a multiple of 4 KiB apart.
-    layout: "read_order" orders batches so that gathers become views; "policy" keeps their order.
-        So do "pq" and "dynet", which also batch the operators inside a vertex function and lay
-        their values out: by a PQ tree, or as they are computed, with copies where operands are
-        apart (harness.vertex.subgraph.columns; vertex granularity only, and without fusion, which
-        keeps such values in registers). All of this is decided ahead of time, once.
-    pre_gather_parameters: with these two, parameters that are batched lie side by side for good;
-        otherwise every batch brings them together again.
-    share_equal_inputs: vertices without children that pull equal values are computed once
-        (harness.granularity.sharing; vertex granularity only).
-    fold_tables: in inference, products of looked-up rows with weights are looked up themselves
-        (harness.vertex.folding).
-    outputs: "stage" runs classifier and losses once, behind the last batch (of a round, where the
-        graph has rounds); "vertices" makes them vertices of the graph, which the policy batches
-        (vertex granularity only; operators are).
-    backend: what executes the plans (a folder of harness/engine/backends); "auto": compiled code on
-        a CPU, generated kernels on CUDA, or torch's operators where these cannot run.
-    loop: "compiled" runs a stage of all batches in one call; "python" makes a call of every batch.
-    blas: what multiplies in compiled code. "auto": few rows the engine itself, many oneDNN, else
-        OpenBLAS; "openblas": it alone; "torch": the MKL that is inside PyTorch.
-    precision: of products. "ieee": float32; on CUDA "tf32x3": nearly so, by three products of
-        tensor cores, and "tf32": not; on CUDA, and on a CPU that has AVX-512 BF16 or AMX, "bf16":
-        neither. The last two are out of comparisons (harness.values.precision).
-    streaming: on CUDA, the next mini-batch of a pass is constructed, scheduled and uploaded while
-        this one is computed; otherwise before its own forward stage.
-    persistent: on CUDA, one launch runs all phases of a pass, whose programs meet behind each;
-        otherwise a graph has a launch for every phase.
-    profile: also tell which share of forward and backward goes on moving data, for a table of that;
-        the counter is read around such steps, so that the trial's own time is for nothing else.
+    If a graph has several segments, "once per mini-batch" means once per segment for outputs and
+    hoisted operators.
+
+    Attributes:
+        granularity: "vertex" batches whole vertex functions, "operator" single operators by DyNet's
+            signatures.
+        lazy_batching: Compute parameter gradients and outputs once per mini-batch (Cavs).
+        hoisting: Run operators that need no child before the first batch.
+        fusion: Generate kernels for elementwise operators.
+        gather_fusion: These kernels read children's states in place; otherwise the states are
+            gathered first unless they are consecutive (ACRoBat, MLSys 2024, section 5).
+        horizontal_fusion: Inside one vertex function, join matmuls of one value with several
+            parameters into a wider one, and also their biases and sums, if that saves steps (same
+            section). Vertex granularity only, and not with layouts that batch such matmuls
+            themselves. Off by default: there are fewer kernels, but a library may take longer for
+            one wide matrix than for four if the matrix rows are a multiple of 4 KiB apart.
+        layout: "read_order" orders batches so that gathers become views; the others keep the order
+            of the policy. "pq" and "dynet" also batch the operators inside a vertex function and
+            lay out their values, once: by a PQ tree, or in the order of computation, with copies if
+            operands are not adjacent (harness.vertex.subgraph.columns). Both have an effect at
+            vertex granularity and without fusion only, because fusion keeps these values in
+            registers.
+        pre_gather_parameters: With these two layouts, store batched parameters in adjacent columns
+            once; otherwise copy them together for every batch.
+        share_equal_inputs: Compute vertices without children that pull equal values only once
+            (harness.granularity.sharing; vertex granularity only).
+        fold_tables: In inference, look up precomputed products of embeddings and weights
+            (harness.vertex.folding).
+        outputs: "stage" runs classifier and losses once after the last batch; "vertices" makes them
+            vertices of the graph, which the policy batches (always so at operator granularity).
+        backend: The directory of harness/engine/backends that executes the plans; "auto": compiled
+            code on a CPU, generated kernels on CUDA, or PyTorch's operators if those cannot run.
+        loop: "compiled" runs a stage of all batches in one call, "python" makes one call per batch.
+        blas: The library for matmuls in compiled code. "auto": the engine's kernels for few rows,
+            oneDNN for many, and OpenBLAS otherwise; "openblas": OpenBLAS only; "torch": PyTorch's
+            MKL.
+        precision: The precision of matmuls. "ieee": float32. On CUDA, "tf32x3" is almost as
+            precise, with three matmuls of tensor cores, and "tf32" is not. "bf16" is even less
+            precise; it needs CUDA, or a CPU with AVX-512 BF16 or AMX. "tf32" and "bf16" do not
+            belong in comparisons (harness.values.precision).
+        streaming: On CUDA, construct, schedule and upload the next mini-batch of a pass while the
+            current one is computed; otherwise before its own forward stage.
+        persistent: On CUDA, one launch runs all phases of a pass, with a barrier after each;
+            otherwise a CUDA graph has one launch per phase.
+        profile: Also measure the fraction of forward and backward that only moves data. Steps are
+            surrounded by reads of a counter, so the time of such a trial serves no other purpose.
     """
 
     granularity: str = "vertex"
@@ -96,11 +103,11 @@ class Switches:
 
     @property
     def lays_out_subgraphs(self) -> bool:
-        """Whether vertex functions are batched and laid out inside."""
+        """True if the operators inside vertex functions are batched and laid out."""
         return self.layout in SUBGRAPH_LAYOUTS and self.granularity == "vertex"
 
     def in_effect(self, *, train: bool) -> Switches:
-        """The switches that do something: some have no meaning beside others, or in training."""
+        """Return the switches that have an effect; some are ignored in training or with others."""
         by_operator = self.granularity == "operator"
         laid_out = self.lays_out_subgraphs and not self.fusion
         plain = "policy" if self.layout in SUBGRAPH_LAYOUTS and not laid_out else self.layout
@@ -117,12 +124,16 @@ class Switches:
         )
 
     def words(self) -> dict[str, str]:
-        """Every switch by name, as a YAML file would say it."""
+        """Return every switch by name, as a YAML file has it."""
         return {field.name: str(getattr(self, field.name)).lower() for field in fields(self)}
 
 
 def check_choice(name: str, value: str) -> None:
-    """Raise ConfigError unless a switch may have this value."""
+    """Check that a switch may have this value.
+
+    Raises:
+        ConfigError: It may not.
+    """
     if value not in CHOICES[name]:
         raise ConfigError(
             f"{name}={value} is not allowed; choose one of {', '.join(CHOICES[name])}"

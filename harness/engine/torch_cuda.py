@@ -1,4 +1,4 @@
-"""Whether PyTorch can compute on a GPU here; python -m harness.engine.torch_cuda says why not."""
+"""Check of PyTorch on a GPU; `python -m harness.engine.torch_cuda` prints the problem, if any."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 
 def why_no_cuda() -> str | None:
-    """Say why PyTorch computes on no GPU here, and what to do; None where it does.
+    """Return the reason why PyTorch cannot compute on a GPU, with a fix; None if it can.
 
-    It is asked to compute, since it may see a GPU for which its build has no code.
+    The check runs a kernel, because PyTorch may see a GPU for which its build has no code.
     """
     build = f"this PyTorch ({torch.__version__})"
     if torch.version.cuda is None:
@@ -23,7 +23,7 @@ def why_no_cuda() -> str | None:
     try:
         torch.ones(1, device="cuda").add_(1).item()
     except torch.OutOfMemoryError:
-        return None  # it can; that others have all memory is told when a trial has none
+        return None  # it can compute; a trial without memory reports that itself
     except RuntimeError as error:
         first = (str(error).splitlines() or ["it does not say why"])[0]
         return (
@@ -34,7 +34,7 @@ def why_no_cuda() -> str | None:
 
 
 def main() -> int:
-    """Print the reason, if there is one."""
+    """Print the reason if there is one."""
     print(why_no_cuda() or "")
     return 0
 

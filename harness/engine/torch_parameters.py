@@ -1,4 +1,4 @@
-"""What both backends of PyTorch share: parameters on a device, updates, peaks of memory."""
+"""Base of both backends that use PyTorch: parameters on a device, updates, peak memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.engine import backend
 from harness.vertex.folding import FoldedTable
 from harness.vertex.subgraph.columns import Pack
 
-LookedUp = Iterable[tuple[str, Tensor, Tensor]]  # a table, rows of it, and their gradients
+LookedUp = Iterable[tuple[str, Tensor, Tensor]]  # a table, its looked-up rows, and their gradients
 
 
 class TorchBackend(backend.Backend):
@@ -21,21 +21,23 @@ class TorchBackend(backend.Backend):
     _device: torch.device
 
     def peak_memory_bytes(self) -> int | None:
-        """Peak of CUDA memory."""
+        """Return the peak of CUDA memory."""
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated())
         return None
 
     def forget_peak_memory(self) -> None:
-        """Let the peak of CUDA memory begin anew."""
+        """Reset the peak of CUDA memory."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
 
 class TorchParameters:
-    """float32 tensors by name, and dense gradients of them.
+    """Parameters as float32 tensors by name, and their dense gradients.
 
-    loaded: names of those that are learned. packs: parameters that others' columns make up.
+    Attributes:
+        loaded: Names of the parameters that are learned.
+        packs: Parameters that consist of columns of others.
     """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
@@ -48,20 +50,20 @@ class TorchParameters:
         self.dense: dict[str, Tensor] = {}
 
     def empty(self, *shape: int) -> Tensor:
-        """Room for floats."""
+        """Allocate an uninitialized tensor of floats."""
         return torch.empty(shape, device=self.device)
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
-        """Multiply tables with weights, once; their products are parameters like any other."""
+        """Multiply tables by weights, once; the products become parameters."""
         for folded in tables:
             if folded.name not in self.values:
                 product = self.values[folded.table] @ self.values[folded.weight]
                 self.values[folded.name] = product
 
     def pack(self, packs: Iterable[Pack]) -> None:
-        """Bring columns of parameters side by side; packs are parameters like any other.
+        """Concatenate columns of parameters into packs, which become parameters.
 
-        What is learned are the parameters that they are made of.
+        The update changes the parameters that a pack consists of.
         """
         for pack in packs:
             if pack.name not in self.values:
@@ -70,23 +72,23 @@ class TorchParameters:
                 self.packs[pack.name] = pack
 
     def columns(self, parameter: str, start: int, width: int) -> Tensor:
-        """Columns of a parameter, a view."""
+        """Return columns of a parameter as a view."""
         return self.values[parameter].narrow(-1, start, width)
 
     def renew(self, name: str) -> None:
-        """Bring the columns of a pack side by side again."""
+        """Copy the current columns of a pack's parameters into the pack."""
         for part, at in self.packs[name].places():
             target = self.columns(name, at, part.width)
             target.copy_(self.columns(part.parameter, part.start, part.width))
 
     def gradient(self, name: str) -> Tensor:
-        """The place of a parameter's gradient."""
+        """Return the memory of a parameter's gradient."""
         if name not in self.dense:
             self.dense[name] = self.empty(*self.values[name].shape)
         return self.dense[name]
 
     def descend(self, learning_rate: float, having: Iterable[str], looked_up: LookedUp) -> None:
-        """One step of SGD on the parameters that have a gradient; on tables, row by row."""
+        """Take one step of SGD on the parameters that have a gradient; on tables, row by row."""
         for name in having:
             if name in self.packs:
                 for part, at in self.packs[name].places():
@@ -96,7 +98,7 @@ class TorchParameters:
             else:
                 self.values[name].add_(self.dense[name], alpha=-learning_rate)
         for name, rows, dy in looked_up:
-            if self.device.type == "cuda":  # sorts the rows, so that sums are in one order
+            if self.device.type == "cuda":  # sorts the rows, so that the order of sums is fixed
                 self.values[name].index_put_((rows,), dy * -learning_rate, accumulate=True)
             else:
                 self.values[name].index_add_(0, rows, dy, alpha=-learning_rate)
@@ -104,7 +106,7 @@ class TorchParameters:
             self.renew(name)
 
     def dense_gradients(self, having: Collection[str], looked_up: LookedUp) -> Weights:
-        """Gradients of all that was loaded, for checking."""
+        """Return the gradients of all loaded parameters, for checking."""
         found = {name: torch.zeros_like(value) for name, value in self.values.items()}
         for name in having:
             found[name] += self.dense[name]
@@ -117,5 +119,5 @@ class TorchParameters:
         return {name: found[name].cpu().numpy() for name in self.loaded}
 
     def weights(self) -> Weights:
-        """Copies of all that was loaded."""
+        """Return copies of all loaded parameters."""
         return {name: self.values[name].cpu().numpy().copy() for name in self.loaded}

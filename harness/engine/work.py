@@ -1,10 +1,10 @@
-"""The work that a plan's steps ask for: floating-point operations, and bytes read and written.
+"""Work of a plan's steps: floating-point operations, and bytes read and written.
 
-Operations: 2 k m a row for a product with a parameter (k, m), 1 an element for every elementwise
-operator and every addition of a sum (so also for tanh and exp, of whatever they consist), 4 an
-element for a softmax with its loss. Bytes: float32 values that a step reads and writes, each once a
-step; a parameter once a batch. What a cache keeps from one step to the next is not taken off, so
-that memory itself may be asked for less.
+Operations: 2 k m per row for a matmul with a parameter (k, m); 1 per element for every elementwise
+operator (also for tanh and exp) and every addition of a sum; 4 per element for a softmax with its
+loss. Bytes: the float32 values that a step reads and writes, each counted once per step; a
+parameter once per batch. Values that stay in a cache between steps are counted, too, so the traffic
+of the main memory may be lower.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from harness.engine.lowering.plan import (
 from harness.engine.rows.layout import ALL_ROWS
 from harness.vertex.operators import EDGE, Node
 
-OF_SOFTMAX = 4  # the greatest, the difference and its exponential, their sum, the quotient
+OF_SOFTMAX = 4  # maximum, difference and its exponential, sum, quotient
 OF_NORM = 6  # mean, difference, square, variance, two products
 OF_OPERATOR = {
     **dict.fromkeys(("pick_neg_log_softmax", "softmax"), OF_SOFTMAX),
@@ -44,9 +44,13 @@ MOVING = ("concat", "slice", "zeros", "ones")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """n_flop, n_bytes: for each row; n_bytes_a_batch: whatever the number of its rows.
+    """Work of one step.
 
-    of_edges: whether its rows are edges, not vertices.
+    Attributes:
+        n_flop: Operations per row.
+        n_bytes: Bytes per row.
+        n_bytes_a_batch: Bytes per batch, independent of the number of its rows.
+        of_edges: Rows are edges, not vertices.
     """
 
     n_flop: int = 0
@@ -56,7 +60,7 @@ class Work:
 
 
 def work_of(plan: Plan, step: Step) -> Work:
-    """The work of one step."""
+    """Compute the work of one step."""
     if isinstance(step, MatmulStep):
         return _of_product(plan, step)
     if isinstance(step, SinkStep):
@@ -69,13 +73,13 @@ def work_of(plan: Plan, step: Step) -> Work:
         width = step.logits.width
         return Work(OF_SOFTMAX * width, FLOAT_BYTES * (2 * width + 2))
     if isinstance(step, PackStep):
-        return Work(n_bytes_a_batch=0)  # of parameters, which the product reads
+        return Work(n_bytes_a_batch=0)  # the matmul that reads these parameters counts them
     return _of_movement(plan, step)
 
 
 def _of_product(plan: Plan, step: MatmulStep) -> Work:
     k, m = _shape_of(plan, step)
-    n_products = max(1, step.x.width // k)  # a matrix a row has as many as it has rows itself
+    n_products = max(1, step.x.width // k)  # more than one if a row is a matrix
     n_values = step.x.width + step.out.width * (1 + step.accumulate)
     return Work(
         n_flop=2 * k * m * n_products,
@@ -86,12 +90,12 @@ def _of_product(plan: Plan, step: MatmulStep) -> Work:
 
 
 def _shape_of(plan: Plan, step: MatmulStep) -> tuple[int, int]:
-    """Rows and columns of what is multiplied with, as it is used."""
+    """Return the rows and columns of a matmul's second factor, after transposition."""
     for node in plan.nodes:
         if node.op == "parameter" and node.name == step.parameter and len(node.shape) == 2:
             k, m = node.shape
             return (m, k) if step.transposed else (k, m)
-    return step.x.width, step.out.width  # of parameters side by side, for vectors
+    return step.x.width, step.out.width  # joined parameters, for vectors
 
 
 def _of_sum(plan: Plan, step: SinkStep) -> Work:
@@ -109,7 +113,7 @@ def _of_sum(plan: Plan, step: SinkStep) -> Work:
 
 
 def _of_elementwise(plan: Plan, step: ElementwiseStep) -> Work:
-    """Values between its own operators stay in registers."""
+    """Compute the work of a fused group, whose inner values stay in registers."""
     nodes = [plan.nodes[i] for i in step.nodes]
     read = dict.fromkeys(k for node in nodes for k in node.inputs if k not in step.nodes)
     n_read = sum(_width_read(plan.nodes[k]) for k in read)
@@ -125,17 +129,17 @@ def _width_read(node: Node) -> int:
 
 
 def _of_operator(plan: Plan, node: Node) -> Work:
-    """Any other operator: an operation for each element that it reads."""
+    """Compute the work of any other operator: one operation for each element that it reads."""
     inputs = [plan.nodes[i] for i in node.inputs]
     n_read = sum(map(_width_read, inputs))
     n_looked_up = node.width if node.op == "lookup" else 0
     each = 0 if node.op in MOVING else OF_OPERATOR.get(node.op, 1)
     n_flop = each * n_read
-    if node.op in ("apply", "apply_transposed", "outer"):  # with a matrix of the vertex itself
+    if node.op in ("apply", "apply_transposed", "outer"):  # with a matrix of the vertex
         n_flop = 2 * max(node.width, *(one.width for one in inputs))
     elif node.op == "score_heads":
         n_flop = 2 * inputs[0].width * inputs[1].shape[0]
-    elif node.op == "mix_heads":  # a head's weights meet its own columns
+    elif node.op == "mix_heads":  # a head's weights multiply its own columns only
         n_flop = 2 * inputs[0].width * inputs[1].shape[1] // node.index
     of_edges = node.domain == EDGE or any(one.domain == EDGE for one in inputs)
     return Work(n_flop, FLOAT_BYTES * (n_read + n_looked_up + node.width), 0, of_edges)
@@ -157,7 +161,7 @@ def _is_of_edges(plan: Plan, name: BufferName) -> bool:
 
 
 def words_of(plan: Plan, step: Step) -> str:
-    """What a step does, in a few words."""
+    """Describe a step in a few words."""
     return " ".join(_words(plan, step))
 
 
@@ -183,7 +187,7 @@ def _words(plan: Plan, step: Step) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class TotalWork:
-    """Floating-point operations, and bytes that steps read and write (above)."""
+    """Floating-point operations, and bytes that steps read and write (see the module)."""
 
     n_flop: int = 0
     n_bytes: int = 0
@@ -193,7 +197,7 @@ class TotalWork:
 
 
 def stage_work(plan: Plan, stage: str, n_rows: int, n_edges: int, n_batches: int) -> TotalWork:
-    """Of all steps of a stage, over so many rows in so many batches."""
+    """Compute the work of all steps of a stage over these rows, edges and batches."""
     total = TotalWork()
     for step in plan.steps(stage):
         work = work_of(plan, step)
@@ -204,7 +208,7 @@ def stage_work(plan: Plan, stage: str, n_rows: int, n_edges: int, n_batches: int
 
 
 def arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> TotalWork:
-    """Of forward and backward as they were arranged; the step of the weights is not in it."""
+    """Compute the work of forward and backward of an arrangement, without the update of weights."""
     total = TotalWork()
     for stage, batches in (*rows.forward, *rows.backward):
         for type_id, n_rows, n_edges, n_batches in _by_type(rows, batches.tolist()):
@@ -215,7 +219,7 @@ def arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> TotalWork:
 def words_of_batch(
     plans: Mapping[int, Plan], rows: Arrangement, stage: str, type_id: int, position: int
 ) -> tuple[str, Details]:
-    """The name of a batch on a timeline, and its rows, steps and work."""
+    """Return the name of a batch on a timeline, and its rows, steps and work."""
     plan = plans[type_id]
     n_rows, n_edges = _rows_and_edges(rows, type_id, position)
     work = stage_work(plan, stage, n_rows, n_edges, 1)
@@ -229,7 +233,7 @@ def words_of_batch(
 def _by_type(
     rows: Arrangement, batches: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Of each function: its rows, edges and batches in these."""
+    """Yield the id, rows, edges and batches of each function in these batches."""
     found: dict[int, list[int]] = {}
     for type_id, position in batches:
         mine = found.setdefault(type_id, [0, 0, 0])

@@ -1,1 +1,1 @@
-"""Ways to execute plans, a folder each."""
+"""Backends that execute plans, one directory each."""

@@ -1,1 +1,1 @@
-"""Compiled kernels and BLAS, called by backends on the CPU."""
+"""Compiled kernels and matmul libraries that backends call on the CPU."""

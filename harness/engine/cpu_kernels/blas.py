@@ -1,24 +1,24 @@
-"""Matrix products from compiled code: libraries called without Python in between.
+"""Matmuls from compiled code, without Python in between.
 
-torch.mm costs about 5 us a call in Python alone, as much as the product itself for a batch of four
-vertices. compiled code calls the libraries (libraries.py) by their addresses instead,
-which it is handed with the rest: machine code that is kept on disk knows none.
+One call of torch.mm takes about 5 us in Python alone, as long as the matmul itself for a batch of
+four vertices. Compiled code calls the libraries (libraries.py) by address instead. Addresses are
+arguments, because machine code that is cached on disk must not contain any.
 
-Products of few rows are our own (vectors.py), where no library was asked for by name and
-columns are whole vectors. Of the others oneDNN does what has several rows. What is left to
-OpenBLAS, and where oneDNN is missing:
+The engine's own kernels (vectors.py) multiply few rows, unless a library was requested by name or
+the columns do not fill whole vectors. oneDNN does most of the others. OpenBLAS does everything else
+if oneDNN is missing, and these:
 
-- fewer than ONEDNN_ROWS rows, on AVX-512 machines: there OpenBLAS has kernels for small products
-  (m n k <= 10^6) that neither pack nor copy, and larger ones are cut into such. GFLOP/s on one
-  Zen 5 core, by weights of 256 x 1 024: 4 rows 136 (oneDNN 76), 8 rows 138 (173);
-- one or two rows with W^T, which is read as it lies (from three on it would be rearranged);
-- many rows with W^T, whole: 1 500 rows by 1 024 x 256 at 215 (oneDNN 198);
-- from WHOLE_ROWS rows on nothing is cut: 1 500 rows at 225 whole, 174 cut.
+- fewer than ONEDNN_ROWS rows on AVX-512 machines: there, OpenBLAS has kernels for small matmuls (m
+n k <= 10^6) that neither pack nor copy, and larger matmuls are cut into such pieces. GFLOP/s on one
+Zen 5 core, with weights of 256 x 1 024: 4 rows 136 (oneDNN 76), 8 rows 138 (173);
+- one or two rows by W^T, which is read in place (from three rows on, it would be rearranged);
+- many rows by W^T, in one piece: 1 500 rows by 1 024 x 256 at 215 (oneDNN 198);
+- WHOLE_ROWS rows or more are not cut: 1 500 rows at 225 in one piece, 174 in several.
 
-Of bfloat16, which has float32's exponent and 8 bits of its mantissa, factors are rounded to the
-nearest, ties to even; sums are float32, as AVX-512 BF16 and AMX make them. oneDNN multiplies.
-Weights are rounded once for each mini-batch, what they are multiplied with before each product, in
-memory of the thread's own.
+For bfloat16, which has the exponent of float32 and 8 bits of its mantissa, factors are rounded to
+the nearest value, ties to even. Sums are float32, as AVX-512 BF16 and AMX compute them. oneDNN
+multiplies. Weights are rounded once per mini-batch, and the other factor before each matmul, in
+memory of the thread.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from harness.errors import UnsupportedTrial
 
 ONEDNN_ROWS, ONEDNN_ROWS_TRANSPOSED, WHOLE_ROWS, MANY_ROWS = 6, 3, 96, 256
 NEVER = 2**30
-# sizes[LIMIT]: the largest product that is not cut, 0 where none is; sizes[ONEDNN_FROM]: from how
-# many rows on oneDNN multiplies; sizes[SGEMM] and the next two: addresses; sizes[OWN]: where the
-# table of our own kernels is (vectors.load_products), 0 where products of few rows are not ours.
+# sizes[LIMIT]: the largest matmul that is not cut, 0 if none is cut; sizes[ONEDNN_FROM]: the number
+# of rows from which oneDNN multiplies; sizes[SGEMM] and the next two: addresses; sizes[OWN]: the
+# address of the table of the engine's own kernels (vectors.load_products), 0 if they are unused.
 N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, ONEDNN_HALF, OWN = 12, 6, 7, 8, 9, 10, 11
 N_FACTORS = 2
-N_HALVES = 2**18  # bfloat16 that are rounded at a time: 512 KiB, half of a Zen 4 core's L2
+N_HALVES = 2**18  # bfloat16 values rounded at a time: 512 KiB, half of a Zen 4 core's L2
 PLAIN, TRANSPOSED = ord("N"), ord("T")
 
 Scratch = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]
@@ -69,11 +69,11 @@ Scratch = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]
 def blas_scratch(
     library: Library, onednn: OneDNN | None = None, onednn_from: int = NEVER, *, own: bool = False
 ) -> Scratch:
-    """Arrays that `multiply` wants as its last arguments; not to be shared between threads.
+    """Return arrays that `multiply` needs in its context, one set per thread.
 
-    Fortran takes every argument by address; these hold sizes, letters (not transposed,
-    transposed) and factors (0, 1, and room for N_HALVES of bfloat16). A library with sizes of 32
-    bits reads the lower half of one, which is the first on little-endian machines.
+    Fortran passes every argument by address. These arrays hold sizes, letters (not transposed,
+    transposed) and factors (0, 1, and space for N_HALVES bfloat16 values). A library with sizes of
+    32 bits reads the lower half of a size, which comes first on little-endian machines.
     """
     sizes = np.zeros(N_SIZES, dtype=np.int64)
     sizes[LIMIT], sizes[SGEMM] = library.limit, library.address
@@ -89,9 +89,12 @@ def blas_scratch(
 
 @dataclass(frozen=True, slots=True)
 class Multiplying:
-    """What multiplies for one engine: arrays for compiled code, and in words.
+    """Libraries that multiply for one engine.
 
-    enter: what another thread does before it multiplies.
+    Attributes:
+        scratch: Arrays for compiled code.
+        names: The libraries as text.
+        enter: A function that another thread calls before it multiplies.
     """
 
     scratch: Scratch
@@ -99,36 +102,38 @@ class Multiplying:
     enter: Callable[[], object]
 
     def for_thread(self) -> Scratch:
-        """Arrays for one more thread."""
+        """Return arrays for one more thread."""
         sizes, letters, factors = self.scratch
         return sizes.copy(), letters.copy(), factors.copy()
 
 
 def multiplying(blas: str, n_threads: int) -> Multiplying:
-    """Let the libraries of the switch `blas` use n threads; a plain library has but one.
+    """Prepare the libraries of the switch `blas` for n threads; a plain library has one thread.
 
-    Only whole products can be shared, so that several threads cut nothing. Raises UnsupportedTrial
-    where there is no such library.
+    Libraries can only distribute whole matmuls, so matmuls are not cut for several threads.
+
+    Raises:
+        UnsupportedTrial: The library is missing.
     """
     library = library_of(blas)
     onednn = ONEDNN if blas == "auto" else None
     library.set_threads(n_threads)
     if onednn is not None:
         onednn.set_threads(n_threads)
-    # From fewer rows where the library cuts nothing.
+    # oneDNN multiplies fewer rows, too, if the other library has no kernels for small matmuls.
     own = blas == "auto"
     scratch = blas_scratch(library, onednn, ONEDNN_ROWS if library.limit else 1, own=own)
     if n_threads > 1:
         scratch[0][LIMIT] = 0
     names = [f"own ({LANES} lanes)"] if own else []
     names += [f"oneDNN {onednn.version}"] if onednn is not None else []
-    # oneDNN has its number of threads from OpenMP, which keeps one for each thread that calls.
+    # oneDNN reads its number of threads from OpenMP, which stores one for each calling thread.
     enter = partial(onednn.set_threads, n_threads) if onednn is not None else _nothing
     return Multiplying(scratch, ", ".join([*names, library.name]), enter)
 
 
 def why_no_halves(blas: str) -> str | None:
-    """Why products of bfloat16 cannot be made here, and what to do; None where they can."""
+    """Return the reason why bfloat16 matmuls are impossible here, with a fix; None if they work."""
     if blas != "auto":
         return f"multiplies by oneDNN, which blas={blas} excludes; leave one of the two out"
     if ONEDNN is None:
@@ -142,11 +147,15 @@ def why_no_halves(blas: str) -> str | None:
 
 
 def _nothing() -> None:
-    """All other libraries have one number of threads."""
+    """Do nothing, because all other libraries have one number of threads per process."""
 
 
 def library_of(blas: str) -> Library:
-    """The library of the switch `blas`; raises UnsupportedTrial where there is none."""
+    """Return the library of the switch `blas`.
+
+    Raises:
+        UnsupportedTrial: The library is missing.
+    """
     if blas == "torch":
         found, what = torchs_mkl(), "no MKL is inside the installed torch; use blas=openblas"
     else:
@@ -167,10 +176,13 @@ def multiply(
     context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
     adds: int, out: int, out_row: int,
 ) -> None:  # fmt: skip
-    """Compute out = x W, or x W^T where `transposed`, or out += it where `adds`, for n rows.
+    """Compute out = x W for n rows, or x W^T if `transposed`; add to out if `adds`.
 
-    x, w, out are addresses; x_row and out_row bytes from one row to the next; W is
-    (rows, columns). context: what this thread is told, its scratch for libraries among it.
+    Args:
+        context: Words of the thread, with its scratch arrays for libraries.
+        x: An address, like `w` and `out`.
+        x_row: Bytes from one row to the next; the same for `out_row`.
+        rows: Rows of W, whose shape is (rows, columns).
     """
     sizes = word(context, SIZES)
     k, m = (columns, rows) if transposed != 0 else (rows, columns)
@@ -208,7 +220,7 @@ def multiply_values(
     context: int, x: int, x_row: int, n: int, k: int, y: int, y_row: int, m: int, transposed: int,
     out: int, out_row: int,
 ) -> None:  # fmt: skip
-    """Compute out = x y, or x y^T, of columns of wider rows on both sides: x (n, k), out (n, m)."""
+    """Compute out = x y, or x y^T, for columns of wider rows: x (n, k), out (n, m)."""
     sizes = word(context, SIZES)
     if n >= word(sizes, ONEDNN_FROM):
         by_onednn(
@@ -224,9 +236,9 @@ def add_outer(
     context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
     adds: int,
 ) -> None:  # fmt: skip
-    """Compute out = x^T dy, or out += it where `adds`: x (n, k), dy (n, m), out (k, m).
+    """Compute out = x^T dy, or add it to out if `adds`: x (n, k), dy (n, m), out (k, m).
 
-    Cut into pieces of 128 x 32 x 128 where small products are fast.
+    The matmul is cut into pieces of 128 x 32 x 128 if small matmuls are fast.
     """
     sizes = word(context, SIZES)
     kernels = word(sizes, OWN)
@@ -242,7 +254,7 @@ def add_outer(
     n_rows, n_columns, n_inner = 128, 32, 128
     if word(sizes, LIMIT) == 0:
         n_rows, n_columns, n_inner = max(m, 1), max(k, 1), max(n, 1)
-    if n == 0 and adds == 0:  # no piece would write anything
+    if n == 0 and adds == 0:  # otherwise no piece would write to out
         n_inner = 1
         by_blas(context, 0, 1, m, k, 0, dy, dy_row // 4, x, x_row // 4, 0, out, m)
     for row in range(0, n, n_inner):
@@ -261,7 +273,7 @@ def by_onednn(
     address: int, form_x: int, form_y: int, n: int, m: int, k: int, x: int, x_stride: int, y: int,
     y_stride: int, adds: int, out: int, out_stride: int,
 ) -> None:  # fmt: skip
-    """Call oneDNN's product of row-major matrices; strides are in elements."""
+    """Call oneDNN's matmul of row-major matrices; strides are in elements."""
     call(address, (
         np.int32(form_x), np.int32(form_y), n, m, k, np.float32(1.0), x, x_stride, y, y_stride,
         np.float32(adds), out, out_stride,
@@ -273,7 +285,7 @@ def by_blas(
     context: int, form_x: int, form_y: int, n: int, m: int, k: int, x: int, x_stride: int, y: int,
     y_stride: int, adds: int, out: int, out_stride: int,
 ) -> None:  # fmt: skip
-    """Call sgemm of column-major matrices, each plain (0) or transposed (1); n columns of out."""
+    """Call sgemm of column-major matrices, each plain (0) or transposed (1); out has n columns."""
     sizes, letters = word(context, SIZES), word(context, LETTERS)
     factors = word(context, FACTORS)
     put_word(sizes, 0, n)
@@ -290,7 +302,7 @@ def by_blas(
 
 @helper
 def _tile(n: int, k: int, m: int, limit: int) -> tuple[int, int]:
-    """Columns and rows of the pieces that a product is cut into."""
+    """Return the columns and rows of the pieces that a matmul is cut into."""
     if limit == 0 or n * k * m <= limit:
         return max(m, 1), max(n, 1)
     for n_columns in (min(m, 256), min(m, 64)):
@@ -302,12 +314,16 @@ def _tile(n: int, k: int, m: int, limit: int) -> tuple[int, int]:
 
 _BIAS, _ODD, _SHIFT = np.uint32(0x7FFF), np.uint32(1), np.uint32(16)
 _MAGNITUDE, _INFINITY = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
-_QUIET = np.uint32(0x40)  # a bit that keeps NaN what it is
+_QUIET = np.uint32(0x40)  # a bit that ensures that a NaN stays one
 
 
 @helper
 def round_rows(x: int, pitch: int, n: int, width: int, out: int) -> None:
-    """Round n rows of float32, `pitch` bytes apart, to uint16, row after row; addresses."""
+    """Round n rows of float32, `pitch` bytes apart, to consecutive rows of bfloat16 in uint16.
+
+    Args:
+        x: An address, like `out`.
+    """
     for m in range(n):
         row, to = unsigned_ints_at(x + m * pitch), shorts_at(out + 2 * m * width)
         for j in range(width):
@@ -319,7 +335,7 @@ def round_rows(x: int, pitch: int, n: int, width: int, out: int) -> None:
 
 @compiled
 def round_parameter(x: int, pitch: int, n: int, width: int, out: int) -> None:
-    """See round_rows."""
+    """Call round_rows from Python."""
     round_rows(x, pitch, n, width, out)
 
 
@@ -328,7 +344,11 @@ def multiply_half(
     context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
     adds: int, out: int, out_row: int,
 ) -> None:  # fmt: skip
-    """As blas.multiply; w: uint16, rounded already."""
+    """Compute blas.multiply in bfloat16.
+
+    Args:
+        w: The address of uint16 values, which are rounded already.
+    """
     k, m = (columns, rows) if transposed != 0 else (rows, columns)
     room = word(context, FACTORS) + 4 * N_FACTORS
     n_at_once = N_HALVES // max(k, 1)
@@ -347,7 +367,7 @@ def add_outer_half(
     context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
     adds: int,
 ) -> None:  # fmt: skip
-    """As blas.add_outer."""
+    """Compute blas.add_outer in bfloat16."""
     room = word(context, FACTORS) + 4 * N_FACTORS
     n_at_once = N_HALVES // (k + m)
     if n == 0 and adds == 0:

@@ -1,6 +1,7 @@
-"""What a thread is told, its share of the work, and where a kernel's operands are.
+"""Context of a thread, its part of the rows, and the addresses of a kernel's operands.
 
-All of it is words of int64. The processor's own counter tells shares of a run, never a duration.
+Everything consists of int64 words. The processor's counter is used for fractions of a run, never
+for durations.
 """
 
 from __future__ import annotations
@@ -15,46 +16,47 @@ from harness.compiler.pointers import Pointer, count_cycles, floats_at, word
 from harness.compiler.registry import helper
 from harness.engine.rows.fields import Index
 
-# Words of what a thread is told: its number, of how many, their team, what it multiplies with
-# (blas.py), what it counts, the table of arrays, and room for registers and for operands.
+# Words of a context: number of the thread, number of threads, their team, arrays for matmuls
+# (blas.py), counters, the table of arrays, and memory for registers and for operands.
 THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, PLACES, REGISTERS, OPERANDS = range(10)
 N_WORDS = 10
-# What it counts: kernels run, bytes copied, and with the switch `profile` ticks of moving data.
+# Counters: kernels, copied bytes, and with the switch `profile` the ticks of moving data.
 LAUNCHES, BYTES_COPIED, MOVING_TICKS = range(3)
-N_REGISTERS, MOST_OPERANDS = 16, 256  # that there is room for
+N_REGISTERS, MOST_OPERANDS = 16, 256  # capacities
 N_TALLY = 3
 
 
 class Register(IntEnum):
-    """What the machine that runs programs knows of a batch.
+    """Registers of the interpreter, which describe a batch.
 
-    AT: the first row of a thread's share, counted from the batch's first; START: from the
-    function's first; STATE_ROW: among the rows of states; N: rows of the share. The same of edges.
-    BATCH: the batch's number, or how many there are where a stage takes all rows at once.
+    AT: the first row of the thread's part, counted from the first row of the batch. START: the
+    same, counted from the first row of the function. STATE_ROW: the same among the rows of states.
+    N: the number of rows of the part. EDGE_AT, EDGE_START and N_EDGES: the same for edges. BATCH:
+    the number of the batch, or the number of batches if a stage takes all rows in one call.
     """
 
     ZERO, AT, START, STATE_ROW, N, EDGE_AT, EDGE_START, N_EDGES, BATCH, ONE = range(10)
 
 
 class Taken(IntEnum):
-    """Which rows of a batch a thread takes in a step.
+    """Rows of a batch that a thread takes in a step.
 
-    Steps that work row by row need no other thread's rows. Who adds to the rows of children does,
-    where two vertices of the batch have one in common: then one thread takes all. Who sums over
-    vertices takes all of them, for a part of the sum.
+    SHARE: a part of the rows, for steps that work row by row. UNLESS_APART: for steps that add to
+    the rows of children. One thread takes all rows unless no two vertices of the batch have a child
+    in common. ALL: every thread takes all rows for a part of the result, in sums over vertices.
     """
 
     SHARE, UNLESS_APART, ALL = range(3)
 
 
-# As compiled code reads them.
+# Plain integers for compiled code.
 ZERO, AT, START, STATE_ROW, N, EDGE_AT, EDGE_START, N_EDGES, BATCH, ONE = map(int, Register)
 SHARE, UNLESS_APART, ALL = map(int, Taken)
 
 
 @helper
 def begin(operands: int, k: int) -> int:
-    """Return the address at which the rows of operand k begin."""
+    """Return the address of the first row of operand k."""
     return word(operands, 2 * k)
 
 
@@ -70,7 +72,7 @@ def row(operands: int, k: int, m: int) -> Pointer:
     return floats_at(word(operands, 2 * k) + m * word(operands, 2 * k + 1))
 
 
-# Elsewhere reading it needs a privilege.
+# On other processors, reading the counter needs a privilege.
 TICKS_READABLE = platform.machine() in ("x86_64", "AMD64")
 
 
@@ -80,13 +82,16 @@ def read_ticks() -> int:
     return count_cycles()
 
 
-# Rows of a product are multiplied eight at a time; sixteen floats are one line of the cache.
+# Units of work: matmuls take eight rows at a time, and a cache line has sixteen floats.
 ROWS, FLOATS = 8, 16
 
 
 @helper
 def share(n: int, unit: int, thread: int, n_threads: int) -> tuple[int, int]:
-    """Return the first of n that a thread takes, and how many: whole units but the last's."""
+    """Return the first of n items that a thread takes, and their number.
+
+    All parts but the last consist of whole units.
+    """
     each = (n + n_threads * unit - 1) // (n_threads * unit) * unit
     first = min(n, thread * each)
     return first, min(n, first + each) - first
@@ -94,15 +99,17 @@ def share(n: int, unit: int, thread: int, n_threads: int) -> tuple[int, int]:
 
 @compiled
 def all_apart(index: Index, bounds: Index, n_parts: int) -> Index:
-    """Return 1 for each run where no two entries are equal, else 0; the last: of all runs at once.
+    """Return 1 for each run whose entries are all different, else 0.
 
-    Vertices of such a run may add to the rows that it names in any order.
+    Vertices of such a run may add to the rows that it names in any order. The last entry is the
+    same for all runs together.
 
-    bounds (n_runs + 1,): where runs begin, in parts.
+    Args:
+        bounds: (n_runs + 1,), boundaries of runs, in parts.
     """
     apart = np.ones(len(bounds), np.int64)
     n_rows = index.max() + 1 if len(index) > 0 else 0
-    last_in = np.full(n_rows, -1, np.int32)  # the run that named each row last
+    last_in = np.full(n_rows, -1, np.int32)  # the last run that contains each row
     for b in range(len(bounds) - 1):
         for k in range(bounds[b] * n_parts, bounds[b + 1] * n_parts):
             last = last_in[index[k]]

@@ -1,16 +1,17 @@
-"""Fused groups of elementwise operators as LLVM IR, with explicit vectors and sizes told per call.
+"""Fused groups of elementwise operators as LLVM IR with explicit vectors; sizes are arguments.
 
-A compiler that vectorizes a loop over columns asks before every row whether a dozen rows overlap.
-Vectors that are written down need no such test: lowering places values so that a group reads and
-writes column by column (harness.engine.lowering.placement).
+A compiler that vectorizes a loop over columns tests before every row whether a dozen rows overlap.
+Explicit vectors need no such test, because lowering places values so that a group reads and writes
+column by column (harness.engine.lowering.placement).
 
-tanh, sigmoid and exp have no table, no branch, and err by few units in the last place. tanh x is
-x P(x^2) / Q(x^2) with P of degree 6 and Q of degree 3, fitted by iteratively reweighted least
-squares to minimize the relative error on [-8, 8] (2e-9 in exact arithmetic); beyond, x is cut off,
-where tanh is within 3e-7 of 1. In float32 the relative error stays under 5e-7.
-exp x is 2^n exp r with x = n log 2 + r and |r| <= log(2) / 2, exp r by its Taylor sum to r^6
-(relative error 1e-7, and under 5e-7 with all roundings); x is cut off at -87 and 88, inside
-float32's range.
+tanh, sigmoid and exp have no table and no branch, and an error of few units in the last place.
+
+* tanh x is x P(x^2) / Q(x^2) with P of degree 6 and Q of degree 3, fitted by iteratively reweighted
+least squares to minimize the relative error on [-8, 8] (2e-9 in exact arithmetic). Outside, x is
+clamped, because tanh is within 3e-7 of 1 there. In float32, the relative error stays under 5e-7.
+* exp x is 2^n exp r with x = n log 2 + r and |r| <= log(2) / 2. exp r is its Taylor sum to r^6
+(relative error 1e-7, and under 5e-7 with all roundings). x is clamped to [-87, 88], inside the
+range of float32.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ P = (
 Q = (F(1.0), F(0.46457680935241213), F(0.024674998906289915), F(2.612973711282404e-4))
 HALF, ONE = F(0.5), F(1.0)
 LOWEST, HIGHEST = F(-87.0), F(88.0)
-# log 2 in two parts, the first exact in few bits, so that n times it is exact too.
+# log 2 in two parts; the first has few bits, so that n times it is exact, too.
 LOG2_E, LOG_2_HIGH, LOG_2_LOW = F(1.4426950408889634), F(0.693359375), F(-2.12194440e-4)
 E = (ONE, ONE, F(1 / 2), F(1 / 6), F(1 / 24), F(1 / 120), F(1 / 720))
 _E2, _E3, _E4, _E5, _E6 = E[2:]
 EXPONENT_BIAS, MANTISSA_BITS = np.int32(127), np.int32(23)
 
-# Contraction and reassociation let the loop vectorise; NaN and infinity keep their meaning.
+# Contraction and reassociation let the loop vectorize; NaN and infinity keep their meaning.
 FAST = ("contract", "reassoc", "nsz", "arcp")
 
 
 @helper(fast=FAST)
 def fast_exp(x: np.float32) -> np.float32:
-    """e^x in float32; the power of two is written into the exponent's bits."""
+    """Compute e^x in float32; the power of two is written into the bits of the exponent."""
     x = min(max(x, LOWEST), HIGHEST)
     n = np.floor(x * LOG2_E + HALF)
     r = x - n * LOG_2_HIGH
@@ -65,10 +66,10 @@ SYMBOL = "kernel"
 
 
 class RowKind(StrEnum):
-    """How the rows of an operand follow one another, and the operands that tell where they are."""
+    """Addressing of an operand's rows, with the operands that it needs."""
 
-    STRIDED = "strided"  # one operand: the first row
-    INDEXED = "indexed"  # two: the array, and the int64 that name its rows
+    STRIDED = "strided"  # one operand: the address of the first row
+    INDEXED = "indexed"  # two: the array, and the int64 numbers of its rows
     SAME = "same"  # one: a vector that all rows share
 
 
@@ -77,7 +78,7 @@ N_OPERANDS = {RowKind.STRIDED: 1, RowKind.INDEXED: 2, RowKind.SAME: 1}
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Writes a named value to a column of a row, or adds it to what is there."""
+    """A store of a named value to a column of a row, or an addition to the value there."""
 
     row: int
     column: int
@@ -87,11 +88,14 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What is compiled: nothing of it depends on a model's sizes.
+    """A fused group, independent of a model's sizes.
 
-    rows: distinct rows in memory. loads: (row, column) of each input; a column is the number of an
-    offset that the caller tells. ragged: whether widths need not be whole vectors. periodic:
-    whether a vector that all rows share begins anew within a row, as the bias of a matrix does.
+    Attributes:
+        rows: Distinct rows in memory.
+        loads: (row, column) of each input; a column is the number of an offset, which is an
+            argument.
+        ragged: Widths need not be a multiple of the vector's.
+        periodic: A vector that all rows share repeats within a row, as the bias of a matrix does.
     """
 
     rows: tuple[RowKind, ...]
@@ -105,20 +109,20 @@ class Group:
 
 @dataclass(slots=True)
 class Arithmetic:
-    """Writes the operators for values of one type: a vector, or a single float."""
+    """Writer of operators for values of one type: a vector, or a single float."""
 
     builder: ir.IRBuilder
     kind: Any
 
     def number(self, x: float | np.float32) -> Any:
-        """A float32 in every lane."""
+        """Return a float32 in every lane."""
         return self._spread(self.kind, float(x))
 
     def _spread(self, kind: Any, x: Any) -> Any:
         return ir.Constant(kind, [x] * kind.count if isinstance(kind, ir.VectorType) else x)
 
     def integer(self, x: np.int32) -> Any:
-        """An int32 in every lane."""
+        """Return an int32 in every lane."""
         return self._spread(self.int_kind, int(x))
 
     @property
@@ -147,14 +151,14 @@ class Arithmetic:
         return total
 
     def bounded(self, x: Any, lowest: np.float32, highest: np.float32) -> Any:
-        """Cut off x; what is not a number stays so."""
+        """Clamp x; NaN stays NaN."""
         for sign, limit in ((">", lowest), ("<", highest)):
             y = self.number(limit)
             x = self.builder.select(self.builder.fcmp_ordered(sign, y, x), y, x)
         return x
 
     def polynomial(self, s: Any, factors: Sequence[np.float32]) -> Any:
-        """factors[0] + factors[1] s + factors[2] s^2 + ..."""
+        """Evaluate factors[0] + factors[1] s + factors[2] s^2 + ...."""
         total = self.number(factors[-1])
         for factor in reversed(factors[:-1]):
             total = self.add(self.mul(total, s), self.number(factor))
@@ -229,15 +233,15 @@ WITH_CONSTANT: dict[str, Callable[..., Any]] = {"scale": Arithmetic.mul, "shift"
 def write_group(module: ir.Module, group: Group, n_lanes: int) -> None:
     """Add the function `kernel` that computes a group for some rows.
 
-    Its arguments are int64: an address of what the thread is told (not read here); the address of
-    (address, bytes between rows) of each operand; the address of constants: the width in floats,
-    where values are periodic the length of a period, and the offset in bytes of each column; the
-    number of rows.
+    Its arguments are int64: the address of the thread's context (not read here); the address of
+    (address, bytes between rows) of each operand; the address of constants; the number of rows. The
+    constants are the width in floats, the length of a period if values are periodic, and the offset
+    in bytes of each column.
 
     Args:
-        module: to be added to.
-        group: what to compute.
-        n_lanes: floats per vector.
+        module: The module that gets the function.
+        group: The group to compute.
+        n_lanes: Floats per vector.
     """
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD] * 4), SYMBOL)
     _GroupWriter(ir.IRBuilder(function.append_basic_block()), group, n_lanes).write(*function.args)
@@ -274,7 +278,7 @@ class _GroupWriter:
         return self.builder.load(self.builder.inttoptr(place, WORD.as_pointer()))
 
     def _starts(self, found: list[tuple[Any, Any]], row: Any) -> list[Any]:
-        """Addresses at which a row's columns begin."""
+        """Return the addresses of the first columns of a row."""
         b, rest, starts = self.builder, iter(found), []
         for kind in self.group.rows:
             begin, pitch = next(rest)
@@ -288,7 +292,11 @@ class _GroupWriter:
         return starts
 
     def _columns(self, starts: list[Any], offsets: list[Any], n: Any, shift: Any) -> None:
-        """Write the loops over n columns; shift: of rows that differ, where their columns begin."""
+        """Write the loops over n columns.
+
+        Args:
+            shift: The first column, added to the rows that are not shared.
+        """
         b, vector = self.builder, ir.VectorType(FLOAT, self.n_lanes)
         n_whole = b.and_(n, WORD(-self.n_lanes)) if self.group.ragged else n
         if shift is not None:

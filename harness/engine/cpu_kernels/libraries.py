@@ -1,10 +1,11 @@
-"""The libraries that multiply, found and called by address.
+"""Libraries for matmuls, found in packages or the system, and called by address.
 
-OpenBLAS, from a package made to be linked against, or else that inside NumPy's wheel, whose
-name may change with any release, or a BLAS that the system has; and oneDNN (Intel's, which PyTorch
-uses too), whose products of a batch's few rows are the fastest there are: 64 and 32 rows by weights
-of 256 x 1 024 run at 207 and 204 GFLOP/s on one Zen 5 core, and at 150 with OpenBLAS at its best.
-Or, to compare with PyTorch by equal products, the MKL inside PyTorch, which is not imported for it.
+* OpenBLAS, from a package made for linking, or else the one inside NumPy's wheel (its name may
+change with any release), or a BLAS of the system.
+* oneDNN, by Intel, which PyTorch uses, too. Its matmuls of the few rows of a batch are the fastest:
+64 and 32 rows by weights of 256 x 1 024 run at 207 and 204 GFLOP/s on one Zen 5 core, and at up to
+150 with OpenBLAS.
+* MKL inside PyTorch, for comparisons with PyTorch with equal matmuls; PyTorch is not imported.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import numpy as np
 
 ONEDNN_PACKAGE = "onednn-cpu-gomp"
 OPENBLAS_PACKAGE = "scipy-openblas64"
-SMALL = 10**6  # multiplications in OpenBLAS's largest small product
+SMALL = 10**6  # multiplications in OpenBLAS's largest small matmul
 SMALL_CORES = (b"SkylakeX", b"Cooperlake", b"SapphireRapids")
-# Words of OpenBLAS's configuration that are no kernels; those stand before the number of threads.
+# In OpenBLAS's configuration, the name of the kernels precedes the number of threads.
 _OPENBLAS = re.compile(r"OpenBLAS (?P<version>\S+) .*?(?P<kernels>\S+) MAX_THREADS")
 # dnnl_cpu_isa_t of oneDNN.
 _ONEDNN_KERNELS = {
@@ -41,14 +42,16 @@ _ONEDNN_KERNELS = {
     0xFEF: "AVX-512 AMX",
     0x1FEF: "AVX-512 AMX FP16",
 }
-_HAS_BFLOAT16 = 0x80  # in the code of AVX-512 BF16, and of all that know more
+_HAS_BFLOAT16 = 0x80  # a bit in the codes of AVX-512 BF16 and its extensions
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """An sgemm with Fortran's arguments.
+    """A library with an sgemm that has Fortran's arguments.
 
-    address: of the function. limit: the largest product to hand it at once, 0 for any.
+    Attributes:
+        address: The address of sgemm.
+        limit: The largest matmul per call, 0 for any.
     """
 
     name: str
@@ -58,14 +61,14 @@ class Library:
 
 
 def openblas_name(library: Any) -> str:
-    """Return name, version and kernels of the loaded OpenBLAS that NumPy or SciPy brought."""
+    """Return name, version and kernels of the loaded OpenBLAS of NumPy or SciPy."""
     tell = library.scipy_openblas_get_config64_
     tell.restype = ctypes.c_char_p
     return openblas_words(tell().decode())
 
 
 def openblas_words(configuration: str) -> str:
-    """Return library, version and kernels from what openblas_get_config says."""
+    """Return library, version and kernels from the text of openblas_get_config."""
     found = _OPENBLAS.search(configuration)
     if found is None:
         return " ".join(configuration.split()) or "OpenBLAS"
@@ -73,7 +76,7 @@ def openblas_words(configuration: str) -> str:
 
 
 def onednn_kernels(library: Any) -> str:
-    """Return the instructions that a loaded oneDNN takes; "?" where it does not tell."""
+    """Return the instruction set that a loaded oneDNN uses; "?" if it does not report it."""
     try:
         code = int(library.dnnl_get_effective_cpu_isa())
     except AttributeError:
@@ -82,7 +85,7 @@ def onednn_kernels(library: Any) -> str:
 
 
 def onednn_multiplies_bfloat16(library: Any) -> bool:
-    """Whether a loaded oneDNN has instructions for it here: AVX-512 BF16, or AMX."""
+    """Return whether a loaded oneDNN has instructions for bfloat16 here: AVX-512 BF16 or AMX."""
     try:
         return bool(int(library.dnnl_get_effective_cpu_isa()) & _HAS_BFLOAT16)
     except AttributeError:
@@ -90,7 +93,11 @@ def onednn_multiplies_bfloat16(library: Any) -> bool:
 
 
 def _openblas(paths: Iterable[Path], where: str = "") -> Library | None:
-    """The first OpenBLAS of 64-bit sizes among files; where: to be told with its name."""
+    """Return the first OpenBLAS with 64-bit sizes among these files.
+
+    Args:
+        where: Appended to its name.
+    """
     for path in paths:
         try:
             library = ctypes.CDLL(str(path))
@@ -118,7 +125,7 @@ def _numpys_openblas() -> Library | None:
 
 
 def _system_blas() -> Library | None:
-    """One that the system or conda has."""
+    """Return a BLAS of the system or of conda."""
     for name, setter in (
         ("openblas", "openblas_set_num_threads"),
         ("mkl_rt", "MKL_Set_Num_Threads"),
@@ -137,15 +144,17 @@ def _system_blas() -> Library | None:
 
 
 def one_thread(n: int) -> None:
-    """A library without threads."""
+    """Do nothing; for a library without threads."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneDNN:
-    """dnnl_sgemm, whose arguments are C's, and rows come one after the other.
+    """oneDNN's dnnl_sgemm, which has C's arguments and row-major matrices.
 
-    half_address: of its like for factors of bfloat16 (sums are float32); 0 where this CPU has
-    nothing for them. kernels: the instructions that it takes.
+    Attributes:
+        half_address: The address of the same matmul with bfloat16 factors and float32 sums; 0 if
+            this CPU has no instructions for it.
+        kernels: The instruction set that it uses.
     """
 
     version: str
@@ -164,7 +173,7 @@ def _onednn() -> OneDNN | None:
         try:
             library = ctypes.CDLL(str(path))
             function, version_of = library.dnnl_sgemm, library.dnnl_version
-            # It shares its threads with whoever else uses this library of the system.
+            # oneDNN shares its threads with every other user of the system's OpenMP library.
             set_threads = ctypes.CDLL("libgomp.so.1").omp_set_num_threads
         except (OSError, AttributeError):
             continue
@@ -184,7 +193,7 @@ def _half_of(library: Any) -> int:
 
 
 def _files_of(package: str, beginning: str) -> Iterator[Path]:
-    """Where a package has put its files of such names, if it is installed."""
+    """Yield the paths of a package's files with this prefix, if the package is installed."""
     try:
         installed = files(package) or []
     except PackageNotFoundError:
@@ -196,9 +205,10 @@ def _files_of(package: str, beginning: str) -> Iterator[Path]:
 
 @cache
 def torchs_mkl() -> Library | None:
-    """The MKL that a wheel of PyTorch for x86 has inside, where one is installed.
+    """Return the MKL inside an installed PyTorch wheel for x86, or None.
 
-    Loaded by path, which takes a second: importing torch would start its threads, too.
+    The library is loaded by path, which takes a second, because importing torch would start its
+    threads, too.
     """
     try:
         (path,) = (file for file in files("torch") or [] if file.name == "libtorch_cpu.so")
@@ -218,7 +228,7 @@ LIBRARY, ONEDNN = PACKAGED or _numpys_openblas() or _system_blas(), _onednn()
 
 
 def multiplies_with() -> tuple[str, str]:
-    """What the engine multiplies with on a CPU, and what to install for better; "" for nothing."""
+    """Return the libraries that multiply on a CPU, and how to install missing ones ("" if none)."""
     names = [f"oneDNN {ONEDNN.version}"] if ONEDNN else []
     names += [LIBRARY.name] if LIBRARY else []
     lacking = [OPENBLAS_PACKAGE] if PACKAGED is None else []
@@ -228,7 +238,7 @@ def multiplies_with() -> tuple[str, str]:
 
 
 def numpy_blas_name() -> str:
-    """Return what NumPy multiplies with: its own OpenBLAS as that tells, or as NumPy was built."""
+    """Return the library that NumPy multiplies with, from its OpenBLAS or from NumPy's build."""
     folder = Path(np.__file__).parent.parent / "numpy.libs"
     for path in sorted(folder.glob("libscipy_openblas64_*")):
         try:

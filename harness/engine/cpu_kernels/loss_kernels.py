@@ -1,8 +1,8 @@
 """Losses, softmax, attention and layer normalization on the CPU, one pass over the rows each.
 
-The products of an attention head are of values on both sides, columns of wider rows, and small:
-128 x 64 by 64 x 128 in a BERT. Losses of one round after the other are summed up between the calls
-that compute them.
+The matmuls of an attention head multiply two values, which are columns of wider rows, and are
+small: 128 x 64 by 64 x 128 in a BERT. The losses of successive graph segments are added up between
+the calls that compute them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ N_LANES = ROOM_BYTES // 4
 def largest(x: Any, n: int) -> Any:
     """Return the largest of n elements.
 
-    A loop that carries one largest value is not vectorised; element by element over lanes it is
-    (10 000 elements on one Zen 5 core: 1.4 against 5.5 us).
+    A loop with one running maximum is not vectorized, but one with a maximum per lane is (10 000
+    elements on one Zen 5 core: 1.4 instead of 5.5 us).
     """
     lanes = floats_at(room_on_stack())
     n_whole = n - n % N_LANES
@@ -60,7 +60,10 @@ def largest(x: Any, n: int) -> Any:
 
 @compiled(fast=FAST)
 def pick_neg_log_softmax(context: int, operands: int, constants: int, n: int) -> None:
-    """Compute the loss of each row: logits, label, out; classes."""
+    """Compute the loss of each row.
+
+    Operands: logits, label, out. Constants: number of classes.
+    """
     n_classes = word(constants, 0)
     for m in range(n):
         x, out = row(operands, 0, m), row(operands, 2, m)
@@ -73,10 +76,10 @@ def pick_neg_log_softmax(context: int, operands: int, constants: int, n: int) ->
 
 @compiled(fast=FAST)
 def softmax_loss(context: int, operands: int, constants: int, n: int) -> None:
-    """Compute the loss of every row; its gradient takes the place of the logits where asked for.
+    """Compute the loss of every row, and optionally replace the logits by their gradient.
 
-    Operands: logits, bias, label, loss, log_sum. Constants: classes, whether there is a bias,
-    whether the gradient is left. A row of 10 000 classes stays in the cache for all its passes.
+    Operands: logits, bias, label, loss, log_sum. Constants: number of classes, whether there is a
+    bias, whether to write the gradient. A row of 10 000 classes stays in the cache for all passes.
     """
     n_classes, leaves_gradient = word(constants, 0), word(constants, 2)
     for m in range(n):
@@ -107,7 +110,10 @@ def softmax_loss(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled(fast=FAST)
 def softmax_minus_one_hot(context: int, operands: int, constants: int, n: int) -> None:
-    """Compute the gradient of each row's logits: logits, label, dy, out; classes."""
+    """Compute the gradient of each row's logits.
+
+    Operands: logits, label, dy, out. Constants: number of classes.
+    """
     n_classes = word(constants, 0)
     for m in range(n):
         x, dy, y = row(operands, 0, m), row(operands, 2, m), row(operands, 3, m)
@@ -123,9 +129,9 @@ def softmax_minus_one_hot(context: int, operands: int, constants: int, n: int) -
 
 
 def logits_of(gradient: Matrix, label: Index, loss: Matrix, log_sum: Matrix) -> NDArray[np.float32]:
-    """The logits in whose place softmax_loss left their gradient.
+    """Recompute the logits that softmax_loss replaced by their gradient.
 
-    Those that lie more than 87 below the largest are raised to that, where float32 ends.
+    Logits more than 87 below log_sum are raised to that limit, because float32 ends there.
     """
     with np.errstate(divide="ignore"):
         logits = np.log(np.maximum(gradient, np.finfo(np.float32).tiny)) + log_sum
@@ -139,7 +145,10 @@ EPSILON = np.float32(LAYER_NORM_EPSILON)
 
 @compiled
 def score_heads(context: int, operands: int, constants: int, n: int) -> None:
-    """q k^T of every head: q, k, out; heads, rows of q, rows of k, width of both."""
+    """Compute q k^T for every head.
+
+    Operands: q, k, out. Constants: heads, rows of q, rows of k, width of both.
+    """
     n_heads, n_rows = word(constants, 0), word(constants, 1)
     n_weights, width = word(constants, 2), word(constants, 3)
     columns = width // n_heads
@@ -157,7 +166,10 @@ def score_heads(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def mix_heads(context: int, operands: int, constants: int, n: int) -> None:
-    """p v of every head: p (heads * rows, weights), v, out; heads, rows, weights, width of v."""
+    """Compute p v for every head.
+
+    Operands: p (heads * rows, weights), v, out. Constants: heads, rows, weights, width of v.
+    """
     n_heads, n_rows = word(constants, 0), word(constants, 1)
     n_weights, width = word(constants, 2), word(constants, 3)
     columns = width // n_heads
@@ -175,7 +187,10 @@ def mix_heads(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled(fast=FAST)
 def softmax(context: int, operands: int, constants: int, n: int) -> None:
-    """Softmax of every `width` columns: x, out; width, and how many of them a row has."""
+    """Compute the softmax of every `width` columns.
+
+    Operands: x, out. Constants: width, number of such groups of columns per row.
+    """
     width, n_parts = word(constants, 0), word(constants, 1)
     for m in range(n):
         for part in range(n_parts):
@@ -194,7 +209,10 @@ def softmax(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled(fast=FAST)
 def layer_norm(context: int, operands: int, constants: int, n: int) -> None:
-    """Every `width` columns normalised, times gain: x, gain, out; width, and how many of a row."""
+    """Normalize every `width` columns and multiply them by a gain.
+
+    Operands: x, gain, out. Constants: width, number of such groups of columns per row.
+    """
     width, n_parts = word(constants, 0), word(constants, 1)
     gain = row(operands, 1, 0)
     for m in range(n):
@@ -215,9 +233,11 @@ def layer_norm(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def add_up(context: int, places: int, rows: int, n: int) -> None:
-    """Add rows (begin, end) of n columns to the sum; all threads wait for it.
+    """Add rows of n columns to the sum; all threads wait for it.
 
-    places: of the sum (float64) and of each column, where it begins and how far rows are apart.
+    Args:
+        places: Addresses of the sum (float64) and of each column, each with the stride of its rows.
+        rows: The address of the first row and the end of each column, int32.
     """
     if word(context, THREAD) == 0:
         total = doubles_at(word(places, 0))
@@ -230,9 +250,11 @@ def add_up(context: int, places: int, rows: int, n: int) -> None:
 
 
 class LossSums:
-    """Sums up columns of losses.
+    """Sum of loss columns.
 
-    columns: of each function's losses, float32, with any stride. total (1,): the sum so far.
+    Attributes:
+        total: (1,), the sum so far.
+        arrays: `total`, then the losses of each function as float32, with any stride.
     """
 
     def __init__(self, columns: Sequence[NDArray[np.float32]]) -> None:

@@ -1,7 +1,7 @@
-"""Arrays that begin at a cache line, and kernels that step and transpose parameters.
+"""Arrays aligned to cache lines, and kernels that update and transpose parameters.
 
-NumPy's arrays begin at any multiple of 16 bytes, so that three of four have every vector of 64
-bytes on two lines: each such load and store takes twice as long.
+NumPy aligns arrays to 16 bytes, so that in three of four arrays every vector of 64 bytes is on two
+cache lines: each load and store takes twice as long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LINE_BYTES = 64
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return a C-contiguous array of anything, its first element at the beginning of a line."""
+    """Return an uninitialized C-contiguous array that starts at a cache line."""
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.empty(n_bytes + LINE_BYTES, dtype=np.uint8)
     begin = -raw.ctypes.data % LINE_BYTES
@@ -29,7 +29,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDAr
 
 
 def aligned_copy(values: NDArray[Any], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-    """Return a copy of such a type that begins at a line."""
+    """Return a copy with this type that starts at a cache line."""
     found = aligned_empty(values.shape, dtype)
     found[...] = values
     return found
@@ -41,7 +41,11 @@ N_OF_STEP = 4
 
 @compiled
 def transpose(square: int, matrix: int, n_rows: int, n_columns: int, out: int) -> None:
-    """Exchange rows and columns of a matrix, square by square; square: the kernel of one."""
+    """Transpose a matrix, square by square.
+
+    Args:
+        square: The address of the kernel that transposes one square.
+    """
     whole_rows, whole_columns = n_rows - n_rows % SIDE, n_columns - n_columns % SIDE
     for j in range(0, whole_columns, SIDE):
         for i in range(0, whole_rows, SIDE):
@@ -57,9 +61,11 @@ def transpose(square: int, matrix: int, n_rows: int, n_columns: int, out: int) -
 def update_rows(
     table: Matrix, index: Longs, gradient: int, pitch: int, learning_rate: np.float32
 ) -> None:
-    """Make one step of SGD on the rows of a table that a mini-batch used; repeated rows add up.
+    """Take one step of SGD on the rows of a table that a mini-batch used; repeated rows add up.
 
-    gradient: the address of its first row; pitch: bytes from one row to the next.
+    Args:
+        gradient: The address of the first row of gradients.
+        pitch: Bytes from one of these rows to the next.
     """
     for m in range(len(index)):
         to, step = table[index[m]], floats_at(gradient + m * pitch)
@@ -69,10 +75,11 @@ def update_rows(
 
 @compiled(fast=FAST)
 def descend(steps: LongTable, learning_rate: np.float32) -> None:
-    """Make one step of SGD on whole parameters, of those whose gradients were written.
+    """Take one step of SGD on whole parameters whose gradients were written.
 
-    steps (n, N_OF_STEP): addresses of what says so, of a parameter and of its gradient, and its
-    size.
+    Args:
+        steps: (n, N_OF_STEP): addresses of the flag that the gradient was written, of the parameter
+            and of its gradient; and the parameter's size.
     """
     for k in range(len(steps)):
         if word(steps[k, 0], 0) != 0:

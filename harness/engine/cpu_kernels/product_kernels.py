@@ -1,7 +1,7 @@
-"""Kernels of matrix products: by a parameter, by a vertex's own matrix, and gradients of both.
+"""Kernels of matmuls: by a parameter, by a vertex's own matrix, and gradients of both.
 
-Operands and constants of each stand in its docstring, in order. A value may be a matrix of
-`per_vertex` rows, one behind the other; each is a row of the product.
+The docstring of a kernel lists its operands and constants in order. A value may be a matrix of
+`per_vertex` consecutive rows, each of which is a row of the matmul.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from harness.compiler.registry import helper
 from harness.engine.cpu_kernels.blas import add_outer, add_outer_half, multiply, multiply_half
 from harness.engine.cpu_kernels.context import FLOATS, N_THREADS, THREAD, begin, pitch, share
 
-# Constants of products by parameters.
+# Constants of matmuls by parameters.
 PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM, HALF = range(8)
-# Operands: of x, out, the parameter, the bias, the copy of W^T, and how many rows the function has.
-# The copy is used where these are COPIES_FROM or more; 0: there is none. HALF: rows are rounded to
+# Operands: x, out, the parameter, the bias, the copy of W^T, and the number of the function's rows.
+# The copy is used if these are at least COPIES_FROM; 0: no copy. HALF: rows are rounded to
 # bfloat16, as the parameter was.
 X, OUT, WEIGHT, BIAS, COPY, N_OF_FUNCTION = range(6)
-CHILDREN = 6  # which rows of states, where x is the children's
+CHILDREN = 6  # numbers of rows of states, if x is the children's state
 
 
 @compiled
 def multiply_rows(context: int, operands: int, constants: int, n: int) -> None:
-    """out = x W, or x W^T, or added to what out holds."""
+    """Compute out = x W, or x W^T, or add it to out."""
     per_vertex = word(constants, PER_VERTEX)
     k, m = _sizes(constants)
     x_row, out_row = pitch(operands, X), pitch(operands, OUT)
@@ -44,7 +44,7 @@ def multiply_rows(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def multiply_children(context: int, operands: int, constants: int, n: int) -> None:
-    """The same of children's matrices, read where they lie in the rows of states."""
+    """Compute multiply_rows for children's matrices, read in place from rows of states."""
     k, m = _sizes(constants)
     for v in range(n):
         child = word(begin(operands, CHILDREN) + v * pitch(operands, CHILDREN), 0)
@@ -57,7 +57,7 @@ def multiply_children(context: int, operands: int, constants: int, n: int) -> No
 
 @helper
 def _sizes(constants: int) -> Any:
-    """Columns of x and of out."""
+    """Return the columns of x and of out."""
     rows, columns = word(constants, ROWS), word(constants, COLUMNS)
     if word(constants, IS_TRANSPOSED) != 0:
         return columns, rows
@@ -86,11 +86,13 @@ def _multiply(
 
 @compiled
 def apply_children(context: int, operands: int, constants: int, n: int) -> None:
-    """Multiply each row with a child's matrix where it lies: x, states, index, out; rows and
-    columns of the matrix, whether it is transposed.
+    """Multiply each row by a child's matrix, which is read in place.
+
+    Operands: x, states, index, out. Constants: rows and columns of the matrix, whether it is
+    transposed.
     """
     rows, columns, transposed = word(constants, 0), word(constants, 1), word(constants, 2)
-    for v in range(n):  # of one row nothing is read by its pitch, which libraries want to be wide
+    for v in range(n):  # with one row, the pitch is unused, but libraries check that it is large
         child = word(begin(operands, 2) + v * pitch(operands, 2), 0)
         multiply(
             context, begin(operands, 0) + v * pitch(operands, 0), 4 * (rows + columns), 1,
@@ -101,10 +103,11 @@ def apply_children(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def sum_outer(context: int, operands: int, constants: int, n: int) -> None:
-    """Add x^T dy of all rows to a gradient: x, dy, gradient, whether it was written, which rows.
+    """Add x^T dy of all rows to a gradient; each thread computes a part of the gradient's rows.
 
-    Constants: rows of a vertex, widths of x and of dy, whether x are children's matrices where they
-    lie, whether rows are rounded to bfloat16. A thread sums a part of the gradient's rows.
+    Operands: x, dy, gradient, whether it was written, row numbers. Constants: rows per vertex,
+    widths of x and of dy, whether x are children's matrices read in place, whether rows are rounded
+    to bfloat16.
     """
     per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
     of_children, half = word(constants, 3) != 0, word(constants, 4) != 0

@@ -1,7 +1,7 @@
-"""Kernels that bring rows from one place to another, add them to others, or sum them.
+"""Kernels that copy rows, add them to other rows, or sum them, and matmuls by a row's own matrix.
 
-Operands and constants of each stand in its docstring, in order; widths are in bytes where rows are
-copied, and in floats elsewhere. Also products of a row with a matrix of its own.
+The docstring of a kernel lists its operands and constants in order. Widths are in bytes if rows are
+copied, and in floats otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from harness.engine.cpu_kernels.elementwise import FAST
 
 @compiled
 def gather(context: int, operands: int, constants: int, n: int) -> None:
-    """Bring children's states side by side: states, index, copies; n_slots, width."""
+    """Copy children's states to adjacent columns.
+
+    Operands: states, index, copies. Constants: n_slots, width.
+    """
     n_slots, width = word(constants, 0), word(constants, 1)
     _gather_rows(begin(operands, 0), begin(operands, 1), begin(operands, 2), n, n_slots, width)
 
@@ -42,7 +45,10 @@ def _gather_rows(states: int, index: int, out: int, n: int, n_slots: int, width:
 
 @compiled
 def copy(context: int, operands: int, constants: int, n: int) -> None:
-    """Copy columns: source, out; width."""
+    """Copy columns.
+
+    Operands: source, out. Constants: width.
+    """
     width = word(constants, 0)
     for m in range(n):
         source = begin(operands, 0) + m * pitch(operands, 0)
@@ -51,7 +57,10 @@ def copy(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def pack(context: int, operands: int, constants: int, n: int) -> None:
-    """Copy columns of a parameter by the first thread: source, out; width, rows."""
+    """Copy columns of a parameter; only the first thread does.
+
+    Operands: source, out. Constants: width, rows.
+    """
     if word(context, THREAD) == 0:
         width, n_rows = word(constants, 0), word(constants, 1)
         for m in range(n_rows):
@@ -62,7 +71,10 @@ def pack(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def look_up(context: int, operands: int, constants: int, n: int) -> None:
-    """Copy the rows of a table that are pulled: table, rows, out; width."""
+    """Copy the pulled rows of a table.
+
+    Operands: table, rows, out. Constants: width.
+    """
     width = word(constants, 0)
     for m in range(n):
         source = begin(operands, 0) + word(begin(operands, 1), m) * width
@@ -71,7 +83,10 @@ def look_up(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def spread(context: int, operands: int, constants: int, n: int) -> None:
-    """Copy the row of each vertex to all of its edges: source, where edges begin, out; width."""
+    """Copy the row of each vertex to all of its edges.
+
+    Operands: source, first edges, out. Constants: width.
+    """
     width, edges = word(constants, 0), begin(operands, 1)
     first = word(edges, 0)
     for m in range(n):
@@ -82,7 +97,10 @@ def spread(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def fill(context: int, operands: int, constants: int, n: int) -> None:
-    """Set columns to a value: out; width, the value, a whole number."""
+    """Set columns to a value.
+
+    Operands: out. Constants: width, the value, an integer.
+    """
     value = np.float32(word(constants, 1))
     for m in range(n):
         to = row(operands, 0, m)
@@ -92,15 +110,18 @@ def fill(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def leave(context: int, operands: int, constants: int, n: int) -> None:
-    """Leave gradients of looked-up rows where they are: the update of a table adds them up."""
+    """Do nothing: gradients of looked-up rows stay in place until the table's update."""
 
 
 @compiled
 def fill_viewed(context: int, operands: int, constants: int, n: int) -> None:
-    """Copy the children's states that n batches read in place, where all rows are read at once.
+    """Copy the children's states of batches that were views, if all rows are read in one call.
 
-    Operands: states, index, runs, where batches begin, copies, and of each thread whether it has
-    done so. Constants: n_slots, width.
+    Operands: states, index, runs, batch boundaries, copies, a flag per thread that the copy is
+    done. Constants: n_slots, width.
+
+    Args:
+        n: The number of batches.
     """
     done, runs, bounds = begin(operands, 5), begin(operands, 2), begin(operands, 3)
     thread, n_threads = word(context, THREAD), word(context, N_THREADS)
@@ -122,7 +143,10 @@ def fill_viewed(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def scatter_add(context: int, operands: int, constants: int, n: int) -> None:
-    """Add gradients to children's rows: target, index, source; n_slots, width."""
+    """Add gradients to children's rows.
+
+    Operands: target, index, source. Constants: n_slots, width.
+    """
     n_slots, width = word(constants, 0), word(constants, 1)
     for m in range(n):
         index = begin(operands, 1) + m * pitch(operands, 1)
@@ -136,7 +160,10 @@ def scatter_add(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def sum_edges(context: int, operands: int, constants: int, n: int) -> None:
-    """Sum the rows of each vertex's edges: rows, where edges begin, out; width."""
+    """Sum the rows of each vertex's edges.
+
+    Operands: rows, first edges, out. Constants: width.
+    """
     width, edges = word(constants, 0), begin(operands, 1)
     first = word(edges, 0)
     for m in range(n):
@@ -151,8 +178,9 @@ def sum_edges(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def sum_children(context: int, operands: int, constants: int, n: int) -> None:
-    """Sum the states of each vertex's children where they are: states, index of all edges, where
-    edges begin, out; width.
+    """Sum the states of each vertex's children, which are read in place.
+
+    Operands: states, index of all edges, first edges, out. Constants: width.
     """
     width, index, edges = word(constants, 0), begin(operands, 1), begin(operands, 2)
     for m in range(n):
@@ -167,7 +195,10 @@ def sum_children(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled(fast=FAST)
 def sum_elements(context: int, operands: int, constants: int, n: int) -> None:
-    """Sum every row: x, out; width of x."""
+    """Sum every row.
+
+    Operands: x, out. Constants: width of x.
+    """
     width = word(constants, 0)
     for m in range(n):
         x, out = row(operands, 0, m), row(operands, 1, m)
@@ -179,7 +210,10 @@ def sum_elements(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def expand(context: int, operands: int, constants: int, n: int) -> None:
-    """Repeat the only element of every row: x, out; width of out."""
+    """Repeat the only element of every row.
+
+    Operands: x, out. Constants: width of out.
+    """
     for m in range(n):
         x, out = row(operands, 0, m), row(operands, 1, m)
         for j in range(word(constants, 0)):
@@ -188,9 +222,9 @@ def expand(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled(fast=FAST)
 def add_up_rows(context: int, operands: int, constants: int, n: int) -> None:
-    """Sum all rows into a gradient: rows, gradient, whether it was written; width, rows a vertex.
+    """Sum all rows into a gradient; each thread sums a part of the columns.
 
-    A thread sums a part of the columns.
+    Operands: rows, gradient, whether it was written. Constants: width, rows per vertex.
     """
     width, per_vertex, thread = word(constants, 0), word(constants, 1), word(context, THREAD)
     first, n_own = share(width, FLOATS, thread, word(context, N_THREADS))
@@ -209,7 +243,7 @@ def add_up_rows(context: int, operands: int, constants: int, n: int) -> None:
 
 @helper(fast=FAST)
 def _add_up(out: Any, at: int, stride: int, n: int, width: int) -> None:
-    """Add n rows, four at a time; a loop that adds one stores each sum four times as often."""
+    """Add n rows, four at a time, which stores each sum a quarter as often."""
     n_by_four = n - n % 4
     for m in range(0, n_by_four, 4):
         a, b = floats_at(at + m * stride), floats_at(at + (m + 1) * stride)
@@ -224,7 +258,10 @@ def _add_up(out: Any, at: int, stride: int, n: int, width: int) -> None:
 
 @compiled(fast=FAST)
 def apply(context: int, operands: int, constants: int, n: int) -> None:
-    """Multiply each row with its own matrix: x, matrix, out; widths of x and of out."""
+    """Multiply each row by its own matrix.
+
+    Operands: x, matrix, out. Constants: widths of x and of out.
+    """
     k, width = word(constants, 0), word(constants, 1)
     for m in range(n):
         x, to = row(operands, 0, m), row(operands, 2, m)
@@ -239,7 +276,10 @@ def apply(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled(fast=FAST)
 def apply_transposed(context: int, operands: int, constants: int, n: int) -> None:
-    """Multiply each row with its own matrix, transposed: y, matrix, out; widths of y and of out."""
+    """Multiply each row by its own matrix, transposed.
+
+    Operands: y, matrix, out. Constants: widths of y and of out.
+    """
     width, k = word(constants, 0), word(constants, 1)
     for m in range(n):
         y, to = row(operands, 0, m), row(operands, 2, m)
@@ -254,7 +294,10 @@ def apply_transposed(context: int, operands: int, constants: int, n: int) -> Non
 
 @compiled
 def outer(context: int, operands: int, constants: int, n: int) -> None:
-    """Multiply each element of x with each of y: x, y, out; widths of x and of y."""
+    """Multiply each element of x by each of y.
+
+    Operands: x, y, out. Constants: widths of x and of y.
+    """
     k, width = word(constants, 0), word(constants, 1)
     for m in range(n):
         x, y = row(operands, 0, m), row(operands, 1, m)

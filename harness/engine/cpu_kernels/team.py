@@ -1,12 +1,14 @@
-"""A few threads that run the same calls at the same time, each on its share of the rows.
+"""Team of a few threads that run the same calls in parallel, each on its part of the rows.
 
-The caller is one of them. The others are started once and stay in compiled code, without Python's
-lock, until their team is gone. There are no threads at all in a team of one.
+The caller is one of the threads. The others are started once and stay in compiled code, without
+Python's lock, until the team is deleted. A team of one starts no threads.
 
-A meeting of threads that come at about the same time costs well under a microsecond, and being
-woken by the kernel tens of them; so who waits looks again SPINS times (about 40 us, 2.6 GHz Zen 4)
-and only then parks, by Linux's futex (Drepper, "Futexes are tricky", 2011). Nobody spins longer:
-between mini-batches, or where another program holds a processor, threads are parked.
+A barrier at which threads arrive almost simultaneously takes well under a microsecond, but being
+woken by the kernel takes tens of microseconds. A waiting thread therefore polls SPINS times (about
+40 us on a 2.6 GHz Zen 4) and then parks on a futex of Linux. Threads are thus parked between
+mini-batches, or while another program occupies a processor.
+
+Source: Drepper, "Futexes are tricky", 2011.
 """
 
 from __future__ import annotations
@@ -58,23 +60,26 @@ from harness.engine.cpu_kernels.context import (
 from harness.errors import UnsupportedTrial
 
 SPINS = 2000
-# int64 words of a team, each with a cache line of its own; behind a word that is waited for: how
-# many are parked there.
+# int64 words of a team, each on its own cache line; the word after one that is waited for is the
+# number of threads parked there.
 JOB, READY, STOP, CALLS, N_CALLS = 0, 8, 16, 24, 25
-# Two meetings, each with how many are there, and a cache line on how often it was held: within a
-# job, and at its end.
+# Two barriers, within a job and at its end: each has the number of threads that arrived and, on the
+# next cache line, the number of times that it was passed.
 WITHIN, AT_END, HELD = 32, 48, 8
 N_TEAM_WORDS = 64
 PARKED, _BYTES = 1, 8
 _WAIT, _WAKE, _ALL = 128, 129, 2**30  # FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
-# The number of the system call futex, and whether its 32 bits are the first of a word.
+# The number of the system call futex; its 32 bits must be the first of a word.
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), 0)
 HAS_FUTEX = sys.platform == "linux" and _FUTEX != 0 and sys.byteorder == "little"
 
 
 @helper
 def meet(context: int) -> None:
-    """Go on when all threads of the team are here; each must come as often as the others."""
+    """Wait until all threads of the team are at this barrier.
+
+    All threads must call this function equally often.
+    """
     n_threads = word(context, N_THREADS)
     if n_threads > 1:
         _come_together(word(context, TEAM), WITHIN, n_threads)
@@ -82,7 +87,7 @@ def meet(context: int) -> None:
 
 @helper
 def meet_at_end(context: int) -> None:
-    """Go on when all threads are done with a job."""
+    """Wait until all threads have completed a job."""
     n_threads = word(context, N_THREADS)
     if n_threads > 1:
         _come_together(word(context, TEAM), AT_END, n_threads)
@@ -101,7 +106,7 @@ def _come_together(team: int, meeting: int, n_threads: int) -> None:
 
 @helper
 def tell(address: int, value: int) -> None:
-    """Write a word, and wake whoever is parked at it."""
+    """Write a word, and wake all threads that are parked on it."""
     store_atomic(address, value)
     if load_atomic(address + _BYTES * PARKED) > 0:
         call_system(_FUTEX, address, _WAKE, _ALL, 0)
@@ -109,10 +114,11 @@ def tell(address: int, value: int) -> None:
 
 @helper
 def wait_while(address: int, value: int) -> None:
-    """Wait until a word is another one.
+    """Wait until a word has another value.
 
-    Whoever is about to park has said so before the kernel compares the word, and `tell` looks for
-    such after it has written: one of both sees the other.
+    A thread counts itself as parked before the kernel compares the word, and `tell` reads this
+    count after it has written the word. Either the thread sees the new value, or `tell` sees the
+    thread.
     """
     for _ in range(SPINS):
         if load_atomic(address) != value:
@@ -128,13 +134,13 @@ Table = NDArray[np.int64]
 _CALL_WORDS = 4
 _CALL = struct.Struct(f"{_CALL_WORDS}q")
 _BATCH_BYTES = 8  # type id and position, int32
-NAME = "engine"  # of the threads
+NAME = "engine"  # of all threads
 
 
 class Callee(Protocol):
-    """What threads can call: function (context, argument, batches, n), by its address.
+    """A function that threads can call by its address: function(context, argument, batches, n).
 
-    argument: an address that is handed on, of a program or of a table.
+    `argument` is an address that is passed on, of a program or of a table.
     """
 
     @property
@@ -144,7 +150,11 @@ class Callee(Protocol):
 
 
 class Call(NamedTuple):
-    """batches (n, 2): int32, contiguous."""
+    """A call of one callee.
+
+    Attributes:
+        batches: (n, 2), int32, contiguous.
+    """
 
     callee: Callee
     batches: NDArray[np.int32]
@@ -153,8 +163,11 @@ class Call(NamedTuple):
 class Calls(NamedTuple):
     """Many calls of a few callees.
 
-    batches: of each callee those of all its calls, one behind the other, (k, 2), int32, contiguous.
-    order (n, 3): of each call which callee it is, the first of its batches, and how many there are.
+    Attributes:
+        batches: For each callee, the concatenated batches of all its calls (k, 2), int32,
+            contiguous.
+        order: (n, 3), for each call the number of the callee, its first batch, and its number of
+            batches.
     """
 
     callees: Sequence[Callee]
@@ -163,9 +176,11 @@ class Calls(NamedTuple):
 
 
 class Team:
-    """n threads, and what each of them multiplies with and counts.
+    """A team of n threads, with their arrays for matmuls and their counters.
 
-    scratch: makes what a thread multiplies with. enter: what a new thread does first.
+    Args:
+        scratch: Returns the arrays with which a thread multiplies.
+        enter: A function that each new thread calls first.
     """
 
     def __init__(self, n: int, scratch: Callable[[], Scratch], enter: Callable[[], object]) -> None:
@@ -185,9 +200,9 @@ class Team:
             self._start(enter)
 
     def run(self, calls: Sequence[Call]) -> None:
-        """Let every thread make all calls; they return when all are done.
+        """Make all calls on every thread, and return when all are done.
 
-        Ctrl-C is raised when all are done.
+        KeyboardInterrupt is raised only then.
         """
         if len(calls) > len(self._table):
             self._table = np.zeros((len(calls), _CALL_WORDS), dtype=np.int64)
@@ -199,7 +214,7 @@ class Team:
         self.run_table(self._table, len(calls))
 
     def run_all(self, calls: Calls) -> None:
-        """As `run`, without Python for each of them."""
+        """Make many calls as `run` does, without Python code for each."""
         which, first, n = calls.order.T
         functions = np.array([callee.function for callee in calls.callees], dtype=np.int64)
         places = np.array([callee.argument for callee in calls.callees], dtype=np.int64)
@@ -210,12 +225,12 @@ class Team:
         self.run_table(table, len(table))
 
     def run_table(self, table: Table, n: int) -> None:
-        """Make n calls that are written down, as `run` does."""
+        """Make the n calls of a table as `run` does."""
         self._check_process()
         run_at(self._own_context, address_of(table), n)
 
     def take_places(self, address: int) -> None:
-        """Tell all threads where the table of arrays is."""
+        """Set the address of the table of arrays for all threads."""
         for context in self._contexts:
             context[PLACES] = address
 
@@ -229,11 +244,11 @@ class Team:
             raise RuntimeError("a fork has none of its parent's threads; make an engine of its own")
 
     def parked(self) -> int:
-        """How many threads wait in the kernel for something to do."""
+        """Return the number of threads that are parked while they wait for a job."""
         return int(self._words[JOB + PARKED])
 
     def words(self, n_asked: int) -> str:
-        """How many threads there are, and why not as many as were asked for."""
+        """Return the number of threads, and the reason if it differs from the requested number."""
         if self.n == n_asked:
             return str(self.n)
         return f"{self.n} of {n_asked}: threads park by futex, which Linux has on x86-64 and Arm64"
@@ -252,11 +267,12 @@ class Team:
         return context
 
     def _start(self, enter: Callable[[], object]) -> None:
-        """Start the others; returns when all are in compiled code, where they need no Python.
+        """Start the other threads, and return when all are in compiled code, which needs no Python.
 
-        The caller holds Python's lock while it waits for them in `meet`.
+        This must happen first, because the caller holds Python's lock while it waits for them in
+        `meet`.
         """
-        assert serve.address  # compiled before any thread asks for it
+        assert serve.address  # compiles the function before any thread calls it
         self.close = weakref.finalize(self, _stop, self._words)
         kept = (self._words, self._scratch, self.tallies, self._rooms, self._contexts)
         failed: list[Exception] = []
@@ -280,7 +296,11 @@ class Team:
 
 
 def _enter(context: int, enter: Callable[[], object], failed: list[Exception], kept: Any) -> None:
-    """kept: memory that the thread uses, for as long as it does."""
+    """Run a new thread.
+
+    Args:
+        kept: Memory that the thread uses; the reference keeps it alive.
+    """
     try:
         enter()
     except Exception as error:
@@ -290,13 +310,13 @@ def _enter(context: int, enter: Callable[[], object], failed: list[Exception], k
 
 
 def _stop(words: Table) -> None:
-    """Let the threads of a team end."""
+    """End the threads of a team."""
     end_team(address_of(words))
 
 
 @compiled
 def run_at(context: int, calls: int, n: int) -> None:
-    """Make calls, the others at the same time."""
+    """Make calls on all threads of the team."""
     team = word(context, TEAM)
     if word(context, N_THREADS) > 1:
         store_atomic(team + _BYTES * CALLS, calls)
@@ -307,7 +327,7 @@ def run_at(context: int, calls: int, n: int) -> None:
 
 @helper
 def _make(context: int, calls: int, n: int) -> None:
-    """Make calls."""
+    """Make calls on this thread, and wait until all threads have completed them."""
     for k in range(n):
         at = calls + _BYTES * _CALL_WORDS * k
         call(word(at, 0), (context, word(at, 1), word(at, 2), word(at, 3)))
@@ -316,7 +336,7 @@ def _make(context: int, calls: int, n: int) -> None:
 
 @compiled(without_lock=True)
 def serve(context: int) -> None:
-    """What the others do: wait for a job, do their share, until the team is gone."""
+    """Run a thread of the team: wait for jobs and take part in them until the team ends."""
     team, seen = word(context, TEAM), 0
     add_atomic(team + _BYTES * READY, 1)
     while True:
@@ -330,6 +350,6 @@ def serve(context: int) -> None:
 
 @compiled
 def end_team(team: int) -> None:
-    """Let the threads of a team end."""
+    """End the threads of a team."""
     put_word(team, STOP, 1)
     tell(team + _BYTES * JOB, load_atomic(team + _BYTES * JOB) + 1)

@@ -1,25 +1,26 @@
-"""Matrix products of our own, for the shapes at which libraries are behind them, vector by vector.
+"""Matmul kernels with explicit vectors, for shapes where libraries are slower.
 
-Compilers keep the sums of such loops in memory; these kernels are written with explicit vectors, a
-few rows by a few vectors of columns. The order of each sum depends only on the kind of kernel (rows
-or dots) and on the number of lanes, so any subset of the rows gives the same bits. Libraries
-promise no such thing: where the number of rows hands a product to one, it agrees with these kernels
-within rounding.
+Compilers keep the sums of such loops in memory. These kernels are written with explicit vectors,
+for a few rows by a few vectors of columns. The order of each sum depends only on the kind of kernel
+(rows or dots) and on the number of lanes, so that any subset of the rows gives the same bits.
+Libraries do not guarantee that: if the number of rows selects a library, its results agree with
+these kernels within rounding.
 
-Libraries are made for many rows: they pack what they multiply. GFLOP/s on one Zen 4 core, of ours
-and of the better of oneDNN and OpenBLAS, by the rows of x:
+Libraries are optimized for many rows: they pack their operands. GFLOP/s on one Zen 4 core, of these
+kernels and of the better of oneDNN and OpenBLAS, by the number of rows of x:
 
                      1        2        4        8        16       32       64
     W 64 x 192       46, 46   79, 74   90, 88   94, 72   93, 83   93, 87   95, 91
     W 256 x 1 024    52, 46   96, 60   87, 73   91, 95   98, 94   96, 94   110, 108
     W^T 64 x 192     55, 50   97, 88   97, 96   96, 98   92, 100  96, 77   98, 89
     W^T 256 x 1 024  42, 41   64, 62   83, 57   86, 68   93, 34   105, 54  76, 67
-    x^T dy, 256 x 256, of 2, 8, 40, 400 and 1 500 rows: 62, 78, 109, 117 and 97; 49, 78, 101, 113
-    and 108.
+
+x^T dy, 256 x 256, with 2, 8, 40, 400 and 1 500 rows: 62, 78, 109, 117 and 97 (these kernels); 49,
+78, 101, 113 and 108 (libraries).
 
 Matrices are transposed by squares, in registers: eight loads, 24 shuffles and eight stores. A loop
-of single elements stores one a cycle: 512 x 768 take 135 us on one Zen 4 core, by squares 75;
-256 x 256 take 22 and 11.
+over single elements stores one per cycle: 512 x 768 takes 135 us on one Zen 4 core, and 75 us by
+squares; 256 x 256 takes 22 and 11 us.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ INT32, WORD, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 @contextmanager
 def loop(builder: ir.IRBuilder, begin: Any, end: Any, step: Any) -> Iterator[Any]:
-    """Write a loop whose body is what is written within; gives begin, begin + step, ... < end."""
+    """Write a loop around the instructions of the context, over begin, begin + step, ... < end."""
     before = builder.block
     body, behind = builder.append_basic_block(), builder.append_basic_block()
     builder.cbranch(builder.icmp_signed("<", begin, end), body, behind)
@@ -57,21 +58,24 @@ def loop(builder: ir.IRBuilder, begin: Any, end: Any, step: Any) -> Iterator[Any
 
 
 def begin_function(module: ir.Module, name: str, n_arguments: int) -> tuple[ir.IRBuilder, Any]:
-    """Begin a function of int64 that returns nothing; returns its builder and its arguments."""
+    """Start a function of int64 arguments without a result; return its builder and arguments."""
     kind = ir.FunctionType(ir.VoidType(), [WORD] * n_arguments)
     function = ir.Function(module, kind, name)
     return ir.IRBuilder(function.append_basic_block()), function.args
 
 
 SIDE = 8
-# How two rows become two that hold pairs, quadruples and then columns: places of both, one by one.
+# Shuffles of two rows into two of pairs, then of quadruples, then of columns: indices of elements.
 _PAIRS = ((0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15))
 _QUADS = ((0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
 _HALVES = ((0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15))
 
 
 def write_transpose(module: ir.Module, name: str) -> None:
-    """Write what transposes 8 x 8 float32: from an address to another, each with bytes a row."""
+    """Write a function that transposes 8 x 8 float32.
+
+    Its arguments are the address of the source and its bytes per row, and the same of the result.
+    """
     builder, (source, source_row, out, out_row) = begin_function(module, name, 4)
     kind = ir.VectorType(FLOAT, SIDE).as_pointer()
 
@@ -98,7 +102,7 @@ def _transposed(builder: ir.IRBuilder, rows: list[Any]) -> list[Any]:
     return [first for first, _ in both] + [second for _, second in both]
 
 
-_FAST = ("contract", "nsz")  # a product and a sum are one instruction
+_FAST = ("contract", "nsz")  # lets LLVM fuse multiply and add
 
 
 def _choose_lanes() -> int:
@@ -106,8 +110,8 @@ def _choose_lanes() -> int:
     return 16 if "+avx512f" in host_target().features else 8
 
 
-# AVX-512 has 32 registers: 24 sums, 4 vectors of a matrix and an element fill them. With 8 lanes
-# they are 16, for 12 sums.
+# AVX-512 has 32 registers, for 24 sums, 4 vectors of a matrix and one element. With 8 lanes, there
+# are 16 registers, for 12 sums.
 LANES = _choose_lanes()
 MOST_ROWS, MOST_VECTORS = 6, LANES // 4
 DOTS, MOST_ROWS_OF_DOTS = 4, 5 if LANES == 16 else 2  # sums of dots: rows of the matrix, and of x
@@ -116,7 +120,7 @@ VECTOR_BYTES = FLOAT_BYTES * LANES
 
 
 class _Writer:
-    """Write the instructions of one kernel; places are byte offsets from an address."""
+    """Writer of one kernel's instructions; places are byte offsets from an address."""
 
     def __init__(self, builder: ir.IRBuilder, lanes: int) -> None:
         self.builder = builder
@@ -152,7 +156,7 @@ class _Writer:
         return self.builder.fadd(a, b, flags=_FAST)
 
     def add_product(self, sums: Any, a: Any, b: Any) -> None:
-        """Add to sums that are kept in a register."""
+        """Add the product of a and b to sums that stay in a register."""
         product = self.builder.fmul(a, b, flags=_FAST)
         self.builder.store(self.add(self.builder.load(sums), product), sums)
 
@@ -177,11 +181,11 @@ def write_sums_of_rows(
     between its rows; the same of out; k; 0 to overwrite out, 1 to add to it.
 
     Args:
-        module: to be added to.
-        name: of the function.
-        n_rows: rows of x per call.
-        n_vectors: vectors of columns per call.
-        lanes: floats per vector, DOTS times a power of two. Any CPU runs any number; LLVM splits
+        module: The module that gets the function.
+        name: The name of the function.
+        n_rows: Rows of x per call.
+        n_vectors: Vectors of columns per call.
+        lanes: Floats per vector, DOTS times a power of two. Any CPU runs any number; LLVM splits
             vectors that are wider than its registers.
     """
     builder, arguments = begin_function(module, name, 9)
@@ -235,8 +239,8 @@ def write_sums_of_dots(module: ir.Module, name: str, n_rows: int, lanes: int) ->
 
 
 def _sum_lanes(write: _Writer, vectors: list[Any]) -> Any:
-    """Return the sum over lanes of each of four vectors, as one vector of four."""
-    while (n := vectors[0].type.count) > DOTS:  # halves on each other
+    """Return the sums over the lanes of four vectors, as one vector of four."""
+    while (n := vectors[0].type.count) > DOTS:  # adds the upper half to the lower
         low, high = list(range(n // 2)), list(range(n // 2, n))
         vectors = [
             write.add(write.shuffled(v, v, low), write.shuffled(v, v, high)) for v in vectors
@@ -249,7 +253,7 @@ def _sum_lanes(write: _Writer, vectors: list[Any]) -> Any:
 
 
 def write_products(lanes: int = LANES) -> ir.Module:
-    """Write all kernels of products; NAMES has their names in the order of a table of them."""
+    """Write all matmul kernels; NAMES has their names in the order of their table."""
     module = ir.Module()
     for n in range(1, MOST_ROWS + 1):
         write_sums_of_rows(module, f"rows_{n}", n, MOST_VECTORS, lanes)
@@ -275,15 +279,19 @@ NAMES = (
 
 @functools.cache
 def load_products() -> tuple[Loaded, NDArray[np.int64]]:
-    """Load their machine code; returns what holds it, and the table of addresses."""
+    """Load the machine code of all kernels.
+
+    Returns:
+        The object that owns the machine code, and the table of addresses.
+    """
     words = repr((__name__, stamp_of((__name__,)), LANES))
     loaded = load_kept(words, lambda: str(write_products()))
     return loaded, np.array([loaded.address(name) for name in NAMES], dtype=np.int64)
 
 
-# With vectors of half the size (AVX2) oneDNN is ahead for all but small matrices and few rows.
+# With vectors of half the size (AVX2), oneDNN is faster except for small matrices and few rows.
 OWN_ROWS, OWN_ROWS_TRANSPOSED, OWN_ROWS_OUTER = (24, 40, 512) if LANES == 16 else (0, 12, 12)
-SMALL = 2**14  # a matrix that stays in the fastest cache, or nearly so
+SMALL = 2**14  # elements of a matrix that fits into the L1 cache, or almost
 BLOCK = LANES * MOST_VECTORS  # columns
 _BYTES = 4
 
@@ -295,12 +303,15 @@ def rows_times(
 ) -> None:  # fmt: skip
     """Compute out = x w for n rows, or out += it; x (n, k), w (k, m), m a multiple of LANES.
 
-    Addresses, and behind each the bytes from one row to the next; x_next: from one element of a row
-    of x to the next. kernels: the table of vectors.load_products.
+    One or two rows leave registers free, so that a call takes twice as many columns and the rows of
+    w need half as many passes. If these rows are 4 KiB apart, a pass leaves no cache line in the L1
+    cache for the next one: one row by 256 x 1 024 runs at 51 GFLOP/s, and at 26 with blocks of half
+    the width.
 
-    One or two rows leave registers free: half as many passes over the rows of w. Where these are
-    4 KiB apart, a pass finds no line of the next one in the fastest cache: one row by 256 x 1 024
-    runs at 51 GFLOP/s so, and at 26 by blocks of half the width.
+    Args:
+        kernels: The address of the table of vectors.load_products.
+        x: An address, like `w` and `out`; each is followed by the bytes from one row to the next.
+        x_next: Bytes from one element of a row of x to the next.
     """
     first = 0
     if n <= WIDE_ROWS:
@@ -342,7 +353,7 @@ def rows_times_transposed(
 
 @helper
 def is_ours(n: int, k: int, m: int, transposed: bool) -> bool:
-    """Whether n rows are multiplied here, by W (k, m) or by W^T of W (m, k)."""
+    """Return whether these kernels multiply n rows by W (k, m), or by W^T of W (m, k)."""
     if transposed:
         return n <= OWN_ROWS_TRANSPOSED and k % LANES == 0 and m % DOTS == 0
     return m % LANES == 0 and (n <= OWN_ROWS or k * m <= SMALL)
@@ -350,5 +361,5 @@ def is_ours(n: int, k: int, m: int, transposed: bool) -> bool:
 
 @helper
 def is_our_outer(n: int, m: int) -> bool:
-    """Whether x^T dy of n rows is made here; dy (n, m)."""
+    """Return whether these kernels compute x^T dy of n rows; dy (n, m)."""
     return n <= OWN_ROWS_OUTER and m % LANES == 0

@@ -70,8 +70,8 @@ class Uses:
         consumers: The nodes that read a value.
         fused_adds: The children's gradients to which a value's kernel adds it.
         given_back: Gradients of children that a separate step adds.
-        kept: Values that are read in their buffer after the operators of their stage: shown,
-            scattered or given back.
+        kept: Values that are read in their buffer after the operators of their stage: results
+            of the function, and gradients of children that a separate step adds.
         losses: Losses that one kernel computes together with their gradients, by the node of the
             loss.
         unneeded: Values that only the gradients of such losses read.

@@ -58,12 +58,12 @@ class BufferName:
 
     @property
     def is_shared(self) -> bool:
-        """Whether all vertex functions share this buffer."""
+        """True if all vertex functions share this buffer."""
         return self.role in (Role.STATE, Role.GRADIENT)
 
     @property
     def is_gathered(self) -> bool:
-        """Whether the buffer holds copies of children's states."""
+        """True if the buffer holds copies of children's states."""
         return self.role in (Role.GATHER, Role.GATHER_EACH)
 
 

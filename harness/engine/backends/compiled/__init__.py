@@ -1,1 +1,1 @@
-"""Own memory and programs of instructions: all batches of a stage in one call."""
+"""CPU backend with its own memory and instruction programs: all batches of a stage in one call."""

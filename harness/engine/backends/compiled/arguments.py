@@ -1,8 +1,8 @@
-"""What a batch runs, as data: kernels, where their operands are, and where those arrays are found.
+"""Instructions of a batch as data: kernels, their operands, and a table of array addresses.
 
-To find an array and its address takes Python a microsecond, and a mini-batch of one sentence has a
-hundred arguments in five stages: most stay where they are, and where those of the layout are is
-filled in by one compiled call.
+Finding an array and its address takes Python a microsecond, and a mini-batch of one sentence has a
+hundred arguments in five stages. Most arrays do not move, and one compiled call fills in the
+addresses of the layout's arrays.
 """
 
 from __future__ import annotations
@@ -28,29 +28,41 @@ from harness.engine.rows import fields as parts
 from harness.engine.rows.fields import Fields, Index
 from harness.vertex.operators import EDGE
 
-# From how many rows of a function on its products take copies of W^T. A library rearranges W^T for
-# each product of several rows, at a cost that grows with the rows; a copy costs its time once.
-# Products of few rows are our own, as fast with W^T (AVX-512): there the batches of four trees do
-# not earn it yet.
+# The number of a function's rows from which its matmuls use copies of W^T. A library rearranges W^T
+# in each matmul of several rows, at a cost that grows with the rows; a copy is made once. The
+# engine's own kernels for few rows are as fast with W^T (AVX-512), so that the batches of four
+# trees do not amortize the copy yet.
 COPIES_FROM = 100 if LANES == 16 else 40
 NOTHING: Index = np.zeros(0, dtype=np.int64)
 
 
 class Kind(StrEnum):
-    """Which array an argument is.
+    """Kind of the array that an argument refers to.
 
-    Of parameters: PARAMETER in its own shape; TRANSPOSED, a copy, up to date where a function has
-    COPIES_FROM rows, which COUNT tells; HALF, rounded to bfloat16; GRADIENT, of no meaning until
-    WRITTEN (n_threads,) tells that it was, in this mini-batch.
-    Of functions: BUFFER, rows (n, width). FILLED: of a gather's buffer, what every thread knows
-    (n_threads,): whether it holds the rows of all batches, those read in place too. APART: whether
-    the rows that each batch's gather reads differ, and those of all at once; nothing where one
-    thread runs alone.
-    Of the layout: PULL, what rows pull from outside (n,). INDEX: rows of the children that a gather
-    reads. RUNS: where those of each batch begin if they need no copy, and of all at once.
-    EDGE_START: where the edges of every row begin (n + 1,). EDGE_BOUNDS, STARTS: where those of
-    every batch begin and its rows, and where the last one's end (n_batches + 1,). FIRST_ROW: where
-    every batch begins among the rows of states. COUNT: how many rows a function has (1,).
+    Parameters:
+        PARAMETER: The parameter in its own shape.
+        TRANSPOSED: A transposed copy, which is current if the function has COPIES_FROM rows or
+            more.
+        HALF: A copy rounded to bfloat16.
+        GRADIENT: The gradient, which is valid only after it was written.
+        WRITTEN: (n_threads,), flags that the gradient was written in this mini-batch.
+
+    Functions:
+        BUFFER: Rows (n, width).
+        FILLED: (n_threads,), flags of a gather's buffer: it holds the rows of all batches,
+            including those that are read in place.
+        APART: For the gather of each batch, and for all together: whether the rows that it reads
+            are all different; empty if there is one thread.
+
+    Layout:
+        PULL: (n,), numbers that rows pull.
+        INDEX: Rows of the children that a gather reads.
+        RUNS: For each batch, and for all together: the first of these rows if they need no copy.
+        EDGE_START: (n + 1,), the first edge of every row.
+        EDGE_BOUNDS: (n_batches + 1,), boundaries of the batches' edges.
+        STARTS: (n_batches + 1,), boundaries of the batches' rows.
+        FIRST_ROW: The first row of every batch among the rows of states.
+        COUNT: (1,), the number of a function's rows.
     """
 
     PARAMETER = auto()
@@ -76,10 +88,11 @@ OF_PARAMETERS = frozenset((Kind.PARAMETER, Kind.HALF, Kind.GRADIENT, Kind.WRITTE
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Names an array; equal ones have one place in the table of addresses.
+    """Identity of an array; equal arguments share one entry of the table of addresses.
 
-    of: the name of a buffer, a parameter or a pull, or the slots of a gather. type_id: of the
-    function; SHARED where it is no function's own.
+    Attributes:
+        of: The name of a buffer, a parameter or a pull, or the slots of a gather.
+        type_id: The function; SHARED if the array belongs to no single function.
     """
 
     kind: Kind
@@ -88,15 +101,15 @@ class Argument:
 
     @property
     def is_of_layout(self) -> bool:
-        """Whether every mini-batch has it anew: all of these are found at once."""
+        """True if every mini-batch has a new one; all of these are looked up in one call."""
         return self.kind in _NUMBERS
 
     def number(self, fields: Fields) -> int:
-        """The number of an array of the layout."""
+        """Return the number of an array of the layout."""
         return _NUMBERS[self.kind](fields, self)
 
     def find(self, memory: Memory) -> NDArray[Any]:
-        """Return the array, as it is in this mini-batch."""
+        """Return the array in its state of this mini-batch."""
         if self.is_of_layout:
             return memory.layout.array(self.number(memory.layout.fields))
         return _FIND[self.kind](memory, self)
@@ -116,7 +129,7 @@ def _renew_transposed(memory: Memory, one: Argument) -> None:
         memory.parameters.transposed(one.of, up_to_date=True)
 
 
-# What moves when memory grows, and else stays; APART is another array for every mini-batch.
+# Arrays that move only when memory grows; except APART, which is new in every mini-batch.
 _FIND: dict[Kind, Callable[[Memory, Argument], NDArray[Any]]] = {
     Kind.BUFFER: lambda memory, one: memory.buffers[one.type_id, one.of],
     Kind.PARAMETER: lambda memory, one: memory.parameters.values[one.of],
@@ -127,7 +140,7 @@ _FIND: dict[Kind, Callable[[Memory, Argument], NDArray[Any]]] = {
     Kind.FILLED: lambda memory, one: memory.filled(one.type_id, one.of),
     Kind.APART: _find_apart,
 }
-# What is brought up to date for every mini-batch, where it is.
+# Arrays that are updated in place for every mini-batch.
 _RENEW: dict[Kind, Callable[[Memory, Argument], object]] = {
     Kind.TRANSPOSED: _renew_transposed,
     Kind.HALF: _FIND[Kind.HALF],
@@ -148,9 +161,11 @@ _PLACE = struct.Struct("2q")
 
 
 class Found:
-    """The place (address, rows) of every argument.
+    """Table of the address and the number of rows of every argument.
 
-    places (n, 2): the table; address: of it.
+    Attributes:
+        places: (n, 2), the table.
+        address: The address of the table.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -159,11 +174,11 @@ class Found:
         self._arguments: list[Argument] = []
         self._numbers_of: dict[Argument, int] = {}
         self._take_table(np.zeros((0, 2), dtype=np.int64))
-        self._kept: dict[int, NDArray[Any]] = {}  # whose memory nobody else holds
+        self._kept: dict[int, NDArray[Any]] = {}  # references that keep arrays alive
         self._moving: list[tuple[int, Argument]] = []
         self._renewed: list[Argument] = []
         self._of_layout: list[tuple[int, Argument]] = []
-        self._numbers = np.zeros((0, 2), dtype=np.int64)  # which place, which array of the layout
+        self._numbers = np.zeros((0, 2), dtype=np.int64)  # entry, array of the layout
         self._fields: Fields | None = None
         self._found_for = (-1, -1)
 
@@ -171,7 +186,7 @@ class Found:
         self.places, self.address = places, address_of(places)
 
     def place_of(self, argument: Argument) -> int:
-        """Return the place of an argument, a new one where it has none."""
+        """Return the index of an argument in the table, and add an entry if there is none."""
         k = self._numbers_of.setdefault(argument, len(self._arguments))
         if k == len(self._arguments):
             self._arguments.append(argument)
@@ -187,7 +202,7 @@ class Found:
         return k
 
     def look(self) -> None:
-        """Find what may have moved."""
+        """Update the addresses of arrays that may have moved."""
         memory = self.memory
         n_grown, n_arranged = memory.n_grown, memory.n_arranged
         if self._found_for == (n_grown, n_arranged):
@@ -210,7 +225,7 @@ class Found:
         self._found_for = n_grown, n_arranged
 
     def keep_up(self) -> None:
-        """Find what moves when memory grows, and else stays."""
+        """Update the addresses of arrays that move only when memory grows."""
         n_grown = self.memory.n_grown
         if self._found_for[0] != n_grown:
             for k, argument in enumerate(self._arguments):
@@ -222,22 +237,23 @@ class Found:
         _PLACE.pack_into(self.places.data, _PLACE.size * k, address_of(array), len(array))
 
     def parts(self, fields: Fields) -> NDArray[np.int64]:
-        """Which place is which array of the layout (n, 2)."""
+        """Return (n, 2): the index of an entry, and the number of its array in the layout."""
         numbers = [(k, one.number(fields)) for k, one in self._of_layout]
         return np.array(numbers, dtype=np.int64).reshape(-1, 2)
 
     @property
     def is_steady(self) -> bool:
-        """Whether only what is of the layout changes from one mini-batch to the next."""
+        """True if only arrays of the layout change from one mini-batch to the next."""
         return not self._moving and not self._renewed
 
 
 @compiled
 def put_parts(places: int, numbers: int, n: int, array: int, bounds: int) -> None:
-    """Write where parts of an array of int64 are.
+    """Write the addresses and lengths of parts of an int64 array into the table.
 
-    numbers (n, 2): which place, and which part. bounds (n_parts, 2): where each part begins, and
-    how long it is.
+    Args:
+        numbers: (n, 2), the index of the entry, and the number of the part.
+        bounds: (n_parts, 2), the start and length of each part.
     """
     for k in range(n):
         place, part = word(numbers, 2 * k), word(numbers, 2 * k + 1)
@@ -250,10 +266,12 @@ INDEX_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Children's states that are read where they lie, in batches whose children follow on.
+    """Children's states that are read in place, in batches whose children are consecutive.
 
-    runs: of each batch, the first row that it reads, or -1. pitch: bytes from one state to the
-    next. at: the register with the row in the batch.
+    Attributes:
+        runs: For each batch, the first row that it reads, or -1.
+        pitch: Bytes from one state to the next.
+        at: The register with the row in the batch.
     """
 
     runs: Argument
@@ -264,9 +282,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Rows of an array: the first, the bytes between rows, and the bytes to the first column.
+    """Rows of an array: the first row, the bytes between rows, and the bytes to the first column.
 
-    width: bytes of a row that are read or written, for those who check and list; 0: unknown.
+    Attributes:
+        width: Bytes of a row that are read or written, for checks and listings; 0: unknown.
     """
 
     array: Argument
@@ -281,12 +300,16 @@ class Operand:
 class Instruction:
     """A call of a kernel for the rows that a thread takes.
 
-    count: the register with how many rows there are. unless: it is skipped for batches whose
-    children follow on. bytes_per_row: that it moves, for batches whose children do not follow on,
-    where `bytes_unless` says so. apart: of each list of children, whether no two vertices of a
-    batch have one in common. moves: whether it only moves data. whole_only: whether it is for
-    stages that take all rows at once. meets: whether threads wait for one another behind it.
-    counts_itself: whether the kernel counts what it does, as one launch, several or none.
+    Attributes:
+        count: The register with the number of rows.
+        unless: The instruction is skipped for batches whose children are consecutive.
+        bytes_per_row: Bytes that are copied per row.
+        bytes_unless: Bytes are counted only for batches whose children are not consecutive.
+        apart: For each list of children: whether no two vertices of a batch have a child in common.
+        moves: The kernel only moves data.
+        whole_only: The instruction is for stages that take all rows in one call.
+        meets: A barrier follows.
+        counts_itself: The kernel counts its launches itself: one, several or none.
     """
 
     kernel: Compiled[..., Any] | Group
@@ -305,12 +328,12 @@ class Instruction:
 
     @property
     def name(self) -> str:
-        """What a reader knows the kernel by."""
+        """Readable name of the kernel."""
         if isinstance(self.kernel, Compiled):
             return self.kernel.__name__
         return "+".join(one.operator for one in self.kernel.operations)
 
 
 def count_register(domain: str) -> Register:
-    """The register with the number of a domain's rows."""
+    """Return the register with the number of a domain's rows."""
     return Register.N_EDGES if domain == EDGE else Register.N

@@ -1,6 +1,6 @@
-"""Programs for the CPU: instructions that one machine runs, on NumPy memory, one call a stage.
+"""CPU backend: one interpreter runs instructions on NumPy memory, in one call per stage.
 
-All rounds of a mini-batch are one list of calls, made without Python for each round.
+All graph segments of a mini-batch are one list of calls, without Python in between.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ from harness.values.arrays import IntArray
 from harness.values.precision import EXACT
 
 Counts = Callable[[str, IntArray], IntArray]
-Starts = NDArray[np.integer]  # where batches of each round begin (n_rounds + 1,)
+Starts = NDArray[np.integer]  # first batch of each segment (n_rounds + 1,)
 
 
 def calls_of(
     rounds: Rounds, program_of: Callable[[str], Callee], counts_of: Counts, sums: LossSums
 ) -> Calls:
-    """Of every round its stages, and then the sum of its losses.
+    """Return the calls of every graph segment: its stages, and then the sum of its losses.
 
-    counts_of: of a stage's batches, how many each of them is run as: see `spread`.
+    Args:
+        counts_of: Returns how many batches each batch of a stage is run as, see `spread`.
     """
     callees: list[Callee] = []
     batches, starts = list[IntArray](), list[Starts]()
@@ -69,7 +70,7 @@ def calls_of(
 
 
 def _in_order(starts: list[Starts], n_rounds: int) -> IntArray:
-    """See Calls.order: round after round, of each what it has of each callee."""
+    """Return Calls.order: one segment after the other, each with its callees."""
     order = np.empty((n_rounds, len(starts), 3), dtype=np.int32)
     for k, of_callee in enumerate(starts):
         order[:, k, 0], order[:, k, 1] = k, of_callee[:-1]
@@ -78,9 +79,15 @@ def _in_order(starts: list[Starts], n_rounds: int) -> IntArray:
 
 
 def spread(batches: IntArray, starts: Starts, counts: IntArray) -> tuple[IntArray, Starts]:
-    """Batches (k, 2), each run as so many (k,): all rows at once as one, or batch by batch.
+    """Split batches: each batch of all rows runs as one, or batch by batch.
 
-    starts: where those of each round begin, which is returned anew.
+    Args:
+        batches: (k, 2).
+        starts: The first batch of each segment.
+        counts: (k,), the number of batches to run instead of each.
+
+    Returns:
+        The new batches, and the new first batch of each segment.
     """
     if (counts == 1).all():
         return batches, starts
@@ -94,9 +101,10 @@ def spread(batches: IntArray, starts: Starts, counts: IntArray) -> tuple[IntArra
 
 
 def n_run_as(batches: IntArray, n_batches: dict[int, int]) -> IntArray:
-    """How many batches each of these (k, 2) is run as.
+    """Return how many batches each of these (k, 2) is run as.
 
-    n_batches: of the functions whose rows do not follow one another, how many they have.
+    Args:
+        n_batches: The number of batches of each function whose rows are not consecutive.
     """
     counts = np.ones(len(batches), dtype=np.int32)
     for type_id, n in n_batches.items():
@@ -105,7 +113,7 @@ def n_run_as(batches: IntArray, n_batches: dict[int, int]) -> IntArray:
 
 
 class Backend(backend.Backend):
-    """Plans as programs, one for each stage."""
+    """Backend that runs one instruction program per stage."""
 
     abilities = Abilities(
         OPERATORS,
@@ -131,7 +139,7 @@ class Backend(backend.Backend):
 
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
-        """Return why this cannot run here: another device, or no BLAS."""
+        """Return the reason why this cannot run here, such as another device or a missing BLAS."""
         if device != "cpu":
             return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
         if switches.profile and not TICKS_READABLE:
@@ -157,7 +165,7 @@ class Backend(backend.Backend):
         self._found = Found(self._memory)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
-        """Take more plans; programs are written when a stage first runs."""
+        """Add plans; the programs of a stage are written when it first runs."""
         new = {t: plan for t, plan in plans.items() if t not in self._plans}
         if not new:
             return
@@ -165,22 +173,22 @@ class Backend(backend.Backend):
         self._plans |= new
         self._wholes.clear()
         self._row_sums += row_sums_of(new)
-        # Programs of one function stay; those of all do not know the new ones.
+        # Programs of one function stay valid; those of all functions lack the new ones.
         of_one = {key: one for key, one in self._programs.items() if key[1] is not None}
         self._programs = of_one
 
     def n_programs(self) -> int:
-        """Programs of stages."""
+        """Return the number of stage programs written so far."""
         return self._n_programs
 
     def arrange(self, rows: Arrangement) -> None:
-        """Make room for the rows."""
+        """Allocate memory for the rows."""
         self._memory.arrange(rows)
 
     def rounds_by(self, rules: RowRules) -> LiveRounds | None:
-        """Where nothing but the layout changes from round to round, and no batch is to be seen.
+        """Return graph segments planned by compiled code if only the layout changes between them.
 
-        Only where a counter can tell the phases of a round apart.
+        Impossible if Python runs between batches, or if no counter can separate the phases.
         """
         if self._calls_each_batch or self.switches.profile or not TICKS_READABLE:
             return None
@@ -196,11 +204,11 @@ class Backend(backend.Backend):
         return rounds if self._found.is_steady else None
 
     def run(self, stage: str, batches: IntArray) -> None:
-        """Run all batches in one call, or each function's by themselves."""
+        """Run all batches in one call, or each batch in a separate call."""
         self.run_together([(stage, batches)])
 
     def run_together(self, runs: Sequence[Run]) -> None:
-        """Run all stages without Python in between, but where every batch is to be a call."""
+        """Run all stages without Python in between, unless every batch is a separate call."""
         calls = [call for stage, batches in runs for call in self._calls(stage, batches)]
         for part in [[call] for call in calls] if self._calls_each_batch else [calls]:
             self._counting(partial(self._team.run, part))
@@ -208,7 +216,7 @@ class Backend(backend.Backend):
     def run_rounds(
         self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
     ) -> Callable[[], float]:
-        """Run all rounds that were planned together in one call, their losses summed up in it."""
+        """Run all segments that were planned together, and add up their losses, in one call."""
         if run is not None or not isinstance(rounds, Rounds) or self._calls_each_batch:
             return super().run_rounds(rounds, run)
         columns = [self._memory.rows_of(one.type_id, one.ref) for one in rounds.losses]
@@ -243,7 +251,7 @@ class Backend(backend.Backend):
 
     @property
     def _calls_each_batch(self) -> bool:
-        """Whether Python comes between batches."""
+        """True if Python runs between batches."""
         return self.switches.loop == "python"
 
     def _program(self, stage: str, type_id: int | None) -> StageProgram:
@@ -252,7 +260,7 @@ class Backend(backend.Backend):
         return self._programs[stage, type_id]
 
     def _write_programs(self, needed: str, type_id: int | None) -> None:
-        """Programs of all stages that the functions have."""
+        """Write the programs of all stages that the functions have."""
         plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
         half, profile = self.switches.precision == "bf16", self.switches.profile
         for stage in STAGES:
@@ -264,13 +272,13 @@ class Backend(backend.Backend):
                 self._n_programs += 1
 
     def _ready_program(self, stage: str) -> StageProgram:
-        """Return the program of all functions, its arrays found."""
+        """Return the program of all functions, with current addresses of its arrays."""
         program = self._program(stage, None)
         program.find()
         return program
 
     def _n_run_as(self, stage: str, batches: IntArray) -> IntArray:
-        """How many batches each of a stage is run as: see `_whole`."""
+        """Return how many batches each batch of a stage is run as, see `_whole`."""
         n_batches = {
             type_id: self._memory.layout.n_batches(type_id)
             for type_id in self._memory.scattered
@@ -279,7 +287,7 @@ class Backend(backend.Backend):
         return n_run_as(batches, n_batches)
 
     def _whole(self, stage: str, batches: IntArray) -> IntArray:
-        """Leave out functions without steps; batch by batch where states do not follow on."""
+        """Drop functions without steps, and split batches whose states are not consecutive."""
         layout, scattered = self._memory.layout, self._memory.scattered
         key = stage, layout.present, batches.tobytes()
         if not scattered and key in self._wholes:
@@ -299,7 +307,7 @@ class Backend(backend.Backend):
         return whole
 
     def _kind_of(self, type_id: int, stage: str) -> tuple[bool, bool]:
-        """Whether a function has steps in a stage, and whether these address states."""
+        """Return whether a function has steps in a stage, and whether these address states."""
         key = (type_id, stage)
         if key not in self._kinds:
             plan = self._plans[type_id]
@@ -307,7 +315,7 @@ class Backend(backend.Backend):
         return self._kinds[key]
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
-        """Copy the columns."""
+        """Return copies of columns."""
         found = self._rows_of(type_id, ref, rows)
         step = self._plans[type_id].overwritten(ref)
         if step is None or type_id not in self._memory.layout:
@@ -317,7 +325,7 @@ class Backend(backend.Backend):
         return loss_kernels.logits_of(found, label, *rest)
 
     def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
-        """Sum them up without copies of them."""
+        """Add up losses without copying them."""
         total = 0.0
         for type_id, ref, rows in losses:
             found = self._memory.rows_of(type_id, ref)
@@ -328,7 +336,7 @@ class Backend(backend.Backend):
         return lambda: total
 
     def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
-        """Copy the rows."""
+        """Return copies of rows."""
         return self._memory.states(state, rows)
 
     def _rows_of(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
@@ -336,35 +344,35 @@ class Backend(backend.Backend):
         return found[0][rows].copy() if len(found) == 1 else np.concatenate(found)[rows]
 
     def clear_gradients(self) -> None:
-        """Zero the gradients of states; those of parameters are written over."""
+        """Zero the gradients of states; those of parameters are overwritten."""
         begin = self.ticks()
         self._memory.clear_gradients()
         self.tally.n_moving_cycles += self.ticks() - begin
 
     def ticks(self) -> int:
-        """The processor's counter."""
+        """Return the processor's counter."""
         return read_ticks() if self.switches.profile else 0
 
     def gradients(self) -> Weights:
-        """Dense gradients of what was loaded."""
+        """Return dense gradients of all loaded parameters."""
         return self._parameters.gradients(looked_up(self._row_sums, self._memory))
 
     def update(self, learning_rate: float) -> None:
-        """Step dense parameters whole, looked-up tables row by row."""
+        """Update dense parameters as a whole, and looked-up tables row by row."""
         self._parameters.update(learning_rate, looked_up(self._row_sums, self._memory))
 
     def weights(self) -> Weights:
-        """Copies."""
+        """Return copies of all loaded parameters."""
         return {name: self._parameters.values[name].copy() for name in self._parameters.loaded}
 
     def facts(self) -> dict[str, str]:
-        """Which library multiplies, and how many batches a call runs."""
+        """Return the library that multiplies, and the number of batches per call."""
         calls = "one call a batch" if self._calls_each_batch else "one call a pass"
         facts = {"backend": "compiled", "blas": self._multiplying.names, "calls": calls}
         return facts | {"threads": self._team.words(self.threads)}
 
     def listing(self) -> Mapping[str, Sequence[str]]:
-        """Return the program of each stage, one line an instruction."""
+        """Return the program of each stage, one line per instruction."""
         return {
             stage if type_id is None else f"{stage} of function {type_id}": list(
                 list_stage(stage, program.instructions)
@@ -373,7 +381,7 @@ class Backend(backend.Backend):
         }
 
     def versions(self) -> dict[str, str]:
-        """Of the compiler, and of the library that multiplies."""
+        """Return the versions of the compiler and of the library that multiplies."""
         return {
             "llvmlite": llvmlite.__version__,
             "blas": self._multiplying.names,

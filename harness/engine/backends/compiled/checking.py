@@ -1,8 +1,8 @@
-"""Operands of instructions, checked when a program is written: a wrong word is a wrong address.
+"""Checks of operands when a program is written, because a wrong word is a wrong address.
 
-Checked are rows and registers of all operands, columns where an operand says how wide it is, and
-for groups of elementwise operators all columns that they read and write. What other kernels make of
-their constants is theirs.
+The checks cover rows and registers of all operands, columns of operands that have a width, and all
+columns that groups of elementwise operators read and write. Other kernels are responsible for their
+constants.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _ROWS = {
 
 
 def check_instruction(one: Instruction, memory: Memory) -> None:
-    """Check that the operands of an instruction lie inside the rows of their arrays.
+    """Check that the operands of an instruction are inside the rows of their arrays.
 
     Raises:
-        ValueError: one does not, or a group has other operands than it takes.
+        ValueError: An operand is outside, or a group has the wrong operands.
     """
     if len(one.operands) > MOST_OPERANDS:
         raise ValueError(f"{one.name} has {len(one.operands)} operands, more than {MOST_OPERANDS}")
@@ -77,7 +77,7 @@ def _row_bytes(array: Argument, memory: Memory) -> int:
 
 
 def _registers_of(array: Argument, memory: Memory) -> tuple[Register, ...]:
-    """Return the registers that say where a batch's rows of a buffer begin."""
+    """Return the registers that may hold the first row of a batch in a buffer."""
     if array.of.is_shared:
         return _STATE_ROWS
     if array.of.is_gathered:
@@ -87,7 +87,7 @@ def _registers_of(array: Argument, memory: Memory) -> tuple[Register, ...]:
 
 
 def _check_group(one: Instruction, group: Group, memory: Memory) -> None:
-    """Check that the columns of every load and store lie inside their rows."""
+    """Check that the columns of every load and store are inside their rows."""
     n_expected = sum(N_OPERANDS[kind] for kind in group.rows)
     first = 2 if group.periodic else 1
     if len(one.operands) != n_expected or len(one.constants) != first + group.n_columns:

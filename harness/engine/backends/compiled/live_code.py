@@ -1,9 +1,9 @@
-"""A round of a program that is still running: from its log to its values, without Python.
+"""One graph segment of a running program, from its log to its values, without Python.
 
-Everything is found in one table of arrays that stay from round to round and from mini-batch to
-mini-batch (live_rounds.py). What is wrong, or needs more room, is returned as a number before
-anything counts as done, so that the same round can be tried again. A round of eight instances takes
-20 to 50 us, and to go through Python 12.
+One table has the addresses of all arrays, which are reused from segment to segment and from
+mini-batch to mini-batch (live_rounds.py). Errors and insufficient capacity are returned as a code
+before any result counts, so that the same segment can be tried again. A segment of eight instances
+takes 20 to 50 us; going through Python would take another 12 us.
 """
 
 from __future__ import annotations
@@ -37,30 +37,42 @@ from harness.programs.log import DONE, UNDONE
 from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs, LongTable
 
 FlagCube = Annotated[Flags, 3]
-# Of Kept.progress: how far the mini-batch is, and how much this round has of what has room.
+# Entries of Kept.progress: the progress of the mini-batch, and sizes of the current segment.
 BASE, N_ROUNDS, N_STARTS, N_BATCHES, N_VALUES, N_PROGRESS = range(6)
-N_WANTED = 5  # vertices, entries of `starts`, rounds, `values`, batches; of a log see `decode_next`
-# Of Kept.how: addresses of what decodes, plans and runs a round, and what they take.
+N_WANTED = 5  # vertices, entries of `starts`, segments, `values`, batches; log: see `decode_next`
+# Entries of Kept.how: addresses of functions that decode, plan and run a segment, and arguments.
 DECODES, PLANS, RUNS, BASE_DEPTH, RESTARTS, REORDERS, CONTEXT, N_HOW = range(8)
 SCHEDULE, FORWARD, N_SPENT = range(3)
-# Codes of what else there may be but faults (harness.programs.decode), which are above 0.
+# Result codes other than decoding errors (harness.programs.decode), which are above 0.
 MORE_RECORDED, NEW_FEEDS, MORE_ROWS, LACKING_CHILD, MORE_MEMORY = UNDONE, -2, -3, -4, -5
 N_STAGES, BATCH_STAGE = len(FORWARD_STAGES), FORWARD_STAGES.index("batch")
 _PAIR_BYTES = 8
 
 
 class Kept(NamedTuple):
-    """Arrays of a decoder (harness.programs.decoder), of a layout, and of what runs.
+    """Arrays of a decoder (harness.programs.decoder), of a layout, and of the execution.
 
-    order, starts: of the schedules of all rounds, one behind the other. ends: of each round the
-    vertices and the entries of starts up to its end. used, next_used: rows of each space up to this
-    round, and with it. The other ones of a layout: see harness.engine.rows.filling.
-    room (n_functions, 3): see Layout.room_wanted. state_rooms (k, 2): of every buffer of states its
-    space, and how many rows fit. places, parts: see Found. programs (3, 2): of each of FORWARD what
-    runs it, or 0, and its argument. has_steps, addresses_states (3, n_types): of a stage's
-    functions. pairs (k, 2): batches of all stages. calls (3, 4): see Team. flags (k, 2): addresses
-    of flags that are cleared before a round, and how many follow. spent: ticks that went by while
-    rounds were planned and while they ran.
+    Attributes without a description are those of the decoder, or those of a layout that
+    harness.engine.rows.filling describes.
+
+    Attributes:
+        order: The schedules of all segments, concatenated.
+        starts: Batch boundaries of all segments, concatenated.
+        ends: For each segment, the vertices and the entries of `starts` up to its end.
+        used: Occupied rows of each space before this segment.
+        next_used: Occupied rows of each space after this segment.
+        room: (n_functions, 3), capacities for Layout.room_wanted.
+        state_rooms: (k, 2), the space of every buffer of states, and its capacity in rows.
+        places: See Found.
+        parts: See Found.
+        programs: (3, 2), for each stage of FORWARD the function that runs it, or 0, and its
+            argument.
+        has_steps: (3, n_types), for each stage: the function has steps.
+        addresses_states: (3, n_types), for each stage: the steps of the function address states.
+        pairs: (k, 2), the batches of all stages.
+        calls: (3, 4), see Team.
+        flags: (k, 2), addresses of flags that are cleared before a segment, and their number.
+        spent: Ticks of planning and of running segments.
     """
 
     log: IntArray
@@ -116,10 +128,14 @@ class Kept(NamedTuple):
 
 @compiled
 def whole_round(table: int, n_log: int) -> int:
-    """Decode so many entries of the log, plan what they say, and compute it.
+    """Decode entries of the log, plan the segment that they describe, and compute it.
 
-    Returns DONE, or what `decode_next` or `plan_next` returns else: what was done of it counts, and
-    none of the log is left where the latter does.
+    Args:
+        n_log: The number of entries.
+
+    Returns:
+        DONE, or another code of `decode_next` or `plan_next`. The completed part counts; if
+            `plan_next` returned the code, the whole log was decoded.
     """
     kept = arrays_at(table, Kept)
     how, spent = kept.how, kept.spent
@@ -143,10 +159,11 @@ def whole_round(table: int, n_log: int) -> int:
 
 @compiled
 def decode_next(table: int, n_log: int, base: int, restart: int) -> int:
-    """Decode so many entries of the log; see harness.programs.decode.
+    """Decode entries of the log, see harness.programs.decode.
 
-    Returns DONE, a fault, MORE_RECORDED where `wanted` says how much room is needed, or NEW_FEEDS
-    where blocks feed each other in a way that is not known.
+    Returns:
+        DONE, an error of decoding, MORE_RECORDED with the required capacities in `wanted`, or
+            NEW_FEEDS if blocks feed each other in a new way.
     """
     kept = arrays_at(table, Kept)
     log, state, wanted = kept.log[:n_log], kept.state, kept.wanted
@@ -173,10 +190,11 @@ def decode_next(table: int, n_log: int, base: int, restart: int) -> int:
 
 @compiled
 def plan_next(table: int, reorder: int) -> int:
-    """Lay the next round out, and write down the calls that run it.
+    """Lay out the next segment, and write the calls that run it.
 
-    Returns how many these are, or what is lacking: MORE_ROWS where `wanted` says how much room is
-    needed, LACKING_CHILD, or MORE_MEMORY where rows of buffers are too few.
+    Returns:
+        The number of calls, or a code: MORE_ROWS with the required capacities in `wanted`,
+            LACKING_CHILD, or MORE_MEMORY if buffers have too few rows.
     """
     kept = arrays_at(table, Kept)
     if kept.state[N_RECORDED] == kept.progress[BASE]:
@@ -197,10 +215,10 @@ def plan_next(table: int, reorder: int) -> int:
 
 @helper
 def _lay_out(kept: Kept, reorder: bool) -> int:
-    """Schedule what was decoded since the last round, as inline_depth does, and give it rows.
+    """Schedule the vertices decoded after the last segment as inline_depth does; assign their rows.
 
-    Written are the schedule, the rows, `batches`, `counts`, `bounds`, `values` and `next_used`;
-    `_go_on` lets them count.
+    The results are the schedule, the rows, `batches`, `counts`, `bounds`, `values` and `next_used`.
+    They count after `_go_on`.
     """
     progress, base, end = kept.progress, kept.progress[BASE], kept.state[N_RECORDED]
     types, phases, depths = kept.types[base:end], kept.depths[1], kept.depths[2]
@@ -234,7 +252,7 @@ def _lay_out(kept: Kept, reorder: bool) -> int:
 
 @helper
 def _has_room(kept: Kept, end: int, n_starts: int) -> bool:
-    """Return whether a schedule of n_starts - 1 batches fits, up to vertex `end`; see N_WANTED."""
+    """Return whether a schedule of n_starts - 1 batches fits, up to vertex `end`, see N_WANTED."""
     progress, wanted = kept.progress, kept.wanted
     wanted[0], wanted[1] = end, progress[N_STARTS] + n_starts
     wanted[2], wanted[3], wanted[4] = progress[N_ROUNDS] + 1, 0, n_starts - 1
@@ -248,7 +266,7 @@ def _has_room(kept: Kept, end: int, n_starts: int) -> bool:
 
 @helper
 def _fits(kept: Kept) -> bool:
-    """Return whether all buffers hold the rows of this round, and the calls their batches."""
+    """Return whether all buffers have the capacity for the rows of this segment."""
     for f in range(len(kept.room)):
         for k in range(3):
             if kept.counts[f, k] > kept.room[f, k]:
@@ -261,7 +279,7 @@ def _fits(kept: Kept) -> bool:
 
 @helper
 def _put_calls(kept: Kept) -> int:
-    """Write the batches of every stage one behind the other; returns how many stages have any."""
+    """Write the concatenated batches of every stage; return the number of stages with batches."""
     n_calls = n_pairs = 0
     for stage in range(N_STAGES):
         first = n_pairs
@@ -281,9 +299,10 @@ def _put_calls(kept: Kept) -> int:
 
 @helper
 def _put_whole(kept: Kept, stage: int, at: int) -> int:
-    """Write all rows of each function that has any, batch by batch where states do not follow on.
+    """Write one batch of all rows for each function, or its batches if states are not consecutive.
 
-    Returns where the pairs end.
+    Returns:
+        The end of the pairs.
     """
     counts, pairs = kept.counts, kept.pairs
     for t in range(len(kept.spaces)):
@@ -301,7 +320,7 @@ def _put_whole(kept: Kept, stage: int, at: int) -> int:
 
 @helper
 def _go_on(kept: Kept) -> None:
-    """Let what was laid out last count as one more round."""
+    """Count the segment that was laid out last as completed."""
     progress = kept.progress
     kept.used[:] = kept.next_used
     progress[N_STARTS] += progress[N_BATCHES] + 1

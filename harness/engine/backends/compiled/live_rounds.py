@@ -1,7 +1,8 @@
-"""Rounds of a mini-batch that compiled code decodes, schedules, lays out and runs.
+"""Graph segments that compiled code decodes, schedules, lays out and runs.
 
-What the policy inline_depth does, and the layout, are the same compiled functions as everywhere
-(harness.engine.backends.compiled.live_code); here is the memory that they work in, which is kept.
+The compiled functions for the policy inline_depth and for the layout are the same as elsewhere
+(harness.engine.backends.compiled.live_code). This module manages the reused memory on which they
+work.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ from harness.values.arrays import IntArray, int_array
 from harness.values.graph import NO_TYPE
 from harness.values.schedule import Schedule
 
-KindOf = Callable[[int, str], tuple[bool, bool]]  # of a function and a stage: see KeptRounds
+KindOf = Callable[[int, str], tuple[bool, bool]]  # for a function and a stage, see KeptRounds
 
 
 class KeptArrays:
     """Arrays by the names of Kept, which compiled code finds by one address (arrays_at).
 
-    table (n, WORDS_OF_ARRAY): where each begins, and its sizes. address: of the table.
+    Attributes:
+        table: (n, WORDS_OF_ARRAY), the address and the sizes of each array.
+        address: The address of the table.
     """
 
     def __init__(self) -> None:
@@ -55,7 +58,11 @@ class KeptArrays:
         return self._arrays[name]
 
     def put(self, **arrays: NDArray[Any]) -> None:
-        """Take arrays in place of those before; raises TypeError unless each is in one piece."""
+        """Replace arrays.
+
+        Raises:
+            TypeError: An array is not C-contiguous.
+        """
         for name, array in arrays.items():
             if not array.flags.c_contiguous:
                 raise TypeError(f"{name} of {array.shape} is not C-contiguous")
@@ -63,7 +70,7 @@ class KeptArrays:
             self.table[self.numbers[name], : 1 + array.ndim] = address_of(array), *array.shape
 
     def make_room(self, name: str, n: int) -> None:
-        """Let an array have n rows at least, what it holds among them."""
+        """Extend an array to at least n rows, with its content."""
         array = self._arrays[name]
         if n > len(array):
             larger = np.zeros((2 * n, *array.shape[1:]), dtype=array.dtype)
@@ -82,11 +89,15 @@ def divide_ticks(planning: int, running: int, elapsed: int) -> dict[str, float]:
 
 
 class KeptRounds:
-    """begin; for every round, or for several that compiled code makes by `maker`: watch, run and
-    catch_up; then end.
+    """Planner and executor of graph segments.
 
-    program_of: that of all functions of a stage. kind_of: whether a function has steps in a stage,
-    and whether these address states. tally: what is counted, when all rounds are over.
+    Order of calls: begin; for every segment, or for several that compiled code makes through
+    `maker`: watch, run and catch_up; then end.
+
+    Args:
+        program_of: Returns the program of all functions for a stage.
+        kind_of: Returns whether a function has steps in a stage, and whether these address states.
+        tally: Gets the counts after all segments.
     """
 
     def __init__(
@@ -105,7 +116,7 @@ class KeptRounds:
         self._n_grown, self._known, self._began = -1, (-1, -1), 0
         self._put_layout()
         self._log = self.kept["log"]
-        memory.arrange(self._arrangement())  # of nothing: programs want arrays
+        memory.arrange(self._arrangement())  # an empty mini-batch, because programs need arrays
         n_types = len(rules.spaces)
         kinds = np.array(
             [[kind_of(t, stage) if t in memory.plans else (False, False) for t in range(n_types)]
@@ -146,7 +157,11 @@ class KeptRounds:
         )
 
     def begin(self, decoder: Decoder, known_feeds: Feeds) -> None:
-        """Forget the last mini-batch. known_feeds: which blocks are known to feed which."""
+        """Reset the state for a new mini-batch.
+
+        Args:
+            known_feeds: Pairs of blocks of which the first is known to feed the second.
+        """
         self.kept.put(statics=decoder.arrays.statics, known_feeds=known_feeds, log=self._log)
         self.kept["progress"].fill(0)
         self.kept["used"].fill(0)
@@ -167,16 +182,17 @@ class KeptRounds:
             tally[:] = 0
 
     def _find_decoded(self, decoder: Decoder) -> None:
-        """Look where the decoder's arrays are, if any of them may have moved."""
+        """Update the addresses of the decoder's arrays if any of them may have moved."""
         if decoder.n_grown == self._n_grown:
             return
         self._n_grown = decoder.n_grown
         self.kept.put(**decoder.arrays._asdict())
 
     def pack(self, log: list[int]) -> int:
-        """Take what is in a log, which is empty then; returns how many entries it had.
+        """Move the entries of a log into an array; return their number.
 
-        Raises TypeError for what is no number.
+        Raises:
+            TypeError: An entry is not a number of 32 bits.
         """
         n = len(log)
         if n > len(self._log):
@@ -190,25 +206,26 @@ class KeptRounds:
         return n
 
     def take_log(self, log: IntArray) -> None:
-        """Decode from where somebody else writes a log, until the next mini-batch begins."""
+        """Decode from this array, which other code writes, until the next mini-batch starts."""
         self.kept.put(log=log)
 
     @property
     def maker(self) -> tuple[int, int]:
-        """The address of what makes a round of a log that was taken, and its first argument.
+        """Address of the function that runs a segment of a given log, and its first argument.
 
-        The other is how many entries the log has (harness.compiler.pointers.call_for_number). It
-        returns DONE, or what is for `run`.
+        The other argument is the number of entries of the log
+        (harness.compiler.pointers.call_for_number). The function returns DONE, or a code for `run`.
         """
         return whole_round.address, self.kept.address
 
     def watch(self) -> None:
-        """From now on rounds are made; `catch_up` comes next."""
+        """Start the clock before segments run; `catch_up` stops it."""
         self._began = read_ticks()
 
     def catch_up(self) -> dict[str, float]:
-        """Behind rounds that were made so: which shares of the time since `watch` were spent on
-        which phase, what is left on the programs and on decoding.
+        """Return the fractions of the time since `watch` that planning and forward took.
+
+        The rest was spent in programs and on decoding. The memory gets the last layout.
         """
         self._memory.planned_later(self._arrangement)
         planning, running = self.kept["spent"].tolist()
@@ -216,12 +233,15 @@ class KeptRounds:
         return divide_ticks(planning, running, read_ticks() - self._began)
 
     def run(self, n: int, left: int, take_feeds: Callable[[Feeds], None]) -> None:
-        """Make a round of the n entries of the log, of which `left` says what was done.
+        """Run a segment of n entries of the log, with more memory if necessary.
 
-        Memory grows where it must. take_feeds: of blocks that feed each other in a way not yet
-        known.
+        Args:
+            left: The code that a previous attempt returned, or UNDONE.
+            take_feeds: Gets the new feeds if blocks feed each other in a new way.
 
-        Raises ProgramError for a call that does not fit, ScheduleError for a child that lacks.
+        Raises:
+            ProgramError: A call does not fit.
+            ScheduleError: A vertex has too few children.
         """
         if left == UNDONE:
             left = whole_round(self.kept.address, n)
@@ -240,7 +260,7 @@ class KeptRounds:
         self._find_decoded(decoder)
 
     def _settle(self, left: int, take_feeds: Callable[[Feeds], None]) -> None:
-        """Do what a round that is decoded lacks, or raise what is wrong with it."""
+        """Provide the resource that a decoded segment needs, or raise its error."""
         if left > FINE:
             check_fault(left)
         elif left == code.NEW_FEEDS:
@@ -267,13 +287,13 @@ class KeptRounds:
         self.kept.make_room("pairs", len(FORWARD) * n_most)
 
     def end(self) -> None:
-        """Behind the last round: count what was done."""
+        """Add the counts of all segments to the tally."""
         tallies = self._team.tallies
         self._tally.n_launches += int(tallies[0][0])
         self._tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
 
     def _look(self) -> None:
-        """Find what moves when memory grows."""
+        """Update the addresses of arrays that move when memory grows."""
         memory, found = self._memory, self._found
         found.keep_up()
         if self._known == (memory.n_grown, found.address):
@@ -295,7 +315,7 @@ class KeptRounds:
         )
 
     def _arrangement(self) -> Arrangement:
-        """Of the round that is planned now."""
+        """Return the arrangement of the current segment."""
         n_rows, n_kept = self._rows_of_states(self.kept["next_used"]), self.used
         return Arrangement(self.layout(), n_rows, kept_rows=self._rows_of_states(n_kept))
 
@@ -305,27 +325,27 @@ class KeptRounds:
 
     @property
     def feeds(self) -> Feeds:
-        """Which blocks feed which, as far as it was decoded."""
+        """Pairs of blocks of which the first feeds the second, as far as decoded."""
         assert self.decoder is not None
         return self.decoder.feeds
 
     @property
     def n_vertices(self) -> int:
-        """Vertices of all rounds that were planned."""
+        """Number of vertices of all planned segments."""
         return int(self.kept["progress"][code.BASE])
 
     @property
     def row(self) -> IntArray:
-        """Of each of them its row, with room for more."""
+        """Row of each of these vertices, followed by free space."""
         return self.kept["row"]
 
     @property
     def used(self) -> Index:
-        """Rows of each space that these take."""
+        """Occupied rows of each space."""
         return self.kept["used"]
 
     def layout(self) -> Layout:
-        """Of the round that is planned now, as views of what is written over by the next one."""
+        """Return the layout of the current segment, as views that the next segment overwrites."""
         progress, kept = self.kept["progress"], self.kept
         batches = kept["batches"][: progress[code.N_BATCHES]]
         return Layout(
@@ -337,11 +357,11 @@ class KeptRounds:
             self.row,
             kept["next_used"],
             (kept["counts"][:, N] > 0).tobytes(),
-            np.concatenate([batches, batches[::-1]]),  # functions of outputs have none here
+            np.concatenate([batches, batches[::-1]]),  # outputs have no batches here
         )
 
     def schedules(self) -> list[tuple[int, Schedule]]:
-        """Of every round the number of its first vertex, and how it was scheduled."""
+        """Return the first vertex and the schedule of every segment."""
         n_rounds = int(self.kept["progress"][code.N_ROUNDS])
         found, base, first = list[tuple[int, Schedule]](), 0, 0
         for end, last in self.kept["ends"][:n_rounds].tolist():

@@ -1,6 +1,6 @@
-"""The backend's memory: NumPy arrays that are allocated once, grow when they must, are reused.
+"""Memory of the backend: NumPy arrays that are allocated once, grow on demand and are reused.
 
-Gradients of looked-up rows stay where the backward pass left them until the update.
+Gradients of looked-up rows stay in the buffers of the backward pass until the update.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from harness.vertex.operators import EDGE
 from harness.vertex.subgraph.columns import Pack
 
 _N_FLAGS = 64
-LookedUp = Iterable[tuple[str, Index, NDArray[np.float32]]]  # table, rows, their gradients
+LookedUp = Iterable[tuple[str, Index, NDArray[np.float32]]]  # table, rows, gradients of rows
 
 
 class Parameters:
-    """float32 arrays by name, and the gradients that a mini-batch adds up.
+    """Parameters as float32 arrays by name, and their gradients of one mini-batch.
 
-    A gradient is written by its first contribution (no zeroing) and added to by later ones, which
-    a flag beside it tells. Gradients of looked-up rows stay where the backward pass left them.
+    The first contribution to a gradient overwrites it (so that it is never zeroed), and later ones
+    are added; a flag shows whether there was a first one. Gradients of looked-up rows stay in the
+    buffers of the backward pass.
     """
 
     def __init__(self, weights: Mapping[str, NDArray[np.float32]], n_threads: int) -> None:
@@ -52,24 +53,24 @@ class Parameters:
         self.packs: dict[str, Pack] = {}
         self._dense: dict[str, NDArray[np.float32]] = {}
         self._written: dict[str, NDArray[np.int64]] = {}
-        self._flags: list[NDArray[np.int64]] = []  # all of these, many in one array
+        self._flags: list[NDArray[np.int64]] = []  # memory of all flags, many in one array
         self._steps: Table = np.zeros((0, N_OF_STEP), dtype=np.int64)
         self._transposed: dict[str, NDArray[np.float32]] = {}
         self._halves: dict[str, NDArray[np.uint16]] = {}
-        self._stale: set[str] = set()  # transposed copies of what has changed since
+        self._stale: set[str] = set()  # outdated transposed copies
         self._stale_halves: set[str] = set()
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
-        """Multiply tables with weights, once; their products are parameters like any other."""
+        """Multiply tables by weights, once; the products become parameters."""
         for folded in tables:
             if folded.name not in self.values:
                 product = self.values[folded.table] @ self.values[folded.weight]
                 self.values[folded.name] = memory_kernels.aligned_copy(product)
 
     def pack(self, packs: Iterable[Pack]) -> None:
-        """Bring columns of parameters side by side; packs are parameters like any other.
+        """Concatenate columns of parameters into packs, which become parameters.
 
-        What is learned are the parameters that they are made of.
+        The update changes the parameters that a pack consists of.
         """
         for pack in packs:
             if pack.name not in self.values:
@@ -82,13 +83,13 @@ class Parameters:
                 self.packs[pack.name] = pack
 
     def gradient(self, name: str) -> NDArray[np.float32]:
-        """The place of a parameter's gradient."""
+        """Return the memory of a parameter's gradient."""
         if name not in self._dense:
             self._dense[name] = memory_kernels.aligned_empty(self.values[name].shape)
         return self._dense[name]
 
     def transposed(self, name: str, *, up_to_date: bool) -> NDArray[np.float32]:
-        """A transposed copy of a matrix, brought up to date where that is asked for."""
+        """Return a transposed copy of a matrix, updated on request."""
         value = self.values[name]
         if name not in self._transposed:
             self._transposed[name] = memory_kernels.aligned_empty(value.shape[::-1])
@@ -102,7 +103,11 @@ class Parameters:
         return self._transposed[name]
 
     def half(self, name: str) -> NDArray[np.uint16]:
-        """A copy of a matrix rounded to bfloat16, brought up to date."""
+        """Return a current copy of a matrix, rounded to bfloat16.
+
+        Raises:
+            UnsupportedTrial: The rows of the matrix are too wide.
+        """
         value = self.values[name]
         if name not in self._halves:
             if sum(value.shape) > N_HALVES:
@@ -121,7 +126,7 @@ class Parameters:
         return self._halves[name]
 
     def written(self, name: str) -> NDArray[np.int64]:
-        """Whether it holds anything (n_threads,): every thread keeps count of its own part."""
+        """Return the flags (n_threads,) that a gradient was written; each thread sets its own."""
         if name not in self._written:
             k = len(self._written) % _N_FLAGS
             if k == 0:
@@ -130,12 +135,12 @@ class Parameters:
         return self._written[name]
 
     def clear(self) -> None:
-        """Forget the gradients of the last mini-batch."""
+        """Clear the gradients of the last mini-batch."""
         for flags in self._flags:
             flags.fill(0)
 
     def update(self, learning_rate: float, looked_up: LookedUp) -> None:
-        """One step of SGD on every parameter that has a gradient."""
+        """Take one step of SGD on every parameter that has a gradient."""
         step = np.float32(learning_rate)
         self._stale.update(self._transposed)
         self._stale_halves.update(self._halves)
@@ -159,13 +164,16 @@ class Parameters:
             update_rows(self.values[table], rows, address_of(dy), dy.strides[0], step)
 
     def _step_of(self, name: str) -> tuple[int, ...]:
-        """See harness.engine.cpu_kernels.memory_kernels.descend; none of these arrays moves."""
+        """Return the arguments of memory_kernels.descend for a parameter.
+
+        None of these arrays is ever reallocated.
+        """
         value = self.values[name]
         arrays = self._written[name], value, self.gradient(name)
         return (*[address_of(array) for array in arrays], value.size)
 
     def gradients(self, looked_up: LookedUp) -> Weights:
-        """Dense gradients of the parameters that were loaded."""
+        """Return dense gradients of the loaded parameters."""
         result = {name: np.zeros_like(value) for name, value in self.values.items()}
         for name in self._holding():
             result[name] += self._dense[name]
@@ -191,20 +199,20 @@ class Memory:
         self.parameters = parameters
         self.plans: dict[int, Plan] = {}
         self.buffers: dict[tuple[int, BufferName], Matrix] = {}
-        self.n_arranged = 0  # mini-batches so far; no array moves until the next one
-        self.n_grown = 0  # how often buffers were made anew
+        self.n_arranged = 0  # mini-batches so far; no array moves between two of them
+        self.n_grown = 0  # number of reallocations of buffers
         self._rows: Arrangement | None = None
         self._make_rows: Callable[[], Arrangement] | None = None
         self._filled: dict[tuple[int, BufferName], NDArray[np.int64]] = {}
-        self._shared: list[tuple[tuple[int, BufferName], str, int]] = []  # and which rows fit
+        self._shared: list[tuple[tuple[int, BufferName], str, int]] = []  # with state and capacity
         self._gradients: list[tuple[str, Matrix]] = []  # of states
-        self._known_for = 0  # how often buffers had been made anew when these were noted
+        self._known_for = 0  # n_grown when `_shared` and `_gradients` were set
         self._scattered: list[int] | None = None
         self._fields: Fields | None = None
-        self._room: Index = np.zeros((0, 3), dtype=np.int64)  # of what Layout.room_wanted says
+        self._room: Index = np.zeros((0, 3), dtype=np.int64)  # capacities for Layout.room_wanted
 
     def add(self, new: Mapping[int, Plan]) -> None:
-        """Take the plans of more functions, and make their buffers, empty."""
+        """Add the plans of more functions, with empty buffers."""
         self.n_grown += 1
         for type_id, plan in new.items():
             self.plans[type_id] = plan
@@ -215,12 +223,12 @@ class Memory:
                 if key not in self.buffers:
                     self.buffers[key] = np.empty((0, buffer.width), dtype=np.float32)
             for name, width in plan.read_states().items():
-                # Of a state that no function of this engine scatters there are no rows.
+                # A state that no function of this engine scatters has no rows.
                 self.buffers.setdefault((SHARED, name), np.empty((0, width), dtype=np.float32))
         self._know_shared()
 
     def arrange(self, rows: Arrangement) -> None:
-        """Take a mini-batch's rows, and let every buffer hold those of its kind."""
+        """Set the rows of a mini-batch, and extend buffers to hold them."""
         self._rows = rows
         self.n_arranged += 1
         for flags in self._filled.values():
@@ -240,34 +248,41 @@ class Memory:
             self._know_shared()
 
     def arrange_later(self, make: Callable[[], Arrangement]) -> None:
-        """Take the rows of a round that has room; what says where they are is made if one asks."""
+        """Set the rows of a segment for which the capacity suffices.
+
+        Args:
+            make: Creates the arrangement on request.
+        """
         self.planned_later(make)
         for flags in self._filled.values():
             flags.fill(0)
 
     def planned_later(self, make: Callable[[], Arrangement]) -> None:
-        """The same behind rounds that have run, which cleared the flags themselves."""
+        """Set the rows of segments that have run already and have cleared the flags."""
         self._rows, self._make_rows = None, make
         self.n_arranged += 1
         self._scattered = None
 
     def flags(self) -> list[NDArray[np.int64]]:
-        """Those that are cleared before every round."""
+        """Return the flags that are cleared before every segment."""
         return list(self._filled.values())
 
     def room_for(self, fields: Fields) -> Index:
-        """How many rows fit of what Layout.room_wanted says."""
+        """Return the capacities for Layout.room_wanted."""
         if fields is not self._fields:
             self._fields = fields
             self._room = np.zeros((fields.n_functions, 3), dtype=np.int64)
         return self._room
 
     def state_rooms(self) -> list[tuple[str, int]]:
-        """Of every buffer of states its state, and how many rows fit."""
+        """Return the state of every buffer of states, and its capacity in rows."""
         return [(of, room) for _, of, room in self._shared]
 
     def _know_shared(self) -> None:
-        """Note how many rows of states fit: to find a buffer by its key takes a microsecond."""
+        """Cache the capacities of buffers of states, because a lookup by key takes too long.
+
+        It takes about a microsecond.
+        """
         keys = [key for key in self.buffers if key[1].is_shared]
         self._shared = [(key, key[1].of, len(self.buffers[key])) for key in keys]
         self._gradients = [
@@ -277,7 +292,7 @@ class Memory:
 
     @property
     def scattered(self) -> list[int]:
-        """See Layout."""
+        """Functions whose states are not consecutive, see Layout."""
         if self._scattered is None:
             self._scattered = self.layout.scattered
         return self._scattered
@@ -296,38 +311,42 @@ class Memory:
 
     @property
     def layout(self) -> Layout:
-        """Where the rows of this mini-batch are."""
+        """Layout of this mini-batch."""
         if self._rows is None:
             assert self._make_rows is not None, "a mini-batch is arranged first"
             self._rows = self._make_rows()
         return self._rows.types
 
     def filled(self, type_id: int, name: BufferName) -> NDArray[np.int64]:
-        """See FilledOf."""
+        """Return the flags FILLED of a gather's buffer, see Kind."""
         key = (type_id, name)
         if key not in self._filled:
             self._filled[key] = np.zeros(self.parameters.n_threads, dtype=np.int64)
         return self._filled[key]
 
     def states(self, state: str, rows: NDArray[np.int64]) -> Matrix:
-        """Copies of some rows of a state."""
+        """Return copies of some rows of a state."""
         found: Matrix = self.buffers[SHARED, plans.state_buffer(state)][rows]
         return found
 
     def clear_gradients(self) -> None:
-        """Zero those of states; those of parameters are written over."""
+        """Zero the gradients of states; those of parameters are overwritten."""
         self.parameters.clear()
         if self._rows is not None:
             for of, gradient in self._gradients:
                 gradient[: self._rows.n_rows[of]].fill(0.0)
 
     def rows_of(self, type_id: int, ref: Ref) -> list[Matrix]:
-        """Views of all rows of a function that hold these columns, batch by batch if need be."""
+        """Return views of these columns for all rows of a function, batch by batch if necessary.
+
+        Raises:
+            ValueError: Every batch overwrites this buffer.
+        """
         layout = self.layout
         if type_id not in layout:
             return []
         columns = slice(ref.start, ref.start + ref.width)
-        if ref.buffer.is_gathered:  # its own buffer lacks what is read in place
+        if ref.buffer.is_gathered:  # its buffer lacks the rows that are read in place
             states = self.buffers[SHARED, plans.state_buffer(ref.buffer.of)]
             index = layout[type_id].gathers[self.plans[type_id].gathered(ref.buffer)].index
             width = self.plans[type_id].buffers[ref.buffer].width
@@ -351,14 +370,14 @@ class Memory:
 
 
 def grown(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
-    """A larger matrix, with the first rows of what this one held."""
+    """Return a larger matrix with the first n_kept rows of this one."""
     larger = memory_kernels.aligned_empty((int(n_rows * GROWTH) + 1, matrix.shape[1]))
     larger[:n_kept] = matrix[:n_kept]
     return larger
 
 
 def _kind_of(buffer: Buffer) -> int:
-    """Which of Layout.room_wanted a buffer needs: all rows, those at once, or edges."""
+    """Return the column of Layout.room_wanted for a buffer: all rows, rows per call, or edges."""
     if buffer.domain == EDGE:
         return N_EDGES
     return N if buffer.memory is plans.Memory.SAVED else AT_ONCE
@@ -366,7 +385,12 @@ def _kind_of(buffer: Buffer) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RowSum:
-    """Of one function: of which table, what it pulls, and where the gradients of its rows are."""
+    """Gradient of a table's looked-up rows in one function.
+
+    Attributes:
+        pulled: The name of the pulled row numbers.
+        gradient: The columns with the gradients of the rows.
+    """
 
     type_id: int
     table: str
@@ -375,7 +399,7 @@ class RowSum:
 
 
 def row_sums_of(plans: Mapping[int, Plan]) -> list[RowSum]:
-    """Find them, once and not with every mini-batch."""
+    """Find the gradients of looked-up rows, once and not for every mini-batch."""
     found = []
     for type_id, plan in plans.items():
         for node in plan.row_sums():
@@ -387,7 +411,7 @@ def row_sums_of(plans: Mapping[int, Plan]) -> list[RowSum]:
 def looked_up(
     row_sums: Iterable[RowSum], memory: Memory
 ) -> Iterator[tuple[str, Index, NDArray[np.float32]]]:
-    """Tables, which of their rows were looked up, and the gradients of these."""
+    """Yield the tables, their looked-up rows, and the gradients of these rows."""
     layout = memory.layout
     for one in row_sums:
         if one.type_id in layout:

@@ -1,8 +1,8 @@
-"""Operands and operators of one vertex function, as instructions.
+"""Instructions of operators, and their operands, for one vertex function.
 
-A group of elementwise operators is a kernel of its own: it reads children's states by index (no
-gather), evaluates in registers, writes each value that somebody else needs, and adds gradients
-straight to the children's rows.
+A group of elementwise operators is a generated kernel. It reads children's states by index (without
+a gather), evaluates in registers, writes the values that other kernels read, and adds gradients
+directly to the children's rows.
 """
 
 from __future__ import annotations
@@ -49,57 +49,66 @@ from harness.vertex.operators import EDGE, Node, Shape
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Of one vertex function; shapes: of parameters."""
+    """Operands of one vertex function.
+
+    Attributes:
+        shapes: The shapes of parameters.
+    """
 
     type_id: int
     plan: Plan
     shapes: Mapping[str, Shape]
 
     def array(self, name: BufferName) -> Argument:
-        """The array of a buffer."""
+        """Return the array of a buffer."""
         return Argument(Kind.BUFFER, name, SHARED if name.is_shared else self.type_id)
 
     def buffer(self, ref: Ref) -> Buffer:
-        """The buffer of a ref."""
+        """Return the buffer of a ref."""
         return self.plan.buffers[ref.buffer]
 
     def state_width(self, state: str) -> int:
-        """Floats of a state that children hold."""
+        """Return the number of floats of a child's state."""
         return self.plan.read_states()[state_buffer(state)]
 
     def own(self, kind: Kind, of: object = "") -> Argument:
-        """An array of the function itself."""
+        """Return an array of this function."""
         return Argument(kind, of, self.type_id)
 
     def index_operand(self, slots: Slots, slot: int = 0) -> Operand:
-        """The rows of the children of a batch; slot: which of several."""
+        """Return the rows of a batch's children.
+
+        Args:
+            slot: The position in `slots`.
+        """
         n_slots = count_slots(slots)
         row = Register.EDGE_START if slots is None else Register.START
         return Operand(self.own(Kind.INDEX, slots), row, INDEX_BYTES * n_slots, INDEX_BYTES * slot)
 
     def edges(self) -> Operand:
-        """Where the edges of each row begin."""
+        """Return the first edge of each row."""
         return Operand(self.own(Kind.EDGE_START), Register.START, INDEX_BYTES)
 
     def pulled(self, name: str) -> Operand:
-        """What each row pulls from outside."""
+        """Return the numbers that rows pull by this name."""
         return Operand(self.own(Kind.PULL, name), Register.START, INDEX_BYTES)
 
     def parameter(self, name: str, start: int = 0) -> Operand:
-        """A parameter, from an element on."""
+        """Return a parameter, from element `start` on."""
         return Operand(Argument(Kind.PARAMETER, name), offset=FLOAT_BYTES * start)
 
     def columns_of_parameter(self, name: str, row_width: int, start: int, width: int) -> Operand:
-        """Columns of a parameter's rows."""
+        """Return columns of a parameter's rows."""
         pitch, offset = FLOAT_BYTES * row_width, FLOAT_BYTES * start
         return Operand(
             Argument(Kind.PARAMETER, name), Register.ZERO, pitch, offset, FLOAT_BYTES * width
         )
 
     def operand(self, ref: Ref) -> Operand:
-        """The columns of a ref.
+        """Return the operand for the columns of a ref.
 
-        Raises ValueError for children's rows of which no copies are made.
+        Raises:
+            ValueError: These are children's rows without copies.
         """
         buffer = self.buffer(ref)
         pitch, offset = FLOAT_BYTES * buffer.width, FLOAT_BYTES * ref.start
@@ -128,7 +137,7 @@ class Places:
         return Register.STATE_ROW
 
     def row_operands(self, ref: Ref) -> tuple[Operand, ...]:
-        """Return a ref's columns; of children's rows without copies, these and which they are."""
+        """Return the columns of a ref; for children's rows without copies also the row numbers."""
         if self.buffer(ref).memory is not Memory.CHILDREN:
             return (self.operand(ref),)
         slots = self.plan.gathered(ref.buffer)
@@ -138,14 +147,14 @@ class Places:
     def child(
         self, state: str, slots: Slots, slot: int, column: int = 0, *, gradient: bool = False
     ) -> tuple[Operand, Operand]:
-        """Columns of a child's state, or of its gradient, and the rows of the children."""
+        """Return columns of the children's state or its gradient, and the rows of the children."""
         name = gradient_buffer(state) if gradient else state_buffer(state)
         pitch, offset = FLOAT_BYTES * self.state_width(state), FLOAT_BYTES * column
         states = Operand(self.array(name), Register.ZERO, pitch, offset)
         return states, self.index_operand(slots, slot)
 
 
-Place = tuple[int, int]  # a row and a column, by their numbers
+Place = tuple[int, int]  # numbers of a row and of a column
 
 
 def write_group(places: Places, step: ElementwiseStep) -> Instruction:
@@ -155,7 +164,13 @@ def write_group(places: Places, step: ElementwiseStep) -> Instruction:
 
 @dataclass(slots=True)
 class _GroupWriter:
-    """rows: operands of distinct rows, and how each follows on. columns: distinct offsets."""
+    """Writer of a group's kernel and instruction.
+
+    Attributes:
+        rows: Operands of distinct rows, and how each is addressed.
+        columns: Distinct offsets in bytes.
+        loads: Distinct inputs.
+    """
 
     places: Places
     step: ElementwiseStep
@@ -197,7 +212,11 @@ class _GroupWriter:
         )
 
     def _load(self, i: int, index: int) -> int:
-        """The number of an input: of a node, at a parameter's element `index`."""
+        """Return the number of the input with node i's value.
+
+        Args:
+            index: The first element, if the node is a parameter.
+        """
         node, ref = self.places.plan.nodes[i], self.places.plan.refs.get(i)
         if ref is not None:
             place = self._place(ref)
@@ -208,7 +227,7 @@ class _GroupWriter:
         return self.loads.setdefault(place, len(self.loads))
 
     def _place(self, ref: Ref) -> Place:
-        """Where a value lies; of what is gathered the child itself, where it is one child's."""
+        """Return the row and column of a value; for one child's gathered state, in the child."""
         plan = self.places.plan
         if not ref.buffer.is_gathered:
             whole = Ref(ref.buffer, 0, 0)
@@ -233,13 +252,13 @@ class _GroupWriter:
         return list(self.rows).index(operands), self.columns[FLOAT_BYTES * column]
 
 
-# Kernels that take the rows of the operands and of the result, and the width of the first.
+# Kernels with the rows of operands and result as operands, and the width of the first as constant.
 BY_WIDTH: dict[str, Compiled[..., Any]] = {
     "pick_neg_log_softmax": loss_kernels.pick_neg_log_softmax,
     "softmax_minus_one_hot": loss_kernels.softmax_minus_one_hot,
     "sum_elements": row_kernels.sum_elements,
 }
-# The same with the widths of two.
+# Kernels with the widths of two operands as constants.
 BY_WIDTHS: dict[str, Compiled[..., Any]] = {
     "apply": row_kernels.apply,
     "apply_transposed": row_kernels.apply_transposed,
@@ -302,14 +321,14 @@ def _other(places: Places, node: Node, out: Operand) -> Instruction:
         width = places.plan.nodes[gain].width
         operands = x, _operand(places, gain), out
         return Instruction(loss_kernels.layer_norm, operands, (width, node.width // width), count)
-    if node.op == "spread":  # the rows of vertices to those of edges
+    if node.op == "spread":  # copies rows of vertices to those of edges
         operands = x, places.edges(), out
         return Instruction(row_kernels.spread, operands, (FLOAT_BYTES * node.width,), moves=True)
     raise TypeError(f"{node.op} is no operator of a step")
 
 
 def _operand(places: Places, i: int) -> Operand:
-    """The rows of a node, what is pulled for them, or a parameter."""
+    """Return the rows of a node, the numbers that it pulls, or a parameter."""
     node = places.plan.nodes[i]
     if node.op == "parameter":
         return places.parameter(node.name)
@@ -324,7 +343,7 @@ def _is_in_place(places: Places, i: int) -> bool:
 
 
 def _apply_in_place(places: Places, node: Node, out: Operand) -> Instruction:
-    """Row times a child's matrix, which lies in the child's row."""
+    """Return the instruction that multiplies each row by a child's matrix in place."""
     row, matrix = node.inputs
     states, index = places.row_operands(places.plan.refs[matrix])
     rows, columns = places.plan.nodes[matrix].shape
@@ -334,7 +353,7 @@ def _apply_in_place(places: Places, node: Node, out: Operand) -> Instruction:
 
 
 def _of_heads(places: Places, i: int, out: Operand) -> Instruction:
-    """Products of two values; see cpu_kernels.loss_kernels."""
+    """Return the instruction of an attention matmul, see cpu_kernels.loss_kernels."""
     node, nodes = places.plan.nodes[i], places.plan.nodes
     left, right = node.inputs
     scores, rows = (i, left) if node.op == "score_heads" else (left, i)

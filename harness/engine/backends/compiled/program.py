@@ -1,9 +1,10 @@
-"""Programs and the machine that runs them: a stage's batches, each by the steps of its function.
+"""Programs of instructions, and the interpreter that runs a stage's batches with them.
 
-A program is an array of int64 for each stage. For each batch the machine sets a few registers:
-where the batch's rows begin, and how many there are. A step finds its operands by these registers
-in the table of places, and calls its kernel with them. A program depends on plans alone: nothing of
-it is written for a mini-batch, since the layout's arrays say where batches are.
+A program is an array of int64 for each stage. For each batch, the interpreter sets a few registers:
+the first row of the batch, and the number of its rows. A step computes the addresses of its
+operands from these registers and the table of array addresses, and calls its kernel with them. A
+program depends on plans only, never on a mini-batch, because arrays of the layout describe the
+batches.
 """
 
 from __future__ import annotations
@@ -61,27 +62,28 @@ from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import BufferName, Plan
 from harness.values.arrays import IntArray
 
-# A program: the first function's id, how many there are, a head of each, then steps.
+# A program: the first function's id, the number of functions, a head for each, then steps.
 FIRST_FUNCTION, N_FUNCTIONS, HEADS = range(3)
 BEGIN, END, STARTS, FIRST_ROW, EDGES = range(5)
 N_OF_HEAD = 5
-# A step: its length, its kernel, which rows a thread takes, the register with their number, places
-# of runs (or -1): skipped where the batch has a run, and no bytes counted where it has one; bytes
-# that a row moves, flags, and how many operands and lists of `apart` follow; then constants.
+# A step: its length, its kernel, the rows that a thread takes (Taken), the register with their
+# number; two entries of runs (or -1): if the batch has a run, the step is skipped, or its bytes are
+# not counted; bytes per row, flags, the numbers of operands and of lists of `apart`; then these
+# operands and lists, and constants.
 LENGTH, KERNEL, ROWS_TAKEN, COUNT, UNLESS_RUN, BYTES_UNLESS_RUN, N_BYTES, FLAGS = range(8)
 N_OPERANDS, N_APART = 8, 9
 N_OF_STEP = 10
 MOVES, WHOLE_ONLY, MEETS, COUNTS_ITSELF = 1, 2, 4, 8
-# An operand: its place, the register with its row, bytes between rows, bytes to its first column;
-# of rows that are read in place where the batch has a run: places of runs (else -1) and of states,
-# bytes between states, and the register with the row in the batch.
+# An operand: its entry in the table, the register with its row, bytes between rows, bytes to its
+# first column; for rows that are read in place if the batch has a run: entries of runs (else -1)
+# and of states, bytes between states, and the register with the row in the batch.
 PLACE, REGISTER, PITCH, OFFSET, RUNS, STATES, STATE_PITCH, ROW_IN_BATCH = range(8)
 N_OF_OPERAND = 8
 
 
 @compiled
 def run_program(context: int, program: int, batches: int, n_batches: int) -> None:
-    """Run a stage for batches (type id, position), position < 0: for all rows at once."""
+    """Run a stage for batches (type id, position); position < 0 means all rows in one call."""
     for i in range(n_batches):
         function = half_word(batches, 2 * i) - word(program, FIRST_FUNCTION)
         if 0 <= function < word(program, N_FUNCTIONS):
@@ -125,7 +127,7 @@ def _run_batch(context: int, program: int, head: int, position: int) -> None:
 
 @helper
 def _take(r: int, begin: int, state_row: int, at: int, n: int, edges: int) -> None:
-    """Set the registers to rows of the batch."""
+    """Set the registers to these rows of the batch."""
     put_word(r, AT, at)
     put_word(r, START, begin + at)
     put_word(r, STATE_ROW, state_row + at)
@@ -139,7 +141,7 @@ def _take(r: int, begin: int, state_row: int, at: int, n: int, edges: int) -> No
 
 @helper
 def _wanted(places: int, step: int, batch: int) -> int:
-    """Return which rows a thread takes in a step: all where vertices share a row to be added to."""
+    """Return the rows that a thread takes in a step: all if vertices add to a common row."""
     wanted = word(step, ROWS_TAKEN)
     if wanted != UNLESS_APART:
         return wanted
@@ -174,13 +176,17 @@ def _run_step(context: int, places: int, r: int, step: int, batch: int, is_whole
 
 @helper
 def _has_run(places: int, runs: int, batch: int) -> bool:
-    """Whether the children of a batch lie one behind the other; runs: a place, or -1."""
+    """Return whether the children of a batch are consecutive.
+
+    Args:
+        runs: An entry of the table, or -1.
+    """
     return runs >= 0 and word(word(places, 2 * runs), batch) >= 0
 
 
 @helper
 def _put_operand(places: int, r: int, operand: int, to: int, batch: int) -> None:
-    """Write where the first row of an operand is, and the bytes between its rows."""
+    """Write the address of an operand's first row, and the bytes between its rows."""
     pitch = word(operand, PITCH)
     begin = word(places, 2 * word(operand, PLACE)) + pitch * word(r, word(operand, REGISTER))
     runs = word(operand, RUNS)
@@ -201,7 +207,11 @@ AddressOf = Callable[[object], int]
 def encode(
     instruction: Instruction, place_of: PlaceOf, address_of: AddressOf, *, profile: bool
 ) -> list[int]:
-    """Return an instruction as words; profile: see write_program."""
+    """Encode an instruction as words.
+
+    Args:
+        profile: See write_program.
+    """
     one = instruction
 
     def optional(argument: Argument | None) -> int:
@@ -240,11 +250,11 @@ def write_program(
     """Return the program of a stage.
 
     Args:
-        instructions: of each vertex function that has any.
-        has_edges: whether a function reads any number of children.
-        place_of: the place of an array in the table of addresses.
-        address_of: the address of a kernel's machine code.
-        profile: whether ticks of instructions that only move data are counted.
+        instructions: The instructions of each vertex function that has any.
+        has_edges: Returns whether a function reads any number of children.
+        place_of: Returns the index of an array in the table of addresses.
+        address_of: Returns the address of a kernel's machine code.
+        profile: Count ticks of instructions that only move data.
     """
     first = min(instructions, default=0)
     n_functions = max(instructions, default=-1) + 1 - first
@@ -275,7 +285,7 @@ def list_stage(stage: str, instructions: Mapping[int, tuple[Instruction, ...]]) 
 
 
 def list_operand(operand: Operand) -> str:
-    """An operand: array, row and first column."""
+    """Format an operand: array, row and first column."""
     text = list_array(operand.array)
     if operand.register != Register.ZERO:
         text += f"[{operand.register.name.lower()}"
@@ -286,7 +296,7 @@ def list_operand(operand: Operand) -> str:
 
 
 def list_array(array: Argument) -> str:
-    """An array by its kind and what it is of."""
+    """Format an array by its kind and identity."""
     words = [] if array.kind in OF_PARAMETERS else [str(array.type_id)]
     if array.of != "":
         of = array.of
@@ -303,10 +313,15 @@ def _conditions(one: Instruction) -> str:
 
 
 class StageProgram:
-    """One stage of some vertex functions.
+    """Program of one stage for some vertex functions.
 
-    instructions: of each function. argument: where the program is. profile: whether the time of
-    instructions that only move data is counted.
+    Args:
+        half: Round factors of matmuls to bfloat16.
+        profile: Count the time of instructions that only move data.
+
+    Attributes:
+        instructions: The instructions of each function.
+        argument: The address of the program.
     """
 
     def __init__(
@@ -337,17 +352,17 @@ class StageProgram:
         self.argument, self.function = address_of(self._words), run_program.address
 
     def find(self) -> None:
-        """Look where the arrays are in this mini-batch."""
+        """Update the addresses of arrays for this mini-batch."""
         self._found.look()
 
     def call(self, batches: IntArray) -> Call:
-        """The call that runs the stage of every (type, position) in order."""
+        """Return the call that runs the stage of every (type, position) in order."""
         self.find()
         return Call(self, np.ascontiguousarray(batches))
 
 
 def address_of_kernel(kernel: Any) -> int:
-    """Where the machine code of a kernel, or of a group, begins."""
+    """Return the address of a kernel's or a group's machine code."""
     if isinstance(kernel, Group):
         return _load_group(kernel).address(SYMBOL)
     found: int = kernel.address
@@ -356,7 +371,10 @@ def address_of_kernel(kernel: Any) -> int:
 
 @functools.cache
 def _load_group(group: Group) -> Loaded:
-    """Load a group's machine code; as fast with LLVM's passes, which take half the time."""
+    """Load a group's machine code, without LLVM's passes.
+
+    These passes do not make it faster, but take half of the compilation time.
+    """
     words = repr((stamp_of((write_group.__module__,)), LANES, group))
     return load_kept(words, lambda: _text_of(group), as_written=True)
 

@@ -1,4 +1,4 @@
-"""From the steps of a plan to instructions: which kernel, and where its operands are."""
+"""Translation of a plan's steps to instructions: kernels and their operands."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ from harness.vertex.operators import Shape
 
 @dataclass(slots=True)
 class StageWriter:
-    """Writes one stage of one vertex function.
+    """Writer of one stage of one vertex function.
 
-    shapes: of parameters. half: whether factors of products are rounded to bfloat16.
+    Attributes:
+        shapes: The shapes of parameters.
+        half: Factors of matmuls are rounded to bfloat16.
     """
 
     type_id: int
@@ -62,7 +64,7 @@ class StageWriter:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the stage may run over all rows at once; outputs of all rounds go back so."""
+        """True if the stage may take all rows in one call, also the backward stage of outputs."""
         return self.stage in WHOLE_STAGES or (self.stage == "backward" and self.type_id < 0)
 
     def write(self) -> tuple[Instruction, ...]:
@@ -76,7 +78,7 @@ class StageWriter:
         return tuple(found)
 
     def _fill(self, instructions: Sequence[Instruction]) -> Iterator[Instruction]:
-        """Before all rows of a gather are read at once, copy those that batches read in place."""
+        """Yield copies of rows that batches read in place, before all rows are read in one call."""
         for operand in (one for each in instructions for one in each.operands):
             array = operand.array
             if operand.run is None or array.kind is not Kind.BUFFER or array.of in self._filled:
@@ -152,7 +154,7 @@ class StageWriter:
 
     @_write.register
     def _pack(self, step: PackStep) -> Iterator[Instruction]:
-        """Copy the parts of a pack, which count as one launch."""
+        """Yield copies of the parts of a pack, which count as one launch."""
         *n_rows, width = self.shapes[step.pack.name]
         for k, (part, at) in enumerate(step.pack.places()):
             source = self.shapes[part.parameter][-1]
@@ -197,10 +199,11 @@ class StageWriter:
 
     @property
     def _has_few_rows(self) -> bool:
-        """Whether products are of one batch of many.
+        """True if matmuls have the rows of one batch of many.
 
-        A library rearranges W^T for each product, for few rows as long as it multiplies: 32 rows by
-        256 x 1 024 transposed run at 114 GFLOP/s, by a copy at 202 (one Zen 5 core, oneDNN).
+        A library rearranges W^T in each matmul; with few rows, this takes as long as multiplying.
+        32 rows by 256 x 1 024 transposed run at 114 GFLOP/s, and with a copy at 202 (one Zen 5
+        core, oneDNN).
         """
         return self.type_id > 0 and not self.is_whole
 
@@ -217,8 +220,8 @@ class StageWriter:
     ) -> Instruction:
         """Let one thread add to rows that two vertices of a batch may have in common.
 
-        A state whose children are read by slot and by edge as well has two lists of them, of which
-        one does not tell of the other.
+        A state whose children are read both by slot and by edge has two lists of children. Neither
+        shows whether the other has the same child, so one thread adds in this case, too.
         """
         nodes = self.plan.nodes
         by_edge = {node.name for node in nodes if node.op == "gather_each"}
@@ -255,7 +258,10 @@ class StageWriter:
 
     @_write.register
     def _sink(self, step: SinkStep) -> Iterator[Instruction]:
-        """Gradients of parameters; those of looked-up rows stay where they are until the update."""
+        """Yield sums of parameter gradients.
+
+        Gradients of looked-up rows stay in place until the update.
+        """
         node = self.plan.nodes[step.node]
         if node.op == "row_sum":
             yield Instruction(row_kernels.leave, ())

@@ -1,1 +1,1 @@
-"""One step a call, with PyTorch; CPU and CUDA."""
+"""PyTorch backend with one call per step, on CPU or CUDA."""

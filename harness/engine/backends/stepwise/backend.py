@@ -1,4 +1,4 @@
-"""Step by step with torch's operators, on CPU or CUDA: one call a step, no generated code."""
+"""Backend that runs each step with PyTorch operators, on CPU or CUDA, without generated code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.engine.torch_parameters import TorchBackend
 from harness.values.arrays import IntArray
 from harness.values.precision import EXACT
 
-# Operators that are steps of their own kind, or only names of values.
+# Operators that have separate kinds of steps, or only name values.
 OTHER_OPERATORS = (
     *("gather", "gather_each", "pull", "parameter", "state_gradient", "slice", "concat"),
     *("matmul", "matmul_transposed", "sum_edges", "spread", "outer_sum", "vertex_sum", "row_sum"),
@@ -32,7 +32,7 @@ OTHER_OPERATORS = (
 
 
 class Backend(TorchBackend):
-    """Plans as closures over torch tensors (see steps.py)."""
+    """Backend that compiles plans to closures over torch tensors (see steps.py)."""
 
     abilities = Abilities(frozenset((*KERNELS, *OTHER_OPERATORS)))
 
@@ -49,7 +49,7 @@ class Backend(TorchBackend):
 
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
-        """Return why this cannot run here: CUDA has to be there when it is asked for."""
+        """Return the reason why this cannot run here, such as missing CUDA."""
         if switches.profile:
             return "profile=true counts inside compiled code; use backend=compiled on a CPU"
         if switches.blas == "openblas":
@@ -67,7 +67,7 @@ class Backend(TorchBackend):
         self._parameters = Parameters(weights, self._device)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
-        """Make closures of the plans that are new."""
+        """Create closures for new plans."""
         for type_id, plan in plans.items():
             if type_id not in self._executors:
                 self._parameters.fold(plan.tables)
@@ -76,9 +76,9 @@ class Backend(TorchBackend):
                 self._executors[type_id] = TypeExecutor(bound)
 
     def arrange(self, rows: Arrangement) -> None:
-        """Upload the indices, in one copy, and make room."""
+        """Upload the indices in one copy, and allocate memory."""
         self._rows = rows
-        self._parameters.clear()  # gradients of looked-up rows hold memory that may go
+        self._parameters.clear()  # gradients of looked-up rows refer to memory that may be freed
         indices = upload(rows.types, self._device)
         for type_id, geometry in rows.types.items():
             self._executors[type_id].bound.bind(geometry, indices[type_id])
@@ -94,18 +94,18 @@ class Backend(TorchBackend):
                 self._executors[type_id].run_batch(stage, batch)
 
     def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
-        """Every step is a kernel."""
+        """Run one batch, with every step as a kernel."""
         executor = self._executors[int(batch[0])]
         with executor.in_parts(part):
             self.run(stage, batch[None])
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
-        """Copy to NumPy."""
+        """Return a NumPy copy."""
         found: NDArray[np.float32] = self._executors[type_id].value(ref)[rows].cpu().numpy()
         return found.copy() if self._device.type == "cpu" else found
 
     def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
-        """On a device, sum them up there, and read the sum when it is asked for."""
+        """Return a function that reads the sum of the losses, which is computed on the device."""
         if self._device.type == "cpu":
             return super().later(losses)
         sums = [self._executors[type_id].value(ref)[rows].sum() for type_id, ref, rows in losses]
@@ -115,13 +115,13 @@ class Backend(TorchBackend):
         return lambda: float(total)
 
     def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
-        """Copy to NumPy."""
+        """Return a NumPy copy."""
         index = torch.from_numpy(rows).to(self._device)
         found: NDArray[np.float32] = self._states[state_buffer(state)].tensor[index].cpu().numpy()
         return found
 
     def clear_gradients(self) -> None:
-        """Zero the gradients of states; those of parameters are written over."""
+        """Zero the gradients of states; those of parameters are overwritten."""
         self._parameters.clear()
         assert self._rows is not None
         for name, matrix in self._states.items():
@@ -129,16 +129,16 @@ class Backend(TorchBackend):
                 matrix.tensor[: self._rows.n_rows.get(name.of, 0)].zero_()
 
     def gradients(self) -> Weights:
-        """Copy to NumPy, dense."""
+        """Return dense gradients as NumPy arrays."""
         return self._parameters.dense_gradients(self._parameters.written, self._parameters.sparse)
 
     def update(self, learning_rate: float) -> None:
-        """Step dense parameters whole, looked-up tables row by row."""
+        """Update dense parameters as a whole, and looked-up tables row by row."""
         own = self._parameters
         own.descend(learning_rate, own.written, own.sparse)
 
     def weights(self) -> Weights:
-        """Copy to NumPy."""
+        """Return NumPy copies."""
         return self._parameters.weights()
 
     def synchronize(self) -> None:
@@ -147,9 +147,9 @@ class Backend(TorchBackend):
             torch.cuda.synchronize()
 
     def facts(self) -> dict[str, str]:
-        """One call a step, always."""
+        """Return the fixed facts: one call per step, no fusion."""
         return {"backend": "stepwise", "fusion": "false", "loop": "python"}
 
     def versions(self) -> dict[str, str]:
-        """Of torch, which does the arithmetic."""
+        """Return the version of PyTorch, and its number of threads."""
         return {"torch": torch.__version__, "torch_threads": str(torch.get_num_threads())}

@@ -1,6 +1,6 @@
-"""Batched operators and products in torch, each writing into memory that it is given.
+"""Batched operators and matmuls in PyTorch, each writing into given memory.
 
-Products whose shapes BLAS handles badly are turned over.
+Matmuls with shapes that BLAS handles badly are transposed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 # out-variants: (node, operands, out).
 ELEMENTWISE: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "add": lambda node, x, out: torch.add(x[0], x[1], out=out),
-    # Stacked first: `out` may be the memory of any operand.
+    # Stacked first, because `out` may be the memory of any operand.
     "sum": lambda node, x, out: torch.sum(torch.stack(x), 0, out=out),
     "sub": lambda node, x, out: torch.sub(x[0], x[1], out=out),
     "mul": lambda node, x, out: torch.mul(x[0], x[1], out=out),
@@ -93,13 +93,13 @@ def _mix_heads(node: Node, x: list[Tensor], out: Tensor) -> None:
 
 
 def _whole_rows(x: Tensor, *shape: int) -> Tensor:
-    """Each vertex's columns in another shape; vertices may lie apart."""
+    """Reshape each vertex's columns; the rows of vertices need not be adjacent."""
     found: Tensor = x.unflatten(1, shape)  # type: ignore[no-untyped-call]
     return found
 
 
 def _heads(x: Tensor, n_rows: int, n_heads: int) -> Tensor:
-    """Heads one after the other (n, n_heads, n_rows, columns of a head), a view."""
+    """Return a view with separate heads (n, n_heads, n_rows, columns per head)."""
     return _whole_rows(x, n_rows, n_heads, -1).transpose(1, 2)
 
 
@@ -114,7 +114,7 @@ def _layer_norm(node: Node, x: list[Tensor], out: Tensor) -> None:
     _whole_rows(out, -1, node.shape[-1]).copy_(normal)
 
 
-# Everything else that is one value in, one value out.
+# All other operators with one result per vertex.
 OTHERS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "zeros": lambda node, x, out: out.zero_(),
     "ones": lambda node, x, out: out.fill_(1.0),
@@ -134,13 +134,13 @@ OTHERS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
 KERNELS = ELEMENTWISE | OTHERS
 
 
-# Below this width MKL's row-major product is slow: 2400 x 256 times 256 x 5 takes 920 us on one
-# Zen 4 core, its transpose 170 us; x^T dy of the same sizes 1330 us against 140 us.
+# Below this width, MKL's row-major matmul is slow: 2400 x 256 by 256 x 5 takes 920 us on one Zen 4
+# core, and 170 us transposed; x^T dy of the same sizes takes 1330 us and 140 us.
 THIN = 16
 
 
 def multiply(x: Tensor, weight: Tensor, out: Tensor, *, accumulate: bool = False) -> None:
-    """out = x W, or out += it; shapes (n, k), (k, m), (n, m)."""
+    """Compute out = x W, or out += x W; shapes (n, k), (k, m), (n, m)."""
     if accumulate:
         out.addmm_(x, weight)
     elif weight.shape[1] < THIN and x.device.type == "cpu":
@@ -150,7 +150,7 @@ def multiply(x: Tensor, weight: Tensor, out: Tensor, *, accumulate: bool = False
 
 
 def sum_outer(x: Tensor, dy: Tensor, out: Tensor, *, accumulate: bool = False) -> None:
-    """out = x^T dy, summed over the rows, or out += it; shapes (n, k), (n, m), (k, m)."""
+    """Compute out = x^T dy, summed over the rows, or out += it; shapes (n, k), (n, m), (k, m)."""
     if accumulate:
         out.addmm_(x.t(), dy)
     elif dy.shape[1] < THIN and x.device.type == "cpu":
@@ -162,10 +162,10 @@ def sum_outer(x: Tensor, dy: Tensor, out: Tensor, *, accumulate: bool = False) -
 def multiply_rows(
     x: Tensor, weight: Tensor, out: Tensor, bias: Tensor | None, *, accumulate: bool
 ) -> None:
-    """out = x weight for a matrix a vertex, optionally + bias, or added to what out holds.
+    """Compute out = x weight for one matrix x per vertex, optionally + bias, or add it to out.
 
-    x (n, r * k), weight (k, m), out (n, r * m): one product of n * r rows where rows of vertices
-    follow one another in memory, else one product a vertex.
+    x is (n, r * k), weight (k, m), out (n, r * m). One matmul computes all n * r rows if the rows
+    of vertices are consecutive in memory; otherwise there is one matmul per vertex.
     """
     k, m = weight.shape
     if x.is_contiguous() and out.is_contiguous():

@@ -11,10 +11,11 @@ from harness.engine.torch_parameters import TorchParameters
 
 
 class Parameters(TorchParameters):
-    """And the gradients that a mini-batch adds up.
+    """Parameters with the gradients of one mini-batch.
 
-    A gradient is written by its first contribution (no zeroing) and added to by later ones. A
-    table's gradient is kept as (table, rows, values), and its update touches only these rows.
+    The first contribution to a gradient overwrites it (so that it is never zeroed), and later ones
+    are added. The gradient of a table is stored as (table, rows, values), and its update changes
+    these rows only.
     """
 
     def __init__(self, weights: Weights, device: torch.device) -> None:
@@ -23,7 +24,7 @@ class Parameters(TorchParameters):
         self.written: dict[str, None] = {}
 
     def clear(self) -> None:
-        """Forget the gradients of the last mini-batch."""
+        """Clear the gradients of the last mini-batch."""
         self.written.clear()
         self.sparse.clear()
 
@@ -45,8 +46,8 @@ class Parameters(TorchParameters):
             self.written[name] = None
 
     def add_rows(self, name: str, rows: Tensor, dy: Tensor) -> None:
-        """Add each row of dy to the row of the table that it was looked up from.
+        """Add each row of dy to the row of the table from which it was looked up.
 
-        dy must stay as it is until the update; the engine's buffers do.
+        dy must not change until the update; the engine's buffers do not.
         """
         self.sparse.append((name, rows, dy))

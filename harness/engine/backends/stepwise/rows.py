@@ -1,6 +1,6 @@
-"""One vertex function's memory with a mini-batch in it, and how a step finds its operands there.
+"""Memory of one vertex function for a mini-batch, and views of a step's operands in it.
 
-Buffers are allocated once, grow when they must, and are reused; indices are uploaded in one copy.
+Buffers are allocated once, grow on demand and are reused; indices are uploaded in one copy.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from harness.vertex.operators import EDGE
 
 
 def empty(shape: tuple[int, int], device: torch.device) -> Tensor:
-    """Room for floats."""
+    """Allocate an uninitialized tensor of floats."""
     return torch.empty(shape, device=device)
 
 
 class Matrix:
-    """One buffer of rows."""
+    """Buffer of rows."""
 
     def __init__(self, width: int, device: torch.device) -> None:
         self.width, self.device = width, device
@@ -43,7 +43,7 @@ class Matrix:
         self.columns: dict[tuple[int, int], Tensor] = {}
 
     def ensure(self, n_rows: int, n_kept: int = 0) -> None:
-        """Make room for n_rows rows; of what it held, the first rows stay when it grows."""
+        """Extend the buffer to at least n_rows rows, with its first n_kept rows."""
         if n_rows <= len(self.tensor):
             return
         self.columns.clear()
@@ -53,7 +53,7 @@ class Matrix:
         self.tensor[:n_kept] = kept
 
     def slice(self, start: int, width: int) -> Tensor:
-        """All rows of some columns (a view, kept for the next time)."""
+        """Return all rows of some columns, a cached view."""
         key = (start, width)
         if key not in self.columns:
             self.columns[key] = self.tensor[:, start : start + width]
@@ -62,10 +62,13 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TypeIndices:
-    """Of one vertex function.
+    """Indices of one vertex function on the device.
 
-    pulls, gathers: see TypeGeometry. owner (n_edges,): row of every edge's vertex; owner_in_batch:
-    the same from the first row of its batch on. None where there are no edges.
+    Attributes:
+        pulls: See TypeGeometry.
+        gathers: See TypeGeometry.
+        owner: (n_edges,), the row of every edge's vertex; None if there are no edges.
+        owner_in_batch: The same, counted from the first row of the batch.
     """
 
     pulls: Mapping[str, Tensor]
@@ -75,7 +78,7 @@ class TypeIndices:
 
 
 def upload(types: Mapping[int, TypeGeometry], device: torch.device) -> dict[int, TypeIndices]:
-    """Bring the indices of all functions to the device."""
+    """Copy the indices of all functions to the device."""
     arrays = [array for geometry in types.values() for array in _arrays(geometry)]
     if not arrays:
         return {}
@@ -94,12 +97,12 @@ def upload(types: Mapping[int, TypeGeometry], device: torch.device) -> dict[int,
 
 
 def _arrays(geometry: TypeGeometry) -> list[Index]:
-    """In the order of the fields of TypeIndices."""
+    """Return the indices of a function, in the order of the fields of TypeIndices."""
     found = [*geometry.pulls.values(), *(g.index for g in geometry.gathers.values())]
     if None in geometry.gathers:
         starts = geometry.rows.starts
         n_edges = np.diff(geometry.gathers[None].edge_start)
-        first = starts[:-1].astype(np.int64).repeat(np.diff(starts))  # of the batch of each row
+        first = starts[:-1].astype(np.int64).repeat(np.diff(starts))  # of each row's batch
         owner = np.arange(geometry.rows.n).repeat(n_edges)
         found += [owner, owner - first.repeat(n_edges)]
     return found
@@ -109,7 +112,8 @@ def _arrays(geometry: TypeGeometry) -> list[Index]:
 class Scope:
     """Rows start to end of the type (edges edge_start to edge_end); batch -1 means all batches.
 
-    state_row: where these rows begin among the state rows.
+    Attributes:
+        state_row: The first of these rows among the state rows.
     """
 
     batch: int
@@ -127,7 +131,8 @@ View = Callable[[Scope], Tensor]
 class Bound:
     """Buffers, parameters, rows and pulls of one vertex function; `bind` sets the mini-batch.
 
-    shared: matrices of states, by name, of all functions.
+    Attributes:
+        shared: Matrices of states, by name, that all functions share.
     """
 
     def __init__(
@@ -145,17 +150,17 @@ class Bound:
             of.setdefault(name, Matrix(buffer.width, device))
         self.geometry: TypeGeometry
         self.indices: TypeIndices
-        self.is_filled: set[BufferName] = set()  # gather buffers that hold every row of the type
+        self.is_filled: set[BufferName] = set()  # gather buffers with every row of the type
         self._scopes: list[Scope] | None = None
         self._first: dict[Slots, list[int]] = {}  # Gather.runs as plain numbers
-        self.room = (0, 0, 0)  # rows, rows of a batch, edges that fit
+        self.room = (0, 0, 0)  # capacities: rows, rows of a batch, edges
 
     def matrix(self, name: BufferName) -> Matrix:
-        """One matrix by its buffer's name."""
+        """Return a matrix by its buffer's name."""
         return self.own.get(name) or self.shared[name]
 
     def bind(self, geometry: TypeGeometry, indices: TypeIndices) -> None:
-        """Take a mini-batch's rows, and make room for them."""
+        """Set the rows of a mini-batch, and allocate memory for them."""
         self.geometry = geometry
         self._scopes = None
         self._first.clear()
@@ -164,13 +169,13 @@ class Bound:
         self.is_filled.clear()
 
     def _make_room(self, n: int, largest: int, n_edges: int) -> None:
-        """Let every buffer hold the rows of its kind: of the type, of a batch, of the edges."""
+        """Extend every buffer to the number of rows of the type, of a batch, or of the edges."""
         wanted = (n, largest, n_edges)
         if all(new <= old for new, old in zip(wanted, self.room, strict=True)):
             return
         wanted = (max(n, self.room[0]), max(largest, self.room[1]), max(n_edges, self.room[2]))
         n, largest, n_edges = wanted
-        self.room = (0, 0, 0)  # until all of it is there: memory may not suffice
+        self.room = (0, 0, 0)  # until everything is allocated, because memory may not suffice
         for name, matrix in self.own.items():
             buffer = self.plan.buffers[name]
             if buffer.domain == EDGE:
@@ -181,7 +186,7 @@ class Bound:
 
     @property
     def scopes(self) -> list[Scope]:
-        """The rows of every batch; made when asked for."""
+        """Rows of every batch, computed on first access."""
         if self._scopes is None:
             self._scopes = self._find_scopes(self.geometry)
         return self._scopes
@@ -200,12 +205,12 @@ class Bound:
         return scopes
 
     def all_rows(self) -> Scope:
-        """All rows of the type."""
+        """Return all rows of the type."""
         rows = self.geometry.rows
         return Scope(-1, 0, rows.n, int(rows.first_row[0]), 0, self.geometry.n_edges)
 
     def first_row(self, slots: Slots, s: Scope) -> int:
-        """First of the rows that a gather reads, or NOT_CONTIGUOUS."""
+        """Return the first of the rows that a gather reads, or NOT_CONTIGUOUS."""
         if s.batch < 0:
             return int(self.geometry.gathers[slots].runs[-1])
         if slots not in self._first:
@@ -213,7 +218,7 @@ class Bound:
         return self._first[slots][s.batch]
 
     def operand(self, i: int) -> View:
-        """How to find the value of a node, in a given scope."""
+        """Return a function that maps a scope to the value of a node."""
         node = self.plan.nodes[i]
         if node.op == "parameter":
             value = self.parameters.values[node.name]
@@ -223,7 +228,7 @@ class Bound:
         return self.view(self.plan.refs[i])
 
     def view(self, ref: Ref) -> View:
-        """How to find the columns of a ref, in a given scope."""
+        """Return a function that maps a scope to the columns of a ref."""
         matrix, start, width = self.matrix(ref.buffer), ref.start, ref.width
         buffer = self.plan.buffers[ref.buffer]
         if ref.buffer.is_gathered:
@@ -249,7 +254,7 @@ class Bound:
         self.tally.bytes_copied += target.numel() * FLOAT_BYTES
 
     def _gathered_view(self, ref: Ref) -> View:
-        """A gather as a matrix: the children's rows themselves where they follow one another."""
+        """Return a view of a gather: the children's rows in place if they are consecutive."""
         matrix = self.matrix(ref.buffer)
         states, slots = state_buffer(ref.buffer.of), self.plan.gathered(ref.buffer)
         n_slots = count_slots(slots)
@@ -268,7 +273,7 @@ class Bound:
         return view
 
     def _fill_viewed_rows(self, buffer: BufferName, slots: Slots) -> None:
-        """Copy what batches read in place, so that the buffer holds the rows of all batches."""
+        """Copy rows that batches read in place, so that the buffer has the rows of all batches."""
         gather = self.geometry.gathers[slots]
         state = self.shared[state_buffer(buffer.of)]
         for batch in (gather.runs[:-1] != NOT_CONTIGUOUS).nonzero()[0]:

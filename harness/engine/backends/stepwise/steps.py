@@ -1,7 +1,7 @@
-"""Executes one vertex function's plan with torch, on CPU or CUDA, without autograd.
+"""Execution of one vertex function's plan with PyTorch, on CPU or CUDA, without autograd.
 
-Every step is a closure over preallocated memory; a `Scope` tells it which rows to work on: those
-of one batch, or all of the type's.
+Every step is a closure over preallocated memory. Its argument, a `Scope`, selects the rows: those
+of one batch, or all rows of the type.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def product(bound: Bound, step: MatmulStep) -> Run:
     turned = weight.t() if step.transposed else weight
     bias = None if step.bias is None else bound.parameters.values[step.bias]
     tally, accumulate = bound.tally, step.accumulate
-    if step.x.width != len(turned):  # a matrix a vertex
+    if step.x.width != len(turned):  # one matrix per vertex
 
         def run_rows(s: Scope) -> None:
             tally.n_launches += 1
@@ -131,7 +131,7 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
         index = bound.indices.gathers[slots][start * stride : end * stride]
         index = index if every_slot else index[at::stride]
         values = source_view(s).reshape(n * n_parts, target.width)
-        if source is target:  # a state passed on: torch refuses to add a tensor to itself
+        if source is target:  # a state that is passed on: torch refuses to add a tensor to itself
             values = values.clone()
         target.tensor.index_add_(0, index, values)
 
@@ -190,7 +190,11 @@ COMPILE: dict[type[Step], Callable[[Bound, Any], Run]] = {
 
 
 class TypeExecutor:
-    """All steps of one plan, compiled once; bound: knows the mini-batch that they work on."""
+    """All steps of one plan, compiled once to closures.
+
+    Attributes:
+        bound: The memory and the mini-batch on which the steps work.
+    """
 
     def __init__(self, bound: Bound) -> None:
         self.plan, self.bound = bound.plan, bound
@@ -206,7 +210,7 @@ class TypeExecutor:
             step(scope)
 
     def run_all(self, stage: str) -> None:
-        """Run a stage once over all rows; batch by batch where their states are not contiguous."""
+        """Run a stage once over all rows, or batch by batch if their states are not contiguous."""
         geometry = self.bound.geometry
         if not self.stages[stage] or geometry.rows.n == 0:
             return
@@ -220,7 +224,7 @@ class TypeExecutor:
 
     @contextmanager
     def in_parts(self, part: Part) -> Iterator[None]:
-        """Have every step be a part of a timeline meanwhile."""
+        """Run every step as a part of a timeline inside this context."""
         plain = self.stages
         self.stages = {
             stage: [
@@ -235,7 +239,7 @@ class TypeExecutor:
             self.stages = plain
 
     def value(self, ref: Ref) -> Tensor:
-        """Columns of all rows, in the order of the batches."""
+        """Return columns of all rows, in the order of the batches."""
         geometry = self.bound.geometry
         view = self.bound.view(ref)
         in_states = self.plan.buffers[ref.buffer].memory in (Memory.STATE, Memory.GRADIENT)
