@@ -1,1 +1,1 @@
-"""What a trial leaves behind, and what may be compared."""
+"""Records of trials and counts: storage, checks across records, and tidy frames."""

@@ -1,8 +1,8 @@
-"""Which records answer planned trials, by whichever version of the code they were made.
+"""Lookup of the records that match planned trials, whichever version of the code made them.
 
-First by name. A record whose name is of an older configuration answers where all that both know is
-equal: modules may have moved, and options may have come, gone or been spelt otherwise since (1,
-now "agenda"). Where that leaves a choice, it answers nothing.
+Records are matched by trial id first. A record of an older configuration matches if all settings
+that both configurations have are equal: modules may have moved, and options may have been added,
+removed or respelled (1, now "agenda"). If several records match in this way, none is returned.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from harness.trials.spec import TrialSpec
 
 Rounds = Mapping[int, Record]
 
-# Where the code lies, which does not change the work.
+# Locations of code, which do not change the work.
 _MODULES = frozenset({"adapter", "model_module", "loader"})
 
 RESPELT = {0: "off", 1: "agenda", 2: "depth"}  # DyNet's autobatch
 
 
 class Answers:
-    """Records by trial, to be asked for planned trials."""
+    """Records by trial, for lookup by planned trials."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self._by_trial: dict[str, dict[int, Record]] = {}
@@ -35,9 +35,9 @@ class Answers:
             self._alike.setdefault(_labels(trial), []).append(trial_id)
 
     def to(self, specs: Sequence[TrialSpec]) -> list[Rounds]:
-        """Return, for each trial of one plan, its rounds; none where nothing answers."""
+        """Return the rounds of each trial of one plan; empty if no record matches."""
         by_name = {spec.trial_id for spec in specs} & self._by_trial.keys()
-        # A plan may hold a trial twice, for two uses of it.
+        # A plan may have a trial twice, for two purposes.
         names = {spec.trial_id: self._name_for(spec, by_name) for spec in specs}
         claims = Counter(names.values())
         found = (names[spec.trial_id] for spec in specs)
@@ -61,7 +61,7 @@ class Answers:
 
 
 def agree(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Whether two nested mappings are equal in every key that both have, and spell alike."""
+    """Return whether nested mappings are equal in all shared keys, except respelled values."""
     for key in wanted.keys() & found.keys():
         a, b = wanted[key], found[key]
         if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -73,7 +73,7 @@ def agree(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
 
 
 def _is_respelt(a: Any, b: Any) -> bool:
-    """Whether one is today's word for what the other says with a number."""
+    """Return whether one value is the current name of the other, an older number."""
     numbers = [x for x in (a, b) if isinstance(x, int) and not isinstance(x, bool)]
     return any(RESPELT.get(number) in (a, b) for number in numbers)
 
@@ -83,7 +83,7 @@ def _without_modules(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _labels(trial: Any) -> tuple[Any, ...]:
-    """What stands in a trial's name; both Trial and TrialSpec have these fields."""
+    """Return the fields that make up a trial's name; both Trial and TrialSpec have them."""
     names = ("system", "policy", "model", "dataset", "batch_size", "hidden_size")
     more = ("mode", "device", "threads", "seed")
     return tuple(getattr(trial, name) for name in (*names, *more))

@@ -14,7 +14,7 @@ IDENTIFYING = {b"trial_id", b"instances_per_s", b"status"}  # in every table of 
 
 
 class Column(NamedTuple):
-    """A column; unit: empty for words and plain numbers."""
+    """Column with its unit, which is empty for text and plain numbers, and its meaning."""
 
     name: str
     unit: str

@@ -1,4 +1,4 @@
-"""Batch counts as values, and as JSON: a row per policy and mini-batch, or why there is none."""
+"""Batch counts as values and as JSON: a row per policy and mini-batch, or a failure's reason."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result", "bad
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generalisation:
-    """Counts by mini-batch.
+    """Counts of the mini-batches that follow the first one.
 
-    ratio: mean over mini-batches of batches to the bound.
-    unseen_share: of all decisions, in states that learning never met; None for a policy that is not
-        learned.
+    Attributes:
+        n_batches: Batches of each mini-batch, as for lower_bound.
+        ratio: Mean over mini-batches of batches divided by their lower bound.
+        unseen_share: Fraction of decisions in states that did not occur during learning; None for a
+            policy that is not learned.
     """
 
     n_batches: tuple[int, ...]
@@ -41,14 +43,19 @@ class Generalisation:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchCounts:
-    """One policy's counts; those ending in _ed are of the graph that ED-Batch's release counts.
+    """Counts of one policy on one mini-batch.
 
-    n_unbatchable_ed: its vertices that are a batch each under every policy (parameters).
-    schedule_s: median over repeated calls on the graph itself, warm-up apart.
-    learn_s: seconds of learning, n_trials: schedules tried, unseen_share: share of decisions in
-        states that learning never met; None where a policy is not learned (learn_s: not here).
-    following: counts on the mini-batches that follow; None where these were not asked for.
-    reason_ed: why the policy has no batches of that graph; None where it has.
+    Fields that end in _ed belong to the graph that ED-Batch's released code builds.
+
+    Attributes:
+        n_unbatchable_ed: Vertices that are a batch each under every policy (parameters).
+        schedule_s: Median seconds of repeated calls on the graph itself, without warm-up.
+        learn_s: Seconds of learning; None if the policy was not learned in this count.
+        n_trials: Schedules tried in learning; None if the policy is not learned.
+        unseen_share: Fraction of decisions in states that did not occur during learning; None if
+            the policy is not learned.
+        following: Counts of the mini-batches that follow; None if they were not requested.
+        reason_ed: Reason why the policy has no batches of the released graph, or None.
     """
 
     n_vertices: int
@@ -71,27 +78,31 @@ class BatchCounts:
 
     @property
     def ratio(self) -> float:
-        """Batches to the bound."""
+        """Batches divided by their lower bound."""
         return self.n_batches / self.lower_bound
 
     @property
     def status_ed(self) -> str:
-        """The word for batches of the released graph: "ok", or "unsupported" by this policy."""
+        """Status of the released graph: "ok", or "unsupported" by this policy."""
         return "ok" if self.n_batches_ed is not None else "unsupported"
 
     @property
     def ratio_ed(self) -> float | None:
-        """Batches of the released graph to its bound; None where there are none."""
+        """Batches of the released graph divided by their lower bound; None without batches."""
         return None if self.n_batches_ed is None else self.n_batches_ed / self.lower_bound_ed
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountLabels:
-    """Which policy on which mini-batch, and what became of it.
+    """Policy and mini-batch of a count, and its status.
 
-    learning: of a learned policy, the settings. cpu: on which seconds were measured.
-    count_id: text that ends in a hash of all that was asked for. source_sha256: of the code.
-    own_data_sha256: of instances from files without checksums, which settings do not determine.
+    Attributes:
+        learning: Settings of a learned policy.
+        cpu: Processor on which seconds were measured.
+        count_id: Text that ends in a hash of all settings.
+        source_sha256: Hash of the code.
+        own_data_sha256: Hash of instances from files without checksums, which settings do not
+            determine.
     """
 
     status: str
@@ -111,13 +122,13 @@ class CountLabels:
     counted_at: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, without those that are None."""
+        """Return plain values, without those that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def answers(
         self, count_id: str, source_sha256: str, own_data_sha256: str | None, limits: Limits
     ) -> bool:
-        """Return whether this makes counting (again) unnecessary; see Record.answers."""
+        """Return whether this makes counting unnecessary; see Record.answers."""
         asked_for = (count_id, source_sha256, own_data_sha256)
         same = (self.count_id, self.source_sha256, self.own_data_sha256) == asked_for
         return same and self.status not in TRIED_AGAIN
@@ -125,19 +136,19 @@ class CountLabels:
 
 @dataclass(frozen=True, kw_only=True)
 class CountRow(BatchCounts, CountLabels):
-    """The counts of one policy on one mini-batch."""
+    """Row with the counts of one policy on one mini-batch."""
 
     status: Literal["ok"] = "ok"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, without those that are None, and the ratios to the bounds."""
+        """Return plain values, without those that are None, and the ratios to the bounds."""
         ratios = {"ratio": self.ratio, "ratio_ed": self.ratio_ed}
         return super().to_dict() | {k: v for k, v in ratios.items() if v is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedCount(CountLabels):
-    """Why a policy has no counts on one mini-batch, in one line, and under which limits."""
+    """Failed count of a policy on one mini-batch, with a one-line reason and its limits."""
 
     status: Failure
     reason: str
@@ -146,7 +157,7 @@ class FailedCount(CountLabels):
     def answers(
         self, count_id: str, source_sha256: str, own_data_sha256: str | None, limits: Limits
     ) -> bool:
-        """Return whether another attempt would end alike."""
+        """Return whether another attempt would have the same result."""
         alike = self.status not in LIMITED or self.limits == limits
         return alike and super().answers(count_id, source_sha256, own_data_sha256, limits)
 
@@ -159,17 +170,25 @@ CSV_COLUMNS = {b"count_id", b"source_sha256"}  # among others
 
 
 def read_count_rows(path: Path) -> tuple[AnyCount, ...]:
-    """Read and validate one file; raises RecordError naming the file and the first fault."""
+    """Read and validate a file of rows.
+
+    Raises:
+        RecordError: The file cannot be read or is invalid; the message names the first error.
+    """
     return _read(path, _ROWS)
 
 
 def read_count(path: Path) -> AnyCount:
-    """Read and validate the record of one count; raises RecordError naming the file and fault."""
+    """Read and validate the record of one count.
+
+    Raises:
+        RecordError: The file cannot be read or is invalid; the message names the first error.
+    """
     return _read(path, _ONE)
 
 
 def find_count(path: Path) -> AnyCount | None:
-    """Return the record of one count, or None where there is none that can be read."""
+    """Return the record of one count, or None if it is missing or unreadable."""
     try:
         return read_count(path)
     except RecordError:
@@ -177,7 +196,11 @@ def find_count(path: Path) -> AnyCount | None:
 
 
 def parse_count(text: bytes) -> AnyCount:
-    """Validate the record of one count; raises pydantic's ValidationError."""
+    """Parse and validate the record of one count.
+
+    Raises:
+        pydantic.ValidationError: The record is invalid.
+    """
     return _ONE.validate_json(text)
 
 
@@ -195,16 +218,17 @@ def _read(path: Path, kind: TypeAdapter[T]) -> T:
 
 
 def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
-    """Write rows, as CSV where the file's name says so, else as a JSON list; whole or not at all.
+    """Write rows atomically, as CSV if the suffix is .csv, otherwise as a JSON list.
 
-    Raises OutputError where that cannot be done.
+    Raises:
+        OutputError: The file cannot be written.
     """
     values = [row.to_dict() for row in rows]
     replace_whole(path, _csv(values) if path.suffix == ".csv" else _json(values))
 
 
 def are_count_rows(content: bytes) -> bool:
-    """Whether the content of a file is rows, as CSV or JSON."""
+    """Return whether the content of a file is rows of counts, as CSV or JSON."""
     if set(content.partition(b"\n")[0].split(b",")) >= CSV_COLUMNS:
         return True
     try:
@@ -215,7 +239,7 @@ def are_count_rows(content: bytes) -> bool:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line a row; what is nested has names with dots."""
+    """Return one CSV line per row; nested values have names with dots."""
     flat = [dict(flatten(row)) for row in rows]
     text = StringIO()
     columns = dict.fromkeys(name for row in flat for name in row)
@@ -226,7 +250,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_count(path: Path, row: AnyCount) -> None:
-    """Write the record of one count; what was there moves to superseded/ beside it."""
+    """Write the record of one count; an existing file moves to superseded/ next to it."""
     write_whole(path, _json(row.to_dict()))
 
 

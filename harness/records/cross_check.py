@@ -1,19 +1,19 @@
-"""Checks across records: agreement of results, even cores, and which may share a table.
+"""Checks across records: agreement of results, equal core speed, and comparability in tables.
 
-Agreement: no number is shown next to one that contradicts it. Of the records of one workload,
-those are right that the oracle confirmed (Fingerprint.proved); where it was not asked, those whose
-fingerprint is the median of at least three frameworks, a vote each: presets of one engine have its
-faults in common. A record that differs from these is shown as `wrong_result`. Where two frameworks
-differ and nothing tells which is right, neither is shown. A worker that finds a record which
-differs from its own fingerprint asks the oracle (harness/measuring/mini_batch_check.py), so that
-this is left to records that were measured apart.
+Agreement: contradictory results are not shown together. Of the records of one workload, those
+confirmed by the reference are correct (Fingerprint.proved). Without a confirmation, the median of
+the fingerprints of at least three frameworks counts as correct. Each framework has one vote,
+because presets of one engine share its errors. A record that differs is shown as `wrong_result`. If
+only two frameworks differ, neither is shown. A worker that finds a record with another fingerprint
+consults the reference (harness/measuring/mini_batch_check.py), so that these rules matter only for
+records that were measured separately.
 
-Cores: a fixed piece of work is done between the timed passes of every trial
-(harness/measuring/clock.py); a record whose rate of it is unlike that of others is warned of.
+Core speed: a fixed piece of work runs between the timed passes of every trial
+(harness/measuring/clock.py). A record whose rate differs from that of others gets a warning.
 
-Comparison: a `group` names everything that must be equal for two records to stand in one table:
+Comparability: a `group` identifies everything that must be equal for two records to share a table:
 CPU, memory, usable CPUs, threads, device (with GPU and driver), Python, NumPy and the harness's
-own code. A `build` names a system's side: its framework's versions and the measured code. Within a
+code. A `build` identifies the system: its framework's versions and the measured code. Within a
 group every system has one build per workload.
 """
 
@@ -35,32 +35,32 @@ from harness.records.fingerprint import Fingerprint, Sketch, difference
 from harness.records.record import Record, find_record
 from harness.trials.spec import DEFAULT_ORDER
 
-ENOUGH = 3  # frameworks, for a vote
+ENOUGH = 3  # frameworks needed for a vote
 UNEVEN = "uneven_core"
-APART = 0.10  # of the median rate of the records that may share a table
+APART = 0.10  # relative to the median rate of comparable records
 _MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")
 _GIB = 2**30
 _SHARED_VERSIONS = ("python", "numpy", "harness")
 
 
 def seen_together(records: Sequence[Record | None]) -> list[Record | None]:
-    """Return the records: `wrong_result` where others contradict, warned of uneven cores."""
+    """Return the records with contradictions as `wrong_result`, and with core-speed warnings."""
     return with_uneven_cores_warned(judged(records))
 
 
 def rounds_seen_together(
     trials: Sequence[tuple[Record | None, ...]],
 ) -> list[tuple[Record | None, ...]]:
-    """See the records of many trials' rounds together; None: there is no record of that round."""
+    """Apply `seen_together` to the rounds of many trials; None stands for a missing record."""
     found = iter(seen_together([record for rounds in trials for record in rounds]))
     return [tuple(islice(found, len(rounds))) for rounds in trials]
 
 
 def judged(records: Sequence[Record | None]) -> list[Record | None]:
-    """Return the records, `wrong_result` in place of those that others contradict.
+    """Return the records, with status `wrong_result` if others contradict them.
 
-    First rounds are compared among themselves: their proof makes a step more before the passes
-    (harness.measuring.mini_batch_check), so that the losses of passes are others.
+    First rounds are compared only with each other: their verification runs one more step before the
+    passes (harness.measuring.mini_batch_check), which changes the losses of passes.
     """
     workloads: dict[tuple[str, bool], list[tuple[Record, Fingerprint]]] = {}
     for record in records:
@@ -77,7 +77,7 @@ def judged(records: Sequence[Record | None]) -> list[Record | None]:
 
 
 def fingerprints_beside(raw: Path, trial_id: str, workload: str) -> list[Fingerprint]:
-    """Return one fingerprint of every other trial with this workload in a folder of records."""
+    """Return one fingerprint of each other trial with this workload in a directory of records."""
     model, dataset, batch, hidden, mode, _, seed, _ = trial_id.split("-")[-8:]
     alike = f"*-{model}-{dataset}-{batch}-{hidden}-{mode}-*-{seed}-*"
     folders = [folder for folder in sorted(raw.glob(alike)) if folder.name != trial_id]
@@ -120,12 +120,12 @@ def _undecided(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record
 
 
 def framework_of(record: Record) -> str:
-    """Return the package of the adapter: systems.on_torch.levels is on_torch, my_system itself."""
+    """Return the adapter's package: on_torch for systems.on_torch.levels, or my_system."""
     return str(record.config["adapter"]).removeprefix("systems.").partition(".")[0]
 
 
 def _median(found: Sequence[Fingerprint]) -> Fingerprint:
-    """Return the median of each number, as far as all have it."""
+    """Return the median of each number that all fingerprints have."""
     names = set.intersection(*(set(one.sketches) for one in found))
     return Fingerprint(
         workload=found[0].workload,
@@ -145,9 +145,9 @@ def _middle(found: Sequence[Sketch]) -> Sketch:
 
 
 def with_uneven_cores_warned(records: Sequence[Record | None]) -> list[Record | None]:
-    """Return the records, warned where the core was slower or faster than beside them.
+    """Return the records, with a warning if their core was unusually slow or fast.
 
-    Records that may share a table are compared. Those without a rate are left as they are.
+    Comparable records are compared. Records without a rate stay unchanged.
     """
     rates: dict[str, list[float]] = defaultdict(list)
     for one in records:
@@ -168,16 +168,16 @@ def with_uneven_cores_warned(records: Sequence[Record | None]) -> list[Record | 
 
 
 def machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what must be equal in machines for them to be of one kind."""
+    """Return the facts that are equal for all machines of one kind."""
     facts = {key: machine.get(key) for key in _MACHINE_KEYS}
-    # Nodes of one kind differ by kibibytes, which their firmware keeps for itself.
+    # Machines of one kind differ by kibibytes, which their firmware reserves.
     facts["memory_gib"] = round(machine.get("memory_bytes", 0) / _GIB)
     facts["n_usable_cpus"] = len(machine.get("usable_cpus") or ())
     return facts
 
 
 def hardware_facts(machine: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Return what must be equal in the hardware and its driver for trials on a device."""
+    """Return the facts of hardware and driver that must be equal for trials on a device."""
     facts = machine_facts(machine)
     if device == "cuda":
         gpus = machine.get("gpus") or ()
@@ -186,7 +186,7 @@ def hardware_facts(machine: Mapping[str, Any], device: str) -> dict[str, Any]:
 
 
 def group_facts(record: Record) -> dict[str, Any]:
-    """Return what must be equal in all records of one table."""
+    """Return the facts that must be equal for all records of one table."""
     trial = record.trial
     facts = hardware_facts(record.machine, trial.device)
     facts |= {"threads": trial.threads, "device": trial.device}
@@ -213,9 +213,12 @@ def are_comparable(a: Record, b: Record) -> bool:
 
 
 def check_inputs(records: Iterable[Record]) -> None:
-    """Raise RecordError, naming two records, where equal settings met unlike inputs.
+    """Check that records with equal settings ran equal inputs.
 
-    This happens if a file without a checksum was edited, or data_root was another folder.
+    They differ if a file without a checksum was edited, or data_root was another directory.
+
+    Raises:
+        RecordError: Two records differ; the message names them.
     """
     first: dict[str, Record] = {}
     for record in records:
@@ -230,12 +233,12 @@ def check_inputs(records: Iterable[Record]) -> None:
 
 
 def group_of(record: Record) -> str:
-    """Short hash of the facts of a group."""
+    """Return a short hash of the facts of a record's group."""
     return _short_hash(group_facts(record))
 
 
 def build_of(record: Record) -> str:
-    """Short hash of what must also be equal in all records of one system and workload."""
+    """Return a short hash of the versions and the measured code of a record."""
     return _short_hash({"versions": record.versions, "source_sha256": record.source_sha256})
 
 
@@ -249,9 +252,12 @@ def _subject(record: Record) -> tuple[str | None, ...]:
 
 
 def check_builds(records: Iterable[Record]) -> None:
-    """Raise RecordError, naming two records, where a group holds two builds of one subject.
+    """Check that each system and workload of a group has one build.
 
-    Records without a measurement bring no number into a table, so they are left out.
+    Records without a measurement have no number in a table and are ignored.
+
+    Raises:
+        RecordError: Two records differ in their build; the message names them.
     """
     first: dict[tuple[str | None, ...], Record] = {}
     for record in records:
@@ -267,9 +273,12 @@ def check_builds(records: Iterable[Record]) -> None:
 
 
 def check_comparable(records: Iterable[Record]) -> None:
-    """Raise RecordError, naming two records and the fact, if they may not share a table.
+    """Check that records may share a table.
 
-    Records without a measurement bring no number, so they are left out.
+    Records without a measurement have no number in a table and are ignored.
+
+    Raises:
+        RecordError: Two records differ; the message names them and the differing fact.
     """
     measured = [record for record in records if record.status == "ok"]
     check_inputs(measured)
@@ -287,7 +296,7 @@ def check_comparable(records: Iterable[Record]) -> None:
 
 
 def latest_builds(records: Sequence[Record]) -> list[Record]:
-    """Leave out measurements whose subject was measured with another build later."""
+    """Drop measurements whose system and workload were measured later with another build."""
     newest: dict[tuple[str | None, ...], Record] = {}
     for record in sorted(records, key=lambda record: record.started_at):
         if record.status == "ok":

@@ -1,4 +1,4 @@
-"""Files that commands write: allowed places, whole or not at all, in folders that stay."""
+"""Files that commands write: atomic writes, permitted paths, and checks of directories."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from types import TracebackType
 from harness.errors import ConfigError, OutputError
 from harness.machine.files import not_regular, read_regular, replace_regular, target_of
 
-ROOM_BYTES = 256 * 1024  # a record of long measuring takes about as much
+ROOM_BYTES = 256 * 1024  # about the size of the largest record
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write atomically; what was there, which no longer answers, moves to superseded/ beside it.
+    """Write a file atomically; an existing one moves to superseded/ next to it.
 
-    At every moment there is the old file or the new one. Raises OutputError, with the old file in
-    its place, where that cannot be done.
+    At every moment either the old or the new file exists.
+
+    Raises:
+        OutputError: The file cannot be written; an existing file is unchanged.
     """
     aside: list[Path] = []
     with writing(path):
@@ -35,9 +37,10 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def replace_whole(path: Path, content: str | bytes) -> None:
-    """Write atomically what can be made again: whoever looks finds the old file or the new one.
+    """Write a reproducible file atomically: readers see either the old or the new content.
 
-    Raises OutputError where that cannot be done.
+    Raises:
+        OutputError: The file cannot be written.
     """
     with writing(path):
         target_of(path).parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +49,11 @@ def replace_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Raise OutputError, one line with what to do, for an OSError of whoever writes to `path`."""
+    """Convert an OSError in the block, which writes to `path`, to a one-line OutputError.
+
+    Raises:
+        OutputError: The block raised OSError.
+    """
     try:
         yield
     except OSError as error:
@@ -57,9 +64,10 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def put_aside(path: Path) -> None:
-    """Move a file that no longer answers to superseded/ beside it; nothing where there is none.
+    """Move an obsolete file to superseded/ next to it, if it is a regular file.
 
-    What is no regular file stays where it is. Raises OutputError where it cannot be moved.
+    Raises:
+        OutputError: The file cannot be moved.
     """
     with writing(path):
         if _copy_aside(target_of(path)):
@@ -67,31 +75,33 @@ def put_aside(path: Path) -> None:
 
 
 def _copy_aside(path: Path) -> list[Path]:
-    """Give a file a second name in superseded/, or copy it there; nothing where there is none."""
+    """Link or copy a regular file to superseded/; return the new path in a list."""
     if not path.is_file():
         return []
     folder = path.parent / "superseded"
     folder.mkdir(exist_ok=True)
     stem = f"{path.stem}.{path.stat().st_mtime_ns}"
     names = (f"{stem}.{n}.json" if n else f"{stem}.json" for n in count())
-    while True:  # files may have been written in one moment
+    while True:  # several files may have the same time stamp
         aside = folder / next(names)
         try:
             os.link(path, aside)
         except OSError:
             if aside.exists():
                 continue
-            replace_regular(aside, path.read_bytes())  # a file system without second names
+            replace_regular(aside, path.read_bytes())  # a file system without hard links
         return [aside]
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a command writes to a file that a person names.
+    """Output of a command to a file that the user names.
 
-    given_as: the name as it is typed, to which the path is joined. holds: what is written, in
-    words. is_ours: whether the content of a file that is there is of that kind. makes_folder:
-    whether a folder that is missing is made.
+    Attributes:
+        given_as: Option as the user types it, which messages put before the path.
+        holds: Description of the content.
+        is_ours: Returns whether the content of an existing file is of this kind.
+        makes_folder: Whether a missing directory is created.
     """
 
     given_as: str
@@ -100,10 +110,13 @@ class Output:
     makes_folder: bool = True
 
     def check(self, path: Path) -> None:
-        """Raise ConfigError unless the file may be written at `path`.
+        """Check that the file may be written to `path`.
 
-        A symbolic link is followed: what it leads to is judged, and replaced later; the link stays.
-        An empty file is anybody's.
+        A symbolic link is followed: its target is checked, and later replaced. An empty file may
+        always be replaced.
+
+        Raises:
+            ConfigError: It may not.
         """
         self.check_kind(path)
         shown = f"{self.given_as}{path}"
@@ -118,7 +131,11 @@ class Output:
             _write_as_much(target_of(path).parent, makes_folder=self.makes_folder)
 
     def check_kind(self, path: Path) -> None:
-        """Raise ConfigError where something else than a file is at `path`."""
+        """Check that `path` is a regular file or does not exist.
+
+        Raises:
+            ConfigError: It is something else.
+        """
         shown = f"{self.given_as}{path}"
         with _choosing_another(shown, self.given_as):
             kind = not_regular(path)
@@ -127,7 +144,11 @@ class Output:
 
 
 def check_suffix(path: Path, holds: str, *suffixes: str, given_as: str = "out=") -> None:
-    """Raise ConfigError unless the name of the file ends in one of these."""
+    """Check that the name of a file has one of the suffixes.
+
+    Raises:
+        ConfigError: It has none of them.
+    """
     if path.suffix not in suffixes:
         kinds = " or ".join(suffix.removeprefix(".").upper() for suffix in suffixes)
         raise ConfigError(
@@ -136,20 +157,32 @@ def check_suffix(path: Path, holds: str, *suffixes: str, given_as: str = "out=")
 
 
 def check_writable(folder: Path, given_as: str = "results_dir or out") -> None:
-    """Raise ConfigError unless files can be written in `folder`, which is made if missing."""
+    """Check that files can be written in a directory, which is created if missing.
+
+    Raises:
+        ConfigError: They cannot.
+    """
     with _choosing_another(str(folder), given_as):
         _write_as_much(folder)
 
 
 def check_room(folder: Path) -> None:
-    """Raise OutputError where a record cannot be kept in `folder` now, before one is measured."""
+    """Check, before measuring, that a directory has space for a record.
+
+    Raises:
+        OutputError: A file of that size cannot be written.
+    """
     with writing(folder):
         _write_as_much(folder)
 
 
 @contextmanager
 def _choosing_another(shown: str, given_as: str) -> Iterator[None]:
-    """Raise ConfigError for an OSError."""
+    """Convert an OSError in the block to a ConfigError that asks for another path.
+
+    Raises:
+        ConfigError: The block raised OSError.
+    """
     try:
         yield
     except OSError as error:
@@ -160,7 +193,7 @@ def _choosing_another(shown: str, given_as: str) -> Iterator[None]:
 
 
 def _write_as_much(folder: Path, *, makes_folder: bool = True) -> None:
-    """Write as much as a record takes to a file that has no name, and so leaves nothing."""
+    """Write the size of a large record to an unnamed file, which leaves nothing behind."""
     if makes_folder:
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as probe:
@@ -169,9 +202,9 @@ def _write_as_much(folder: Path, *, makes_folder: bool = True) -> None:
 
 
 class WatchedFolders:
-    """Tells when a folder is no longer the one that it was when it was first asked about.
+    """Directories that are watched for deletion and replacement since their first check.
 
-    Each is kept open, so that no folder made later can be taken for it.
+    Each is held open, so that no new directory can get its inode number.
     """
 
     def __init__(self) -> None:
@@ -190,9 +223,10 @@ class WatchedFolders:
         self._open.close()
 
     def check(self, folder: Path) -> None:
-        """Raise OutputError where a folder was deleted, moved or replaced since the first call.
+        """Check that a directory is the same as in the first call, which creates it if missing.
 
-        That makes the folder where it is not there.
+        Raises:
+            OutputError: It was deleted, moved or replaced.
         """
         if folder not in self._known:
             with writing(folder):

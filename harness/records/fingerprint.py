@@ -1,9 +1,9 @@
-"""A fingerprint: a few numbers of all that a system computed of the timed mini-batches.
+"""Fingerprints: a few numbers that summarize a system's results on the timed mini-batches.
 
-Systems that compute the same have the same fingerprint but for rounding, whatever process, round or
-framework it was taken in. Of every array there is a sketch: its norm, and its products with random
-signs, which see an error wherever it is: an error of one number, or of one part of all numbers,
-changes them by as much as it has norm itself (cf. Johnson and Lindenstrauss, 1984).
+Systems with equal results have equal fingerprints up to rounding, regardless of process, round and
+framework. Every array has a sketch: its norm, and its products with random signs. The products
+detect an error at any position: it changes them by about its own norm (cf. Johnson and
+Lindenstrauss, 1984).
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from pydantic import BaseModel, ConfigDict
 from harness.contracts.system import Result
 from harness.values.arrays import uniforms
 
-# Of the norm of an array, and of a loss. Honest systems differed by 1.4e-5 at most (Tree-LSTM,
-# hidden 256, batch 64, eight systems).
+# Relative to the norm of an array, or to a loss. Correct systems differed by at most 1.4e-5
+# (Tree-LSTM, hidden 256, batch 64, eight systems).
 TOLERANCE = 1e-4
-# Of the norm of a gradient where derivatives jump (relus): of 8 million inputs of relus some are so
-# near 0 that rounding decides, each by itself, whether a whole subtree learns. Honest systems moved
-# the gradient of Tree-FC's table by 2.5e-3 of its norm (hidden 512, 256 leaves, batch 64); an
-# instance of 64 that is left out moves it by about 1 / sqrt(64). Products
-# with signs are spread as that norm, and four times of it is allowed; of 15 systems' sketches two
-# differed by 8e-4 at most.
+# Relative to the norm of a gradient if derivatives jump (ReLUs): some of 8 million ReLU inputs are
+# so close to 0 that rounding decides whether a whole subtree learns. Correct systems changed the
+# gradient of Tree-FC's table by 2.5e-3 of its norm (hidden 512, 256 leaves, batch 64); omitting an
+# instance of 64 changes it by about 1 / sqrt(64). Products with signs vary like that norm, and four
+# times that change is allowed; two of 15 systems' sketches differed by at most 8e-4.
 KINK_TOLERANCE = 1e-2
-# Of the loss of a whole pass, whose steps carry rounding from mini-batch to mini-batch.
+# Relative to the loss of a whole pass, whose steps accumulate rounding over mini-batches.
 PASS_TOLERANCE = 1e-3
 
-SMOOTH = ("loss", "outputs")  # all else is a gradient
+SMOOTH = ("loss", "outputs")  # all other arrays are gradients
 
 Sketch = tuple[float, ...]  # norm, then products with signs
 
 
 class Fingerprint(BaseModel):
-    """What a system computed of the timed mini-batches, before they are timed.
+    """Summary of a system's results on the timed mini-batches, computed before timing.
 
-    workload: hash of mini-batches, model, weights, mode and step; others are not compared.
-    losses: of every mini-batch, at the initial weights.
-    sketches: by array ("outputs", "gradient of W"), of as many mini-batches as have outputs that
-    are read in moments; at the initial weights, too.
-    pass_losses: summed over the mini-batches, of the first passes with updates.
-    proved: whether the oracle confirmed a whole mini-batch on which systems did not agree.
-    kinked: whether derivatives jump so often that rounding shows, see
-        harness/measuring/mini_batch_check.py.
+    Attributes:
+        workload: Hash of mini-batches, model, weights, mode and learning rate; only fingerprints
+            with equal hashes are compared.
+        losses: Loss of every mini-batch at the initial weights.
+        sketches: Sketches by array ("outputs", "gradient of W") at the initial weights, of the
+            first mini-batches, as many as can be read quickly.
+        pass_losses: Summed losses of the first passes with updates.
+        proved: Whether the reference confirmed a whole mini-batch on which systems disagreed.
+        kinked: Whether derivatives jump so often that rounding matters; see
+            harness/measuring/mini_batch_check.py.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -61,7 +62,7 @@ class Fingerprint(BaseModel):
 
 
 class Difference(NamedTuple):
-    """Where two fingerprints differ; mini_batch: None for whole passes."""
+    """Difference of two fingerprints; mini_batch is None for whole passes."""
 
     what: str
     mini_batch: int | None
@@ -75,7 +76,7 @@ class Difference(NamedTuple):
 def difference(found: Fingerprint, expected: Fingerprint) -> Difference | None:
     """Return the first difference beyond rounding, or None.
 
-    What only one of both has is not compared; a number that is not finite always differs.
+    Only values that both fingerprints have are compared. A value that is not finite always differs.
     """
     return next(_differences(found, expected), None)
 
@@ -94,7 +95,13 @@ def _differences(found: Fingerprint, expected: Fingerprint) -> Iterator[Differen
 
 
 def sketch_tolerance(name: str, smooth: float, *, kinked: bool) -> float:
-    """How far the sketch of an array may be off, of its norm; smooth: where nothing jumps."""
+    """Return the tolerance of an array's sketch, relative to the array's norm.
+
+    Args:
+        name: Name of the array.
+        smooth: Tolerance without jumps of derivatives.
+        kinked: See Fingerprint.
+    """
     return max(smooth, KINK_TOLERANCE) if kinked and name not in SMOOTH else smooth
 
 
@@ -107,20 +114,21 @@ def _if_beyond(
 
 
 def relative_difference(one: Sketch, other: Sketch) -> float:
-    """Largest difference of two sketches, relative to the larger norm; zeros are equal."""
+    """Return the largest difference of two sketches relative to the larger norm; 0 if equal."""
     largest = max(abs(a - b) for a, b in zip(one, other, strict=True))
     return largest / max(abs(one[0]), abs(other[0])) if largest else 0.0
 
 
 Array = NDArray[np.floating[Any]]
 N_PRODUCTS = 2
-DIGITS = 7  # of what is kept; float32 has no more
+DIGITS = 7  # significant digits of stored numbers, the precision of float32
 
 
 def sketches_of(result: Result, first_row: int = 0) -> dict[str, Sketch]:
     """Sketch loss, outputs and every gradient of a result.
 
-    first_row: where its outputs lie among those of a larger mini-batch.
+    Args:
+        first_row: Index of its first output in a larger mini-batch.
     """
     found = {
         "loss": (abs(result.loss), result.loss),
@@ -132,9 +140,13 @@ def sketches_of(result: Result, first_row: int = 0) -> dict[str, Sketch]:
 
 
 def sketch(name: str, array: Array, first_row: int = 0) -> Sketch:
-    """Norm of an array, and its products with signs that depend on its name and on places alone.
+    """Return the norm of an array and its products with signs.
 
-    first_row: where its rows lie in a larger array, whose sketch the sum of such products is.
+    The signs depend only on the name and on positions.
+
+    Args:
+        first_row: Index of its first row in a larger array, whose products are the sums of those
+            of its parts.
     """
     rows = array.reshape(len(array), -1) if array.size else array.reshape(0, 1)
     norm = float(np.sqrt(np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64)))
@@ -149,12 +161,12 @@ def sketch(name: str, array: Array, first_row: int = 0) -> Sketch:
 
 
 def kept(numbers: Sequence[float]) -> Sketch:
-    """Numbers as a record keeps them."""
+    """Round numbers to the precision of records."""
     return tuple(float(f"{number:.{DIGITS}g}") for number in numbers)
 
 
 def added(parts: Sequence[Mapping[str, Sketch]]) -> dict[str, Sketch]:
-    """Sum the products of sketches of parts, by name; norms, which do not add up, are left out."""
+    """Sum the products of sketches of parts by name; norms are dropped, as they do not add up."""
     return {
         name: tuple(np.sum([part[name][1:] for part in parts], axis=0).tolist())
         for name in parts[0]

@@ -22,11 +22,11 @@ from harness.records.stats import ends_of, summarise
 from harness.records.tidy import SEED, get_quantity, is_setting
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
-SCREENED_OUT = "called_off"  # the stored status of a round that a slow system was spared
-TIME = "instance_s"  # of which ratios are taken: seconds per instance
+SCREENED_OUT = "called_off"  # stored status of a round that screening skipped
+TIME = "instance_s"  # the quantity of ratios by default: seconds per instance
 RATIO = "ratio"
 _ALL = "_all"  # a key that all rows share, so that no key is needed
-# What tells whether rows may share a table; a frame has many more columns, each of which costs.
+# Columns that decide whether rows are comparable; copying all columns of a frame would cost time.
 _SHARED = ("trial_id", "dataset", "group", "group_facts", "inputs_key", "inputs_sha256")
 NUMBER_COLUMNS = (
     *("value", "low", "high", "interval", "n_rounds"),
@@ -39,18 +39,18 @@ def numbers(
 ) -> pd.DataFrame:
     """Summarize a quantity over the rounds of each point: the median and an interval.
 
-    The interval is the range of up to five rounds, and a 95 % interval of the median from six on.
+    The interval is the range of up to five rounds, and a 95% interval of the median from six on.
     If any round of a point failed, the point has that round's status and no value. Rounds that
-    screening left out do not count; `screened_out` tells of them.
+    screening skipped do not count; `screened_out` marks their points.
 
     Args:
-        by: columns that tell points apart, e.g. ["system", "batch_size"]; None: `system` and all
-            settings that are needed (harness.records.numbers).
-        quantity: a column of numbers (`harness.records.tidy.QUANTITIES`).
+        by: Columns that identify points, e.g. ["system", "batch_size"]; None: `system` and all
+            settings that are needed (find_point_keys).
+        quantity: A column of numbers (`harness.records.tidy.QUANTITIES`).
 
     Raises:
-        RecordError: for an unknown column, if `by` does not tell two trials apart, and if rows
-            that only their trials tell apart are of unlike machines, versions or inputs.
+        RecordError: A column is unknown, `by` does not distinguish two trials, or rows that may
+            only differ in their trials differ in machines, versions or inputs.
     """
     by = find_point_keys(rows) if by is None else _list_names(by)
     check_columns(rows, [*by, "round", "status", "warnings"])
@@ -77,7 +77,11 @@ def _list_names(names: str | Sequence[str]) -> list[str]:
 
 
 def _check_tables(rows: pd.DataFrame, by: Sequence[str]) -> None:
-    """Raise RecordError if rows of one workload, whoever ran it, may not share a table."""
+    """Check that rows of one workload are comparable, whatever their system.
+
+    Raises:
+        RecordError: They are not.
+    """
     shared = [name for name in by if name not in _TRIAL and not name.startswith(TRIAL_OPTIONS)]
     shared = [_ALL, *(name for name in ("threads", "device") if name in rows), *shared]
     measured = _select_measured(rows, shared).reset_index(drop=True).assign(**{_ALL: 0})
@@ -90,13 +94,17 @@ def _check_tables(rows: pd.DataFrame, by: Sequence[str]) -> None:
 
 
 def _select_measured(rows: pd.DataFrame, names: Iterable[str] = ()) -> pd.DataFrame:
-    """Select measured rows, and of their columns these and those of _SHARED that there are."""
+    """Select measured rows, and of their columns the given ones and those in _SHARED."""
     columns = [name for name in dict.fromkeys([*names, *_SHARED]) if name in rows]
     return rows.loc[rows.status == "ok", columns]
 
 
 def check_like_inputs(rows: pd.DataFrame) -> None:
-    """Raise RecordError if rows whose settings ask for the same inputs have run others."""
+    """Check that rows whose settings determine the same inputs ran the same inputs.
+
+    Raises:
+        RecordError: Two rows differ; the message names their trials.
+    """
     if not {"inputs_key", "inputs_sha256"} <= set(rows):
         return
     known = rows[(rows.inputs_sha256.fillna("") != "") & rows.inputs_key.notna()]
@@ -113,10 +121,13 @@ def check_like_inputs(rows: pd.DataFrame) -> None:
 
 
 def check_alike(rows: pd.DataFrame, others: pd.DataFrame) -> None:
-    """Raise RecordError if rows were measured on other machines or versions than their partners.
+    """Check that rows were measured on the same machines and versions as their partners.
 
     Args:
-        others: the partner of each row, in the same order.
+        others: The partner of each row, in the same order.
+
+    Raises:
+        RecordError: A row differs from its partner; the message names the differing facts.
     """
     if "group" not in rows or "group" not in others:
         return
@@ -135,7 +146,11 @@ def check_alike(rows: pd.DataFrame, others: pd.DataFrame) -> None:
 
 
 def check_columns(rows: pd.DataFrame, names: Sequence[str]) -> None:
-    """Raise RecordError for a column that the frame does not have, naming a close one."""
+    """Check that a frame has the given columns.
+
+    Raises:
+        RecordError: A column is unknown; the message suggests a similar one.
+    """
     for name in names:
         if name not in rows:
             known = [str(column) for column in rows]
@@ -145,7 +160,11 @@ def check_columns(rows: pd.DataFrame, names: Sequence[str]) -> None:
 
 
 def _check_unambiguous(rows: pd.DataFrame, by: Sequence[str]) -> None:
-    """Raise RecordError if two trials share a point and a round."""
+    """Check that no two records share a point and a round.
+
+    Raises:
+        RecordError: Two do; the message names settings in which they differ.
+    """
     duplicated = rows.duplicated([*by, *(["round"] if "round" not in by else [])], keep=False)
     if not duplicated.any():
         return
@@ -176,14 +195,14 @@ def _check_unambiguous(rows: pd.DataFrame, by: Sequence[str]) -> None:
 
 
 def _format_selection(rows: pd.DataFrame, name: str) -> str:
-    """Write the call that selects the rows that agree with the first in a column."""
+    """Return the call that selects the rows with the first row's value in a column."""
     value = rows[name].iloc[0]
     value = None if pd.isna(value) else value.item() if isinstance(value, np.generic) else value
     return f"select(rows, {name.replace('.', '__')}={value!r})"
 
 
 def _columns_of_rounds(rows: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return what a summary needs besides the values, as arrays."""
+    """Return the columns that a summary needs in addition to the values, as arrays."""
     paired = rows.is_paired if "is_paired" in rows else pd.Series(data=True, index=rows.index)
     screened = rows.screened_out if "screened_out" in rows else pd.Series(False, index=rows.index)
     return {
@@ -197,12 +216,18 @@ def _columns_of_rounds(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 def _summarize(
     values: np.ndarray, columns: Mapping[str, np.ndarray], member: np.ndarray
 ) -> tuple[Any, ...]:
-    """Return the NUMBER_COLUMNS of one point; member: positions of its rows."""
+    """Return the NUMBER_COLUMNS of one point.
+
+    Args:
+        values: Values of all rows.
+        columns: See _columns_of_rounds.
+        member: Positions of the point's rows.
+    """
     screened = columns["status"][member] == SCREENED_OUT
     if screened.any() and not screened.all():
         member = member[~screened]
     statuses = [status for status in columns["status"][member] if status != "ok"]
-    # A round that failed says more than one whose system cannot separate a phase.
+    # The status of a failed round takes precedence over a phase that is not separable.
     status = min(statuses, key=NOT_SEPARABLE.__eq__, default="ok")
     shared = columns["is_paired"][member]
     used = values[member][shared]
@@ -227,19 +252,20 @@ def ratios(
     at: str | Sequence[str] | None = None,
     quantity: str = TIME,
 ) -> pd.DataFrame:
-    """Add `ratio`: each row's quantity over the base's in the same round of the same workload.
+    """Add `ratio`: each row's quantity divided by the base's in the same round and workload.
 
-    Of times, the ratio is how many times as fast the base is. Warnings are those of both sides in
-    shared rounds, and of slow builds. If the base has no number, its status wins.
+    For times, the ratio is the speedup of the base. Warnings are those of both sides in shared
+    rounds, and those of slow builds. If the base has no number, its status takes precedence.
 
     Args:
-        base: rows of one trial for each workload; or a system, whose rows are taken.
-        at: columns that tell workloads apart, e.g. ["model", "batch_size"]; may be empty; None:
-            all settings of workloads that differ (harness.records.numbers).
+        base: Rows of one trial for each workload, or the name of a system in `rows`.
+        at: Columns that identify workloads, e.g. ["model", "batch_size"]; may be empty; None: all
+            settings in which workloads differ (find_workload_keys).
+        quantity: A column of numbers, as for `numbers`.
 
     Raises:
-        RecordError: for an unknown column or system, if a workload has two bases, and if a row and
-            its base were measured on unlike machines or versions.
+        RecordError: A column or system is unknown, a workload has two bases, or a row and its base
+            were measured on different machines or versions.
     """
     base = _select_base(rows, base) if isinstance(base, str) else base
     at = find_workload_keys(pd.concat([rows, base])) if at is None else _list_names(at)
@@ -284,7 +310,7 @@ def _select_base(rows: pd.DataFrame, system: str) -> pd.DataFrame:
 
 
 def _merge(left: pd.DataFrame, right: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
-    """Join without multiplying rows; key columns of unlike types are compared as they print."""
+    """Join on key columns, without multiplying rows; unlike types are compared as objects."""
     columns = [name for name in on if left[name].dtype != right[name].dtype]
     if not columns:
         return left.merge(right, on=list(on), how="left", validate="m:1")
@@ -308,10 +334,10 @@ def _join_words(*columns: pd.Series[str]) -> pd.Series[str]:
 def select_fastest(rows: pd.DataFrame, at: str | Sequence[str] | None = None) -> pd.DataFrame:
     """Select, for each workload, the rows of the trial with the highest throughput.
 
-    Of a workload without any number the first trial is taken, whose status tells why.
+    If a workload has no number, its first trial is selected, whose status explains why.
 
     Args:
-        at: columns that tell workloads apart, as for `ratios`.
+        at: Columns that identify workloads, as for `ratios`.
     """
     if not len(rows):
         return rows
@@ -327,7 +353,7 @@ def select_fastest(rows: pd.DataFrame, at: str | Sequence[str] | None = None) ->
 def merge_seeds(values: pd.DataFrame) -> pd.DataFrame:
     """Merge numbers of several learning seeds: their median, smallest and largest.
 
-    A number of a single seed keeps its own interval. If a seed has no number, there is none.
+    A number of a single seed retains its interval. If a seed has no number, the result has none.
     """
     if SEED not in values:
         return values
@@ -354,7 +380,7 @@ def _merge_points(points: pd.DataFrame) -> tuple[Any, ...]:
     return (*ends, points.n_rounds.min(), "ok", warnings, is_screened, len(points))
 
 
-# Systems are compared on a workload. Timing is no part of it: slow systems may time fewer passes.
+# Systems are compared on a workload. It excludes timing: slow systems may time fewer passes.
 WORKLOAD = (
     *("model", "mode", "batch_size", "hidden_size", "dataset", "split", "order"),
     *("embedding_size", "device", "threads", "seed"),
@@ -362,7 +388,7 @@ WORKLOAD = (
 WORKLOAD_OPTIONS = ("model.options.", "dataset.options.")
 COUNT_KEYS = ("graph", "granularity", "outputs", "mini_batch")
 TRIAL_OPTIONS = ("system.options.", "learning.", "learning_rate", "timing.")
-# What tells trials of one workload apart, besides their options.
+# Columns that distinguish trials of one workload, in addition to their options.
 _TRIAL = ("system", "policy", "kind", "point", "trial_id", "place", "side", "round")
 
 
@@ -376,7 +402,7 @@ def find_workload_keys(rows: pd.DataFrame) -> list[str]:
 
 
 def find_point_keys(rows: pd.DataFrame) -> list[str]:
-    """Return `system`, the keys of workloads, and options that tell trials of a system apart."""
+    """Return `system`, the keys of workloads, and options that distinguish a system's trials."""
     keys = ["system", *find_workload_keys(rows)]
     candidates = [key for key in ("kind", "policy", *COUNT_KEYS) if key in rows]
     return _add_needed(rows, keys, [*candidates, *_columns_with(rows, TRIAL_OPTIONS)])

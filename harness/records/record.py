@@ -1,4 +1,4 @@
-"""The record: what a trial's round leaves behind, the only source of every table and plot.
+"""Record of one round of a trial: the only source of every table and figure.
 
 Versions of the schema: 1, the first.
 """
@@ -37,10 +37,10 @@ Status = Literal[
 ]
 STATUSES = get_args(Status)
 
-# Nothing was measured, and the cause (a killed process, a missing framework, a file) may be gone.
+# Nothing was measured, and the cause (a killed process, a missing framework, a file) may be fixed.
 TRIED_AGAIN = frozenset({"crash", "unsupported", "bad_data", "other_machine"})
 LIMITED = frozenset({"oom", "timeout"})
-SAME = 1e-6  # relative: a speed that another version of NumPy computes anew from the samples
+SAME = 1e-6  # relative tolerance: another version of NumPy may round a throughput differently
 
 
 class _Frozen(BaseModel):
@@ -48,7 +48,7 @@ class _Frozen(BaseModel):
 
 
 class Trial(_Frozen):
-    """The point that was measured."""
+    """System, point and round of a record."""
 
     system: str
     policy: str | None
@@ -64,14 +64,15 @@ class Trial(_Frozen):
 
 
 def no_phases() -> dict[Phase, float | None]:
-    """Return every phase, told of none."""
+    """Return every phase without a time."""
     return dict.fromkeys(PHASES)
 
 
 class CheckVerdict(_Frozen):
-    """Agreement with the float64 oracle; skipped only for a system that does no arithmetic.
+    """Agreement with the float64 reference; skipped only for a system without arithmetic.
 
-    max_rel_err: largest deviation of any checked array, relative to that array's largest entry.
+    Attributes:
+        max_rel_err: Largest deviation of a checked array, relative to that array's largest entry.
     """
 
     status: Literal["ok", "failed", "skipped"]
@@ -79,32 +80,38 @@ class CheckVerdict(_Frozen):
 
 
 class Measured(BaseModel):
-    """What is known of a trial's round so far; a fault keeps what was found before it.
+    """Results of one round of a trial so far; after an error, the earlier results remain.
 
-    Seconds everywhere; samples_s has one entry per timed mini-batch.
+    All times are in seconds. Counts and bytes are means per mini-batch, and null if a system does
+    not report them.
 
-    phases_s: medians per mini-batch of runs with a mark behind each phase; null where the system
-    cannot tell a phase apart.
-    choose_s, choice: with policy=auto, how long it took to choose, what was chosen, and of what.
-    compile_s: of `prepare`, and of what mini-batches' shapes made the system compile before passes.
-    n_compilations: programs traced or compiled; null where a system compiles none for shapes.
-    n_warmup: passes before the timed ones. empty_sample_s: what the clock shows of doing nothing.
-    samples_s: pass after pass over the n_mini_batches of the fixed list, phases not marked; the
-    speed is of these. marked_samples_s: of the passes that marked phases, which took turns with
-    them. Records of before both were kept have marked passes alone, in samples_s.
-    n_batches, n_launches, bytes_copied, n_copies: means per mini-batch; null where a system cannot
-    tell. n_copies: those of the launches that only bring operands together. lower_bound: batches
-    that no policy gets below on those graphs, counted as n_batches are.
-    n_flop, bytes_touched: means per mini-batch, of forward and backward: floating-point operations,
-    and bytes that steps read and write, whatever a cache saves of them.
-    moving_share: of forward and backward, what only moved data, where a trial was run to tell it;
-    its times then include the counting.
-    between_s: median seconds between two timed runs, in `load` above all; not in samples_s.
-    unseen_ratio: of the time of mini-batches that it had not seen to that of the timed ones.
-    fingerprint: what was computed of the timed mini-batches, in a few numbers.
-    core_rate_per_s: of a fixed piece of work on a core, between the timed passes.
-    in_force: options as the system honoured them, said or not, and the way it took (backend,
-    libraries).
+    Attributes:
+        instances_per_s: Throughput of the median pass.
+        phases_s: Median per mini-batch of each phase in marked passes; null if the system cannot
+            separate a phase.
+        learn_s: Time of learning a policy.
+        choose_s: Time of choosing a policy, with policy=auto.
+        choice: The chosen policy and the candidates, with policy=auto.
+        compile_s: Time of `prepare` and of compiling for mini-batches' shapes before the passes.
+        n_compilations: Number of programs traced or compiled; null if a system does not compile for
+            shapes.
+        n_warmup: Number of warm-up passes.
+        empty_sample_s: Time that the clock shows for an empty run.
+        samples_s: Times of unmarked runs, pass after pass over the fixed list of n_mini_batches.
+            Early records have marked runs here and no marked_samples_s.
+        marked_samples_s: Times of runs with phase marks, whose passes alternated with unmarked
+            ones.
+        n_copies: Launches that only make operands contiguous.
+        lower_bound: Number of batches that no policy can undercut on the same graphs.
+        n_flop: Floating-point operations of forward and backward.
+        bytes_touched: Bytes that forward and backward read and write, regardless of caches.
+        moving_share: Fraction of forward and backward that only moves data, if the trial was
+            configured to measure it; the times then include that measurement.
+        between_s: Median time between two timed runs, mostly in `load`; not part of samples_s.
+        unseen_ratio: Slowdown of unseen mini-batches relative to the timed ones.
+        fingerprint: Summary of the results on the timed mini-batches.
+        core_rate_per_s: Rate of a fixed piece of work on a core, between the timed passes.
+        in_force: Effective options, including defaults, and the backend and libraries used.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -133,7 +140,7 @@ class Measured(BaseModel):
     bytes_touched: float | None = None
     moving_share: float | None = None
     peak_memory_bytes: int | None = None
-    baseline_memory_bytes: int | None = None  # resident once all is imported, before `prepare`
+    baseline_memory_bytes: int | None = None  # resident after all imports, before `prepare`
     check: CheckVerdict | None = None
     between_s: float | None = None
     unseen_ratio: float | None = None
@@ -141,22 +148,24 @@ class Measured(BaseModel):
     warnings: tuple[str, ...] = ()
     inputs_sha256: str | None = None
     in_force: dict[str, str] = Field(default_factory=dict)
-    gpu_clocks_mhz: tuple[int | None, int | None] | None = None  # before and behind the passes
+    gpu_clocks_mhz: tuple[int | None, int | None] | None = None  # before and after the passes
     core_rate_per_s: float | None = None
 
     def take_times_back(self) -> None:
-        """Forget what was timed, as it was not what it seemed."""
+        """Remove the times of passes that turned out to be invalid."""
         self.samples_s, self.instances_per_s, self.phases_s = (), None, no_phases()
 
     def end(self, status: Status, reason: str) -> None:
-        """Settle the status; the reason becomes one line."""
+        """Set the final status and its reason, which is joined to one line."""
         self.status, self.reason = status, " ".join(reason.split())
 
 
 class Record(Measured):
-    """One trial's round: what was measured, and of what, where, when and with which code.
+    """Record of one round: results, trial, machine, versions, code and time of measurement.
 
-    Raises ValueError for what a worker never writes: the marks of an edit by hand, or of damage.
+    Raises:
+        ValueError: The fields contradict each other, which means that the record was edited or
+            damaged.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -167,7 +176,7 @@ class Record(Measured):
     trial_id: str
     source_sha256: str
     machine: dict[str, Any]
-    gpu: str | None = None  # the one that computed, of those that the machine has
+    gpu: str | None = None  # name of the GPU that was used
     versions: dict[str, str]
     config: dict[str, Any]
     started_at: str
@@ -205,10 +214,10 @@ class Record(Measured):
         raise ValueError(f"instances_per_s is {said}, and samples_s make it {found}")
 
     def answers(self, spec: TrialSpec, source_sha256: str) -> bool:
-        """Return whether this record makes measuring `spec` (again) unnecessary.
+        """Return whether this record makes measuring `spec` unnecessary.
 
-        It does when trial, round and measured code are the same, unless nothing was measured or
-        a limit that ended the trial has been changed since.
+        It does if trial, round, interpreter and measured code are the same, unless nothing was
+        measured or the limits of a trial that exceeded one have changed.
         """
         same = (self.trial_id, self.trial.round, self.source_sha256) == (
             spec.trial_id,
@@ -216,7 +225,7 @@ class Record(Measured):
             source_sha256,
         )
         if self.config.get("python") != spec.python:
-            return False  # of another environment, with other versions
+            return False  # measured in another environment, with other versions
         if not same or self.status in TRIED_AGAIN:
             return False
         return self.status not in LIMITED or self.config.get("limits") == spec.to_dict()["limits"]
@@ -225,9 +234,10 @@ class Record(Measured):
 def build_record(
     spec: TrialSpec, measured: Measured, versions: dict[str, str], started_at: str
 ) -> Record:
-    """Make the record of a trial's round that ends now, on this machine.
+    """Build the record of a round that ends now on this machine.
 
-    started_at: as `now_text` gives it.
+    Args:
+        started_at: Result of `now_text` at the start.
     """
     return Record(
         **dict(measured),
@@ -250,17 +260,21 @@ def trial_of(spec: TrialSpec) -> Trial:
 
 
 def record_path(results_dir: Path, spec: TrialSpec) -> Path:
-    """Where the record of a trial's round goes unless `out` says otherwise."""
+    """Return the default path of the record of a trial's round."""
     return path_of(results_dir, spec.trial_id, spec.round)
 
 
 def path_of(results_dir: Path, trial_id: str, round_: int | str) -> Path:
-    """Where the record of a trial with that name goes; the pipeline gives wildcards for both."""
+    """Return the path of a record by trial id and round; the pipeline passes wildcards."""
     return results_dir / "raw" / trial_id / f"r{round_}.json"
 
 
 def read_record(path: Path) -> Record:
-    """Read and validate one record; raises RecordError naming the file and the first fault."""
+    """Read and validate one record.
+
+    Raises:
+        RecordError: The file cannot be read or is invalid; the message names the first error.
+    """
     try:
         return Record.model_validate_json(read_regular(path))
     except OSError as error:
@@ -271,14 +285,14 @@ def read_record(path: Path) -> Record:
 
 
 def first_fault(error: ValidationError) -> str:
-    """Where a value is wrong, and in which way, in one line."""
+    """Return the path and message of the first validation error in one line."""
     first = error.errors()[0]
     words = first["msg"].removeprefix("Value error, ")
     return f"{'.'.join(map(str, first['loc']))}: {words}" if first["loc"] else words
 
 
 def is_record(content: bytes) -> bool:
-    """Whether the content of a file is a record."""
+    """Return whether the content of a file is a record."""
     try:
         Record.model_validate_json(content)
     except ValidationError:
@@ -287,7 +301,7 @@ def is_record(content: bytes) -> bool:
 
 
 def find_record(path: Path) -> Record | None:
-    """Return the record at `path`, or None where there is none that can be read."""
+    """Return the record at `path`, or None if it is missing or unreadable."""
     try:
         return read_record(path)
     except RecordError:
@@ -295,13 +309,14 @@ def find_record(path: Path) -> Record | None:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write a record; one that was there and no longer answers moves to superseded/ beside it.
+    """Write a record; an existing one moves to superseded/ next to it.
 
-    Raises OutputError where that cannot be done.
+    Raises:
+        OutputError: The record cannot be written.
     """
     write_whole(path, record.model_dump_json(indent=1) + "\n")
 
 
 def now_text() -> str:
-    """The time of day in UTC, for people."""
+    """Return the current date and time in UTC, in ISO format."""
     return datetime.now(UTC).isoformat(timespec="seconds")

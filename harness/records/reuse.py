@@ -1,9 +1,8 @@
-"""Whether a stored record still tells what a trial would give today: code, data, machine, versions.
+"""Reuse of stored records, if code, data, machine and versions are still the same.
 
-A trial's name says what was asked for, and not what was there: a file without a checksum may hold
-other data, a folder of results may come from another machine, and a framework may be another
-version. A record of anything but the present is measured again, as its number would otherwise stand
-beside numbers of other things.
+A trial's id covers its settings only: a file without a checksum may have other data, a results
+directory may come from another machine, and a framework may have another version. A trial whose
+record differs in any of these is measured again, because its numbers would not be comparable.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from harness.records.record import Record
 from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
 
-UNREADABLE = "unreadable"  # in place of a hash of inputs, which no record has
+UNREADABLE = "unreadable"  # replaces the hash of inputs; no record has it
 _LIST_VERSIONS = """
 import importlib.metadata, json, platform
 found = {one.metadata["Name"].lower(): one.version for one in importlib.metadata.distributions()}
@@ -34,12 +33,12 @@ print(json.dumps(found | {"python": platform.python_version()}))
 
 
 class Present:
-    """What trials would be measured with now; for one run, in which none of it changes.
+    """Current code, data, machine and versions, which stay the same during one run.
 
     Args:
-        sources: hashes of the code, which others may have worked out already.
-        measures_here: whether this machine is the one that measures; if not, records of any
-            machine and any versions are taken.
+        sources: Hashes of the code, if already computed.
+        measures_here: Whether this machine measures; if not, records of any machine and any
+            versions are reused.
     """
 
     def __init__(self, sources: SourceHashes | None = None, *, measures_here: bool = True) -> None:
@@ -50,7 +49,7 @@ class Present:
         self._installed: dict[str | None, Mapping[str, str]] = {}
 
     def is_kept(self, record: Record | None, spec: TrialSpec) -> bool:
-        """Return whether a record makes measuring a trial's round (again) unnecessary."""
+        """Return whether a record makes measuring a trial's round unnecessary."""
         return (
             record is not None
             and record.answers(spec, self._sources.of(spec))
@@ -58,11 +57,11 @@ class Present:
         )
 
     def is_of_this_code(self, record: Record, spec: TrialSpec) -> bool:
-        """Return whether a record is of the trial's present code, whatever came of it."""
+        """Return whether a record is of the trial's current code, whatever its status."""
         return record.source_sha256 == self._sources.of(spec)
 
     def find_change(self, record: Record, spec: TrialSpec) -> str | None:
-        """Say in words what a record of this trial and code was measured with, if not the same."""
+        """Return in which data, machine or version a record of this trial differs, or None."""
         inputs = self._own_data.inputs_sha256(spec)
         if inputs is not None and record.inputs_sha256 != inputs:
             return "it is of other data"
@@ -75,7 +74,7 @@ class Present:
         for name, value in hardware_facts(self._machine, spec.device).items():
             if theirs[name] != value:
                 return f"it is of {name} {theirs[name]}, and here it is {value}"
-        # What was not measured has no versions of its own.
+        # A record without a measurement does not depend on versions.
         installed = self._versions_in(spec.python) if record.status == "ok" else {}
         for name, version in record.versions.items():
             found = installed.get(name, version)
@@ -84,7 +83,7 @@ class Present:
         return None
 
     def _versions_in(self, python: str | None) -> Mapping[str, str]:
-        """Return the version of each installed package of an interpreter; None: of this one."""
+        """Return the versions of an interpreter's packages; None means this interpreter."""
         if python not in self._installed:
             self._installed[python] = _list_versions(python)
         return self._installed[python]
@@ -100,13 +99,13 @@ def _list_versions(python: str | None) -> Mapping[str, str]:
             [python, "-c", _LIST_VERSIONS], capture_output=True, check=True, timeout=60
         )
     except (OSError, subprocess.SubprocessError):
-        return {}  # its trial will say so
+        return {}  # the trial itself reports the error
     listed_versions: dict[str, str] = json.loads(listed.stdout)
     return listed_versions
 
 
 class OwnData:
-    """Hashes of inputs that a trial's settings do not determine: files without a checksum."""
+    """Hashes of inputs that a trial's settings do not determine: files without checksums."""
 
     def __init__(self) -> None:
         self._corpora: dict[str, Corpus | None] = {}
@@ -116,8 +115,8 @@ class OwnData:
         """Hash the mini-batches of a trial as its worker does.
 
         Returns:
-            None where the settings determine them: generated data, and files with checksums.
-            UNREADABLE where they cannot be read; measuring says why.
+            None if the settings determine them: generated data, and files with checksums.
+            UNREADABLE if they cannot be read; the trial itself reports the reason.
         """
         if has_checksums(spec):
             return None
@@ -161,7 +160,7 @@ def _place_of(spec: TrialSpec) -> tuple[object, ...]:
 
 
 def has_checksums(spec: TrialSpec) -> bool:
-    """Return whether every file that a loader may read is bound by a checksum of the trial."""
+    """Return whether the trial's settings have a checksum of every file of its loader."""
     try:
         home = home_of(spec.loader)
     except ImportError:

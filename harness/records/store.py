@@ -1,7 +1,7 @@
-"""Stored results: records of trials and of counts, as files of their own or packed, and merged.
+"""Storage of trial and count records, as individual or packed files, and their merging.
 
-A packed file has a line of JSON for each record, sorted, keys sorted, all compressed with xz: equal
-records make equal bytes, in whatever order and from whatever files they come.
+A packed file has one line of JSON per record, with sorted lines and keys, compressed with xz. Equal
+records yield equal bytes, whatever their order and files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from harness.records.record import (
 
 T = TypeVar("T")
 Key = tuple[str, int]
-MOST_BYTES = 2**30  # of records, unpacked: xz makes gigabytes of zeros a file that anyone sends
+MOST_BYTES = 2**30  # limit of unpacked records, as xz can hide gigabytes of zeros in a small file
 ADVICE = "get the file anew, or pack its records again (bench-collect --pack)"
 _SAFE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
@@ -43,10 +43,14 @@ MOST_LETTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Format(Generic[T]):
-    """How records of trials, or of counts, are stored.
+    """Storage format of trial records or of count records.
 
-    packed: name of a packed file. pattern: names of files of their own. title: one of them, in
-    words. key: what there is only one of. locate: where one goes below a folder of results.
+    Attributes:
+        packed: Name of a packed file.
+        pattern: Pattern of the names of individual files.
+        title: Description of a record in messages.
+        key: Returns the unique key of a record.
+        locate: Returns the path of a record in a results directory.
     """
 
     packed: str
@@ -86,7 +90,7 @@ COUNTS: Format[AnyCount] = Format(
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Records sorted by trial and round, counts sorted by their names; one of each at most."""
+    """Trial records sorted by trial and round, and counts sorted by id, without duplicates."""
 
     records: tuple[Record, ...] = ()
     counts: tuple[AnyCount, ...] = ()
@@ -96,17 +100,21 @@ class Held:
 
 
 def held_in(places: Iterable[Path]) -> Held:
-    """Read everything that the places hold.
+    """Read all records at the given paths.
 
-    A place is a packed file, a folder of some, a record, or a folder that is searched for records.
-    Raises RecordError for a damaged file, and for two unlike records of one trial's round.
+    Args:
+        places: Packed files, directories of packed files, records, or directories to search for
+            records.
+
+    Raises:
+        RecordError: A file is damaged, or two records of one round differ.
     """
     unique = list(dict.fromkeys(places))
     return Held(tuple(_items_in(unique, TRIALS)), tuple(_items_in(unique, COUNTS)))
 
 
 def packed_files(place: Path) -> list[Path]:
-    """The packed files that a place is or holds; none where its records are files of their own."""
+    """Return the packed files at a path; empty if its records are individual files."""
     if place.is_dir():
         names = (TRIALS.packed, COUNTS.packed)
         return [path for name in names if (path := place / name).is_file()]
@@ -114,9 +122,9 @@ def packed_files(place: Path) -> list[Path]:
 
 
 def kinds_in(folder: Path) -> list[str]:
-    """Names of the kinds of machines whose packed records a folder holds, a folder each.
+    """Return the names of subdirectories with packed records, one for each kind of machine.
 
-    None where it holds packed files, or records, itself.
+    The list is empty if the directory has packed files itself.
     """
     if not folder.is_dir() or packed_files(folder):
         return []
@@ -124,18 +132,20 @@ def kinds_in(folder: Path) -> list[str]:
 
 
 def write_packed(held: Held, folder: Path) -> None:
-    """Write packed files of the records and of the counts that there are, each whole or not at all.
+    """Write the packed files of trial and count records, each atomically.
 
-    Raises RecordError for two unlike records of one trial's round.
+    Raises:
+        RecordError: Two records of one round differ.
     """
     _pack(held.records, TRIALS, folder)
     _pack(held.counts, COUNTS, folder)
 
 
 def unpack(held: Held, results_dir: Path) -> int:
-    """Lay out records below a folder as `bench` and `bench-schedule` do; return how many were new.
+    """Write records to the paths that `bench` and `bench-schedule` use; return how many were new.
 
-    Raises RecordError, with nothing written, where one is there with other content.
+    Raises:
+        RecordError: A record exists with other content; nothing is written then.
     """
     records = _new_files(held.records, TRIALS, results_dir)
     counts = _new_files(held.counts, COUNTS, results_dir)
@@ -147,17 +157,18 @@ def unpack(held: Held, results_dir: Path) -> int:
 
 
 def is_packed(content: bytes) -> bool:
-    """Whether the content of a file is one that is packed as these are."""
+    """Return whether the content of a file is compressed with xz, as packed files are."""
     return content.startswith(b"\xfd7zXZ\0")
 
 
 def read_packed(path: Path) -> list[bytes]:
     """Return the lines of a packed file.
 
-    Raises RecordError for a file that is missing, no xz, damaged, cut off, empty or larger than
-    MOST_BYTES when unpacked.
+    Raises:
+        RecordError: The file is missing, not xz, damaged, truncated, empty, or larger than
+            MOST_BYTES when unpacked.
     """
-    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)  # lzma.open passes over what is behind
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)  # lzma.open ignores trailing data
     try:
         text = decompressor.decompress(read_regular(path), MOST_BYTES + 1)
     except OSError as error:
@@ -205,12 +216,16 @@ def _loose(place: Path, form: Format[T]) -> list[Path]:
     if place.is_dir():
         found = (path for path in place.rglob(form.pattern) if path.parent.name != "superseded")
         return sorted(found)
-    is_one = form.packed == TRIALS.packed and not packed_files(place)  # of counts none is named
+    is_one = form.packed == TRIALS.packed and not packed_files(place)  # only trials, not counts
     return [place] if is_one else []
 
 
 def _one_each(items: Iterable[T], form: Format[T]) -> list[T]:
-    """Sort by key, leaving out what is there twice; raises RecordError for unlike ones."""
+    """Sort records by key and drop duplicates.
+
+    Raises:
+        RecordError: Two records with one key differ.
+    """
     found: dict[Key, T] = {}
     for item in items:
         if found.setdefault(form.key(item), item) != item:
@@ -235,9 +250,10 @@ def _pack(items: Iterable[T], form: Format[T], folder: Path) -> None:
 
 
 def _new_files(items: Iterable[T], form: Format[T], results_dir: Path) -> dict[Path, T]:
-    """Return which files have yet to be written.
+    """Return the records that do not exist yet, by path.
 
-    Raises RecordError where one is there with other content, which nobody may overwrite.
+    Raises:
+        RecordError: A record exists with other content, which must not be overwritten.
     """
     new = {}
     for item in items:
@@ -259,19 +275,25 @@ def _is_equal(path: Path, item: T, form: Format[T]) -> bool:
 
 
 def safe(name: str) -> str:
-    """Return a trial's or a count's name; raises RecordError where it would lead elsewhere."""
+    """Return the id of a trial or count if it is safe as a file name.
+
+    Raises:
+        RecordError: It is not, for example because it would leave the directory.
+    """
     if not _SAFE.fullmatch(name) or set(name) == {"."}:
         raise RecordError(f"a record is named {name!r}, which can be no file's name; {ADVICE}")
     return name
 
 
 def merge(places: Iterable[Path]) -> dict[str, Held]:
-    """Return what places of several machines hold, by a path-safe name of the kind of machine.
+    """Merge the records of several machines; return them by the name of the kind of machine.
 
-    Counts are exact; they are with the kind whose CPU took their seconds, and where that has none,
-    with every form. Raises RecordError, naming the record and both places, where two records of one
-    trial's round contradict each other: measured on other inputs, or unlike though they are of one
-    kind of machine, which leaves it to chance which of them is shown.
+    Counts do not depend on the machine, except for their seconds. Each kind of machine gets the
+    counts made on its CPU and, for other ids, those of other CPUs.
+
+    Raises:
+        RecordError: Two records of one trial have other inputs, or two of one round and one kind of
+            machine differ; the message names the record and both paths.
     """
     held = {place: held_in([place]) for place in dict.fromkeys(places)}
     records = _agreeing(
@@ -297,11 +319,14 @@ def merge(places: Iterable[Path]) -> dict[str, Held]:
 
 
 def kind_of(record: Record) -> str:
-    """A kind of machine as a path-safe name: what computes, its CPUs, and a hash of its facts."""
+    """Return a path-safe name of a record's kind of machine.
+
+    It has the processor or GPU that computes, the number of CPUs and a hash of the machine's facts.
+    """
     facts = machine_facts(record.machine)
     gpus = [gpu.get("name", "") for gpu in record.machine.get("gpus") or ()]
     words = gpus[0] if gpus and record.trial.device == "cuda" else str(facts["cpu"])
-    # The kinds of GPU differ where one is used; the CPU beside it is among the facts.
+    # GPUs matter only if one is used; the facts always include the CPU.
     told = [facts, gpus if record.trial.device == "cuda" else []]
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:6]
     name = _UNSAFE.sub("_", words).strip("_")[:MOST_LETTERS]
@@ -311,7 +336,11 @@ def kind_of(record: Record) -> str:
 def _agreeing(
     held: Mapping[Path, Iterable[T]], key: Callable[[T], Hashable], is_same: Callable[[T, T], bool]
 ) -> list[T]:
-    """One item of each key, in order; raises RecordError for two that are not the same."""
+    """Return one item of each key, in order.
+
+    Raises:
+        RecordError: Two items with one key differ.
+    """
     first: dict[Hashable, tuple[Path, T]] = {}
     for place, items in held.items():
         for item in items:
@@ -331,10 +360,10 @@ def _words(item: object) -> str:
 
 
 def _is_same_count(a: AnyCount, b: AnyCount) -> bool:
-    """Two counts of one mini-batch and code may differ in nothing but their seconds."""
+    """Return whether two counts of one mini-batch and code are equal except for their seconds."""
     if isinstance(a, CountRow) and isinstance(b, CountRow):
         return _counted(a) == _counted(b)
-    return type(a) is not type(b) or a.status == b.status  # a failure says nothing of the count
+    return type(a) is not type(b) or a.status == b.status  # a failure does not contradict a count
 
 
 def _counted(row: CountRow) -> dict[str, Any]:
@@ -342,7 +371,11 @@ def _counted(row: CountRow) -> dict[str, Any]:
 
 
 def _refuse_other_inputs(held: Mapping[Path, Iterable[Record]]) -> None:
-    """Whatever the machine, one trial has one input."""
+    """Check that all records of a trial, of any machine, have the same inputs.
+
+    Raises:
+        RecordError: Two records differ; the message names both paths.
+    """
     first: dict[str, tuple[Path, Record]] = {}
     for place, records in held.items():
         for record in (one for one in records if one.inputs_sha256 is not None):
@@ -360,6 +393,6 @@ def _counts_for(records: Iterable[Record], counts: Sequence[AnyCount]) -> tuple[
     cpus = {record.machine.get("cpu") for record in records}
     here = [row for row in counts if row.cpu in cpus]
     named = {row.count_id for row in here}
-    # A count of this CPU and one of another may be of other code: the own one is shown.
+    # Counts of this CPU take precedence over those of others, which may be of other code.
     others = {row.count_id: row for row in counts if row.count_id not in named}
     return (*here, *others.values())

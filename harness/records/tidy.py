@@ -38,7 +38,7 @@ Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 
 PLAIN, RELEASED = "plain", "released"  # our graph, and that of ED-Batch's release
 SEED = "learning.seed"
-# Slow builds: the warning that every ratio against them bears. DyNet's wheel has no BLAS.
+# Warnings of slow builds, which apply to every ratio against them. DyNet's wheel has no BLAS.
 WEAK_BUILDS = {"wheel": "dynet_wheel"}
 SECTIONS = {
     "system.options": "system_options",
@@ -86,7 +86,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "copied_kb": lambda f: f.bytes_copied / 1024,
     "preparing_s": lambda f: f.compile_s,
     "preparing_ms": lambda f: 1e3 * f.compile_s,
-    # On a CPU, memory beyond what was resident before the system was prepared.
+    # On a CPU, memory in addition to that resident before the system was prepared.
     "peak_memory_mib": lambda f: (
         (f.peak_memory_bytes - f.baseline_memory_bytes.where(f.device != "cuda", 0)) / 2**20
     ),
@@ -101,11 +101,11 @@ def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
     "wrong_result", and records from an unusually slow or fast core the warning `uneven_core`.
 
     Args:
-        path: a directory that holds records, packed (`records.jsonl.xz`) or one file each.
-        samples: add the columns `samples_s` and `marked_samples_s`, lists of seconds.
+        path: A directory of records, packed (`records.jsonl.xz`) or one file each.
+        samples: Whether to add the columns `samples_s` and `marked_samples_s`, lists of seconds.
 
     Raises:
-        RecordError: if nothing is there, or a record is damaged or contradicts its twin.
+        RecordError: There are no records, one is damaged, or two of one round differ.
     """
     path = Path(path)
     _check_place(path)
@@ -119,7 +119,11 @@ def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
 
 
 def _check_place(path: Path) -> None:
-    """Raise RecordError for what is no directory and no file of records."""
+    """Check that a path is a directory or a file of records.
+
+    Raises:
+        RecordError: It is neither.
+    """
     is_file = path.is_file() and path.suffix in (".xz", ".json")
     if not path.is_dir() and not is_file:
         problem = "is no file of records" if path.exists() else "does not exist"
@@ -129,14 +133,14 @@ def _check_place(path: Path) -> None:
 def build_frame(
     records: Iterable[Record], counts: Iterable[AnyCount] = (), *, samples: bool = False
 ) -> pd.DataFrame:
-    """Build the frame of records that were judged together, and of counts."""
+    """Build the frame of counts and of records that were checked against each other."""
     rows = [build_record_row(record, samples=samples) for record in records]
     rows += [row for count in counts for row in build_count_rows(count)]
     return frame_of_rows(rows)
 
 
 def frame_of_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Build a frame of flat rows: number types, no number without status "ok", quantities."""
+    """Build a frame of flat rows, with quantities; only rows with status "ok" have numbers."""
     shared = ("status", "warnings", "weak_build", "trial_id", "group", "group_facts")
     empty = dict.fromkeys(["kind", *Trial.model_fields, *shared, *MEASURED])
     data = pd.DataFrame([{**empty, **row} for row in rows] or None, columns=None)
@@ -162,7 +166,7 @@ def get_quantity(data: pd.DataFrame, quantity: str) -> pd.Series[float]:
     """Return a column of numbers; NAME_per_instance divides one of a mini-batch by its instances.
 
     Raises:
-        RecordError: if no column has the name; the message lists close ones.
+        RecordError: No column has the name; the message suggests similar ones.
     """
     name = quantity.removesuffix(PER_INSTANCE_SUFFIX)
     if name not in data or not pd.api.types.is_numeric_dtype(data[name]):
@@ -176,7 +180,7 @@ def get_quantity(data: pd.DataFrame, quantity: str) -> pd.Series[float]:
 
 
 def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]:
-    """Flatten one record: its settings by `bench` key, its results and where they are from."""
+    """Flatten one record: its settings by `bench` key, its results and their provenance."""
     config = record.config
     row: dict[str, Any] = {"kind": "trial", **record.trial.model_dump()}
     row |= {key: config.get(key) for key in SETTINGS}

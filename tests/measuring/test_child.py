@@ -1,4 +1,4 @@
-"""The child's side: what it becomes, says and refuses, and how it ends; its last words."""
+"""Child processes: running a module, progress lines, refusals, exit, and last output."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ PYDANTIC = (
         (TRACEBACK + PYDANTIC,
          "pydantic_core.ValidationError: 1 validation error for Record in_force.threads Input"
          " should be a valid string", ""),
-        # What came last may be another end than the exception's, such as memory that ran out.
+        # Output after the exception may have another cause of the end, such as lack of memory.
         (f"{TRACEBACK}ValueError: first\n{'noise ' * 500}\nstd::bad_alloc\n",
          "ValueError: first noise", "std::bad_alloc"),
     ],

@@ -1,4 +1,4 @@
-"""Time is read by a clock that the test moves, so every figure is exact."""
+"""Clocks, tested with a fake source of time so that every expected value is exact."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_the_collector_rests_in_the_timed_region_only() -> None:
 
 
 class Ticking(FakeTime):
-    """A clock whose reading takes time, and which shows whole steps alone."""
+    """Source of time whose readings take time and are rounded to whole steps."""
 
     def __init__(self, cost_ns: int, step_ns: int) -> None:
         super().__init__()
@@ -191,7 +191,7 @@ def test_waiting_for_a_device_is_part_of_an_empty_sample(time: FakeTime) -> None
 
 @pytest.fixture
 def working_time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
-    """Every call of the fixed work takes `takes_ms` by it."""
+    """Source of time by which every call of the fixed work takes `takes_ms`."""
     time, exp = FakeTime(), np.exp
     time.takes_ms = 0.01  # type: ignore[attr-defined]
 
@@ -214,7 +214,7 @@ def looks(working_time: FakeTime, watch: CoreWatch, *takes_ms: float) -> None:
     ("takes_ms", "rate_per_s", "rates_per_s"),
     [
         ((), None, ()),
-        ((0.0,), None, ()),  # a clock that stands still
+        ((0.0,), None, ()),  # a clock that does not advance
         ((0.01,), 100_000, (100_000,)),
         ((0.01, 0.0, 0.02), 100_000, (100_000, 50_000)),
         ((0.01, 0.02, 9.0, 0.02, 0.01), 50_000, (100_000, 50_000, 1000 / 9, 50_000, 100_000)),

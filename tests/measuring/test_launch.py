@@ -1,4 +1,4 @@
-"""Workers that go wrong in every way: each leaves a record, none stays behind."""
+"""Workers that fail in every way: each leaves a record, and none keeps running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.records.record import Record, find_record, read_record
 from harness.trials.spec import Limits, TrialSpec
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
 
-pytestmark = pytest.mark.slow  # all of them together take seconds
+pytestmark = pytest.mark.slow  # together they take seconds
 
 MakeSpec = Callable[..., TrialSpec]
 NO_MEMORY = "import numpy as np\n\nTABLE = np.ones(2**58)\n"
@@ -121,7 +121,7 @@ def test_threads_reach_every_library_and_one_allocator_serves_all(make_spec: Mak
     names = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
     assert {environment[f"{name}_NUM_THREADS"] for name in names} == {"3"}
     assert environment["PYTHONHASHSEED"] == "0"
-    assert environment["MALLOC_MMAP_MAX_"] == "0"  # nothing is given back between mini-batches
+    assert environment["MALLOC_MMAP_MAX_"] == "0"  # memory is not returned between mini-batches
     assert "PATH" in environment
 
 
@@ -168,7 +168,7 @@ def test_a_worker_dies_with_its_parent(make_spec: MakeSpec, tmp_path: Path) -> N
 def test_a_worker_whose_parent_ended_before_it_could_ask_ends_at_once(
     make_spec: MakeSpec, tmp_path: Path, is_killed_at_once: bool
 ) -> None:
-    """The parent is gone before the worker's Python is up, or as it is; it may not measure."""
+    """The parent ends before the worker's Python has started, or while it starts."""
     (tmp_path / "spec.json").write_text(json.dumps(make_spec().to_dict()))
     record = tmp_path / "r0.json"
     worker = ["harness.measuring.worker", str(tmp_path / "spec.json"), str(record)]
@@ -184,7 +184,7 @@ def test_a_worker_whose_parent_ended_before_it_could_ask_ends_at_once(
     parent = subprocess.run(
         [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, check=False
     )
-    # The pipe that it printed to is over: nobody holds it any more, and nothing was measured.
+    # No process holds the pipe that the worker printed to any more, and nothing was measured.
     assert parent.returncode == -signal.SIGKILL
     worker_pid = int(parent.stdout)
     assert wait_for(lambda: not psutil.pid_exists(worker_pid))
@@ -254,7 +254,7 @@ def test_a_fork_that_comes_back_leaves_no_record(make_spec: MakeSpec, tmp_path: 
 
 
 def test_memory_of_what_detached_itself_counts(make_spec: MakeSpec, tmp_path: Path) -> None:
-    """A child that leaves the family's tree stays in its household."""
+    """The memory of a child that detaches itself counts in the limit of the process tree."""
     program = tmp_path / "eats.py"
     program.write_text("import time\nheld = b'x' * 2**30\ntime.sleep(600)\n")
     script = f"setsid sh -c '{sys.executable} {program} & exit' >/dev/null 2>&1; exec sleep 600\n"
@@ -267,7 +267,7 @@ def test_memory_of_what_detached_itself_counts(make_spec: MakeSpec, tmp_path: Pa
 
 
 def test_a_full_disk_is_no_fault_of_the_trial(make_spec: MakeSpec, tmp_path: Path) -> None:
-    """/dev/full stands for the folder's disk: what cannot be kept ends the run; no record."""
+    """A full disk, simulated by /dev/full, ends the run without a record."""
     folder = tmp_path / "raw"
     folder.mkdir()
     (tmp_path / "logs").mkdir()
@@ -287,7 +287,7 @@ def test_a_full_disk_is_no_fault_of_the_trial(make_spec: MakeSpec, tmp_path: Pat
         (errno.ENOMEM, None, "oom", ""),
         (errno.EMFILE, None, "unsupported", "; raise `ulimit -n` and try again"),
         (errno.ENFILE, sys.executable, "unsupported", "; raise `ulimit -n` and try again"),
-        (errno.EACCES, None, "unsupported", ""),  # no python was named that could be blamed
+        (errno.EACCES, None, "unsupported", ""),  # without a configured interpreter to name
     ],
 )
 def test_a_start_that_the_machine_refuses_is_no_fault_of_the_python(
@@ -314,7 +314,7 @@ def test_a_start_that_the_machine_refuses_is_no_fault_of_the_python(
         ("no/python", "no such program"),
         ("", ""),
         ("#!/bin/sh\nexit 3\n", "it is no Python"),
-        ("cat", "it is no Python"),  # which takes `-m` for something of its own
+        ("cat", "it is no Python"),  # interprets `-m` in another way
         ("echo", "it is no Python"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The worker: what it finds out goes into the record, and what goes wrong becomes a status."""
+"""The worker: results are written to the record, and failures become a status."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_instances_per_s_follows_from_the_samples(make_spec: MakeSpec, tmp_path:
 
 def test_counters_come_from_the_warm_up(make_spec: MakeSpec, tmp_path: Path) -> None:
     record = measure(make_spec(), tmp_path)
-    # The proof takes eight runs, so the two mini-batches of the warm-up are runs 9 and 10.
+    # Verification takes eight runs, so the two mini-batches of the warm-up are runs 9 and 10.
     assert record.n_batches == 9.5
     assert record.n_launches is None
 
@@ -202,9 +202,9 @@ def test_a_worker_loads_no_framework_of_others(
 def test_memory_is_given_back_before_the_warm_up_and_not_after(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the warm-up has faulted in stays, so that the first timed pass finds it.
+    """Memory that the warm-up has faulted in stays resident for the first timed pass.
 
-    The oracle's is given back before anything is compared with what was there before.
+    The reference's memory is returned before the baseline of resident memory is measured.
     """
     order: list[str] = []
 

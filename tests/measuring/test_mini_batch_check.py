@@ -1,4 +1,4 @@
-"""Whole mini-batches against their parts, and their fingerprints."""
+"""Comparison of whole mini-batches with their parts, and their fingerprints."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_parts_add_up(spec: TrialSpec, workload: Workload, n: int) -> None:
 
 
 class WrongFrom(saboteurs.WrongForMany):
-    """By a thousandth, from a number of instances on."""
+    """Saboteur that is wrong by a thousandth from a number of instances on."""
 
     n_from = 0
 
@@ -139,8 +139,8 @@ SIZES = ModelSizes(8, {"words": 16, "classes": 2})
 @pytest.mark.parametrize(
     ("model", "n_inputs"),
     [
-        (TreeFC(SIZES, variant="fold"), 3 * 4 * 8),  # of inner vertices
-        (TreeFC(SIZES, variant="cavs"), 3 * 9 * 8),  # and of leaves
+        (TreeFC(SIZES, variant="fold"), 3 * 4 * 8),  # inner vertices only
+        (TreeFC(SIZES, variant="cavs"), 3 * 9 * 8),  # inner vertices and leaves
         (TreeLSTM(SIZES), 0),
     ],
 )

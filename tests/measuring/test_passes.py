@@ -1,4 +1,4 @@
-"""Passes, warm and timed, under a time that the test moves; and what is made of their samples."""
+"""Warm-up and timed passes with a fake source of time, and statistics of their samples."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def timed_of(time: FakeTime, costs: Sequence[Sequence[float]], **timing: Any) ->
 
 
 def n_passes_of(timed: Timed, n_mini_batches: int = 2) -> tuple[int, int]:
-    """Passes without and with marks, all of them whole."""
+    """Return the numbers of unmarked and marked passes; every pass must be complete."""
     assert len(timed.whole) % n_mini_batches == len(timed.marked) % n_mini_batches == 0
     return len(timed.whole) // n_mini_batches, len(timed.marked) // n_mini_batches
 
@@ -66,7 +66,7 @@ def test_what_is_done_between_passes_is_not_timed(time: FakeTime) -> None:
 
 
 class Ahead(Scripted):
-    """Constructs the next mini-batch in the run of this one."""
+    """System that constructs the next mini-batch during the run of the current one."""
 
     constructed: Sequence[float] | None = None
     following: Sequence[float] | None = None
@@ -88,7 +88,7 @@ class Ahead(Scripted):
 
 
 def test_what_is_constructed_ahead_is_timed_in_the_same_pass(time: FakeTime) -> None:
-    """The first of a pass in its own run, and nothing behind the last: passes add up as ever."""
+    """The first mini-batch of a pass is constructed in its own run, and nothing after the last."""
     costs = [(1, 2), (10, 20), (100, 200)]
     timing = Timing(min_seconds=0.0, min_passes=2)
     found = time_passes(Passes(Ahead(time), time), costs, timing)
@@ -108,8 +108,8 @@ TWO = [(1, 2), (3, 4)]  # a pass is 11 ms of timed work and 2 s of loading, whic
         (TWO, {"min_passes": 3}, (3, 2)),
         (TWO, {"min_passes": 4}, (4, 3)),
         (TWO, {"min_seconds": 0.023}, (2, 1)),
-        (TWO, {"min_passes": 50, "max_seconds": 1.0}, (1, 1)),  # one of either kind
-        ([(0, 0)], {"min_seconds": 1e7}, (MAX_PASSES / 2, MAX_PASSES / 2)),  # not for ever
+        (TWO, {"min_passes": 50, "max_seconds": 1.0}, (1, 1)),  # one of each kind
+        ([(0, 0)], {"min_seconds": 1e7}, (MAX_PASSES / 2, MAX_PASSES / 2)),  # limited
     ],
 )
 def test_passes_are_whole_and_as_many_as_asked_for(
@@ -122,7 +122,7 @@ def test_passes_are_whole_and_as_many_as_asked_for(
 
 
 class Device(Scripted):
-    """Works on while the host goes ahead: whoever waits for it waits 10 ms."""
+    """Asynchronous device: the host continues, and each synchronization takes 10 ms."""
 
     def synchronize(self) -> None:
         super().synchronize()
@@ -133,7 +133,7 @@ def test_marks_are_neither_waited_for_nor_read_in_every_second_pass(time: FakeTi
     system = Device(time)
     timing = Timing(min_seconds=0.0, min_passes=3)
     runs = time_passes(Passes(system, time), [(1, 2)], timing)
-    # A run by itself is 3.5 ms; the wait at its end counts always, those at marks where they are.
+    # A run takes 3.5 ms; the wait at its end always counts, those at marks only in marked runs.
     assert [sample.total_s for sample in runs.whole] == pytest.approx([0.0135] * 3)
     assert [sample.phases_s for sample in runs.whole] == [{}] * 3
     assert [sample.total_s for sample in runs.marked] == pytest.approx([0.0335] * 2)
@@ -144,7 +144,7 @@ def test_marks_are_neither_waited_for_nor_read_in_every_second_pass(time: FakeTi
 
 
 class Slowing(Scripted):
-    """Every run takes a millisecond more than the one before."""
+    """System whose every run takes a millisecond more than the previous one."""
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self.costs = (self.events.count("run"), 0)
@@ -160,7 +160,7 @@ def test_a_drift_meets_both_kinds_of_passes_alike(time: FakeTime) -> None:
 
 
 class WarmingUp(Scripted):
-    """Its passes, of one mini-batch, take these milliseconds, then as long as the last."""
+    """System whose passes of one mini-batch take the given milliseconds, then the last value."""
 
     def __init__(self, time: FakeTime, passes_ms: Sequence[float]) -> None:
         super().__init__(time)
@@ -182,7 +182,7 @@ def warmed(time: FakeTime, passes_ms: Sequence[float], **timing: Any) -> WarmUp:
     [
         ([100], 3),  # three that agree
         ([300, 200, 104, 103, 101], 5),
-        ([100, 100, 200, 100, 100], 6),  # a slow one begins the count anew
+        ([100, 100, 200, 100, 100], 6),  # a slow one restarts the count
         ([100, 106, 112, 119, 126, 134, 141, 150, 158, 168, 178], 10),  # never: at most ten
     ],
 )
@@ -197,7 +197,7 @@ def test_warm_up_has_bounds(time: FakeTime) -> None:
     assert warmed(time, growing, max_warmup=4).n_passes == 4
     assert warmed(time, [100], n_warmup=7).n_passes == 7
     assert warmed(time, growing, n_warmup=12).n_passes == 12, "more than the most, as was asked"
-    # Loading takes a second, so that no second pass begins.
+    # Loading takes a second, so that no second pass starts.
     assert warmed(time, growing, max_warmup_s=1.0).n_passes == 1
     assert warmed(time, growing, max_warmup_s=1.0, n_warmup=3).n_passes == 3
     assert warmed(time, [100], n_warmup=0) == WarmUp(0, ())
@@ -226,7 +226,7 @@ def test_phase_medians_are_per_mini_batch_and_honest_about_what_is_unknown() -> 
         "schedule": None,
         "forward": 2.0,
         "backward": None,  # never marked
-        "update": None,  # marked, but the system does not claim to tell it apart
+        "update": None,  # marked, but not among the phases that the system separates
     }
 
 

@@ -1,4 +1,4 @@
-"""A check is loosened as far as the trial asks for, in the open, and no further."""
+"""Tolerance of checks at reduced precision: as the trial requests, recorded, and no further."""
 
 from __future__ import annotations
 

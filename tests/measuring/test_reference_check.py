@@ -1,4 +1,4 @@
-"""The gate in front of every time: right answers pass, wrong ones do not."""
+"""Comparison with the reference: correct results pass, and wrong ones do not."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_step_may_change_no_other_row_of_a_table(row: int | None, kind: type[A
 
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_of_zeros_change_no_verdict(seed: int) -> None:
-    """By the rule itself on all rows, near its limit."""
+    """The rule gives the same verdict on all rows, near its limit."""
     drawn = np.random.default_rng(seed)
     truth = np.zeros((50, 3))
     truth[drawn.integers(50, size=8)] = drawn.normal(size=(8, 3))
@@ -164,13 +164,13 @@ def test_arrays_of_any_shape_are_judged(shape: tuple[int, ...]) -> None:
 def test_a_relu_that_took_the_other_side_is_no_error() -> None:
     truth = rng.normal(size=(512, 256))
     flipped = truth.copy()
-    flipped[:, 3] += 1e-3 * rng.normal(size=512)  # one of 256 units, in one of 1000 vertices
+    flipped[:, 3] += 1e-3 * rng.normal(size=512)  # one of 256 units in one of 1000 vertices
     assert np.max(np.abs(flipped - truth)) > 1e-4 * np.max(np.abs(truth))
     assert agrees(flipped, truth)
 
 
 def test_slack_is_what_the_other_side_of_a_relu_changes() -> None:
-    """The first unit of the lower vertex gets 1e-8: whether it is on matters by far more."""
+    """The first unit of the lower vertex gets 1e-8: its ReLU's state matters far more."""
     model = TreeFC(ModelSizes(2, {"words": 3, "classes": 2}), variant="fold")
     tree = Tree(
         words=np.array([0, 1, -1, 2, -1]),
@@ -233,7 +233,7 @@ def test_systems_that_go_wrong(
 
 
 def check_all(system: System, workload: Workload, spec: TrialSpec) -> str | None:
-    """What is wrong with an answer or a step, or None."""
+    """Return how a result or a step deviates, or None."""
     instances, answer = workload.check_instances, ask(workload, spec)
     verdict = check_answer(system, instances, answer)
     rate = run_settings(spec).learning_rate
@@ -243,7 +243,7 @@ def check_all(system: System, workload: Workload, spec: TrialSpec) -> str | None
 
 
 def test_rounding_larger_than_a_step_is_no_error(make_spec: MakeSpec) -> None:
-    """Of outputs that deviate by 1e-5 before the step, as much is expected after it."""
+    """Outputs that deviate by 1e-5 before the step may deviate as much after it."""
     spec = make_spec(system_options={"fault": "rounds"}, learning_rate=1e-8)
     workload = load_workload(spec)
     answer = ask(workload, spec)
@@ -336,7 +336,7 @@ def test_instances_are_as_large_as_the_graphs_that_the_model_makes_of_them() -> 
     large = lattice([(k, k + 2) for k in range(399)], 402)
     assert len(choose_check_instances(model, [large] * 4, 4)) == 2
     assert len(choose_check_instances(model, LATTICES, 4)) == 4
-    # The gated model joins words with the character's own vertex, so more of them fit.
+    # The gated model joins words with the character's vertex, so more of them fit.
     some = lattice([(k, k + 2) for k in range(100)], 102)
     for kind, n in ((LatticeGRU, 3), (GatedLatticeLSTM, 5)):
         n_vertices = kind(SIZES).mini_batch([some]).graph.n_vertices
@@ -356,7 +356,7 @@ CHAIN = Sketch([("vertex", []), ("vertex", [0]), ("vertex", [1])])
 
 
 class Odd(SketchModel):
-    """Its vertices scatter what `wild` makes of a small vector."""
+    """Model whose vertices scatter the result of `wild` for a small vector."""
 
     name = "odd"
     vertex_types = ("vertex",)
@@ -383,7 +383,7 @@ class Overflow(Odd):
 
 
 class Root(Odd):
-    """A root of zero: what is wrong is its derivative alone."""
+    """Root of zero, of which only the derivative is not finite."""
 
     def wild(self, x: Symbol) -> Symbol:
         return sqrt(x - x)

@@ -1,4 +1,4 @@
-"""Every sabotage is caught by the worker; and is not, once the guards named with it are away."""
+"""Every sabotage is caught by the worker, and is not caught once its guards are disabled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARAMETERS = ("embedding", "W", "b_leaf", "U", "b", "F_1", "F_2", "b_f", "W_out"
 
 
 def nothing(*_: Any, **__: Any) -> None:
-    """A guard that finds nothing."""
+    """Guard that finds nothing."""
 
 
 def once_by_no_clock(system: Any, instances: Any, *, update: bool) -> Any:
@@ -29,7 +29,7 @@ def once_by_no_clock(system: Any, instances: Any, *, update: bool) -> Any:
     return system
 
 
-# What stands in for a guard when it is away, and where it is looked up.
+# Replacement of each disabled guard, and the module and the name under which it is looked up.
 GUARDS: dict[str, list[tuple[Any, str, Any]]] = {
     "answer": [(mini_batch_check, "check_answer", lambda *_: Verdict("ok"))],
     "step": [(reference_check, "step_fault", nothing), (mini_batch_check, "step_fault", nothing)],
@@ -51,7 +51,13 @@ GUARDS: dict[str, list[tuple[Any, str, Any]]] = {
 
 
 class Sabotage(NamedTuple):
-    """kind: of tests.support.saboteurs. says: in the record's reason. guards: that catch it."""
+    """Sabotage and the guards that catch it.
+
+    Attributes:
+        kind: Class in tests.support.saboteurs.
+        says: Text in the record's reason.
+        guards: Guards that catch it.
+    """
 
     kind: str
     of: str
@@ -171,7 +177,7 @@ def measured_in(folder: Path, spec: TrialSpec) -> Record:
 
 
 def test_who_differs_from_others_is_told_by_the_oracle(make_spec: MakeSpec, tmp_path: Path) -> None:
-    """A mini-batch that nobody looked at but through fingerprints."""
+    """The systems differ in a mini-batch that only fingerprints cover."""
     honest, wrong = (spec_of(make_spec, kind) for kind in ("Honest", "WrongForTheSecond"))
     first, second = measured_in(tmp_path / "a", honest), measured_in(tmp_path / "a", wrong)
     assert first.status == "ok"
@@ -183,7 +189,7 @@ def test_who_differs_from_others_is_told_by_the_oracle(make_spec: MakeSpec, tmp_
 def test_who_was_wrong_first_is_not_shown(make_spec: MakeSpec, tmp_path: Path) -> None:
     honest, wrong = (spec_of(make_spec, kind) for kind in ("Honest", "WrongForTheSecond"))
     first, second = measured_in(tmp_path, wrong), measured_in(tmp_path, honest)
-    assert (first.status, second.status) == ("ok", "ok")  # nothing contradicted it then
+    assert (first.status, second.status) == ("ok", "ok")  # no record contradicted it yet
     assert first.fingerprint is not None
     assert second.fingerprint is not None
     assert (first.fingerprint.proved, second.fingerprint.proved) == (False, True)

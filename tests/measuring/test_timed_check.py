@@ -1,4 +1,4 @@
-"""What is done between runs, and what is made of it; time is moved by the test."""
+"""Validation of timed passes, with a fake source of time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.engine_models import tree
 
 
 class Slow(System):
-    """Takes as many seconds for each call as it is told; unseen: for lists not seen before."""
+    """System with configured seconds for each call; unseen: for lists not seen before."""
 
     def __init__(self, load: float = 0.0, wait: float = 0.0, ask: float = 0.0) -> None:
         super().__init__(RunSettings("infer", "cpu", 1, 1, 0.1, 0))
@@ -46,7 +46,7 @@ class Slow(System):
         return round(self.now_s * 1e9)
 
     def prepare(self, model: Any, weights: Any) -> None:
-        """Every list is new to it again."""
+        """Forget all lists seen so far."""
         self.seen.clear()
 
     def load(self, instances: Sequence[Any]) -> None:
@@ -88,7 +88,7 @@ def test_what_is_spent_between_runs_is_seen_and_not_timed(kind: str) -> None:
 
 
 class Disturbed(Slow):
-    """Whose loads take so long, one after the other, and then as long as the last."""
+    """System whose loads take the given times in turn, and then the last one."""
 
     def __init__(self, *loads: float) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class Disturbed(Slow):
 
 
 class KeepsTwo(Slow):
-    """Prepares again what is none of the last two lists that it prepared."""
+    """System that caches its preparation of the last two lists."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class KeepsTwo(Slow):
 
 
 def settled(system: Slow, between_s: float) -> tuple[float, int]:
-    """Runs of 2 s, so that 0.1 s are the limit; and how many were made."""
+    """Return the settled gap for runs of 2 s, whose limit is 0.1 s, and the number of runs."""
     passes = Passes(system, system.now_ns)
     found = settled_between_s(passes, TREES, [2.0] * 3, between_s)
     return found, len(passes.between_s)
@@ -153,9 +153,9 @@ def test_who_is_far_above_the_limit_is_not() -> None:
 @pytest.mark.parametrize(
     ("between_s", "run_s", "reading", "is_wrong"),
     [
-        (READINGS * 0.1, 1.0, 0.1, False),  # no more than reading
+        (READINGS * 0.1, 1.0, 0.1, False),  # no longer than reading
         (READINGS * 0.1 + 2 * CALLS_S, 1.0, 0.1, True),
-        (HIDDEN_SHARE * 1.0, 1.0, 0.001, False),  # so little that no number changes
+        (HIDDEN_SHARE * 1.0, 1.0, 0.001, False),  # too short to affect any number
         (HIDDEN_SHARE * 1.0 + 0.01, 1.0, 0.001, True),
         (CALLS_S, 1e-6, 0.0, False),  # a few calls from Python
     ],
@@ -184,8 +184,8 @@ def test_reading_grows_with_what_is_read() -> None:
         ([5.0, 7.0, 4.9, 7.0], True, None),
         ([5.0, 7.0, 5.0, 7.0], True, "no loss changes from pass to pass"),
         ([5.1, 7.1, 5.0, 7.0, 5.0, 7.0], True, "no loss changes from pass to pass"),
-        ([5.0, 7.0], True, None),  # a single pass tells nothing
-        ([5.0, 7.0, float("nan"), float("nan")], True, None),  # which has a warning of its own
+        ([5.0, 7.0], True, None),  # a single pass cannot be compared
+        ([5.0, 7.0, float("nan"), float("nan")], True, None),  # has a separate warning
     ],
 )
 def test_every_run_does_its_work(losses: list[float], trains: bool, words: str | None) -> None:
@@ -201,7 +201,7 @@ def test_losses_of_whole_passes_are_kept_until_one_is_no_number() -> None:
 
 
 def ratio_of(system: Slow) -> float:
-    """Of unseen to seen ones, which took 2 s in the timed passes."""
+    """Return the slowdown of unseen mini-batches; seen ones took 2 s in the timed passes."""
     return unseen_ratio(Passes(system, system.now_ns), MINI_BATCHES, [2.0] * 3)
 
 
@@ -216,7 +216,7 @@ def test_what_was_not_seen_takes_as_long(slower: float, is_wrong: bool) -> None:
 
 
 def test_others_on_the_machine_make_nobody_guilty() -> None:
-    """Slow once for each mini-batch, and never again."""
+    """A delay that occurs once per mini-batch is not a violation."""
 
     class Disturbed(Slow):
         def run(self, clock: Clock, *, update: bool = True) -> None:
@@ -230,7 +230,7 @@ def test_others_on_the_machine_make_nobody_guilty() -> None:
 
 
 def test_what_is_compiled_for_shapes_is_not_taken_for_slowness_on_unseen_ones() -> None:
-    """It hears of the shapes of each mini-batch, copies too, before these are run."""
+    """The system compiles for the shapes of each mini-batch and each copy before its run."""
 
     class Compiles(Slow):
         def compile_for(self, instances: Sequence[Any]) -> None:
@@ -244,7 +244,7 @@ def test_what_is_compiled_for_shapes_is_not_taken_for_slowness_on_unseen_ones() 
 
 @pytest.mark.parametrize("unseen_s", [2.0, 6.0])
 def test_a_machine_that_became_slower_makes_nobody_guilty(unseen_s: float) -> None:
-    """Three times slower since the timed passes: only who is slower on unseen ones is guilty."""
+    """After a threefold slowdown, only a system that is slower on unseen mini-batches fails."""
     system = Slow()
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.run_s, system.unseen_s = 3 * system.run_s, 3 * unseen_s
@@ -254,7 +254,7 @@ def test_a_machine_that_became_slower_makes_nobody_guilty(unseen_s: float) -> No
 
 
 def test_a_cache_as_large_as_a_pass_is_found_while_times_are_taken_again() -> None:
-    """It keeps the last three mini-batches, so that unseen ones drive out what it keeps."""
+    """The system caches the last three mini-batches, so that unseen ones evict the seen ones."""
 
     class KeepsThree(Slow):
         def run(self, clock: Clock, *, update: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Timelines have the fields that Perfetto and chrome://tracing ask for, and say when what was."""
+"""Timelines with the fields that Perfetto and chrome://tracing require, and correct times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run ends what one before it left on its folder, and nothing else."""
+"""Runs end processes that an earlier run left in their results directory, and no others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.measuring.turns import MARK, turns
 from harness.planning.run_plan import VARIABLE
 from harness.values.places import ROOT
 
-# A run that leaves a process behind, which is in no group or session of its own, when it is killed.
+# A run that leaves a detached process when it is killed.
 KILLED = """
 import os, subprocess, sys
 from pathlib import Path
@@ -27,7 +27,7 @@ with turns([Path(sys.argv[1])], "killed", print):
     Path(sys.argv[2]).write_text(str(left.pid))
     os.kill(os.getpid(), 9)
 """
-# A run whose worker is at work until there is something to read.
+# A run whose worker is active until there is something to read.
 LIVES = """
 import subprocess, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Only the clock measures: any other file that reads the time stands here, with its reason."""
+"""Only the harness's clock measures: any other file that reads the time is listed here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.values.places import ROOT
 
 CLOCK = "harness/measuring/clock.py"
 FOLDERS = ("harness", "systems", "datasets")
-# What reads the time and measures nothing that a table shows.
+# Files that read the time without measuring anything that a table shows.
 ALLOWED = {
     "datasets/parts/fetch.py": "a server that sends too slowly",
     "harness/commands/compile_ahead.py": "how long compiling ahead took, which is printed",
@@ -31,7 +31,7 @@ ALLOWED = {
 
 
 def readers() -> set[str]:
-    """Files of ours that may read a time."""
+    """Return the project's files that may read the time."""
     paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     return {
         path.relative_to(ROOT).as_posix()
