@@ -1,1 +1,1 @@
-"""Which graph is scheduled: vertices, operators, as released."""
+"""Granularities of the scheduled graph: whole vertices, single operators, or the released graph."""

@@ -1,11 +1,12 @@
-"""One vertex function for each of a model's operators, shared as DyNet's signatures allow.
+"""Vertex functions of single operators, shared according to DyNet's signatures.
 
-This turns operator granularity into an ordinary model: a vertex is one operator application, its
-state the value it computes, named after its width ("v256"), so that the engine needs no second
-mode. Nodes of a vertex function that are one node in DyNet (affine transforms, parameters) are one
-operator. A function of any number of children is written out for each number that occurs.
+They turn operator granularity into an ordinary model: a vertex is one operator application, and its
+state is the computed value, named after its width ("v256"). The engine therefore needs no second
+mode. Nodes of a vertex function that are a single node in DyNet (affine transforms, parameters)
+form one operator. A function of a variable number of children is unrolled for each number that
+occurs.
 
-Source of the signatures: Neubig et al., NIPS 2017, appendix A.
+Source: Neubig et al., NIPS 2017, appendix A, for the signatures.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PULLED = "pulled"  # an operator's only external input, whatever its vertex call
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a value comes from: an operator of the same vertex, or a child's state."""
+    """Origin of a value: an operator of the same vertex, or a child's state."""
 
     local: int | None = None
     slot: int = 0
@@ -33,7 +34,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One operator inside a vertex: its function, its schedule type, its operands, its pull."""
+    """Operator inside a vertex: its function, its schedule type, its operands and its pull."""
 
     function: int
     type: int
@@ -43,9 +44,10 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The operators of one vertex in order; where its states and the pushed value come from.
+    """Operators of a vertex in order, and the origins of its states and of the pushed value.
 
-    arity: number of children that it reads by slot.
+    Attributes:
+        arity: number of children that it reads by slot.
     """
 
     name: str
@@ -57,7 +59,7 @@ class Template:
 
 @dataclass(slots=True)
 class FunctionTable:
-    """Functions by id and their schedule types; ids are given by first appearance."""
+    """Functions by id, and their schedule types; ids follow the order of first appearance."""
 
     functions: dict[int, VertexFunction] = field(default_factory=dict)
     ids: dict[tuple[object, ...], int] = field(default_factory=dict)
@@ -65,11 +67,11 @@ class FunctionTable:
     cheap: list[bool] = field(default_factory=lambda: [True])
 
     def template(self, function: VertexFunction) -> Template:
-        """Split a vertex function, of children by slot only, into operator applications."""
+        """Split a vertex function that reads children only by slot into operator applications."""
         return _Splitter(function, self).split()
 
     def add(self, key: tuple[object, ...], function: VertexFunction, cheap: bool) -> int:
-        """Id of the function with this signature."""
+        """Return the id of the function with this signature; add the function if it is new."""
         if key not in self.ids:
             self.ids[key] = len(self.names)
             self.functions[self.ids[key]] = function
@@ -129,10 +131,11 @@ class _Splitter:
         )
 
     def _signature(self, group: tuple[int, ...], values: Sequence[int]) -> tuple[object, ...]:
-        """What must be equal for two applications to share a function.
+        """Return the key that two applications must have in common to share a function.
 
-        The operators' own rules, and all shapes: DyNet lets elementwise kernels mix them, but
-        equal ones occur here. An unbatchable operator has a function to share, if no batch.
+        It contains the operators' own rules, and all shapes: DyNet allows elementwise kernels to
+        mix shapes, but equal ones occur here. An unbatchable operator shares a function, but no
+        batch.
         """
         parts = [self._key(self.nodes[i]) for i in group]
         shapes = [self.nodes[k].shape for k in values]
@@ -143,12 +146,12 @@ class _Splitter:
         facts = {"index": node.index, "value": node.value, "shape": node.shape}
         if operator.parameter_at is not None:
             facts["parameter"] = self.nodes[node.inputs[operator.parameter_at]].name
-        # What DyNet does not batch shares no more than a function.
+        # Operators that DyNet does not batch share only a function.
         wanted = facts if operator.signature is None else operator.signature
         return (node.op, node.shape, *(facts[fact] for fact in wanted))
 
     def _is_read(self, i: int) -> bool:
-        """Whether a value must be a state; a loss has no readers as a rule."""
+        """Return True if a value must be a state; a loss usually has no readers."""
         return i != self.function.loss or i in self.read
 
     def _function(self, group: tuple[int, ...], values: Sequence[int]) -> VertexFunction:
@@ -180,7 +183,7 @@ class _Splitter:
         )
 
     def _name(self, group: tuple[int, ...], n_values: int) -> str:
-        """Operator, and what tells it from others of its kind; not always the shapes."""
+        """Return the operator with the details that distinguish it; not always the shapes."""
         last = self.nodes[group[-1]]
         if last.op == "sum":
             return f"sum of {n_values}"
@@ -195,7 +198,7 @@ class _Splitter:
 
 
 def _with_computed_loss(function: VertexFunction) -> VertexFunction:
-    """A loss that is a child's state gets an operator that can be the loss."""
+    """Add an operator for a loss that is a child's state, as only an operator can be the loss."""
     if function.loss is None or function.nodes[function.loss].op != "gather":
         return function
     b = Builder(function.nodes)
@@ -204,15 +207,16 @@ def _with_computed_loss(function: VertexFunction) -> VertexFunction:
 
 
 def state_name(node: Node) -> str:
-    """State that holds values of a node's width."""
+    """Return the name of the state for values of a node's width."""
     return f"v{node.width}"
 
 
 def operator_groups(function: VertexFunction) -> Mapping[int, tuple[int, ...]]:
-    """Each operator of a function and the nodes it stands for, itself last; unread ones left out.
+    """Return each operator of a function with the nodes it comprises, itself last.
 
-    A bias takes in the products that it is added to, or their sum (b + W x + U y, DyNet's
-    affine_transform), where nobody else reads them; a bias on zeros is a parameter.
+    Operators that are never read are omitted. A bias comprises the matmuls that it is added to, or
+    their sum (b + W x + U y, DyNet's affine_transform), if nothing else reads them; a bias on zeros
+    is a parameter.
     """
     nodes = function.nodes
     outside = [*(i for _, i in function.scatter), function.push, function.loss]
@@ -234,7 +238,7 @@ def _behind_bias(nodes: tuple[Node, ...], readers: Mapping[int, int], node: Node
 
 
 def _products(nodes: tuple[Node, ...], readers: Mapping[int, int], i: int) -> list[int]:
-    """Products that sum up to node i, and their additions; none where it is anything else."""
+    """Return the matmuls whose sum is node i, and the additions; empty for any other node."""
     operator = OPERATORS[nodes[i].op]
     if readers[i] != 1:
         return []
@@ -245,20 +249,20 @@ def _products(nodes: tuple[Node, ...], readers: Mapping[int, int], i: int) -> li
 
 
 def is_variadic(function: VertexFunction) -> bool:
-    """Whether a function computes anything for each of its children."""
+    """Return True if a function computes a value for each of its children."""
     return any(node.domain == EDGE for node in function.nodes)
 
 
 def unroll(function: VertexFunction, n_edges: int) -> VertexFunction:
-    """Write a vertex function out for a vertex of n_edges children.
+    """Unroll a vertex function for a vertex with n_edges children.
 
-    A value of an edge becomes one value a child, a value spread to the edges is the vertex's own,
-    and a sum over the edges is one sum of all of them, as a program that builds its graph operator
-    by operator has it (DyNet's n-ary sum). The sum over one child is that child's value; over none
-    it is zero.
+    A value of an edge becomes one value per child, and a value spread to the edges is the vertex's
+    own. A sum over the edges becomes a single n-ary sum, as in a program that builds its graph
+    operator by operator (DyNet). The sum over one child is that child's value; over none it is
+    zero.
     """
     b = Builder()
-    at: list[tuple[int, ...]] = []  # of every node: the node in its place, of an edge's one a child
+    at: list[tuple[int, ...]] = []  # new ids of each old node; of an edge's node one per child
     for node in function.nodes:
         if node.domain == EDGE and node.op != "spread":
             at.append(tuple(_of_child(b, node, at, k) for k in range(n_edges)))

@@ -1,8 +1,8 @@
-"""A mini-batch at operator granularity: one vertex for every operator application, as in DyNet.
+"""Mini-batches at operator granularity: one vertex per operator application, as in DyNet.
 
 Parameter nodes and the final sum of the losses, which DyNet also counts, do no batched work and are
-left out. A vertex that reads any number of children is written out for the number that it has
-(`unroll`); a state that a vertex only passes on is no operator but another name for its child's.
+omitted. A vertex with a variable number of children is unrolled for its number (`unroll`). A state
+that a vertex only passes on is no operator, but another name for its child's state.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ NOWHERE = -1
 
 
 class OperatorModel:
-    """A model rewritten so that every operator is a vertex function of its own.
+    """Model in which every operator is a separate vertex function.
 
-    functions: by id, as MiniBatch.functions names them; mini-batches with new numbers of children
-    add to them. There is no output function: its operators are vertices too.
+    There is no output function: its operators are vertices, too.
+
+    Attributes:
+        functions: by id, as in MiniBatch.functions; mini-batches with new numbers of children add
+            functions.
     """
 
     output: VertexFunction | None = None
@@ -54,7 +57,11 @@ class OperatorModel:
         return self.table.functions
 
     def template(self, name: str, n_edges: int | None = None) -> Template:
-        """The operators of a vertex; n_edges is its number of children where any is allowed."""
+        """Return the operators of a vertex.
+
+        Args:
+            n_edges: its number of children, if that is variable.
+        """
         key = (name, n_edges)
         if key not in self.templates:
             function = self.traced[name]
@@ -69,13 +76,14 @@ class OperatorModel:
     def expand(self, vertices: MiniBatch) -> MiniBatch:
         """Replace every vertex, and every output, by its operators.
 
-        Raises ScheduleError where a vertex has too few children, or of a type without the state
-        that it reads.
+        Raises:
+            ScheduleError: if a vertex has too few children, or a child without the state that it
+                reads.
         """
         return _Expansion(self, vertices).run()
 
     def groups(self, graph: Graph) -> Iterator[tuple[Template, IntArray]]:
-        """The vertices that have the same operators."""
+        """Yield the vertices that have the same operators, with these operators."""
         n_args = graph.arg_start[1:] - graph.arg_start[:-1]
         for type_id, name in enumerate(graph.type_names):
             members = np.flatnonzero(graph.types == type_id).astype(np.int32)
@@ -96,10 +104,11 @@ def operator_graph(model: Model, mini_batch: MiniBatch) -> Graph:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Group:
-    """Vertices of equal operators, or the outputs.
+    """Vertices with equal operators, or the outputs.
 
-    base (k,): operator vertex at which each begins. reads: vertices that outputs read, which are
-    all the children that they have.
+    Attributes:
+        base: (k,), first operator vertex of each member.
+        reads: vertices that outputs read, which are their only children.
     """
 
     template: Template
@@ -123,7 +132,7 @@ class _Expansion:
         self.output = _Group(out, read, base, read)
         n = n_inner + len(read) * len(out.applications)
         rounds = self.graph.rounds
-        if rounds is not None:  # of an operator: that of its vertex, or of the one that is read
+        if rounds is not None:  # segment of the operator's vertex; of an output the read vertex's
             of_outputs = rounds[read].repeat(len(out.applications))
             rounds = np.concatenate([rounds.repeat(sizes), of_outputs])
         self.rounds = rounds
@@ -160,7 +169,7 @@ class _Expansion:
         )
 
     def _counted(self, sizes: IntArray, n_out: int) -> dict[str, Any]:
-        """Phases and depths where a program counted them: a vertex's operators one by one.
+        """Return phases and depths if a program counted them: a vertex's operators in sequence.
 
         Outputs are the program's last phase.
         """
@@ -176,11 +185,11 @@ class _Expansion:
         return {"phases": int_array(phases), "depths": int_array(depths)}
 
     def _locate_states(self) -> dict[str, IntArray]:
-        """Operator vertex of each state of every vertex (n,), NOWHERE where it has none."""
+        """Return the operator vertex of each state of every vertex (n,); NOWHERE if it has none."""
         names = list(dict.fromkeys(s for group in self.groups for s in group.template.states))
         n, passed_on = self.graph.n_vertices, False
         at = np.full(len(names) * n, NOWHERE, dtype=np.int32)
-        same_as = np.arange(len(at))  # for a state that is passed on: the child's, as place in `at`
+        same_as = np.arange(len(at))  # index in `at`; for a state that is passed on the child's
         for group in self.groups:
             for state, source in group.template.states.items():
                 places = names.index(state) * n + group.members
@@ -218,7 +227,7 @@ class _Expansion:
                 self.args.append((operators, slot, self._operand(group, source)))
 
     def _operand(self, group: _Group, source: Source) -> IntArray:
-        """Operator vertex that computes a value, for each vertex of a group."""
+        """Return the operator vertex that computes a value, for each vertex of a group."""
         if source.local is not None:
             return group.base + source.local
         children = self._children(group, source.slot)
@@ -237,7 +246,7 @@ class _Expansion:
 
 
 def _ends_of_chains(after: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each chain i, after[i], after[after[i]], ... comes to rest."""
+    """Return the end of each chain i, after[i], after[after[i]], ..."""
     while True:
         further = after[after]
         if np.array_equal(further, after):

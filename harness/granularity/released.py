@@ -1,12 +1,16 @@
-"""The graph that ED-Batch's released code builds, and whose batches it counts.
+"""Graph that ED-Batch's released code builds, and whose batches it counts.
 
-A vertex function with work of its own is a block: one vertex, and one *get* vertex for each state
-that it scatters, whose batch is forced right behind the block's. A vertex function of lookups alone
-is no block but one vertex a lookup; one that only adds up its children is one vertex a state, of a
-type of its own for each number of children; one that scatters bare parameters is those parameters.
-The output function adds one vertex an operator, every bare parameter one unbatchable vertex, and
-one vertex sums all losses. All of it is derived from the traced vertex functions. Where the graph
-appears in rounds, each loss is asked for by itself, and so nothing sums them.
+- A vertex function that computes anything is a block: one vertex, and one *get* vertex per
+  scattered state, whose batch is forced to come right after the block's.
+- A vertex function of lookups only is one vertex per lookup, without a block.
+- One that only sums its children is one vertex per state, with a separate type for each number of
+  children.
+- One that scatters bare parameters is those parameters.
+- The output function adds one vertex per operator, each bare parameter one unbatchable vertex, and
+  one vertex sums all losses. If the graph has segments, each loss is requested separately, and
+  nothing sums them.
+
+All of this is derived from the traced vertex functions.
 
 Source: Chen et al., ICML 2023, released code, dynet/ooc-block.cc (blocks) and benchmark/models.
 """
@@ -21,7 +25,7 @@ from harness.contracts.model import Model, traced_functions
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph, MiniBatch
 from harness.vertex.program import VertexFunction
 
-# What enters a vertex function without being computed in it: no vertex of the released graph.
+# Inputs of a vertex function, which are no vertices of the released graph.
 ENTRANCES = ("gather", "gather_each", "pull", "parameter", "zeros", "ones")
 
 
@@ -61,7 +65,8 @@ def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
 class _Building:
     """Vertices and types so far; the type named "parameter" is the unbatchable one.
 
-    round: of the vertices that are added.
+    Attributes:
+        round: graph segment of the vertices that are added.
     """
 
     round: int = 0
@@ -73,7 +78,7 @@ class _Building:
     type_ids: dict[str, int] = field(default_factory=lambda: {"parameter": UNBATCHABLE})
 
     def declare(self, type_name: str, follows: int = NO_TYPE) -> int:
-        """Return the id of a type, the next free one when it is new."""
+        """Return the id of a type; a new type gets the next free id."""
         if type_name not in self.type_ids:
             self.type_ids[type_name] = len(self.type_ids)
             self.follows.append(follows)
@@ -123,7 +128,7 @@ def _only_adds_up(function: VertexFunction) -> bool:
 
 
 def _is_constant(function: VertexFunction) -> bool:
-    """Whether every state is a parameter, which the tracer writes as a bias on zeros."""
+    """Return True if every state is a parameter, which the tracer writes as a bias on zeros."""
     sources = {node.op for node in function.nodes}
     return _work(function) == {"bias"} and not sources & {"gather", "gather_each", "pull"}
 

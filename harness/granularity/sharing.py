@@ -1,9 +1,9 @@
-"""Vertices that must compute the same value, computed once for the whole mini-batch.
+"""Deduplication: vertices with equal inputs are computed once per mini-batch.
 
-A vertex without children whose external inputs equal another's has the same state: in a mini-batch
-of 64 SST trees half of the leaves repeat a word. One vertex stands for all of them; their readers
-read it, and its gradient is the sum of what they give back. This is common-subexpression
-elimination across instances (TorchFold's cache does the same).
+Vertices without children whose external inputs are equal have the same state: in a mini-batch of 64
+SST trees half of the leaves repeat a word. A single vertex replaces them; their readers read it,
+and its gradient is the sum of theirs. This is common-subexpression elimination across instances
+(TorchFold's cache does the same).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from harness.vertex.program import VertexFunction
 
 
 def shareable_pulls(functions: Mapping[int, VertexFunction]) -> dict[int, tuple[str, ...]]:
-    """What each type pulls, of the types that are worth sharing.
+    """Return the pulls of each type that is worth deduplicating.
 
-    These read only external inputs and multiply matrices; a bare look-up costs no more than the
-    gather that sharing it would add.
+    These types read only external inputs and contain matmuls; a bare lookup costs no more than the
+    gather that deduplication would add.
     """
     found = {}
     for type_id, function in functions.items():
@@ -35,9 +35,12 @@ def shareable_pulls(functions: Mapping[int, VertexFunction]) -> dict[int, tuple[
 
 
 def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> MiniBatch:
-    """Keep one vertex of each set of equal ones.
+    """Merge each set of equal vertices into one.
 
-    pulls_of: from shareable_pulls. Outputs keep their own pulls, such as labels, which may differ.
+    Outputs keep their own pulls, such as labels, which may differ.
+
+    Args:
+        pulls_of: from shareable_pulls.
     """
     graph, pulls, read = mini_batch.graph, mini_batch.pulls, mini_batch.outputs
     keys = _input_keys(mini_batch, pulls_of)
@@ -61,7 +64,7 @@ def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
 
 
 def _earliest(graph: Graph, kept: IntArray, new_id: IntArray) -> dict[str, Any]:
-    """Return round, phase and depth of every kept vertex: the first that it stands for."""
+    """Return segment, phase and depth of every merged vertex: the earliest of its set."""
     known = {"rounds": graph.rounds, "phases": graph.phases, "depths": graph.depths}
     counters = {name: values for name, values in known.items() if values is not None}
     if not counters:
@@ -75,7 +78,7 @@ def _earliest(graph: Graph, kept: IntArray, new_id: IntArray) -> dict[str, Any]:
 
 
 def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> IntArray:
-    """A number for each vertex that may be shared, equal where its pulls are; -1 elsewhere."""
+    """Return a key for each vertex: equal for equal pulls, -1 if it cannot be merged."""
     types = mini_batch.graph.types
     keys: IntArray = np.full(len(types), -1, dtype=np.int32)
     n_keys = 0
@@ -84,7 +87,7 @@ def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
         if len(names) > 1:
             pulled = np.stack([mini_batch.pulls[name] for name in names])
             values = np.unique(pulled, axis=1, return_inverse=True)[1].astype(np.int32)
-        shared = (types == type_id) & (values >= 0)  # -1: pulls nothing, is like no other
+        shared = (types == type_id) & (values >= 0)  # -1: pulls nothing, so it equals no other
         np.copyto(keys, values + np.int32(n_keys), where=shared)
         n_keys += int(values.max(initial=-1)) + 1
     return keys
@@ -94,9 +97,11 @@ def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
 def _merge(
     keys: IntArray, types: IntArray, arg_start: IntArray, args: IntArray
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, IntArray]:
-    """The graph of the first vertex of each key and of all of key -1.
+    """Merge vertices of equal keys into the first one; all vertices with key -1 remain.
 
-    Returns its types, arg_start and args, the vertices that were kept, and every vertex's new id.
+    Returns:
+        types, arg_start and args of the new graph, the remaining vertices, and every vertex's new
+            id.
     """
     n = len(keys)
     n_keys = keys.max() + 1 if n else 0

@@ -1,7 +1,7 @@
-"""A model at vertex granularity, as the engine takes it: its own vertex functions by type id.
+"""Models at vertex granularity, as the engine takes them: vertex functions by type id.
 
-With outputs="vertices" the classifier and the losses are vertices of the graph, so that policies
-batch them too. The output function is cut at the value that it pushes: a vertex of type "output"
+With outputs="vertices" the classifier and the losses are vertices of the graph, so policies batch
+them, too. The output function is split at the value that it pushes: a vertex of type "output"
 computes that value from the vertex it reads, one of type "loss" the loss from the value.
 """
 
@@ -26,8 +26,11 @@ OUTPUT, LOSS = "output", "loss"
 
 
 class VertexModel:
-    """functions: by type id (type 0 is unbatchable and unused). output: read after the last
-    batch; None where outputs="vertices" makes it vertices of the graph.
+    """Model whose scheduled units are whole vertices.
+
+    Attributes:
+        functions: by type id (type 0 is unbatchable and unused).
+        output: function that runs after the last batch; None with outputs="vertices".
     """
 
     def __init__(
@@ -46,7 +49,7 @@ class VertexModel:
             self.output = None
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
-        """The model's own mini-batch; equal vertices merged, outputs added, where asked for."""
+        """Return the model's mini-batch, with vertices merged and outputs added if configured."""
         mini_batch = self.model.mini_batch(instances)
         if self.shared:
             mini_batch = share_equal(mini_batch, self.shared)
@@ -57,22 +60,23 @@ class VertexModel:
 
 @dataclass(frozen=True, slots=True)
 class OutputFunctions:
-    """The output function as vertex functions; loss is None where the model has none."""
+    """Output function as vertex functions; loss is None if the model has no loss."""
 
     output: VertexFunction
     loss: VertexFunction | None
 
     @property
     def each(self) -> tuple[VertexFunction, ...]:
-        """Those that there are, in the order of their types."""
+        """The functions that exist, in the order of their types."""
         return (self.output,) if self.loss is None else (self.output, self.loss)
 
 
 def cut_output(function: VertexFunction) -> OutputFunctions:
-    """Cut an output function in two.
+    """Split an output function in two.
 
-    Raises ConfigError where it pushes nothing, or where the loss needs more of the vertex that is
-    read than what is pushed: such a model's outputs can only be a stage.
+    Raises:
+        ConfigError: if it pushes nothing, or if the loss needs more of the vertex than the pushed
+            value; outputs of such a model can only be a stage.
     """
     if function.push is None:
         raise ConfigError(f"{function.name} pushes nothing that could be a vertex of the graph")
@@ -93,7 +97,11 @@ def cut_output(function: VertexFunction) -> OutputFunctions:
 def _reduced(
     function: VertexFunction, wanted: int, given: Mapping[int, Node]
 ) -> tuple[tuple[Node, ...], int]:
-    """What is needed for one node, renumbered, and its new id; `given` nodes replace their own."""
+    """Return the nodes that a node needs, renumbered, and its new id.
+
+    Args:
+        given: replacements of nodes, by id.
+    """
     needed, waiting = set(), [wanted]
     while waiting:
         i = waiting.pop()
@@ -112,8 +120,8 @@ def _reduced(
 def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
     """Append a vertex for every output, and with `has_loss` one for every loss.
 
-    They pull what the output function pulls, and are of the round of the vertex that is read;
-    outputs are then the new vertices themselves.
+    They pull what the output function pulls, and are in the graph segment of the vertex that they
+    read; the outputs are then the new vertices.
     """
     graph, read = mini_batch.graph, mini_batch.outputs
     n, k = graph.n_vertices, len(read)
@@ -142,7 +150,10 @@ def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
 
 
 def _counted(graph: Graph, k: int, n_each: int) -> dict[str, Any]:
-    """Phases and depths where a program counted them: outputs are its last phase, losses next."""
+    """Return phases and depths if a program counted them.
+
+    Outputs form the last phase, with losses one step deeper.
+    """
     if graph.phases is None or graph.depths is None:
         return {}
     last = int(graph.phases.max(initial=0)) + 1
@@ -165,6 +176,6 @@ def _pulls(mini_batch: MiniBatch, n_each: int) -> dict[str, IntArray]:
 def output_types(
     functions: OutputFunctions, vertex_types: Sequence[str]
 ) -> dict[int, VertexFunction]:
-    """Type ids that output vertices get in a model's graph, behind the unbatchable and its own."""
+    """Return the type ids of output vertices in a model's graph, which come after its own types."""
     first = len(vertex_types) + 1
     return dict(enumerate(functions.each, start=first))

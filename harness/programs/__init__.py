@@ -1,5 +1,5 @@
-"""Programs over one instance, recorded for all of them.
+"""Programs over one instance, recorded for all instances of a mini-batch.
 
-After ACRoBat (Fegade, Chen, Gibbons and Mowry, MLSys 2024); what its text leaves open is told in
-docs/programs.md.
+Source: ACRoBat (Fegade, Chen, Gibbons and Mowry, MLSys 2024); docs/programs.md lists choices that
+its text leaves open.
 """

@@ -1,12 +1,12 @@
-"""The blocks that a program may call, and which of them may run before everything else.
+"""Blocks that a program can call, and taint analysis that finds those that can run first.
 
-A block is recurrent where what it computes can reach itself, through any blocks; tainted are
-recurrent blocks and all that they reach. Others have a static depth: how many of them may come
-before it. Which block feeds which is taken from recordings, so that the analysis is as exact as the
-programs that were met; a mini-batch that shows a new edge is recorded again.
+A block is recurrent if its result can reach itself through any blocks. Recurrent blocks and all
+blocks that they reach are tainted. Others have a static depth: the maximum number of them on a path
+to it. The edges between blocks come from recordings, so the analysis is as exact as the programs
+run so far; a mini-batch with a new edge is recorded again.
 
-Source: ACRoBat, MLSys 2024, B.1 (a 1-context-sensitive taint analysis of the program's text; here
-a context is a block, and a function called with other weights is another block).
+Source: ACRoBat, MLSys 2024, B.1 (a 1-context-sensitive taint analysis of the program's text; here a
+context is a block, and a function called with other weights is another block).
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from numpy.typing import NDArray
 
 from harness.vertex.program import VertexFunction
 
-COUNTED = -1  # operands of a block that takes any number of them
+COUNTED = -1  # for a block with a variable number of operands
 TAINTED = -1
-Feeds = NDArray[np.bool_]  # which type's vertices are arguments of which type's (n_types, n_types)
+Feeds = NDArray[np.bool_]  # [a, b]: vertices of type a are arguments of type b (n_types, n_types)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockShape:
-    """The form of a block's calls.
+    """Signature of a block's calls.
 
-    type_id: of the vertices that calls become. operands: of every slot the types that have the
-    states which it reads; `of_each` where it takes any number. pulls: numbers that it needs.
+    Attributes:
+        type_id: type of the vertices that calls become.
+        operands: for each slot the types that have the states it reads.
+        of_each: types allowed in all slots of a block with a variable number of operands.
+        pulls: names of the external numbers that it needs.
     """
 
     name: str
@@ -39,7 +42,7 @@ class BlockShape:
     pulls: frozenset[str]
 
     def allowed(self, n: int) -> tuple[frozenset[int], ...] | None:
-        """Types of n operands; None where it does not take so many."""
+        """Return the allowed types of each of n operands; None if n operands are not allowed."""
         if self.of_each is not None:
             return (self.of_each,) * n
         return self.operands if n == len(self.operands) else None
@@ -48,7 +51,7 @@ class BlockShape:
 def block_shapes(
     functions: Mapping[str, VertexFunction], types: Sequence[str]
 ) -> dict[str, BlockShape]:
-    """Shapes of all blocks by name; ids are places in `types`, from 1."""
+    """Return the signatures of all blocks by name; ids are indices in `types`, from 1."""
     having: dict[str, set[int]] = {}
     for type_id, name in enumerate(types, start=1):
         for state, _ in functions[name].scatter:
@@ -70,11 +73,12 @@ def block_shapes(
 
 
 class Fitting:
-    """The form of all blocks' calls as arrays, for the pass that proves all of them.
+    """Signatures of all blocks as arrays, for the pass that checks calls.
 
-    n_slots (n_types,): operands, COUNTED where a block takes any. fits (n_types, slots,
-    n_types): whether a type may stand in a slot. needs (n_types, n_names): numbers that a type
-    cannot be without.
+    Attributes:
+        n_slots: (n_types,), number of operands, COUNTED if variable.
+        fits: (n_types, slots, n_types), True if a type is allowed in a slot.
+        needs: (n_types, n_names), True for the external numbers that a type requires.
     """
 
     def __init__(self, shapes: Iterable[BlockShape], n_types: int, names: Sequence[str]) -> None:
@@ -92,7 +96,7 @@ class Fitting:
 
 
 def static_depths(feeds: Feeds) -> list[int]:
-    """Return the depth of every type among untainted ones, from 0; TAINTED if it has none."""
+    """Return each type's depth among untainted types, from 0; TAINTED for tainted ones."""
     reaches = feeds.copy()
     for middle in range(len(feeds)):
         reaches |= reaches[:, middle, None] & reaches[None, middle]
@@ -111,9 +115,11 @@ def static_depths(feeds: Feeds) -> list[int]:
 class RecordingOptions:
     """Options of what is counted while a program runs.
 
-    phases: the program's stages part its depths; else all of it is one. ghosts: counted, or left
-    out. hoisting: blocks that no recurrent value reaches have a static depth. restart: depths begin
-    anew with every round, or go on.
+    Attributes:
+        phases: the program's stages are separate phases; otherwise there is one phase.
+        ghosts: ghost operators are counted.
+        hoisting: blocks that no recurrent value reaches have a static depth.
+        restart: depths restart in every graph segment; otherwise they continue.
     """
 
     phases: bool = True
@@ -124,10 +130,12 @@ class RecordingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Facts that all recordings of a model share until more is known of it.
+    """Facts that all recordings of a model share until a new edge between blocks is recorded.
 
-    shapes: of the blocks, by name. names: of the numbers that any function needs. static: depth of
-    every type that does not count (static_depths).
+    Attributes:
+        shapes: signatures of the blocks, by name.
+        names: names of the external numbers that any function needs.
+        static: static depth of every type (static_depths).
     """
 
     shapes: Mapping[str, BlockShape]
@@ -137,5 +145,5 @@ class Rules:
 
     @property
     def base(self) -> int:
-        """Hoisted blocks come before all others."""
+        """Initial depth of tainted blocks, which is after all hoisted blocks."""
         return 1 + max(self.static, default=TAINTED)

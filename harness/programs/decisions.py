@@ -1,9 +1,11 @@
-"""Decisions that stand in for those that a trained network would make, equal in all systems.
+"""Random decisions in place of those of a trained network, equal in all systems.
 
-A counter-based generator: each number is a hash of its key alone, so that no order of asking
-changes it (ACRoBat draws from one seeded stream, which its fibers draw from in another order; it
-therefore reports means over 50 seeds: MLSys 2024, section 7). The mixing is SplitMix64's (Steele,
-Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+The generator is counter-based: each number is a hash of its key only, so the order of requests does
+not matter. (ACRoBat draws from a single seeded stream, in an order that depends on its fibers, and
+therefore reports means over 50 seeds: MLSys 2024, section 7.)
+
+Source: SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+2014), for the mixing.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def chance(*key: int) -> float:
-    """Return a number, uniform in [0, 1), that depends on the key's numbers alone."""
+    """Return a number, uniform in [0, 1), that depends only on the key."""
     return chance_from(0, key)
 
 
 def chance_from(state: int, key: tuple[int, ...]) -> float:
-    """Return the same, if the first numbers of the key are mixed already."""
+    """Return the number of a key whose first parts are already mixed into `state`."""
     return (mixed(state, *key) >> 11) * 2.0**-53
 
 
@@ -37,22 +39,25 @@ def mixed(state: int, *key: int) -> int:
 
 
 def key_of(*arrays: IntArray) -> int:
-    """Return a checksum of an instance's arrays as its number, whatever the order of instances."""
+    """Return a checksum of an instance's arrays, which identifies it in any order of instances."""
     found = 0
     for array in arrays:
         found = zlib.crc32(array.astype("<i4").tobytes(), found)
     return found
 
 
-class NumberAskedFor(Exception):  # noqa: N818 - whoever asks says what is wrong
-    """There is no key: what is asked for is not drawn."""
+class NumberAskedFor(Exception):  # noqa: N818 - control flow; the caller reports an error
+    """Signal for a request without a key: the value itself is needed and cannot be drawn."""
 
 
 class Drawn(dict[tuple[int, ...] | None, float]):
-    """The numbers of one instance by key; each is drawn when it is first asked for.
+    """Decisions of one instance by key; each is drawn at its first lookup.
 
-    state: seed and instance, mixed; numbers of a key are mixed into it. Raises NumberAskedFor for
-    no key.
+    Attributes:
+        state: seed and instance, mixed; keys are mixed into it.
+
+    Raises:
+        NumberAskedFor: for the key None.
     """
 
     def __init__(self, seed: int, instance: int) -> None:

@@ -1,9 +1,9 @@
-"""From a recorder's log to arrays, in one compiled pass, which also proves every call.
+"""Decoding of a recorder's log to arrays in one compiled pass, which also checks every call.
 
-The depth counter is threaded through here, fiber by fiber, so that programs need not count while
-they run: round, phase and depth in one number. Whatever is recorded earlier in the order of
-execution has the smaller number, so that a join takes the maximum, a step adds one, and an operand
-is ready where its number is smaller.
+The depth counter passes from fiber to fiber here, so programs need not count while they run. It
+contains segment, phase and depth in one number. Earlier calls in the order of execution have
+smaller numbers: a join takes the maximum, a step adds one, and an operand is ready if its number is
+smaller.
 
 Source: ACRoBat, MLSys 2024, sections 4.1 and B.3.
 """
@@ -34,9 +34,9 @@ from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs
 
 FlagCube = Annotated[Flags, 3]
 
-# Of the state that is kept between two parts of a log; the last: how many numbers that is.
+# Indices of the state that persists between two parts of a log; the last one is its length.
 FIBER, COUNTER, ROUND_NOW, LEVEL, N, N_ARGS, N_FIBERS, FAULT, N_STATE = range(9)
-# What is wrong with a call, the first one that is.
+# Errors of a call; the first one is reported.
 FINE, UNKNOWN, TOO_MANY, MISFIT, BACKWARD, LACKING, PHASES = range(7)
 WRONG = {
     UNKNOWN: "a block is called with what no block computed",
@@ -46,7 +46,7 @@ WRONG = {
     LACKING: "a block is called without a number that it needs",
     PHASES: "a program has too many stages",
 }
-# Of a counter.
+# Bits of a counter.
 DEPTH_BITS, PHASE_BITS = 28, 12
 ONE_PHASE = 1 << DEPTH_BITS
 ONE_ROUND = 1 << (DEPTH_BITS + PHASE_BITS)
@@ -59,19 +59,19 @@ def phase_of(counter: int) -> int:
 
 
 def depth_of(counter: int) -> int:
-    """Return the steps within the phase (of the round)."""
+    """Return the number of steps within the phase (of the graph segment)."""
     return counter & (ONE_PHASE - 1)
 
 
 def check_fault(fault: int) -> None:
-    """Raise ProgramError for what is wrong with a call."""
+    """Raise ProgramError for the error code of a call."""
     if fault != FINE:
         raise ProgramError(WRONG[fault])
 
 
 @compiled
 def measured(log: IntArray, n_args_of: IntArray, first_name: IntArray) -> tuple[int, int, int, int]:
-    """Return how many vertices, operands, forked fibers a log has, and how deep branches nest."""
+    """Return numbers of vertices, operands and forked fibers of a log, and its nesting depth."""
     n = m = n_forked = nested = deepest = 0
     i = 0
     while i < len(log):
@@ -106,14 +106,21 @@ def measured(log: IntArray, n_args_of: IntArray, first_name: IntArray) -> tuple[
 
 
 class Arrays(NamedTuple):
-    """What a log is decoded by, and what into.
+    """Inputs and outputs of the decoding of a log.
 
-    kind_types, kind_args, first_name, names: see harness.programs.log.Kinds. statics (n_types,):
-    depth of every type that does not count, else TAINTED. n_slots, fits, needs: see Fitting.
-    Written are: state (N_STATE,); fibers, the counter of each; of vertices types (n,), counters
-    (n,), rounds, phases and depths (3, n), and where operands begin (n + 1,); args (m,); pulled
-    (n_names, n); feeds (n_types, n_types).
-    nested: room for two numbers a level of nesting.
+    Attributes:
+        kind_types, kind_args, first_name, names: see harness.programs.log.Kinds.
+        statics: (n_types,), static depth of every type, or TAINTED.
+        n_slots, fits, needs: see Fitting.
+        state: (N_STATE,), written.
+        fibers: counter of each fiber, written.
+        nested: scratch, two numbers per nesting level.
+        types, counters: (n,), of vertices, written.
+        depths: (3, n), segments, phases and depths of vertices, written.
+        arg_start: (n + 1,), written.
+        args: (m,), written.
+        pulled: (n_names, n), external numbers of vertices, written.
+        feeds: (n_types, n_types), written.
     """
 
     kind_types: IntArray
@@ -138,9 +145,11 @@ class Arrays(NamedTuple):
 
 @compiled
 def decoded(log: IntArray, base: int, restart: bool, arrays: Arrays) -> None:
-    """Decode one part of a log behind those before it.
+    """Decode one part of a log, after the earlier ones.
 
-    base: depth that programs begin at. restart: whether depths begin anew in a round.
+    Args:
+        base: initial depth of programs.
+        restart: True if depths restart in each graph segment.
     """
     state, i = arrays.state, 0
     while i < len(log):
@@ -151,7 +160,7 @@ def decoded(log: IntArray, base: int, restart: bool, arrays: Arrays) -> None:
 
 @helper
 def _calls(log: IntArray, i: int, arrays: Arrays) -> int:
-    """Take in the call, or the chain of calls, at place i; returns where the next entry stands."""
+    """Decode the call, or the chain of calls, at index i; return the index of the next entry."""
     state, n, m, counter = (
         arrays.state,
         arrays.state[N],
@@ -188,7 +197,7 @@ def _calls(log: IntArray, i: int, arrays: Arrays) -> int:
 
 @helper
 def _put(n: int, type_id: int, counter: int, arrays: Arrays) -> int:
-    """Write down what vertex n is and how deep; returns the counter behind it."""
+    """Write type and depth of vertex n; return the next counter."""
     depths, now, static = arrays.depths, arrays.state[ROUND_NOW], arrays.statics[type_id]
     own = counter if static == TAINTED else now * ONE_ROUND + static
     arrays.types[n], arrays.counters[n] = type_id, own
@@ -202,9 +211,10 @@ def _put(n: int, type_id: int, counter: int, arrays: Arrays) -> int:
 def _put_numbers(
     n: int, log: IntArray, at: int, times: int, given: IntArray, arrays: Arrays
 ) -> bool:
-    """Write down the numbers of vertex n, those of one name `times` behind those of another.
+    """Write the external numbers of vertex n; those of different names are `times` apart.
 
-    Returns whether one that is needed is lacking.
+    Returns:
+        True if a required number is missing.
     """
     pulled, needed = arrays.pulled, arrays.needs[arrays.types[n]]
     for name in range(len(pulled)):
@@ -221,7 +231,10 @@ def _put_numbers(
 def _put_all_numbers(
     n: int, count: int, log: IntArray, at: int, given: IntArray, arrays: Arrays
 ) -> bool:
-    """Write down the numbers of a chain's last `count` vertices, from n on; see _put_numbers."""
+    """Write the external numbers of a chain's last `count` vertices, from n on.
+
+    See _put_numbers.
+    """
     pulled, needed = arrays.pulled, arrays.needs[arrays.types[n - 1]]
     for name in range(len(pulled)):
         pulled[name, n : n + count] = NO_NUMBER
@@ -236,9 +249,10 @@ def _put_all_numbers(
 
 @helper
 def _go_on(n: int, times: int, counter: int, arrays: Arrays) -> int:
-    """Write down a chain's calls from vertex n on, which are as the one before, each deeper.
+    """Write a chain's calls from vertex n on: copies of the previous call with growing depth.
 
-    Returns the counter behind them.
+    Returns:
+        the next counter.
     """
     counters, depths, arg_start = arrays.counters, arrays.depths, arrays.arg_start
     before, type_id = counters[n - 1], arrays.types[n - 1]
@@ -258,7 +272,7 @@ def _go_on(n: int, times: int, counter: int, arrays: Arrays) -> int:
 
 @helper
 def _event(log: IntArray, i: int, base: int, restart: bool, arrays: Arrays) -> int:
-    """Take in the event at place i; returns where the next entry stands."""
+    """Decode the event at index i; return the index of the next entry."""
     state, fibers = arrays.state, arrays.fibers
     code, counter = log[i], state[COUNTER]
     fibers[state[FIBER]] = counter
@@ -292,7 +306,7 @@ def _event(log: IntArray, i: int, base: int, restart: bool, arrays: Arrays) -> i
 
 @helper
 def _branched(code: int, state: Longs, nested: Longs) -> None:
-    """Note of branches that wait for nothing, by level: where they start, how deep they end."""
+    """Record, by nesting level, the start and the maximum depth of branches that do not wait."""
     level = state[LEVEL]
     if code == OPEN:
         nested[2 * level] = nested[2 * level + 1] = state[COUNTER]
@@ -307,7 +321,7 @@ def _branched(code: int, state: Longs, nested: Longs) -> None:
 
 @helper
 def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
-    """Return a fiber's counter of an earlier round in the one that is recorded now."""
+    """Convert a fiber's counter of an earlier graph segment to the current segment."""
     if counter >= floor:
         return counter
     phase = (counter >> DEPTH_BITS) & (MOST_PHASES - 1)
@@ -317,7 +331,11 @@ def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
 
 @helper
 def _fault(n: int, first: int, n_args: int, arrays: Arrays) -> int:
-    """Note which types feed vertex n, whose operands begin at `first`; returns a fault, or FINE."""
+    """Record the types that feed vertex n, and return its error, or FINE.
+
+    Args:
+        first: index of its first operand in args.
+    """
     types, counters, args, fits = arrays.types, arrays.counters, arrays.args, arrays.fits
     type_id, found = types[n], FINE
     takes_any = arrays.n_slots[type_id] == COUNTED

@@ -1,4 +1,4 @@
-"""Memory of what was decoded of a log, part by part, and the pieces that it gives out."""
+"""Memory of a decoded log, and the pieces of it that are returned to callers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ from harness.values.arrays import IntArray, int_array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Vertices in the order of recording, numbered from `base` on.
+    """Vertices in the order of recording, numbered from `base`.
 
-    types, rounds, phases, depths (n,). arg_start (n + 1,): from 0. args (m,): numbers of vertices,
-    of earlier calls too. pulls: external numbers (n,) by name, -1 where there is none.
+    Attributes:
+        types, rounds, phases, depths: (n,).
+        arg_start: (n + 1,), from 0.
+        args: (m,), numbers of vertices, earlier ones included.
+        pulls: external numbers (n,) by name; -1 for none.
     """
 
     base: int
@@ -50,9 +53,10 @@ class Piece:
 
 
 class Decoder:
-    """Arrays of all that was decoded so far, with room for more.
+    """Arrays of everything decoded so far, with spare capacity.
 
-    n_grown: how often any of these was made anew.
+    Attributes:
+        n_grown: number of reallocations.
     """
 
     def __init__(self, rules: Rules, text: CallText, fitting: Fitting, n_instances: int) -> None:
@@ -75,7 +79,7 @@ class Decoder:
         self.begin(rules, n_instances)
 
     def begin(self, rules: Rules, n_instances: int) -> None:
-        """Forget all that was decoded, and write over it: pieces of it are of no use any more."""
+        """Discard everything decoded; later pieces overwrite earlier ones, which become invalid."""
         self.base, self.restart = rules.base, rules.options.restart
         self.arrays = self.arrays._replace(statics=int_array(rules.static))
         self.arrays.state.fill(0)
@@ -86,7 +90,7 @@ class Decoder:
         self._n_given = self._n_args_given = 0
 
     def take(self, log: IntArray) -> None:
-        """Decode what was added to the log."""
+        """Decode a new part of the log."""
         arrays, so_far = self.arrays, self.arrays.state
         n, n_args, n_forked, deepest = measured(log, arrays.kind_args, arrays.first_name)
         self.make_room(
@@ -97,16 +101,16 @@ class Decoder:
 
     @property
     def fault(self) -> int:
-        """What is wrong with the first call that does not fit, or FINE."""
+        """Error code of the first invalid call, or FINE."""
         return int(self.arrays.state[FAULT])
 
     @property
     def feeds(self) -> Feeds:
-        """Which type's vertices are arguments of which type's."""
+        """[a, b]: vertices of type a are arguments of type b."""
         return self.arrays.feeds
 
     def make_room(self, n: int, n_args: int, n_fibers: int, deepest: int) -> None:
-        """Make room, at first as much as is needed; twice that if more comes round by round."""
+        """Ensure capacity: exactly as needed at first, then twice the need as segments follow."""
         arrays = self.arrays
         if n > len(arrays.types):
             room = _twice(n, arrays.types)
@@ -125,14 +129,14 @@ class Decoder:
         self.n_grown += 1
 
     def cut(self) -> Piece:
-        """Return the vertices that were not given out yet."""
+        """Return the vertices that were not returned by earlier calls."""
         base, n = self._n_given, int(self.arrays.state[N])
         first, end = self._n_args_given, int(self.arrays.state[N_ARGS])
         self._n_given, self._n_args_given = n, end
         return self._piece(base, n, first, end)
 
     def piece(self, base: int, n: int) -> Piece:
-        """Return the vertices from `base` on and below n."""
+        """Return the vertices from `base` to n, exclusive."""
         return self._piece(base, n, *self.arrays.arg_start[[base, n]].tolist())
 
     def _piece(self, base: int, n: int, first: int, end: int) -> Piece:
@@ -152,9 +156,10 @@ class Decoder:
 
 
 def packed(numbers: Sequence[int]) -> IntArray:
-    """Return a read-only int32 array, in a sixth of the time that NumPy takes for it.
+    """Return a read-only int32 array, in a sixth of the time that NumPy takes.
 
-    Raises TypeError where anything is no number of 32 bits.
+    Raises:
+        TypeError: for anything but 32-bit integers.
     """
     try:
         content = struct.Struct(f"{len(numbers)}i").pack(*numbers)
@@ -168,7 +173,7 @@ def _twice(n: int, array: Any) -> int:
 
 
 def _longer(array: Any, n: int) -> Any:
-    """Return the same numbers with room for n."""
+    """Return a copy of an array whose last dimension is extended to n."""
     found = np.empty((*array.shape[:-1], n), dtype=array.dtype)
     found[..., : array.shape[-1]] = array
     return found

@@ -1,7 +1,7 @@
-"""Runs the programs of all instances as fibers: each to its next need of a value, then a round.
+"""Fibers: run the programs of all instances, each until it waits for a value.
 
-What is recorded until no fiber can go on is one round. A fork inside an instance makes fibers, too,
-and its own waits for them. Results do not depend on which fiber goes first.
+Everything recorded until all fibers wait is one graph segment. A fork inside an instance creates
+further fibers, and the forking fiber waits for them. Results do not depend on the order of fibers.
 
 Source: ACRoBat, MLSys 2024, section 4.2.
 """
@@ -22,17 +22,19 @@ from harness.programs.recorder import MOST_VERTICES, Recorder
 from harness.programs.writer import Body, Fork, Stage, Wait, fault_of_program
 
 DEEPEST_CALLS = 5_000  # Python's own stack; forks do not use it
-MOST_FIBERS = 100_000  # of one instance, at one time
+MOST_FIBERS = 100_000  # of one instance, at the same time
 NOBODY = -1
-NOT_YET = object()  # the answer to what has to be waited for
+NOT_YET = object()  # the answer to a request that has to wait
 Program = Callable[[Any, Any], Any]
-Pick = Callable[[int], int]  # which of n ready fibers goes on
+Pick = Callable[[int], int]  # returns the index of the next of n ready fibers
 
 
 class Join:
-    """Results that a fiber which forked waits for.
+    """Results that a fiber waits for after a fork.
 
-    results: of its branches. n_left: that have not ended.
+    Attributes:
+        results: results of its branches.
+        n_left: number of branches that have not ended.
     """
 
     __slots__ = ("fiber", "n_left", "results")
@@ -41,28 +43,29 @@ class Join:
         self.fiber, self.n_left, self.results = fiber, n, [None] * n
 
 
-# One branch of one instance. A plain tuple, since thousands are made for every mini-batch: what
-# goes on with its body, its number, its instance, where it is joined and as which branch.
+# One branch of one instance. A plain tuple, as thousands are created per mini-batch: the function
+# that resumes its body, its number, its instance, its join, and its index among the branches.
 Fiber = tuple[Callable[[Any], Any], int, int, Join | None, int]
-# For a number once `of` is computed: (of, key) from p.chance, or any other Wait.
+# Request for a number once `of` is computed: (of, key) from p.chance, or any other Wait.
 Waiting = tuple[Any, tuple[int, ...]] | Wait
 
 
 class Answers(Protocol):
-    """Computes what fibers wait for."""
+    """Source of the numbers that fibers wait for."""
 
     def end_round(self) -> None:
-        """End a round: all that is recorded and not yet computed may be computed now."""
+        """End a segment: everything recorded and not yet computed can be computed now."""
 
     def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
-        """Return the numbers that are waited for, all of rounds that have ended."""
+        """Return the requested numbers, all of which belong to segments that have ended."""
 
 
 class Fibers:
     """All programs of one mini-batch.
 
-    pick: which of n ready fibers goes on; the newest unless given, so that as few as can be are
-    there at one time.
+    Attributes:
+        pick: chooses the next of n ready fibers; by default the newest, which minimizes the number
+            of live fibers.
     """
 
     def __init__(self, recorder: Recorder, answers: Answers, pick: Pick | None = None) -> None:
@@ -73,19 +76,20 @@ class Fibers:
         self._at_stage: list[Fiber] = []
         self._results: dict[int, Any] = {}
         self._n_alive = self._n_fibers = self._most_alive = 0
-        self._n_taken = 0  # requests that wait, and were counted when they were taken
-        self._running = NOBODY  # whose calls are recorded now
+        self._n_taken = 0  # waiting requests that were already counted when they were taken
+        self._running = NOBODY  # the fiber whose calls are recorded now
 
     def run(self, program: Program, instances: Sequence[Any]) -> list[Any]:
-        """Results of all programs, in the order of the instances.
+        """Return the results of all programs, in the order of the instances.
 
-        Raises ProgramError for a program that breaks the rules.
+        Raises:
+            ProgramError: for a program that breaks the rules.
         """
         recorder = self._recorder
         self._n_alive = self._n_fibers = len(instances)
         self._most_alive = MOST_FIBERS * len(instances)
-        # Fibers, generators and requests come and go by thousands, none of them in a cycle: looking
-        # for one took a sixth of the time that DRNN's trees were recorded in.
+        # Thousands of fibers, generators and requests are created and freed, none of them in a
+        # cycle. Without this, garbage collection took a sixth of the time to record DRNN's trees.
         with deep_calls(), collector_resting():
             for k, instance in enumerate(instances):
                 recorder.note((RESUME, k))
@@ -109,9 +113,9 @@ class Fibers:
                 self._next_stage()
 
     def _run_ready(self) -> None:
-        """Run fibers until each has ended, or asked for what is not there yet.
+        """Run fibers until each has ended or requested a value that is not yet available.
 
-        What nearly all do, to wait for what they have just recorded, is found out first.
+        The most frequent request, for a value that was just recorded, is tested first.
         """
         ready, pick, recorder = self._ready, self._pick, self._recorder
         note, first_of_round = recorder.note, recorder.first_of_round
@@ -143,9 +147,7 @@ class Fibers:
                 self._end(fiber, ended.value)
 
     def _sent(self, send: Callable[[Any], Any], answer: Any) -> Any:
-        """Let a program go on; what it raises by itself is told with its line, where that is asked
-        for.
-        """
+        """Resume a program; if checked, errors that it raises are reported with its line."""
         try:
             return send(answer)
         except (StopIteration, BenchError, RecursionError):
@@ -156,7 +158,7 @@ class Fibers:
             raise
 
     def _asked(self, fiber: Fiber, request: Any) -> Any:
-        """Return the answer to any request, NOT_YET if the fiber has to wait for it."""
+        """Return the answer to any request, or NOT_YET if the fiber has to wait for it."""
         recorder = self._recorder
         if type(request) is tuple or (not recorder.is_checked and type(request) is Fork):
             recorder.n_open -= 1
@@ -180,7 +182,7 @@ class Fibers:
         return NOT_YET
 
     def _check_known(self, wait: Waiting) -> None:
-        """Raise ProgramError unless a block computed what is waited for."""
+        """Raise ProgramError unless a block computed the value that is waited for."""
         of = wait[0]
         if type(of) is not int or not 0 <= of < self._recorder.n:
             made_at = wait.made_at if isinstance(wait, Wait) else "a program"
@@ -217,7 +219,7 @@ class Fibers:
             self._ready.append((join.fiber, join.results))
 
     def _next_round(self) -> None:
-        """Compute what is recorded, and go on with everyone who waited."""
+        """Compute what is recorded, and resume all waiting fibers."""
         waiting, waits, recorder = self._waiting, self._waits, self._recorder
         self._waiting, self._waits = [], []
         recorder.n_open -= len(waits) - self._n_taken
@@ -233,7 +235,7 @@ class Fibers:
         self._ready.reverse()
 
     def _next_stage(self) -> None:
-        """Let those at the earliest stage go on, once all have ended or come to one."""
+        """Resume the fibers at the earliest stage, once all others have ended or wait, too."""
         fibers = self._at_stage
         phases = self._recorder.phases_of([fiber[1] for fiber in fibers])
         earliest = min(phases)
@@ -244,7 +246,7 @@ class Fibers:
 
 @contextmanager
 def deep_calls() -> Iterator[None]:
-    """Let programs recurse as deep as DEEPEST_CALLS, and say so where they go deeper."""
+    """Allow programs to recurse up to DEEPEST_CALLS, and report deeper recursion."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEPEST_CALLS))
     try:

@@ -1,20 +1,20 @@
-"""A recorder's log: one list of numbers, entry behind entry, and the functions that write it.
+"""Log of a recorder: one list of consecutive entries, and the functions that write it.
 
-A call of a block is its kind, FIRST_KIND and on, then its operands, and then its numbers. A
-function that takes any operands and any numbers spends most of its time on packing them: each block
-gets one with its own parameters instead, which does nothing but add one tuple to the list. All else
-that counts is an event:
+A call of a block is its kind, from FIRST_KIND on, followed by its operands and its external
+numbers. A function with arbitrary operands and numbers would spend most of its time on packing
+them. Each block therefore gets a generated function with its own parameters, which only adds one
+tuple to the list. The other entries are events:
 
-    RESUME fiber            what follows is of this fiber
-    FORK first n            it goes on as the n fibers from `first` on, and waits for them; what
-                            follows is of `first`
-    END parent              it ends, and `parent` is at least as deep
-    PHASE                   its next phase begins
-    GHOSTS n                n blocks that are not there
-    ROUND                   what follows is of the next round
-    OPEN, BRANCH, CLOSE     branches that wait for nothing: before them, behind each, behind all
-    CHAIN kind n first ...  n calls, each on what the one before returned; for each of the kind's
-                            numbers those of all calls
+    RESUME fiber            the following entries belong to this fiber
+    FORK first n            the fiber forks n fibers, numbered from `first`, and waits for
+                            them; the following entries belong to `first`
+    END parent              the fiber ends, and `parent` is at least as deep
+    PHASE                   the fiber's next phase starts
+    GHOSTS n                n ghost operators
+    ROUND                   the next graph segment starts
+    OPEN, BRANCH, CLOSE     branches that do not wait: before the first, after each, after all
+    CHAIN kind n first ...  n calls, each on the result of the previous one, followed by the
+                            numbers of all calls for each name of the kind
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from harness.values.arrays import IntArray, int_array
 
 RESUME, FORK, END, PHASE, GHOSTS, ROUND, OPEN, BRANCH, CLOSE, CHAIN = range(10)
 FIRST_KIND = 10
-NO_NUMBER = -1  # where a call gives none
-# What became of a round of what is in a log: all, or nothing yet. Else see who makes it.
+NO_NUMBER = -1  # in place of a number that a call does not pass
+# Result of the maker of segments for the log: all done, or nothing yet. It defines further values.
 DONE, UNDONE = 0, -1
-MOST_NAMED = 16  # operands that are parameters of their own
+MOST_NAMED = 16  # operands that are separate parameters
 
 HEAD = f"""\
 def make(_log, _most, _refuse, _slowly, _entry, _bare, _somewhere):
@@ -89,7 +89,11 @@ TAIL = """
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Layout of one kind of calls in the log; names: of the numbers."""
+    """Layout of one kind of calls in the log.
+
+    Attributes:
+        names: names of the external numbers.
+    """
 
     kind: int
     type_id: int
@@ -99,10 +103,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kinds:
-    """All entries of calls as arrays.
+    """Layouts of all kinds of calls as arrays.
 
-    types, n_args (n_kinds,): n_args is COUNTED where the number of operands stands in front of
-    them. first_name (n_kinds + 1,), names: numbers of a kind, as places in the recording's names.
+    Attributes:
+        types: (n_kinds,).
+        n_args: (n_kinds,), COUNTED if the number of operands precedes them in the log.
+        first_name: (n_kinds + 1,), index of the first number of each kind in `names`.
+        names: numbers of all kinds, as indices in the recording's names.
     """
 
     types: IntArray
@@ -113,8 +120,12 @@ class Kinds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallText:
-    """make: the functions over a new log. plain, full: by block, entries with as few numbers as it
-    needs, and with all that it may be given (the same where these are all that it needs).
+    """Generated functions that write a log.
+
+    Attributes:
+        make: creates the functions for a new log.
+        plain: by block, the entry with only the numbers that it needs.
+        full: by block, the entry with all numbers that it accepts; the same if it needs all.
     """
 
     make: Callable[..., Any]
@@ -124,7 +135,11 @@ class CallText:
 
 
 def call_text(shapes: Mapping[str, BlockShape], names: Sequence[str]) -> CallText:
-    """Write the functions; names: of all numbers that any block may be given."""
+    """Generate the functions.
+
+    Args:
+        names: names of all external numbers that any block may be given.
+    """
     entries: list[Entry] = []
     plain: dict[str, Entry] = {}
     full: dict[str, Entry] = {}
@@ -147,13 +162,13 @@ def call_text(shapes: Mapping[str, BlockShape], names: Sequence[str]) -> CallTex
 
 
 def _n_args(shape: BlockShape) -> int:
-    """Operands of an entry."""
+    """Return the number of operands of an entry, or COUNTED."""
     n = len(shape.operands)
     return COUNTED if shape.of_each is not None or n > MOST_NAMED else n
 
 
 def _function(name: str, plain: Entry, full: Entry) -> str:
-    """Return the function of one block; entries are of two kinds if numbers are optional."""
+    """Return the source of one block's function; optional numbers require two kinds of entries."""
     operands = [f"_{k}" for k in range(max(0, plain.n_args))]
     optional = full.names[len(plain.names) :]
     parameters = [*operands, *(["/"] if operands else [])]

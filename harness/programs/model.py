@@ -1,4 +1,4 @@
-"""A model whose graph is what its program calls: see docs/programs.md."""
+"""Base of models that are defined by a program; see docs/programs.md."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ M = TypeVar("M", bound=Model)
 
 
 class ProgramModel(Model):
-    """Its methods named in `vertex_types` are blocks; `program` calls them for one instance.
+    """Model whose graph is recorded from the block calls of `program`.
 
-    copies: blocks that are called with several sets of weights, and the names of these; each
-    becomes a block NAME_SET of its own, whose weights are constant: the method gets the set's name
-    behind the tracer. seed: of the decisions.
+    The methods named in `vertex_types` are blocks; `program` calls them for one instance.
+
+    Attributes:
+        copies: names of the sets of weights of blocks that are called with several. Each set makes
+            a separate block NAME_SET; the method gets the set's name after the tracer.
+        seed: seed of the decisions.
     """
 
     copies: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -35,7 +38,7 @@ class ProgramModel(Model):
         check_count("model.options.seed", seed, 0, LARGEST_SEED)
         super().__init__(sizes, seed=seed, **options)
         self.seed = seed
-        self.kept: KeptNumbers = {}  # of all of its recordings
+        self.kept: KeptNumbers = {}  # shared by all of its recordings
         types = []
         for name in type(self).vertex_types:
             for weights in self.copies.get(name, ()):
@@ -45,30 +48,31 @@ class ProgramModel(Model):
 
     @abstractmethod
     def program(self, p: Writer, instance: Any) -> Any:
-        """Call the blocks that one instance needs; return the vertex, or those, that are read.
+        """Call the blocks that one instance needs; return the output vertex, or a list of them.
 
-        A generator where it waits for anything.
+        A program that waits for anything is a generator.
         """
 
     def key_of(self, instance: Any) -> int:
-        """Return the number of an instance, by which its decisions are drawn."""
+        """Return the number of an instance that determines its decisions."""
         return key_of(instance.words)
 
     @functools.cached_property
     def recording(self) -> Recording:
-        """The recording of its programs."""
+        """Recording of its programs."""
         return recording_of(self, RecordingOptions())
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         """Run the programs of all instances, and record them.
 
-        Where no value decides where a program goes, a model may make the same graph of arrays.
+        If no value decides the program's course, a model may override this and build the graph from
+        arrays.
         """
         return self.recording.mini_batch(instances)
 
 
 def translate_programs(model: Model) -> None:
-    """Let compiled code run a model's programs, where it has any; what is recorded stays the same.
+    """Allow compiled code to run a model's programs, if it has any; recordings stay the same.
 
     For systems that are timed while they record.
     """
@@ -78,20 +82,21 @@ def translate_programs(model: Model) -> None:
 
 
 def programs_run_by(model: Model) -> dict[str, str]:
-    """Return what runs a model's programs, as a fact for records; nothing where it has none."""
+    """Return the execution of a model's programs, as a fact for records; empty without programs."""
     recording = getattr(model, "recording", None)
     return recording.facts() if isinstance(recording, Recording) else {}
 
 
 def makes_arrays(model: Model) -> bool:
-    """Return whether mini-batches are made of arrays, and not by running programs."""
+    """Return True if mini-batches are built from arrays, without running programs."""
     return getattr(type(model), "mini_batch", None) is not ProgramModel.mini_batch
 
 
 def recording_of(model: Model, options: RecordingOptions) -> Recording:
-    """Return a recording of the programs of a model that has some, whatever else it is.
+    """Return a recording of the programs of any model that has a program.
 
-    Raises ConfigError for a model that has none.
+    Raises:
+        ConfigError: for a model without a program.
     """
     program = getattr(model, "program", None)
     if program is None:
@@ -103,9 +108,10 @@ def recording_of(model: Model, options: RecordingOptions) -> Recording:
 
 
 def recorded(model: M, options: RecordingOptions) -> M:
-    """Return the same model, whose mini-batches are recorded from its program in this way.
+    """Return a copy of a model whose mini-batches are recorded from its program.
 
-    Raises ConfigError for a model that has none.
+    Raises:
+        ConfigError: for a model without a program.
     """
     other, recording = copy.copy(model), recording_of(model, options)
     other.__dict__ |= {"recording": recording, "mini_batch": recording.mini_batch}
@@ -113,7 +119,7 @@ def recorded(model: M, options: RecordingOptions) -> M:
 
 
 def _no_key(_: Any) -> int:
-    """Return the number of an instance that nothing is decided for."""
+    """Return a constant key for instances of programs without decisions."""
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Recording of what the programs of a mini-batch call: each event becomes an entry of one log.
+"""Recorder of the calls of a mini-batch's programs: each event is an entry of one log.
 
-Entries are decoded, and calls proved, all at once (harness.programs.decode): when a round ends
-whose values have to be computed, or at the end of the mini-batch. A checked recorder decodes after
-every call, so that the same pass tells which one is wrong.
+Entries are decoded, and calls checked, all together (harness.programs.decode): at the end of a
+segment whose values have to be computed, or of the mini-batch. A checked recorder decodes after
+every call, so the same pass identifies the invalid call.
 """
 
 from __future__ import annotations
@@ -29,18 +29,21 @@ from harness.programs.decoder import Decoder, Piece, packed
 from harness.programs.log import BRANCH, CLOSE, GHOSTS, OPEN, PHASE, ROUND, CallText, Entry
 from harness.programs.writer import Block, Fork, Stage, Writer, finished, place_of
 
-MOST_VERTICES = 1_000_000  # of one instance: a program that calls more is taken for endless
+MOST_VERTICES = 1_000_000  # of one instance; a program that calls more is considered endless
 SOMEWHERE = Stage("")
 SMALLEST, LARGEST = -(2**31), 2**31 - 1  # of the numbers that calls are given
-_new = tuple.__new__  # a third of what a named tuple's own takes
+_new = tuple.__new__  # takes a third of the time of a named tuple's own
 
 
 class Recorder(Writer):
-    """Reports that something is wrong, and not where.
+    """Recorder that reports errors without their line.
 
     Values are numbers of vertices, in the order of recording. Fibers are numbers, too: instance k
-    begins as fiber k. first_of_round: the first vertex of the round that is recorded now. n_rounds:
-    that have ended. decoder: an empty one.
+    starts as fiber k.
+
+    Attributes:
+        first_of_round: first vertex of the current graph segment.
+        n_rounds: number of segments that have ended.
     """
 
     def __init__(
@@ -76,17 +79,17 @@ class Recorder(Writer):
 
     @property
     def n(self) -> int:
-        """Vertices so far."""
+        """Number of vertices so far."""
         found: int = self._so_far()
         return found
 
     @property
     def log(self) -> list[int]:
-        """Entries that were not decoded yet."""
+        """Entries that have not been decoded."""
         return self._log
 
     def _entry(self, block: Block, numbers: Mapping[str, Sequence[int]], n: int) -> Entry | None:
-        """Return how a chain stands in the log; None where there is something odd about it."""
+        """Return the log entry of a chain; None if anything about it is unusual."""
         known = self._entries.get(block)
         if known is None:
             return None
@@ -97,7 +100,7 @@ class Recorder(Writer):
         return plain if len(numbers) == len(plain.names) else full
 
     def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
-        """Start all at the same depth; afterwards it is that of the deepest."""
+        """Run all branches from the same depth; continue at the maximum depth of their ends."""
         add, results = self._log.append, []
         add(OPEN)
         for branch in branches:
@@ -107,7 +110,7 @@ class Recorder(Writer):
         return results
 
     def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
-        """Do the same as `concurrent`, without a function for every element."""
+        """Do the same as `concurrent`, without one function per element."""
         add, results = self._log.append, []
         add(OPEN)
         for one in zip(*lists, strict=True):
@@ -117,26 +120,26 @@ class Recorder(Writer):
         return results
 
     def fork(self, *branches: Any) -> Any:
-        """See Writer."""
+        """Return the request of a fork; see Writer."""
         self.n_open += 1
         return _new(Fork, (branches, ""))
 
     def stage(self) -> Stage:
-        """Do nothing, where stages do not count; else there is a function in its place."""
+        """Do nothing, if stages do not count; otherwise a generated function replaces this."""
         return SOMEWHERE
 
     def ghosts(self, n: int) -> None:
-        """Do nothing, where ghosts do not count; else there is a function in its place."""
+        """Do nothing, if ghosts do not count; otherwise a generated function replaces this."""
 
     def note(self, event: tuple[int, ...]) -> None:
-        """Log an event of fibers: one goes on (RESUME), forks (FORK), has ended (END).
+        """Log an event of fibers: RESUME, FORK or END.
 
-        The list's own function, which is faster, takes its place.
+        The faster `extend` of the list replaces this method.
         """
         self._log.extend(event)
 
     def next_round(self) -> None:
-        """Let what is recorded from now on run behind all that was."""
+        """Start the next graph segment."""
         self.n_rounds += 1
         self.first_of_round = self.n
         self.note((ROUND,))
@@ -147,14 +150,15 @@ class Recorder(Writer):
         super().check_joined()
 
     def phases_of(self, fibers: Sequence[int]) -> list[int]:
-        """Return the phase that each fiber is in."""
+        """Return the current phase of each fiber."""
         self._decode()
         return [phase_of(int(counter)) for counter in self._decoder.arrays.fibers[list(fibers)]]
 
     def cut(self) -> Piece:
-        """Return all calls since the last time that this was asked for.
+        """Return all calls since the last cut.
 
-        Raises ProgramError where one does not fit.
+        Raises:
+            ProgramError: for an invalid call.
         """
         self._decode()
         check_fault(self._decoder.fault)
@@ -162,31 +166,31 @@ class Recorder(Writer):
 
     @property
     def feeds(self) -> Feeds:
-        """Types whose vertices are arguments of other types', as far as the log was decoded."""
+        """Types whose vertices are arguments of other types', in the decoded part of the log."""
         return self._decoder.feeds
 
     def _decode(self) -> None:
-        """Raises TypeError where anything in the log is no number of 32 bits."""
+        """Decode the log; raise TypeError for anything but 32-bit integers."""
         if self._log:
             entries = packed(self._log)
             self._log.clear()
             self._decoder.take(entries)
 
     def numbers_of(self, name: str, vertices: Sequence[int]) -> list[int]:
-        """Return external numbers of any vertices, -1 where there is none."""
+        """Return the external numbers of vertices; -1 for none."""
         place = self.rules.names.index(name)
         found: list[int] = self._decoder.arrays.pulled[place, list(vertices)].tolist()
         return found
 
 
-# What a program that writes p.NAME gets, and so no name of a block.
+# Attributes that a program reaches as p.NAME, so no block can have these names.
 OWN_NAMES = frozenset(dir(Recorder)) | {
     *("rules", "options", "most_vertices", "first_of_round", "n_rounds", "is_checked", "n_open"),
 }
 
 
 class CheckedRecorder(Recorder):
-    """Checks every call as it comes, and names the line of a wrong one."""
+    """Recorder that checks every call immediately, and reports the line of an invalid one."""
 
     def __init__(self, rules: Rules, text: CallText, n_instances: int, decoder: Decoder) -> None:
         super().__init__(rules, text, n_instances, decoder, is_checked=True)
@@ -216,7 +220,7 @@ class CheckedRecorder(Recorder):
     def _check_given(
         self, shape: BlockShape, operands: Sequence[Any], numbers: Mapping[str, Any]
     ) -> None:
-        """Raise ProgramError for what a log cannot hold."""
+        """Raise ProgramError for a call that a log cannot represent."""
         n, n_traced = len(operands), len(shape.operands)
         if shape.allowed(n) is None:
             raise _fault_of(shape, f"with {n} operands; it was traced with {n_traced}")
@@ -244,7 +248,11 @@ class CheckedRecorder(Recorder):
     def _refuse(
         self, fault: int, shape: BlockShape, operands: Sequence[int], vertex: int
     ) -> NoReturn:
-        """Raise ProgramError for a call that does not fit; vertex: what it is decoded to."""
+        """Raise ProgramError for an invalid call.
+
+        Args:
+            vertex: the decoded vertex of the call.
+        """
         types, counters = self._decoder.arrays.types, self._decoder.arrays.counters
         if fault == LACKING:
             raise _fault_of(shape, "with a number below 0 that it needs; give the number of a row")
@@ -271,11 +279,11 @@ class CheckedRecorder(Recorder):
         raise AssertionError(f"a call of {shape.name} is refused for nothing: {fault}")
 
     def fork(self, *branches: Any) -> Any:
-        """See Writer."""
+        """Return the request of a fork; see Writer."""
         return Writer.fork(self, *branches)
 
     def stage(self) -> Stage:
-        """Begin the next phase, where stages count."""
+        """Start the next phase, if stages count."""
         place = place_of(sys._getframe(1))
         if self.options.phases:
             self.note((PHASE,))
@@ -285,7 +293,7 @@ class CheckedRecorder(Recorder):
         return Stage(place)
 
     def ghosts(self, n: int) -> None:
-        """Advance the counter, where ghosts count; nothing runs."""
+        """Advance the counter, if ghosts count; nothing runs."""
         if n < 0:
             raise ProgramError(f"{place_of(sys._getframe(1))} asks for {n} ghosts; give at least 0")
         if self.options.ghosts:

@@ -1,6 +1,6 @@
-"""From programs to a mini-batch: run them, and make one graph of what they called.
+"""Recording of programs: run them, and build one mini-batch of their calls.
 
-A program that waits is translated where that is possible and asked for; else Python runs it
+A program that waits is compiled if that is requested and possible; otherwise Python runs it
 (harness.programs.compiling).
 """
 
@@ -36,23 +36,27 @@ from harness.values.arrays import IntArray
 from harness.values.graph import Graph, MiniBatch
 from harness.vertex.program import VertexFunction
 
-# What a call that is wrong can raise before it is known to be.
+# Errors that an invalid call can raise before its check.
 FAULTS = (
     *(ProgramError, ScheduleError, LookupError, TypeError, ValueError, AttributeError),
     *(ArithmeticError, MemoryError, NameError, AssertionError),
 )
 Key = Callable[[Any], int]
-# Numbers that instances decide by, by the instance's id, with the instance, so that it stays its.
+# Decisions by the instance's id, with the instance, which keeps its id in use.
 KeptNumbers = dict[int, tuple[Any, Drawn]]
-MOST_KEPT = 10_000  # instances; 5 KB each where a program waits thirty times
+MOST_KEPT = 10_000  # instances; 5 KB each if a program waits thirty times
 BY_COMPILED_CODE = "compiled code"
 
 
 class Recording:
-    """Records mini-batches of one model's programs.
+    """Recorder of the mini-batches of one model's programs.
 
-    functions: by name, `output` among them. types: names of those that are blocks. program: of one
-    instance. key_of: the number of an instance, by which it decides. kept: what is known of these.
+    Args:
+        functions: by name, including `output`.
+        types: names of the functions that are blocks.
+        program: the program of one instance.
+        key_of: returns the number of an instance, which determines its decisions.
+        kept: decisions that are already known.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class Recording:
         n_types = len(self.type_names)
         self._text = call_text(self.shapes, self.pulls)
         self._fitting = Fitting(self.shapes.values(), n_types, self.pulls)
-        self._translates: bool | None = None  # None: nobody asked
+        self._translates: bool | None = None  # None: not requested
         self._programs: CompiledPrograms | None = None
         self._why_python = ""
         self._kept: KeptNumbers = {} if kept is None else kept
@@ -88,9 +92,12 @@ class Recording:
         self.static = self._static()
 
     def translate(self, *, is_wanted: bool | None = None) -> None:
-        """Let compiled code run the program where that can be translated, for timed systems.
+        """Allow compiled code to run the program, if it can be compiled; for timed systems.
 
-        What is recorded stays the same. is_wanted: None leaves what was decided before.
+        Recordings stay the same.
+
+        Args:
+            is_wanted: None leaves an earlier decision unchanged.
         """
         if self._translates is None or is_wanted not in (None, self._translates):
             self._translates, self._programs = is_wanted is not False, None
@@ -98,7 +105,7 @@ class Recording:
 
     @property
     def programs(self) -> CompiledPrograms | None:
-        """The translated programs, None where Python runs them."""
+        """Compiled programs; None if Python runs them."""
         if self._translates and self._programs is None and not self._why_python:
             try:
                 model = getattr(self.program, "__self__", None)
@@ -106,32 +113,33 @@ class Recording:
                 self._programs = CompiledPrograms(found, model)
             except CompileError as reason:
                 self._why_python = str(reason)
-            except Exception as error:  # Python can run whatever a translation stumbles over
+            except Exception as error:  # Python can run whatever breaks the compilation
                 name = type(error).__name__
                 self._why_python = f"its translation met {name}, a fault of ours: {error}"
         return self._programs
 
     @property
     def run_by(self) -> str:
-        """The runner of the programs, and the reason for it."""
+        """Runner of the programs, and the reason for it."""
         return BY_COMPILED_CODE if self.programs else f"Python, since {self._why_python}"
 
     def facts(self) -> dict[str, str]:
-        """Return what runs the programs, for records; nothing where nobody asked."""
+        """Return the runner of the programs, for records; empty if none was requested."""
         return {} if self._translates is None else {"programs run by": self.run_by}
 
     def give_up(self, fault: Exception) -> None:
-        """Let Python run, from now on, what it could run and compiled code could not.
+        """Let Python run the programs from now on, after compiled code failed and Python did not.
 
-        Lack of memory passes.
+        A lack of memory is temporary and changes nothing.
         """
         if self._programs is not None and not isinstance(fault, MemoryError):
             self._programs = None
             self._why_python = f"compiled code met {type(fault).__name__}: {fault}"
 
     def _static(self) -> list[int]:
-        """Depth of every type that does not count; types not yet met count if they read any, as
-        does whatever they feed.
+        """Return the static depth of every type, TAINTED for types without one.
+
+        Types that read others and have not occurred yet are tainted, and so is whatever they feed.
         """
         if not self.options.hoisting:
             return [TAINTED] * len(self.feeds)
@@ -145,7 +153,7 @@ class Recording:
     def mini_batch(self, instances: Sequence[Any], pick: Pick | None = None) -> MiniBatch:
         """Record the programs of all instances.
 
-        Where something is wrong they are run once more, so that the error names the line.
+        After an error they are run once more, so that the message names the line.
         """
         programs = self.programs if pick is None else None
         try:
@@ -158,7 +166,7 @@ class Recording:
             return mini_batch
 
     def _by_compiled_code(self, programs: CompiledPrograms, instances: Sequence[Any]) -> MiniBatch:
-        """Record, and again as long as blocks feed each other in new ways."""
+        """Record with compiled code, again as long as new edges between blocks appear."""
         drawn = self.drawn(instances)
         while True:
             decoder = self.decoder(len(instances))
@@ -178,7 +186,7 @@ class Recording:
     def by_python(
         self, instances: Sequence[Any], pick: Pick | None = None, *, is_checked: bool = False
     ) -> MiniBatch:
-        """Let Python run the programs, and again as long as blocks feed each other in new ways."""
+        """Record with Python, again as long as new edges between blocks appear."""
         drawn = self.drawn(instances)
         while True:
             recorder = self.recorder(len(instances), is_checked=is_checked)
@@ -194,9 +202,9 @@ class Recording:
                 return self._mini_batch(piece, outputs, recorder.n_rounds, len(instances))
 
     def drawn(self, instances: Sequence[Any]) -> list[Drawn]:
-        """Return the numbers that instances decide by: those that were asked for are kept.
+        """Return the decisions of instances; those already drawn are reused.
 
-        A copy of an instance has the same ones, drawn once for both.
+        A copy of an instance has the same decisions, drawn once for both.
         """
         found, known = [], self._kept
         if len(known) > MOST_KEPT:
@@ -211,7 +219,7 @@ class Recording:
         return found
 
     def decoder(self, n_instances: int, decoder: Decoder | None = None) -> Decoder:
-        """Return an empty one; it takes the memory of one that is given."""
+        """Return an empty decoder; it reuses the memory of a given one."""
         if decoder is None:
             decoder = Decoder(self.rules, self._text, self._fitting, n_instances)
         else:
@@ -221,18 +229,22 @@ class Recording:
     def recorder(
         self, n_instances: int, decoder: Decoder | None = None, *, is_checked: bool = False
     ) -> Recorder:
-        """Return an empty one. decoder: an empty one that it decodes its log with."""
+        """Return an empty recorder.
+
+        Args:
+            decoder: an empty decoder for its log.
+        """
         kind = CheckedRecorder if is_checked else Recorder
         decoder = self.decoder(n_instances) if decoder is None else decoder
         return kind(self.rules, self._text, n_instances, decoder)
 
     @property
     def rules(self) -> Rules:
-        """The rules by what is known so far."""
+        """Rules from the edges known so far."""
         return Rules(self.shapes, self.pulls, self.static, self.options)
 
     def widens(self, feeds: Feeds) -> bool:
-        """Take in which block feeds which; whether that changes what may be hoisted."""
+        """Add edges between blocks; return True if they change what can be hoisted."""
         if not (feeds & ~self.feeds).any():
             return False
         self.feeds |= feeds
@@ -242,7 +254,11 @@ class Recording:
     def _mini_batch(
         self, piece: Piece, outputs: IntArray, n_rounds: int, n_instances: int
     ) -> MiniBatch:
-        """Make one graph of all calls. n_rounds: that others followed."""
+        """Build one graph of all calls.
+
+        Args:
+            n_rounds: number of graph segments before the last one.
+        """
         graph = Graph.proved(
             types=piece.types,
             arg_start=piece.arg_start,
@@ -256,16 +272,20 @@ class Recording:
 
 
 class Decisions:
-    """Decisions of a generator, drawn beforehand: see harness.programs.fibers.Answers."""
+    """Decisions that are drawn in advance; see harness.programs.fibers.Answers."""
 
     def __init__(self, drawn: Sequence[Drawn]) -> None:
         self._drawn = drawn
 
     def end_round(self) -> None:
-        """Nothing is computed."""
+        """Do nothing, as nothing is computed."""
 
     def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> list[float]:
-        """Raises ProgramError where the number itself is asked for."""
+        """Return the drawn decisions.
+
+        Raises:
+            ProgramError: if a computed value is requested.
+        """
         drawn = self._drawn
         try:
             return [drawn[k][wait[1]] for k, wait in zip(instances, waits, strict=True)]

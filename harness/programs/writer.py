@@ -1,10 +1,9 @@
-"""The interface of programs, whoever runs them: recorded for a mini-batch, or interpreted.
+"""Interface of programs, which can be recorded for a mini-batch or interpreted.
 
 A program gets a writer `p` and one instance. `p.NAME(operands, pull=number)` calls the block NAME
-of its model and returns a value, of which nothing is known but that other blocks take it. Branches
-that wait for nothing go through `concurrent` and `map`; a function that waits is a generator:
-`yield p.value(...)`, `yield p.chance(...)`, and `a, b = yield p.fork(f(p), g(p))`, any of whose
-branches may wait.
+of its model and returns an opaque value, which other blocks take. Branches that do not wait go
+through `concurrent` and `map`. A function that waits is a generator: `yield p.value(...)`, `yield
+p.chance(...)`, and `a, b = yield p.fork(f(p), g(p))`, whose branches may wait, too.
 
 Source: ACRoBat, MLSys 2024, Listings 1 and 2 and section 4.2.
 """
@@ -30,17 +29,19 @@ Block = Callable[..., Any]
 
 
 class Fork(NamedTuple):
-    """Branches that run side by side, joined where this is yielded; answered by their results."""
+    """Request to run branches concurrently and join them; the answer is their results."""
 
     branches: Sequence[Body]
     made_at: str
 
 
 class Wait(NamedTuple):
-    """For a number, once `of` is computed: state[column], or what a generator decides.
+    """Request for a number once `of` is computed: state[column], or a drawn decision.
 
-    key: of harness.programs.decisions; None where the number itself is asked for. (A recorder that
-    looks at nothing has a plain pair of `of` and the key for these.)
+    An unchecked recorder uses a plain pair of `of` and the key for decisions.
+
+    Attributes:
+        key: key of harness.programs.decisions; None if the computed number itself is requested.
     """
 
     of: Any
@@ -51,7 +52,7 @@ class Wait(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Until every instance is through with the stage; answered by nothing."""
+    """Request to wait until every instance has completed the stage; it has no answer."""
 
     made_at: str
 
@@ -60,45 +61,51 @@ Request = Fork | Wait | Stage
 
 
 class Writer(ABC):
-    """Makes requests.
+    """Writer of requests.
 
-    is_checked: whether all is checked at once, and the program's lines are known; else only as much
-    as tells that something is wrong, since programs are run again where it is.
-    n_open: requests that were made and not yielded.
+    Attributes:
+        is_checked: check everything immediately and know the program's lines; otherwise check only
+            enough to detect an error, after which programs are run again.
+        n_open: number of requests that were made and not yielded.
     """
 
     def __init__(self, *, is_checked: bool) -> None:
         self.is_checked, self.n_open = is_checked, 0
         self._made: dict[int, Request] = {}
 
-    if TYPE_CHECKING:  # a class that has it looks up all of its attributes four times as slowly
+    if TYPE_CHECKING:  # a class that defines it looks up all attributes four times as slowly
 
         def __getattr__(self, name: str) -> Block:
             """Return the block of that name."""
 
     @abstractmethod
     def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
-        """Results of functions that may run side by side and wait for nothing."""
+        """Return the results of functions that may run concurrently and do not wait."""
 
     @abstractmethod
     def stage(self) -> Stage:
-        """Begin the program's next stage; all instances together where this is yielded."""
+        """Start the program's next stage, for all instances together if this is yielded."""
 
     @abstractmethod
     def ghosts(self, n: int) -> None:
-        """Count n blocks that are not there, so that a branch ends as deep as a longer one."""
+        """Count n ghost operators, so that a branch ends at the depth of a longer one."""
 
     def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
-        """Results of one function for all elements, which may run side by side."""
+        """Return the results of one function for all elements; the calls may run concurrently."""
         return self.concurrent(
             *(lambda one=one: function(*one) for one in zip(*lists, strict=True))
         )
 
     def chain(self, block: Block, first: Any, n: int, **numbers: Sequence[int]) -> Sequence[Any]:
-        """Call a block n times, each on what the one before returned, the first on `first`.
+        """Call a block n times, each on the previous result, the first time on `first`.
 
-        numbers: of each call. A loop whose length is known, of which a recorder makes one step.
-        Raises ProgramError where there are not n numbers.
+        This is a loop of known length, which a recorder handles as one step.
+
+        Args:
+            numbers: external numbers, one per call.
+
+        Raises:
+            ProgramError: if a list does not have n numbers.
         """
         for name, of_all in numbers.items():
             if len(of_all) != n:
@@ -113,18 +120,21 @@ class Writer(ABC):
         return found
 
     def fork(self, *branches: Body) -> Any:
-        """To be yielded: run branches that may wait side by side, and join them."""
+        """Return a request, to be yielded: run branches, which may wait, and join them."""
         self.n_open += 1
         return self._checked(Fork(branches, "")) if self.is_checked else Fork(branches, "")
 
     def value(self, of: Any, state: str, column: int = 0) -> Any:
-        """To be yielded: a number of what a block computed."""
+        """Return a request, to be yielded: a number that a block computed."""
         self.n_open += 1
         wait = Wait(of, None, state, column, "")
         return self._checked(wait) if self.is_checked else wait
 
     def chance(self, of: Any, *key: int) -> Any:
-        """To be yielded: once `of` is computed, a number in [0, 1) that its key alone decides."""
+        """Return a request, to be yielded: a random number in [0, 1) once `of` is computed.
+
+        Only the key determines the number.
+        """
         self.n_open += 1
         wait = Wait(of, key, "", 0, "")
         return self._checked(wait) if self.is_checked else wait
@@ -143,7 +153,7 @@ class Writer(ABC):
         return known
 
     def taken(self, request: Any) -> None:
-        """Take a request that was yielded; raise ProgramError for anything else, or one twice."""
+        """Accept a yielded request; raise ProgramError for anything else, or a repeated one."""
         if type(request) is not Stage:
             self.n_open -= 1
             is_wrong = self.is_checked and self._made.pop(id(request), None) is None
@@ -164,7 +174,7 @@ class Writer(ABC):
 
 
 def finished(result: Any, how: str) -> Any:
-    """Return the result of a branch; raise ProgramError for one that has to be waited for."""
+    """Return the result of a branch; raise ProgramError for one that waits."""
     if type(result) is GeneratorType:
         raise ProgramError(
             f"{result.gi_code.co_filename.rpartition('/')[2]}:{result.gi_code.co_firstlineno}"
@@ -174,7 +184,7 @@ def finished(result: Any, how: str) -> Any:
 
 
 def place_of(frame: FrameType | None) -> str:
-    """Return file and line of a program, whatever of this package it has called."""
+    """Return file and line of the program's innermost frame outside this package."""
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
     if frame is None:
@@ -183,7 +193,7 @@ def place_of(frame: FrameType | None) -> str:
 
 
 def fault_of_program(error: Exception) -> ProgramError:
-    """Return an error that names the line of a program on which another one was raised."""
+    """Return an error that names the line of the program that raised another error."""
     place = "a program"
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename

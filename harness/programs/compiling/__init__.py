@@ -1,1 +1,1 @@
-"""Programs that wait, as machine code: written by a subclass of the compiler's own writer."""
+"""Compilation of programs that wait, by a subclass of the compiler's function writer."""

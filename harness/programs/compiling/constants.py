@@ -1,4 +1,4 @@
-"""What programs take from outside: numbers of the model, and fields of instances."""
+"""Inputs of compiled programs: numbers of the model, and fields of instances."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from harness.values.arrays import IntArray
 
 
 class Constants:
-    """Each by its place in memory, so that one machine code serves all options of a model.
+    """Indices of all inputs in memory, so that one machine code serves all options of a model.
 
-    kinds: of the model's numbers. ints, reals: their names. fields, counts: names of the
-    instances' arrays and numbers.
+    Attributes:
+        kinds: types of the model's numbers.
+        ints, reals: indices of the model's numbers, by name.
+        fields, counts: indices of the instances' arrays and numbers, by name.
     """
 
     def __init__(self) -> None:
@@ -23,13 +25,13 @@ class Constants:
         self.counts: dict[str, int] = {}
 
     def of_model(self, name: str, value: bool | float) -> tuple[int, bool]:
-        """Return the place of a number of the model, and whether that is among the reals."""
+        """Return the index of a number of the model, and True if it is among the reals."""
         self.kinds[name] = type(value)
         is_real = isinstance(value, float)
         return _place(self.reals if is_real else self.ints, name), is_real
 
     def of_instance(self, kind: type, name: str) -> tuple[int, bool]:
-        """Return the place of a field, by what its class says of it, and whether it is an array."""
+        """Return the index of a field, and True if it is an array, from its class's annotations."""
         found: Any = getattr(kind, name, None)
         is_property = isinstance(found, property)
         hints = hints_of(found.fget if is_property else kind)
@@ -41,7 +43,11 @@ class Constants:
         raise CompileError(f"reads {name}, which is neither a number nor an array of them")
 
     def numbers_of(self, model: Any) -> tuple[list[int], list[float]]:
-        """Return those of the model; raises TypeError where one is of another kind than it was."""
+        """Return the ints and the reals of the model.
+
+        Raises:
+            TypeError: if the type of one has changed.
+        """
         for name, kind in self.kinds.items():
             if type(getattr(model, name)) is not kind:
                 raise TypeError(f"{name} of {model.name} was of {kind}")
@@ -49,7 +55,7 @@ class Constants:
 
 
 def hints_of(annotated: Any) -> dict[str, Any]:
-    """Return what a function or class says of its names; nothing where that is not known."""
+    """Return the type hints of a function or class; empty if they cannot be evaluated."""
     try:
         return get_type_hints(annotated)
     except (NameError, TypeError, AttributeError, SyntaxError):

@@ -1,8 +1,8 @@
-"""Fibers of a mini-batch, in the compiler's language: their memory, and what runs them by turns.
+"""Fibers of a mini-batch in the compiler's language: their memory and their scheduler.
 
-All that they keep is found by one address, that of `state`: words, of which each of these names is
-one. Three of a kind are the address of memory, how many entries of it are used, and how many there
-are; Python makes it larger where it is called for that, so that no address of it is kept.
+All of their data is reached from one address, `state`: an array of words, each with one of the
+names below. Names in groups of three are the address of a buffer, its number of used entries, and
+its capacity. Python reallocates a buffer on request, so no address within it may be stored.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ INTS, REALS, COUNTS, SEEDS, RESULTS, GROW, WIDTH, N_INSTANCES = range(18, 26)
 N, N_FIBERS, N_ALIVE, RUNNING, FIRST_OF_ROUND, N_ROUNDS, IS_NEXT_ROUND, LEFT_OVER = range(26, 34)
 MOST_ALIVE, MOST_VERTICES, MOST_ROUNDS, HAS_PHASES, HAS_GHOSTS = range(34, 39)
 ROUND_AT, ROUNDS, N_STATE = range(39, 42)
-# A frame's words before its slots: where it goes on, its number as a fiber, its instance; whose
-# branch it is, and where its result goes there; how many of its own branches have not ended.
+# Words of a frame before its slots: the point where it continues, its number as a fiber, its
+# instance, its parent, the word of the parent that gets its result, and its number of unfinished
+# branches.
 PC, NUMBER, INSTANCE, PARENT, RESULT, LEFT, FIRST_SLOT = range(7)
-WAITS, HAS_ENDED = 1, 0  # what became of a fiber; one that forks has ended until it is joined
-ENDED, ROUND_ENDED = range(2)  # what became of all
+WAITS, HAS_ENDED = 1, 0  # results of `resume`; a fiber that forks counts as ended until its join
+ENDED, ROUND_ENDED = range(2)  # results of `run`
 
 
 @helper
 def resume(state: int, fiber: int) -> int:
-    """Run a fiber until it waits, forks or ends: what is written for the model's program."""
+    """Run a fiber until it waits, forks or ends; replaced by the code of the model's program."""
     raise NotImplementedError("there is a program")
 
 
 @helper
 def longs(state: int, at: int) -> Any:
-    """Return what is at an address of the state."""
+    """Return an array at an address of the state."""
     return array_at(word(state, at), 0, np.int64)
 
 
@@ -55,21 +56,21 @@ def frame_of(state: int, fiber: int) -> int:
 
 @helper(apart=True)
 def grow(state: int, at: int, n: int) -> None:
-    """Make room for n more."""
+    """Extend a buffer by at least n entries."""
     if call_for_number(word(state, GROW), (at, word(state, at + 1) + n)) != 0:
         raise MemoryError("a program goes on without end")
 
 
 @helper
 def reserve(state: int, at: int, n: int) -> None:
-    """Make room for n more where there is not enough."""
+    """Extend a buffer if it has fewer than n free entries."""
     if word(state, at + 1) + n > word(state, at + 2):
         grow(state, at, n)
 
 
 @helper
 def add_entries(state: int, first: int, second: int, n: int) -> None:
-    """Add two or three entries to the log; a third one that is below 0 is none."""
+    """Add two or three entries to the log; a negative third one is omitted."""
     reserve(state, LOG, 3)
     log, n_log = array_at(word(state, LOG), 0, np.int32), word(state, N_LOG)
     log[n_log], log[n_log + 1], log[n_log + 2] = first, second, n
@@ -78,21 +79,21 @@ def add_entries(state: int, first: int, second: int, n: int) -> None:
 
 @helper
 def push(state: int, stack: int, fiber: int) -> None:
-    """Put a fiber onto a stack, which has room for all that there are."""
+    """Push a fiber onto a stack, which has capacity for all fibers."""
     longs(state, stack)[word(state, stack + 1)] = fiber
     add_to_word(state, stack + 1, 1)
 
 
 @helper
 def pop(state: int, stack: int) -> int:
-    """Take the fiber from a stack that was put there last."""
+    """Pop the top fiber of a stack."""
     add_to_word(state, stack + 1, -1)
     return int(longs(state, stack)[word(state, stack + 1)])
 
 
 @helper(apart=True)
 def new_fiber(state: int, parent: int, pc: int, k: int, result: int) -> int:
-    """Return the k-th branch of a fiber, which has room; its operands are still to be set."""
+    """Return a new fiber, the k-th branch of another, with its operands still to be set."""
     if word(state, N_FREE) > 0:
         found = pop(state, FREE)
     else:
@@ -109,7 +110,7 @@ def new_fiber(state: int, parent: int, pc: int, k: int, result: int) -> int:
 
 @helper(apart=True)
 def fork(state: int, fiber: int, pc: int, n: int) -> None:
-    """Let a fiber go on at `pc` behind n branches."""
+    """Let a fiber wait for n branches, and then continue at `pc`."""
     frame = frame_of(state, fiber)
     put_word(frame, LEFT, n)
     put_word(frame, PC, pc)
@@ -123,7 +124,7 @@ def fork(state: int, fiber: int, pc: int, n: int) -> None:
 
 @helper(apart=True)
 def join(state: int, fiber: int, result: int) -> None:
-    """End a branch: its result goes to its parent, which goes on behind the last one."""
+    """End a branch: pass its result to its parent, which continues after the last branch."""
     frame = frame_of(state, fiber)
     parent = frame_of(state, word(frame, PARENT))
     put_word(parent, word(frame, RESULT), result)
@@ -137,14 +138,14 @@ def join(state: int, fiber: int, result: int) -> None:
 
 @helper(apart=True)
 def end(state: int, fiber: int, result: int) -> None:
-    """End a program, which returns a list."""
+    """End a program, whose result is a list."""
     longs(state, RESULTS)[word(frame_of(state, fiber), INSTANCE)] = result
     add_to_word(state, N_ALIVE, -1)
 
 
 @helper
 def _begin_round(state: int) -> None:
-    """Let those that wait go on, the last one first."""
+    """Start the next graph segment: resume all waiting fibers, the last one first."""
     reserve(state, LOG, 1)
     array_at(word(state, LOG), 0, np.int32)[word(state, N_LOG)] = ROUND
     add_to_word(state, N_LOG, 1)
@@ -161,7 +162,7 @@ def _begin_round(state: int) -> None:
 
 @helper
 def _is_made(state: int) -> bool:
-    """Have a round made of what is in the log; return whether nothing of it is left to do."""
+    """Have the log's segment planned and run; return True if nothing of it is left to do."""
     if word(state, N) > word(state, MOST_VERTICES):
         return False
     arguments = (word(state, ROUNDS), word(state, N_LOG))
@@ -175,7 +176,7 @@ def _is_made(state: int) -> bool:
 
 @helper
 def run(state: int) -> int:
-    """Run all fibers until they have ended, or a round has that is left to others."""
+    """Run all fibers until they have ended, or until others must run the rest of a segment."""
     n_rounds = 0
     put_word(state, LEFT_OVER, UNDONE)
     while True:

@@ -1,7 +1,7 @@
-"""A writer of the compiler's whose variables are in a fiber's frame, and which can stop and go on.
+"""Function writer whose variables are in a fiber's frame, so that functions can wait and resume.
 
-Whatever is in a register is lost where a fiber waits: LLVM refuses code that uses it behind a wait,
-and Python then runs the program.
+Registers are lost when a fiber waits. LLVM rejects code that uses one after a wait, and Python then
+runs the program.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _WITH_OVERFLOW: dict[type, str] = {ast.Add: "sadd", ast.Sub: "ssub", ast.Mult: "
 
 
 class CheckedArithmetic(Arithmetic):
-    """Computes what Python would, or raises an error: integers lose no bits here."""
+    """Arithmetic with Python's results or an error: integers never lose bits."""
 
     def __init__(self, writer: FrameWriter) -> None:
         super().__init__(writer.builder, ())
         self._writer = writer
 
     def truth(self, value: Any) -> Any:
-        """Return whether a value is true."""
+        """Return the truth value of a value."""
         return super().truth(self._writer.measured(value))
 
     def operate(self, operator_: type, a: Any, b: Any) -> Any:
-        """Return a binary operator's value."""
+        """Return the value of a binary operator."""
         if are_static(a, b):
             return super().operate(operator_, a, b)
         kinds = {kind_of_number(a), kind_of_number(b)}
@@ -60,7 +60,7 @@ class CheckedArithmetic(Arithmetic):
         return super().operate(operator_, a, b)
 
     def negate(self, operator_: type, value: Any) -> Any:
-        """Return the value of an operator with one operand."""
+        """Return the value of a unary operator."""
         is_whole = isinstance(value, Value) and not kind_of_number(value).is_float
         if operator_ is ast.USub and is_whole:
             return self.operate(ast.Sub, 0, value)
@@ -84,10 +84,13 @@ class CheckedArithmetic(Arithmetic):
 
 
 class FrameWriter(Writer):
-    """Writes functions of fibers into one function of the machine, `fibers.resume`.
+    """Writer of all functions of fibers into one machine function, `fibers.resume`.
 
-    A function that is called is written where it is called. known: variables that are set on every
-    way here. within: functions that are being written, the innermost last.
+    Called functions are inlined.
+
+    Attributes:
+        known: variables that are set on every path to the current point.
+        within: functions being written, the innermost last.
     """
 
     def __init__(self, module: Module, program: Callable[..., Any]) -> None:
@@ -146,12 +149,12 @@ class FrameWriter(Writer):
         return Value(INT, self._load(self.builder, self._frame, at))
 
     def load_at(self, at: int, place: Any, kind: Number) -> Value:
-        """Return an entry of memory whose address is a word of the state."""
+        """Return an entry of a buffer whose address is a word of the state."""
         pointer = self.builder.inttoptr(self.word(at).ir, kind.ir.as_pointer())
         return Value(kind, self.builder.load(self.builder.gep(pointer, [self.fixed(place).ir])))
 
     def place(self, kind: Any, *, clear: bool = False) -> Any:
-        """Return a place in the frame; on the stack in functions that do not wait."""
+        """Return a slot of the frame; in functions that do not wait, of the stack."""
         if self.within and not is_generator(self.within[-1]):
             return super().place(kind)
         builder = ir.IRBuilder(self.entry)
@@ -162,7 +165,7 @@ class FrameWriter(Writer):
         return builder.bitcast(slot, kind.as_pointer())
 
     def keep(self, value: Any) -> Callable[[], Any]:
-        """Put a value into the frame; returns what reads it, before and behind a wait."""
+        """Store a value in the frame; return a function that loads it, before and after a wait."""
         kind, registers = take_apart(self._fix_all(value))
         places = [self.place(one.type) for one in registers]
         for register, place in zip(registers, places, strict=True):
@@ -170,7 +173,7 @@ class FrameWriter(Writer):
         return lambda: put_together(kind, iter([self.builder.load(one) for one in places]))
 
     def reserve(self, at: int, n: Any) -> None:
-        """Make room for n more where there is not enough."""
+        """Extend a buffer if it has fewer than n free entries."""
         n = self.fixed(n)
         used = self.builder.add(self.word(at + 1).ir, n.ir)
         lacks = self.builder.icmp_signed(">", used, self.word(at + 2).ir)
@@ -188,7 +191,7 @@ class FrameWriter(Writer):
             self.builder.branch(self.exit)
 
     def convert(self, value: Any, kind: Any) -> Any:
-        """Return a value as one of a kind, which means the same in Python: no int is a float."""
+        """Convert a value to a kind with the same meaning in Python: an int is no float."""
         if isinstance(kind, Number):
             own = kind_of_number(value)
             if own != kind and (own, kind) != (BOOL, INT):
@@ -196,13 +199,17 @@ class FrameWriter(Writer):
         return super().convert(value, kind)
 
     def measured(self, value: Any) -> Any:
-        """Return the number that says whether a value is true."""
+        """Return the number that determines the truth of a value."""
         if isinstance(value, Value | bool | int | float) or value is None:
             return value
         raise CompileError("cannot be a condition")
 
     def whole(self, value: Any) -> Value:
-        """Return an integer; raises CompileError for anything else."""
+        """Return an integer.
+
+        Raises:
+            CompileError: for any other value.
+        """
         kind = value.kind if isinstance(value, Value) else None
         if isinstance(value, bool | int) or kind in (BOOL, INT):
             return self.arithmetic.convert(value, INT)
@@ -213,7 +220,7 @@ class FrameWriter(Writer):
     # --- names -------------------------------------------------------------------------------
 
     def assign_name(self, name: str, value: Any) -> None:
-        """Give a name a value."""
+        """Assign a value to a name."""
         try:
             super().assign_name(name, value)
         except CompileError as error:
@@ -221,20 +228,20 @@ class FrameWriter(Writer):
         self.known.add(name)
 
     def evaluate_Name(self, node: ast.Name) -> Any:
-        """A variable that is set, or what is known of a name."""
+        """Return the value of a variable that is set, or of a global name."""
         if node.id in self.variables and node.id not in self.known:
             raise CompileError(f"reads {node.id}, which is not set on every way there")
         return super().evaluate_Name(node)
 
     def write_all(self, statements: list[ast.stmt]) -> None:
-        """Write statements; notes what they set, as one of several ways."""
+        """Write statements, and record the variables that they set on this path."""
         before = set(self.known)
         super().write_all(statements)
         self._ways.append(None if self.builder.block.is_terminated else self.known)
         self.known = before
 
     def write_If(self, node: ast.If) -> None:
-        """Write a choice: behind it is known what both ways have set."""
+        """Write a branch; variables that both paths set are known after it."""
         n_ways = len(self._ways)
         super().write_If(node)
         ways = [one for one in self._ways[n_ways:] if one is not None]
@@ -242,13 +249,13 @@ class FrameWriter(Writer):
         self.known = set.intersection(*ways) if ways else self.known
 
     def write_While(self, node: ast.While) -> None:
-        """Write a loop: behind it is known what was before."""
+        """Write a loop; variables that it sets are not known after it."""
         with self.unknown_behind():
             super().write_While(node)
 
     @contextmanager
     def unknown_behind(self) -> Iterator[None]:
-        """Forget what is set within, where perhaps nothing is run."""
+        """Discard variables that are set within, as the code may not run."""
         known, n_ways = set(self.known), len(self._ways)
         yield
         self.known = known
@@ -256,7 +263,7 @@ class FrameWriter(Writer):
 
     @contextmanager
     def own_names(self, names: Set[str]) -> Iterator[None]:
-        """Let names stand for others within, as in a comprehension or a lambda."""
+        """Give names a separate meaning within, as in a comprehension or a lambda."""
         hidden = {name: self.variables.pop(name) for name in names if name in self.variables}
         known = self.known
         self.known = known - names
@@ -267,20 +274,21 @@ class FrameWriter(Writer):
         self.known = known
 
     def variable_like(self, value: Any) -> tuple[Any, list[Any]]:
-        """Return a variable for values like this one, of which none is stored."""
+        """Return a variable for values of this kind, without storing a value."""
         kind, registers = take_apart(value)
         return kind, [self.place(one.type) for one in registers]
 
     # --- functions ---------------------------------------------------------------------------
 
     def call_helper(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Write a call of a function of the compiler's language."""
+        """Write a call of a function in the compiler's language."""
         return Writer.call(self, function, *arguments)
 
     def inline(self, function: FunctionType, values: Sequence[Any], *, places: bool = False) -> Any:
-        """Write a function where it is called; returns what it returns.
+        """Inline a function, and return its result.
 
-        places: whether values are variables already.
+        Args:
+            places: True if the values are variables already.
         """
         names = self.parameters_of(function)
         if function in self.within:
@@ -308,7 +316,11 @@ class FrameWriter(Writer):
         return found
 
     def parameters_of(self, function: FunctionType) -> Sequence[str]:
-        """Return names of a function's parameters; raises CompileError for what has more."""
+        """Return the names of a function's parameters.
+
+        Raises:
+            CompileError: for other than plain parameters, and for decorated functions and closures.
+        """
         arguments = definition_of(function).args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
             self.refuse(f"{function.__name__} takes any number of operands, or some by name")
@@ -319,14 +331,14 @@ class FrameWriter(Writer):
     # --- waits -------------------------------------------------------------------------------
 
     def new_target(self) -> tuple[int, Any]:
-        """Return a block that fibers can go on with, and its number in their frames."""
+        """Return a block at which fibers can resume, and its number in their frames."""
         number, block = len(self.begins), self.ir.append_basic_block("go_on")
         self._switch.add_case(WORD(number), block)
         self.begins.append(block)
         return number, block
 
     def stop(self, code: int, behind: Any = None) -> None:
-        """Leave the fiber, and write on at another block."""
+        """Suspend the fiber, and continue writing at another block."""
         self.builder.store(WORD(code), self.code)
         self.builder.branch(self.exit)
         if behind is not None:
@@ -342,7 +354,7 @@ class FrameWriter(Writer):
     def evaluate_all(self, nodes: Sequence[ast.expr]) -> list[Any]:
         """Return the values of several expressions.
 
-        One that waits comes first: before it there may only be what nothing else can change.
+        An expression that waits is evaluated first, so only names and constants may precede it.
         """
         waiting = [k for k, node in enumerate(nodes) if has_wait(node)]
         for node in nodes[: waiting[-1]] if waiting else ():
@@ -352,24 +364,24 @@ class FrameWriter(Writer):
         return [found[k] if k in found else self.evaluate(one) for k, one in enumerate(nodes)]
 
     def evaluate_Compare(self, node: ast.Compare) -> Any:
-        """Comparisons."""
+        """Return the value of a comparison."""
         if any(map(has_wait, node.comparators)):
             self.refuse("waits in the midst of an expression", node)
         return super().evaluate_Compare(node)
 
 
 def is_generator(function: Any) -> bool:
-    """Return whether a function waits."""
+    """Return True if a function waits."""
     return inspect.isgeneratorfunction(function)
 
 
 def has_wait(node: ast.AST) -> bool:
-    """Return whether an expression waits."""
+    """Return True if an expression waits."""
     return any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node))
 
 
 def returns_values(function: FunctionType) -> bool:
-    """Return whether a function returns values."""
+    """Return True if a function returns values."""
     waiting: list[ast.AST] = list(definition_of(function).body)
     while waiting:
         node = waiting.pop()

@@ -1,4 +1,4 @@
-"""Lists, arrays and dicts of integers in programs, and loops over them."""
+"""Lists, arrays and dicts of integers in compiled programs, and loops over them."""
 
 from __future__ import annotations
 
@@ -14,56 +14,56 @@ from harness.errors import CompileError
 from harness.programs.compiling import runtime
 from harness.programs.compiling.frames import FrameWriter, has_wait
 
-FURTHEST = 2**62  # a bound of a slice that is beyond any list
+FURTHEST = 2**62  # a slice bound beyond any list
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A kind whose values are numbers of lists; see runtime."""
+    """Kind of values that are numbers of lists; see runtime."""
 
     name: str
     ir = WORD
 
 
-# Nothing changes an array, whose items have 32 bits. A dict: keys and values by turns.
+# Arrays are read-only, with items of 32 bits. Dicts are lists of alternating keys and values.
 LIST, ARRAY, DICT = Kept("list"), Kept("array"), Kept("dict")
 
 
 class Span(NamedTuple):
-    """The integers from start on and below stop."""
+    """Integers from start to stop, exclusive."""
 
     start: Any
     stop: Any
 
 
 class Zipped(NamedTuple):
-    """What a loop goes through side by side."""
+    """Iterables of a zip."""
 
     items: tuple[Any, ...]
 
 
 class Counted(NamedTuple):
-    """What a loop goes through with numbers from 0 on in front."""
+    """Iterable of an enumerate."""
 
     over: Any
 
 
 def is_kept(value: Any, *kinds: Kept) -> bool:
-    """Return whether a value is a list, an array or a dict."""
+    """Return True if a value is a list, an array or a dict of one of these kinds."""
     return isinstance(value, Value) and value.kind in kinds
 
 
 class ListWriter(FrameWriter):
-    """`over` makes what can be gone through of an expression, `each` the loop."""
+    """Writer of lists and loops: `over` evaluates an iterable, `each` writes the loop."""
 
     def measured(self, value: Any) -> Any:
-        """Return the number that says whether a value is true."""
+        """Return the number that determines the truth of a value."""
         if is_kept(value, LIST, DICT):
             return self.call_helper(runtime.length_of, self.state, self.handle(value))
         return super().measured(value)
 
     def length(self, value: Any) -> Any:
-        """Return how many items there are."""
+        """Return the number of items."""
         if is_kept(value, LIST, ARRAY):
             return self.call_helper(runtime.length_of, self.state, self.handle(value))
         if isinstance(value, Span):
@@ -91,7 +91,7 @@ class ListWriter(FrameWriter):
         return Value(LIST, found.ir)
 
     def append(self, of: Value, value: Any) -> None:
-        """Add an integer at the end."""
+        """Append an integer."""
         self.call_helper(runtime.append, self.state, self.handle(of), self.whole(value))
 
     def cut(self, of: Value, start: Any, stop: Any, step: int) -> Value:
@@ -103,22 +103,22 @@ class ListWriter(FrameWriter):
     # --- expressions -------------------------------------------------------------------------
 
     def evaluate_List(self, node: ast.List) -> Value:
-        """A new list."""
+        """Create a new list."""
         return self.listed(tuple(self.evaluate_all(node.elts)))
 
     def evaluate_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
-        """Several values."""
+        """Return the values of a tuple's elements."""
         return tuple(self.evaluate_all(node.elts))
 
     def evaluate_Dict(self, node: ast.Dict) -> Value:
-        """A new dict."""
+        """Create a new dict."""
         parts = [one for both in zip(node.keys, node.values, strict=True) for one in both]
         if None in parts:
             self.refuse("unpacks a dict", node)
         return Value(DICT, self.listed(tuple(self.evaluate_all([p for p in parts if p]))).ir)
 
     def evaluate_BinOp(self, node: ast.BinOp) -> Any:
-        """An operator with two operands."""
+        """Return the value of a binary operator."""
         return self._operate(node.op, *self.evaluate_all([node.left, node.right]))
 
     def _operate(self, op: ast.operator, left: Any, right: Any) -> Any:
@@ -132,7 +132,7 @@ class ListWriter(FrameWriter):
         return self.arithmetic.operate(type(op), left, right)
 
     def write_AugAssign(self, node: ast.AugAssign) -> None:
-        """Write an operator that changes a name, an item or a list."""
+        """Write an augmented assignment to a name, an item or a list."""
         target = node.target
         if isinstance(target, ast.Subscript):
             of, place = self.evaluate_all([target.value, target.slice])
@@ -169,7 +169,7 @@ class ListWriter(FrameWriter):
         self._put(of, place, value)
 
     def evaluate_Subscript(self, node: ast.Subscript) -> Any:
-        """An item of a list or a tuple, or a copy of a part of a list."""
+        """Return an item of a list or a tuple, or a copy of a part of a list."""
         of = self.evaluate(node.value)
         if isinstance(of, Span) and not isinstance(node.slice, ast.Slice):
             return self._item_of_span(of, self.evaluate(node.slice))
@@ -207,13 +207,13 @@ class ListWriter(FrameWriter):
         return self.arithmetic.cast(found, INT32) if of.kind == ARRAY else found
 
     def unpack(self, value: Any, n: int) -> Any:
-        """Return the n parts of a tuple."""
+        """Return the n elements of a tuple."""
         if not isinstance(value, tuple) or hasattr(value, "_fields"):
             raise CompileError("takes apart what is no tuple")
         return super().unpack(value, n)
 
     def call_of_kept(self, of: Value, name: str, arguments: Sequence[Any]) -> Any:
-        """Write the call of a method; returns its value."""
+        """Write a method call, and return its value."""
         match of.kind, name, arguments:
             case kind, "append", [value] if kind == LIST:
                 self.append(of, value)
@@ -227,7 +227,7 @@ class ListWriter(FrameWriter):
     # --- loops -------------------------------------------------------------------------------
 
     def over(self, node: ast.expr) -> Any:
-        """Return what is gone through; `zip` and `enumerate` make several of that."""
+        """Evaluate an iterable; `zip` and `enumerate` combine several."""
         match node:
             case ast.Call(func=ast.Name() as name):
                 called = self.evaluate(name)
@@ -249,7 +249,7 @@ class ListWriter(FrameWriter):
         return Zipped(parts)
 
     def check_lengths(self, parts: Sequence[Any]) -> None:
-        """Raise an error unless all are equally long."""
+        """Raise an error unless all lengths are equal."""
         first, *others = [self.fixed(self.length(one)).ir for one in parts]
         for one in others:
             is_fine = self.builder.icmp_signed("==", first, one)
@@ -257,7 +257,11 @@ class ListWriter(FrameWriter):
 
     @contextmanager
     def each(self, over: Any) -> Iterator[tuple[Any, Any]]:
-        """Let what is written within be a loop; gives an item of each step, and the next step."""
+        """Write a loop around the body of this context.
+
+        Yields:
+            an item of each step, and the block of the next step.
+        """
         counter = self.place(WORD)
         self.builder.store(WORD(0), counter)
         read = self.keep(over)
@@ -302,7 +306,7 @@ class ListWriter(FrameWriter):
         return self._item(over, number)
 
     def write_For(self, node: ast.For) -> None:
-        """Write a loop over a list or a range, or one copy of its body for each of a tuple."""
+        """Write a loop over a list or a range, or one copy of the body per element of a tuple."""
         if node.orelse:
             self.refuse("has an else behind a loop")
         over = self.over(node.iter)
@@ -316,7 +320,7 @@ class ListWriter(FrameWriter):
             self.write_all(node.body)
 
     def evaluate_ListComp(self, node: ast.ListComp) -> Value:
-        """A new list; its names are its own."""
+        """Create a new list; the comprehension has its own names."""
         values = self._values_by_key(node)
         if values is not None:
             return values
@@ -357,7 +361,7 @@ class ListWriter(FrameWriter):
                 self.append(found(), self.evaluate(node.elt))
 
     def _values_by_key(self, node: ast.ListComp) -> Value | None:
-        """[d[k] for k in sorted(d)] in one go."""
+        """Write [d[k] for k in sorted(d)] as one call."""
         first = node.generators[0]
         match node.elt, first:
             case (
@@ -374,5 +378,5 @@ class ListWriter(FrameWriter):
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is a tuple of Python's."""
+    """Return True if a value is a Python tuple."""
     return isinstance(value, tuple) and not hasattr(value, "_fields")

@@ -1,4 +1,4 @@
-"""Translated programs of a mini-batch: their memory, which is kept, and what fills and reads it."""
+"""Compiled programs of a mini-batch, with their reusable memory and its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -22,23 +22,27 @@ from harness.programs.log import RESUME
 from harness.programs.recorder import MOST_VERTICES
 from harness.values.arrays import IntArray, int_array
 
-MOST_ENTRIES = 2**26  # of a log, of lists' items, of lists: at most 0.5, 1 and 3 GiB
-MANY = 100  # rounds, after which Python comes by: a signal is heard there
+MOST_ENTRIES = 2**26  # limit for logs, list items and lists: at most 0.5, 1 and 3 GiB
+MANY = 100  # segments until control returns to Python, which handles signals
 NOBODY = -1
-STACKS = (fibers.READY, fibers.WAITING, fibers.FREE)  # of frames: as large as these
+STACKS = (fibers.READY, fibers.WAITING, fibers.FREE)  # stacks of frames, as large as FRAMES
 GROWING = (fibers.LOG, fibers.ITEMS, fibers.LISTS, fibers.FRAMES, *STACKS)
 
 TakeLog = Callable[[IntArray], None]
 
 
 def _no_log(log: IntArray) -> None:
-    """Nobody makes rounds of it in compiled code."""
+    """Do nothing: default if no compiled code runs the segments of a log."""
 
 
 class CompiledPrograms:
-    """begin, then go_on until it says that all have ended; log has what was recorded since `clear`.
+    """Compiled programs: call begin, then go_on until it returns True.
 
-    n_grown: how often memory was made anew; none of it once mini-batches are no larger.
+    `log` contains the entries recorded since `clear`.
+
+    Attributes:
+        n_grown: number of reallocations; it stops growing once mini-batches are no larger than
+            before.
     """
 
     def __init__(self, found: Translated, model: Any) -> None:
@@ -69,12 +73,15 @@ class CompiledPrograms:
         rounds: tuple[int, int] | None = None,
         take_log: TakeLog = _no_log,
     ) -> None:
-        """Begin all programs.
+        """Start all programs.
 
-        rounds: where they are live, the address of what makes a round of what is in the log, and
-        what it is given first. take_log: what has to know where the log is, before.
+        Args:
+            rounds: for interleaved execution the address of the function that runs a segment from
+                the log, and its first argument.
+            take_log: called with the log's buffer, now and after each reallocation.
 
-        Raises ProgramError for an instance whose fields are not those of its class.
+        Raises:
+            ProgramError: for an instance whose fields do not match its class.
         """
         n, state = len(instances), self._state
         state[fibers.N_INSTANCES :] = 0
@@ -105,7 +112,7 @@ class CompiledPrograms:
         state[fibers.ROUND_AT], state[fibers.ROUNDS] = rounds or (0, 0)
 
     def _take_fields(self, instances: Sequence[Any]) -> None:
-        """Take what programs read of their instances: lists first, in the order of fields."""
+        """Copy the fields of instances that programs read: arrays first, in the order of fields."""
         constants, state = self._constants, self._state
         counts = [[getattr(one, name) for one in instances] for name in constants.counts]
         self._put(fibers.COUNTS, np.array(counts, dtype=np.int64))
@@ -124,11 +131,14 @@ class CompiledPrograms:
         state[fibers.N_ITEMS], state[fibers.N_LISTS] = n_items, len(fields)
 
     def go_on(self) -> bool:
-        """Run fibers until a round has ended that is left to others; returns whether all have.
+        """Run fibers until they end, or until others must run the rest of a segment (see `left`).
 
-        What is left of it says `left`.
+        Returns:
+            True if all fibers have ended.
 
-        Raises ProgramError and other faults of programs, which have then to be run by Python.
+        Raises:
+            ProgramError: for an invalid program; other exceptions are possible. Python must then
+                run the programs to find the error.
         """
         try:
             code = int(self._go_on(address_of(self._state)))
@@ -145,37 +155,38 @@ class CompiledPrograms:
 
     @property
     def left(self) -> int:
-        """UNDONE, or what the maker of rounds returned."""
+        """Result of the function that runs segments, or UNDONE."""
         return int(self._state[fibers.LEFT_OVER])
 
     def next_round(self) -> None:
-        """Let those go on that waited: the round that has ended has run."""
+        """Resume the waiting fibers: their segment has run."""
         self._state[fibers.IS_NEXT_ROUND] = 1
 
     @property
     def n_log(self) -> int:
-        """How many entries of the log there are."""
+        """Number of entries in the log."""
         return int(self._state[fibers.N_LOG])
 
     @property
     def log(self) -> IntArray:
-        """What was recorded since `clear`: written over by what comes next."""
+        """Entries recorded since `clear`; later ones overwrite them."""
         log: IntArray = self._arrays[fibers.LOG]
         return log[: self.n_log]
 
     def clear(self) -> None:
-        """Forget the log, which was read."""
+        """Clear the log after it was read."""
         self._state[fibers.N_LOG] = 0
 
     @property
     def n_rounds(self) -> int:
-        """Rounds that have ended, and that others followed."""
+        """Number of graph segments before the last one."""
         return int(self._state[fibers.N_ROUNDS])
 
     def outputs(self) -> IntArray:
-        """Return what all programs returned, in the order of the instances.
+        """Return the results of all programs, in the order of the instances.
 
-        Raises ProgramError for what no block computed.
+        Raises:
+            ProgramError: for a result that no block computed.
         """
         lists, items = self._arrays[fibers.LISTS], self._arrays[fibers.ITEMS]
         found = [
@@ -188,11 +199,11 @@ class CompiledPrograms:
         return int_array(vertices)
 
     def _put(self, at: int, array: Any) -> None:
-        """Let an array be where a word of the state says."""
+        """Store an array and its address in a word of the state."""
         self._arrays[at], self._state[at] = array, address_of(array)
 
     def _grown(self, at: int, n: int) -> int:
-        """Make room for compiled code; returns whether that failed."""
+        """Extend a buffer for compiled code; return 1 if that failed, otherwise 0."""
         try:
             self._check_end()
             self._make_room(at, n)
@@ -202,7 +213,7 @@ class CompiledPrograms:
         return 0
 
     def _make_room(self, at: int, n: int) -> None:
-        """Make twice as much as is needed, where there is less."""
+        """Reallocate a buffer with twice the needed capacity if it is too small."""
         if n <= len(self._arrays[at]):
             return
         if n > MOST_ENTRIES:

@@ -1,4 +1,4 @@
-"""Requests of programs to `p`: calls of blocks and whatever else is logged, waits and forks."""
+"""Requests of compiled programs to `p`: block calls and other logged events, waits and forks."""
 
 from __future__ import annotations
 
@@ -26,26 +26,30 @@ NUMBERS = (BOOL, INT, FLOAT, INT32)
 
 @dataclass(frozen=True, slots=True)
 class TheWriter:
-    """`p`."""
+    """Stand-in for the writer `p`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TheInstance:
-    """The instance that the program is run for. kind: its class."""
+    """Stand-in for the instance that the program runs for.
+
+    Attributes:
+        kind: its class.
+    """
 
     kind: type
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What `p` has of this name: a block, or a request."""
+    """Attribute of `p`: a block or a request."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lambda:
-    """A lambda, and the variables that it reads when it is called."""
+    """Lambda, with the variables in its scope."""
 
     node: ast.Lambda
     variables: Mapping[str, Any]
@@ -53,8 +57,13 @@ class Lambda:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A function that fibers begin with. values: like those that it is given. number: of `block`,
-    its first one. returns: whether ever a value.
+    """Function that fibers start with.
+
+    Attributes:
+        values: examples of its operands.
+        number: number of `block`.
+        block: its first basic block.
+        returns: True if it returns a value on any path.
     """
 
     function: FunctionType
@@ -65,10 +74,11 @@ class Entry:
 
 
 class RequestWriter(ListWriter):
-    """A method `_p_NAME` for each request of a writer, `_wait_NAME` for each that is yielded.
+    """Writer of the requests of a program.
 
-    entries: functions that fibers begin with, by function and kinds of operands. waiting: those
-    that are not written yet.
+    Attributes:
+        entries: functions that fibers start with, by function and kinds of operands.
+        waiting: entries that are not written yet.
     """
 
     def __init__(
@@ -83,7 +93,7 @@ class RequestWriter(ListWriter):
     # --- names and calls ---------------------------------------------------------------------
 
     def evaluate_Attribute(self, node: ast.Attribute) -> Any:
-        """A request, a field of the instance, or what the model or a module has."""
+        """Return a request, a field of the instance, or an attribute of the model or a module."""
         of = self.evaluate(node.value)
         if isinstance(of, TheWriter):
             return Named(node.attr)
@@ -113,7 +123,7 @@ class RequestWriter(ListWriter):
         return Value(ARRAY, at.ir) if is_array else self.load_at(fibers.COUNTS, at, INT)
 
     def evaluate_Lambda(self, node: ast.Lambda) -> Lambda:
-        """A function of one expression."""
+        """Return a function of one expression."""
         arguments = node.args
         if arguments.defaults or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
             self.refuse("has a lambda with other than plain operands", node)
@@ -129,7 +139,7 @@ class RequestWriter(ListWriter):
             return self.evaluate(called.node.body)
 
     def evaluate_Call(self, node: ast.Call) -> Any:
-        """A block, a request, a method of a list, a function of the model or beside it."""
+        """Write a call of a block, request, list method, or function of the model or module."""
         if isinstance(node.func, ast.Attribute):
             of = self.evaluate(node.func.value)
             if is_kept(of, LIST, ARRAY, DICT):
@@ -190,14 +200,14 @@ class RequestWriter(ListWriter):
         self.refuse("calls what is not translated", node)
 
     def _computable(self, value: Any) -> Any:
-        """Return a number as Python would compute with it."""
+        """Return a number of the kind that Python computes with."""
         is_float = isinstance(value, float) or (isinstance(value, Value) and value.kind == FLOAT)
         return value if is_float else self.whole(value)
 
     # --- the log -----------------------------------------------------------------------------
 
     def log(self, *entries: Any) -> None:
-        """Add entries; those that are not known now must have 32 bits."""
+        """Add entries; those not known at compile time are checked to have 32 bits."""
         numbers = [self._entry_of(one) for one in entries]
         self.reserve(fibers.LOG, len(numbers))
         log = self.builder.inttoptr(self.word(fibers.LOG).ir, INT32.ir.as_pointer())
@@ -236,7 +246,7 @@ class RequestWriter(ListWriter):
         return found
 
     def _request(self, name: str, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Write a request that is not waited for, or the call of a block."""
+        """Write a request that does not wait, or the call of a block."""
         match name, values, dict(named):
             case "chain", [Named() as block, first, n], numbers:
                 return self._chain(block.name, first, n, numbers)
@@ -263,7 +273,7 @@ class RequestWriter(ListWriter):
         return self._new_vertices()
 
     def _block_of_all(self, node: ast.Call, name: str, of: ast.expr) -> Value:
-        """Write a call on all items of a list."""
+        """Write a call whose operands are all items of a list."""
         found = self.evaluate(of)
         _, named = self._given(ast.Call(node.func, [], node.keywords))
         if type(found) is tuple:
@@ -337,12 +347,12 @@ class RequestWriter(ListWriter):
     # --- waits -------------------------------------------------------------------------------
 
     def evaluate_YieldFrom(self, node: ast.YieldFrom) -> Any:
-        """A generator that is written here."""
+        """Inline a generator."""
         function, values = self._generator(node.value, "yields from")
         return self.inline(function, values)
 
     def _generator(self, node: ast.expr, does: str) -> tuple[FunctionType, list[Any]]:
-        """Return a function that waits, and what it is called with."""
+        """Return the function of a generator, and its operands."""
         called = self.evaluate(node.func) if isinstance(node, ast.Call) else None
         bound, function = _taken_apart(called)
         is_own = isinstance(function, FunctionType) and bound in (None, self.model)
@@ -354,7 +364,7 @@ class RequestWriter(ListWriter):
         return function, values if bound is None else [bound, *values]
 
     def evaluate_Yield(self, node: ast.Yield) -> Any:
-        """What a program waits for."""
+        """Write a wait."""
         asked = node.value
         called = self.evaluate(asked.func) if isinstance(asked, ast.Call) else None
         if not isinstance(asked, ast.Call) or called not in (Named("fork"), Named("chance")):
@@ -370,7 +380,7 @@ class RequestWriter(ListWriter):
         return self._chance(of, key)
 
     def _chance(self, of: Value, key: Sequence[Value]) -> Value:
-        """Wait for a vertex of this round; the number is drawn now, and kept until then."""
+        """Wait for a vertex of this segment; its number is drawn now, and stored until then."""
         is_there = self.builder.icmp_unsigned("<", of.ir, self.word(fibers.N).ir)
         self.check(is_there, IndexError, "no such vertex")
         state = self.load_at(fibers.SEEDS, self.of_frame(fibers.INSTANCE), UINT)
@@ -415,7 +425,7 @@ class RequestWriter(ListWriter):
         )
 
     def _branch(self, node: ast.expr) -> tuple[Entry, list[Value]]:
-        """Return what a fiber begins with, and values that it is given."""
+        """Return the function of a branch as an entry, and the operands of its fiber."""
         function, given = self._generator(node, "forks")
         given = [self.fixed(one) for one in given]
         given = [self.arithmetic.convert(one, INT) if _is_bool(one) else one for one in given]
@@ -435,7 +445,7 @@ class RequestWriter(ListWriter):
 
 
 def _taken_apart(called: Any) -> tuple[Any, Any]:
-    """Return what a method is of, None for others, and its function."""
+    """Return the object and the function of a method; the object is None for other callables."""
     is_method = isinstance(called, MethodType)
     return (called.__self__, called.__func__) if is_method else (None, called)
 

@@ -1,8 +1,8 @@
-"""What compiled programs call, in the compiler's language: lists of integers, and numbers.
+"""Runtime of compiled programs, in the compiler's language: lists of integers, and numbers.
 
-All lists have one memory of items and a table. A row is where a list begins in that memory, how
-long it is, and how long it can become there; one that grows moves behind all others. A dict is a
-list of keys and values by turns. Numbers are what Python computes, or its error.
+All lists share one buffer of items and a table. A row of the table contains a list's start in the
+buffer, its length and its capacity; a list that outgrows its capacity moves to the buffer's end. A
+dict is a list of alternating keys and values. Results and errors of numbers are those of Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.programs.compiling.fibers import (
 )
 
 START, LENGTH, ROOM, N_COLUMNS = range(4)
-FEWEST = 4  # of a list that grows
+FEWEST = 4  # minimum capacity of a list that grows
 
 
 @helper
@@ -37,13 +37,13 @@ def table_of(state: int) -> Any:
 
 @helper
 def length_of(state: int, number: int) -> int:
-    """Return how long a list is."""
+    """Return the length of a list."""
     return int(table_of(state)[number, LENGTH])
 
 
 @helper(apart=True)
 def new_list(state: int, room: int) -> int:
-    """Begin an empty list; returns its number."""
+    """Create an empty list, and return its number."""
     reserve(state, LISTS, 1)
     reserve(state, ITEMS, room)
     table, number = table_of(state), word(state, N_LISTS)
@@ -55,7 +55,7 @@ def new_list(state: int, room: int) -> int:
 
 @helper(apart=True)
 def _move(state: int, number: int) -> None:
-    """Take a list to where there is more room for it."""
+    """Move a list to a place with more capacity."""
     length = length_of(state, number)
     room = 2 * length + FEWEST
     reserve(state, ITEMS, room)
@@ -69,7 +69,7 @@ def _move(state: int, number: int) -> None:
 
 @helper
 def append(state: int, number: int, value: int) -> None:
-    """Add an item."""
+    """Append an item."""
     table = table_of(state)
     if table[number, LENGTH] == table[number, ROOM]:
         _move(state, number)
@@ -80,14 +80,14 @@ def append(state: int, number: int, value: int) -> None:
 
 @helper(apart=True)
 def extend(state: int, number: int, by: int) -> None:
-    """Add all items of a list, as it is now."""
+    """Append all items of a list, as it is at the start."""
     for k in range(length_of(state, by)):
         append(state, number, longs(state, ITEMS)[table_of(state)[by, START] + k])
 
 
 @helper(apart=True)
 def fill(state: int, start: int, stop: int) -> int:
-    """Return a new list of the integers from start on and below stop."""
+    """Return a new list of the integers from start to stop, exclusive."""
     n = max(0, stop - start)
     found = new_list(state, n)
     table, items = table_of(state), longs(state, ITEMS)
@@ -100,7 +100,11 @@ def fill(state: int, start: int, stop: int) -> int:
 
 @helper
 def _address_of(state: int, number: int, place: int) -> int:
-    """Return which of all items one of a list is; raises IndexError for none."""
+    """Return the index in the buffer of a list's item.
+
+    Raises:
+        IndexError: if the item does not exist.
+    """
     table = table_of(state)
     length = table[number, LENGTH]
     if place < 0:
@@ -112,19 +116,19 @@ def _address_of(state: int, number: int, place: int) -> int:
 
 @helper
 def item(state: int, number: int, place: int) -> int:
-    """Return an item, counted from the end where place is below 0; raises IndexError for none."""
+    """Return an item, counted from the end if place < 0; raise IndexError if there is none."""
     return int(longs(state, ITEMS)[_address_of(state, number, place)])
 
 
 @helper
 def put(state: int, number: int, place: int, value: int) -> None:
-    """Replace an item; raises IndexError for none."""
+    """Replace an item; raise IndexError if it does not exist."""
     longs(state, ITEMS)[_address_of(state, number, place)] = value
 
 
 @helper
 def pop_item(state: int, number: int) -> int:
-    """Take the last item away; raises IndexError for none."""
+    """Remove and return the last item; raise IndexError if there is none."""
     found = item(state, number, -1)
     table_of(state)[number, LENGTH] -= 1
     return found
@@ -132,7 +136,7 @@ def pop_item(state: int, number: int) -> int:
 
 @helper
 def _bound(place: int, length: int, step: int) -> int:
-    """Return a bound of a slice, as Python takes it."""
+    """Return a bound of a slice, limited as in Python."""
     lowest, highest = (0, length) if step > 0 else (-1, length - 1)
     if place < 0:
         place += length
@@ -141,7 +145,7 @@ def _bound(place: int, length: int, step: int) -> int:
 
 @helper(apart=True)
 def cut(state: int, number: int, start: int, stop: int, step: int) -> int:
-    """Return a copy of a part of a list: `number[start:stop:step]`, step 1 or -1."""
+    """Return a copy of a part of a list: `number[start:stop:step]`, with step 1 or -1."""
     length = length_of(state, number)
     begin, end = _bound(start, length, step), _bound(stop, length, step)
     n = max(0, (end - begin) * step)
@@ -156,7 +160,7 @@ def cut(state: int, number: int, start: int, stop: int, step: int) -> int:
 
 @helper(apart=True)
 def repeat(state: int, number: int, times: int) -> int:
-    """Return a new list of all items so many times."""
+    """Return a new list of all items, repeated `times` times."""
     found = new_list(state, FEWEST)
     for _ in range(times):
         extend(state, found, number)
@@ -165,13 +169,13 @@ def repeat(state: int, number: int, times: int) -> int:
 
 @helper(apart=True)
 def values_by_key(state: int, number: int) -> int:
-    """Return the values of a dict in the order of its keys; of one that was set twice the newer."""
+    """Return the values of a dict in the order of its keys; the later value of repeated keys."""
     n = length_of(state, number)
     by_key = new_list(state, n)
     items, first = longs(state, ITEMS), table_of(state)[by_key, START]
     start, last = table_of(state)[number, START], first
     for k in range(start, start + n, 2):
-        place = last  # insertion: what programs set is nearly in order
+        place = last  # insertion sort, as programs set keys nearly in order
         while place > first and items[place - 2] > items[k]:
             place -= 2
         if place > first and items[place - 2] == items[k]:
@@ -190,7 +194,7 @@ def values_by_key(state: int, number: int) -> int:
 
 @helper(apart=True)
 def pack(state: int, number: int) -> None:
-    """Add a list to the log; raises OverflowError where a number has more than 32 bits."""
+    """Add a list to the log; raise OverflowError for a number with more than 32 bits."""
     n, odd = length_of(state, number), 0
     reserve(state, LOG, n)
     log, n_log = array_at(word(state, LOG), 0, np.int32), word(state, N_LOG)
@@ -206,7 +210,7 @@ def pack(state: int, number: int) -> None:
 
 @helper(apart=True)
 def pack_equal(state: int, value: int, n: int) -> None:
-    """Add a number of few bits to the log so many times."""
+    """Add a 32-bit number to the log n times."""
     reserve(state, LOG, n)
     log, n_log = array_at(word(state, LOG), 0, np.int32), word(state, N_LOG)
     for k in range(n):
@@ -219,7 +223,7 @@ def pack_equal(state: int, value: int, n: int) -> None:
 
 @helper
 def rest(a: Any, b: Any) -> float:
-    """Return a % b where one is a float: as CPython computes it, but for the sign of a 0."""
+    """Return a % b if one is a float, as in CPython except for the sign of a 0."""
     if b == 0:
         raise ZeroDivisionError("float modulo")
     found = math.fmod(a, b)
@@ -228,7 +232,7 @@ def rest(a: Any, b: Any) -> float:
 
 @helper
 def whole(a: float) -> int:
-    """Return int(a); raises OverflowError where that needs more than 62 bits."""
+    """Return int(a); raise OverflowError if that needs more than 62 bits."""
     if not abs(a) <= 2.0**61:
         raise OverflowError("a number of more than 62 bits")
     return int(a)
@@ -236,7 +240,7 @@ def whole(a: float) -> int:
 
 @helper
 def mixed(state: Any, part: int) -> Any:
-    """Return what a state becomes by one more number of a key: see harness.programs.decisions."""
+    """Mix one more number of a key into a state; see harness.programs.decisions."""
     state = (state ^ np.uint64(part)) + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -245,5 +249,5 @@ def mixed(state: Any, part: int) -> Any:
 
 @helper
 def drawn(state: Any) -> float:
-    """Return the number in [0, 1) that a state stands for."""
+    """Return the number in [0, 1) that a state determines."""
     return float(state >> np.uint64(11)) * 2.0**-53

@@ -1,10 +1,11 @@
-"""A program that waits, translated: machine code that runs its fibers.
+"""Compilation of a program that waits to machine code that runs its fibers.
 
-Its own syntax tree is written by the compiler's writer, with variables in frames in place of the
-stack. Requests do what harness.programs.fibers does for Python's generators, in the same order: the
-log is the same.
+The compiler's writer translates the program's syntax tree, with variables in frames instead of on
+the stack. Requests behave as for Python's generators in harness.programs.fibers, in the same order,
+so the log is the same.
 
-Source: ACRoBat (MLSys 2024, section 6) compiles programs ahead of time; its text does not say how.
+Source: ACRoBat (MLSys 2024, section 6) compiles programs ahead of time; its text does not specify
+how.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from harness.programs.log import CallText
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """text: LLVM IR with the function `entry` of the state's address. width: words of a frame."""
+    """Compiled program.
+
+    Attributes:
+        text: LLVM IR with the function `entry`, which takes the state's address.
+        width: number of words of a frame.
+        constants: the program's inputs.
+    """
 
     text: str
     width: int
@@ -37,7 +44,11 @@ class Translated:
 
 
 def translated(program: Callable[..., Any], calls: CallText) -> Translated:
-    """Translate a model's program; raises CompileError for what is not known here."""
+    """Translate a model's program.
+
+    Raises:
+        CompileError: for code that is not supported.
+    """
     function = getattr(program, "__func__", program)
     if not inspect.isfunction(function):
         raise CompileError(f"{program!r} is no function of Python's")
@@ -47,7 +58,7 @@ def translated(program: Callable[..., Any], calls: CallText) -> Translated:
         writer.write_program()
     except CompileError as error:
         raise writer.locate(error) from error
-    except Exception as error:  # of what stands in the program, as 1 / 0 does
+    except Exception as error:  # raised by the program's own code, such as 1 / 0
         text = f"raises {type(error).__name__}: {error}"
         raise writer.locate(CompileError(text)) from error
     text = str(write_module([ENTRY], module))
@@ -55,10 +66,10 @@ def translated(program: Callable[..., Any], calls: CallText) -> Translated:
 
 
 class ProgramWriter(RequestWriter):
-    """Writes a program, and all functions that it forks."""
+    """Writer of a program, and of all functions that it forks."""
 
     def write_program(self) -> None:
-        """Write all."""
+        """Write the program and its branches."""
         function = self.function
         if not isinstance(function, FunctionType) or not is_generator(function):
             raise CompileError("waits for nothing")
@@ -75,7 +86,7 @@ class ProgramWriter(RequestWriter):
         self.finish()
 
     def _write_fiber(self, entry: Entry, *, is_program: bool) -> None:
-        """Write a function that fibers begin with, and how they end."""
+        """Write a function that fibers start with, and the code that ends them."""
         self.builder.position_at_end(entry.block)
         self.n_slots = fibers.FIRST_SLOT
         self.within.append(entry.function)
