@@ -85,7 +85,7 @@ class _Building:
         return self.type_ids[type_name]
 
     def declare_block(self, function: VertexFunction) -> None:
-        """Number the types of a block and of its get vertices."""
+        """Declare the types of a block and of its get vertices."""
         block = self.declare(function.name)
         for state, _ in function.scatter:
             self.declare(_get(function, state), follows=block)
