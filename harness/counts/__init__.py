@@ -1,1 +1,1 @@
-"""Batch counts of policies: asked for, counted, recorded."""
+"""Batch counts of policies: requests, counting and records."""

@@ -1,7 +1,7 @@
-"""Which records of counts answer a planned sweep, made by whichever version of the code.
+"""Lookup of the count records that match a planned sweep, whichever version of the code made them.
 
-First by name. A record of another name answers where all that it tells is as asked for; where that
-leaves a choice, nothing answers.
+Records are matched by count id first. A record with another id matches if all settings that it
+has are as requested. If several records match in this way, none is returned.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ _TOLD = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "o
 
 
 class CountAnswers:
-    """Records of counts, to be asked for sweeps.
+    """Count records for lookup by sweeps.
 
-    composer: of the caller, which knows what others composed; None: a new one.
+    Args:
+        composer: Composer of the caller, which caches configurations; None creates a new one.
     """
 
     def __init__(self, rows: Iterable[AnyCount], composer: Composer | None = None) -> None:
@@ -32,11 +33,11 @@ class CountAnswers:
         self._answered: dict[str, list[AnyCount | None]] = {}
 
     def to(self, sweep: Sweep) -> list[AnyCount]:
-        """Return the counts of a sweep in its order; what nothing answers is left out."""
+        """Return the counts of a sweep in its order, without the missing ones."""
         return [row for row in self._all_of(sweep) if row is not None]
 
     def n_missing(self, sweep: Sweep) -> int:
-        """How many counts of a sweep nothing answers."""
+        """Return the number of counts of a sweep that have no record."""
         return self._all_of(sweep).count(None)
 
     def _all_of(self, sweep: Sweep) -> list[AnyCount | None]:

@@ -1,4 +1,4 @@
-"""Batch counts of one policy on one mini-batch, beside the bounds, and the time of a decision."""
+"""Batch counts of one policy on one mini-batch, with lower bounds and scheduling time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_CALLS, MAX_CALLS, ENOUGH_S = 5, 1000, 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graphs:
-    """A mini-batch as the graph that was asked for, and as the one of ED-Batch's release."""
+    """Graphs of a mini-batch: the requested one, and the one of ED-Batch's released code."""
 
     plain: Graph
     released: Graph
@@ -38,14 +38,19 @@ class Graphs:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A policy for one graph; learned: itself, where it is learned; learn_s: None: not here."""
+    """Policy for one graph.
+
+    Attributes:
+        learned: The policy itself if it is learned, otherwise None.
+        learn_s: Seconds of learning; None if it was not learned in this count.
+    """
 
     policy: Policy
     learned: LearnedPolicy | None = None
     learn_s: float | None = None
 
     def run(self, graph: Graph) -> tuple[Schedule, LearnedRun | None]:
-        """Schedule a graph, in rounds where it has some."""
+        """Schedule a graph, segment by segment if it has several segments."""
         if self.learned is None:
             return schedule_in_rounds(self.policy, graph), None
         run = run_in_rounds(self.learned, graph)
@@ -54,9 +59,11 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """One policy for each of both graphs.
+    """Policy for each of the two graphs.
 
-    released: None where a saved policy is of other types, which reason_ed tells.
+    Attributes:
+        released: None if a saved policy has learned other types than the released graph has.
+        reason_ed: The reason then; otherwise None.
     """
 
     name: str
@@ -66,11 +73,13 @@ class Scheduler:
 
 
 def scheduler(name: str, settings: LearningSettings, workload: str, train: Graphs) -> Scheduler:
-    """Load a policy, or learn one for each of both graphs; `settings.file` is taken for both.
+    """Load a policy, or learn one for each of the two graphs.
 
-    What is learned on is what is seen first of a graph.
+    A policy learns on the first segment of a graph. A policy in `settings.file` is used for both
+    graphs.
 
-    Raises ConfigError for a name that is no policy, and for a file that does not fit.
+    Raises:
+        ConfigError: The policy is unknown, or the file does not fit it.
     """
     if not is_learned(name):
         one = Fitted(load_policy(name))
@@ -81,7 +90,7 @@ def scheduler(name: str, settings: LearningSettings, workload: str, train: Graph
         try:
             one.run(train.released)
         except ConfigError:
-            # Another, learned on that graph, would count what the saved one does not decide.
+            # A policy learned on that graph would be another one than the saved policy.
             reason = (
                 f"{settings.file} was learned on other types than the released graph has; leave"
                 " learning.file out to learn one on that graph"
@@ -109,11 +118,14 @@ def count_batches(
     following: Sequence[Graphs] = (),
     enough_s: float = ENOUGH_S,
 ) -> BatchCounts:
-    """Schedule both graphs, in rounds if need be, prove both, and time the policy on the first.
+    """Schedule both graphs, check the schedules, and time the policy on the requested graph.
 
-    following: further mini-batches, which are only counted. enough_s: of timed calls.
+    Args:
+        following: Further mini-batches, which are only counted.
+        enough_s: Total seconds of timed calls after which timing may stop.
 
-    Raises ScheduleError if the policy breaks a rule.
+    Raises:
+        ScheduleError: The policy returned an invalid schedule.
     """
     name = scheduler.name
     plain = _count(name, scheduler.plain, graphs.plain, [one.plain for one in following])
@@ -133,7 +145,11 @@ def count_batches(
 def _count(
     name: str, fitted: Fitted | None, graph: Graph, following: Sequence[Graph]
 ) -> dict[str, Any]:
-    """What one policy does on one graph, its schedule proved, and what a learned one tells."""
+    """Return the counts of one policy on one graph, after checking its schedule.
+
+    Raises:
+        ScheduleError: The schedule is invalid.
+    """
     counts: dict[str, Any] = {"n_batches": None, "lower_bound": lower_bound(graph)}
     if fitted is None:
         return counts
@@ -151,7 +167,7 @@ def _count(
 
 
 def generalise(fitted: Fitted, graphs: Sequence[Graph]) -> Generalisation | None:
-    """Schedule every graph; None for no graphs."""
+    """Count the batches of further graphs; return None if there are none."""
     if not graphs:
         return None
     schedules, runs = zip(*map(fitted.run, graphs), strict=True)
@@ -168,9 +184,9 @@ def generalise(fitted: Fitted, graphs: Sequence[Graph]) -> Generalisation | None
 
 
 def median_call_s(policy: Policy, graph: Graph, enough_s: float = ENOUGH_S) -> float:
-    """Return the median seconds of scheduling a graph, in rounds where it has some.
+    """Measure the median seconds of scheduling a graph, including all its segments.
 
-    The first call, which may compile, is no sample.
+    The first call, which may compile, does not count.
     """
     schedule_in_rounds(policy, graph)
     clock = PhaseClock(synchronize=lambda: None)

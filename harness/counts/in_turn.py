@@ -1,7 +1,8 @@
-"""The parent's side of counting: a child process under limits, and records of what it counted.
+"""Sequential counting in a child process under limits, with a record of each count.
 
-One child counts everything, since graphs and compiled policies serve many counts. Where it dies, or
-passes a limit, that count is recorded as failed, and a new child goes on behind it.
+One child performs all counts, because graphs and compiled policies are reused in many counts. If it
+dies or exceeds a limit, the current count is recorded as failed and a new child continues with the
+next one.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from harness.planning.sweep import counting_sha256
 from harness.records.count_row import AnyCount, Failure, find_count, write_count
 from harness.records.files import WatchedFolders, check_room
 
-# A forked child has imported everything already.
+# A forked child need not import anything.
 _FORK = multiprocessing.get_context("fork")
 Ending = tuple[Failure, str]
 
 
 def planned_counts(requests: Iterable[Request]) -> list[PlannedCount]:
-    """Every policy of every request, request by request."""
+    """Return a planned count for every policy of every request, request by request."""
     return [
         PlannedCount(one, name, _sha256(one.spec.model_module, one.spec.loader, name))
         for one in requests
@@ -46,7 +47,7 @@ def planned_counts(requests: Iterable[Request]) -> list[PlannedCount]:
 
 @functools.cache
 def _sha256(model_module: str, loader: str, policy: str) -> str:
-    """A sweep asks many times, and its code does not change under it."""
+    """Return the hash of the code, cached because a sweep needs it many times."""
     return counting_sha256((model_module, loader), {policy, model_module.rpartition(".")[2]})
 
 
@@ -57,13 +58,18 @@ def count_in_turn(
     anew: bool = False,
     wants_learned: bool = False,
 ) -> tuple[list[Outcome], int]:
-    """Count all that has no record yet; a count that fails does not stop the others.
+    """Run all counts that have no record yet; a failed count does not stop the others.
 
-    records: folder of the records; None keeps none. anew: counts what has a good record, too.
-    wants_learned: whether outcomes have the policies that were learned.
+    Args:
+        records: Directory of the records; None stores none.
+        anew: Whether to repeat counts that have a valid record.
+        wants_learned: Whether outcomes include the learned policies.
 
-    Returns an outcome for each, in order, and how many were kept. Raises OutputError where records
-    cannot be kept.
+    Returns:
+        The outcome of each count, in order, and the number of reused records.
+
+    Raises:
+        OutputError: Records cannot be written.
     """
     outcomes: dict[int, Outcome] = {}
     if records is not None and not anew:
@@ -109,7 +115,7 @@ def _kept(planned: PlannedCount, records: Path) -> AnyCount | None:
 
 
 def _counted_by_a_child(planned: list[PlannedCount], *, wants_learned: bool) -> Iterator[Outcome]:
-    """Yield outcomes in order until all are there or the child has ended; at least one."""
+    """Yield outcomes in order until all are complete or the child ends; yields at least one."""
     receiver, sender = _FORK.Pipe(duplex=False)
     child = _FORK.Process(target=work, args=(planned, sender, os.getpid(), wants_learned))
     with household() as members:
@@ -132,7 +138,7 @@ def _counted_by_a_child(planned: list[PlannedCount], *, wants_learned: bool) -> 
 def _next(
     receiver: Connection, child: ForkProcess, members: Members, one: PlannedCount
 ) -> Outcome | Ending:
-    """Wait for an outcome, for the child's end, or for the first limit that it passes."""
+    """Wait until the child sends an outcome, ends or exceeds a limit."""
     limits = one.request.spec.limits
     deadline = time.monotonic() + limits.time_s
     while not receiver.poll(min(POLL_S, max(0.0, deadline - time.monotonic()))):

@@ -1,6 +1,6 @@
-"""Requests of `bench-schedule`: a trial's model and data, the keys that only it has, and sweeps.
+"""Requests of `bench-schedule`: a trial's model and data, its own keys, and sweeps.
 
-A sweep has several mini-batches: its values may be listed with commas.
+A sweep covers several mini-batches: some keys take values separated by commas.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ NOT_COUNTED = (
     "scale",
     "rounds",
     "round",
-)  # keys of `bench` that change no count
+)  # keys of `bench` without influence on counts
 MOST_DIGITS = 9
-MOST_FOLLOWING = 100_000  # mini-batches, each of which is scheduled
-# Of a request, beside its trial, what changes the counts.
+MOST_FOLLOWING = 100_000  # each of these mini-batches is scheduled
+# Fields of a request, in addition to its trial, that change the counts.
 _OWN = ("granularity", "outputs", "offset", "n_following")
 # The first changes slowest.
 SWEPT = ("model", "dataset", "split", "batch_size", "granularity", "learning.seed")
@@ -54,13 +54,17 @@ SWEPT = ("model", "dataset", "split", "batch_size", "granularity", "learning.see
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to schedule.
+    """Request to count the batches of policies on one mini-batch.
 
-    offset: first instance, in the file's order. learn_offset: that of the mini-batch on which
-    learned policies learn. n_following: mini-batches behind the first that are counted too.
-    save_policy: where the learned policy is saved. out: where the rows are written as JSON.
-    records: folder with a record of each count; one that answers is taken unless `force` says no.
-    records_bad_data: whether data that is wrong makes a row that says so, or is refused.
+    Attributes:
+        offset: First instance, in the order of the file.
+        learn_offset: First instance of the mini-batch on which learned policies learn.
+        n_following: Number of mini-batches after the first that are counted, too.
+        save_policy: Path to which the learned policy is saved.
+        out: Path to which the rows are written, as JSON or CSV.
+        records: Directory with a record of each count.
+        force: Whether to count again instead of reusing records.
+        records_bad_data: Whether invalid data yields a row instead of an error.
     """
 
     spec: TrialSpec
@@ -78,7 +82,7 @@ class Request:
 
     @property
     def title(self) -> str:
-        """The mini-batch in words."""
+        """Description of the mini-batch."""
         spec, last = self.spec, self.offset + self.spec.batch_size - 1
         return (
             f"{spec.model}, {spec.dataset} {spec.split}, instances {self.offset} to {last},"
@@ -87,24 +91,31 @@ class Request:
 
     @property
     def _which_seed(self) -> str:
-        """Of learning, where it is not the usual one."""
+        """Description of the learning seed, if it is not the default."""
         seed = self.spec.learning.seed
         return f", seed {seed}" if seed and any(map(is_learned, self.policies)) else ""
 
     @property
     def _how_outputs(self) -> str:
-        """At operator granularity outputs are operators, and so vertices, in any case."""
+        """Description of the outputs; empty at operator granularity, where they are vertices."""
         if self.granularity == "operator":
             return ""
         return f", outputs as {'vertices' if self.outputs == 'vertices' else 'a stage'}"
 
     @property
     def workload(self) -> str:
-        """What a policy is learned for."""
+        """Name of the workload for which a policy is learned."""
         return workload_name(self.spec.model, self.granularity, self.outputs)
 
     def the_learned_policy(self, purpose: str) -> str:
-        """Return the one learned policy; raises ConfigError unless there is exactly one."""
+        """Return the only learned policy.
+
+        Args:
+            purpose: The option that needs it.
+
+        Raises:
+            ConfigError: There is none, or more than one.
+        """
         learned = [name for name in self.policies if is_learned(name)]
         if len(learned) != 1:
             raise ConfigError(
@@ -115,9 +126,13 @@ class Request:
 
 
 def parse_request(settings: Sequence[str], composer: Composer | None = None) -> Request:
-    """Read key=value arguments; raises ConfigError for what is no key or no allowed value.
+    """Parse key=value arguments of one mini-batch.
 
-    composer: composes many requests faster than a new one for each.
+    Args:
+        composer: Composer to share among requests, which is faster than a new one for each.
+
+    Raises:
+        ConfigError: A key is unknown or a value is not allowed.
     """
     own, overrides = _own_and_others(settings)
     for key in NUMBERS:
@@ -163,7 +178,7 @@ def _path(text: str) -> Path | None:
 
 
 def _own_and_others(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Values of the keys that only bench-schedule has, and what all trials have."""
+    """Return the values of bench-schedule's own keys, and the settings of trials."""
     own = {"policy": ",".join(policy_names()), "offset": "0", "n_following": "0"}
     own |= {"learn_offset": "", **dict.fromkeys(PATHS, "")}
     own |= {key: choices[0] for key, choices in CHOICES.items()}
@@ -187,19 +202,22 @@ def _own_and_others(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]
 
 
 def parse_requests(settings: Sequence[str], composer: Composer | None = None) -> list[Request]:
-    """Read key=value arguments where values may be listed with commas; see points_of.
+    """Parse key=value arguments whose values may be separated by commas; see points_of.
 
-    composer: composes many sweeps faster than a new one for each.
+    Args:
+        composer: Composer to share among sweeps, which is faster than a new one for each.
     """
     composer = composer or Composer()
     return [parse_request(point, composer) for point in points_of(settings, composer)]
 
 
 def points_of(settings: Sequence[str], composer: Composer) -> list[list[str]]:
-    """Settings of every mini-batch: one for each combination of values with commas between them.
+    """Return the settings of each mini-batch: one for every combination of listed values.
 
-    Of several models and data sets, only those meet that are of one kind. Raises ConfigError for a
-    model or a data set that meets none.
+    Models and datasets are combined only if they have the same kind of instances.
+
+    Raises:
+        ConfigError: A model or a dataset fits none of the others.
     """
     listed: dict[str, list[str]] = {}
     for setting in settings:
@@ -243,7 +261,7 @@ def _names_group(setting: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCount:
-    """One policy of a request, and the hash of the code that counts it."""
+    """Count of one policy of a request, with the hash of the code that performs it."""
 
     request: Request
     policy: str
@@ -251,7 +269,7 @@ class PlannedCount:
 
     @property
     def count_id(self) -> str:
-        """Path-safe text that names the count, ending in a hash of all that it is asked for."""
+        """Path-safe name of the count that ends in a hash of its settings."""
         spec = replace(self.request.spec, policy=self.policy)
         identity = spec.identity | {name: getattr(self.request, name) for name in _OWN}
         if is_learned(self.policy):
@@ -271,10 +289,10 @@ class PlannedCount:
         try:
             return _hash_own(spec.loader, spec.split, spec.data_root, _options_text(spec))
         except BenchError:
-            return ""  # counting says why
+            return ""  # the count itself reports the reason
 
     def asked(self) -> dict[str, Any]:
-        """The fields of CountLabels that say what to count."""
+        """Return the fields of CountLabels that determine the count."""
         request, spec = self.request, self.request.spec
         return {
             **{name: getattr(spec, name) for name in ("model", "dataset", "split", "batch_size")},
@@ -284,7 +302,7 @@ class PlannedCount:
         }
 
     def labels(self) -> dict[str, Any]:
-        """The fields of CountLabels, but for the status."""
+        """Return the fields of CountLabels except the status."""
         return {
             **self.asked(),
             "cpu": cpu_model(),
@@ -295,13 +313,13 @@ class PlannedCount:
         }
 
     def record_path(self, folder: Path) -> Path:
-        """Where its record goes."""
+        """Return the path of its record in a directory."""
         return folder / f"{self.count_id}.json"
 
 
 @functools.cache
 def _corpus(loader: str, split: str, root: str, options: str) -> Corpus:
-    """A sweep reads each corpus once."""
+    """Load a corpus, cached because a sweep uses it many times."""
     return load_corpus(loader, split, Path(root), **json.loads(options))
 
 
@@ -316,9 +334,11 @@ def _options_text(spec: TrialSpec) -> str:
 
 
 class Source:
-    """The mini-batches of a request, as graphs.
+    """Source of a request's mini-batches as graphs.
 
-    Raises ConfigError for too few instances, DataError for unusable data.
+    Raises:
+        ConfigError: There are too few instances.
+        DataError: The data is invalid.
     """
 
     def __init__(self, request: Request) -> None:
@@ -327,7 +347,11 @@ class Source:
         self.model: Model = build_model(spec, self.corpus.sizes)
 
     def at(self, offset: int) -> Graphs:
-        """Return the mini-batch of the file's order that begins there."""
+        """Return the mini-batch that starts at an instance, in the order of the file.
+
+        Raises:
+            ConfigError: There are too few instances.
+        """
         end = offset + self.request.spec.batch_size
         if end > len(self.corpus.instances):
             raise ConfigError(
@@ -338,7 +362,7 @@ class Source:
         return self._graphs(self.corpus.instances[offset:end])
 
     def following(self) -> list[Graphs]:
-        """Return the mini-batches behind the first one; the file starts anew where it ends."""
+        """Return the mini-batches after the first one; after its end, the file starts again."""
         instances, size = self.corpus.instances, self.request.spec.batch_size
         begins = (self.request.offset + (k + 1) * size for k in range(self.request.n_following))
         return [

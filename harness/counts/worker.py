@@ -1,7 +1,7 @@
-"""The child process of `bench-schedule`: counts one policy after the other and sends outcomes.
+"""Child process of `bench-schedule`: counts one policy after the other and sends the outcomes.
 
-A policy that goes wrong ends its own count only: what it raised becomes a status with a reason.
-What ends this process, too, its parent sees (harness/counts/in_turn.py).
+An exception in a policy ends only its count and becomes a status with a reason. The parent handles
+errors that end this process (harness/counts/in_turn.py).
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ from harness.records.count_row import AnyCount, CountRow, FailedCount, Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one count: a row, or why the input is refused, in one line.
+    """Outcome of one count.
 
-    learned: the policy that was learned, where one was.
+    Attributes:
+        row: The row of the count, or None if the input was refused.
+        refusal: The reason for refusing the input, in one line.
+        learned: The learned policy, if requested.
     """
 
     row: AnyCount | None = None
@@ -34,7 +37,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Workload:
-    """The mini-batches of one request; building them takes longer than scheduling one."""
+    """Mini-batches of one request, stored because building them takes longer than scheduling."""
 
     request: Request
     source: Source
@@ -43,13 +46,13 @@ class _Workload:
 
 
 class Counter:
-    """Counts in turn, and keeps the graphs of the last request for its next policy."""
+    """Counter that reuses the graphs of the last request for the next policy."""
 
     def __init__(self) -> None:
         self._last: _Workload | None = None
 
     def outcome(self, planned: PlannedCount) -> Outcome:
-        """Count one policy on one mini-batch; never raises what the policy or the input caused."""
+        """Count one policy on one mini-batch; errors of policy or input are in the outcome."""
         try:
             return self._count(planned)
         except UnsupportedTrial as error:
@@ -77,7 +80,7 @@ class Counter:
 
 
 def failed_count(planned: PlannedCount, status: Failure, reason: str) -> FailedCount:
-    """The row of a count that did not end well; the reason becomes one line."""
+    """Return the row of a failed count; the reason is joined to one line."""
     return FailedCount(
         **planned.labels(),
         status=status,
@@ -101,9 +104,10 @@ def _scheduler(workload: _Workload, policy: str) -> Scheduler:
 def work(
     planned: Sequence[PlannedCount], sender: Connection, parent_pid: int, wants_learned: bool
 ) -> None:
-    """Count everything, one after the other, and send each outcome.
+    """Perform the counts in order and send each outcome.
 
-    wants_learned: whether a policy that was learned is sent, too, which takes longer than a count.
+    Args:
+        wants_learned: Whether to send learned policies, too, which takes longer than a count.
     """
     die_with_parent(parent_pid)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

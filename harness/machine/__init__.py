@@ -1,1 +1,1 @@
-"""This machine: facts, disturbance, memory, what is kept between processes."""
+"""Machine: facts, noise, memory, regular files, directories and caches."""

@@ -1,7 +1,8 @@
-"""Caches between processes: this user's folders, their entries, and answers about files.
+"""Caches shared by processes: this user's directories, their entries, and facts about files.
 
-Code is loaded from some of them, so a folder is used only where nobody else can have written to it.
-An entry is written whole with a checksum, and read only where it is ours and intact.
+Code is loaded from some of them, so a directory is used only if no other user can have written to
+it. An entry is written atomically with a checksum, and read only if it is intact and belongs to
+this user.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ NAME = "dynamic-batching-benchmark"
 OURS_ALONE = 0o700
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 N_CHECKSUM_BYTES = hashlib.sha256().digest_size
-# A link is not followed, and whoever opens a pipe does not wait for its other end.
+# Do not follow a link, and do not block on a FIFO.
 AS_IT_LIES = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FOLDER = "source"
-MOST_ANSWERS = 20_000  # then the older half is forgotten
-Answer = Any  # of texts and lists, as JSON has them
+MOST_ANSWERS = 20_000  # beyond this number the older half is deleted
+Answer = Any  # a value of strings and lists that JSON can represent
 
 
 def cache_folder(name: str) -> Path | None:
-    """A folder of this user's cache, made where it is not there, with mode 0700.
+    """Return a directory of this user's cache, created with mode 0700 if missing.
 
-    None where none can be written, or where it is another user's or was open to others: one line
-    on standard error tells of the latter two, and the process goes on without a cache.
+    Returns None if it cannot be written, belongs to another user or could be written by others. The
+    last two are reported in one line on standard error, and the process continues without a cache.
     """
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -49,13 +50,13 @@ def cache_folder(name: str) -> Path | None:
                 _say_once(f"{folder} {fault}: caches in it are not used; remove it")
                 return None
             folder.chmod(OURS_ALONE)
-    except (OSError, RuntimeError):  # RuntimeError: there is no home
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home directory
         return None
     return folder if os.access(folder, os.W_OK) else None
 
 
 def why_not_ours(facts: os.stat_result) -> str | None:
-    """Say why a file or a folder may hold what another user wrote, None where it cannot."""
+    """Return why a file or directory may have content of another user, or None."""
     if facts.st_uid != os.geteuid():
         return f"belongs to another user (number {facts.st_uid})"
     if facts.st_mode & OTHERS_MAY_WRITE:
@@ -69,21 +70,21 @@ def _say_once(line: str) -> None:
 
 
 def forget_the_oldest(folder: Path, n_most: int) -> None:
-    """Delete the older half of a folder's files where there are more than `n_most`.
+    """Delete the older half of a directory's files if there are more than `n_most`.
 
-    Nothing else bounds a cache: answers about files that were edited since are never asked for.
+    Nothing else limits a cache, and entries for older versions of files are never used again.
     """
     try:
         with os.scandir(folder) as found:
             files = [(entry.stat().st_mtime_ns, entry.path) for entry in found if entry.is_file()]
         for _, path in sorted(files)[: -n_most // 2] if len(files) > n_most else ():
             Path(path).unlink(missing_ok=True)
-    except OSError:  # of two processes that do it the other was faster, or it is not ours to do
+    except OSError:  # another process deleted the files first, or this user may not
         return
 
 
 def kept(path: Path) -> bytes | None:
-    """Return what `keep` wrote to a file; None for whatever else is there, damaged or not."""
+    """Return the content that `keep` wrote to a file; None if it is missing or damaged."""
     stored = read_ours(path)
     if stored is None:
         return None
@@ -92,7 +93,7 @@ def kept(path: Path) -> bytes | None:
 
 
 def read_ours(path: Path) -> bytes | None:
-    """Return what is in a regular file of this user's that nobody else can write; else None.
+    """Return the content of a regular file that only this user can write, or None.
 
     Code may be loaded from it.
     """
@@ -107,10 +108,10 @@ def read_ours(path: Path) -> bytes | None:
 
 
 def keep(path: Path, content: bytes) -> None:
-    """Write an entry, whatever was in its place; others may read it at any moment.
+    """Write an entry, replacing an existing one; other processes may read it at any time.
 
-    Its folder is made where it is not there. Where the entry cannot be written (a full disk, a
-    folder of another user's) nothing is: it is worked out again.
+    A missing directory is created. If the entry cannot be written (a full disk, a directory of
+    another user), nothing is written and the content is computed again next time.
     """
     try:
         path.parent.mkdir(mode=OURS_ALONE, parents=True, exist_ok=True)
@@ -120,10 +121,12 @@ def keep(path: Path, content: bytes) -> None:
 
 
 def put_in_place(path: Path, content: bytes) -> None:
-    """Write a file of this user's alone: whoever looks finds the old one, or the whole new one.
+    """Write a file that only this user can access, atomically.
 
-    Whatever else is in its place is removed, a folder with all that is in it. Raises OSError where
-    it cannot be written; nothing is left.
+    Anything else at the path is removed, including a directory with its content.
+
+    Raises:
+        OSError: The file cannot be written; no partial file is left.
     """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -133,14 +136,14 @@ def put_in_place(path: Path, content: bytes) -> None:
 
 
 def _checksum(path: Path, content: bytes) -> bytes:
-    """Of the name, too: the entry of another question is no answer to this one."""
+    """Hash content and file name, so that an entry is invalid under another name."""
     return hashlib.sha256(path.name.encode() + b"\0" + content).digest()
 
 
 def unpack_kept(entry: Path, folder: Path) -> None:
-    """Write the files of an entry below a folder; none where there is no intact one.
+    """Unpack the files of an entry into a directory, if the entry is intact.
 
-    What is there already stays: a library may be loaded, and what changed under it would crash.
+    Existing files stay unchanged: replacing a loaded library would crash its process.
     """
     content = kept(entry)
     if content is not None:
@@ -150,7 +153,7 @@ def unpack_kept(entry: Path, folder: Path) -> None:
 
 
 def keep_packed(folder: Path, entry: Path) -> None:
-    """Keep all files below a folder that have something in them, which locks have not."""
+    """Store all files in a directory tree as an entry, except empty ones such as lock files."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
         for path in sorted(folder.rglob("*")):
@@ -160,11 +163,11 @@ def keep_packed(folder: Path, entry: Path) -> None:
 
 
 def remembered(function: Callable[[bytes, str], Answer]) -> Callable[[Path, str], Answer]:
-    """Make a function of a file's content and a word into one of a file and a word.
+    """Convert a function of a file's content and a string to a cached function of its path.
 
-    Every trial's process asks what the source of this repository says: parsing all that a trial
-    imports takes 0.57 s on one core, looking the answers up 0.07 s. Answers depend on nothing else
-    but the code of the function's module: they are kept by a hash of all three.
+    Every trial's process needs facts about this repository's source code: parsing everything that a
+    trial imports takes 0.57 s on one core, and looking the results up takes 0.07 s. Results depend
+    only on content, string and the code of the function's module; a hash of these is the key.
     """
     by_file: dict[tuple[Path, int, str], Answer] = {}
 
@@ -201,7 +204,7 @@ def _code_of(file: str) -> bytes:
 
 @functools.cache
 def answers_folder() -> Path | None:
-    """Where answers are kept; None where no folder can be used."""
+    """Return the directory of cached results about files, or None if none can be used."""
     folder = cache_folder(FOLDER)
     if folder is not None:
         forget_the_oldest(folder, MOST_ANSWERS)

@@ -1,4 +1,4 @@
-"""Facts of this machine, its NVIDIA GPUs included, that decide which records may be compared."""
+"""Facts about this machine and its NVIDIA GPUs that decide which records are comparable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INSTRUCTIONS = ("model name", "flags", "CPU part", "Features")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The facts of a machine that decide which records may be compared."""
+    """Facts about a machine that decide which records are comparable."""
 
     hostname: str
     cpu: str
@@ -38,13 +38,13 @@ class Machine:
     gpus: tuple[Gpu, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values as JSON has them (lists, no tuples), for the record."""
+        """Return plain values for the record, as JSON has them (lists instead of tuples)."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return plain
 
 
 def describe_machine() -> Machine:
-    """Look the machine up; costs milliseconds and starts no other program."""
+    """Collect the facts about this machine, in milliseconds and without starting a program."""
     n_cpus = psutil.cpu_count() or 1
     return Machine(
         hostname=platform.node(),
@@ -61,14 +61,14 @@ def describe_machine() -> Machine:
 
 
 def usable_cpus() -> tuple[int, ...]:
-    """Logical CPUs that this process may run on."""
+    """Return the logical CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(psutil.cpu_count() or 1))
 
 
 def cpu_model() -> str:
-    """Name the processor."""
+    """Return the name of the processor."""
     for line in read_lines(Path("/proc/cpuinfo")):
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -96,7 +96,7 @@ def _turbo() -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One NVIDIA GPU as its driver reports it; what the driver does not tell is None."""
+    """NVIDIA GPU as its driver reports it; facts that it does not report are None."""
 
     name: str
     memory_bytes: int | None
@@ -106,14 +106,14 @@ class Gpu:
 
 
 def has_cuda_device() -> bool:
-    """Return whether an NVIDIA device is there and visible, without loading any framework."""
+    """Return whether an NVIDIA device is present and visible, without loading a framework."""
     if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
         return False
     return Path("/dev/nvidia0").exists() or bool(describe_gpus())
 
 
 def describe_gpus() -> tuple[Gpu, ...]:
-    """List the NVIDIA GPUs; empty where there is no driver."""
+    """List the NVIDIA GPUs; empty if there is no driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -127,7 +127,7 @@ def describe_gpus() -> tuple[Gpu, ...]:
 
 
 def used_gpu() -> str | None:
-    """Name the GPU that CUDA programs here take first: model and UUID; None for none."""
+    """Return model and UUID of the GPU that CUDA programs use by default; None if there is none."""
     try:
         with _first_visible() as handle:
             return f"{pynvml.nvmlDeviceGetName(handle)}, {pynvml.nvmlDeviceGetUUID(handle)}"
@@ -136,7 +136,7 @@ def used_gpu() -> str | None:
 
 
 def gpu_is_throttled() -> bool:
-    """Return whether that GPU runs slower now because of heat or power."""
+    """Return whether the default GPU is currently slowed down because of heat or power."""
     reasons = (
         pynvml.nvmlClocksThrottleReasonHwSlowdown
         | pynvml.nvmlClocksThrottleReasonSwThermalSlowdown
@@ -150,7 +150,7 @@ def gpu_is_throttled() -> bool:
 
 
 def sm_clock_mhz() -> int | None:
-    """Return how fast that GPU's processors run now; None where the driver does not tell."""
+    """Return the default GPU's current SM clock; None if the driver does not report it."""
     try:
         with _first_visible() as handle:
             return int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
@@ -160,9 +160,12 @@ def sm_clock_mhz() -> int | None:
 
 @contextmanager
 def _first_visible() -> Iterator[Any]:
-    """The driver's handle of the GPU that CUDA programs take first; raises NVMLError for none.
+    """Yield the driver's handle of the GPU that CUDA programs use by default.
 
-    Numbers are the driver's, which CUDA's are too where CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    The driver's numbering equals CUDA's if CUDA_DEVICE_ORDER=PCI_BUS_ID.
+
+    Raises:
+        pynvml.NVMLError: There is none.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
     pynvml.nvmlInit()

@@ -1,7 +1,7 @@
-"""Regular files at paths that people name, which may as well lead to a device, a FIFO or a folder.
+"""Regular files at paths from users, which may also name a device, a FIFO or a directory.
 
-Opening a FIFO waits for a writer, reading a device may never end, and a file put in the place of a
-device replaces it: so what a path leads to is looked at first. Symbolic links are followed.
+Opening a FIFO waits for a writer, reading a device may never end, and writing atomically replaces a
+device by a file. Therefore the kind of file is checked first. Symbolic links are followed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-LONGEST_NAME_BYTES = 200  # of 255, with which a temporary file beside it can still be named
+LONGEST_NAME_BYTES = 200  # of 255, which leaves enough for the name of a temporary file
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a FIFO",
@@ -26,9 +26,10 @@ KINDS = {
 
 
 def not_regular(path: Path) -> str | None:
-    """Say what else than a regular file a path leads to; None for a file, and where nothing is.
+    """Return the kind of file at a path; None for a regular file or a missing one.
 
-    Raises OSError where that cannot be told: in a folder that may not be looked into, or is none.
+    Raises:
+        OSError: The kind is unknown, for example because the directory cannot be read.
     """
     try:
         return _kind(_status(path))
@@ -37,14 +38,18 @@ def not_regular(path: Path) -> str | None:
 
 
 def check_regular(path: Path) -> None:
-    """Raise OSError, with the reason as its strerror, unless a path leads to a regular file."""
+    """Check that a path leads to a regular file.
+
+    Raises:
+        OSError: It does not; its strerror has the reason.
+    """
     _refuse(path, _kind(_status(path)))
 
 
 def _status(path: Path) -> os.stat_result:
     try:
         return path.stat()
-    except ValueError as error:  # a NUL character, which no path has
+    except ValueError as error:  # a NUL character, which is invalid in paths
         raise OSError(errno.EINVAL, str(error), str(path)) from error
 
 
@@ -53,11 +58,12 @@ def _kind(status: os.stat_result) -> str | None:
 
 
 def read_regular(path: Path) -> bytes:
-    """Return the content of a regular file; raises OSError for whatever else is there, or nothing.
+    """Return the content of a regular file.
 
-    Its strerror says in a few words why.
+    Raises:
+        OSError: The file is missing or not regular; its strerror has the reason.
     """
-    check_regular(path)  # before it is opened: a device may act on that
+    check_regular(path)  # before opening it, which may affect a device
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         _refuse(path, _kind(os.fstat(descriptor)))
@@ -71,14 +77,18 @@ def replace_regular(
     *,
     mode: int | None = None,
 ) -> None:
-    """Write a file whole or not at all: whoever looks finds the old one, or the new one complete.
+    """Write a file atomically: readers see either the old or the complete new content.
 
-    A symbolic link stays, and what it leads to is replaced. The folder has to be there.
-    once_complete: called with the path when only the last step is left, which replaces the old one.
-    mode: of the file; None for what the process gives its files.
+    The target of a symbolic link is replaced. The directory must exist.
 
-    Raises OSError, with nothing left behind, where that cannot be done or something else is at the
-    path.
+    Args:
+        once_complete: Called with the path when the new file is complete, before it replaces the
+            old one.
+        mode: Mode of the file; None for the default of the process.
+
+    Raises:
+        OSError: The file cannot be written, or something else is at the path; no partial file is
+            left.
     """
     path = target_of(path)
     _refuse(path, not_regular(path))
@@ -100,7 +110,7 @@ def replace_regular(
 
 
 def drop_leftovers(path: Path) -> None:
-    """Delete what a killed writer of this file left half-written."""
+    """Delete the temporary files of this file that killed writers left."""
     path = target_of(path)
     pattern = _temporary(Path(glob.escape(path.name)), "*").name
     for leftover in path.parent.glob(pattern):
@@ -108,7 +118,7 @@ def drop_leftovers(path: Path) -> None:
 
 
 def target_of(path: Path) -> Path:
-    """Where a file is written: what a symbolic link leads to, there or not, else the path."""
+    """Return the path to write to: a symbolic link's target, which may not exist, or itself."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
@@ -126,13 +136,13 @@ def _temporary(path: Path, tag: str) -> Path:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Read the lines of a file of the kernel; none where it cannot be read."""
+    """Read the lines of a kernel file; empty if it cannot be read."""
     text = read_text(path)
     return text.splitlines() if text else []
 
 
 def read_text(path: Path) -> str | None:
-    """Read a file of the kernel; None where it cannot be read."""
+    """Read a kernel file; None if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:

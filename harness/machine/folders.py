@@ -1,4 +1,4 @@
-"""Folders that go with the process that made them, also where it was killed; the user's cache."""
+"""Directories that are deleted with their process, even a killed one, and the user's cache."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from pathlib import Path
 from harness.errors import BenchError
 from harness.machine.caches import NAME, OURS_ALONE, cache_folder, why_not_ours
 
-MEMORY = Path("/dev/shm")  # which Linux keeps in memory: of no disk, and so of no network's
-YOUNG_S = 60  # a folder is locked as soon as it is made, but not in the same moment
+MEMORY = Path("/dev/shm")  # in memory under Linux, and therefore never on a network file system
+YOUNG_S = 60  # younger directories may not be locked yet: creation and lock are two steps
 
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder with mode 0700 for as long as the block lasts; deletes what the killed left.
+    """Create a directory with mode 0700 for the duration of the block.
 
-    Raises OSError where none can be made.
+    Directories left by killed processes are deleted.
+
+    Raises:
+        OSError: The directory cannot be created.
     """
     folder, lock = _locked_folder(Path(tempfile.gettempdir()), "run")
     try:
@@ -36,28 +39,31 @@ def temporary_folder() -> Iterator[Path]:
 
 @functools.cache
 def folder_of_process(name: str) -> Path:
-    """A folder for this process alone, with mode 0700, which is deleted at its end.
+    """Return a directory of this process with mode 0700, which is deleted when it ends.
 
-    What a killed process left is deleted by the next one that asks. Raises OSError where no folder
-    can be made.
+    Directories left by killed processes are deleted by the next call of another process.
+
+    Raises:
+        OSError: The directory cannot be created.
     """
     parent = cache_folder(f"{name}_of_processes") or Path(tempfile.gettempdir())
-    folder, _ = _locked_folder(parent, name)  # as long as the process lives
+    folder, _ = _locked_folder(parent, name)  # locked until the process ends
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def folder_of_files(name: str) -> Path:
-    """A folder of this user's cache; where there is none, one of this process alone.
+    """Return a directory of this user's cache, or else one of this process.
 
-    Raises OSError where neither can be made.
+    Raises:
+        OSError: Neither can be created.
     """
     return cache_folder(name) or folder_of_process(name)
 
 
 def _locked_folder(parent: Path, name: str) -> tuple[Path, int]:
-    """Make a folder; return it and what to close to unlock it."""
-    # None but such: locks of this machine lie in a folder beside them, which nobody holds.
+    """Create and lock a directory; return it and the file descriptor that holds the lock."""
+    # The pattern must not match the directory of this machine's locks, which is never locked.
     for left in parent.glob(f"{NAME}-{name}-*"):
         _delete_unless_held(left)
     folder = Path(tempfile.mkdtemp(prefix=f"{NAME}-{name}-", dir=parent))
@@ -68,7 +74,7 @@ def _locked_folder(parent: Path, name: str) -> tuple[Path, int]:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock a folder; returns what to close to unlock it, None where another process has."""
+    """Lock a directory; return the file descriptor, or None if another process holds the lock."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,7 +90,7 @@ def _delete_unless_held(folder: Path) -> None:
         if facts.st_uid != os.geteuid() or time.time() - facts.st_mtime < YOUNG_S:
             return
         held = _lock(folder)
-    except OSError:  # another process deleted it, or it is no folder
+    except OSError:  # another process deleted it, or it is not a directory
         return
     if held is not None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -92,9 +98,10 @@ def _delete_unless_held(folder: Path) -> None:
 
 
 def local_folder() -> Path:
-    """Where this user's locks of this machine lie, made where it is not there, with mode 0700.
+    """Return the directory of this user's locks on this machine, created with mode 0700.
 
-    Raises BenchError where none can be written.
+    Raises:
+        BenchError: No candidate directory can be written.
     """
     homes = [MEMORY, Path(tempfile.gettempdir())]
     faults = []

@@ -1,4 +1,4 @@
-"""Noise of the machine: work of others while a trial is timed, and signs of it beforehand."""
+"""Noise of the machine: background load while a trial is timed, and checks beforehand."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from harness.machine.facts import CPUS, Machine, gpu_is_throttled
 from harness.machine.files import read_text
 from harness.machine.process import of_family
 
-BUSY_CORES = 0.5  # more than this many cores used by others spoils a measurement
+BUSY_CORES = 0.5  # more background load, in cores, spoils a measurement
 
 
 class Disturbance:
-    """Watches a timed region from outside it: read before, read after, nothing in between."""
+    """Monitor of a timed region that reads counters only before and after it."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -27,7 +27,7 @@ class Disturbance:
         self._throttles = _throttle_count()
 
     def other_cores(self) -> float:
-        """Cores used by other processes, or taken by the hypervisor, since the start."""
+        """Return the cores used by other processes or the hypervisor since the start."""
         elapsed = time.monotonic() - self._clock_s
         if elapsed <= 0:
             return 0.0
@@ -35,7 +35,7 @@ class Disturbance:
         return max(0.0, others / elapsed)
 
     def warnings(self) -> tuple[str, ...]:
-        """Return "busy" and "throttled" where they hold."""
+        """Return the warnings "busy" and "throttled" if they apply."""
         throttled = _throttle_count() > self._throttles
         if self._device == "cuda":
             throttled = throttled or gpu_is_throttled()
@@ -45,13 +45,13 @@ class Disturbance:
 
 def _busy_cpu_seconds() -> float:
     times = psutil.cpu_times()
-    # Work with low priority still takes caches and turbo; psutil keeps it apart from user.
+    # Low-priority work also uses caches and turbo; psutil does not include it in user.
     more = (getattr(times, name, 0.0) for name in ("nice", "irq", "softirq", "steal"))
     return float(times.user + times.system + sum(more))
 
 
 def _own_cpu_seconds() -> float:
-    """Of this process and all below it, also of those that have ended and were waited for."""
+    """Return the CPU seconds of this process and all its descendants, including ended ones."""
     times = of_family(lambda process: process.cpu_times())
     ended = sum(one.children_user + one.children_system for one in times)
     return float(sum(one.user + one.system for one in times) + ended)
@@ -62,14 +62,14 @@ def _throttle_count() -> int:
     return sum(int(read_text(counter) or 0) for counter in counters)
 
 
-LOW_MEMORY = 0.2  # of the machine's memory
+LOW_MEMORY = 0.2  # fraction of the machine's memory
 WATCH_S = 0.5
-UNEVEN = 0.10  # of a core's speed
+UNEVEN = 0.10  # relative to a core's highest speed
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fact about the machine's quiet; `advice` is empty where all is well."""
+    """Result of one noise check; `advice` is empty if it passed."""
 
     name: str
     value: str
@@ -77,7 +77,7 @@ class Finding:
 
 
 def look_for_disturbance(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
-    """Watch the machine for a moment and list what may spoil a measurement."""
+    """Monitor the machine for a moment and return the results of all noise checks."""
     disturbance = Disturbance("cpu")
     time.sleep(watch_s)
     return [
@@ -90,14 +90,14 @@ def look_for_disturbance(machine: Machine, watch_s: float = WATCH_S) -> list[Fin
 
 
 def judge_load(other_cores: float) -> Finding:
-    """Work of other processes, in cores."""
+    """Check the background load, in cores."""
     busy = other_cores > BUSY_CORES
     advice = f"more than {BUSY_CORES} cores are in use; end other work first" if busy else ""
     return Finding("other work", f"{other_cores:.2f} cores", advice)
 
 
 def judge_core(rates_per_s: Sequence[float]) -> Finding:
-    """How even the speed of a core is, in all but the slowest and fastest twentieth of looks."""
+    """Check the variation of a core's speed between the 5% and 95% quantiles."""
     low, high = np.quantile(rates_per_s, (0.05, 0.95))
     advice = "others share the core, or its clock moves; measure elsewhere, or take more rounds"
     uneven = low < (1 - UNEVEN) * high
@@ -105,7 +105,7 @@ def judge_core(rates_per_s: Sequence[float]) -> Finding:
 
 
 def judge_governor(machine: Machine) -> Finding:
-    """Frequency governor; unknown in virtual machines."""
+    """Check the frequency governor, which is unknown in virtual machines."""
     value = machine.governor or "unknown"
     slow = value in ("powersave", "ondemand", "conservative", "schedutil")
     advice = "choose `performance` (cpupower frequency-set)" if slow else ""
@@ -113,19 +113,19 @@ def judge_governor(machine: Machine) -> Finding:
 
 
 def judge_turbo(machine: Machine) -> Finding:
-    """Turbo makes the speed depend on heat; it is recorded, not forbidden."""
+    """Report turbo, which makes the speed depend on heat; it is recorded but allowed."""
     words = {None: "unknown", True: "on", False: "off"}
     return Finding("turbo", words[machine.turbo])
 
 
 def judge_memory(available: int, total: int) -> Finding:
-    """Memory that is free for a trial."""
+    """Check the memory available to a trial, in bytes."""
     low = available < LOW_MEMORY * total
     value = f"{available / 2**30:.1f} of {total / 2**30:.1f} GiB"
     return Finding("free memory", value, "less than a fifth is free; end other work" if low else "")
 
 
 def judge_swap(used: int) -> Finding:
-    """Swap in use."""
+    """Check the swap space in use, in bytes."""
     advice = "pages may come back during a measurement; free memory first" if used > 2**20 else ""
     return Finding("swap used", f"{used / 2**20:.0f} MiB", advice)

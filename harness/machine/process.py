@@ -1,4 +1,4 @@
-"""Memory of this process and of all below it, and its garbage collector."""
+"""Memory of this process and its descendants, and its garbage collector."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ from harness.machine.files import read_lines
 
 
 def resident_memory_bytes() -> int:
-    """Resident memory now, of this process and of those below it."""
+    """Return the current resident memory of this process and its descendants."""
     return sum(of_family(lambda process: int(process.memory_info().rss)))
 
 
 def give_back_memory() -> None:
-    """Give freed memory back, where the C library can: what is used next is faulted in anew."""
+    """Return freed memory to the operating system, if the C library can.
+
+    Memory that is used afterwards is faulted in again.
+    """
     gc.collect()
     if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def forget_peak_memory() -> None:
-    """Let the kernel forget peaks of all processes, where it can.
+    """Reset the peak memory of this process and its descendants, if the kernel can.
 
-    What the check before the measurement needed is no part of a trial's peak.
+    The memory of checks before the measurement must not count in a trial's peak.
     """
     of_family(_forget_peak)
 
 
 def peak_memory_bytes() -> int:
-    """Peak resident memory since it was last forgotten, the sum of those of all living processes.
+    """Return the peak resident memory since the last reset, summed over all running processes.
 
-    They need not have had it at one time, and share pages: it is no less than what was needed.
+    This is an upper bound, because the peaks may not coincide and processes share pages.
     """
     return sum(of_family(_peak_bytes))
 
@@ -59,7 +62,7 @@ T = TypeVar("T")
 
 
 def of_family(read: Callable[[psutil.Process], T]) -> list[T]:
-    """Read something of every process; those that end meanwhile are left out."""
+    """Apply a function to this process and its descendants, except those that end meanwhile."""
     own = psutil.Process()
     found = [read(own)]
     for process in own.children(recursive=True):
@@ -72,10 +75,10 @@ def of_family(read: Callable[[psutil.Process], T]) -> list[T]:
 
 @contextmanager
 def made_to_stay() -> Iterator[None]:
-    """Let whatever is made in the block stay: the collector looks at it neither now nor later.
+    """Exclude all objects created in the block from garbage collection.
 
-    For modules and inputs, which live as long as the process. Among 150 000 objects of a framework
-    the collector looks for 0.1 s whenever it is asked, and half a dozen times while they are made.
+    This is meant for modules and inputs, which live as long as the process. With 150,000 objects of
+    a framework, each collection takes 0.1 s, and creating them triggers half a dozen.
     """
     with collector_resting():
         try:
@@ -86,7 +89,7 @@ def made_to_stay() -> Iterator[None]:
 
 @contextmanager
 def collector_resting() -> Iterator[None]:
-    """Keep the collector from the block alone: what a compiler makes is nearly all in use."""
+    """Disable garbage collection in the block; nearly all objects of a compiler stay in use."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

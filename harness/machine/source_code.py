@@ -1,7 +1,7 @@
-"""Facts of a file of Python source, read without running it: its imports, a hash, its tables.
+"""Facts about a Python source file, without running it: imports, a hash, and tables.
 
-Comments, docstrings and layout are no part of the code: editing them changes nothing that runs.
-Whatever reads a file raises ConfigError, which names it, where it is no Python.
+Comments, docstrings and layout are not part of the code, because they do not affect a run.
+Functions that read a file raise ConfigError, which names the file, if it is not valid Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.errors import ConfigError
 from harness.machine.caches import remembered
 from harness.values.places import ROOT
 
-# Not what runs: "u" of a text, and comments that type checkers read.
+# Fields without effect at run time: prefix "u" of a string, and comments for type checkers.
 _LEFT_OUT = ("kind", "type_comment", "type_ignores")
 _ANNOTATIONS = ("annotation", "returns")
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -28,7 +28,11 @@ _IMPORT_IN_TEXT = re.compile(r"^(?:from|import) +(\w+(?:\.\w+)*)", re.MULTILINE)
 
 
 def code_sha256(path: Path) -> bytes:
-    """Hash the code of a file of Python source; equal in every version of Python."""
+    """Hash the code of a Python source file, equally in every version of Python.
+
+    Raises:
+        ConfigError: The file is not valid Python.
+    """
     with _told(path):
         return bytes.fromhex(_code_sha256(path, ""))
 
@@ -48,7 +52,7 @@ def _code_sha256(content: bytes, _: str) -> str:
 
 
 def _words(value: Any) -> Iterator[str]:
-    """Spell a tree; ast.dump would do so otherwise in other versions of Python."""
+    """Yield the text of a syntax tree, unlike ast.dump equally in every version of Python."""
     if isinstance(value, ast.AST):
         yield type(value).__name__
         for name, inner in ast.iter_fields(value):
@@ -68,10 +72,13 @@ def _words(value: Any) -> Iterator[str]:
 
 
 def mentioned(path: Path, module: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Modules that a file may import, by their absolute names, and all its string constants.
+    """Return the absolute names of modules that a file may import, and all its string constants.
 
-    Some of the names may be no modules. Those that a text imports count, too, where it is source
-    that is generated and run with the file's.
+    Some names may not be modules. Imports in string constants are included, because they may be
+    generated source code that the file runs.
+
+    Raises:
+        ConfigError: The file is not valid Python.
     """
     with _told(path):
         imports, texts = _mentioned(path, _package_of(path, module))
@@ -88,9 +95,12 @@ def _mentioned(content: bytes, package: str) -> list[list[str]]:
 
 
 def compiled_in(path: Path, module: str) -> tuple[str, ...]:
-    """Modules whose functions or constants the functions of a file may hold once compiled.
+    """Return the modules whose functions or constants may be part of a file's compiled functions.
 
-    Left out are imports that nothing but annotations uses.
+    Imports that only annotations use are excluded.
+
+    Raises:
+        ConfigError: The file is not valid Python.
     """
     with _told(path):
         return tuple(_compiled_in(path, _package_of(path, module)))
@@ -101,7 +111,7 @@ def _compiled_in(content: bytes, package: str) -> list[str]:
     tree = ast.parse(content)
     run, all_of_it = _names(_run(tree)), _names(ast.walk(tree))
     found = _imports(tree, package).items()
-    # What the file itself uses nowhere others may take from it.
+    # Names that the file does not use may be imported from it by other files.
     return [n for bound, names in found if bound in run or bound not in all_of_it for n in names]
 
 
@@ -110,12 +120,12 @@ def _package_of(path: Path, module: str) -> str:
 
 
 def imports_in_text(text: str) -> tuple[str, ...]:
-    """Modules that a text imports where it is the source of another one, by its lines."""
+    """Return the modules imported by the lines of a text, if it is source code."""
     return tuple(_IMPORT_IN_TEXT.findall(text))
 
 
 def _imports(tree: ast.Module, package: str) -> dict[str, list[str]]:
-    """Modules by the name that is bound to what comes from them."""
+    """Return the imported modules by the name that each import binds."""
     found: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -125,7 +135,7 @@ def _imports(tree: ast.Module, package: str) -> dict[str, list[str]]:
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, package)
             for alias in node.names:
-                # `from a import b` loads a.b where b is a module; where it is none, there is none.
+                # `from a import b` loads a.b if b is a module; otherwise no module has that name.
                 bound = alias.asname or alias.name
                 found.setdefault(bound, []).extend((base, f"{base}.{alias.name}"))
     return found
@@ -144,7 +154,7 @@ def _names(nodes: Iterator[ast.AST]) -> set[str]:
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes below one but those of annotations."""
+    """Yield a node and all its descendants except annotations."""
     yield node
     for name, value in ast.iter_fields(node):
         if name not in _ANNOTATIONS:
@@ -154,9 +164,12 @@ def _run(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def table_entries(path: Path, table: str) -> dict[str, str]:
-    """Return the source of every entry of a dictionary of a module, by its key, a literal text.
+    """Return the source of each entry of a module's dictionary by its key, a string literal.
 
-    Empty if the module defines no dictionary of that name.
+    The result is empty if the module defines no dictionary of that name.
+
+    Raises:
+        ConfigError: The file is not valid Python.
     """
     with _told(path):
         return dict(_table_entries(path, table))
@@ -182,14 +195,14 @@ _FOUND: dict[tuple[str, tuple[str, ...]], ModuleSpec] = {}
 
 
 def module_file(name: str) -> Path | None:
-    """Find the file of a module without importing anything; None for what is not Python source."""
+    """Find the file of a module without importing it; None if it is not Python source."""
     found = _found(name, tuple(sys.path))
     origin = None if found is None else found.origin
     return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
 def _found(name: str, search: tuple[str, ...]) -> ModuleSpec | None:
-    """What Python's own finder says of a module; asked anew for one that is none: it may come."""
+    """Return Python's specification of a module; only modules that exist are cached."""
     found = _FOUND.get((name, search))
     if found is not None:
         return found
@@ -197,10 +210,10 @@ def _found(name: str, search: tuple[str, ...]) -> ModuleSpec | None:
     if parent_name:
         parent = _found(parent_name, search)
         places = None if parent is None else parent.submodule_search_locations
-        # Below a module that is no package there is none: most names are those of functions.
+        # A module that is not a package has no submodules: most such names are functions.
         found = None if places is None else PathFinder.find_spec(name, list(places))
     else:
-        # The repository first: an editable installation need not put it on the path.
+        # The repository first: an editable installation may not add it to the path.
         found = PathFinder.find_spec(name, [str(ROOT), *search])
     if found is not None:
         _FOUND[name, search] = found

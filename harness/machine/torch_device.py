@@ -1,4 +1,4 @@
-"""Whether PyTorch can compute on the GPU that the driver shows: asked in a process of its own."""
+"""Test in a separate process that PyTorch can use the GPU that the driver reports."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import subprocess
 import sys
 from functools import cache
 
-ASKED = "harness.engine.torch_cuda"  # which imports PyTorch
+ASKED = "harness.engine.torch_cuda"  # the module that imports PyTorch
 LIMIT_S = 120.0
 
 
 @cache
 def why_torch_cannot() -> str | None:
-    """Say why PyTorch computes on no GPU here, and what to do; None where it does.
+    """Return why PyTorch cannot use a GPU here, and a remedy; None if it can.
 
-    Takes seconds, once a process.
+    The test takes seconds and runs once per process.
     """
     command = (sys.executable, "-m", ASKED)
     try:
