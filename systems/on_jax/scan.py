@@ -1,4 +1,4 @@
-"""JAX as an expert writes it: padded schedules, compiled once for each size of a mini-batch."""
+"""JAX, written as an expert would: padded schedules, with one compilation per mini-batch size."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Ids = NDArray[np.int64]
 Vectors = Mapping[str, NDArray[np.integer]]
 Lengths = tuple[tuple[str, int], ...]
 NETWORKS = "systems.on_jax.models:NETWORKS"
-Program = Callable[..., Any]  # of network, plan, learning rate, weights and ids
-ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is made
+Program = Callable[..., Any]  # takes network, plan, learning rate, weights and ids
+ON_CPU = {"PJRT_NPROC": "{threads}", "NPROC": "{threads}"}  # read when XLA's client is created
 FOLDER = "jax"
 OPTIONS = {
     "jax_persistent_cache_min_compile_time_secs": 0.2,
@@ -41,9 +41,12 @@ OPTIONS = {
 class ProgramInputs:
     """Index vectors of a mini-batch, padded to the sizes that its program is compiled for.
 
-    sizes: static sizes that the network reads; they and the lengths choose the program.
-    ids: all vectors end to end, so that they reach the device in one copy; lengths: name and number
-    of entries of each. outputs: which rows the outputs are, in the order of MiniBatch.outputs.
+    Attributes:
+        sizes: static sizes that the network reads; together with the lengths they select the
+            program.
+        lengths: name and number of entries of each vector.
+        ids: all vectors concatenated, so that one copy transfers them to the device.
+        outputs: rows of the outputs, in the order of MiniBatch.outputs.
     """
 
     sizes: Hashable
@@ -53,14 +56,14 @@ class ProgramInputs:
 
     @property
     def program(self) -> tuple[Hashable, Lengths]:
-        """What a program is compiled for."""
+        """The key of the compiled program."""
         return self.sizes, self.lengths
 
 
 def planned(
     sizes: Hashable, outputs: slice | NDArray[np.integer], vectors: Vectors
 ) -> ProgramInputs:
-    """Join the vectors."""
+    """Concatenate the vectors."""
     lengths = tuple((name, len(vector)) for name, vector in vectors.items())
     return ProgramInputs(
         sizes, lengths, np.concatenate([*vectors.values()], dtype=np.int32), outputs
@@ -68,19 +71,19 @@ def planned(
 
 
 def rounded_up(n: int, multiple: int) -> int:
-    """The next multiple, at least one of it."""
+    """Return n rounded up to a multiple, at least one multiple."""
     return max(multiple, -(-n // multiple) * multiple)
 
 
 def padded(vector: NDArray[np.integer], n: int, value: int) -> NDArray[np.int32]:
-    """The vector and as many more entries as make n."""
+    """Return the vector, padded with `value` to n entries."""
     longer = np.full(n, value, dtype=np.int32)
     longer[: len(vector)] = vector
     return longer
 
 
 class Given(NamedTuple):
-    """What a loss reads: weights, looked-up rows by table, ids by name, and static sizes."""
+    """Inputs of a loss: weights, looked-up rows by table, ids by name, and static sizes."""
 
     weights: Mapping[str, Array]
     vectors: Mapping[str, Array]
@@ -91,8 +94,9 @@ class Given(NamedTuple):
 class Network(Protocol):
     """One model in JAX, a class of the table NETWORKS.
 
-    tables: names of weights that are looked up, and of the ids that they are looked up by; `loss`
-    gets the looked-up rows as `vectors`, and only those rows have a gradient and are updated.
+    Attributes:
+        tables: names of lookup tables, with the names of their ids. `loss` gets the looked-up rows
+            as `vectors`, and only those rows have a gradient and are updated.
     """
 
     tables: Mapping[str, str]
@@ -100,23 +104,26 @@ class Network(Protocol):
     def __init__(self, model: Model, options: Any) -> None: ...
 
     def plan(self, instances: Sequence[Any]) -> ProgramInputs:
-        """Plan a mini-batch, in NumPy."""
+        """Plan a mini-batch in NumPy."""
 
     def loss(self, given: Given) -> tuple[Array, Array]:
-        """Summed loss, and what `outputs` reads."""
+        """Return the summed loss, and the input of `outputs`."""
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
-        """Outputs of all rows; they are asked for when nothing is timed."""
+        """Return the outputs of all rows; untimed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanOptions:
-    """How shapes are padded.
+    """Options of padding.
 
-    widths: how many widths the columns of sentences, or the chunks of trees, have at most. More pad
-    less and take longer to compile (docs/systems.md).
-    chunk: vertices of a tree that are computed at once at most; 0: 64 to 256, by their number.
-    multiple: what numbers of rows are rounded up to, so that few programs are compiled.
+    Attributes:
+        widths: maximum number of widths for the columns of sentences, or the chunks of trees. More
+            widths reduce padding and increase compile time (docs/systems.md).
+        multiple: multiple to which numbers of rows are rounded up, so that few programs are
+            compiled.
+        chunk: maximum number of tree vertices that are computed together; 0 selects 64 to 256 by
+            the number of vertices.
     """
 
     widths: Count = 8
@@ -125,17 +132,17 @@ class ScanOptions:
 
 
 class Adapter(System):
-    """A network of the table NETWORKS, compiled for padded shapes and trained with plain SGD.
+    """Adapter for the table NETWORKS: programs compiled for padded shapes, trained with plain SGD.
 
-    Chunks of trees and steps of sentences are loops within one program: `fori_loop`s whose numbers
-    of turns are data, so that one program serves many lengths. JAX cannot differentiate those
-    backwards, so their derivatives are written by hand (jax.custom_vjp); they leave the gradients
-    of weights to one product over all rows.
+    Chunks of trees and steps of sentences are loops within one program: `fori_loop`s whose trip
+    counts are data, so that one program serves many lengths. JAX has no reverse-mode derivative of
+    these, so their derivatives are written by hand (jax.custom_vjp), with one matmul over all rows
+    per weight gradient.
 
-    Forward, backward and update are one program, whose weights are updated where they lie. Its
-    parts cannot be told apart: phases but `construct` (and `forward`, where nothing else is) are
-    not told. Logits and gradients are there after run(update=False) only: no other program returns
-    them. Programs are kept on disk between processes, where compile_s is shorter for it.
+    Forward, backward and update are one program, which updates weights in place. Its parts are not
+    separable: only `construct` is reported (and `forward` in inference). Logits and gradients are
+    available only after run(update=False), because the program with an update does not return them.
+    Compiled programs are cached on disk across processes, which shortens compile_s.
     """
 
     framework = "jax"
@@ -154,7 +161,7 @@ class Adapter(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """CUDA has to be there, and the model to be written for JAX."""
+        """Return the reason if CUDA is missing or the model is not written for JAX."""
         if settings.device == "cuda" and not _sees_cuda(settings):
             return "jax sees no CUDA device here"
         return why_not_written(model.name, NETWORKS)
@@ -167,18 +174,18 @@ class Adapter(System):
         }
 
     def compile_for(self, instances: Sequence[Any]) -> None:
-        """Compile the timed program for a mini-batch's shapes, and no other."""
+        """Compile the timed program for a mini-batch's shapes, and no other program."""
         self._program(self._network.plan(instances), self._timed)
 
     def n_compilations(self) -> int:
-        """Programs compiled so far: after `compile_for` alone, those of the timed passes."""
+        """Return the number of compiled programs; after `compile_for`, those of timed passes."""
         return len(self._programs)
 
     def load(self, instances: Sequence[Any]) -> None:
         self._instances = instances
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Plan, then run one program."""
+        """Plan the mini-batch, then run one program."""
         self._plan = self._network.plan(self._instances)
         kind = self._timed if update else self._untimed
         program = self._program(self._plan, kind)
@@ -212,7 +219,7 @@ class Adapter(System):
         return compiled
 
     def result(self) -> Result:
-        """Loss, outputs and, in mode "train", dense gradients, of a run without an update."""
+        """Return loss, outputs and, in training, dense gradients of a run without an update."""
         if self._found is None:
             raise RuntimeError("a step returns no outputs; call run(update=False) before result()")
         hidden, *gradients = self._found
@@ -221,7 +228,7 @@ class Adapter(System):
         return Result(self.last_loss(), outputs[self._plan.outputs], dense, self.counters())
 
     def _dense(self, of_weights: Any, of_vectors: Any) -> Weights:
-        """Gradients in the parameters' own shapes; those of looked-up rows are added up."""
+        """Return gradients in the parameters' shapes; those of looked-up rows are added."""
         found = {name: np.asarray(value) for name, value in of_weights.items()}
         ids = _split(self._plan.ids, self._plan)
         for table, rows in self._network.tables.items():
@@ -233,11 +240,11 @@ class Adapter(System):
         return {name: np.array(value) for name, value in self._weights.items()}
 
     def last_loss(self) -> float:
-        """The loss of the last run."""
+        """Return the loss of the last run."""
         return float(self._loss)
 
     def counters(self) -> Counters:
-        """JAX does not count its work."""
+        """Return no counters, because JAX does not count its work."""
         return Counters()
 
     def synchronize(self) -> None:
@@ -245,12 +252,12 @@ class Adapter(System):
         jax.block_until_ready((self._weights, self._loss))  # type: ignore[no-untyped-call]
 
     def peak_memory_bytes(self) -> int | None:
-        """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
+        """Return the peak of CUDA memory; None on the CPU, where the process's peak counts."""
         statistics = self._device.memory_stats()
         return int(statistics["peak_bytes_in_use"]) if statistics else None
 
     def in_force(self) -> dict[str, str]:
-        """How XLA runs."""
+        """Return the options, with the settings of XLA."""
         precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
         return super().in_force() | {
             "matmul precision": str(precision),
@@ -259,7 +266,7 @@ class Adapter(System):
         }
 
     def versions(self) -> dict[str, str]:
-        """Build facts of JAX."""
+        """Return build facts of JAX."""
         return {
             "jax": jax.__version__,
             "jaxlib": jaxlib.version.__version__,
@@ -270,7 +277,7 @@ class Adapter(System):
 def _step(
     network: Network, plan: ProgramInputs, learning_rate: float, weights: Any, ids: Any
 ) -> Any:
-    """Weights after a step of SGD, and the loss."""
+    """Return the weights after an SGD step, and the loss."""
     loss, _, of_weights, of_vectors = _gradients(network, plan, learning_rate, weights, ids)
     ids = _split(ids, plan)
     stepped = {name: weights[name] - learning_rate * d for name, d in of_weights.items()}
@@ -282,7 +289,7 @@ def _step(
 def _gradients(
     network: Network, plan: ProgramInputs, learning_rate: float, weights: Any, ids: Any
 ) -> Any:
-    """The loss, what outputs are made of, and gradients of dense weights and of looked-up rows."""
+    """Return loss, input of `outputs`, and gradients of dense weights and of looked-up rows."""
     ids = _split(ids, plan)
     dense = {name: value for name, value in weights.items() if name not in network.tables}
     vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
@@ -297,14 +304,14 @@ def _gradients(
 def _loss(
     network: Network, plan: ProgramInputs, learning_rate: float, weights: Any, ids: Any
 ) -> Any:
-    """The loss, and what outputs are made of."""
+    """Return the loss, and the input of `outputs`."""
     ids = _split(ids, plan)
     vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
     return network.loss(Given(weights, vectors, ids, plan.sizes))
 
 
 def _split(ids: Any, plan: ProgramInputs) -> dict[str, Any]:
-    """Each vector by its name."""
+    """Return each vector by its name."""
     ends = np.cumsum([length for _, length in plan.lengths])
     return {
         name: ids[end - length : end]
@@ -313,7 +320,7 @@ def _split(ids: Any, plan: ProgramInputs) -> dict[str, Any]:
 
 
 def _prepare_process(settings: RunSettings) -> None:
-    """Set what XLA reads when its client is made; later it changes nothing."""
+    """Set options that XLA reads only when its client is created."""
     for name, value in ON_CPU.items():
         os.environ[name] = value.format(threads=settings.threads)
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
@@ -321,7 +328,7 @@ def _prepare_process(settings: RunSettings) -> None:
     set_option("jax_default_matmul_precision", "highest")  # no TF32
     keep_programs()
     if settings.device == "cpu":
-        set_option("jax_platforms", "cpu")  # a GPU is left alone
+        set_option("jax_platforms", "cpu")  # do not initialize a GPU
 
 
 def _sees_cuda(settings: RunSettings) -> bool:
@@ -333,27 +340,28 @@ def _sees_cuda(settings: RunSettings) -> bool:
 
 
 class KeptPrograms(CacheInterface):
-    """Cache that JAX asks for a compiled program, by a hash of all that it was compiled from.
+    """Compilation cache for JAX, by a hash of all inputs of a compilation.
 
-    A Tree-LSTM's take half a minute to compile. JAX's own cache tells of an entry that it cannot
-    read, never replaces it, and compiles anew in every later process; it writes entries in place,
-    where another process may find half of one. Programs of another processor are not found.
+    The programs of a Tree-LSTM take half a minute to compile. JAX's own cache warns about an
+    unreadable entry, never replaces it, and compiles again in every later process. It also writes
+    entries in place, so that another process may read an incomplete one. Entries of other processor
+    types are ignored.
     """
 
     def __init__(self, folder: str) -> None:
         self._path, self._cpu = Path(folder), cpu_fingerprint()
 
     def get(self, key: str) -> bytes | None:
-        """Return what was put; None where it is not there or damaged."""
+        """Return a stored program; None if it is absent or damaged."""
         return kept(self._path / f"{self._cpu}.{key}")
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a program, in place of a damaged one, too."""
+        """Store a program, and replace a damaged one."""
         keep(self._path / f"{self._cpu}.{key}", value)
 
 
 def keep_programs() -> None:
-    """Have JAX keep what it compiles from now on, where a folder can be used."""
+    """Let JAX cache the programs that it compiles from now on, if a directory is available."""
     folder = cache_folder(FOLDER)
     if folder is None:
         return

@@ -1,4 +1,4 @@
-"""TensorFlow 2: sentences unrolled and in loops, Fold re-implemented, and one tree at a time."""
+"""TensorFlow 2: sentences unrolled and in loops, a re-implementation of Fold, and single trees."""
 
 import os
 import sys
@@ -9,22 +9,27 @@ IMPORTERS = ("tensorflow", "keras")
 
 
 class WithoutJax:
-    """Keep TensorFlow from loading JAX, which tf.lite and Keras do where it is installed.
+    """Import finder that hides JAX from TensorFlow; tf.lite and Keras import it if it is installed.
 
-    A trial of one framework loads no other: it would take memory and time that are not its own.
+    A trial of one framework loads no other framework, whose memory and time would distort its
+    numbers.
     """
 
     @classmethod
     def find_spec(
         cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> None:
-        """Raises ModuleNotFoundError for jax where one of them asks; else the next finder looks."""
+        """Find no module, so that the next finder is used.
+
+        Raises:
+            ModuleNotFoundError: If TensorFlow or Keras imports jax.
+        """
         if name == "jax" and _importer(sys._getframe(1)) in IMPORTERS:
             raise ModuleNotFoundError("jax is kept from TensorFlow", name=name)
 
 
 def _importer(frame: FrameType | None) -> str:
-    """The package whose code the import statement stands in."""
+    """Return the package that contains the import statement."""
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
         if not name.startswith("importlib"):
@@ -33,5 +38,5 @@ def _importer(frame: FrameType | None) -> str:
     return ""
 
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read once, when TensorFlow is imported
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read only when TensorFlow is imported
 sys.meta_path.insert(0, WithoutJax)

@@ -17,13 +17,17 @@ from systems.on_tensorflow.sentences import Layer, LayerWeights, Padded, Start
 
 @dataclass(frozen=True, slots=True)
 class BlockOptions:
-    """buckets: rectangles of sentences of similar length, at most."""
+    """Options of padding.
+
+    Attributes:
+        buckets: maximum number of rectangles, each with sentences of similar length.
+    """
 
     buckets: Count = 1
 
 
 class Adapter(TensorFlowSystem):
-    """One trace for every combination of shapes, each of a few operations."""
+    """Adapter with one trace per combination of shapes, each of few operations."""
 
     networks = "systems.on_tensorflow.models:SIDE_BY_SIDE"
     option_type = BlockOptions
@@ -34,25 +38,31 @@ class Adapter(TensorFlowSystem):
 
 
 class Blocks(Padded):
-    """Rectangles, of which a layer is one BlockLSTM operation, forward and backward."""
+    """Rectangles whose layers are one BlockLSTM operation, in forward and in backward."""
 
     def layer_of(self, n_steps: int, width: int) -> Layer:
-        """One operation."""
+        """Return a layer of one operation."""
         return partial(block_layer, (n_steps, width))
 
 
 def block_layer(
     shape: tuple[int, int], rows: Any, weights: LayerWeights, start: Start | None
 ) -> Any:
-    """h of every row (T k, h) of rows (T k, n_inputs); shape: T, k. The rest: see lstm_layer.
+    """Return h of every row (T k, h).
 
-    The operation multiplies [x, h] by [W; U] a step, and has its gates in the order i, g, f, o.
+    The operation multiplies [x, h] by [W; U] in every step, and has the gate order i, g, f, o.
+
+    Args:
+        shape: T, k.
+        rows: (T k, n_inputs), inputs.
+        weights: see lstm_layer.
+        start: see lstm_layer.
     """
     W, U, b = weights
     n_steps, k = shape
     h = U.shape[0]
     h_0, c_0 = start or (tf.zeros(h), tf.zeros(h))
-    unused = tf.zeros(h)  # weights of peepholes
+    unused = tf.zeros(h)  # peephole weights
     found = tf.raw_ops.BlockLSTM(
         seq_len_max=tf.constant(n_steps, tf.int64),
         x=tf.reshape(rows, (n_steps, k, W.shape[0])),

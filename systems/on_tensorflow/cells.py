@@ -1,6 +1,6 @@
-"""Cells of the tree models, for batches of any size, a single vertex included.
+"""Cells of the tree models, for batches of any size, including single vertices.
 
-A state is n_parts vectors of h numbers, side by side; the classifier reads the last of them.
+A state has n_parts vectors of h numbers, concatenated; the classifier reads the last one.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from systems.on_tensorflow.runtime import Variables
 
 
 class LSTMCell:
-    """Cells of harness.models.tree_lstm; a state is [c; h] in one row."""
+    """Cells of harness.models.tree_lstm; a state is the row [c; h]."""
 
     n_parts = 2
 
     @staticmethod
     def leaf(weights: Variables, x: Any) -> Any:
-        """i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
+        """Compute i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
         i, o, u = tf.split(tf.nn.bias_add(x @ weights["W"], weights["b_leaf"]), 3, axis=1)
         return _lstm_state(tf.sigmoid(i) * tf.tanh(u), o)
 
     @staticmethod
     def internal(weights: Variables, left: Any, right: Any) -> Any:
-        """f_k = s(F_k h_k + b_f); c = i u + f_1 c_1 + f_2 c_2; h = o tanh c."""
+        """Compute f_k = s(F_k h_k + b_f); c = i u + f_1 c_1 + f_2 c_2; h = o tanh c."""
         c_1, h_1 = tf.split(left, 2, axis=1)
         c_2, h_2 = tf.split(right, 2, axis=1)
         both = tf.concat([h_1, h_2], axis=1)
@@ -46,12 +46,12 @@ class GRUCell:
 
     @staticmethod
     def leaf(weights: Variables, x: Any) -> Any:
-        """r, z = s(W x + b); c = tanh(W_c (r x) + b_c); h = z x + (1 - z) c."""
+        """Compute r, z = s(W x + b); c = tanh(W_c (r x) + b_c); h = z x + (1 - z) c."""
         return _gru_step(weights, x, ("W", "W_c"), ("b_leaf", "b_leaf_c"))
 
     @staticmethod
     def internal(weights: Variables, left: Any, right: Any) -> Any:
-        """The mean of the step on h_1 and on h_2."""
+        """Compute the mean of the steps on h_1 and on h_2."""
         first = _gru_step(weights, left, ("U_1", "U_c1"), ("b", "b_c"))
         second = _gru_step(weights, right, ("U_2", "U_c2"), ("b", "b_c"))
         return 0.5 * (first + second)
@@ -70,10 +70,10 @@ Cell = type[LSTMCell] | type[GRUCell]
 
 
 def layer_of_children(weights: Variables, left: Any, right: Any) -> Any:
-    """h = relu([h_1; h_2] W + b), of Tree-FC."""
+    """Compute h = relu([h_1; h_2] W + b) of Tree-FC."""
     return layer(weights, tf.concat([left, right], axis=1))
 
 
 def layer(weights: Variables, x: Any) -> Any:
-    """relu(x W + b)."""
+    """Compute relu(x W + b)."""
     return tf.nn.relu(tf.nn.bias_add(x @ weights["W"], weights["b"]))

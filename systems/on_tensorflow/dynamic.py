@@ -16,7 +16,7 @@ SCALAR = tf.TensorShape([])
 
 
 class Adapter(StaticAdapter):
-    """One trace for all mini-batches; where XLA compiles, one for every combination of shapes."""
+    """Adapter with one trace for all mini-batches, or with XLA one per combination of shapes."""
 
     def _way(self) -> Way:
         options = self.options
@@ -26,27 +26,30 @@ class Adapter(StaticAdapter):
 
 
 class ShrinkingLooped(Shrinking):
-    """Steps in a while loop, over the sentences that still go on."""
+    """Steps in a while loop, over the sentences that have not ended."""
 
     def steps(self, batch: Batch) -> StepOrder:
-        """A loop."""
+        """Return steps in a loop."""
         return Looped(tf.size(batch.widths), batch.widths, batch.before)
 
 
 class PaddedLooped(Padded):
-    """Steps in a while loop."""
+    """Steps of each rectangle in a while loop."""
 
     def layer_of(self, n_steps: int, width: int) -> Layer:
-        """A loop."""
+        """Return a layer of steps in a loop."""
         return along(Looped(n_steps, width))
 
 
 @dataclass(frozen=True)
 class Looped(StepOrder):
-    """A turn for every step, over the sentences that still go on.
+    """Loop with one iteration per step, over the sentences that have not ended.
 
-    widths (T,): rows of every step, which never grow, and places: rows of the step before; or the
-    number of rows of all steps, with shapes that are known when the program is traced, and None.
+    Attributes:
+        n_steps: number of steps.
+        widths: (T,), rows of every step, which never increase; or one number for all steps, with
+            shapes that are static in the trace.
+        places: rows of the previous step; None if all steps have the same width.
     """
 
     n_steps: Any
@@ -54,7 +57,7 @@ class Looped(StepOrder):
     places: Any | None = None
 
     def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Any]]:
-        """From the first step to the last."""
+        """Run the steps from first to last."""
         h = U.shape[0]
         steps, after = self._cut(a, 4 * h), self._after()
 
@@ -76,7 +79,7 @@ class Looped(StepOrder):
         return self._joined(found, h), saved
 
     def backwards(self, dh: Any, U: Any, saved: list[Any]) -> tuple[Any, Any]:
-        """From the last step to the first."""
+        """Run the derivative from the last step to the first."""
         h = U.shape[0]
         steps, after = self._cut(dh, h), self._after()
 
@@ -99,19 +102,19 @@ class Looped(StepOrder):
         return self._joined(da, 4 * h), dc_0
 
     def first_width(self) -> Any:
-        """Rows of the first step."""
+        """Return the number of rows of the first step."""
         return self.widths if self.places is None else self.widths[0]
 
     def before(self, h: Any) -> Any:
-        """A gather, or all but the last step where all are equally wide."""
+        """Gather rows of previous steps, or return all but the last step if widths are equal."""
         return h[: -self.widths] if self.places is None else tf.gather(h, self.places)
 
     def _after(self) -> Any | None:
-        """Rows of every step that go on; None where all do."""
+        """Return the number of rows of every step that continue; None if all do."""
         return None if self.places is None else tf.concat([self.widths[1:], [0]], 0)
 
     def _shapes(self, first: int, second: int, others: Any) -> Any | None:
-        """Shapes that turns keep: of two tensors of these widths, of any rows, and of others."""
+        """Return shape invariants of the loop: two tensors of given widths, and others."""
         rows = (tf.TensorShape([None, width]) for width in (first, second))
         return None if self.places is None else (SCALAR, *rows, others)
 
@@ -127,7 +130,7 @@ class Looped(StepOrder):
         )
 
     def _cut(self, rows: Any, width: int) -> Any:
-        """Rows of every step."""
+        """Split rows by step."""
         if self.places is not None:
             return self._array(width).split(rows, self.widths)
         return self._array(width).unstack(tf.reshape(rows, (self.n_steps, self.widths, width)))

@@ -1,9 +1,9 @@
-"""Examples woven, by this process or by workers, and what the program reads beside their weaving.
+"""Examples woven by this process or by workers, with the other inputs of the program.
 
-Source of the workers: the release of Looks et al., ICLR 2017,
-tensorflow_fold/blocks/block_compiler.py, `build_loom_inputs`: chunks of at most 100 examples go to
-as many processes as there are CPUs. No TensorFlow here: a process that only weaves does not load
-it.
+This module does not import TensorFlow, so worker processes do not load it.
+
+Source: the release of Looks et al., ICLR 2017, tensorflow_fold/blocks/block_compiler.py,
+`build_loom_inputs`: chunks of at most 100 examples are sent to as many processes as there are CPUs.
 """
 
 from __future__ import annotations
@@ -22,26 +22,32 @@ from systems.on_tensorflow.loom import LoomTables
 from systems.on_tensorflow.weaver import Weaving, merged, weave
 
 MOST_IN_A_CHUNK = 100
-_own: list[Preprocessing] = []  # of this worker, set as it starts
+_own: list[Preprocessing] = []  # set when a worker starts
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How examples of a model are woven; output_shape: the type shape that leaves the loom."""
+    """Preprocessing of a model's examples.
+
+    Attributes:
+        model: the model.
+        tables: its loom.
+        output_shape: type shape of the loom's outputs.
+    """
 
     model: Model
     tables: LoomTables
     output_shape: int
 
     def woven(self, instances: Sequence[Any]) -> Examples:
-        """Weave the graph of these examples."""
+        """Weave the graph of the given examples."""
         mini_batch = self.model.mini_batch(instances)
         words, labels = mini_batch.pulls["word"], mini_batch.pulls["label"]
         weaving = weave(mini_batch, self.tables, self.output_shape)
         return Examples(weaving, words[words >= 0], labels[mini_batch.outputs])
 
     def joined(self, parts: Sequence[Examples]) -> Examples:
-        """The same as if all parts had been woven at once."""
+        """Join parts, with the same result as weaving all examples together."""
         return Examples(
             merged([part.weaving for part in parts], self.tables),
             np.concatenate([part.words for part in parts]),
@@ -51,9 +57,12 @@ class Preprocessing:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Some examples, woven.
+    """Examples after weaving.
 
-    words: ids of the vertices that have one, in the order of the graph. labels: of the outputs.
+    Attributes:
+        weaving: wiring of the examples.
+        words: ids of the vertices that have one, in the order of the graph.
+        labels: labels of the outputs.
     """
 
     weaving: Weaving
@@ -62,7 +71,7 @@ class Examples:
 
 
 class Workers:
-    """A pool of `n` processes, each started afresh: TensorFlow's threads do not survive a fork."""
+    """Pool of `n` spawned processes, because TensorFlow's threads do not survive a fork."""
 
     def __init__(self, preprocessing: Preprocessing, n: int) -> None:
         self.n = n
@@ -71,13 +80,13 @@ class Workers:
         self._pool = ProcessPoolExecutor(n, context, _start, (preprocessing,))
 
     def woven(self, instances: Sequence[Any]) -> Examples:
-        """Weave the examples, a chunk a worker."""
+        """Weave the examples, one chunk per worker."""
         size = min(MOST_IN_A_CHUNK, -(-len(instances) // self.n))
         chunks = [instances[k : k + size] for k in range(0, len(instances), size)]
         return self._preprocessing.joined(list(self._pool.map(_weave_chunk, chunks)))
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         self._pool.shutdown()
 
 

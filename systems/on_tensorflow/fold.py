@@ -1,9 +1,9 @@
 """TensorFlow Fold, re-implemented on TensorFlow 2: dynamic batching by depth in one while loop.
 
-Other ways to write the loop were slower (docs/systems.md).
+Other forms of the loop were slower (docs/systems.md).
 
-Sources: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017, and its release,
-tensorflow_fold/loom/loom.py, `_construct_loom_layer` and what calls it.
+Source: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017, and its release,
+tensorflow_fold/loom/loom.py, `_construct_loom_layer` and its callers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from systems.on_tensorflow.runtime import Feeds, Network, TensorFlowSystem
 from systems.on_tensorflow.weaver import Wiring, finalized
 
 _VECTOR = tf.TensorSpec([None], tf.int32)
-PARALLEL_ITERATIONS = 10  # the original's
+PARALLEL_ITERATIONS = 10  # as in the release
 Tensors = Mapping[str, Any]  # by type shape, or by name of a weight
 
 
 class LoomNetwork(Network):
-    """Base of the models; each gives its loom, its inputs and its loss.
+    """Base class of the models, which define the loom, its inputs and the loss.
 
-    output_shape: the type shape of what leaves the loom.
+    Attributes:
+        output_shape: type shape of the loom's outputs.
     """
 
     output_shape: ClassVar[str]
@@ -48,26 +49,28 @@ class LoomNetwork(Network):
 
     @abstractmethod
     def make_loom(self, model: Model) -> Loom:
-        """Type shapes and ops."""
+        """Build type shapes and ops."""
 
     @abstractmethod
     def inputs(self, weights: Tensors, words: Any) -> Tensors:
-        """Rows of the initial state, of the type shapes whose rows are not zeros.
+        """Return rows of the initial state, for the type shapes whose rows are not zeros.
 
-        words: ids of the vertices that have one, in the order of the graph.
+        Args:
+            weights: weights by name.
+            words: ids of the vertices that have one, in the order of the graph.
         """
 
     @abstractmethod
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
-        """Summed loss of what left the loom."""
+        """Return the summed loss of the loom's outputs."""
 
     def preprocess_with(self, n_workers: int) -> None:
-        """Let so many processes weave; 1 is this one."""
+        """Set the number of processes that weave; 1 is this process."""
         if n_workers > 1:
             self._woven = Workers(self.preprocessing, n_workers).woven
 
     def construct(self, instances: Sequence[Any]) -> Feeds:
-        """Weave the examples; returns what the program reads, as `signature` says."""
+        """Weave the examples, and return the feeds of `signature`."""
         examples = self._woven(instances)
         self.wiring: Wiring = finalized(examples.weaving, self.tables, self._output)
         wiring = self.wiring
@@ -76,7 +79,7 @@ class LoomNetwork(Network):
         return *wires, n_rows, examples.words, examples.labels
 
     def forward(self, weights: Tensors, *feeds: Any) -> tuple[Any, Any]:
-        """Loss and what left the loom; traced."""
+        """Return the loss and the loom's outputs; traced."""
         indices, starts, sizes, outputs, n_rows, words, labels = feeds
         rows = dict(self.inputs(weights, words))
         for number, (name, width) in enumerate(self.loom.type_shapes.items()):
@@ -87,7 +90,7 @@ class LoomNetwork(Network):
         return self.loss(weights, found, labels), found
 
     def counters(self, n_passes: int) -> Counters:
-        """Work of the mini-batch that was woven last."""
+        """Return the work of the last mini-batch that was woven."""
         return self.wiring.counters(self.tables, self._output, n_passes)
 
 
@@ -96,7 +99,13 @@ def last_states(
 ) -> Tensors:
     """Return the state of every type shape at max_depth; traced.
 
-    rows: initial states. indices, starts, sizes: see Wiring.
+    Args:
+        loom: the loom.
+        weights: weights by name.
+        rows: initial states by type shape.
+        indices: see Wiring.
+        starts: see Wiring.
+        sizes: see Wiring.
     """
     shapes = [tf.TensorShape([None, width]) for width in loom.type_shapes.values()]
 
@@ -118,9 +127,15 @@ def last_states(
 def next_states(
     loom: Loom, weights: Tensors, states: Sequence[Any], wires: Sequence[Any]
 ) -> list[Any]:
-    """States of a depth, each the concatenation of all outputs of its type shape.
+    """Return the states of a depth, each the concatenation of all outputs of its type shape.
 
-    wires: which rows of the states before each slot takes; pass-throughs are ops like all others.
+    Pass-throughs are ops like all others.
+
+    Args:
+        loom: the loom.
+        weights: weights by name.
+        states: states of the previous depth, by type shape.
+        wires: for each slot, the rows of the previous states that it gathers.
     """
     before = dict(zip(loom.type_shapes, states, strict=True))
     waiting = iter(wires)
@@ -134,13 +149,17 @@ def next_states(
 
 @dataclass(frozen=True, slots=True)
 class FoldOptions:
-    """workers: processes that weave examples; 1: none but the own, 0: as many as there are CPUs."""
+    """Options of weaving.
+
+    Attributes:
+        workers: number of processes that weave examples; 1 is this process, 0 one per CPU.
+    """
 
     workers: CountOrNone = 1
 
 
 class Adapter(TensorFlowSystem):
-    """Weaves a mini-batch (construct), then runs all its depths in one program."""
+    """Adapter that weaves a mini-batch (construct), then runs all its depths in one program."""
 
     option_type = FoldOptions
     networks = "systems.on_tensorflow.models:FOLD"
@@ -151,7 +170,7 @@ class Adapter(TensorFlowSystem):
         self._n_workers = self.options.workers or len(usable_cpus())
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Also start the workers."""
+        """Build the network, and start the workers."""
         super().prepare(model, weights)
         self._net.preprocess_with(self._n_workers)
 
@@ -159,9 +178,9 @@ class Adapter(TensorFlowSystem):
         super().load(list(instances))
 
     def counters(self) -> Counters:
-        """What the wiring says."""
+        """Return the work of the wiring."""
         return self._net.counters(2 if self._trains else 1)
 
     def in_force(self) -> dict[str, str]:
-        """How many processes weave."""
+        """Return the options with the actual number of workers."""
         return super().in_force() | {"workers": str(self._n_workers)}

@@ -1,4 +1,4 @@
-"""An LSTM layer, and both ends of a model: words' vectors, the loss; derivatives by hand."""
+"""LSTM layer, word vectors, classifier and loss, with hand-written derivatives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from systems.on_tensorflow.runtime import Variables
 
 
 class Gates(NamedTuple):
-    """What a step's derivative needs (k, h): gates, tanh of the new cell state, the old one."""
+    """Values for a step's derivative, each (k, h): gates, tanh of the new cell state, old state."""
 
     i: Any
     f: Any
@@ -22,30 +22,39 @@ class Gates(NamedTuple):
 
 
 class StepOrder(ABC):
-    """How steps follow one another over the rows of a mini-batch, a step after the other."""
+    """Order of steps over the rows of a mini-batch, which are stored step by step."""
 
     @abstractmethod
     def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, Any]:
-        """h of every row (m, h), and what `backwards` needs.
+        """Return h of every row (m, h), and the values that `backwards` needs.
 
-        a (m, 4 h): W x + b. first (k, 4 h): U h_0, of the rows of the first step; c_0 (k, h).
+        Args:
+            a: (m, 4 h), W x + b.
+            U: (h, 4 h), recurrent weights.
+            first: (k, 4 h), U h_0 for the rows of the first step.
+            c_0: (k, h), cell states before the first step.
         """
 
     @abstractmethod
     def backwards(self, dh: Any, U: Any, saved: Any) -> tuple[Any, Any]:
-        """From the gradients of h those of `a` (m, 4 h) and of c_0 (k, h)."""
+        """Return the gradients of `a` (m, 4 h) and of c_0 (k, h) from those of h."""
 
     @abstractmethod
     def first_width(self) -> Any:
-        """Rows of the first step."""
+        """Return the number of rows of the first step."""
 
     @abstractmethod
     def before(self, h: Any) -> Any:
-        """Of every row behind the first step, h of its sentence's step before."""
+        """Return, for every row after the first step, h of its sentence's previous step."""
 
 
 def step(gates: Any, c: Any) -> tuple[Any, Any, Gates]:
-    """h and c behind a step, from gates (k, 4 h) with columns i, f, g, o, and c (k, h)."""
+    """Return h and c after a step.
+
+    Args:
+        gates: (k, 4 h), columns i, f, g, o before their activations.
+        c: (k, h), cell states before the step.
+    """
     i, f, g, o = tf.split(gates, 4, axis=1)
     i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
     after = f * c + i * g
@@ -54,7 +63,7 @@ def step(gates: Any, c: Any) -> tuple[Any, Any, Gates]:
 
 
 def step_back(saved: Gates, dh: Any, dc: Any) -> tuple[Any, Any]:
-    """Gradients of the gates (k, 4 h) and of the c before, from those of h and c behind a step."""
+    """Return gradients of a step's gates (k, 4 h) and of its input c, from those of its h and c."""
     i, f, g, o, tanh_c, c = saved
     dc = dc + dh * o * (1.0 - tanh_c * tanh_c)
     dgates = [dc * g * i * (1.0 - i), dc * c * f * (1.0 - f)]
@@ -65,13 +74,16 @@ def step_back(saved: Gates, dh: Any, dc: Any) -> tuple[Any, Any]:
 def lstm_layer(
     x: Any, weights: tuple[Any, Any, Any], start: tuple[Any, Any] | None, along: StepOrder
 ) -> Any:
-    """h of every row (m, h) of x (m, n_inputs), its derivative by hand.
+    """Return h of every row (m, h), with a hand-written derivative.
 
-    By hand, the products for the weights' gradients are one each for all steps; TensorFlow's own
-    derivative of a loop has one for every step, and adds them up.
+    The derivative computes each weight's gradient with one matmul for all steps. TensorFlow's own
+    derivative of a loop has one matmul per step, and adds the results.
 
-    weights: W (n_inputs, 4 h), U (h, 4 h), b (4 h,). start: h_0 and c_0 (h,), the same for every
-    sentence; None for zeros.
+    Args:
+        x: (m, n_inputs), inputs of all rows.
+        weights: W (n_inputs, 4 h), U (h, 4 h), b (4 h,).
+        start: h_0 and c_0 (h,), the same for every sentence; None for zeros.
+        along: order of steps.
     """
     h = weights[1].shape[0]
     h_0, c_0 = start or (tf.zeros(h), tf.zeros(h))
@@ -102,28 +114,33 @@ def lstm_layer(
 
 
 def word_vectors(weights: Variables, words: Any) -> Any:
-    """Rows of the table; looked up outside of loops, where their gradient is sparse."""
+    """Return rows of the embedding table; outside of loops, so that their gradient is sparse."""
     return tf.gather(weights["embedding"], words)
 
 
 def picked_loss(logits: Any, labels: Any) -> Any:
-    """Negative log likelihood of the labels, over all rows."""
+    """Return the negative log likelihood of the labels, summed over all rows."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     return tf.reduce_sum(losses)
 
 
 def logits(hidden: Any, W: Any, b: Any | None) -> Any:
-    """Scores of all classes (n, n_classes)."""
+    """Return scores of all classes (n, n_classes)."""
     scores = tf.matmul(hidden, W)
     return scores if b is None else tf.nn.bias_add(scores, b)
 
 
 def summed_loss(hidden: Any, W: Any, b: Any | None, labels: Any) -> Any:
-    """Negative log likelihood of the labels (n,), summed; a label of -1 counts nothing.
+    """Return the summed negative log likelihood of the labels, with a hand-written derivative.
 
-    hidden (n, n_inputs), W (n_inputs, n_classes). The derivative is written by hand, from
-    tf.nn.softmax, which is oneDNN's and faster than the operation under
+    The derivative uses tf.nn.softmax, whose oneDNN kernel is faster than the operation of
     sparse_softmax_cross_entropy_with_logits (docs/systems.md).
+
+    Args:
+        hidden: (n, n_inputs).
+        W: (n_inputs, n_classes).
+        b: (n_classes,), or None.
+        labels: (n,); -1 excludes a row.
     """
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
@@ -136,7 +153,7 @@ def summed_loss(hidden: Any, W: Any, b: Any | None, labels: Any) -> Any:
         losses = (largest - tf.gather_nd(scores, at_labels)) * counted
 
         def gradient(dloss: Any) -> tuple[Any, ...]:
-            with tf.control_dependencies([losses]):  # shares are not read any more: in place
+            with tf.control_dependencies([losses]):  # last read of shares: updated in place
                 dscores = tf.tensor_scatter_nd_sub(shares, at_labels, counted)
             dhidden = dloss * tf.matmul(dscores, W, transpose_b=True)
             dW = dloss * tf.matmul(hidden * counted[:, None], dscores, transpose_a=True)

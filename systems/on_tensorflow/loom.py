@@ -1,7 +1,9 @@
-"""What a loom is made of: type shapes, and ops that map batches of them to batches of them.
+"""Description of a loom: type shapes, and ops that map batches of them to batches of them.
+
+This module does not import TensorFlow, because the weaver does not need it.
 
 Source: Looks et al., "Deep Learning with Dynamic Computation Graphs", ICLR 2017, and its release,
-tensorflow_fold/loom/loom.py. No TensorFlow here: the weaver needs none.
+tensorflow_fold/loom/loom.py.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from harness.errors import ConfigError
 from harness.values.arrays import IntArray, IntTable, int_array
 
 NONE = -1  # no op, no type shape
-OWN = -1  # the source of an argument that is the vertex's own row of the initial state
+OWN = -1  # source of an argument: the vertex's own row of the initial state
 FLOAT_BYTES = 4
 
 
@@ -24,8 +26,11 @@ FLOAT_BYTES = 4
 class LoomOp:
     """A whole cell as a function of batches.
 
-    arguments, outputs: their type shapes, of outputs each at most once. function: from the weights
-    and a tensor (B, width) for each argument to a tuple of one for each output; B may be 0.
+    Attributes:
+        arguments: type shapes of the arguments.
+        outputs: type shapes of the outputs, each at most once.
+        function: maps the weights and one tensor (B, width) per argument to a tuple with one tensor
+            per output; B may be 0.
     """
 
     name: str
@@ -36,9 +41,12 @@ class LoomOp:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a vertex of some type is in the loom: a call of an op.
+    """Call of an op by a vertex of some type.
 
-    sources: for every argument of the op, which argument of the vertex gives it, or OWN.
+    Attributes:
+        op: name of the op.
+        sources: for each argument of the op, the index of the vertex's argument that provides it,
+            or OWN.
     """
 
     op: str
@@ -47,13 +55,19 @@ class Call:
 
 @dataclass(frozen=True)
 class Loom:
-    """Type shapes by name with their widths, and the ops; both are numbered here.
+    """Loom with numbered type shapes and ops.
 
-    Every type shape has a pass-through op. These come first, in the order of the type shapes, and
-    then the ops by name. vertices: what a vertex of each type of the graph is: a call, the type
-    shape of the row of the initial state that it is, or None where there are no such vertices.
+    Every type shape has a pass-through op. These come first, in the order of the type shapes,
+    followed by the other ops by name.
 
-    Raises ConfigError for a name that does not fit.
+    Attributes:
+        type_shapes: widths by name.
+        ops: ops other than pass-throughs.
+        vertices: for each vertex type of the graph, its call; or the type shape, for vertices that
+            are rows of the initial state; or None if there are no such vertices.
+
+    Raises:
+        ConfigError: If a name is unknown, or a call has the wrong number of sources.
     """
 
     type_shapes: Mapping[str, int]
@@ -79,17 +93,17 @@ class Loom:
         return next(op for op in self.ops if op.name == name)
 
     def number(self, type_shape: str) -> int:
-        """The place of a type shape among all."""
+        """Return the index of a type shape."""
         return list(self.type_shapes).index(type_shape)
 
     @property
     def n_slots(self) -> int:
-        """Arguments of all ops, pass-throughs included."""
+        """Number of arguments of all ops, including pass-throughs."""
         return len(self.type_shapes) + sum(len(op.arguments) for op in self.ops)
 
     @property
     def tables(self) -> LoomTables:
-        """The same as integers, for the weaver."""
+        """The loom as integers, for the weaver."""
         n_shapes, n_types = len(self.type_shapes), len(self.vertices)
         places = {op.name: n_shapes + place for place, op in enumerate(self.ops)}
         gives = np.eye(n_shapes + len(self.ops), n_shapes, dtype=np.int32)
@@ -117,13 +131,16 @@ class Loom:
 
 
 class LoomTables(NamedTuple):
-    """A loom as integers; ops count from 0, pass-throughs first; a slot is an argument of an op.
+    """A loom as integers. Ops count from 0, pass-throughs first; a slot is an argument of an op.
 
-    op_of_type (n_types,): the op that a vertex of a type calls, or NONE. row_of_type (n_types,):
-    the type shape of a vertex that is a row of the initial state, or NONE. sources (n_types, a):
-    see Call. slot_start (n_ops + 1,): first slot of each op. slot_shape (n_slots,): the type shape
-    of each slot. gives (n_ops, n_shapes): 1 where an op has an output of a type shape. widths
-    (n_shapes,): numbers in a row.
+    Attributes:
+        op_of_type: (n_types,), op that a vertex of the type calls, or NONE.
+        row_of_type: (n_types,), type shape of a vertex that is a row of the initial state, or NONE.
+        sources: (n_types, a), see Call.
+        slot_start: (n_ops + 1,), first slot of each op.
+        slot_shape: (n_slots,), type shape of each slot.
+        gives: (n_ops, n_shapes), 1 if an op has an output of the type shape.
+        widths: (n_shapes,), number of floats per row.
     """
 
     op_of_type: IntArray
@@ -136,17 +153,17 @@ class LoomTables(NamedTuple):
 
     @property
     def n_shapes(self) -> int:
-        """Type shapes, and so pass-through ops."""
+        """Number of type shapes, which is that of pass-through ops."""
         return len(self.widths)
 
     @property
     def n_ops(self) -> int:
-        """Ops, pass-throughs included."""
+        """Number of ops, including pass-throughs."""
         return len(self.gives)
 
     @property
     def n_slots(self) -> int:
-        """Arguments of all ops, and so gathers at every depth."""
+        """Number of arguments of all ops, which is that of gathers at each depth."""
         return len(self.slot_shape)
 
 

@@ -1,4 +1,4 @@
-"""What the TensorFlow systems share: weights, traced programs, plain SGD, results, versions."""
+"""Common parts of the TensorFlow systems: weights, traced programs, SGD, results and versions."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from harness.contracts.networks import load_network, why_not_written
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 
 Feeds = tuple[Any, ...]  # NumPy arrays, or nested tuples of them
-Variables = Mapping[str, Any]  # tf.Variable, or a tensor, by shared name
+Variables = Mapping[str, Any]  # tf.Variable or tensor, by shared name
 
 
 class Network(ABC):
-    """A model as one system computes it; its program is traced by tf.function.
+    """A model as computed by one system; its program is traced by tf.function.
 
-    signature: tf.TensorSpec of every feed, where one trace serves all shapes.
+    Attributes:
+        signature: tf.TensorSpec of every feed, if one trace serves all shapes.
     """
 
     signature: Sequence[Any] = ()
 
     @abstractmethod
     def construct(self, instances: Sequence[Any]) -> Feeds:
-        """Arrays that the program reads of a mini-batch, made with NumPy; timed."""
+        """Make the program's input arrays of a mini-batch with NumPy; timed."""
 
     @abstractmethod
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
-        """Summed loss, and the tensors from which `outputs` are computed; traced."""
+        """Return the summed loss, and the tensors from which `outputs` are computed; traced."""
 
     def specs(self, feeds: Feeds) -> Sequence[Any]:
-        """tf.TensorSpec of every feed, nested as they are; each that is new has a new trace."""
+        """Return the tf.TensorSpec of every feed, nested like feeds; new ones need a new trace."""
         return self.signature
 
     def outputs(self, weights: Variables, kept: Any) -> Any:
-        """Rows in the order of MiniBatch.outputs, from what `forward` kept; untimed."""
+        """Return rows in the order of MiniBatch.outputs from tensors of `forward`; untimed."""
         return kept
 
 
 class TensorFlowSystem(System):
-    """A network of the table `networks`: one tf.function computes loss and gradients.
+    """System that runs a network of the table `networks`: one tf.function for loss and gradients.
 
-    Forward and backward are one program, since that is faster, so that they cannot be told apart
-    in training.
+    Forward and backward are one program, which is faster, so they are not separable in training.
     """
 
     framework = "tensorflow"
@@ -67,13 +67,13 @@ class TensorFlowSystem(System):
 
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
-        """CUDA has to be there, and the model to be written for TensorFlow."""
+        """Return the reason if CUDA is missing or the model is not written for TensorFlow."""
         if settings.device == "cuda" and not tf.config.list_physical_devices("GPU"):
             return "tensorflow sees no CUDA device here"
         return why_not_written(model.name, cls.networks)
 
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Build the network; its programs are made when mini-batches come."""
+        """Build the network; its programs are traced when mini-batches are known."""
         with tf.device(self._device):
             self._weights = {name: tf.Variable(w, name=name) for name, w in weights.items()}
         self._net: Network = self._build(load_network(self.networks, model.name), model)
@@ -89,17 +89,17 @@ class TensorFlowSystem(System):
         self._instances = instances
 
     def compile_for(self, instances: Sequence[Any]) -> None:
-        """Run the program where its shapes are new, which traces and compiles it."""
+        """Run the program if its shapes are new, which traces and compiles it."""
         feeds = self._net.construct(instances)
         if self._specs(feeds) not in self._programs:
             self._compute(feeds)
 
     def n_compilations(self) -> int | None:
-        """Traces; where XLA compiles, each of them is compiled once, for its shapes are static."""
+        """Return the number of traces; with XLA each is compiled once, as its shapes are static."""
         return self._n_traces
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        """Forward; in mode "train" backward, too, in the same program, and plain SGD."""
+        """Run forward, and in training also backward, in the same program, and the SGD update."""
         feeds = self._net.construct(self._instances)
         clock.mark("construct")
         self._compute(feeds)
@@ -109,11 +109,11 @@ class TensorFlowSystem(System):
             clock.mark("update")
 
     def _specs(self, feeds: Feeds) -> tuple[Any, ...]:
-        """What there is a program for."""
+        """Return the key of the program for these feeds."""
         return tuple(self._net.specs(feeds))
 
     def _program(self, feeds: Feeds) -> Any:
-        """The one for these shapes, traced where they are new."""
+        """Return the program for the shapes of these feeds, and trace it if they are new."""
         specs = self._specs(feeds)
         if specs not in self._programs:
             program = tf.function(
@@ -130,25 +130,25 @@ class TensorFlowSystem(System):
             self._loss, self._kept, self._gradients = self._program(feeds)(*feeds)
 
     def _loss_and_gradients(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
-        """Traced: loss, what outputs are computed from, gradients (None: a weight took no part)."""
+        """Return loss, tensors for outputs, and gradients (None for unused weights); traced."""
         self._n_traces += 1
         with tf.GradientTape() as tape:
             loss, kept = self._net.forward(self._weights, *feeds)
         return loss, kept, tape.gradient(loss, self._weights)
 
     def _loss_alone(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
-        """Traced: the same without gradients."""
+        """Return loss, tensors for outputs, and no gradients; traced."""
         self._n_traces += 1
         return *self._net.forward(self._weights, *feeds), {}
 
     def _update(self) -> None:
-        """Plain SGD in place; of looked-up tables only the rows that were read."""
+        """Make an in-place SGD step; in lookup tables it changes only the rows that were read."""
         self._step = self.settings.learning_rate
         for name, gradient in self._gradients.items():
             subtract(self._weights[name], gradient, self._step)
 
     def result(self) -> Result:
-        """Loss, outputs and, in mode "train", dense gradients."""
+        """Return loss, outputs and, in training, dense gradients."""
         gradients = {name: dense(g, self._weights[name]) for name, g in self._gradients.items()}
         outputs = self._net.outputs(self._weights_of_run(gradients), self._kept)
         found = {name: gradient.numpy() for name, gradient in gradients.items()}
@@ -158,17 +158,17 @@ class TensorFlowSystem(System):
         return {name: np.array(value) for name, value in self._weights.items()}
 
     def _weights_of_run(self, gradients: Mapping[str, Any]) -> Variables:
-        """The weights as they were before the step of SGD, if one has been made."""
+        """Return the weights as they were before the SGD step, if there was one."""
         if not self._step:
             return self._weights
         return {name: w + self._step * gradients[name] for name, w in self._weights.items()}
 
     def last_loss(self) -> float:
-        """Loss of the last run."""
+        """Return the loss of the last run."""
         return float(self._loss)
 
     def counters(self) -> Counters:
-        """TensorFlow does not count its work."""
+        """Return no counters, because TensorFlow does not count its work."""
         return Counters()
 
     def synchronize(self) -> None:
@@ -177,7 +177,7 @@ class TensorFlowSystem(System):
             tf.test.experimental.sync_devices()
 
     def peak_memory_bytes(self) -> int | None:
-        """Peak of CUDA memory; None on the CPU, where the process's own peak counts."""
+        """Return the peak of CUDA memory; None on the CPU, where the process's peak counts."""
         if self._device == "/CPU:0":
             return None
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
@@ -187,7 +187,7 @@ class TensorFlowSystem(System):
             tf.config.experimental.reset_memory_stats("GPU:0")
 
     def versions(self) -> dict[str, str]:
-        """Build facts of TensorFlow."""
+        """Return build facts of TensorFlow."""
         facts = {
             "tensorflow": str(tf.__version__),
             "tensorflow_onednn": "on" if _pywrap_util_port.IsMklEnabled() else "off",
@@ -200,7 +200,7 @@ class TensorFlowSystem(System):
 
 
 def set_up_process(settings: RunSettings) -> None:
-    """Threads, float32 products and memory growth: TensorFlow has them once for a process."""
+    """Set threads, float32 matmuls and memory growth, which TensorFlow fixes once per process."""
     tf.config.threading.set_intra_op_parallelism_threads(settings.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -211,7 +211,7 @@ def set_up_process(settings: RunSettings) -> None:
 
 
 def subtract(variable: Any, gradient: Any, step: float) -> None:
-    """variable -= step * gradient, in place; None stands for a gradient of zeros."""
+    """Compute variable -= step * gradient in place; a gradient of None means zeros."""
     if isinstance(gradient, tf.IndexedSlices):
         variable.scatter_sub(tf.IndexedSlices(step * gradient.values, gradient.indices))
     elif gradient is not None:
@@ -221,5 +221,5 @@ def subtract(variable: Any, gradient: Any, step: float) -> None:
 
 
 def dense(gradient: Any, variable: Any) -> Any:
-    """A gradient in the variable's own shape; zeros where it took no part."""
+    """Return a gradient in the variable's shape; zeros if the variable was not used."""
     return tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)

@@ -1,4 +1,4 @@
-"""Mini-batches of sentences as arrays, and how LSTMs run along them."""
+"""Mini-batches of sentences as arrays, and LSTM layers along them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,24 @@ from systems.plans.sentences import (
 )
 
 NONE = np.zeros(0, np.int32)
-READ_ROWS_UP_TO = 64  # rows of the output layer are rounded up to a multiple, where they are padded
+READ_ROWS_UP_TO = 64  # multiple for the rows of the output layer, if they are padded
 LayerWeights = tuple[Any, Any, Any]  # W, U, b
 Start = tuple[Any, Any]  # h_0, c_0
-Layer = Callable[[Any, LayerWeights, Start | None], Any]  # h of every row, of rows
+Layer = Callable[[Any, LayerWeights, Start | None], Any]  # returns h of every row
 
 
 class Batch(NamedTuple):
-    """A mini-batch; arrays outside a program, tensors inside, all of whole numbers.
+    """A mini-batch of int32 arrays, which are tensors inside a program.
 
-    along, against: words by row, of each rectangle (steps, columns), or of all stairs (n,).
-    labels (r,): of the rows that are classified; -1: of padding. in_along, in_against (r,): where
-    they stand; without in_along in the order of rows. back: places to their order; empty: it is
-    that of places. widths, before: see Stairs; empty where there are rectangles.
+    Attributes:
+        along: words by row, for each rectangle (steps, columns), or (n,) for the stairs.
+        against: the same with sentences read backwards.
+        labels: (r,), labels of the classified rows; -1 for padding.
+        in_along: (r,), their indices in `along`; empty if all rows are classified in order.
+        in_against: (r,), their indices in `against`.
+        back: permutation that restores the order of places; empty if they are in order.
+        widths: see Stairs; empty for rectangles.
+        before: see Stairs; empty for rectangles.
     """
 
     along: tuple[Any, ...]
@@ -47,23 +52,23 @@ class Batch(NamedTuple):
 
 
 class Way(ABC):
-    """How sentences lie side by side, and how a program steps along them."""
+    """Arrangement of sentences, and the steps of a program along them."""
 
     @abstractmethod
     def batch(self, chains: Sequence[Chain]) -> Batch:
-        """Arrays of a mini-batch."""
+        """Return the arrays of a mini-batch."""
 
     @abstractmethod
     def specs(self, batch: Batch) -> Batch:
-        """tf.TensorSpec of every array, for the trace that serves this mini-batch."""
+        """Return the tf.TensorSpec of every array, for the trace that serves this mini-batch."""
 
     @abstractmethod
     def layers(self, batch: Batch) -> list[Layer]:
-        """What computes a layer, for each array of words."""
+        """Return functions that compute a layer, one for each array of words."""
 
     @abstractmethod
     def read_along(self, batch: Batch, h: Any) -> Any:
-        """Of rows those that are classified."""
+        """Return the rows that are classified."""
 
     def run(
         self,
@@ -72,7 +77,7 @@ class Way(ABC):
         table: Any,
         layers: Sequence[tuple[LayerWeights, Start | None]],
     ) -> Any:
-        """h of the top layer at every row, of words that are looked up."""
+        """Look up words, and return h of the top layer at every row."""
         found = []
         for some, layer in zip(words, self.layers(batch), strict=True):
             rows = tf.nn.embedding_lookup(table, tf.reshape(some, [-1]))
@@ -84,16 +89,17 @@ class Way(ABC):
 
 @dataclass(frozen=True)
 class Shrinking(Way):
-    """Nothing is padded: a step has the sentences that still go on, the longest first.
+    """Arrangement without padding: a step has the sentences that have not ended, the longest first.
 
-    unrolled: the number of steps is rounded up to a multiple of this, and each such number has a
-    trace; None: a while loop, in one trace for all.
+    Attributes:
+        unrolled: multiple to which the number of steps is rounded up; each such number has a trace.
+            None means a while loop, with one trace for all.
     """
 
     unrolled: int | None
 
     def batch(self, chains: Sequence[Chain]) -> Batch:
-        """Stairs."""
+        """Return stairs."""
         plan = stairs(lengths_of(chains), self.unrolled or 1)
         words, labels = _joined(chains)
         rows = plan.rows
@@ -109,36 +115,36 @@ class Shrinking(Way):
         )
 
     def specs(self, batch: Batch) -> Batch:
-        """Of any length, but for the number of steps that are unrolled."""
+        """Return specs for any length, with a fixed number of steps if they are unrolled."""
         free: Batch = tf.nest.map_structure(lambda _: tf.TensorSpec([None], tf.int32), batch)
         n_steps = None if self.unrolled is None else len(batch.widths)
         return free._replace(widths=tf.TensorSpec([n_steps], tf.int32))
 
     def layers(self, batch: Batch) -> list[Layer]:
-        """One along all stairs."""
+        """Return one layer along all stairs."""
         return [along(self.steps(batch))]
 
     @abstractmethod
     def steps(self, batch: Batch) -> StepOrder:
-        """How its steps follow one another."""
+        """Return the order of steps."""
 
     def read_along(self, batch: Batch, h: Any) -> Any:
-        """All rows are words."""
+        """Return all rows, because each is a word."""
         return h
 
 
 @dataclass(frozen=True)
 class Padded(Way):
-    """Rectangles, so that all shapes are known when a program is traced, as XLA needs it.
+    """Arrangement in rectangles with static shapes, as XLA needs them.
 
-    Nothing is read behind the end of a sentence, so that no masks are needed in steps.
+    Rows after the end of a sentence are never read, so steps need no masks.
     """
 
     n_buckets: int
     round_up_to: int
 
     def batch(self, chains: Sequence[Chain]) -> Batch:
-        """Rectangles."""
+        """Return rectangles."""
         plan = rectangles(lengths_of(chains), self.n_buckets, self.round_up_to)
         words, labels = _joined(chains)
         more = rounded_up(len(words), READ_ROWS_UP_TO) - len(words)
@@ -154,36 +160,36 @@ class Padded(Way):
         )
 
     def specs(self, batch: Batch) -> Batch:
-        """Of these very shapes."""
+        """Return specs with exactly these shapes."""
         found: Batch = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, tf.int32), batch)
         return found
 
     def layers(self, batch: Batch) -> list[Layer]:
-        """One for each rectangle."""
+        """Return one layer per rectangle."""
         return [self.layer_of(*words.shape) for words in batch.along]
 
     @abstractmethod
     def layer_of(self, n_steps: int, width: int) -> Layer:
-        """What computes a layer of a rectangle."""
+        """Return a function that computes a layer of a rectangle."""
 
     def read_along(self, batch: Batch, h: Any) -> Any:
-        """The words; and the first row for what is padded."""
+        """Return the rows of words, with the first row for padding."""
         return tf.gather(h, batch.in_along)
 
 
 def along(steps: StepOrder) -> Layer:
-    """Return what computes a layer along steps."""
+    """Return a function that computes a layer along the given steps."""
     return lambda rows, weights, start: lstm_layer(rows, weights, start, steps)
 
 
 def in_canonical_order(rows: Any, labels: Any, back: Any) -> Any:
-    """Rows of places, of rows that are classified."""
+    """Return the rows of words in canonical order, from the classified rows."""
     found = tf.boolean_mask(rows, labels >= 0)
     return tf.gather(found, back) if len(back) else found
 
 
 def _joined(chains: Sequence[Chain]) -> tuple[Ids, Ids]:
-    """Words and labels by place."""
+    """Return words and labels by place."""
     columns = ([c.words for c in chains], [c.labels for c in chains])
     words, labels = (np.concatenate(column, dtype=np.int32) for column in columns)
     return words, labels

@@ -1,4 +1,4 @@
-"""TensorFlow with sentences unrolled: a tf.function with operations of its own for every step."""
+"""TensorFlow with unrolled sentences: a tf.function with separate operations for every step."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ from systems.on_tensorflow.sentences import Batch, Layer, Padded, Shrinking, Way
 
 @dataclass(frozen=True, slots=True)
 class SentenceOptions:
-    """How sentences lie side by side, and whether XLA compiles the program.
+    """Arrangement of sentences, and compilation by XLA.
 
-    layout: steps that shrink to the sentences that still go on, or rectangles padded behind the
-    sentences' ends, which XLA needs. round_up_to: of the number of steps, so that few programs
-    serve many lengths. buckets: how many rectangles of sentences of similar length there are.
+    Attributes:
+        xla: compile the program by XLA, which needs the padded layout.
+        layout: "shrinking", steps over the sentences that have not ended, or "padded", rectangles
+            padded after the ends of sentences.
+        round_up_to: multiple to which the number of steps is rounded up, so that few programs serve
+            many lengths.
+        buckets: number of rectangles, each with sentences of similar length.
 
-    Raises ConfigError for what does not go together.
+    Raises:
+        ConfigError: If options contradict each other.
     """
 
     xla: bool = False
@@ -46,7 +51,7 @@ class SentenceOptions:
 
 
 class Adapter(TensorFlowSystem):
-    """One trace for every number of steps that lengths are rounded up to."""
+    """Adapter with one trace per rounded number of steps."""
 
     networks = "systems.on_tensorflow.models:SIDE_BY_SIDE"
     option_type = SentenceOptions
@@ -54,7 +59,7 @@ class Adapter(TensorFlowSystem):
 
     @property
     def uses_xla(self) -> bool:  # type: ignore[override]
-        """As the options have it."""
+        """The option `xla`."""
         return self.options.xla
 
     def _build(self, network: Callable[..., Network], model: Model) -> Network:
@@ -68,33 +73,35 @@ class Adapter(TensorFlowSystem):
 
 
 class ShrinkingUnrolled(Shrinking):
-    """Steps with operations of their own, over the sentences that still go on."""
+    """Separate operations per step, over the sentences that have not ended."""
 
     def steps(self, batch: Batch) -> StepOrder:
-        """As many operations as steps."""
+        """Return unrolled steps."""
         return Unrolled(tf.unstack(batch.widths), batch.before)
 
 
 class PaddedUnrolled(Padded):
-    """Steps with operations of their own."""
+    """Separate operations per step of each rectangle."""
 
     def layer_of(self, n_steps: int, width: int) -> Layer:
-        """As many operations as steps."""
+        """Return a layer of unrolled steps."""
         return along(Unrolled([width] * n_steps))
 
 
 @dataclass(frozen=True)
 class Unrolled(StepOrder):
-    """As many steps as there are widths: numbers (padded), or scalar tensors that never grow.
+    """Unrolled steps, one per width.
 
-    places: rows of the step before; None where all steps are equally wide.
+    Attributes:
+        widths: rows of every step: equal integers (padded), or scalar tensors that never increase.
+        places: rows of the previous step; None if all steps have the same width.
     """
 
     widths: Sequence[Any]
     places: Any | None = None
 
     def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Gates]]:
-        """Step after step, over the sentences that still go on."""
+        """Run the steps from first to last, over the sentences that have not ended."""
         found, saved, c, recurrent = [], [], c_0, first
         for rows, width in zip(self._split(a), self._next_widths(), strict=True):
             h, c, gates = step(rows + recurrent, c)
@@ -106,7 +113,7 @@ class Unrolled(StepOrder):
         return tf.concat(found, 0), saved
 
     def backwards(self, dh: Any, U: Any, saved: list[Gates]) -> tuple[Any, Any]:
-        """From the last step to the first."""
+        """Run the derivative from the last step to the first."""
         da: list[Any] = []
         dc = tf.zeros_like(saved[-1].c_before)
         steps = zip(self._split(dh), self.widths, self._next_widths(), saved, strict=True)
@@ -119,11 +126,11 @@ class Unrolled(StepOrder):
         return tf.concat(da[::-1], 0), dc
 
     def first_width(self) -> Any:
-        """Rows of the first step."""
+        """Return the number of rows of the first step."""
         return self.widths[0]
 
     def before(self, h: Any) -> Any:
-        """A gather, or all but the last step where all are equally wide."""
+        """Gather rows of previous steps, or return all but the last step if widths are equal."""
         return h[: -self.widths[0]] if self.places is None else tf.gather(h, self.places)
 
     def _split(self, rows: Any) -> list[Any]:
@@ -137,5 +144,5 @@ class Unrolled(StepOrder):
         return rows if self.places is None else rows[:width]
 
     def _filled(self, rows: Any, width: Any, n: Any) -> Any:
-        """Zeros behind n rows, up to the width."""
+        """Append zeros to n rows, up to the width."""
         return rows if self.places is None else tf.pad(rows, [[0, width - n], [0, 0]])

@@ -1,4 +1,4 @@
-"""TensorFlow, one tree at a time: a while loop over a tree's vertices, one call of it a tree."""
+"""TensorFlow with single trees: a while loop over the vertices of a tree, run once per tree."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from systems.on_tensorflow.runtime import Feeds, TensorFlowSystem
 
 
 class Adapter(TensorFlowSystem):
-    """Adds up the losses and gradients of trees that are computed one after the other."""
+    """Adapter that computes trees one after the other, and adds their losses and gradients."""
 
     networks = "systems.on_tensorflow.models:ONE_TREE"
 
     def _specs(self, feeds: Feeds) -> tuple[Any, ...]:
-        """Of a tree, as all have the same."""
+        """Return the specs of one tree, because all trees have the same."""
         return super()._specs(feeds[0])
 
     def _compute(self, feeds: Feeds) -> None:
-        """Run the program for every tree; `feeds` holds a tuple for each."""
+        """Run the program for every tree.
+
+        Args:
+            feeds: one tuple per tree.
+        """
         self._step = 0.0
         kept, losses = [], []
         sums: dict[str, list[Any]] = {}
@@ -36,7 +40,7 @@ class Adapter(TensorFlowSystem):
 
 
 def added_up(gradients: list[Any]) -> Any:
-    """The sum of a weight's gradients, which are all of one kind: rows of a table, or dense."""
+    """Return the sum of a weight's gradients, which are either all sparse (rows) or all dense."""
     if not isinstance(gradients[0], tf.IndexedSlices):
         return tf.add_n(gradients)
     values = tf.concat([gradient.values for gradient in gradients], 0)

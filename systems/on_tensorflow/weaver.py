@@ -1,11 +1,11 @@
-"""Fold's weaver: at which depth every op runs, what is passed through, and what each op gathers.
+"""Fold's weaver: assigns depths to ops, inserts pass-throughs, and lists the rows that ops gather.
 
-A call runs at the depth behind its deepest argument. An argument of less depth is deepened: copied
-once for every level up to it, and never twice, whoever else needs the copy.
+A call runs one depth after its deepest argument. An argument of smaller depth is deepened: it is
+copied once for every level up to the call, and all readers share the copies.
 
 Source: the release of Looks et al., ICLR 2017, tensorflow_fold/loom/weaver.cc, `CallOp`,
-`AlignedCallOp` and `Deepen`; compiled, as that is. Pass-throughs of a level are in the order of the
-vertices whose values they copy, not of who asked for them.
+`AlignedCallOp` and `Deepen`; compiled, like the release. Pass-throughs of a level are in the order
+of the vertices whose values they copy, not in the order of requests.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from systems.on_tensorflow.loom import FLOAT_BYTES, LoomTables
 
 
 class Weaving(NamedTuple):
-    """What is known of some examples before others are added: calls by depth, not yet places.
+    """Wiring of some examples before others are added: calls by depth, without row numbers.
 
-    counts (max_depth + 1, n_ops): calls of every op at every depth; at depth 0 those of a
-        pass-through are the rows of its type shape in the initial state.
-    producers, positions (m,): whose result each argument is: the op (of the depth before) and
-        which of its calls; in the order of (depth, slot, call).
-    outputs (3, k): depth, op and position of the deepest copy of every output.
+    Attributes:
+        counts: (max_depth + 1, n_ops), calls of every op at every depth; at depth 0 those of a
+            pass-through are the rows of its type shape in the initial state.
+        producers: (m,), op of the previous depth that computes each argument, in the order of
+            (depth, slot, call).
+        positions: (m,), index of the argument among the calls of that op.
+        outputs: (3, k), depth, op and position of the deepest copy of every output.
     """
 
     counts: IntTable
@@ -41,12 +43,17 @@ class Weaving(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What calls read. The columns of a vertex's values: the outputs of its call by type shape,
-    then its own rows of the initial state by type shape.
+    """Values that calls read.
 
-    first, last (n, 2 n_shapes): depths of the states that have to hold a value or a copy of it.
-    positions (p,): of the value and its copies among the calls of one op at one depth, level by
-    level, from start (n, 2 n_shapes).
+    A vertex has one column per value: the outputs of its call by type shape, then its own rows of
+    the initial state by type shape.
+
+    Attributes:
+        first: (n, 2 n_shapes), first depth at which a value exists.
+        last: (n, 2 n_shapes), last depth at which the value or a copy of it is needed.
+        start: (n, 2 n_shapes), index of the value's first entry in `positions`.
+        positions: (p,), indices of the value and its copies among the calls of one op at one depth,
+            level by level.
     """
 
     first: IntTable
@@ -56,7 +63,13 @@ class Values(NamedTuple):
 
 
 def weave(mini_batch: MiniBatch, tables: LoomTables, output_shape: int) -> Weaving:
-    """Weave a mini-batch's graph, whose outputs, each vertex once, are of one type shape."""
+    """Weave the graph of a mini-batch.
+
+    Args:
+        mini_batch: its outputs are distinct vertices.
+        tables: the loom.
+        output_shape: type shape of all outputs.
+    """
     graph = mini_batch.graph
     return _weave(
         graph.types, graph.arg_start, graph.args, mini_batch.outputs, tables, output_shape
@@ -74,7 +87,7 @@ def _weave(
 ) -> Weaving:
     ops = tables.op_of_type[types]
     depth = _depths(ops, arg_start, args)
-    # A value's owner and column, of every argument of every call, by vertex.
+    # Owner and column of the value of every argument of every call, by vertex.
     owners, columns = _arguments(types, ops, arg_start, args, tables)
     first, last = _lives(types, ops, depth, owners, columns, tables)
     counts, values = _places(ops, depth, first, last, len(tables.gives))
@@ -90,7 +103,7 @@ def _weave(
 
 @helper
 def _depths(ops: IntArray, arg_start: IntArray, args: IntArray) -> IntArray:
-    """One more than the deepest argument's; 0 for rows of the initial state."""
+    """Return depths: one more than the deepest argument's; 0 for rows of the initial state."""
     depth = np.zeros(len(ops), np.int32)
     for v in range(len(ops)):
         if ops[v] >= 0:
@@ -104,7 +117,7 @@ def _depths(ops: IntArray, arg_start: IntArray, args: IntArray) -> IntArray:
 def _arguments(
     types: IntArray, ops: IntArray, arg_start: IntArray, args: IntArray, tables: LoomTables
 ) -> tuple[IntTable, IntTable]:
-    """Owner and column of the value that each argument of a call is (n, a)."""
+    """Return owner and column of the value of each argument of a call (n, a)."""
     n_shapes = len(tables.widths)
     owners = np.empty((len(types), tables.sources.shape[1]), np.int32)
     columns = np.empty_like(owners)
@@ -129,7 +142,7 @@ def _lives(
     columns: IntTable,
     tables: LoomTables,
 ) -> tuple[IntTable, IntTable]:
-    """First and last depth of every value (n, 2 n_shapes); last < first where there is none."""
+    """Return first and last depth of every value (n, 2 n_shapes); last < first if there is none."""
     n, n_shapes = len(ops), len(tables.widths)
     first = np.zeros((n, 2 * n_shapes), np.int32)
     last = np.full((n, 2 * n_shapes), -1, np.int32)
@@ -151,7 +164,7 @@ def _lives(
 def _places(
     ops: IntArray, depth: IntArray, first: IntTable, last: IntTable, n_ops: int
 ) -> tuple[IntTable, Values]:
-    """Count calls by depth and op, and give each its position among those."""
+    """Count calls by depth and op, and assign each its position among those."""
     n, n_columns = first.shape
     n_shapes = n_columns // 2
     start = np.zeros((n, n_columns), np.int32)
@@ -181,7 +194,7 @@ def _places(
 
 @helper
 def _result(v: int, column: int, at: int, ops: IntArray, values: Values) -> tuple[int, int]:
-    """Which op's call a value, or its copy at depth `at`, is, and its position among them."""
+    """Return the op of a value or of its copy at depth `at`, and its position among its calls."""
     n_shapes = values.first.shape[1] // 2
     is_copy = at > values.first[v, column] or column >= n_shapes
     producer = column % n_shapes if is_copy else ops[v]
@@ -198,12 +211,12 @@ def _wires(
     values: Values,
     tables: LoomTables,
 ) -> tuple[IntArray, IntArray]:
-    """Producer and position of every argument, in the order of (depth, slot, call)."""
+    """Return producer and position of every argument, in the order of (depth, slot, call)."""
     starts = slot_starts(counts, tables.slot_start)
     producers = np.empty(starts[-1, -1], np.int32)
     positions = np.empty(starts[-1, -1], np.int32)
     n_columns = values.first.shape[1]
-    own = np.zeros_like(counts)  # calls of ops so far
+    own = np.zeros_like(counts)  # number of calls so far, by depth and op
     for v in range(len(ops)):
         if ops[v] >= 0:
             position = own[depth[v], ops[v]]
@@ -225,7 +238,7 @@ def _wires(
 
 @compiled
 def slot_starts(counts: IntTable, slot_start: IntArray) -> IntTable:
-    """First wire of every (depth, slot) (n_depths, n_slots + 1); the last column is each end."""
+    """Return the first wire of every (depth, slot), and the end (n_depths, n_slots + 1)."""
     n_depths, n_ops = counts.shape
     starts = np.zeros((n_depths, slot_start[-1] + 1), np.int32)
     total = 0
@@ -241,12 +254,14 @@ def slot_starts(counts: IntTable, slot_start: IntArray) -> IntTable:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What a mini-batch feeds to the loop.
+    """Inputs of the loop for a mini-batch.
 
-    indices (m,): rows of the state before, in the order of (depth, slot, call). starts
-    (max_depth + 1,): where each depth's begin, from depth 1, and the end. sizes (max_depth,
-    n_slots): how many each slot gathers. outputs (k,): rows of the last state. counts (max_depth +
-    1, n_ops): calls of every op at every depth.
+    Attributes:
+        indices: (m,), rows of the previous state, in the order of (depth, slot, call).
+        starts: (max_depth + 1,), first index of each depth from depth 1, and the end.
+        sizes: (max_depth, n_slots), number of rows that each slot gathers.
+        outputs: (k,), rows of the last state.
+        counts: (max_depth + 1, n_ops), calls of every op at every depth.
     """
 
     indices: IntArray
@@ -257,14 +272,17 @@ class Wiring:
 
     @property
     def max_depth(self) -> int:
-        """Turns of the loop."""
+        """Number of iterations of the loop."""
         return len(self.sizes)
 
     def counters(self, tables: LoomTables, output_shape: int, n_passes: int) -> Counters:
-        """Calls that are not empty, pass-throughs left out; every gather and concatenation.
+        """Count nonempty calls without pass-throughs, and all gathers and concatenations.
 
-        n_passes: 2 where a gradient is computed, which scatters what was gathered and cuts what was
-        concatenated, 1 elsewhere.
+        Args:
+            tables: the loom.
+            output_shape: type shape of the outputs.
+            n_passes: 2 if a gradient is computed, which scatters gathered rows and cuts
+                concatenated ones; otherwise 1.
         """
         n_shapes = tables.n_shapes
         reads = np.add.reduceat(tables.widths[tables.slot_shape], tables.slot_start[:-1])
@@ -280,7 +298,7 @@ class Wiring:
 
 
 def merged(weavings: Sequence[Weaving], tables: LoomTables) -> Weaving:
-    """One weaving of all examples, those of the first before those of the second, and so on."""
+    """Join weavings of consecutive examples to the weaving of all of them, in order."""
     if len(weavings) == 1:
         return weavings[0]
     n_depths = max(len(weaving.counts) for weaving in weavings)
@@ -309,7 +327,7 @@ def _place_behind(
     producers: IntArray,
     positions: IntArray,
 ) -> None:
-    """Write a weaving's wires behind those of the `shift` calls before its own."""
+    """Write a weaving's wires after those of the `shift` calls that precede its own."""
     counts = weaving.counts
     wire = 0
     for at in range(1, len(counts)):
@@ -324,7 +342,7 @@ def _place_behind(
 
 
 def finalized(weaving: Weaving, tables: LoomTables, output_shape: int) -> Wiring:
-    """Deepen the outputs to the end, and turn (producer, position) into rows of states."""
+    """Deepen the outputs to the last depth, and convert (producer, position) to rows of states."""
     indices, starts, sizes, outputs, counts = _finalize(
         weaving, output_shape, tables.slot_start, tables.slot_shape, tables.gives
     )
@@ -337,7 +355,7 @@ def _finalize(
 ) -> tuple[IntArray, IntArray, IntTable, IntArray, IntTable]:
     counts = weaving.counts.copy()
     max_depth = len(counts) - 1
-    first = np.empty(len(counts), np.int32)  # of the copies of outputs, behind all others
+    first = np.empty(len(counts), np.int32)  # next position for a copy of an output
     for at in range(len(counts)):
         first[at] = counts[at, output_shape]
     outputs = weaving.outputs
@@ -374,7 +392,7 @@ def _finalize(
 
 @helper
 def _bases(counts: IntTable, gives: IntTable) -> IntArray:
-    """Where an op's rows begin in the state of a type shape (n_depths, n_ops, n_shapes)."""
+    """Return the first row of an op in the state of a type shape (n_depths, n_ops, n_shapes)."""
     n_depths, n_ops = counts.shape
     bases = np.zeros((n_depths, n_ops, gives.shape[1]), np.int32)
     for at in range(n_depths):
@@ -389,7 +407,7 @@ def _bases(counts: IntTable, gives: IntTable) -> IntArray:
 
 @helper
 def _sizes(counts: IntTable, slot_start: IntArray) -> IntTable:
-    """How many rows every slot gathers (max_depth, n_slots)."""
+    """Return the number of rows that every slot gathers (max_depth, n_slots)."""
     sizes = np.empty((len(counts) - 1, slot_start[-1]), np.int32)
     for at in range(1, len(counts)):
         for op in range(counts.shape[1]):

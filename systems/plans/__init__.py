@@ -1,1 +1,1 @@
-"""Plans of mini-batches, made with NumPy for all frameworks: rows of words, vertices and states."""
+"""Plans of mini-batches for all frameworks, made by NumPy: rows of words, vertices and states."""

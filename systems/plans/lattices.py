@@ -1,9 +1,10 @@
 """Rows and batches of a mini-batch of lattices.
 
-Characters are a chain: lattices lie side by side, the longest first, a step after the other, and a
-step is a batch. Words lie between: one may be computed at any step behind that of the state in
-which it begins, up to that of the state in which it ends. It waits until a word ends that nobody
-has computed yet; then all words that have begun are a batch. No fewer batches do for these steps.
+The characters of a lattice form a chain. The chains run in parallel, the longest first: a step is a
+batch with the next character of every lattice that has one. A word can be computed at any step
+after that of the state at its start, up to that of the state at its end. Words wait until one of
+them ends that has not been computed. Then all words that have started form a batch. This is the
+minimum number of batches for these steps.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from systems.plans.trees import Ids, inverse
 
 
 class Step(NamedTuple):
-    """Some words, and one character behind them of every lattice that has so many.
+    """A batch of words, if any, followed by the next character of every lattice that has one.
 
-    words: number of their batch, None: none. number: of the step; the starts are step 0. joins:
-    whether words end at any of the step's states.
+    Attributes:
+        words: index of the batch of words; None for no words.
+        number: index of the step; the start states are step 0.
+        joins: True if words end at a state of the step.
     """
 
     words: int | None
@@ -32,13 +35,21 @@ class Step(NamedTuple):
 
 
 class LatticeRows(NamedTuple):
-    """All states in rows, step after step, and all words in the order of computing.
+    """All states in rows, step after step, and all words in the order of computation.
 
-    characters (n - k,): of every row behind the first k, which are the starts of the k lattices.
-    words, sources, targets (n_words,): of every word its id, and the rows of the states in which it
-    begins and ends. before (n - k,): of every row behind the first k that of the state before it.
-    labels (n,): of all rows. order (n,): of every row its state, counted in canonical order.
-    sizes, word_sizes: rows of every step, which never grow, and words of every batch.
+    The first k rows are the starts of the k lattices.
+
+    Attributes:
+        characters: (n - k,), character of every row after the first k.
+        words: (n_words,), id of every word.
+        sources: (n_words,), row of the state at the start of every word.
+        targets: (n_words,), row of the state at the end of every word.
+        before: (n - k,), row of the previous state, for every row after the first k.
+        labels: (n,), labels of all rows.
+        order: (n,), state of every row, in canonical order.
+        sizes: number of rows of every step, which never increases.
+        word_sizes: number of words of every batch.
+        steps: steps after the start states.
     """
 
     characters: IntArray
@@ -54,7 +65,7 @@ class LatticeRows(NamedTuple):
 
     @property
     def k(self) -> int:
-        """Lattices."""
+        """Number of lattices."""
         return self.sizes[0]
 
 
@@ -88,10 +99,12 @@ def lattice_rows(lattices: Sequence[Lattice]) -> LatticeRows:
 
 
 def batch_points(newest: Ids) -> Ids:
-    """Steps before whose characters words are computed, as few as possible.
+    """Return the steps that are preceded by a batch of words, as few as possible.
 
-    newest: of every step the last step at which a word begins that ends there, -1: none does. A
-    word may be computed at any step behind that in which it begins, up to that in which it ends.
+    A word can be computed at any step after that of its start, up to that of its end.
+
+    Args:
+        newest: for every step, the last step at which a word starts that ends there; -1 for none.
     """
     points, last = [], 0
     for step, begin in enumerate(newest.tolist()):
@@ -102,7 +115,7 @@ def batch_points(newest: Ids) -> Ids:
 
 
 def _rows(lengths: Sequence[int]) -> tuple[Ids, Ids, Ids]:
-    """Of all states in canonical order their steps and rows; the first row of every step."""
+    """Return step and row of every state in canonical order, and the first row of every step."""
     n_states = np.array(lengths)
     longest_first = np.argsort(-n_states, kind="stable")
     sizes = np.searchsorted(-n_states[longest_first], -np.arange(n_states.max()), side="left")

@@ -1,6 +1,6 @@
-"""Decisions of programs as frameworks hold them: made once, read of every instance beforehand.
+"""Decisions of programs for frameworks: computed once per instance, before it runs.
 
-A framework follows them as it goes, each step only when the value that decides it has been read.
+A framework follows them step by step, each only after the value that decides it has been read.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ R = TypeVar("R")
 
 
 def why_inference_only(model: Model, mode: str) -> str | None:
-    """Say that frameworks run a model in inference only, as programs were published; or None.
+    """Return the reason if a trial would train a program with control flow, or None.
 
-    ACRoBat (Fegade et al., MLSys 2024) compares inference only: what a round of training would be,
-    where decisions end it, no text says.
+    Frameworks run these models only in inference, as published: ACRoBat (Fegade et al., MLSys 2024)
+    compares inference only. No paper defines training with graph segments that end at decisions.
     """
     if mode == "infer" or not isinstance(model, ProgramModel):
         return None
@@ -32,11 +32,11 @@ def why_inference_only(model: Model, mode: str) -> str | None:
 
 
 class Once(Generic[R]):
-    """A function of an instance, called once for each; mini-batches are loaded between passes."""
+    """Cached function of an instance, because mini-batches are loaded again in every pass."""
 
     def __init__(self, read: Callable[[Any], R]) -> None:
         self._read = read
-        self._found: dict[int, tuple[Any, R]] = {}  # with the instance, whose id stays its own
+        self._found: dict[int, tuple[Any, R]] = {}  # holds the instance: ids can be reused
 
     def __call__(self, instance: Any) -> R:
         if id(instance) not in self._found:
@@ -45,9 +45,11 @@ class Once(Generic[R]):
 
 
 class Grown(NamedTuple):
-    """What a node has, by rank among the outputs of its tree, NONE where it has none.
+    """Ranks of a node's relatives among the outputs of its tree; NONE if absent.
 
-    before: the sibling before it.
+    Attributes:
+        before: the previous sibling.
+        sibling: the next sibling.
     """
 
     parent: int
@@ -57,14 +59,14 @@ class Grown(NamedTuple):
 
 
 class GrownTree(NamedTuple):
-    """The word and the label of a tree, and all of its nodes, the root first."""
+    """Word and label of a tree, and all of its nodes, the root first."""
 
     word: int
     label: int
     nodes: list[Grown]
 
     def waves(self) -> list[list[int]]:
-        """Breadth first: all nodes that so many decisions lead to, the root alone at first."""
+        """Return the nodes breadth first, by the number of decisions that lead to them."""
         found = [[0]]
         while found[-1]:
             nodes = (self.nodes[rank] for rank in found[-1])
@@ -72,7 +74,7 @@ class GrownTree(NamedTuple):
         return found[:-1]
 
     def in_turn(self) -> list[int]:
-        """As a recursion goes: a node, all below it, and then its next sibling."""
+        """Return the nodes in the order of recursion: a node, all below it, its next sibling."""
         found, to_do = [], [0]
         while to_do:
             found.append(to_do.pop())
@@ -82,9 +84,9 @@ class GrownTree(NamedTuple):
 
 
 def grown_tree(model: DRNN, sentence: Chain) -> GrownTree:
-    """Ask for every decision once."""
+    """Build the tree, with one query per decision."""
     places = [Place()]
-    for place in places:  # which grows as it is read, in the order of outputs
+    for place in places:  # grows during the loop, in the order of outputs
         has_child, has_sibling = model.decides(sentence, place)
         places += [place.child] * has_child + [place.next] * has_sibling
     ranks = {place.path: rank for rank, place in enumerate(places)}

@@ -1,6 +1,6 @@
-"""Rows of words when sentences are computed side by side.
+"""Rows of words for sentences that are computed in parallel.
 
-A place is a word's number, counted through all sentences of a mini-batch, one after the other.
+A place is the index of a word in the concatenated sentences of a mini-batch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ Ids = NDArray[np.int32]
 class RowOrder:
     """Places of rows, and rows of places.
 
-    along, against (m,): of every row its place when sentences are read forwards and backwards; of
-    padding, any of the same sentence. of_along, of_against (n,): of every place its row.
+    Attributes:
+        along: (m,), place of every row when sentences are read forwards; for padding, any place of
+            the same sentence.
+        against: (m,), the same when sentences are read backwards.
+        of_along: (n,), row of every place when sentences are read forwards.
+        of_against: (n,), the same when sentences are read backwards.
     """
 
     along: Ids
@@ -32,11 +36,13 @@ class RowOrder:
 
 @dataclass(frozen=True, slots=True)
 class Stairs:
-    """Sentences side by side, the longest first, a step after the other and nothing padded.
+    """Sentences in parallel, the longest first, step after step, without padding.
 
-    widths (T,): rows of every step, which never grow; steps behind the longest sentence have none.
-    before (n - widths[0],): of every row behind the first step that of the step before. order (k,):
-    of every column its sentence.
+    Attributes:
+        widths: (T,), number of rows of every step, which never increases; steps after the end of
+            the longest sentence have none.
+        before: (n - widths[0],), row of the previous step, for every row after the first step.
+        order: (k,), sentence of every column.
     """
 
     rows: RowOrder
@@ -47,9 +53,11 @@ class Stairs:
 
 @dataclass(frozen=True, slots=True)
 class Rectangles:
-    """Sentences of similar length in rectangles, a step after the other, padded behind their ends.
+    """Sentences of similar length in rectangles, step after step, padded after their ends.
 
-    shapes: steps and columns of every rectangle. order (k,): of every column its sentence.
+    Attributes:
+        shapes: number of steps and columns of every rectangle.
+        order: (k,), sentence of every column.
     """
 
     rows: RowOrder
@@ -58,17 +66,17 @@ class Rectangles:
 
 
 def lengths_of(chains: Sequence[Chain]) -> NDArray[np.int64]:
-    """Words of every sentence (k,)."""
+    """Return the number of words of every sentence (k,)."""
     return np.array([chain.n_words for chain in chains], dtype=np.int64)
 
 
 def rounded_up(n: int, multiple: int) -> int:
-    """The least multiple that is not less than n."""
+    """Return the smallest multiple that is at least n."""
     return -(-n // multiple) * multiple
 
 
 def stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> Stairs:
-    """Put sentences of these lengths, none of them 0, side by side; steps are rounded up."""
+    """Arrange sentences of these lengths, none of them 0, in stairs; steps are rounded up."""
     order = np.argsort(-lengths, kind="stable")
     ordered = lengths[order]
     n_steps = rounded_up(int(ordered[0]), round_up_to)
@@ -85,7 +93,7 @@ def stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> Stairs:
 
 
 def rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int) -> Rectangles:
-    """Put sentences of these lengths, none of them 0, in as many rectangles at most."""
+    """Arrange sentences of these lengths, none of them 0, in at most n_buckets rectangles."""
     starts = np.cumsum(lengths) - lengths
     places, mirrored, shapes, real = [], [], [], []
     in_order = np.argsort(-lengths, kind="stable")

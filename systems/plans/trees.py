@@ -15,10 +15,13 @@ Ids = NDArray[np.int64]
 
 
 class JoinedTrees(NamedTuple):
-    """The vertices of all trees (n,), counted in canonical order.
+    """Vertices of all trees (n,), in canonical order.
 
-    left, right: children, of leaves any negative or other number. sizes (k,): vertices of a tree.
-    kinds (n,): of internal vertices, from 0; None where all are of one.
+    Attributes:
+        left: left children; any number for leaves.
+        right: right children; any number for leaves.
+        sizes: (k,), numbers of vertices of the trees.
+        kinds: (n,), types of internal vertices, from 0; None if all have the same type.
     """
 
     words: Ids
@@ -31,7 +34,10 @@ class JoinedTrees(NamedTuple):
 
 
 def joined_trees(trees: Sequence[Tree], kinds: Kinds | None = None) -> JoinedTrees:
-    """Join K trees; kinds: see harness.models.parts.trees."""
+    """Concatenate trees.
+
+    For kinds, see harness.models.parts.trees.
+    """
     table = np.concatenate([tree.table for tree in trees], axis=1)
     sizes = np.array([tree.n_vertices for tree in trees])
     of_kinds = None if kinds is None else kinds(table, sizes).astype(np.int64)
@@ -44,7 +50,7 @@ def joined_trees(trees: Sequence[Tree], kinds: Kinds | None = None) -> JoinedTre
 
 
 def heights_of(n: int, internal: Ids, left: Ids, right: Ids) -> Ids:
-    """Heights of all vertices; one round for each level."""
+    """Return the heights of all vertices, with one iteration per level."""
     height = np.zeros(n, np.int64)
     while True:
         found = np.maximum(height[left], height[right]) + 1
@@ -54,12 +60,15 @@ def heights_of(n: int, internal: Ids, left: Ids, right: Ids) -> Ids:
 
 
 class TreeRows(NamedTuple):
-    """Vertices of equal height and type are a batch; the leaves are the first.
+    """Rows of vertices. Vertices of equal height and type form a batch; the leaves are the first.
 
-    words (n_leaves,): of the leaves. labels (n,): of all rows. order (n,): of every row its vertex,
-    counted in canonical order. children (2 n_internal,): rows of both children of every internal
-    row. places (n,): of every row its place in `children`; of roots the one behind its end.
-    sizes: rows of every batch.
+    Attributes:
+        words: (n_leaves,), words of the leaves.
+        labels: (n,), labels of all rows.
+        order: (n,), vertex of every row, in canonical order.
+        children: (2 n_internal,), rows of both children of every internal row.
+        places: (n,), index of every row in `children`; len(children) for roots.
+        sizes: number of rows of every batch.
     """
 
     words: Ids
@@ -73,7 +82,9 @@ class TreeRows(NamedTuple):
 def tree_rows(trees: Sequence[Tree], kinds: Kinds | None = None) -> TreeRows:
     """Plan a mini-batch.
 
-    kinds: where internal vertices are of two types, see harness.models.parts.trees.
+    Args:
+        trees: instances.
+        kinds: types of internal vertices if there are two, see harness.models.parts.trees.
     """
     joined = joined_trees(trees, kinds)
     rank = joined.height
@@ -83,7 +94,12 @@ def tree_rows(trees: Sequence[Tree], kinds: Kinds | None = None) -> TreeRows:
 
 
 def ranked_rows(joined: JoinedTrees, rank: Ids) -> TreeRows:
-    """Batch vertices of equal rank; rank (n,): 0 of leaves, of parents above their children's."""
+    """Batch vertices of equal rank.
+
+    Args:
+        joined: vertices of all trees.
+        rank: (n,), 0 for leaves; a parent's is larger than those of its children.
+    """
     order = np.argsort(rank, kind="stable")
     sizes = tuple(n for n in np.bincount(rank).tolist() if n)
     inner = order[sizes[0] :]
@@ -96,12 +112,16 @@ def ranked_rows(joined: JoinedTrees, rank: Ids) -> TreeRows:
 
 
 class MatrixRows(NamedTuple):
-    """Rows as TreeRows has them, and where the matrices of an MV-RNN stand.
+    """Rows as in TreeRows, and indices of the matrices of an MV-RNN.
 
-    Roots that are no leaves are one last batch: nobody reads their matrices. sides (2, n_internal):
-    rows of the left and of the right child of every internal row, where each is a place, counted
-    from the first left one. leaf_places, leaf_words (m,): of leaves that have a parent.
-    inner_places (k,): of internal rows that have one; those are the first.
+    Roots that are not leaves form one last batch, because their matrices are not read.
+
+    Attributes:
+        sides: (2, n_internal), rows of the left and of the right child of every internal row. An
+            index into it, counted from the first left child, is a place.
+        leaf_places: (m,), places of leaves that have a parent.
+        leaf_words: (m,), words of leaves that have a parent.
+        inner_places: (k,), places of internal rows that have a parent; these rows are the first.
     """
 
     words: Ids
@@ -117,7 +137,7 @@ class MatrixRows(NamedTuple):
 
 
 def matrix_rows(trees: Sequence[Tree]) -> MatrixRows:
-    """Plan a mini-batch, and where the gradients of matrices stand that their parents give."""
+    """Plan a mini-batch, and the indices of the matrices' gradients that parents compute."""
     joined = joined_trees(trees)
     rank = joined.height
     roots = np.cumsum(joined.sizes) - 1
@@ -138,7 +158,7 @@ def matrix_rows(trees: Sequence[Tree]) -> MatrixRows:
 
 
 def inverse(permutation: Ids) -> Ids:
-    """Return where each number stands in a permutation of 0 to n - 1."""
+    """Return the inverse of a permutation of 0 to n - 1."""
     where = np.empty_like(permutation)
     where[permutation] = np.arange(len(permutation))
     return where

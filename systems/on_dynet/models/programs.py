@@ -1,4 +1,4 @@
-"""Programs with control flow in DyNet: all instances run to their next decision, then together."""
+"""Programs with control flow in DyNet: each runs to its next decision, then all are evaluated."""
 
 from __future__ import annotations
 

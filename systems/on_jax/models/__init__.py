@@ -1,1 +1,1 @@
-"""Networks in JAX, a module for trees and one for sentences, and what they are made of."""
+"""Networks in JAX, with one module for trees and one for sentences, and their common parts."""

@@ -1,4 +1,4 @@
-"""Rows in loops, the classifier, and the summed negative log likelihood of the labels."""
+"""Row access in loops, the classifier, and the summed negative log likelihood of the labels."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-Saved = tuple[Array, Array, Array, Array]  # what the gradients are made of
+Saved = tuple[Array, Array, Array, Array]  # inputs of the gradients
 
 
 def sliced(x: Array, at: Array, n: int) -> Array:
-    """Rows at to at + n."""
+    """Return n rows, starting at row `at`."""
     return lax.dynamic_slice_in_dim(x, at, n)
 
 
 def replaced(x: Array, rows: Array, at: Array) -> Array:
-    """x with these rows from `at` on; in place where a loop carries x."""
+    """Return x with rows replaced from `at` on; in place if a loop carries x."""
     return lax.dynamic_update_slice_in_dim(x, rows, at, 0)
 
 
 def picked(logits: Array, labels: Array) -> Array:
-    """Summed loss of logits of few classes (n, n_classes); of a label below 0 there is none."""
+    """Return the summed loss of logits with few classes (n, n_classes); labels below 0 count 0."""
     losses = jax.nn.logsumexp(logits, axis=1)
     right = jnp.take_along_axis(logits, jnp.maximum(labels, 0)[:, None], axis=1)[:, 0]
     return jnp.sum(jnp.where(labels >= 0, losses - right, 0))
@@ -28,18 +28,18 @@ def picked(logits: Array, labels: Array) -> Array:
 
 @jax.custom_vjp
 def classified(hidden: Array, weight: Array, bias: Array, labels: Array) -> Array:
-    """Summed loss of rows (n, n_inputs); of a label below 0 there is none.
+    """Return the summed loss of rows (n, n_inputs); labels below 0 count 0.
 
-    The exponents of the logits are made once, and what the gradients need is made of them in place:
-    rows are scaled on the narrow side of the products. The bias is one more row of the weight, its
-    gradient one more of the weight's. Other ways to write it were slower (docs/systems.md).
+    The exponentials of the logits are computed once, and the gradients reuse them in place: rows
+    are scaled on the narrow side of the matmuls. The bias is an additional row of the weight, and
+    its gradient one of the weight's gradient. Other forms were slower (docs/systems.md).
     """
     loss: Array = _loss(_with_one(hidden), _with_bias(weight, bias), labels)[0]
     return loss
 
 
 def _loss(hidden: Array, weight: Array, labels: Array) -> tuple[Array, Array, Array]:
-    """The loss, and its gradient at the logits: the product of (n, 1) and (n, n_classes)."""
+    """Return the loss and its gradient at the logits, which is (n, 1) times (n, n_classes)."""
     logits = hidden @ weight
     real, labels = (labels >= 0)[:, None], jnp.maximum(labels, 0)
     largest = jnp.max(logits, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Models of sentences in JAX: columns that get fewer, LSTMs along them, a derivative by hand."""
+"""Models of sentences in JAX: LSTMs along columns whose number decreases, with their derivative."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from systems.on_jax.models.layers import classified, picked, replaced, sliced
 from systems.on_jax.scan import Given, Ids, ProgramInputs, padded, planned, rounded_up
 from systems.plans.sentences import lengths_of, stairs
 
-UNIT = 8  # columns: no product of fewer rows is faster
+UNIT = 8  # columns; a matmul of fewer rows is not faster
 NamedIds = Mapping[str, Array]
 Start = tuple[Array, Array]
 ORDERS = (("places", "rows"), ("mirrored", "mirrored_rows"))  # along and against the sentence
@@ -29,9 +29,11 @@ ORDERS = (("places", "rows"), ("mirrored", "mirrored_rows"))  # along and agains
 class ColumnSizes(NamedTuple):
     """Sizes that a program is compiled for.
 
-    widths: columns of the rectangles, the widest first; how many steps each has is no size but
-    data, so that any lengths do. n_rows: of all steps. n_words: all of the mini-batch. Both are
-    rounded up.
+    Attributes:
+        widths: columns of the rectangles, the widest first. The number of steps of each is data, so
+            that a program serves any lengths.
+        n_rows: number of rows of all steps, rounded up.
+        n_words: number of words of the mini-batch, rounded up.
     """
 
     widths: tuple[int, ...]
@@ -40,7 +42,7 @@ class ColumnSizes(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Sizes and index vectors (see `vectors`) of a mini-batch of sentences."""
+    """Sizes and index vectors (see `columns`) of a mini-batch of sentences."""
 
     sizes: ColumnSizes
     vectors: dict[str, NDArray[np.integer]]
@@ -49,7 +51,7 @@ class Columns(NamedTuple):
 def columns_of(
     chains: Sequence[Chain], n_widths: int, multiple: int, *, both_ways: bool
 ) -> ProgramInputs:
-    """Columns of the sentences, and words and labels by place (of padding, 0 and -1)."""
+    """Return the columns of the sentences, and words and labels by place (0 and -1 for padding)."""
     sizes, vectors = columns(lengths_of(chains), n_widths, multiple)
     used = {name: v for name, v in vectors.items() if both_ways or "mirrored" not in name}
     words = np.concatenate([chain.words for chain in chains])
@@ -60,23 +62,32 @@ def columns_of(
 
 
 def columns(lengths: Ids, n_widths: int, multiple: int) -> Columns:
-    """Lay sentences of these lengths, none of them 0, side by side.
+    """Lay out sentences of these lengths, none of them 0, in parallel columns.
 
-    A step's width is that of the sentences that are still going on, rounded up to one of n_widths.
-    multiple: what rows and words are rounded up to.
+    The width of a step is the number of sentences that have not ended, rounded up to one of
+    n_widths.
 
-    Vectors: places, mirrored (n_rows,): the word of every row, read forwards and backwards (of
-    padding, the last). rows, mirrored_rows (n_words,): the row of every word (of padding, the last,
-    to which no gradient flows). before (n_rows,): rows of the states before, where the first states
-    (widths[0],) come first. starts (n_steps,): first row of every step. bounds (len(widths) + 1,):
-    first step of every rectangle, and the end.
+    The vectors are:
+
+    - places, mirrored (n_rows,): word of every row, read forwards and backwards (the last word for
+      padding).
+    - rows, mirrored_rows (n_words,): row of every word (the last row, which has no gradient, for
+      padding).
+    - before (n_rows,): rows of the previous states, where the first states (widths[0],) come first.
+    - starts (n_steps,): first row of every step.
+    - bounds (len(widths) + 1,): first step of every rectangle, and the end.
+
+    Args:
+        lengths: numbers of words.
+        n_widths: maximum number of widths.
+        multiple: multiple to which numbers of rows and words are rounded up.
     """
     k, n = len(lengths), int(lengths.sum())
     unit = rounded_up(-(-k // n_widths), UNIT)
     width = rounded_up(k, unit)
     widths = tuple(range(width, 0, -unit))
     plan = stairs(lengths)
-    going = plan.widths  # sentences of each step
+    going = plan.widths  # number of sentences in each step
     wide = -(-going // unit) * unit
     starts = np.cumsum(wide) - wide
     n_rows, n_words = rounded_up(int(wide.sum()), 4 * multiple), rounded_up(n, multiple)
@@ -108,7 +119,7 @@ def _scattered(
 
 
 class Kept(NamedTuple):
-    """What the derivative reads: i, f, g, o (n, 4 h); h, c (k + n, h), k first states first."""
+    """Inputs of the derivative: i, f, g, o (n, 4 h); h, c (k + n, h), first states first."""
 
     gates: Array
     h: Array
@@ -116,7 +127,7 @@ class Kept(NamedTuple):
 
 
 class Running(NamedTuple):
-    """What a step hands to the next: h, c (width, h), and h of all rows (n, h), or what is kept."""
+    """State of the loop: h, c (width, h), and h of all rows (n, h) or the derivative's inputs."""
 
     h: Array
     c: Array
@@ -124,7 +135,7 @@ class Running(NamedTuple):
 
 
 class Returning(NamedTuple):
-    """The way back: gradients of h and c (width, h), and of the gates of all rows (n, 4 h)."""
+    """State of the backward loop: gradients of h and c (width, h), and of all gates (n, 4 h)."""
 
     h: Array
     c: Array
@@ -139,10 +150,14 @@ def lstms(
     starts: Sequence[Start],
     ids: NamedIds,
 ) -> list[Array]:
-    """h (n, h) of several LSTMs that step together, each from what its inputs give to its gates.
+    """Return h (n, h) of several LSTMs that step together.
 
-    gates: of each (n, 4 h), columns i, f, g, o. recurrent: of each U (h, 4 h). starts: of each h_0
-    and c_0 (k, h). ids: see columns.
+    Args:
+        widths: columns of the rectangles.
+        gates: for each LSTM, the contribution of its inputs (n, 4 h), columns i, f, g, o.
+        recurrent: for each LSTM, U (h, 4 h).
+        starts: for each LSTM, h_0 and c_0 (k, h).
+        ids: see columns.
     """
     n = len(gates[0])
     running = [Running(h, c, jnp.zeros((n, h.shape[1]), h.dtype)) for h, c in starts]
@@ -161,7 +176,17 @@ def _forward(
     ids: NamedIds,
     keep: Any,
 ) -> Any:
-    """Run all steps; keep: from a step's results, what is there, and the step's first row."""
+    """Run all steps.
+
+    Args:
+        widths: see lstms.
+        gates: see lstms.
+        recurrent: see lstms.
+        running: first states.
+        ids: see lstms.
+        keep: returns the stored rows, from a step's results, the stored rows so far, and the step's
+            first row.
+    """
 
     def advance(w: int, at: Array, x: Array, U: Array, state: Running) -> Running:
         i, f, g, o = jnp.split(sliced(x, at, w) + state.h @ U, 4, axis=1)
@@ -211,7 +236,7 @@ def _fwd(
 
 
 def _bwd(widths: tuple[int, ...], saved: Any, dhs: Sequence[Array]) -> Any:
-    """Gradients of the gates, of each U in one product over all steps, and of the first states."""
+    """Return gradients of the gates, of each U (one matmul for all steps) and of first states."""
     kept, recurrent, ids = saved
     k, starts, bounds = widths[0], ids["starts"], ids["bounds"]
     earlier = jnp.concatenate([jnp.zeros(1, starts.dtype), starts[:-1] + k])
@@ -245,7 +270,7 @@ def _bwd(widths: tuple[int, ...], saved: Any, dhs: Sequence[Array]) -> Any:
 
 
 def _grown(x: Array, w: int) -> Array:
-    """The rows and as many of zeros as make w."""
+    """Return the rows, padded with zeros to w rows."""
     return jnp.concatenate([x, jnp.zeros((w - len(x), x.shape[1]), x.dtype)])
 
 
@@ -253,7 +278,11 @@ lstms.defvjp(_fwd, _bwd)
 
 
 class SentenceNetwork:
-    """both_ways: whether sentences are read against their order, too."""
+    """Base class of the models of sentences.
+
+    Attributes:
+        both_ways: True if sentences are also read backwards.
+    """
 
     tables: Mapping[str, str] = {"embedding": "words"}
     both_ways: ClassVar[bool]
@@ -263,18 +292,18 @@ class SentenceNetwork:
         self.options = options
 
     def plan(self, chains: Sequence[Chain]) -> ProgramInputs:
-        """Columns of the sentences, and words and labels by place."""
+        """Return the columns of the sentences, and words and labels by place."""
         widths, multiple = self.options.widths, self.options.multiple
         return columns_of(chains, widths, multiple, both_ways=self.both_ways)
 
 
 class VarLSTM(SentenceNetwork):
-    """harness.models.var_lstm over columns of words."""
+    """Equations of harness.models.var_lstm over columns of words."""
 
     both_ways = False
 
     def loss(self, given: Given) -> tuple[Array, Array]:
-        """Summed loss, and what the output layer reads (n_words, h)."""
+        """Return the summed loss, and the input of the output layer (n_words, h)."""
         weights, vectors, ids, sizes = given
         x = vectors["embedding"]
         for suffix in self.layers:
@@ -285,17 +314,17 @@ class VarLSTM(SentenceNetwork):
         return classified(x, weights["W_out"], weights["b_out"], ids["labels"]), x
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
-        """Logits of all words."""
+        """Return the logits of all words."""
         return hidden @ weights["W_out"] + weights["b_out"]
 
 
 class BiLSTM(SentenceNetwork):
-    """harness.models.bilstm over columns of words, both directions in one loop."""
+    """Equations of harness.models.bilstm over columns of words; one loop for both directions."""
 
     both_ways = True
 
     def loss(self, given: Given) -> tuple[Array, Array]:
-        """Summed loss, and what the classifier reads (n_words, mlp_size)."""
+        """Return the summed loss, and the input of the classifier (n_words, mlp_size)."""
         weights, vectors, ids, sizes = given
         x = [vectors["embedding"]] * 2
         for layer in self.layers:
@@ -318,7 +347,7 @@ class BiLSTM(SentenceNetwork):
         return picked(self.outputs(weights, t), ids["labels"]), t
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
-        """Scores of the tags of all words."""
+        """Return the scores of the tags of all words."""
         return hidden @ weights["W_out"]
 
 

@@ -1,8 +1,8 @@
-"""Trees in chunks of vertices that are ready together: planned on the host.
+"""Schedules of trees in chunks of vertices that are ready together, planned on the host.
 
-Levels of equal height are of any width, and padding them to four widths adds 40 % to the inner
-vertices of 64 of SST's trees. A list schedule adds 7 %: a chunk takes the deepest of the vertices
-that are ready, as many as it has room for.
+Levels of equal height have arbitrary widths; padding them to four widths adds 40 % to the inner
+vertices of 64 SST trees. A list schedule adds only 7 %: a chunk takes the deepest ready vertices
+until it is full.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from harness.values.arrays import IntArray, IntTable
 from harness.values.instances import Tree
 from systems.on_jax.scan import padded, rounded_up
 
-UNIT = 8  # rows: no product of fewer is faster
+UNIT = 8  # rows; a matmul of fewer rows is not faster
 
 
 class TreeSizes(NamedTuple):
     """Sizes that a program is compiled for.
 
-    widths: rows of a chunk, the widest first; how many chunks are of each is no size but data.
-    n_leaves, n_inner, n_trees: rows of leaves, rows of inner vertices, and trees, all rounded up.
+    Attributes:
+        widths: rows of a chunk, the widest first; the number of chunks of each width is data.
+        n_leaves: number of rows of leaves, rounded up.
+        n_inner: number of rows of inner vertices, rounded up.
+        n_trees: number of trees, rounded up.
     """
 
     widths: tuple[int, ...]
@@ -36,7 +39,7 @@ class TreeSizes(NamedTuple):
 
 
 class TreeRows(NamedTuple):
-    """Sizes and index vectors (see `tree_rows`), and of every vertex its row (n,)."""
+    """Sizes and index vectors (see `tree_rows`), and the row of every vertex (n,)."""
 
     sizes: TreeSizes
     vectors: dict[str, NDArray[np.int32]]
@@ -44,16 +47,26 @@ class TreeRows(NamedTuple):
 
 
 def tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> TreeRows:
-    """Give the vertices of a mini-batch rows: leaves first, then the inner ones, chunk by chunk.
+    """Assign rows to the vertices of a mini-batch: leaves first, then inner ones chunk by chunk.
 
-    A chunk is as wide as the narrowest of `widths` that holds it. Chunks never grow: what one makes
-    ready is no more than itself. multiple: what numbers of rows are rounded up to.
+    A chunk has the smallest of `widths` that holds its vertices. Widths never increase, because a
+    chunk makes at most as many vertices ready as it has.
 
-    Vectors: words (n_leaves,); left, right (n_inner,): rows of the children; places (n_leaves +
-    n_inner,): where the parent leaves the gradient, which is the parent's row among the inner ones,
-    n_inner + UNIT further for a right child, and n_inner for a root; labels (n_leaves + n_inner,),
-    -1 for padding; roots (n_trees,): rows, of padding -1; firsts, counts (as many as widths): of
-    every width the first inner row, and the number of chunks.
+    The vectors are:
+
+    - words (n_leaves,).
+    - left, right (n_inner,): rows of the children.
+    - places (n_leaves + n_inner,): index of the gradient that the parent writes. It is the
+      parent's row among the inner ones, plus n_inner + UNIT for a right child, and n_inner for a
+      root.
+    - labels (n_leaves + n_inner,): -1 for padding.
+    - roots (n_trees,): rows, -1 for padding.
+    - firsts, counts (one per width): first inner row, and number of chunks, of every width.
+
+    Args:
+        trees: instances.
+        widths: rows of chunks, the widest first.
+        multiple: multiple to which numbers of rows are rounded up.
     """
     lengths = np.array([tree.n_vertices for tree in trees], np.int32)
     table = np.concatenate([tree.table for tree in trees], axis=1)
@@ -85,17 +98,17 @@ def tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> 
 
 
 def chunk_for(n_inner: int) -> int:
-    """How many of so many vertices to compute at once.
+    """Return the maximum number of vertices per chunk for a number of inner vertices.
 
-    Wide products are faster, and narrow ones pad less. Sentences a second on one thread, Tree-LSTM,
-    SST, hidden size 64: batches of 64 trees 13 640 in chunks of 64 and 11 357 of 128; of 256 trees
-    12 221 and 14 072.
+    Wide matmuls are faster, and narrow chunks need less padding. Sentences per second on one thread
+    (Tree-LSTM, SST, hidden size 64): batches of 64 trees 13 640 with chunks of 64 and 11 357 with
+    128; batches of 256 trees 12 221 and 14 072.
     """
     return 64 if n_inner < 2048 else 128 if n_inner < 8192 else 256
 
 
 def halved(width: int, n: int) -> tuple[int, ...]:
-    """A width, half of it and so on, n of them at most, none narrower than UNIT."""
+    """Return a width, half of it and so on, at most n of them, and none less than UNIT."""
     found = [width := rounded_up(width, UNIT)]
     while len(found) < n and width > UNIT:
         found.append(width := rounded_up(width // 2, UNIT))
@@ -106,7 +119,7 @@ def halved(width: int, n: int) -> tuple[int, ...]:
 def _join(
     table: IntTable, lengths: IntArray, parents: IntArray, waits: IntArray, depth: IntArray
 ) -> None:
-    """Count vertices through all trees; write parents, how many inner children each, and depths."""
+    """Renumber vertices across trees; write parents, numbers of inner children, and depths."""
     parents[:] = -1
     start = 0
     for length in lengths:
@@ -131,9 +144,18 @@ def _first_ready(
     heads: IntArray,
     following: IntArray,
 ) -> tuple[int, int]:
-    """Number the leaves, and list the inner vertices above leaves alone; returns how many of each.
+    """Assign rows to the leaves, and list the inner vertices that have only leaves as children.
 
-    heads (of every depth), following (n,): written, the lists; -1 ends one.
+    Args:
+        table: words, labels, left and right children of all vertices.
+        waits: (n,), number of inner children.
+        depth: (n,), depth of each vertex.
+        own: (n,), written: row of each leaf.
+        heads: written: first vertex of the list of each depth; -1 for an empty list.
+        following: (n,), written: next vertex of the list; -1 at its end.
+
+    Returns:
+        Number of leaves, and number of listed vertices.
     """
     n_leaves, n_ready = 0, 0
     for v in range(table.shape[1]):
@@ -155,11 +177,18 @@ def _schedule(
     own: IntArray,
     counts: IntArray,
 ) -> tuple[int, int]:
-    """Schedule chunk by chunk; returns how many leaves and how many inner rows there are.
+    """Schedule chunk by chunk.
 
-    parents (n,): written, -1 for roots. own (n,): written, of every vertex its row among the leaves
-    or among the inner ones. counts: written, chunks of every width. table is changed: children are
-    counted through all trees.
+    Args:
+        table: words, labels, left and right children; children are renumbered across trees.
+        lengths: number of vertices of each tree.
+        widths: rows of chunks, the widest first.
+        parents: (n,), written; -1 for roots.
+        own: (n,), written: row of each vertex among the leaves or among the inner vertices.
+        counts: written: number of chunks of every width.
+
+    Returns:
+        Number of leaves, and number of inner rows.
     """
     n = table.shape[1]
     waits, depth = np.zeros(n, np.int32), np.zeros(n, np.int32)
@@ -207,7 +236,7 @@ def _fill(
     places: IntArray,
     labels: IntArray,
 ) -> None:
-    """Write the index vectors of `tree_rows`; side: how far the right children's places are."""
+    """Write the index vectors of `tree_rows`; `side` is the offset of right children's places."""
     n = table.shape[1]
     for v in range(n):
         inner = table[2, v] >= 0

@@ -1,4 +1,4 @@
-"""States of all vertices of trees: one loop over chunks for every width, its derivative by hand."""
+"""States of all tree vertices: one loop over chunks per width, with a hand-written derivative."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from systems.on_jax.models.layers import picked, replaced, sliced
 from systems.on_jax.models.tree_rows import UNIT, TreeSizes, chunk_for, halved, tree_rows
 from systems.on_jax.scan import Given, ProgramInputs, planned
 
-States = tuple[Array, ...]  # of some vertices, (n, width) each
+States = tuple[Array, ...]  # states of some vertices, (n, width) each
 Weights = Mapping[str, Array]
 
 
@@ -28,11 +28,11 @@ class Children(NamedTuple):
 
 
 class Cell(Protocol):
-    """The inner vertices of a model; hashable, since a program is compiled for it.
+    """Inner vertices of a model; hashable, because it is a static argument of programs.
 
-    `forward` gives their states, and what `backward` reads. `backward` gives the gradients of the
-    children's states, and those of all products with weights, of which `gradients` makes the
-    gradients of the weights for all rows at once.
+    `forward` returns their states, and the values that `backward` reads. `backward` returns
+    gradients of the children's states, and those of all matmul results, from which `gradients`
+    computes the gradients of the weights for all rows together.
     """
 
     def forward(self, weights: Weights, children: Children) -> tuple[States, States]: ...
@@ -48,10 +48,9 @@ class Cell(Protocol):
 def tree_states(
     cell: Cell, sizes: TreeSizes, weights: Weights, leaves: States, ids: Mapping[str, Array]
 ) -> States:
-    """States of all rows (n_leaves + n_inner, width), from those of the leaves.
+    """Return the states of all rows (n_leaves + n_inner, width), from those of the leaves.
 
-    ids: see tree_rows. Padding is computed and never read; no gradient flows
-    into it.
+    Padding is computed but never read, and has no gradient. For ids, see tree_rows.
     """
     return _forward(cell, sizes, weights, leaves, ids, keep=False)[0]
 
@@ -142,7 +141,7 @@ def _bwd(cell: Cell, sizes: TreeSizes, saved: Any, dstates: States) -> Any:
 
 
 def _given(below: Array, places: Array) -> Array:
-    """What parents have left for their children."""
+    """Return the gradients that parents have written for their children."""
     return below.reshape(-1, below.shape[2])[places]
 
 
@@ -150,9 +149,10 @@ tree_states.defvjp(_fwd, _bwd)
 
 
 class TreeNetwork:
-    """reads: whether all vertices are outputs, or the roots alone.
+    """Base class of the models of trees. Ids are those of tree_rows, without unused ones.
 
-    Ids are those of tree_rows, without what nobody reads.
+    Attributes:
+        reads: "all" if all vertices are outputs, otherwise "roots".
     """
 
     tables: Mapping[str, str] = {"embedding": "words"}
@@ -163,7 +163,7 @@ class TreeNetwork:
         self.options = options
 
     def plan(self, trees: Sequence[Tree]) -> ProgramInputs:
-        """Rows of all vertices."""
+        """Assign rows to all vertices."""
         chunk = self.options.chunk or chunk_for(sum(tree.n_leaves - 1 for tree in trees))
         widths = halved(chunk, self.options.widths)
         sizes, vectors, rows = tree_rows(trees, widths, self.options.multiple)
@@ -174,12 +174,12 @@ class TreeNetwork:
         return planned(sizes, slice(len(trees)), vectors)
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
-        """Scores of the classes at all vertices."""
+        """Return the scores of the classes at all vertices."""
         return hidden @ weights["W_out"]
 
 
 class LSTMInner(NamedTuple):
-    """An inner vertex; weights are left, right (h, 4 h), b (3 h,) and b_f (h,).
+    """Inner vertex; weights are left, right (h, 4 h), b (3 h,) and b_f (h,).
 
     Each child is multiplied once: columns are i, o, u, and its own forget gate.
     """
@@ -187,7 +187,7 @@ class LSTMInner(NamedTuple):
     h: int
 
     def forward(self, weights: Weights, children: Children) -> tuple[States, States]:
-        """States h and c, and the gates."""
+        """Return states h and c, and the gates."""
         (h_1, c_1), (h_2, c_2) = children
         n = 3 * self.h
         left, right = h_1 @ weights["left"], h_2 @ weights["right"]
@@ -201,7 +201,7 @@ class LSTMInner(NamedTuple):
     def backward(
         self, weights: Weights, kept: States, own: States, children: Children, d: States
     ) -> tuple[Children, States]:
-        """Gradients of the gates before their non-linearities; of both forget gates apart."""
+        """Return gradients of the gates before their activations, with separate forget gates."""
         i, o, u, f_1, f_2 = kept
         (_, c_1), (_, c_2) = children
         dh, dc = d
@@ -217,7 +217,7 @@ class LSTMInner(NamedTuple):
         return below, (left, right)
 
     def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]:
-        """One product for each child."""
+        """Compute the gradients with one matmul per child."""
         left, right = d
         n = 3 * self.h
         return {
@@ -229,10 +229,10 @@ class LSTMInner(NamedTuple):
 
 
 class TreeLSTM(TreeNetwork):
-    """harness.models.tree_lstm, chunk after chunk."""
+    """Equations of harness.models.tree_lstm, chunk by chunk."""
 
     def loss(self, given: Given) -> tuple[Array, Array]:
-        """Summed loss, and h of all rows."""
+        """Return the summed loss, and h of all rows."""
         weights, vectors, ids, sizes = given
         gates = vectors["embedding"] @ weights["W"] + weights["b_leaf"]
         i, o, u = jnp.split(gates, 3, axis=1)
@@ -250,10 +250,10 @@ class TreeLSTM(TreeNetwork):
 
 
 class GRUInner(NamedTuple):
-    """An inner vertex: the mean of a step on each child; weights as in harness.models.tree_gru."""
+    """Inner vertex: the mean of a step on each child; weights as in harness.models.tree_gru."""
 
     def forward(self, weights: Weights, children: Children) -> tuple[States, States]:
-        """State h, and r, z and the candidate of both steps."""
+        """Return state h, and r, z and the candidate of both steps."""
         first, of_first = step(children.left[0], *_of(weights, 1))
         second, of_second = step(children.right[0], *_of(weights, 2))
         return (0.5 * (first + second),), (*of_first, *of_second)
@@ -261,14 +261,14 @@ class GRUInner(NamedTuple):
     def backward(
         self, weights: Weights, kept: States, own: States, children: Children, d: States
     ) -> tuple[Children, States]:
-        """Gradients of r and z side by side, and of the candidate, before their non-linearities."""
+        """Return gradients of r and z, concatenated, and of the candidate, before activations."""
         half = 0.5 * d[0]
         left, of_left = step_back(half, children.left[0], kept[:3], *_of(weights, 1)[:2])
         right, of_right = step_back(half, children.right[0], kept[3:], *_of(weights, 2)[:2])
         return Children((left,), (right,)), (*of_left, *of_right)
 
     def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]:
-        """One product for each matrix."""
+        """Compute the gradients with one matmul per matrix."""
         (h_1,), (h_2,) = children
         gates_1, c_1, gates_2, c_2 = d
         return {
@@ -286,14 +286,14 @@ def _of(weights: Weights, child: int) -> tuple[Array, Array, Array, Array]:
 
 
 def step(x: Array, U: Array, U_c: Array, b: Array, b_c: Array) -> tuple[Array, States]:
-    """A GRU step on x (n, h), and r, z and the candidate."""
+    """Return the result of a GRU step on x (n, h), and r, z and the candidate."""
     r, z = jnp.split(jax.nn.sigmoid(x @ U + b), 2, axis=1)
     c = jnp.tanh((r * x) @ U_c + b_c)
     return z * x + (1 - z) * c, (r, z, c)
 
 
 def step_back(d: Array, x: Array, kept: States, U: Array, U_c: Array) -> tuple[Array, States]:
-    """Gradients of x, of r and z side by side, and of the candidate, from that of the step."""
+    """Return gradients of x, of r and z (concatenated) and of the candidate, from the step's."""
     r, z, c = kept
     dc = d * (1 - z) * (1 - c * c)
     dproduct = dc @ U_c.T
@@ -302,10 +302,10 @@ def step_back(d: Array, x: Array, kept: States, U: Array, U_c: Array) -> tuple[A
 
 
 class TreeGRU(TreeNetwork):
-    """harness.models.tree_gru, chunk after chunk."""
+    """Equations of harness.models.tree_gru, chunk by chunk."""
 
     def loss(self, given: Given) -> tuple[Array, Array]:
-        """Summed loss, and h of all rows."""
+        """Return the summed loss, and h of all rows."""
         weights, vectors, ids, sizes = given
         of_leaves = (weights[name] for name in ("W", "W_c", "b_leaf", "b_leaf_c"))
         leaves, _ = step(vectors["embedding"], *of_leaves)
@@ -315,22 +315,22 @@ class TreeGRU(TreeNetwork):
 
 
 class FCInner(NamedTuple):
-    """An inner vertex; weights are W (2 h, h) and b (h,)."""
+    """Inner vertex; weights are W (2 h, h) and b (h,)."""
 
     def forward(self, weights: Weights, children: Children) -> tuple[States, States]:
-        """State h; nothing else is kept."""
+        """Return state h, and no further values."""
         return (jax.nn.relu(_both(children) @ weights["W"] + weights["b"]),), ()
 
     def backward(
         self, weights: Weights, kept: States, own: States, children: Children, d: States
     ) -> tuple[Children, States]:
-        """Gradient of what relu reads."""
+        """Return the gradient of relu's input."""
         given = jnp.where(own[0] > 0, d[0], 0)
         left, right = jnp.split(given @ weights["W"].T, 2, axis=1)
         return Children((left,), (right,)), (given,)
 
     def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]:
-        """One product for all rows."""
+        """Compute the gradients with one matmul for all rows."""
         return {"W": _both(children).T @ d[0], "b": d[0].sum(0)}
 
 
@@ -339,7 +339,7 @@ def _both(children: Children) -> Array:
 
 
 class TreeFC(TreeNetwork):
-    """harness.models.tree_fc, chunk after chunk."""
+    """Equations of harness.models.tree_fc, chunk by chunk."""
 
     reads = "roots"
 
@@ -350,12 +350,12 @@ class TreeFC(TreeNetwork):
             self.tables = {}
 
     def loss(self, given: Given) -> tuple[Array, Array]:
-        """Summed loss, and h of the roots."""
+        """Return the summed loss, and h of the roots."""
         weights, vectors, ids, sizes = given
         layer = {name: weights[name] for name in ("W", "b")}
         if self.looks_up:
             leaves = vectors["embedding"]
-        else:  # the layer of two vectors of zeros, as every vertex computes it for itself
+        else:  # the layer on two vectors of zeros, computed at every leaf
             zeros = jnp.zeros((sizes.n_leaves, 2 * self.h), layer["W"].dtype)
             leaves = jax.nn.relu(zeros @ layer["W"] + layer["b"])
         (h,) = tree_states(FCInner(), sizes, layer, (leaves,), ids)
@@ -364,7 +364,7 @@ class TreeFC(TreeNetwork):
         return 0.5 * jnp.sum(jnp.where(real, roots * roots, 0)), roots
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
-        """The roots' h."""
+        """Return the roots' h."""
         return hidden
 
 

@@ -1,1 +1,1 @@
-"""Models in TensorFlow: a module for sentences, one for trees one by one, one for looms."""
+"""Models in TensorFlow: sentences, single trees, and looms, in one module each."""

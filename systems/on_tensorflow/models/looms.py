@@ -1,4 +1,4 @@
-"""Models as looms: their type shapes, their cells as batched ops, the loss of what leaves them."""
+"""Models as looms: their type shapes, their cells as batched ops, and the loss of their outputs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from systems.on_tensorflow.loom import OWN, Call, Loom, LoomOp
 class ClassifiedTrees(LoomNetwork):
     """A leaf and an internal cell, each with the classifier on top.
 
-    Logits leave the loom as they are computed, and the loss is computed once, over all of them:
-    they are few numbers to pass through, while states would be many, and a loss inside the loom
+    Logits leave the loom when they are computed, and the loss is computed once over all of them.
+    Logits are few numbers to pass through, whereas states would be many, and a loss inside the loom
     would need every label passed to its depth.
     """
 
@@ -31,7 +31,7 @@ class ClassifiedTrees(LoomNetwork):
         super().__init__(model)
 
     def make_loom(self, model: Model) -> Loom:
-        """A word's vector enters at depth 0, with a tag of its own: a state is no word."""
+        """Build the loom; word vectors enter at depth 0 with a type shape of their own."""
         sizes = model.sizes
         self.h = sizes.hidden_size
         n_inputs = model.parameters["embedding"].shape[1]
@@ -46,11 +46,11 @@ class ClassifiedTrees(LoomNetwork):
         )
 
     def inputs(self, weights: Tensors, words: Any) -> Tensors:
-        """Word vectors of all leaves."""
+        """Return the word vectors of all leaves."""
         return {"word": word_vectors(weights, words)}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
-        """Of the classifier at every vertex."""
+        """Return the loss of the classifier at every vertex."""
         return picked_loss(outputs, labels)
 
     def _leaf_and_logits(self, weights: Tensors, x: Any) -> tuple[Any, Any]:
@@ -66,16 +66,16 @@ class ClassifiedTrees(LoomNetwork):
 class TreeFC(LoomNetwork):
     """Parameters of harness.models.tree_fc.
 
-    Leaves of the variant "fold" are rows of the initial state, looked up before the loop, one depth
-    less than in Fold's own benchmark, where an op looks them up. Leaves of the variant "cavs" apply
-    the layer to zeros, which their op makes itself: what enters at depth 0 only counts them, so
-    that no zeros are gathered, and none have a gradient.
+    Leaves of the variant "fold" are rows of the initial state, looked up before the loop. This
+    saves one depth compared with Fold's own benchmark, in which an op looks them up. Leaves of the
+    variant "cavs" apply the layer to zeros, which their op creates. Their rows at depth 0 have
+    width 0 and only count the leaves, so that no zeros are gathered or have gradients.
     """
 
     output_shape = "state"
 
     def make_loom(self, model: Model) -> Loom:
-        """See the class."""
+        """Build the loom of the model's variant."""
         h = model.sizes.hidden_size
         joining = LoomOp("internal", ("state", "state"), ("state",), layer_op)
         call = Call("internal", (0, 1))
@@ -88,37 +88,37 @@ class TreeFC(LoomNetwork):
         )
 
     def inputs(self, weights: Tensors, words: Any) -> Tensors:
-        """Word vectors of all leaves, where there is a table."""
+        """Return the word vectors of all leaves, if there is a table."""
         return {"state": word_vectors(weights, words)} if "embedding" in weights else {}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
-        """l2_loss of the roots."""
+        """Return the l2_loss of the roots."""
         return tf.nn.l2_loss(outputs)
 
 
 def layer_op(weights: Tensors, left: Any, right: Any) -> tuple[Any]:
-    """The layer on both children."""
+    """Apply the layer to both children."""
     return (layer_of_children(weights, left, right),)
 
 
 def layer_on_zeros(h: int, weights: Tensors, nothing: Any) -> tuple[Any]:
-    """The layer on zeros, as many as `nothing` has rows."""
+    """Apply the layer to zeros, with as many rows as `nothing`."""
     return (layer(weights, tf.zeros((tf.shape(nothing)[0], 2 * h))),)
 
 
 class VarLSTM(LoomNetwork):
-    """A sentence is a chain of calls, layer k one depth behind layer k - 1.
+    """A sentence is a chain of calls, with layer k one depth after layer k - 1.
 
     h of every word of the top layer leaves the loom and is passed through to its end, so that the
-    words' distributions are computed once, over all of them: inside the loom the product with the
-    vocabulary, and the gradient of its matrix, would be computed anew at every depth. The
-    first word of a sentence calls the same op as all others, with a state of zeros.
+    words' distributions are computed once over all of them. Inside the loom, the matmul with the
+    vocabulary and the gradient of its matrix would be computed again at every depth. The first word
+    of a sentence calls the same op as all others, with a state of zeros.
     """
 
     output_shape = "h"
 
     def make_loom(self, model: Model) -> Loom:
-        """c and h are type shapes of their own, as h alone leaves the loom."""
+        """Build the loom; c and h are separate type shapes, because only h leaves it."""
         sizes = model.sizes
         n_layers = len(model.vertex_types) // 2
         shapes = {"c": sizes.hidden_size, "h": sizes.hidden_size, "word": sizes.embedding_size}
@@ -131,20 +131,20 @@ class VarLSTM(LoomNetwork):
         return Loom(shapes, ops, (None, *vertices))
 
     def inputs(self, weights: Tensors, words: Any) -> Tensors:
-        """Word vectors of all words."""
+        """Return the vectors of all words."""
         return {"word": word_vectors(weights, words)}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
-        """Of the next word, everywhere."""
+        """Return the loss of all predicted next words."""
         return summed_loss(outputs, weights["W_out"], weights["b_out"], labels)
 
     def outputs(self, weights: Tensors, kept: Any) -> Any:
-        """Logits of all words of the vocabulary."""
+        """Return the logits of all words of the vocabulary."""
         return logits(kept, weights["W_out"], weights["b_out"])
 
 
 def step_of(suffix: str) -> Callable[..., tuple[Any, Any]]:
-    """The cell of a layer: i, f, g, o = W x + U h + b; c' = f c + i g; h' = o tanh c'."""
+    """Return the cell of a layer: i, f, g, o = W x + U h + b; c' = f c + i g; h' = o tanh c'."""
 
     def step(weights: Tensors, x: Any, h: Any, c: Any) -> tuple[Any, Any]:
         gates = x @ weights[f"W{suffix}"] + h @ weights[f"U{suffix}"]

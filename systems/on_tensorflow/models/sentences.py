@@ -1,4 +1,4 @@
-"""Models of sentences in TensorFlow, sentences side by side."""
+"""Models of sentences in TensorFlow, with the sentences of a mini-batch in parallel."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from systems.on_tensorflow.sentences import Batch, Way, in_canonical_order
 
 
 class SideBySide(Network):
-    """Base of the models of sentences, whose layers run in some way along the words."""
+    """Base class of the models of sentences, whose layers run along the words of an arrangement."""
 
     def __init__(self, model: Model, way: Way) -> None:
         self.way = way
         self.suffixes = [layer_suffix(k) for k in range(1, model.options["layers"] + 1)]
 
     def construct(self, instances: Sequence[Chain]) -> Feeds:
-        """Words of both directions and labels, by row."""
+        """Return words of both directions and labels, by row."""
         return (self.way.batch(instances),)
 
     def specs(self, feeds: Feeds) -> tuple[Any, ...]:
-        """As the way has it."""
+        """Return the specs of the arrangement."""
         return (self.way.specs(feeds[0]),)
 
 
@@ -35,11 +35,11 @@ class VarLSTM(SideBySide):
     """Parameters of harness.models.var_lstm."""
 
     def construct(self, instances: Sequence[Chain]) -> Feeds:
-        """Words and labels by row; nothing is read backwards."""
+        """Return words and labels by row, without the backward direction."""
         return (self.way.batch(instances)._replace(against=(), in_against=()),)
 
     def forward(self, weights: Variables, *feeds: Batch) -> tuple[Any, Any]:
-        """Summed loss; what the output layer has read."""
+        """Return the summed loss, and the inputs of the output layer."""
         (batch,) = feeds
         layers = [(tuple(weights[f"{name}{k}"] for name in "WUb"), None) for k in self.suffixes]
         h = self.way.run(batch, batch.along, weights["embedding"], layers)
@@ -48,16 +48,16 @@ class VarLSTM(SideBySide):
         return loss, (read, batch.labels, batch.back)
 
     def outputs(self, weights: Variables, kept: Any) -> Any:
-        """Logits of all words."""
+        """Return the logits of all words."""
         read = in_canonical_order(*kept)
         return logits(read, weights["W_out"], weights["b_out"])
 
 
 class BiLSTM(SideBySide):
-    """Parameters of harness.models.bilstm: a stack of layers for each direction."""
+    """Parameters of harness.models.bilstm: one stack of layers per direction."""
 
     def forward(self, weights: Variables, *feeds: Batch) -> tuple[Any, Any]:
-        """Summed loss; what the classifier has read."""
+        """Return the summed loss, and the inputs of the classifier."""
         (batch,) = feeds
         there = self._run(weights, batch, batch.along, "forward")
         back = self._run(weights, batch, batch.against, "backward")
@@ -79,7 +79,7 @@ class BiLSTM(SideBySide):
         return self.way.run(batch, words, weights["embedding"], layers)
 
     def outputs(self, weights: Variables, kept: Any) -> Any:
-        """Logits of all words."""
+        """Return the logits of all words."""
         return logits(in_canonical_order(*kept), weights["W_out"], None)
 
 

@@ -1,4 +1,4 @@
-"""Tree models in TensorFlow: a tree's vertices one after the other, first all leaves."""
+"""Tree models in TensorFlow: the vertices of a tree one after the other, leaves first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from systems.on_tensorflow.runtime import Feeds, Network, Variables
 
 
 class OneTree(Network):
-    """Base of the models of trees: a program reads one tree."""
+    """Base class of the models of trees, whose program reads one tree."""
 
     signature = (tf.TensorSpec([None], tf.int32),) * 5
 
@@ -25,14 +25,15 @@ class OneTree(Network):
         self.h = model.sizes.hidden_size
 
     def construct(self, instances: Sequence[Tree]) -> Feeds:
-        """A tuple of arrays for each tree."""
+        """Return a tuple of arrays per tree."""
         return feeds_of(instances)
 
 
 def feeds_of(trees: Sequence[Tree]) -> Feeds:
-    """Of each tree: words of its leaves; left and right of the others, places, and labels.
+    """Return the arrays of each tree: words of its leaves; left, right, places and labels.
 
-    places (n,): where each vertex's state lies; left and right are such places.
+    places (n,) has the row of each vertex's state. left and right have such rows for the children
+    of each internal vertex.
     """
     found = []
     for tree in trees:
@@ -52,11 +53,18 @@ def states_of(
     left: Any,
     right: Any,
 ) -> Any:
-    """States of all vertices (n, width) by place; x (n_leaves, n_inputs): what leaves read.
+    """Return the states of all vertices (n, width), leaves first.
 
-    They lie in a TensorArray, leaves first. One loop over all vertices with a tf.cond of what a
-    vertex is would be slower: the branch that is not taken has gradients of zeros, as large as its
-    matrices, which are added up at every vertex (docs/systems.md).
+    The states are in a TensorArray. One loop over all vertices with a tf.cond on the vertex type
+    would be slower: the branch that is not taken has gradients of zeros, as large as its matrices,
+    which are added at every vertex (docs/systems.md).
+
+    Args:
+        leaf: cell of a leaf.
+        internal: cell of an internal vertex.
+        x: (n_leaves, n_inputs), inputs of leaves.
+        left: rows of the left children of internal vertices.
+        right: rows of the right children.
     """
     n_leaves = tf.shape(x)[0]
     n = n_leaves + tf.shape(left)[0]
@@ -78,14 +86,14 @@ def states_of(
 
 
 class ClassifiedTree(OneTree):
-    """Parameters of a cell's model; the classifier once, over all vertices of a tree."""
+    """Parameters of a cell's model; the classifier is called once, over all vertices of a tree."""
 
     def __init__(self, cell: Cell, model: Model) -> None:
         super().__init__(model)
         self.cell = cell
 
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
-        """Summed loss and logits of one tree."""
+        """Return the summed loss and the logits of one tree."""
         words, left, right, places, labels = feeds
         states = states_of(
             lambda x: self.cell.leaf(weights, x),
@@ -100,10 +108,10 @@ class ClassifiedTree(OneTree):
 
 
 class TreeFC(OneTree):
-    """Parameters of harness.models.tree_fc; leaves look a row up, or apply the layer to zeros."""
+    """Parameters of harness.models.tree_fc; leaves are looked up, or apply the layer to zeros."""
 
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
-        """Loss and state of one tree's root."""
+        """Return the loss and the state of one tree's root."""
         words, left, right, _, _ = feeds
         has_table = "embedding" in weights
         nothing = tf.zeros((1, 2 * self.h))
