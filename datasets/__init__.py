@@ -1,1 +1,1 @@
-"""Inputs, one corpus a file, read or generated."""
+"""Datasets, read from files or generated: one module per corpus."""

@@ -1,7 +1,7 @@
-"""Random sentences of one length with random tags: DyNet's synthetic BiLSTM (its figure 2).
+"""Random sentences of equal length with random tags: the data of DyNet's synthetic BiLSTM.
 
-Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs", NIPS 2017:
-40 words a sentence, a vocabulary of 1000, 300 classes.
+Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs",
+NIPS 2017, Figure 2: 40 words per sentence, a vocabulary of 1,000 words, 300 classes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def load(
     n_instances: int = 1024,
     seed: int = 0,
 ) -> Corpus:
-    """Generate sentences of `length` words; words and tags are uniform.
+    """Generate sentences of `length` words; words and tags are drawn uniformly.
 
-    Raises ConfigError for a number below 1.
+    Raises:
+        ConfigError: for a number below 1.
     """
     numbers = {"length": length, "n_words": n_words, "n_classes": n_classes}
     for name, value in {**numbers, "n_instances": n_instances}.items():

@@ -21,7 +21,8 @@ def load(
 ) -> Corpus:
     """Generate trees of `n_leaves` leaves; word ids are uniform in [0, n_leaves), labels in 0-4.
 
-    Raises ConfigError when n_leaves is not a power of two from 2 on, or n_instances is below 1.
+    Raises:
+        ConfigError: if n_leaves is not a power of two of at least 2, or n_instances is below 1.
     """
     if n_leaves < 2 or n_leaves & (n_leaves - 1):
         raise ConfigError(f"n_leaves={n_leaves} is not allowed; give a power of two, 2 or more")
@@ -51,7 +52,7 @@ def load(
 
 
 def _structure(n_leaves: int) -> tuple[IntArray, IntArray]:
-    """Children of every vertex, in post-order: a half, the same half moved behind it, the root."""
+    """Return the children of all vertices in post-order: a half, its shifted copy, the root."""
     left = right = np.array([-1])
     while len(left) < 2 * n_leaves - 1:
         half = len(left)

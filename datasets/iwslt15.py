@@ -1,10 +1,10 @@
 """IWSLT'15 English to Vietnamese: sentences and their translations.
 
 Source: Cettolo et al., IWSLT 2015, prepared by Luong and Manning, IWSLT 2015,
-https://nlp.stanford.edu/projects/nmt/: a sentence a line, words between blanks, its translation on
-the same line of the other file; vocabularies of 17 191 and 7709 words. tst2012 is the development
-part (1553 pairs; with their marks 4 to 95 English and 4 to 124 Vietnamese words), tst2013 the test
-part (1268 pairs, 4 to 104 and 4 to 125).
+https://nlp.stanford.edu/projects/nmt/. Each line is a sentence of words separated by spaces; its
+translation is on the same line of the other file. The vocabularies have 17,191 and 7,709 words.
+tst2012 is the development part (1,553 pairs; 4 to 95 English and 4 to 124 Vietnamese words,
+including marks), tst2013 the test part (1,268 pairs, 4 to 104 and 4 to 125 words).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness.values.instances import SentencePair
 
 NAME = "iwslt15"
 UNKNOWN, BEGIN, END = "<unk>", "<s>", "</s>"
-MARKS = (BEGIN, END, "|||")  # the last one is between the sides where both are on one line
+MARKS = (BEGIN, END, "|||")  # the last one separates sides that are on one line
 STEMS = {"train": "train", "dev": "tst2012", "test": "tst2013"}
 SIDES = ("en", "vi")
 EMPTY_PAIRS = ("refuse", "skip")
@@ -54,18 +54,24 @@ def load(
     vocabulary: str = "train",
     empty_train_pairs: str = "refuse",
 ) -> Corpus:
-    """Load root/iwslt15/<train|tst2012|tst2013>.{en,vi}; a pair is `<s> ... </s>` twice.
+    """Load root/iwslt15/<train|tst2012|tst2013>.{en,vi}; both sides of a pair are `<s> ... </s>`.
 
-    Words are numbered by their lines in vocab.{en,vi}, whatever the split; all others are <unk>.
+    Words are numbered by their lines in vocab.{en,vi} for every split; all others are <unk>.
 
-    sha256: expected checksum per file, as train_en for train.en.
-    vocab_modulo: 0 keeps the ids; 256 is ED-Batch's release: every id modulo 256.
-    vocabulary: the part that takes the training split's place; the words are those of the files.
-    empty_train_pairs: what becomes of a pair of the training file with an empty side; skip: it is
-    left out and counted in Corpus.skipped. In the other parts it is refused.
+    Args:
+        split: train, dev or test.
+        root: data root.
+        sha256: expected checksum per file; its key for train.en is train_en.
+        vocab_modulo: 0 keeps the ids; otherwise ids are taken modulo it, as in ED-Batch's release
+            with 256.
+        vocabulary: part that is read as the training split. Words are always those of vocab.*.
+        empty_train_pairs: "skip" omits pairs of the training file with an empty side and counts
+            them in Corpus.skipped; "refuse" is an error. In other parts they are always an error.
 
-    Raises DataError for a missing, empty or malformed file, an empty sentence (file:line), sides of
-    unequal length, or a wrong checksum.
+    Raises:
+        DataError: for a missing, empty or malformed file, an empty sentence (with file:line), files
+            of different numbers of lines, or a wrong checksum.
+        ConfigError: for an invalid option.
     """
     if empty_train_pairs not in EMPTY_PAIRS:
         raise ConfigError(
@@ -103,7 +109,11 @@ def _marked(line: str, words: Vocabulary) -> IntArray:
 
 
 def _vocabulary(file: Part, modulo: int) -> Vocabulary:
-    """Number words by their lines; raises DataError for a line that is not a word of its own."""
+    """Number words by their lines.
+
+    Raises:
+        DataError: for a line that is not one word, a repeated word, or a missing mark.
+    """
     check_modulo(modulo)
     numbers: dict[str, int] = {}
     for index, word in enumerate(file.lines):
@@ -120,7 +130,12 @@ def _vocabulary(file: Part, modulo: int) -> Vocabulary:
 
 
 def _full_pairs(source: Part, target: Part, *, skip: bool) -> list[int]:
-    """Return which lines are pairs; raises DataError for what is none and not to be skipped."""
+    """Return the indices of lines whose sides are both filled.
+
+    Raises:
+        DataError: for files of different numbers of lines, a mark within a sentence, or, unless
+            `skip`, an empty side.
+    """
     n_lines = [len(side.lines) for side in (source, target)]
     if n_lines[0] != n_lines[1]:
         raise DataError(

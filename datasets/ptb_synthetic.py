@@ -1,10 +1,10 @@
 """Sentences from a seed with the lengths of the Penn Treebank: ptb_synthetic, ptb_fixed_synthetic.
 
-They stand in where the text is not at hand, and are called synthetic wherever they appear. The
-tables below are summaries measured on its development and test parts together (7131 sentences;
-156 190 words with the ends of sentences, 21.90 a sentence, 2 to 78; 7595 different ones besides the
-end): quantiles of the length, and which share the most frequent words have. Words are drawn
-independently. The training split has as many sentences as the real one is published with.
+They replace the text if it is not available, and are labeled synthetic everywhere. The tables below
+were measured on its development and test parts together (7,131 sentences; 156,190 words including
+ends of sentences, 21.90 per sentence, 2 to 78; 7,595 distinct words without the end): quantiles of
+the length, and fractions of all words that are the most frequent ones. Words are drawn
+independently. The training split has the published number of sentences.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from harness.values.arrays import IntArray, int_array, uniforms
 from harness.values.instances import Chain
 
 NAME = "ptb_synthetic"
-N_WORDS = 10_000  # with the end of a sentence
+N_WORDS = 10_000  # including the end of a sentence
 END = 0
 N_SENTENCES = {"train": 42_068, "dev": 3370, "test": 3761}
-N_TOKENS = {"train": 929_589, "dev": 73_760, "test": 82_430}  # ends included
+N_TOKENS = {"train": 929_589, "dev": 73_760, "test": 82_430}  # including ends of sentences
 
-# Of words, the ends of sentences included.
+# Quantiles of the number of words, including the end of the sentence.
 LENGTHS = (
     *(1.5, 6.9, 9.5, 11.4, 13.0, 14.4, 15.8, 17.2, 18.5, 19.7, 21.1, 22.5, 23.7, 25.1, 26.7, 28.3),
     *(30.1, 32.3, 35.4, 39.8, 43.6, 48.8, 52.9, 78.5),
 )
 MEAN_LENGTH = 21.9
-# The most frequent so many words, ends left out, have such a share of all.
+# The n most frequent words, for n in RANKS, are these fractions of all words without ends.
 RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, N_WORDS - 1)
 SHARES = (
     *(0, 0.058, 0.1136, 0.175, 0.2643, 0.3339, 0.409, 0.4855, 0.5599, 0.6359, 0.7194, 0.8074),
@@ -45,10 +45,13 @@ def load(
 ) -> Corpus:
     """Generate as many sentences as the real split has; each depends on seed, split and index.
 
-    steps: 0; or as many pieces of so many words as the real split's text makes (Fixed-LSTM).
-    vocab_modulo: 0 keeps the words' numbers; else all are taken modulo it.
+    Args:
+        steps: 0 for sentences; otherwise the number of words of each instance (Fixed-LSTM). There
+            are as many instances as the text of the real split has.
+        vocab_modulo: 0 keeps the ids; otherwise ids are taken modulo it.
 
-    Raises ConfigError for steps or vocab_modulo below 0.
+    Raises:
+        ConfigError: for steps or vocab_modulo below 0.
     """
     if steps < 0:
         raise ConfigError(f"steps={steps} is not allowed; give 0 for sentences, or words a piece")
@@ -78,7 +81,7 @@ def _sentence(key: Key) -> IntArray:
 
 
 def _piece(steps: int, key: Key) -> IntArray:
-    """Draw a piece of text and the word behind it; a sentence may end at any word."""
+    """Draw a piece of text and the word after it; a sentence may end at any word."""
     words = _words(steps + 1, key)
     ends = uniforms(steps + 1, *key, 0) * MEAN_LENGTH < 1
     return int_array(np.where(ends, END, words))

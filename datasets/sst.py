@@ -1,10 +1,10 @@
 r"""Stanford Sentiment Treebank: binary trees with one of five labels at every vertex.
 
-Source: Socher et al., EMNLP 2013, https://nlp.stanford.edu/sentiment/. 8544, 1101 and 2210 trees;
-the training split has 163 563 leaves, 155 019 internal vertices and 18 280 words (ED-Batch's
-release counts 163 599, 155 049 and 18 283, because it puts 6 toy trees before them).
+Source: Socher et al., EMNLP 2013, https://nlp.stanford.edu/sentiment/. The splits have 8,544, 1,101
+and 2,210 trees; the training split has 163,563 leaves, 155,019 internal vertices and 18,280 words
+(163,599, 155,049 and 18,283 in ED-Batch's release, which adds 6 toy trees).
 
-A tree is an S-expression, one a line: `(label word)` or `(label left right)`, where `/` and `*` of
+Each line is a tree as an S-expression: `(label word)` or `(label left right)`, where `/` and `*` in
 a word are written as `\/` and `\*`.
 """
 
@@ -32,22 +32,27 @@ HOME = Home(
     n_bytes={"train": 2160058, "dev": 280825, "test": 559614},
 )
 
-# A parenthesis with what follows it, a word, or a closing parenthesis: no character is in none.
-# Only blank and tab separate: words of SST contain no-break spaces.
+# An opening parenthesis with its label, a word, or a closing parenthesis: together they match every
+# character but separators. Only space and tab separate, as words of SST contain no-break spaces.
 TOKEN = re.compile(r"\([^ \t()]*|[^ \t()]+|\)")
 WORD = re.compile(r"[ \t]([^ \t\n()]+)\)")
 
-Parts = list[int | str]  # what stands between two parentheses: words, and numbers of vertices
+Parts = list[int | str]  # content of a vertex: words, and indices of vertices
 
 
 def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: int = 0) -> Corpus:
     """Load root/sst/<split>.txt; words are numbered by first appearance in the training split.
 
-    sha256: expected checksum per split. A file that has it is known to be well formed, so its trees
-    are parsed when asked for; without checksums every tree is parsed, and so checked, at once.
-    vocab_modulo: see datasets.parts.reading.TableRows.
+    Args:
+        split: train, dev or test.
+        root: data root.
+        sha256: expected checksum per split. A file with that checksum is well formed, so that its
+            trees are parsed on demand; without checksums, all trees are parsed here to check them.
+        vocab_modulo: see datasets.parts.reading.TableRows.
 
-    Raises DataError for a missing, empty or malformed file (file:line), or a wrong checksum.
+    Raises:
+        DataError: for a missing, empty or malformed file (with file:line), or a wrong checksum.
+        ConfigError: for a negative vocab_modulo.
     """
     read = part_reader(NAME, HOME, root, sha256)
     text = read(split)
@@ -70,7 +75,7 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
 
 
 def _instances(text: Part, vocabulary: Vocabulary) -> LazyInstances[Tree]:
-    """One tree a line; a word that the training split lacks has the row of unknown words."""
+    """Return a tree for every line; words not in the training split have the unknown word's row."""
     n_lines = len(text.lines)
     while n_lines > 1 and not text.lines[n_lines - 1]:  # blank lines at the end
         n_lines -= 1
@@ -86,28 +91,31 @@ def _instances(text: Part, vocabulary: Vocabulary) -> LazyInstances[Tree]:
 
 
 def unescape(word: str) -> str:
-    r"""Return the word itself for one written with `\/` or `\*`."""
+    r"""Return a word with `\/` and `\*` replaced by the characters that they stand for."""
     return word.replace("\\/", "/").replace("\\*", "*")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the distinct words of well-formed trees, by first appearance."""
+    """Return the distinct words of well-formed trees in order of first appearance."""
     return list(dict.fromkeys(map(unescape, dict.fromkeys(WORD.findall(text)))))
 
 
 def parse_tree(line: str, word_ids: Mapping[str, int], unknown: int, n_classes: int) -> Tree:
-    """Parse one tree; vertices get their numbers as they close, which is post-order.
+    """Parse one tree; vertices are numbered when their parenthesis closes, which is post-order.
 
-    word_ids: id of each word; all others become `unknown`.
+    Args:
+        word_ids: id of each known word.
+        unknown: id of all other words.
 
-    Raises DataError with the reason (without file and line, which the caller knows).
+    Raises:
+        DataError: for a malformed tree, with the reason, to which the caller adds file and line.
     """
     label_of = {f"({label}": label for label in range(n_classes)}
     words: list[int] = []
     labels: list[int] = []
     children: list[tuple[int, int]] = []
     parts: Parts = []
-    enclosing: list[tuple[int, Parts]] = []  # of each open vertex: its label, the parts before it
+    enclosing: list[tuple[int, Parts]] = []  # label of each open vertex, and the parts before it
     for token in TOKEN.findall(line):
         if token in label_of:
             enclosing.append((label_of[token], parts))
@@ -130,7 +138,11 @@ def parse_tree(line: str, word_ids: Mapping[str, int], unknown: int, n_classes: 
 
 
 def _vertex(parts: Parts, is_open: bool) -> tuple[str | None, tuple[int, int]]:
-    """Return the word of a leaf, or None and the children of an internal vertex."""
+    """Return the word of a leaf, or None and the children of an internal vertex.
+
+    Raises:
+        DataError: for parts that are neither.
+    """
     if is_open:
         if len(parts) == 1 and isinstance(word := parts[0], str):
             return unescape(word) if "\\" in word else word, (-1, -1)

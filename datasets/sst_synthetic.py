@@ -1,11 +1,11 @@
 """Trees from a seed with the shape statistics of the Stanford Sentiment Treebank.
 
-They stand in where the treebank is not at hand, and are called synthetic wherever they appear. The
-tables below are summaries measured on its training split (8544 trees, 163 563 leaves): quantiles of
-the number of leaves; for every size of a subtree, how often its left or right child is one leaf,
-and quantiles of the left child's share otherwise; frequencies of labels at leaves and at internal
-vertices. Words follow Zipf's law, p(rank r) ~ 1 / (r + 1), which fits the treebank's counts at
-ranks 1 to 5000 within a third. Splits of different subtrees and labels of different vertices are
+They replace the treebank if it is not available, and are labeled synthetic everywhere. The tables
+below were measured on its training split (8,544 trees, 163,563 leaves): quantiles of the number of
+leaves; by size of a subtree, the probabilities that its left or its right child is one leaf, and
+otherwise quantiles of the left child's fraction; frequencies of labels at leaves and at internal
+vertices. Words follow Zipf's law, p(rank r) ~ 1 / (r + 1), which matches the treebank's counts at
+ranks 1 to 5,000 within a third. Splits of different subtrees and labels of different vertices are
 independent.
 """
 
@@ -26,20 +26,20 @@ from harness.values.instances import Tree
 NAME = "sst_synthetic"
 N_CLASSES = 5
 N_INSTANCES = {"train": 8544, "dev": 1101, "test": 2210}
-N_WORDS = 18_280  # of the training split; the unknown word comes on top
+N_WORDS = 18_280  # of the training split, without the unknown word
 
-# Every 2.5 % quantile of the number of leaves.
+# Quantiles of the number of leaves in steps of 2.5%.
 LEAVES = (
     *(2.0, 4.5, 5.9, 6.9, 7.8, 8.8, 9.7, 10.3, 11.1, 11.8, 12.4, 13.2, 13.8, 14.6, 15.1, 15.7),
     *(16.3, 17.0, 17.7, 18.3, 18.9, 19.5, 20.1, 20.8, 21.5, 22.2, 22.8, 23.5, 24.2, 25.0, 25.8),
     *(26.7, 27.7, 28.6, 29.7, 31.1, 32.4, 34.0, 35.9, 39.7, 53.0),
 )
-# Subtrees of at most so many leaves: P(left child is a leaf), P(it is not, but the right one is).
+# For subtrees of up to this many leaves: P(the left child is a leaf), P(only the right child is).
 SINGLE_SIZES = (2, 3, 4, 5, 6, 7, 9, 12, 16, 21, 27, 35, 53)
 LEFT_SINGLE = (1, 0.773, 0.699, 0.578, 0.533, 0.517, 0.503, 0.468, 0.424, 0.386, 0.322, 0.25, 0.206)
 RIGHT_SINGLE = (0, 0.227, 0.17, 0.15, 0.166, 0.166, 0.162, 0.177, 0.191, 0.201, 0.232, 0.259, 0.265)
-# When neither child is a leaf, every 12.5 % quantile of the left child's position between 2 and n-2
-# leaves, for subtrees of up to 7 leaves and above.
+# If neither child is a leaf: quantiles in steps of 12.5% of the left child's size, scaled from 2 to
+# n-2 leaves, for subtrees of up to 7 leaves and for larger ones.
 SHARE_SMALL = (0, 0.097, 0.191, 0.287, 0.402, 0.517, 0.647, 0.809, 1)
 SHARE_LARGE = (0, 0.047, 0.105, 0.177, 0.271, 0.384, 0.518, 0.69, 1)
 # Cumulative frequencies of labels 0 to 4.
@@ -50,7 +50,11 @@ INTERNAL_LABELS = (0.0459, 0.2173, 0.7293, 0.94, 1)
 def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) -> Corpus:
     """Generate as many trees as the treebank's split has; each depends on seed, split and index.
 
-    vocab_modulo: see datasets.parts.reading.TableRows.
+    Args:
+        vocab_modulo: see datasets.parts.reading.TableRows.
+
+    Raises:
+        ConfigError: for a negative vocab_modulo.
     """
     rows = TableRows(N_WORDS, vocab_modulo)
     word_bounds = np.cumsum(1.0 / np.arange(2, N_WORDS + 2))
@@ -86,8 +90,8 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
 def _shape(key: Key) -> tuple[IntArray, IntArray]:
     """Draw the children of every vertex of one tree, in post-order.
 
-    A subtree of n leaves fills 2n-1 consecutive places, its root the last of them, so splits can be
-    drawn from the root downwards.
+    A subtree of n leaves has 2n-1 consecutive indices, of which the last is its root. Splits can
+    therefore be drawn from the root down.
     """
     numbers = iter(uniforms(2 * int(LEAVES[-1]), *key, 0).tolist())
     n_leaves = int(_quantile(LEAVES, next(numbers)))
@@ -106,7 +110,12 @@ def _shape(key: Key) -> tuple[IntArray, IntArray]:
 
 
 def _left_leaves(n: int, choice: float, position: float) -> int:
-    """Draw how many of a subtree's n leaves are below its left child, from two uniform numbers."""
+    """Return the number of leaves below the left child of a subtree of n leaves.
+
+    Args:
+        choice: uniform number in [0, 1) that decides if a child is a leaf.
+        position: uniform number in [0, 1) that decides the size otherwise.
+    """
     size_class = bisect_left(SINGLE_SIZES, n)
     if choice < LEFT_SINGLE[size_class]:
         return 1
@@ -117,7 +126,7 @@ def _left_leaves(n: int, choice: float, position: float) -> int:
 
 
 def _quantile(table: Sequence[float], position: float) -> float:
-    """Read a table of equidistant quantiles at `position` in [0, 1), linearly between entries."""
+    """Interpolate a table of equidistant quantiles linearly at `position` in [0, 1)."""
     place = position * (len(table) - 1)
     index = int(place)
     return table[index] + (place - index) * (table[index + 1] - table[index])

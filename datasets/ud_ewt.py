@@ -1,18 +1,18 @@
 """Universal Dependencies, English Web Treebank: sentences with their dependency trees.
 
 Source: Silveira et al., LREC 2014, https://github.com/UniversalDependencies/UD_English-EWT, release
-2.16 (Neubig et al., NIPS 2017, used an early one). The development part has 2001 sentences with
-25 147 words, the test part 2077 with 25 094; 17 parts of speech, 49 relations with their subtypes.
+2.16 (Neubig et al., NIPS 2017, used an early one). The development part has 2,001 sentences with
+25,147 words, the test part 2,077 with 25,094; 17 parts of speech, 49 relations with subtypes.
 
-As in the parser of Kiperwasser and Goldberg, TACL 2016 (barchybrid/src/utils.py): words are lower
-case, and NUM where they begin with a digit; parts of speech are UPOS; relations keep their
-subtypes; sentences whose tree is not projective are left out; the root has a word and a part of
-speech of its own. That parser draws anew in each pass which rare words it takes for unknown ones;
-here only words are unknown that the vocabulary's part lacks.
+Preprocessing follows the parser of Kiperwasser and Goldberg, TACL 2016 (barchybrid/src/utils.py):
+words are lower case, or NUM if they start with a digit; parts of speech are UPOS; relations keep
+their subtypes; sentences with nonprojective trees are omitted; the root has its own word and part
+of speech. That parser draws in each pass which rare words it treats as unknown; here, only words
+that are not in the vocabulary's part are unknown.
 
-Of CoNLL-U, a word a line in ten columns, only what the basic tree needs is read: ID, FORM, UPOS,
-HEAD and DEPREL. Lines of multiword tokens (1-2) and empty nodes (8.1), which are no words of that
-tree, and comments are passed over.
+CoNLL-U has a word per line in ten columns. Only the columns of the basic tree are read: ID, FORM,
+UPOS, HEAD and DEPREL. Comments are skipped, as are multiword tokens (1-2) and empty nodes (8.1),
+which are not words of that tree.
 """
 
 from __future__ import annotations
@@ -56,7 +56,12 @@ NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class ParsedText:
-    """A sentence and its tree; head n, behind all words, is the root."""
+    """A sentence and its tree.
+
+    Attributes:
+        heads: index of the head of each word; n, the number of words, is the root.
+        first_line: index of the line of the first word.
+    """
 
     forms: tuple[str, ...]
     tags: tuple[str, ...]
@@ -67,7 +72,11 @@ class ParsedText:
 
 @dataclass(frozen=True, slots=True)
 class WordTables:
-    """Numbers of what the vocabulary's part has; what it lacks shares one more of each."""
+    """Rows of words, parts of speech and relations; unknown ones of each kind share a row.
+
+    Attributes:
+        subtypes: True if subtypes of relations have rows of their own.
+    """
 
     words: Vocabulary
     tags: Vocabulary
@@ -75,7 +84,7 @@ class WordTables:
     subtypes: bool
 
     def parsed(self, sentence: ParsedText) -> ParsedSentence:
-        """Build the instance of a sentence, the root behind its words."""
+        """Build the instance of a sentence, with the root after its words."""
         return ParsedSentence(
             words=int_array([self.words.row(word) for word in _words(sentence)]),
             tags=int_array([self.tags.row(tag) for tag in (*sentence.tags, ROOT_TAG)]),
@@ -93,16 +102,21 @@ def load(
     vocabulary: str = "train",
     subtypes: bool = True,
 ) -> Corpus:
-    """Load root/ud_ewt/<split>.conllu in the file's order, without trees that are not projective.
+    """Load root/ud_ewt/<split>.conllu in the file's order, without nonprojective trees.
 
-    Words, parts of speech and relations are numbered as they appear in the vocabulary's part.
+    Words, parts of speech and relations are numbered by first appearance in the vocabulary's part.
 
-    sha256: expected checksum per part.
-    vocabulary: the part that words are numbered by, see datasets.parts.reading.part_of.
-    subtypes: whether nsubj:pass is another relation than nsubj.
+    Args:
+        split: train, dev or test.
+        root: data root.
+        sha256: expected checksum per part.
+        vocabulary: part whose words are numbered, see datasets.parts.reading.part_of.
+        subtypes: True if nsubj:pass and nsubj are different relations.
 
-    Raises DataError for a missing, empty or malformed file, an empty sentence, heads that make no
-    tree (each with file:line), or a wrong checksum.
+    Raises:
+        DataError: for a missing, empty or malformed file, an empty sentence, heads that are not a
+            tree (each with file:line), or a wrong checksum.
+        ConfigError: for an unknown part.
     """
     part = part_of(split, vocabulary)
     read = part_reader(NAME, HOME, root, sha256)
@@ -148,7 +162,7 @@ def _tables(known: Sequence[ParsedText], subtypes: bool) -> WordTables:
 
 
 def _words(sentence: ParsedText) -> list[str]:
-    """Words as the parser knows them, the root last."""
+    """Return the normalized words, with the root last."""
     return [*map(_normal, sentence.forms), ROOT_WORD]
 
 
@@ -165,16 +179,18 @@ def _relations(sentence: ParsedText, subtypes: bool) -> Sequence[str]:
 def read_treebank(file: Part) -> list[ParsedText]:
     """Parse a treebank.
 
-    Raises DataError with file, line and reason where a line is not in the format, a sentence has no
-    words, or its heads make no tree with one root.
+    Raises:
+        DataError: for a malformed line, a sentence without words, or heads that are not a tree with
+            one root; with file, line and reason.
     """
     return [_sentence(file, start, end) for start, end in _blocks(file)]
 
 
 def _blocks(file: Part) -> Iterator[tuple[int, int]]:
-    """Yield where each sentence begins and ends; a blank line, at the file's end or not, ends it.
+    """Yield the first line of each sentence and the line after its last; blank lines separate them.
 
-    Raises DataError for a blank line that ends none.
+    Raises:
+        DataError: for a blank line that does not end a sentence.
     """
     start = 0
     for index, line in enumerate(file.lines):
@@ -212,7 +228,7 @@ def _sentence(file: Part, start: int, end: int) -> ParsedText:
 
 
 def _check_tree(file: Part, places: Sequence[int], heads: Sequence[int]) -> None:
-    """Raise DataError where heads make no tree, or one with several roots."""
+    """Raise DataError if heads are not a tree, or if it has several roots."""
     if not is_tree(heads):
         raise file.fault(places[0], "the heads of the sentence make no tree; they run in a circle")
     roots = [place for place, head in zip(places, heads, strict=True) if head == len(heads)]
@@ -234,7 +250,11 @@ def _why_not_a_word(columns: list[str], number: int) -> str | None:
 
 
 def _head(file: Part, index: int, columns: list[str], n_words: int) -> int:
-    """Return the head as the place of a word, the root's behind the last."""
+    """Return the head as the index of a word; `n_words` for the root.
+
+    Raises:
+        DataError: for a head that is not a number of the sentence.
+    """
     text = columns[HEAD]
     is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
     if not is_number or int(text) > n_words:

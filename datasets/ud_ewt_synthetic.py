@@ -1,12 +1,12 @@
 """Parsed sentences from a seed with the length statistics of UD English EWT.
 
-They stand in where the treebank is not at hand, and are called synthetic wherever they appear. The
-tables below are summaries measured on the projective trees of its development part (1970 sentences;
-24 215 words, 12.29 a sentence, 1 to 75; 61.0 % of the words are left of their head, 3.13 words from
-it on average): quantiles of the length; where the head of a phrase is in it; how the words on one
-side of a head fall into phrases; which share the most frequent words have; frequencies of parts of
-speech and relations. Words are independent of the tree. The training split has as many sentences as
-the real one, trees that are not projective included.
+They replace the treebank if it is not available, and are labeled synthetic everywhere. The tables
+below were measured on the projective trees of its development part (1,970 sentences; 24,215 words,
+12.29 per sentence, 1 to 75; 61.0% of the words are left of their head, at a mean distance of 3.13
+words): quantiles of the length; positions of the head in a phrase; the division of the words on one
+side of a head into phrases; fractions of all words that are the most frequent ones; frequencies of
+parts of speech and relations. Words do not depend on the tree. The training split has as many
+sentences as the real one, including those with nonprojective trees.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from harness.values.parsed import ParsedSentence
 
 NAME = "ud_ewt_synthetic"
 N_INSTANCES = {"train": 12_544, "dev": 2001, "test": 2077}
-N_WORDS = 4532  # besides the root and unknown words
+N_WORDS = 4532  # without the root and unknown words
 
-# Of words.
+# Quantiles of the number of words.
 LENGTHS = (
     *(0.5, 1.5, 2.2, 2.9, 3.8, 4.8, 5.7, 6.7, 7.6, 8.5, 9.5, 10.8, 12.0, 13.3, 15.0, 16.9),
     *(19.3, 22.3, 26.1, 32.5, 37.7, 46.8, 50.6, 75.5),
 )
-# For 2-3, 4-7, 8-15 and more words. Of a phrase: P(its head is the first word), P(the last), and
-# quarters of the head's place among the others. Of the words on the left, or right, of a head:
-# P(the first is a phrase of its own), P(all are one), and quarters of the first phrase's share.
+# Rows are for 2-3, 4-7, 8-15 and more words. HEADS, for a phrase: P(its head is the first word),
+# P(the last), and quartiles of the head's relative position otherwise. ON_THE_LEFT and
+# ON_THE_RIGHT, for the words on one side of a head: P(the first word is a phrase), P(all words are
+# one phrase), and quartiles of the first phrase's fraction otherwise.
 HEADS = (
     (0.183, 0.737, (0.5, 0.5, 0.5, 0.5, 0.5)),
     (0.117, 0.251, (0.17, 0.25, 0.33, 0.5, 0.83)),
@@ -53,7 +54,7 @@ ON_THE_RIGHT = (
 )
 QUARTERS = (0, 0.25, 0.5, 0.75, 1)
 Shares = tuple[tuple[float, float, tuple[float, ...]], ...]
-# The most frequent so many words have such a share of all.
+# The n most frequent words, for n in RANKS, are these fractions of all words.
 RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, N_WORDS)
 SHARES = (
     *(0, 0.0463, 0.0851, 0.1395, 0.2143, 0.3009, 0.3851, 0.4808, 0.5667, 0.6438, 0.7244, 0.8079),
@@ -93,7 +94,7 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
         split,
         N_INSTANCES[split],
         build,
-        # The root's row, and that of what the real training split lacks, come on top.
+        # Rows are added for the root, and for words, tags and relations unknown in training.
         {"words": N_WORDS + 2, "tags": len(TAGS) + 2, "relations": len(RELATIONS) + 1},
         "generated from a seed with the length statistics of UD English EWT",
         {"seed": seed},
@@ -102,9 +103,13 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
 
 
 def _heads(n: int, numbers: Iterator[float]) -> list[int]:
-    """Draw a projective tree over n words from the top down; takes at most 4 n numbers."""
+    """Draw a projective tree over n words from the top down.
+
+    Args:
+        numbers: at least 4 n uniform numbers in [0, 1).
+    """
     heads = [n] * n
-    phrases = [(0, n, n)]  # from, to, and the head of the phrase's own head
+    phrases = [(0, n, n)]  # first word, end, and head of the phrase's head
     while phrases:
         start, end, above = phrases.pop()
         top = start + _place(end - start, HEADS, numbers)
@@ -118,7 +123,7 @@ def _heads(n: int, numbers: Iterator[float]) -> list[int]:
 
 
 def _place(n: int, shares: Shares, numbers: Iterator[float]) -> int:
-    """Draw a place from 0 to n - 1: the first, the last, or one between."""
+    """Draw a position from 0 to n - 1: the first, the last, or one between them."""
     if n == 1:
         return 0
     first, last, between = shares[min(n.bit_length(), 5) - 2]

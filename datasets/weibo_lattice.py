@@ -1,10 +1,10 @@
-"""Lattices over Weibo sentences, with arcs for characters and for words, as ED-Batch released them.
+"""Lattices over Weibo sentences with arcs for characters and words, from ED-Batch's release.
 
-Source: Chen et al., ICML 2023, https://github.com/gulang2019/ED-Batch, benchmark/data/lattice; made
-there of the Weibo NER corpus (Peng and Dredze, EMNLP 2015), which it splits otherwise: 1147, 113
-and 316 lattices. The training split has 50 618 states, 49 471 characters and 26 777 words.
+Source: Chen et al., ICML 2023, https://github.com/gulang2019/ED-Batch, benchmark/data/lattice,
+built there from the Weibo NER corpus (Peng and Dredze, EMNLP 2015), with another split: 1,147, 113
+and 316 lattices. The training split has 50,618 states, 49,471 characters and 26,777 words.
 
-A file has whole numbers between blanks, one line each:
+A file has lines of nonnegative integers separated by spaces:
 
     1147                   number of lattices
     3                      number of states of the first
@@ -12,7 +12,7 @@ A file has whole numbers between blanks, one line each:
     0                      state 0: no incoming arcs
     1 0 232                state 1: one arc, from state 0, with id 232
     2 1 341 0 916          state 2: two arcs; the first is its character, others are words
-                           a blank line ends the lattice; without it a number may be cut
+                           a blank line ends the lattice, and shows that no number is truncated
 """
 
 from __future__ import annotations
@@ -44,11 +44,17 @@ NUMBERS = re.compile(rf"[ \t]*(?:[0-9]{{1,{MAX_DIGITS}}}(?:[ \t]+|$))*")
 def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: int = 0) -> Corpus:
     """Load root/lattice/<split>.txt in the file's order.
 
-    sha256: expected checksum per split; null accepts files of one's own in the same format.
-    vocab_modulo: 0 keeps the file's ids, and ids above those of the training split share one row of
-    unknown words or characters; 256 is the release's own: every id modulo 256.
+    Args:
+        split: train, dev or test.
+        root: data root.
+        sha256: expected checksum per split; null accepts other files in the same format.
+        vocab_modulo: 0 keeps the file's ids; ids above those of the training split share a row of
+            unknown words or characters. Otherwise ids are taken modulo it, as in the release with
+            256.
 
-    Raises DataError for a missing or malformed file (file:line), or a wrong checksum.
+    Raises:
+        DataError: for a missing or malformed file (with file:line), or a wrong checksum.
+        ConfigError: for a negative vocab_modulo.
     """
     read = part_reader(NAME, HOME, root, sha256)
     text = read(split)
@@ -75,14 +81,15 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
 
 
 def _greatest(lattices: Sequence[Lattice], *, characters: bool) -> int:
-    """Return the greatest id of a character or a word, -1 where there is none."""
+    """Return the greatest id of characters or of words; -1 if there are none."""
     return max(int(x.tokens[x.is_character == characters].max(initial=-1)) for x in lattices)
 
 
 def read_lattices(text: Part) -> list[Lattice]:
-    """Parse a file; tokens are its own ids.
+    """Parse a file; tokens are the ids in the file.
 
-    Raises DataError with file, line and reason where the content is not in the format.
+    Raises:
+        DataError: for malformed content, with file, line and reason.
     """
     counts = _numbers(text, 0)
     if len(counts) != 1:
@@ -107,7 +114,11 @@ def read_lattices(text: Part) -> list[Lattice]:
 
 
 def _numbers(text: Part, index: int) -> list[int]:
-    """Return the numbers of a line; raises DataError for a word that is none."""
+    """Return the numbers of a line.
+
+    Raises:
+        DataError: for text that is not a number, or a number that is too large.
+    """
     line = text.lines[index]
     if not NUMBERS.fullmatch(line):
         for word in filter(None, re.split(r"[ \t]", line)):
@@ -119,7 +130,15 @@ def _numbers(text: Part, index: int) -> list[int]:
 
 
 def _lines_of_states(text: Part, head: int, name: str) -> list[list[int]]:
-    """Return the numbers of each state; all lines that a lattice announces are there."""
+    """Return the numbers of each state of a lattice.
+
+    Args:
+        head: index of the lattice's first line.
+        name: name of the lattice in messages.
+
+    Raises:
+        DataError: for a truncated lattice, or one without its blank line.
+    """
     n_lines = len(text.lines)
     if head >= n_lines:
         raise text.fault(n_lines - 1, f"the file ends before {name}; it is truncated")
@@ -161,7 +180,11 @@ def _tags(text: Part, line: int, n_states: int) -> list[int]:
 
 
 def _lattice(text: Part, first: int, tags: list[int], states: list[list[int]]) -> Lattice:
-    """Build a lattice of the numbers of its states, which begin on line `first`."""
+    """Build a lattice from the numbers of its states, which start on line `first`.
+
+    Raises:
+        DataError: for a state with invalid arcs.
+    """
     sources: list[int] = []
     tokens: list[int] = []
     arc_start = [0]

@@ -1,18 +1,18 @@
-r"""Lattices over Weibo NER sentences, their words from jieba's dictionary.
+r"""Lattices over Weibo NER sentences, with words from jieba's dictionary.
 
 Sources: Peng and Dredze, EMNLP 2015, second release (He and Sun, 2016),
 https://github.com/hltcoe/golden-horse, data/weiboNER_2nd_conll.*: 1350, 270 and 270 sentences;
-construction: Zhang and Yang, ACL 2018: every word of the lexicon of two or more characters that a
-sentence contains is an arc, whatever it overlaps.
+construction: Zhang and Yang, ACL 2018: every lexicon word of two or more characters in a sentence
+is an arc; words may overlap.
 
-Against the lattices of ED-Batch's release (weibo_lattice), on the training splits: 54.7 characters
-a sentence (there 43.1); 0.307 words a character (0.541, from a lexicon of its own), so 1.31 arcs
-into a state (1.54): 71.4 % of the states with one, 26.7 % with two and 1.9 % with more (51.9, 42.7
-and 5.4 %); 89.2 % of the words have two characters and 0.06 % more than four (86.1 and 0.6 %). Both
-have 18 classes: 17 labels, and class 0 for the state before the first character.
+Comparison with the lattices of ED-Batch's release (weibo_lattice, in parentheses), on the training
+splits: 54.7 characters per sentence (43.1); 0.307 words per character (0.541, from another
+lexicon), hence 1.31 arcs into a state (1.54): 71.4% of the states have one, 26.7% two and 1.9% more
+(51.9%, 42.7% and 5.4%); 89.2% of the words have two characters and 0.06% more than four (86.1% and
+0.6%). Both have 18 classes: 17 labels, and class 0 for the state before the first character.
 
-The text has a character a line, `<character><position>\t<label>`: its position in its word follows
-it without a blank, and may be missing; a blank line ends a sentence.
+The text has a character per line, `<character><position>\t<label>`. The position of the character
+in its word follows it without a space and is optional; a blank line ends a sentence.
 """
 
 from __future__ import annotations
@@ -58,12 +58,17 @@ PACKAGE = "jieba"
 FILE = "jieba/dict.txt"
 LINE = re.compile(r"([^\t]+?)\d*\t(\S+)")
 
-Words = Sequence[Sequence[str]]  # for each character those that end with it, longest first
+Words = Sequence[Sequence[str]]  # words that end with each character, longest first
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledText:
-    """Characters with their labels, from line `first` on; one may be of several code points."""
+    """Characters of a sentence with their labels.
+
+    Attributes:
+        characters: characters, which may have several code points.
+        first: index of the line of the first character.
+    """
 
     characters: tuple[str, ...]
     labels: tuple[str, ...]
@@ -71,16 +76,19 @@ class LabelledText:
 
     @property
     def text(self) -> str:
-        """One code point a character: longer ones, which no word contains, are replaced."""
+        """Text with one code point per character; longer ones, which no word has, are replaced."""
         return "".join(c if len(c) == 1 else "\ufffd" for c in self.characters)
 
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """Words of two or more characters of jieba's dictionary (MIT license); which, `sha256` says.
+    """Words of two or more characters in jieba's dictionary (MIT license).
 
-    Source: https://pypi.org/project/jieba, dict.txt: 349 046 lines of a word, its frequency and its
+    Source: https://pypi.org/project/jieba, dict.txt: 349,046 lines of a word, its frequency and its
     part of speech. It is read without jieba's code, which would print and build a cache.
+
+    Attributes:
+        sha256: checksum of the dictionary file.
     """
 
     name: str
@@ -88,9 +96,9 @@ class Lexicon:
     sha256: str
 
     def words_into(self, sentence: str, max_length: int) -> list[list[str]]:
-        """Return for each character the words of 2 to max_length that end with it, longest first.
+        """Return the words of 2 to max_length that end with each character, longest first.
 
-        So many substrings are looked up; no word is left out because of another.
+        All substrings of these lengths are looked up, so that words may overlap.
         """
         ending: list[list[str]] = [[] for _ in sentence]
         for length in range(min(max_length, len(sentence)), 1, -1):
@@ -103,14 +111,14 @@ class Lexicon:
 
 @dataclass(frozen=True, slots=True)
 class LabelTables:
-    """Numbers of what the training split has."""
+    """Rows of characters and words, and classes of labels, of the training split."""
 
     characters: Vocabulary
     words: Vocabulary
     classes: Mapping[str, int]
 
     def lattice(self, sentence: LabelledText, into: Words) -> Lattice:
-        """Build the lattice of a sentence; state i stands behind its character i - 1."""
+        """Build the lattice of a sentence; state i follows character i - 1."""
         sources: list[int] = []
         tokens: list[int] = []
         for before, (character, ending) in enumerate(zip(sentence.characters, into, strict=True)):
@@ -133,15 +141,20 @@ def load(
 ) -> Corpus:
     """Load root/weibo/<split>.conll in the file's order.
 
-    Characters, words and labels are numbered as they appear in the training split; characters or
-    words that it lacks share a row.
+    Characters, words and labels are numbered by first appearance in the training split; unknown
+    characters share a row, and so do unknown words.
 
-    sha256: expected checksum per split, and as "lexicon" that of jieba's dict.txt.
-    vocab_modulo: see datasets.parts.reading.TableRows.
-    max_word_length: longer words are left out; the lexicon has words of 2 to 16 characters.
+    Args:
+        split: train, dev or test.
+        root: data root.
+        sha256: expected checksum per split, and of jieba's dict.txt as "lexicon".
+        vocab_modulo: see datasets.parts.reading.TableRows.
+        max_word_length: longer words are omitted; the lexicon has words of 2 to 16 characters.
 
-    Raises DataError for a missing or malformed file (file:line), a wrong checksum, a label that the
-    training split lacks, or where jieba is not installed.
+    Raises:
+        DataError: for a missing or malformed file (with file:line), a wrong checksum, a label that
+            is not in the training split, or if jieba is not installed.
+        ConfigError: for an invalid option.
     """
     if max_word_length < 1:
         raise ConfigError(
@@ -177,7 +190,7 @@ def load(
 
 
 def _tables(train: Sequence[LabelledText], into: Sequence[Words], modulo: int) -> LabelTables:
-    """Number all by first appearance, the labels behind that of the first state."""
+    """Number characters, words and labels by first appearance; labels follow class START."""
     labels = dict.fromkeys(label for sentence in train for label in sentence.labels)
     return LabelTables(
         characters=vocabulary_of((c for s in train for c in s.characters), modulo),
@@ -187,7 +200,7 @@ def _tables(train: Sequence[LabelledText], into: Sequence[Words], modulo: int) -
 
 
 def _check_labels(text: Part, sentences: Sequence[LabelledText], known: Mapping[str, int]) -> None:
-    """Refuse a label that the training split lacks, with its line."""
+    """Raise DataError with the line of a label that is not in the training split."""
     for sentence in sentences:
         for index, label in enumerate(sentence.labels, sentence.first):
             if label not in known:
@@ -198,7 +211,8 @@ def _check_labels(text: Part, sentences: Sequence[LabelledText], known: Mapping[
 def read_sentences(file: Part) -> list[LabelledText]:
     """Parse a file.
 
-    Raises DataError with file, line and reason where the content is not in the format.
+    Raises:
+        DataError: for malformed or empty content, with file, line and reason.
     """
     sentences: list[LabelledText] = []
     open_: list[tuple[str, str]] = []
@@ -218,9 +232,13 @@ def read_sentences(file: Part) -> list[LabelledText]:
 
 
 def jieba_lexicon(sha256: str | None = None) -> Lexicon:
-    """Return the dictionary of the installed jieba; sha256 is that expected, None for any.
+    """Return the dictionary of the installed jieba.
 
-    Raises DataError where jieba is not installed, or its file is missing or another.
+    Args:
+        sha256: expected checksum; None accepts any.
+
+    Raises:
+        DataError: if jieba is not installed, or its file is missing or different.
     """
     lexicon = _read_lexicon()
     if sha256 not in (None, lexicon.sha256):
@@ -233,7 +251,7 @@ def jieba_lexicon(sha256: str | None = None) -> Lexicon:
 
 @cache
 def _read_lexicon() -> Lexicon:
-    """Read the file, once per process."""
+    """Read the dictionary file, once per process."""
     try:
         package = distribution(PACKAGE)
     except PackageNotFoundError:

@@ -1,15 +1,15 @@
-"""WikiNER English: words with the kind of name that each is part of, or O.
+"""WikiNER English: words tagged with the kind of named entity that they belong to, or O.
 
-Source: Nothman et al., Artificial Intelligence 194, 2013; the split, one sentence a line as
+Source: Nothman et al., Artificial Intelligence 194, 2013; the split, with one sentence per line as
 `word|tag word|tag`, is that of dynet-benchmark (Neubig et al., NIPS 2017), which has no test part.
-The development part has 1696 sentences and 39 007 words, 1 to 144 a sentence, 8504 different ones
-with 155 letters, and 5 tags; 28.9 % of its words are fewer than five times in it.
+The development part has 1,696 sentences and 39,007 words, 1 to 144 per sentence, 8,504 distinct
+words with 155 letters, and 5 tags; 28.9% of its words occur fewer than five times.
 
-Which words are spelled out, letter by letter with a padding letter on both sides: those counted
-below rare_below in the vocabulary's part. The paper of Neubig et al. says "frequency < 5", and
-ED-Batch's release spells words counted below 5, too (rare_below=5); dynet-benchmark's program keeps
-a word only where it is counted more than five times (rare_below=6). Letters are code points, as in
-dynet-benchmark's Python; its C++ program spells bytes.
+Rare words, which occur fewer than rare_below times in the vocabulary's part, are spelled out letter
+by letter, with a padding letter on both sides. Neubig et al. specify "frequency < 5", as does
+ED-Batch's release (rare_below=5); dynet-benchmark's program spells words of up to five occurrences
+(rare_below=6). Letters are code points, as in dynet-benchmark's Python program; its C++ program
+spells bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from harness.values.arrays import int_array
 from harness.values.instances import Chain
 
 NAME = "wikiner"
-PAD = ""  # the letter before the first and behind the last
+PAD = ""  # padding letter before the first and after the last letter
 HOME = Home(
     url="https://raw.githubusercontent.com/neulab/dynet-benchmark/master/data/tags/{name}.txt",
     folder="wikiner",
@@ -47,12 +47,16 @@ HOME = Home(
     " they differ, dataset.options.sha256=null accepts the files",
 )
 
-Pairs = list[tuple[str, str]]  # of one sentence: each word and its tag
+Pairs = list[tuple[str, str]]  # words of a sentence with their tags
 
 
 @dataclass(frozen=True, slots=True)
 class SpellingTables:
-    """Numbers of what the vocabulary's part has; rare: words of it that are spelled out."""
+    """Rows of words and letters, and classes of tags, of the vocabulary's part.
+
+    Attributes:
+        frequent: words that are not spelled out.
+    """
 
     words: Vocabulary
     letters: Vocabulary
@@ -60,7 +64,7 @@ class SpellingTables:
     frequent: frozenset[str]
 
     def chain(self, sentence: Pairs) -> Chain:
-        """Build the instance of a sentence; a word that the part lacks is rare, too."""
+        """Build the instance of a sentence; unknown words are spelled out as rare ones."""
         spelled = [[] if word in self.frequent else self._spell(word) for word, _ in sentence]
         return Chain(
             words=int_array([self.words.row(word) for word, _ in sentence]),
@@ -82,15 +86,21 @@ def load(
 ) -> Corpus:
     """Load root/wikiner/<split>.txt in the file's order.
 
-    Words, letters and tags are numbered as they appear in the vocabulary's part; it has a row for
-    each of its words, rare ones included, and those that it lacks share one more, as do letters.
+    Words, letters and tags are numbered by first appearance in the vocabulary's part. Each of its
+    words has a row, including rare ones; unknown words share a row, and so do unknown letters.
 
-    sha256: expected checksum per part.
-    vocabulary: the part that words are numbered by, see datasets.parts.reading.part_of.
-    rare_below: words counted fewer times in that part are spelled out; 0 spells those it lacks.
+    Args:
+        split: train, dev or test.
+        root: data root.
+        sha256: expected checksum per part.
+        vocabulary: part whose words are numbered, see datasets.parts.reading.part_of.
+        rare_below: words that occur fewer times in that part are spelled out; with 0 only unknown
+            words are.
 
-    Raises DataError for a missing, empty or malformed file, an empty sentence, a tag that the
-    vocabulary's part lacks (each with file:line), or a wrong checksum.
+    Raises:
+        DataError: for a missing, empty or malformed file, an empty sentence, an unknown tag (each
+            with file:line), or a wrong checksum.
+        ConfigError: for a negative rare_below or an unknown part.
     """
     if rare_below < 0:
         raise ConfigError(f"rare_below={rare_below} is not allowed; give a count, 0 or more")
@@ -123,12 +133,16 @@ def load(
 
 
 def _pairs(line: str) -> Pairs:
-    """Return the words of a well-formed line with their tags; a word may contain a bar."""
+    """Return the words of a well-formed line with their tags; words may contain "|"."""
     return [(word, tag) for word, _, tag in (token.rpartition("|") for token in line.split(" "))]
 
 
 def _counted(text: Part) -> Counter[tuple[str, str]]:
-    """Count each word with its tag, by first appearance; raises DataError for what is neither."""
+    """Count pairs of a word and its tag, in order of first appearance.
+
+    Raises:
+        DataError: for an empty line, or a token that is not word|tag.
+    """
     text.refuse_empty("a line needs at least one word|tag")
     tokens = Counter(token for line in text.lines for token in line.split(" "))
     counts: Counter[tuple[str, str]] = Counter()
@@ -159,7 +173,7 @@ def _tables(counts: Counter[tuple[str, str]], rare_below: int) -> SpellingTables
 
 
 def _check_tags(text: Part, known: Mapping[str, int]) -> None:
-    """Refuse a line that is malformed, or has a tag that the vocabulary's part lacks."""
+    """Raise DataError for a malformed line or an unknown tag."""
     for word, tag in _counted(text):
         if tag not in known:
             index = _line_with(text.lines, f"{word}|{tag}")

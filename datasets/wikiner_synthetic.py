@@ -1,13 +1,13 @@
 """Tagged sentences from a seed with the length statistics of WikiNER English.
 
-They stand in where the corpus is not at hand, and are called synthetic wherever they appear. The
-tables below are summaries measured on its development part, numbered by itself (1696 sentences;
-39 007 words, 23.00 a sentence, 1 to 144; 8504 different ones, of which 1078 are there five times or
-more; the others are 28.9 % of the text and have 6.83 letters each): quantiles of the length of a
-sentence and of a rare word, which share the most frequent words and letters have, frequencies of
-tags. All is drawn independently but the letters of a word, which are the same wherever it is. In
-the real training part fewer words are rare, since it is larger; the training split has ten times
-the sentences of the development part here.
+They replace the corpus if it is not available, and are labeled synthetic everywhere. The tables
+below were measured on its development part with its own vocabulary (1,696 sentences; 39,007 words,
+23.00 per sentence, 1 to 144; 8,504 distinct words, of which 1,078 occur five times or more; the
+others are 28.9% of the text and have 6.83 letters on average): quantiles of the lengths of
+sentences and of rare words, fractions that belong to the most frequent words and letters, and
+frequencies of tags. Everything is drawn independently, but a word has the same letters wherever it
+occurs. The real training part has fewer rare words, because it is larger; here, the training split
+has ten times as many sentences as the development part.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from harness.values.instances import Chain
 
 NAME = "wikiner_synthetic"
 N_INSTANCES = {"train": 16_960, "dev": 1696, "test": 1696}
-N_WORDS, N_FREQUENT, N_LETTERS = 8504, 1078, 155  # an unknown word and letter come on top
-PAD = 0  # the letter before the first and behind the last
+N_WORDS, N_FREQUENT, N_LETTERS = 8504, 1078, 155  # without unknown words and letters
+PAD = 0  # padding letter before the first and after the last letter
 
-# Of words in a sentence, and of letters in a rare word.
+# Quantiles of the number of words in a sentence, and of letters in a rare word.
 LENGTHS = (
     *(0.5, 7.8, 9.5, 11.3, 12.7, 14.0, 15.3, 16.7, 17.9, 19.2, 20.4, 21.7, 23.3, 24.8, 26.3, 28.7),
     *(31.4, 34.8, 39.9, 47.7, 56.4, 66.5, 77.3, 144.5),
@@ -36,7 +36,8 @@ SPELLINGS = (
     *(0.5, 3.1, 3.8, 4.1, 4.5, 4.9, 5.3, 5.6, 6.0, 6.3, 6.6, 6.9, 7.3, 7.6, 8.0, 8.4),
     *(8.9, 9.5, 10.3, 11.4, 12.4, 13.5, 14.5, 26.5),
 )
-# The most frequent so many words have such a share of all, letters of those of rare words.
+# The n most frequent words, for n in RANKS, are these fractions of all words; likewise for the
+# letters of rare words.
 RANKS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, N_FREQUENT, 2048, 4096, N_WORDS)
 SHARES = (
     *(0, 0.0534, 0.1062, 0.1753, 0.2581, 0.326, 0.3902, 0.4398, 0.49, 0.5511, 0.6226, 0.7039),

@@ -1,10 +1,9 @@
 """Sentences from a seed, about as long as those of XNLI's English part; labels are random.
 
-They stand in for the corpus (Conneau et al., "XNLI: Evaluating Cross-lingual Sentence
-Representations", EMNLP 2018), and are called synthetic wherever they appear. All of their lengths
-are assumed, none is taken from a source: 21.2 words of a premise and 10.7 of a hypothesis on
-average, either kind of sentence as likely, lengths log-normal. A word's frequency falls with its
-rank (Zipf).
+They replace the corpus (Conneau et al., "XNLI: Evaluating Cross-lingual Sentence Representations",
+EMNLP 2018), and are labeled synthetic everywhere. All lengths are assumptions without a source:
+premises have 21.2 and hypotheses 10.7 words on average, both are equally likely, and lengths are
+log-normal. Word frequencies follow Zipf's law.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from harness.values.arrays import int_array, uniforms
 from harness.values.instances import Chain
 
 NAME = "xnli_synthetic"
-N_INSTANCES = {"train": 20_000, "dev": 4980, "test": 10_020}  # two a pair; all of dev and test
+N_INSTANCES = {"train": 20_000, "dev": 4980, "test": 10_020}  # two per pair; dev and test in full
 N_WORDS = 20_000
 MEANS = {"premise": 21.2, "hypothesis": 10.7}  # words; assumed
 SPREADS = {"premise": 0.6, "hypothesis": 0.4}  # of the logarithm of a length
@@ -34,9 +33,12 @@ def load(
 ) -> Corpus:
     """Generate sentences, each from seed, split and index.
 
-    length: 0, or of every sentence (128 for an encoder that takes sentences of one length).
+    Args:
+        length: 0 for varying lengths; otherwise the number of words of every sentence (128 for an
+            encoder of sentences of equal length).
 
-    Raises ConfigError for a length below 0 or no classes.
+    Raises:
+        ConfigError: for a length below 0, or fewer than one class.
     """
     if length < 0 or n_classes < 1:
         raise ConfigError(
@@ -61,7 +63,12 @@ def load(
 
 
 def _length(kind: float, place: float) -> int:
-    """Words of a sentence, from two numbers in [0, 1)."""
+    """Return the number of words of a sentence.
+
+    Args:
+        kind: uniform number in [0, 1) that chooses premise or hypothesis.
+        place: uniform number in [0, 1), the quantile of the length.
+    """
     name = "premise" if kind < 0.5 else "hypothesis"
     spread = SPREADS[name]
     normal = NormalDist().inv_cdf(min(max(place, 1e-9), 1 - 1e-9))

@@ -1,1 +1,1 @@
-"""Corpora: their text, vocabularies, drawing from a seed, downloads, and what is told of them."""
+"""Common parts of corpora: text files, vocabularies, generation, downloads and statistics."""

@@ -1,4 +1,4 @@
-"""Corpora drawn from a seed: lengths and ranks from tables of quantiles."""
+"""Generation of corpora from a seed: lengths and ranks follow tables of quantiles."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from harness.values.instances import Instance
 
 Key = tuple[int, int, int]  # seed, split and index of an instance
 
-# Tables of lengths say which length so many instances have at most.
+# Tables of lengths have the lengths at these quantiles.
 QUANTILES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
 
 
 def drawn_length(key: Key, lengths: Sequence[float], least: int = 1) -> int:
-    """Draw a length from its QUANTILES."""
+    """Draw a length from a table of its values at QUANTILES."""
     return max(least, int(np.interp(uniforms(1, *key, 0)[0], QUANTILES, lengths) + 0.5))
 
 
 def ranks_at(numbers: object, shares: Sequence[float], ranks: Sequence[int]) -> IntArray:
-    """Turn uniform numbers into ranks, of which the most frequent `ranks` have `shares` of all."""
+    """Convert uniform numbers to ranks.
+
+    Args:
+        numbers: uniform numbers in [0, 1).
+        shares: fractions of all draws that fall below each of `ranks`.
+        ranks: ranks at which these fractions are given; values between them are interpolated.
+    """
     return int_array(np.interp(np.asarray(numbers), shares, ranks).astype(np.int32))
 
 
@@ -40,7 +46,15 @@ def generated(
     kind: str = "chain",
     synthetic: bool = True,
 ) -> Corpus:
-    """Return a corpus whose instances are built from their keys; its arguments are its checksum."""
+    """Return a corpus whose instances are built from their keys.
+
+    Args:
+        build: builds the instance of a key.
+        sizes: sizes of vocabularies and classes.
+        arguments: arguments of the generator, with `seed`, which the corpus's checksum covers.
+        kind: kind of the instances.
+        synthetic: True if the corpus replaces a real one.
+    """
 
     def instance(index: int) -> Instance:
         return build((arguments["seed"], SPLITS.index(split), index))

@@ -1,4 +1,4 @@
-"""Shape statistics of a corpus, and the names and values that `bench-data describe` prints."""
+"""Statistics of a corpus, as the names and values that `bench-data describe` prints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Facts = list[tuple[str, str]]
 
 
 def facts(corpus: Corpus) -> Facts:
-    """Describe a corpus: what it is, the shapes of its instances, its vocabulary, its checksum."""
+    """Describe a corpus: source, statistics of its instances, vocabulary and checksum."""
     describe = DESCRIBED.get(corpus.instance_kind)
     skipped = ", ".join(f"{count} {reason}" for reason, count in corpus.skipped.items())
     return [
@@ -46,7 +46,7 @@ def _tree_facts(corpus: Corpus, trees: Sequence[Tree]) -> Facts:
 
 def _lattice_facts(corpus: Corpus, lattices: Sequence[Lattice]) -> Facts:
     states = np.array([lattice.n_states for lattice in lattices])
-    arcs_into = [np.diff(lattice.arc_start) for lattice in lattices]  # none into state 0
+    arcs_into = [np.diff(lattice.arc_start) for lattice in lattices]  # state 0 has none
     targets = np.concatenate([np.arange(len(n)).repeat(n) for n in arcs_into])
     lengths = targets - np.concatenate([lattice.sources for lattice in lattices])  # in characters
     tokens = np.concatenate([lattice.tokens for lattice in lattices])
@@ -119,7 +119,7 @@ def _parsed_facts(corpus: Corpus, parsed: Sequence[ParsedSentence]) -> Facts:
 
 
 def _lengths(lengths: Sequence[int] | IntArray) -> str:
-    """Total, mean and extremes."""
+    """Format total, mean and extremes."""
     found = np.asarray(lengths)
     return f"{found.sum()}, mean {found.mean():.2f}, min {found.min()}, max {found.max()}"
 
@@ -129,14 +129,14 @@ def _rows(corpus: Corpus, size: str, ids: IntArray) -> str:
 
 
 def _shares(corpus: Corpus, labels: Sequence[IntArray]) -> str:
-    """Share of each class, by number."""
+    """Format the fraction of each class, by class number."""
     counts = np.bincount(np.concatenate(labels), minlength=corpus.size("classes"))
     shares = counts / counts.sum()
     return ", ".join(f"{label}: {share:.1%}" for label, share in enumerate(shares))
 
 
 def _counts(values: IntArray) -> str:
-    """How often each value is there."""
+    """Format the number of occurrences of each value."""
     return ", ".join(
         f"{value}: {count}" for value, count in enumerate(np.bincount(values)) if count
     )

@@ -1,4 +1,4 @@
-"""Downloads corpora from their official homes: the only code that uses the network."""
+"""Downloads of corpora from their official addresses: the only code that uses the network."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from harness.errors import DataError
 
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 16
-SLOWEST_BYTES_PER_S = 1000  # on average, once the timeout has passed: no server may send for ever
+SLOWEST_BYTES_PER_S = 1000  # minimum mean rate after the timeout, so that downloads end
 MAX_LENGTH_DIGITS = 18
-MOST_WORDS = 120  # characters of what a server said that are shown
+MOST_WORDS = 120  # maximum characters of a server's text in a message
 ENCRYPTED = 0x1  # a zip member's flag
 COMPRESSED_AS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# What zipfile and zlib raise for bytes that are no zip file, or were one.
+# Errors of zipfile and zlib for corrupt or non-zip data.
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -38,37 +38,41 @@ DAMAGED = (
     OSError,
 )
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
+Progress = Callable[[int, int | None], None]  # bytes so far, total bytes if known
 
 
 class Response(Protocol):
-    """The part of an HTTP response that a download reads."""
+    """Interface of an HTTP response that downloads use."""
 
     @property
     def headers(self) -> Mapping[str, str]:
         """Return the header lines by name."""
 
     def read1(self, n_bytes: int, /) -> bytes:
-        """Return what has come, up to n_bytes; empty at the end."""
+        """Return the available bytes, at most n_bytes; empty at the end."""
 
 
 Opener = Callable[[str, float], AbstractContextManager[Response]]  # address, timeout in seconds
 
 
 def open_url(url: str, timeout_s: float) -> AbstractContextManager[Response]:
-    """Open an address for reading; the timeout is that of a single read of the socket."""
+    """Open an address for reading; the timeout applies to each read of the socket."""
     response: AbstractContextManager[Response] = urllib.request.urlopen(url, timeout=timeout_s)
     return response
 
 
 @contextmanager
 def within(seconds: float, reason: str) -> Iterator[None]:
-    """Raise TimeoutError with a reason in what takes longer; for the main thread.
+    """Raise TimeoutError in a block that takes longer; works only in the main thread.
 
-    A socket's own timeout holds for a single read: a header line, a chunk's extension or an endless
-    `100 Continue` that drips a byte a second never passes it. An alarm ends it: a read that the
-    handler of a signal leaves by an error is not taken up again (PEP 475). It comes again every
-    second, for code that takes one error for that of a single address.
+    A socket's timeout applies to each read, so that a server which sends a byte per second of a
+    header line, a chunk extension or endless `100 Continue` responses never exceeds it. An alarm
+    signal ends such a read, which is not retried if the signal handler raises (PEP 475). The alarm
+    repeats every second, because some code catches an error and tries the next address.
+
+    Args:
+        seconds: limit for the block.
+        reason: text of the error.
     """
 
     def end(*_: Any) -> None:
@@ -84,7 +88,7 @@ def within(seconds: float, reason: str) -> Iterator[None]:
 
 
 def faults(home: Home, sha256: Checksums, root: Path) -> dict[str, str]:
-    """Say of each part that is not as it should be: "missing", "changed" or "not readable"."""
+    """Return the problem of each part that has one: "missing", "changed" or "not readable"."""
     found = {
         part: _fault(home.path(root, part), checksum_of(sha256, part)) for part in home.origins
     }
@@ -102,7 +106,7 @@ def _fault(path: Path, expected: str | None) -> str | None:
 
 
 def is_complete(home: Home, sha256: Checksums, root: Path) -> bool:
-    """Say whether every file is in place with its checksum (null: if it is there)."""
+    """Return whether every file exists and has its checksum; a null checksum accepts any file."""
     return not faults(home, sha256, root)
 
 
@@ -113,12 +117,19 @@ def fetch(
     progress: Progress = lambda done, total: None,
     opener: Opener = open_url,
 ) -> None:
-    """Download, check and only then place the files of a corpus below the data root.
+    """Download and check the files of a corpus, then move them below the data root.
 
-    Files are moved into place whole; whatever goes wrong before, no file is added or replaced.
+    If anything fails before the move, no file is added or replaced.
 
-    Raises DataError when the network, an archive, a checksum or the target folder is at fault; it
-    says where the files are from and where they belong, for whoever gets them in another way.
+    Args:
+        sha256: expected checksum per part.
+        root: data root.
+        progress: called after each chunk.
+        opener: opens an address; replaced in tests.
+
+    Raises:
+        DataError: for a failure of the network, an archive, a checksum or the target directory. The
+            message names the sources and targets of the files, for a download by other means.
     """
     existed = root.exists()
     try:
@@ -137,14 +148,14 @@ def fetch(
         ) from None
     finally:
         if not existed:
-            with suppress(OSError):  # it holds the files now, or never came to be
+            with suppress(OSError):  # it has the files now, or was not created
                 root.rmdir()
 
 
 def _collect(
     home: Home, sha256: Checksums, folder: Path, progress: Progress, opener: Opener
 ) -> dict[str, Path]:
-    """Download into an empty folder; returns the file of each part."""
+    """Download into an empty directory, and return the file of each part."""
     most = {
         part: home.bound_bytes(part, checked=checksum_of(sha256, part) is not None)
         for part in home.origins
@@ -163,7 +174,7 @@ def _collect(
 
 
 def _write(target: Path, pieces: Iterator[bytes]) -> None:
-    """Write a file; what goes wrong with the pieces is none of its OSErrors."""
+    """Write a file; only writing raises OSError, since `pieces` raises DataError."""
     with target.open("wb") as file:
         for piece in pieces:
             file.write(piece)
@@ -172,7 +183,12 @@ def _write(target: Path, pieces: Iterator[bytes]) -> None:
 
 
 def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> Iterator[bytes]:
-    """Yield what an address sends, and refuse what ends early, never ends, or is something else."""
+    """Yield the content of an address.
+
+    Raises:
+        DataError: for an unreachable or slow server, an unexpected encoding, and content that is
+            truncated or larger than the dataset.
+    """
     try:
         with ExitStack() as stack:
             with within(TIMEOUT_S, f"timed out, no answer in {TIMEOUT_S:g} s"):
@@ -199,7 +215,7 @@ def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> It
                     raise DataError(f"{url} is too slow, {done} bytes in {passed_s:.0f} s")
                 yield chunk
                 progress(done, total)
-    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a bad address
+    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: invalid address
         reason = getattr(error, "reason", None) or error  # urllib wraps the cause
         reason = getattr(reason, "strerror", None) or reason
         raise DataError(f"cannot download {url} ({_shown(str(reason))})") from None
@@ -208,12 +224,12 @@ def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> It
 
 
 def _patience_s(n_bytes: int) -> float:
-    """Return how long a server may take for its first n_bytes and the next."""
+    """Return the time limit in seconds for n_bytes and the next chunk."""
     return max(TIMEOUT_S, n_bytes / SLOWEST_BYTES_PER_S)
 
 
 def _shown(words: str) -> str:
-    """What a server said, in one line that no terminal is upset by, and not all of it."""
+    """Return a server's text shortened to one line, without control characters."""
     line = " ".join(words[: 2 * MOST_WORDS].split())
     cut = line[:MOST_WORDS] + ("..." if len(line) > MOST_WORDS else "")
     return cut if cut.isprintable() else repr(cut)
@@ -224,7 +240,7 @@ def _at_most(n_bytes: int) -> str:
 
 
 def _length(header: str | None) -> int | None:
-    """Return the number of bytes that a header tells; None for a missing or meaningless one."""
+    """Return the number of bytes in a Content-Length header; None if it is missing or invalid."""
     text = (header or "").strip()
     is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_LENGTH_DIGITS
     return int(text) if is_number else None
@@ -240,7 +256,12 @@ def _opened(archive: Home, downloaded: Path) -> zipfile.ZipFile:
 def _unpacked(
     archive: Home, opened: zipfile.ZipFile, member: str, most_bytes: int
 ) -> Iterator[bytes]:
-    """Yield a member's bytes, no more than the data set has, whatever the archive tells."""
+    """Yield the content of an archive member.
+
+    Raises:
+        DataError: for a missing, encrypted or damaged member, an unknown compression, and a size
+            above that of the dataset.
+    """
     try:
         told = opened.getinfo(member)
     except KeyError as error:
@@ -254,7 +275,7 @@ def _unpacked(
             f"{archive.url}: {member} has {told.file_size} bytes, {_at_most(most_bytes)}"
         )
     try:
-        with opened.open(told) as stream:  # which ends at the told size
+        with opened.open(told) as stream:  # ends at the declared size
             yield from _read_all(stream)
     except DAMAGED:
         raise DataError(f"{archive.url} is a damaged zip file: {member} cannot be read") from None
@@ -266,7 +287,11 @@ def _read_all(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _place(files: Mapping[str, Path], targets: Mapping[str, Path]) -> None:
-    """Move whole files into place, all or, where a folder is in the way, none."""
+    """Move complete files into place.
+
+    Raises:
+        DataError: before any move, if a directory has the name of a file.
+    """
     for target in targets.values():
         if target.is_dir():
             raise DataError(f"{target} is a folder; move it away")
@@ -279,7 +304,7 @@ def _place(files: Mapping[str, Path], targets: Mapping[str, Path]) -> None:
             file.replace(targets[part])
     finally:
         for folder in made:
-            with suppress(OSError):  # it holds the files
+            with suppress(OSError):  # fails if it has the files
                 folder.rmdir()
 
 
@@ -291,6 +316,6 @@ def _check(home: Home, files: Mapping[str, Path], sha256: Checksums) -> None:
 
 
 def _by_hand(home: Home, root: Path) -> str:
-    """Say what to do without this program, and what to know of the corpus."""
+    """Describe manual installation and generated corpora, with the note on the corpus."""
     generated = "or use a generated corpus, see `bench-data list`"
     return f"put {home.by_hand(root)}; {generated}{home.note and f' ({home.note})'}"

@@ -1,4 +1,4 @@
-"""Text of a corpus's files by part and line, rows of words in tables, instances built on demand."""
+"""Lines of corpus files, numbering of words as embedding rows, and lazily built instances."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T", bound=Instance)
 
 
 class LazyInstances(Sequence[T], Generic[T]):
-    """`size` instances; `build(index)` is called once per index, a slice is a tuple.
+    """Sequence of `size` instances; `build(index)` is called once per index, a slice is a tuple.
 
-    A short trial touches a few hundred of a corpus's thousands of instances; building the rest
-    would cost more than the trial.
+    A short trial uses a few hundred of a corpus's thousands of instances; building the others would
+    take longer than the trial.
     """
 
     __slots__ = ("_build", "_built")
@@ -50,18 +50,27 @@ class LazyInstances(Sequence[T], Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The lines of one file, without their ends; `sha256` is that of its bytes."""
+    """A file of a corpus.
+
+    Attributes:
+        lines: lines without line ends.
+        sha256: checksum of the file's bytes.
+    """
 
     path: Path
     lines: list[str]
     sha256: str
 
     def fault(self, index: int, reason: str) -> DataError:
-        """Return the error for a line, which is counted from 0."""
+        """Return the error for the line of an index, which starts from 0."""
         return DataError(f"{self.path}:{index + 1}: {reason}")
 
     def refuse_empty(self, what: str) -> None:
-        """Raise DataError for the first line that holds nothing but blanks."""
+        """Raise DataError for the first line that is empty or only has white space.
+
+        Args:
+            what: rule or remedy at the end of the message.
+        """
         for index, line in enumerate(self.lines):
             if not line or line.isspace():
                 raise self.fault(index, f"the sentence is empty; {what}")
@@ -71,10 +80,16 @@ PartReader = Callable[[str], Part]
 
 
 def part_reader(name: str, home: Home, root: Path | None, sha256: Checksums) -> PartReader:
-    """Return what reads and checks the file of a part of a corpus, by the name of the part.
+    """Return a function that reads and checks the file of a named part of a corpus.
 
-    Raises DataError, at once without a root, else for a file that is missing, empty, not in UTF-8
-    (file:line), or has another checksum than the part's in sha256.
+    Args:
+        name: name of the corpus, for messages.
+        root: data root.
+        sha256: expected checksum per part.
+
+    Raises:
+        DataError: without a root. The returned function raises it for a file that is missing,
+            empty, not UTF-8 (with file:line), or has another checksum.
     """
     if root is None:
         raise DataError(
@@ -89,9 +104,10 @@ def part_reader(name: str, home: Home, root: Path | None, sha256: Checksums) -> 
 
 
 def split_text(path: Path, content: bytes, sha256: str) -> Part:
-    """Return the lines of a file's bytes.
+    """Return a file from its bytes.
 
-    Raises DataError where there is none, or with the line where it is not UTF-8.
+    Raises:
+        DataError: for an empty file, or text that is not UTF-8.
     """
     # Not splitlines(), which also splits at characters that a word may contain.
     lines = decoded(content, str(path)).removesuffix("\n").split("\n")
@@ -101,13 +117,19 @@ def split_text(path: Path, content: bytes, sha256: str) -> Part:
 
 
 def decoded(content: bytes, place: str) -> str:
-    """Return the text of a file's bytes, its lines ended by a line feed.
+    """Decode a file's bytes; lines end with a line feed.
 
-    The one rule of all corpora: UTF-8, where a byte order mark before the first line is passed over
-    and a carriage return before a line feed belongs to the line's end.
+    All corpora are UTF-8. A byte order mark at the start is skipped, and a carriage return before a
+    line feed is part of the line end.
 
-    Raises DataError with the line where it is not UTF-8, has a NUL character (UTF-16 has many, and
-    much of it passes for UTF-8), or a carriage return alone: it may end lines or stand in a word.
+    Args:
+        content: bytes of the file.
+        place: path of the file, for messages.
+
+    Raises:
+        DataError: with the line, for text that is not UTF-8, a NUL character (UTF-16 has many, and
+            much of it is valid UTF-8), or a carriage return without a line feed, which is
+            ambiguous.
     """
     content = content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     try:
@@ -130,10 +152,12 @@ def _not_text(content: bytes, place: str, wrong: int, found: str) -> DataError:
 def part_of(split: str, vocabulary: str) -> str:
     """Return the part that a split is read from.
 
-    vocabulary: the part that words are numbered by. It takes the training split's place: on a
-    machine without the training file `dev` makes a corpus of the development file alone.
+    Args:
+        vocabulary: part whose words are numbered, and that is read as the training split. `dev`
+            makes a corpus of the development file only, for machines without the training file.
 
-    Raises ConfigError where there is no such part.
+    Raises:
+        ConfigError: for an unknown part.
     """
     if vocabulary not in SPLITS:
         raise ConfigError(
@@ -143,9 +167,9 @@ def part_of(split: str, vocabulary: str) -> str:
 
 
 def name_with(name: str, vocabulary: str) -> str:
-    """Return the name of a corpus, which tells when another part takes the training split's place.
+    """Return the name of a corpus, with a suffix if another part is read as the training split.
 
-    So ptb is ptb_dev where its words are numbered by the development part.
+    For example, ptb is ptb_dev if its words are numbered by the development part.
     """
     return name if vocabulary == "train" else f"{name}_{vocabulary}"
 
@@ -161,12 +185,15 @@ def check_modulo(modulo: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows for the ids 0 to n_known - 1 of the training split, and one for all that it lacks.
+    """Mapping of ids to embedding rows.
 
-    modulo: 0, or the number of rows that all ids share as id modulo it; ED-Batch's release does so
-    with 256, and has no row for unknown words.
+    Attributes:
+        n_known: number of ids of the training split; larger ids share one more row.
+        modulo: 0, or the number of rows, to which ids are mapped modulo it. ED-Batch's release does
+            so with 256, and has no row for unknown words.
 
-    Raises ConfigError for a negative modulo.
+    Raises:
+        ConfigError: for a negative modulo.
     """
 
     n_known: int
@@ -177,18 +204,24 @@ class TableRows:
 
     @property
     def size(self) -> int:
-        """Rows of the table."""
+        """Number of rows of the table."""
         return self.modulo or self.n_known + 1
 
     def of(self, ids: object) -> IntArray:
-        """Return the row of each id, which may be above those of the training split."""
+        """Return the row of each id; ids may be larger than those of the training split."""
         ids = np.asarray(ids)
         return int_array(ids % self.modulo if self.modulo else np.minimum(ids, self.n_known))
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """Rows of words: `known` by word, `unknown` for all others; `size` of them."""
+    """Mapping of words to embedding rows.
+
+    Attributes:
+        known: row of each known word.
+        unknown: row of all other words.
+        size: number of rows.
+    """
 
     known: Mapping[str, int]
     unknown: int
@@ -200,7 +233,7 @@ class Vocabulary:
 
 
 def vocabulary_of(words: Iterable[str], modulo: int = 0) -> Vocabulary:
-    """Number the words of a part by first appearance; modulo as in TableRows."""
+    """Number the words of a part by first appearance; `modulo` as in TableRows."""
     distinct = list(dict.fromkeys(words))
     rows = TableRows(len(distinct), modulo)
     *known, unknown = rows.of(range(len(distinct) + 1)).tolist()
