@@ -109,7 +109,7 @@ def _marked(line: str, words: Vocabulary) -> IntArray:
 
 
 def _vocabulary(file: Part, modulo: int) -> Vocabulary:
-    """Number words by their lines.
+    """Build the vocabulary of words numbered by their lines.
 
     Raises:
         DataError: for a line that is not one word, a repeated word, or a missing mark.

@@ -103,7 +103,7 @@ def _refuse_ends(text: Part) -> None:
 
 
 def _numbers(lines: Sequence[str]) -> list[tuple[str, int]]:
-    """Number the words of a part by descending frequency; equally frequent ones by spelling."""
+    """Return words with their numbers, by descending frequency and then by spelling."""
     counts = Counter(" ".join(lines).split())
     counts[END] += len(lines)
     counts[UNKNOWN] += 0

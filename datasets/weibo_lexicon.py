@@ -190,7 +190,7 @@ def load(
 
 
 def _tables(train: Sequence[LabelledText], into: Sequence[Words], modulo: int) -> LabelTables:
-    """Number characters, words and labels by first appearance; labels follow class START."""
+    """Build the tables, numbered by first appearance; classes of labels follow class START."""
     labels = dict.fromkeys(label for sentence in train for label in sentence.labels)
     return LabelTables(
         characters=vocabulary_of((c for s in train for c in s.characters), modulo),

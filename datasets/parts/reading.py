@@ -233,7 +233,7 @@ class Vocabulary:
 
 
 def vocabulary_of(words: Iterable[str], modulo: int = 0) -> Vocabulary:
-    """Number the words of a part by first appearance; `modulo` as in TableRows."""
+    """Build a vocabulary of words numbered by first appearance; `modulo` as in TableRows."""
     distinct = list(dict.fromkeys(words))
     rows = TableRows(len(distinct), modulo)
     *known, unknown = rows.of(range(len(distinct) + 1)).tolist()

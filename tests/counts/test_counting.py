@@ -1,4 +1,4 @@
-"""Counting many policies in turn: a count that fails leaves its status, none is counted twice."""
+"""Counts of many policies: a failed count has a status, and nothing is counted twice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from harness.values.places import ROOT
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
 from tests.support.odd_system import detach
 
-pytestmark = pytest.mark.slow  # all of them together take seconds
+pytestmark = pytest.mark.slow  # together they take seconds
 
 
 def allocate_without_end() -> None:
@@ -190,7 +190,7 @@ def test_another_mini_batch_policy_or_learning_is_another_count(
     ):
         assert main([*one, *change]) == 0
         assert len(list(tmp_path.iterdir())) == place + 1
-    # What only learned policies ask for makes no other count of one that is not.
+    # Options of learned policies do not change the id of a count of other policies.
     assert main([*one, "policy=agenda", "learning.trials=7", "learn_offset=3"]) == 0
     assert "1 kept" in capsys.readouterr().err.splitlines()[-1]
 
@@ -299,7 +299,7 @@ def test_records_that_cannot_be_written_give_one_line_before_counting(
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "harness.commands.schedule", *COUNT[:-1]]
-    # Half a second a count, so that the sweep can be killed in its middle.
+    # Each count takes half a second, so that the sweep can be killed in between.
     command += ["timing.min_seconds=0.5", f"records={folder / 'raw'}", f"out={folder / 'o.json'}"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen(

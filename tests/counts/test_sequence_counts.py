@@ -1,7 +1,7 @@
 """Batch counts of chains: ED-Batch's tagger and translation, DyNet's tagger and parser.
 
-Chen et al., ICML 2023, find that agenda and state machines both need no more batches than the bound
-on chains; Neubig, Goldberg and Dyer, NIPS 2017, that agenda and depth differ on their operators.
+Sources: Chen et al., ICML 2023: agenda and state machines reach the lower bound on chains; Neubig,
+Goldberg and Dyer, NIPS 2017: agenda and depth differ on the operators of their models.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tests.support.policies import schedule_by
 
 SIZES = ModelSizes(4, {k: n for k, n in ALL_SIZES.items() if k != "characters"})
 TAGGER, TRANSLATION, PARSER = BiLSTM(SIZES, layers=2), Seq2Seq(SIZES), Parser(SIZES)
-# Words of a sentence, and of its translation with both marks.
+# Numbers of words of sentences, and of their translations including both marks.
 SOURCES, TARGETS = (14, 3, 25, 9, 31, 18, 12, 22), (17, 6, 31, 12, 33, 19, 15, 32)
 LEARNED = ("fsm_base", "fsm_max", "fsm_sort")
-NEAR = 1.01  # of the bound: where the release stops to learn
+NEAR = 1.01  # times the bound: the release stops learning below it
 
 
 def pairs(sources: Sequence[int], targets: Sequence[int]) -> list[SentencePair]:
@@ -71,11 +71,12 @@ def kinds_in(graph: Graph) -> Counter[str]:
 
 
 def test_the_tagger_has_the_vertices_of_the_release() -> None:
-    """Four LSTM blocks a word, each with a get for h and c; a block and its get for the tag.
+    """Each word has four LSTM blocks with a get for h and c, and a block with a get for its tag.
 
-    The release has one vertex more a word, the lookup, which is in our blocks, and two less, since
-    its last block computes the loss, which our classifier does outside: 16 of ours to 15. Of
-    parameters we have the 8 first states and the classifier's, the release 32 with those of cells.
+    Per word, our graph has 16 vertices and the release 15: the release has one more for the lookup,
+    which is in our blocks, and two fewer because its last block computes the loss, which our
+    classifier computes outside. Our parameters are the 8 initial states and the classifier's; the
+    release has 32, including those of cells.
     """
     graph, n_words = graphs_of(TAGGER).released, sum(SOURCES)
     kinds = kinds_in(graph)
@@ -88,7 +89,7 @@ def test_the_tagger_has_the_vertices_of_the_release() -> None:
 
 
 def test_translation_has_the_vertices_of_the_release() -> None:
-    """A block and two gets a word of either side, two vertices a distribution, no sum of losses."""
+    """Words have a block and two gets, distributions two vertices; losses are not summed."""
     graph, n_steps = graphs_of(TRANSLATION).released, [n - 1 for n in TARGETS]
     kinds = kinds_in(graph)
     encode = dict.fromkeys(("encode", "encode.get_h", "encode.get_c"), sum(SOURCES))
@@ -108,13 +109,13 @@ def test_translation_has_the_vertices_of_the_release() -> None:
 @pytest.mark.parametrize("model", [TAGGER, TRANSLATION], ids=["tagger", "translation"])
 @pytest.mark.parametrize("policy", ["agenda", *LEARNED])
 def test_agenda_and_state_machines_reach_the_bound_on_chains(policy: str, model: Model) -> None:
-    """In counts of the release and of vertices; also on mini-batches behind the learned one."""
+    """Counts of released graphs and of vertices do, also on mini-batches after the learned one."""
     graphs = graphs_of(model)
     following = [graphs_of(model, instances_of(model)[:k]) for k in (2, 5)]
     counts = counts_of(policy, graphs, following)
     assert counts.n_batches_ed is not None
     assert counts.following is not None
-    nearly = {"fsm_base", "fsm_max"}  # stop to learn once they are near it
+    nearly = {"fsm_base", "fsm_max"}  # stop learning near the bound
     slack = NEAR if policy in nearly else 1.0
     assert counts.lower_bound <= counts.n_batches <= slack * counts.lower_bound
     assert counts.lower_bound_ed <= counts.n_batches_ed <= slack * counts.lower_bound_ed
@@ -132,7 +133,7 @@ def test_depth_does_not_reach_the_bound_of_the_tagger() -> None:
 
 
 def test_agenda_misses_the_bound_where_one_source_is_many_times_as_long() -> None:
-    """Its steps are deeper on average than the decoders' first ones, which so begin too early."""
+    """Steps of the long source have larger mean depths than first decoder steps, which run early."""
     graphs = graphs_of(TRANSLATION, pairs((8,) * 7 + (100,), (9,) * 8))
     agenda, learned = counts_of("agenda", graphs), counts_of("fsm_sort", graphs)
     assert learned.n_batches <= NEAR * learned.lower_bound < agenda.n_batches
@@ -140,7 +141,7 @@ def test_agenda_misses_the_bound_where_one_source_is_many_times_as_long() -> Non
 
 @pytest.mark.parametrize("model", [BiLSTM(SIZES), TAGGER, PARSER], ids=["one", "two", "parser"])
 def test_agenda_and_depth_differ_on_operators(model: Model) -> None:
-    """One layer is what the DyNet paper measures; there averages of depth are the better guide."""
+    """With one layer, as in the DyNet paper, agenda needs fewer batches than depth."""
     graph = operator_graph(model, model.mini_batch(instances_of(model)))
     agenda, depth = (schedule_by(name, graph).n_batches for name in ("agenda", "depth"))
     assert agenda != depth
@@ -153,7 +154,7 @@ def test_agenda_and_depth_differ_on_operators(model: Model) -> None:
 def test_learned_policies_learn_on_the_first_round(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the release does; counts and the engine alike."""
+    """Counts and the engine learn on the first graph segment, as the release does."""
     seen: list[Graph] = []
 
     def learn(name: str, given: Sequence[Graph], *settings: Any) -> Any:

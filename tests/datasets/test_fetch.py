@@ -1,4 +1,4 @@
-"""The download behind `bench-data fetch`, without a network: whole files, or one line and none."""
+"""Downloads of `bench-data fetch` without a network: all files, or none and a one-line error."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SEVERAL = Home(
 
 
 def serving_by_name(contents: dict[str, Opener]) -> Opener:
-    """Return an opener that answers each address as its last part says."""
+    """Return an opener that chooses the response by the last part of the address."""
 
     def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:
         return contents[url.rpartition("/")[2]](url, timeout_s)
@@ -117,7 +117,7 @@ def test_one_of_several_downloads_that_is_cut_off_leaves_nothing(
 
 def test_a_checksum_may_be_git_s_name_of_the_file(tmp_path: Path) -> None:
     home = Home("https://a.org/{name}", "corpus", names={"train": "train"})
-    # What `git hash-object` says of these bytes.
+    # Output of `git hash-object` for these bytes.
     right = {"train": "git-blob:ce013625030ba8dba906f756967f9e9ca394464a"}
     fetch(home, right, tmp_path, opener=serving(b"hello\n"))
     assert is_complete(home, right, tmp_path)
@@ -162,7 +162,7 @@ def test_a_length_that_is_none_is_unknown(tmp_path: Path, length: str) -> None:
     assert not (tmp_path / "new").exists()
 
 
-# What servers do that go wrong: tests/commands/test_hostile_servers.py.
+# Faults of servers are in tests/commands/test_hostile_servers.py.
 NETWORK_FAULTS = {
     "no network": (failing(urllib.error.URLError(OSError(-2, "unknown name"))), "unknown name"),
     "not found": (
@@ -215,7 +215,7 @@ ONE_FILE = Home("https://a.org/{name}", "corpus", names={"train": "train"}, most
 
 
 def refused(home: Home, root: Path, opener: Opener, checked: bool = True) -> str:
-    """Fetch what is refused, and see that nothing is there that was not; returns the line."""
+    """Return the error message of a failing download, which must not leave any file."""
     before = everything_below(root.parent)
     with pytest.raises(DataError) as caught:
         fetch(home, SHA256 if checked else None, root, opener=opener)
@@ -226,7 +226,7 @@ def refused(home: Home, root: Path, opener: Opener, checked: bool = True) -> str
 
 
 class Endless:
-    """Sends for ever; a test that reads on is ended here."""
+    """Response without an end; a test that reads too much fails."""
 
     def __init__(self, piece: bytes = bytes(999), n_most: int = 10_000) -> None:
         self.headers: dict[str, str] = {}
@@ -254,7 +254,7 @@ def test_an_endless_download_ends_where_the_data_set_does(tmp_path: Path) -> Non
     assert "sends more than 999 bytes, and the data set at most 6;" in refused(
         known, root, endless()
     )
-    # Whoever switched the checks off may have another file.
+    # Without checksums, the file may be another one.
     assert "at most 1000;" in refused(known, root, endless(), checked=False)
 
 
@@ -287,12 +287,17 @@ def test_another_length_than_told_is_refused(tmp_path: Path, length: int) -> Non
 
 
 LOCAL, CENTRAL = b"PK\3\4", b"PK\1\2"
-# Of a member's headers: where each tells its flags, its way of compression and its whole length.
+# Offsets in a member's local and central header: flags, compression and full length.
 FLAGS, COMPRESSION, LENGTH = (6, 8), (8, 10), (22, 24)
 
 
 def patched(content: bytes, places: tuple[int, int], kind: str, value: int) -> bytes:
-    """Write a number to all headers of an archive, where the local and the central one have it."""
+    """Write a number to all headers of an archive.
+
+    Args:
+        places: offsets in local and in central headers.
+        kind: format of the number, as in struct.
+    """
     changed = bytearray(content)
     for magic, place in zip((LOCAL, CENTRAL), places, strict=True):
         at = content.find(magic)
@@ -349,7 +354,7 @@ def test_a_member_is_no_longer_than_declared(tmp_path: Path) -> None:
 
 
 def test_members_are_written_nowhere_else(tmp_path: Path) -> None:
-    """An archive cannot say where: a member's name is looked for, and is no path here."""
+    """Names of members select their content and are not used as paths."""
     members = {"train": "../../outside.txt", "dev": "/tmp/outside.txt"}
     archive = replace(ARCHIVE, names=members)
     fetch(archive, SHA256, tmp_path / "a" / "data", opener=serving(zipped(archive)))
@@ -360,7 +365,7 @@ def test_members_are_written_nowhere_else(tmp_path: Path) -> None:
 def test_no_damage_to_an_archive_is_a_traceback_or_another_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # hundreds of them take their time
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # hundreds of calls are slow
     whole, rng, n_refused = zipped(), random.Random(1), 0
     cuts = [whole[:n] for n in range(0, len(whole), 7)]
     for k in range(300):

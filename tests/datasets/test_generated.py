@@ -1,4 +1,4 @@
-"""Corpora from a seed: pinned digests, and statistics beside those of the real ones."""
+"""Corpora from a seed: pinned digests, and statistics compared with those of the real ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from harness.values.places import CONF_DIR
 from tests.support.corpora import complete, load, options_of, synthetic, write_corpus
 
 LOADERS = {"ptb_fixed_synthetic": "ptb_synthetic", "ptb_fixed_dev": "ptb"}
-# Of every generator: the number of instances of each part, and the digest of its first 64.
+# Number of instances of each part, and digest of the first 64, of every generator.
 GENERATED = {
     "sst_synthetic": ((8544, 1101, 2210), "8a976d67f60cea3b"),
     "complete_trees": ((1024, 1024, 1024), "142b0f7d1369f0fb"),
@@ -36,7 +36,7 @@ GENERATED = {
     "bilstm_synthetic": ((1024, 1024, 1024), "4b9b6117c76db8d9"),
     "xnli_synthetic": ((20_000, 4980, 10_020), "618198263ba1a1e5"),
 }
-FIELDS = {  # of instances, by the name of a size
+FIELDS = {  # fields of instances, by the size that bounds them
     "classes": ("labels", "tags"),
     "words": ("words", "tokens"),
     "characters": ("characters", "tokens"),
@@ -69,7 +69,7 @@ def test_instances_depend_on_seed_split_and_index_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_generated_inputs_are_pinned(name: str) -> None:
-    """The same on every machine and NumPy release; a change of a generator changes records."""
+    """Instances are equal on all machines and NumPy releases, because changes affect records."""
     sizes, expected = GENERATED[name]
     assert tuple(len(generated(name, split).instances) for split in SPLITS) == sizes
     assert digest(generated(name, "train").instances[:64])[:16] == expected
@@ -131,7 +131,7 @@ def drawn_trees() -> Corpus:
 
 
 def test_synthetic_trees_have_the_published_shape(drawn_trees: Corpus) -> None:
-    # Means within 2 %: leaves 19.13 and height 9.8 are those of the treebank.
+    # Means of leaves and height are within 2% of the treebank's 19.13 and 9.8.
     trees = drawn_trees.instances
     assert drawn_trees.synthetic
     assert (len(trees), drawn_trees.size("words")) == (8544, 18_281)
@@ -258,7 +258,7 @@ def test_lazy_instances_are_built_once_and_only_when_asked_for() -> None:
 
 
 def measures(corpus: Corpus) -> dict[str, NDArray[np.int64]]:
-    """What the lengths of its instances are, one array of numbers for each measure."""
+    """Return the lengths of a corpus's instances by measure, as an array each."""
     found: dict[str, list[int]] = {}
     for instance in corpus.instances:
         if isinstance(instance, Chain):
@@ -276,12 +276,12 @@ def measures(corpus: Corpus) -> dict[str, NDArray[np.int64]]:
 
 
 def arc_lengths(sentence: ParsedSentence) -> list[int]:
-    """How many words behind its head each word is; below 0: before it. The root's are left out."""
+    """Return the distance of each word from its head, negative before it, except for the root's."""
     n = len(sentence.heads)
     return [word - head for word, head in enumerate(sentence.heads.tolist()) if head < n]
 
 
-# Measured on the real parts: mean, minimum and maximum.
+# Mean, minimum and maximum in the real parts.
 TOLD: dict[str, dict[str, tuple[float, int, int]]] = {
     "ptb_synthetic": {"words": (21.90, 2, 78)},
     "ptb_fixed_synthetic": {"words": (64, 64, 64)},
@@ -365,7 +365,7 @@ def test_lengths_of_xnli_are_those_that_are_assumed_on_average() -> None:
     corpus = generated("xnli_synthetic", "train")
     lengths = np.array([corpus.instances[k].n_words for k in range(4000)])
     assert corpus.synthetic
-    # Half premises, half hypotheses; those over the longest are cut, and rounding keeps the mean.
+    # Half are premises, half hypotheses; lengths are limited, and rounding preserves the mean.
     assert lengths.mean() == pytest.approx(np.mean(list(MEANS.values())), rel=0.03)
     assert lengths.min() >= 2
     assert lengths.max() <= LONGEST

@@ -1,4 +1,4 @@
-"""Generated lattices: statistics and batches beside those of the real ones."""
+"""Generated lattices: statistics and batch counts compared with those of the real ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def shares(counts: Sequence[int] | np.ndarray) -> list[float]:
 
 
 def counts_of(some: Sequence[Lattice]) -> tuple[list[int], list[int]]:
-    """How many states have so many arcs into them, and how many words are so long."""
+    """Count states by their number of incoming arcs, and words by their length."""
     into = [np.diff(lattice.arc_start) for lattice in some]
     lengths = [
         (np.arange(lattice.n_states).repeat(n) - lattice.sources)[~lattice.is_character]
@@ -53,8 +53,8 @@ def tag_shares(some: Sequence[Lattice]) -> list[float]:
 
 
 def test_statistics_are_close_to_those_of_the_released_lattices() -> None:
-    # Training split of ED-Batch's release; lengths within 3 %, words per character within 2 %,
-    # shares of states and words within half a percent of all.
+    # Compared with the training split of ED-Batch's release: lengths within 3%, words per character
+    # within 2%, fractions of states and words within half a percentage point.
     corpus = drawn_lattices()
     assert corpus.synthetic
     assert (corpus.instance_kind, corpus.size("classes")) == ("lattice", 18)
@@ -85,14 +85,14 @@ def test_lattices_match_the_real_ones_in_distribution(data_root: Path) -> None:
 
 
 def frequent_shares(some: Sequence[Lattice], is_character: bool) -> np.ndarray:
-    """Share of arcs that the most frequent 1, 10, 100 and 1000 characters, or words, have."""
+    """Return the fractions of arcs of the 1, 10, 100 and 1000 most frequent characters or words."""
     tokens = np.concatenate([x.tokens[x.is_character == is_character] for x in some])
     running = np.cumsum(np.sort(np.bincount(tokens))[::-1]) / len(tokens)
     return running[np.array([1, 10, 100, 1000]) - 1]
 
 
 def overlaps(some: Sequence[Lattice]) -> np.ndarray:
-    """How often a word ends at a character, given whether one does at each of the two before."""
+    """Return how often a word ends at a character, by the ends at the two characters before it."""
     counts = np.zeros((4, 2))
     for lattice in some:
         has_word = (np.diff(lattice.arc_start) > 1).astype(int)
@@ -101,7 +101,7 @@ def overlaps(some: Sequence[Lattice]) -> np.ndarray:
 
 
 def batches_over_bound(corpus: Corpus) -> np.ndarray:
-    """Mean of batches over lower bound of LatticeLSTM's graph as released, by policy."""
+    """Return the mean ratio of batches to the lower bound for LatticeLSTM's released graph."""
     sizes = ModelSizes(4, corpus.sizes)
     model = LatticeLSTM(sizes)
     policies = ("depth", "agenda_dynamic", "sufficient", "sufficient_reversed")
@@ -114,7 +114,7 @@ def batches_over_bound(corpus: Corpus) -> np.ndarray:
 
 
 def test_policies_need_as_many_batches_as_on_the_real_ones(data_root: Path) -> None:
-    # Within 15 % of each other, for 32 lattices. DyNet's agenda is left out: its count differs by
+    # For 32 lattices, both agree within 15%. DyNet's agenda is omitted, because its count varies by
     # a third between mini-batches of either corpus.
     expected = batches_over_bound(real_lattices(data_root))
     np.testing.assert_allclose(batches_over_bound(drawn_lattices()), expected, rtol=0.15)

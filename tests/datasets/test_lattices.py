@@ -1,4 +1,4 @@
-"""Lattices from files and from text with a lexicon: what is read, and that nothing wrong passes."""
+"""Lattices from files and from text with a lexicon: their content, and errors in files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     assert (corpus.size("words"), corpus.size("characters")) == (
         34,
         10,
-    )  # 0 to 32, 0 to 8, and unknown ones
+    )  # ids 0 to 32 and 0 to 8, and a row for unknown ones each
     first, second = corpus.instances
     assert first.tags.tolist() == [0, 3, 1, 2]
     assert first.arc_start.tolist() == [0, 0, 1, 3, 6]
@@ -56,7 +56,7 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
 
 @st.composite
 def lattices(draw: st.DrawFn) -> list[list[list[tuple[int, int]]]]:
-    """Per lattice and state, the arcs into it: source and id."""
+    """Draw the incoming arcs of each state of each lattice, as pairs of source and id."""
     made = []
     for n in draw(st.lists(st.integers(2, 8), min_size=1, max_size=5)):
         arcs: list[list[tuple[int, int]]] = [[]]
@@ -133,7 +133,7 @@ def test_a_trial_on_a_malformed_file_is_refused(
 @pytest.mark.parametrize(
     ("split", "told"),
     [
-        # As counted in the release's file independently of this code.
+        # Counted in the released file, independently of this code.
         (
             "train",
             {
@@ -156,7 +156,7 @@ def test_statistics_of_the_real_files(data_root: Path, split: str, told: dict[st
     for lattice in corpus.instances:
         assert lattice.tokens[lattice.is_character].max() < corpus.size("characters")
         assert lattice.tokens.max() < corpus.size("words")
-        for start, end in pairwise(lattice.arc_start[1:]):  # words stand longest first
+        for start, end in pairwise(lattice.arc_start[1:]):  # words are longest first
             assert np.all(np.diff(lattice.sources[start + 1 : end]) > 0)
 
 
@@ -170,14 +170,14 @@ def _few_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _fresh_lexicon() -> Iterator[None]:
-    """Nothing read before, nothing of this test kept."""
+    """Clear the cached lexicon before and after a test."""
     weibo_lexicon._read_lexicon.cache_clear()
     yield
     weibo_lexicon._read_lexicon.cache_clear()
 
 
 def arcs_into(lattice: Lattice, state: int) -> list[tuple[int, int]]:
-    """Source and token of every arc, in order."""
+    """Return source and token of every incoming arc, in order."""
     arcs = slice(lattice.arc_start[state], lattice.arc_start[state + 1])
     return list(zip(lattice.sources[arcs].tolist(), lattice.tokens[arcs].tolist(), strict=True))
 

@@ -29,7 +29,7 @@ from tests.support.corpora import (
 
 
 def written(name: str) -> Any:
-    """Return a fixture: a folder with an excerpt of a corpus."""
+    """Return a fixture: a directory with an excerpt of a corpus."""
 
     @pytest.fixture(name=name)
     def folder(tmp_path: Path) -> Path:
@@ -42,7 +42,7 @@ def written(name: str) -> Any:
 ptb, wikiner, iwslt15, ud_ewt = map(written, ("ptb", "wikiner", "iwslt15", "ud_ewt"))
 
 
-# By frequency in the training text: the ends come first (3), then by count and spelling.
+# By frequency in the training text: the end (3 times) is first, then by count and spelling.
 IDS = {w: i for i, w in enumerate(["<eos>", "the", "cat", "dog", "<unk>", "a", "sees"])}
 
 
@@ -68,7 +68,7 @@ def test_words_that_the_training_text_lacks_are_unknown(ptb: Path) -> None:
 def test_more_words_than_ten_thousand_have_a_row_each(ptb: Path) -> None:
     write(ptb / "ptb", {"train": "".join(f"w{i} v{i}\n" for i in range(6000))}, ".txt")
     corpus = load("ptb", ptb)
-    assert corpus.size("words") == 12_002  # the end and the unknown word, too
+    assert corpus.size("words") == 12_002  # including the end and the unknown word
     assert max(chain.words.max() for chain in corpus.instances) < 12_002
 
 
@@ -132,7 +132,7 @@ TAGS = {"I-PER": 0, "O": 1, "I-LOC": 2}
 
 
 def spelled(chain: Chain) -> list[list[int]]:
-    """The letters of every word."""
+    """Return the letters of every word."""
     letters = chain.characters.tolist()
     return [letters[start:end] for start, end in pairwise(chain.char_start)]
 
@@ -147,7 +147,7 @@ def test_words_and_tags_are_numbered_as_they_appear(wikiner: Path) -> None:
 
 
 def test_words_below_the_count_are_spelled_between_two_pads(wikiner: Path) -> None:
-    # "." is there three times, Ann and lives twice, all others once: all are rare by default.
+    # "." occurs three times, Ann and lives twice, all others once: all are rare by default.
     assert all(spelled(load("wikiner", wikiner).instances[0]))
     with pytest.raises(ConfigError, match="rare_below=-1 is not allowed"):
         load("wikiner", wikiner, rare_below=-1)
@@ -160,7 +160,7 @@ def test_words_below_the_count_are_spelled_between_two_pads(wikiner: Path) -> No
         ]
     chain = load("wikiner", wikiner, rare_below=2).instances[0]
     assert spelled(chain)[3] == [LETTERS[letter] for letter in ("", *"Rome", "")]
-    # Words are known although they are rare.
+    # Rare words are known words.
     assert chain.words.tolist()[3] == NAMED["Rome"]
 
 
@@ -190,7 +190,7 @@ def test_sides_stand_between_marks(iwslt15: Path) -> None:
     pairs = [(p.source.tolist(), p.target.tolist()) for p in corpus.instances]
     assert pairs[0] == ([1, 3, 4, 2], [1, 3, 4, 2])
     assert pairs[1] == ([1, 5, 6, 4, 2], [1, 4, 5, 2])
-    assert pairs[2] == ([1, 0, 2], [1, 0, 2])  # words that the vocabularies lack
+    assert pairs[2] == ([1, 0, 2], [1, 0, 2])  # words that are not in the vocabularies
     assert corpus.skipped == {"with an empty side": 0}
 
 
@@ -253,7 +253,7 @@ def test_trees_are_read_and_what_is_not_projective_is_counted(ud_ewt: Path) -> N
 def test_words_are_lower_case_and_numbers_one_word(ud_ewt: Path) -> None:
     corpus = load("ud_ewt", ud_ewt)
     dogs, twelve = corpus.instances
-    # dogs, do, n't, bark and the root, then NUM; the crossed sentence is no part of it.
+    # dogs, do, n't, bark and the root, then NUM; the nonprojective sentence is not included.
     assert dogs.words.tolist() == [0, 1, 2, 3, 4]
     assert twelve.words.tolist() == [5, 0, 4]
     assert dogs.tags.tolist() == [0, 1, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""Trees as S-expressions in files: what is read, and the shapes of the real ones."""
+"""Trees as S-expressions in files: their content, and the shapes of the real ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def to_text(nested: Any) -> str:
 
 
 def from_tree(tree: Tree, words: list[str], vertex: int) -> Any:
-    """Turn a tree back into nested tuples."""
+    """Convert a tree back to nested tuples."""
     label = int(tree.labels[vertex])
     if tree.left[vertex] < 0:
         return (label, words[tree.words[vertex]])
@@ -127,7 +127,7 @@ def test_one_unchecked_file_is_parsed_at_once(tmp_path: Path) -> None:
 
 
 def test_statistics_of_the_real_treebank(data_root: Path) -> None:
-    # ED-Batch's release puts 6 toy trees of 36 leaves and 3 more words before these 8544.
+    # ED-Batch's release has 6 toy trees with 36 leaves and 3 more words before these 8,544 trees.
     found = dict(facts(load("sst", data_root, **options_of("sst"))))
     assert found["instances"] == f"{8550 - 6} (tree)"
     assert f" {163_599 - 36} leaves and {155_049 - 30} internal" in found["vertices"]

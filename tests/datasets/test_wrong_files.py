@@ -1,4 +1,4 @@
-"""Files of corpora that are wrong, missing or no text: one line each, with its place and reason."""
+"""Malformed, missing and binary corpus files: one-line errors with location and reason."""
 
 from __future__ import annotations
 
@@ -176,12 +176,12 @@ WRONG: dict[str, list[tuple[str, str]]] = {
 
 
 def first_file(name: str, root: Path) -> Path:
-    """Write an excerpt; returns its first file."""
+    """Write an excerpt, and return its first file."""
     return write_corpus(name, root) / next(iter(EXCERPTS[name]))
 
 
 def refused(name: str, root: Path, split: str = "train") -> str:
-    """Load what is refused; returns the line."""
+    """Return the one-line error message of loading a corpus."""
     with pytest.raises(DataError) as caught:
         load(name, root, split)
     line = str(caught.value)
@@ -191,7 +191,7 @@ def refused(name: str, root: Path, split: str = "train") -> str:
 
 
 def same(first: Corpus, second: Corpus) -> bool:
-    """Whether two corpora have equal instances."""
+    """Return whether two corpora have equal instances."""
     pairs = zip(first.instances[:], second.instances[:], strict=True)
     return first.sizes == second.sizes and all(
         np.array_equal(getattr(one, item.name), getattr(other, item.name))
@@ -202,7 +202,7 @@ def same(first: Corpus, second: Corpus) -> bool:
 
 
 def test_no_reader_of_the_folder_is_left_out() -> None:
-    """What has a home is read from files; a generated corpus has none."""
+    """Corpora that are read from files have a home; generated ones do not."""
     modules = {path.stem: path for path in (ROOT / "datasets").glob("[!_]*.py")}
     trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
     with_a_home = {
@@ -298,7 +298,7 @@ def test_what_every_reader_passes_over(name: str, change: str, tmp_path: Path) -
     expected, content = load(name, tmp_path), file.read_bytes()
     file.write_bytes(PASSED_OVER[change](content))
     assert content != file.read_bytes()
-    if name == "weibo_lattice" and change == "no newline at the end":  # a number may be cut
+    if name == "weibo_lattice" and change == "no newline at the end":  # a number may be truncated
         assert "it is truncated" in refused(name, tmp_path)
     else:
         assert same(load(name, tmp_path), expected)
@@ -335,7 +335,7 @@ def test_what_every_reader_refuses_in_one_line(name: str, change: str, tmp_path:
     file.write_bytes(spoil(file.read_bytes()))
     line = refused(name, tmp_path)
     if name == "weibo_lexicon" and change.startswith("UTF-16"):
-        reason = AS_TEXT  # its text is no ASCII, which the bytes of UTF-16 need not be as UTF-8
+        reason = AS_TEXT  # UTF-16 of non-ASCII text may be invalid UTF-8
     assert line.startswith(f"{file}")
     assert line.endswith(reason)
 

@@ -1,4 +1,4 @@
-"""docs/adding.md as a newcomer follows it: its files are written, its commands run as printed."""
+"""docs/adding.md as a new user follows it: its files are written, its commands run as printed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NEEDED = ("conf", "datasets", "harness", "plots", "profiles", "systems", "tests"
 
 
 def _copy_if_there(source: str, target: str) -> None:
-    """Another process may write its machine code, and remove what that replaces, as we copy."""
+    """Copy a file if it exists; other processes may replace compiled code during the copy."""
     if Path(source).exists():
         shutil.copy2(source, target)
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what commands need, compiled code included, in which nothing is added yet.
+    """Return a copy of all that commands need, including compiled code, without additions.
 
-    And of what mypy found in the repository, if it was there already.
+    It has the repository's mypy cache, if there is one.
     """
     for name in NEEDED:
         shutil.copytree(ROOT / name, tmp_path / name, copy_function=_copy_if_there)
@@ -39,7 +39,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def write(checkout: Path, section: Section) -> None:
-    """Add the files of a section, all of them new."""
+    """Write the files of a section, which must be new."""
     for name, text in section.files.items():
         assert not (checkout / name).exists(), f"{name} is there already"
         (checkout / name).parent.mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ def write(checkout: Path, section: Section) -> None:
 
 
 def run(checkout: Path, typed: str) -> subprocess.CompletedProcess[str]:
-    """Type a command in the checkout, its environment active, with no real corpora at hand."""
+    """Run a command in the checkout and its environment, without real datasets."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ours = {"PATH": path, "PYTHONPATH": str(checkout), "BENCH_DATA": str(checkout / "data")}
     return subprocess.run(
@@ -74,9 +74,9 @@ def test_a_thing_is_added_as_the_page_says(checkout: Path, section: Section) -> 
 
 @pytest.fixture
 def _types_are_known() -> None:
-    """Have mypy look at the repository, which keeps what it finds: 35 s once, 3 s in a copy.
+    """Fill mypy's cache for the repository (35 s), so that mypy takes 3 s in a copy.
 
-    tests/whole/test_static.py does the same, and one of the two finds it done.
+    tests/whole/test_static.py also does so; the second of the two uses the cache.
     """
     done = run(ROOT, f"{sys.executable} -m mypy")
     assert done.returncode == 0, done.stdout
@@ -102,7 +102,7 @@ def test_the_page_adds_one_of_each() -> None:
 
 
 def test_a_block_without_a_place_is_shown_only_if_it_is_typed() -> None:
-    """Each fence of the page is a file with its path, or a console: nothing is skipped unseen."""
+    """Each fence of the page is a file with its path, or a console, so that none is skipped."""
     page = PAGE.read_text(encoding="utf-8")
     blocks = list(BLOCK.finditer(page))
     assert page.count("\n```") == 2 * len(blocks)

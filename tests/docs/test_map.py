@@ -1,4 +1,4 @@
-"""Parts of pages that are written from the code, and what any page names, are there."""
+"""Generated parts of pages are current, and files and paths in pages exist."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.support.layers import MODULES, imported_by, layer_of, reachable
 MAP = ROOT / "docs" / "map.md"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TOP = tuple(path.name for path in ROOT.iterdir() if path.is_dir() and path.name[0] != ".")
-PRODUCED = ("results/", "build/", "logs/", "data/")  # there once something has run
+PRODUCED = ("results/", "build/", "logs/", "data/")  # created by runs
 STEP = re.compile(r"^(?P<blanks> *)\d+\. `(?P<path>[^`]+)`:(?P<text>.*)$", re.MULTILINE)
 ANCHOR = re.compile(r"\]\((?P<page>[\w./]*)(?:#(?P<anchor>[\w-]+))?\)")
 
 
 def spans_of(page: Path) -> list[str]:
-    """All that stands in code font in a page, and every line of its consoles."""
+    """Return all code spans of a page, and every line of its consoles."""
     text = page.read_text(encoding="utf-8")
     fences = re.findall(r"^```(?:console)?\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     lines = [line.removeprefix("$ ").partition(" #")[0] for f in fences for line in f.splitlines()]
@@ -40,7 +40,7 @@ def spans_of(page: Path) -> list[str]:
 
 
 def alternatives(path: str) -> list[str]:
-    """What `a/{b,c}.py` stands for."""
+    """Expand braces, as in `a/{b,c}.py`."""
     found = re.search(r"\{([^{}]*)\}", path)
     if found is None:
         return [path]
@@ -49,7 +49,7 @@ def alternatives(path: str) -> list[str]:
 
 
 def paths_in(page: Path) -> Iterator[str]:
-    """Paths of this repository that a page names."""
+    """Yield the paths of this repository that a page names."""
     for span in spans_of(page):
         for word in span.split():
             word = word.partition(":")[0]
@@ -58,7 +58,7 @@ def paths_in(page: Path) -> Iterator[str]:
 
 
 def files_in(page: Path) -> set[str]:
-    """Files that a page names without their folder."""
+    """Return the files that a page names without their directory."""
     words = (word for span in spans_of(page) for word in span.split())
     return {word for word in words if re.fullmatch(r"\w+\.(py|smk|md)", word)}
 
@@ -143,13 +143,13 @@ def test_every_folder_says_in_one_line_what_is_in_it() -> None:
 def test_the_page_tells_of_every_top_folder() -> None:
     text = MAP.read_text(encoding="utf-8")
     kept = [name for name in TOP if list((ROOT / name).glob("**/*.*")) and name != "__pycache__"]
-    tracked = [name for name in kept if not name.endswith(".egg-info")]  # an installation's
+    tracked = [name for name in kept if not name.endswith(".egg-info")]  # of an installation
     ours = [name for name in tracked if not f"{name}/".startswith(PRODUCED[1:])]
     assert [name for name in ours if f"`{name}/" not in text] == []
 
 
 def steps() -> list[tuple[str, str, str]]:
-    """(path, that of the step it stands under, its text), of all steps of docs/map.md."""
+    """Return path, parent step's path and text of all steps of docs/map.md."""
     found = []
     above: list[tuple[int, str]] = []
     for step in STEP.finditer(MAP.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""docs/notebook.md as a newcomer follows it: its code runs, and shows the committed numbers."""
+"""docs/notebook.md as a new user follows it: its code runs, and shows the committed numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/presets.md: every preset says every switch and has a section, every system a label."""
+"""docs/presets.md: every preset sets every switch and has a section; every system has a label."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.write_pages import DOCS, PRESETS, list_labels, read_presets
 
 
 def test_every_preset_says_every_switch() -> None:
-    """So that one word changes any of them, and that the table has no gap."""
+    """Every switch can then be overridden by name, and the table has no empty cell."""
     options = read_presets()
     wanted = set(options["vertex"])
     assert wanted <= {"policy", *(item.name for item in fields(Switches))}

@@ -1,4 +1,4 @@
-"""What a file that somebody adds still lacks is told in one line, before anything is measured."""
+"""Missing parts of added files are reported in one line, before any measurement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MODEL = FILES["harness/models/tree_rnn.py"]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes a module, and returns the name by which it can be imported."""
+    """Return a function that writes a module and returns its import name."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def write_module(name: str, text: str) -> str:
@@ -71,7 +71,7 @@ def test_a_policy_that_returns_no_schedule_is_told() -> None:
 
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
-    """A copy of the configuration, with a copied file that still has the old name inside."""
+    """Return a copy of the configuration, with a copied file that still has the old name in it."""
     folder = tmp_path / "conf"
     shutil.copytree(CONF_DIR, folder)
     shutil.copy(folder / "system" / "cavs.yaml", folder / "system" / "mine.yaml")

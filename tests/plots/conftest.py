@@ -1,4 +1,4 @@
-"""Artefacts to draw: small sizes, made-up systems, no corpus."""
+"""Experiments to draw: small sizes, made-up systems, no real dataset."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.support.records import Change, conf_with_made_up_systems
 
 @pytest.fixture(scope="session")
 def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The configuration, its systems existing in name only; to be read and not to be changed."""
+    """Return a configuration whose systems have only names; tests must not change it."""
     return conf_with_made_up_systems(tmp_path_factory.mktemp("made_up"))
 
 
 @pytest.fixture
 def choices(conf_dir: Path, tmp_path: Path) -> Choices:
-    """Small sizes, no corpus, so that synthetic trees stand in."""
+    """Return choices of small sizes without a real dataset, so that synthetic trees replace it."""
     config = {
         "scale": "smoke",
         "device": "cpu",
@@ -39,7 +39,7 @@ def choices(conf_dir: Path, tmp_path: Path) -> Choices:
 
 @pytest.fixture(scope="session")
 def composer(conf_dir: Path) -> Composer:
-    """Composes that configuration, and remembers its parts."""
+    """Return a composer of that configuration, which caches its parts."""
     return Composer(conf_dir)
 
 
@@ -50,13 +50,13 @@ def _draw_composes_once(composer: Composer, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def without_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are laid out, and their files are empty: for tests of numbers."""
+    """Lay out figures but write empty files, for tests of numbers."""
     monkeypatch.setattr(Figure, "savefig", lambda *_, **_options: None)
 
 
 @pytest.fixture
 def load(choices: Choices, composer: Composer) -> Iterator[Load]:
-    """Loads an experiment with made-up records, which a change may alter."""
+    """Yield a function that loads an experiment with made-up records, which `change` may alter."""
 
     def load(name: str, change: Change | None = None, scale: str = "smoke") -> Experiment:
         return load_made_up(name, replace(choices, scale=scale), composer, change)

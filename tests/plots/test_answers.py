@@ -1,4 +1,4 @@
-"""Answers: each workload of the headlines with the engine, all baselines and the strategies."""
+"""Answers: the engine, all baselines and the strategies on each workload of the headlines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ LATTICE, TREES = "headline_lattice_lstm", "headline_tree_lstm_inference"
 
 
 def load_headlines(load: Load, speeds: dict[str, dict[str, float]]) -> Experiment:
-    """Load records of some headlines; speeds: by headline and system, others 100."""
+    """Load records of some headlines.
+
+    Args:
+        speeds: instances per second by headline and system; 100 for others.
+    """
 
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         found = speeds.get(trial.settings[EXPERIMENT])
@@ -44,7 +48,7 @@ def test_every_headline_answers_from_its_own_records(load: Load) -> None:
         LATTICE: {"vertex": 90.0, "dynet": 180.0, "cavs_dynet": 900.0},
     }
     experiment = load_headlines(load, speeds)
-    # Made-up systems share no package, as those of one framework do.
+    # Systems of one framework share a package, but made-up systems do not.
     experiment = replace(experiment, systems=read_systems(CONF_DIR))
     found = evaluate_answers(experiment)
     trees = select_number(found, experiment=TREES, is_fastest_baseline=True)
@@ -97,7 +101,7 @@ def test_without_the_engine_no_baseline_is_the_fastest(load: Load) -> None:
 
 @pytest.mark.slow
 def test_answers_are_what_the_headlines_show(load: Load) -> None:
-    """No headline is left out, and each workload has the ratio of its own table."""
+    """All headlines are included, and each workload has the ratio of its own table."""
     speeds = {name: {"vertex": 200.0 + k} for k, name in enumerate(HEADLINES)}
     found = evaluate_answers(load_headlines(load, speeds))
     for name in HEADLINES:

@@ -97,7 +97,7 @@ def test_nothing_measured_is_drawn_too(choices: Choices, load: Load) -> None:
 
 
 def test_steps_are_relative_to_the_start_of_the_walk(load: Load) -> None:
-    """Every option that differs from the start's saves a tenth; rounds get slower and slower."""
+    """Every changed option saves a tenth of the time at the start; later rounds are slower."""
 
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         options = sum(key.lstrip("+").startswith(OPTIONS) for key in trial.settings)

@@ -1,4 +1,4 @@
-"""Verdicts on claims, each from made-up numbers, and what prevents a decision."""
+"""Verdicts on claims from made-up numbers, and reasons that prevent a decision."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OOM = None
 
 
 def build_points(points: Sequence[Ends | None]) -> pd.DataFrame:
-    """Return a number for each point; None: it ran out of memory."""
+    """Return a number for each point; None stands for a point that ran out of memory."""
     rows = [
         {"value": None, "low": None, "high": None, "n_rounds": None, "status": "dynet oom"}
         if ends is None
@@ -71,7 +71,7 @@ def build_points(points: Sequence[Ends | None]) -> pd.DataFrame:
         (BETWEEN, [(0.5, 1.5, 1.6)], NOT_SHOWN, (0.5, 1.5, 1.6)),
         (BETWEEN, [(0.5, 1.5, 2.6)], NOT_SHOWN, (0.5, 1.5, 2.6)),
         (BETWEEN, [(0.5, 0.6, 0.9)], NOT_REPRODUCED, (0.5, 0.6, 0.9)),
-        # All points: the worst decides, and none may lack a number unless one violates the rule.
+        # All points: the worst decides; all need a number unless one violates the rule.
         (UP, [ABOVE, BELOW], NOT_REPRODUCED, BELOW),
         (UP, [ABOVE, (3, 4, 5)], REPRODUCED, ABOVE),
         (UP, [ABOVE, OOM], NOT_MEASURABLE, OOM),
@@ -80,7 +80,7 @@ def build_points(points: Sequence[Ends | None]) -> pd.DataFrame:
         (UP, [ABOVE, ACROSS], NOT_SHOWN, ACROSS),
         (UP, [ACROSS, OOM], NOT_MEASURABLE, OOM),
         (UP, [LOWEST, BELOW], NOT_REPRODUCED, BELOW),
-        # Any point: the best decides, and none may lack a number unless one satisfies the rule.
+        # Any point: the best decides; all need a number unless one satisfies the rule.
         (ANY_UP, [ABOVE, BELOW], REPRODUCED, ABOVE),
         (ANY_UP, [ACROSS, BELOW], NOT_SHOWN, ACROSS),
         (ANY_UP, [LOWEST, BELOW], NOT_SHOWN, LOWEST),
@@ -284,7 +284,7 @@ def test_an_interval_that_contains_the_threshold_shows_nothing() -> None:
 
 
 def test_a_batch_size_is_compared_with_another_of_the_same_system() -> None:
-    """The fastest system at one batch size and that at another may be two."""
+    """Systems are compared with themselves, though different ones are fastest at the two sizes."""
     one, many = {"batch_size": ("1",)}, {"batch_size": ("128",)}
     answer = replace(ANSWER, of=one, over=many, at={"system": ("quick", "slow")})
     experiment = build_experiment(
@@ -322,7 +322,7 @@ def test_counts_are_compared_with_each_other_and_with_the_bound() -> None:
         over={"policy": ("clever",)},
         decided_at=("smoke", "paper"),
     )
-    claim = replace(CLAIM, answer=answer, device="cuda")  # a count is of no device
+    claim = replace(CLAIM, answer=answer, device="cuda")  # counts have no device
     experiment = build_experiment(scale="smoke", counts=[*counts, counts[0]])
     claimed, _ = judge(claim, experiment)
     assert claimed["verdict"] == REPRODUCED

@@ -1,4 +1,4 @@
-"""Tables of batch counts and of policies: numbers, statuses and what notes say of them."""
+"""Tables of batch counts and of policies: numbers, statuses and notes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def load_counted(
 
 
 def load_planned(name: str, choices: Choices) -> Experiment:
-    """Return an experiment with the counts that are there."""
+    """Return an experiment with the stored counts."""
     trials = plan_artefact(name, choices, compose(choices.conf_dir))
     return load_experiment(name, choices, trials, plan_counts(name, choices))
 

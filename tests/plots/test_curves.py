@@ -1,4 +1,4 @@
-"""Curves draw what the records say: every number, every status, and no curve of a single point."""
+"""Curves show the numbers and statuses of all records; single points have no line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from plots.figures import curves, page
 from tests.support.experiments import Load, select_number, write_measured
 from tests.support.records import Change, made_up_record
 
-HEAD, VARIANT = "torch_levels", "dynet"  # made one of the other's variants here
+HEAD, VARIANT = "torch_levels", "dynet"  # the second becomes a variant of the first
 TOTAL_FAILURE = {"status": "oom", "reason": "made up"}
 
 

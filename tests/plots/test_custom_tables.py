@@ -1,4 +1,4 @@
-"""Numbers of tables with modules of their own: auto's choices, walks of switches, moving data."""
+"""Numbers of tables with their own modules: choices of auto, walks, and data movement."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_steps_outside_the_scale_are_not_shown(load: Load) -> None:
 
 
 def change_profile(trial: PlannedTrial, _: int) -> dict[str, Any]:
-    """A mini-batch takes 0.25 s, and longer where memory operations are counted."""
+    """Return times of 0.25 s per mini-batch, or longer if memory operations are counted."""
     is_profiled = trial.settings.get("+system.options.profile") is True
     phases = {"construct": 0.01, "schedule": 0.01, "forward": 0.05, "backward": 0.15}
     speed = trial.settings["batch_size"] / (0.35 if is_profiled else 0.25)

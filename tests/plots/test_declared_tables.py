@@ -1,4 +1,4 @@
-"""Declared tables of trials: numbers, statuses and labels of made-up records, and refusals."""
+"""Declared tables of trials: numbers, statuses and labels of made-up records, and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ CARD = ("epoch_times", "graph_construction", "ablation")
 
 
 def make_speeds(speeds: Mapping[str, float], **failing: str) -> Change:
-    """Return a change to made-up speeds by system, and statuses of those that fail."""
+    """Return a change that sets speeds by system.
+
+    Args:
+        failing: statuses of systems that fail.
+    """
 
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         system = trial.settings["system"]
@@ -236,7 +240,7 @@ def test_a_policy_of_a_system_has_a_row_of_its_own(load: Load) -> None:
 
 @pytest.mark.slow
 def test_variants_of_a_system_are_one_column(load: Load, tmp_path: Path) -> None:
-    """The fastest at each point; a table with a row for each system shows both."""
+    """A column shows the fastest variant at each point; tables by system show both variants."""
     speeds = {"tf_static": 90.0, "tf_static_xla": 120.0}
     experiment = load("dynet_table1", make_speeds(speeds), "paper")
     rows = find_table(experiment, "systems")
@@ -290,7 +294,7 @@ def test_the_card_names_times_shares_and_switches(load: Load) -> None:
 @pytest.mark.parametrize("scale", ["medium", "paper"])
 @pytest.mark.parametrize("name", HEADLINES)
 def test_every_workload_of_a_headline_has_its_bound(name: str, scale: str) -> None:
-    """Both calibrations at the papers' scale; at medium the second one where words are many."""
+    """Both bounds are run at the papers' scale; at medium, the second one for Var-LSTM only."""
 
     def drop_system(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         return tuple(sorted((k, str(v)) for k, v in settings.items() if k != "system"))

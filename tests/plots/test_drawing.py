@@ -1,4 +1,4 @@
-"""Drawing writes the files that experiments announce, equal for equal records."""
+"""Drawing writes the declared files, which are equal for equal records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.planning.grid import experiment_names
 from plots.declaration import read_declaration
 from tests.support.experiments import FIGURE, TABLE, run_draw, write_measured
 
-pytestmark = pytest.mark.slow  # all of them together take seconds
+pytestmark = pytest.mark.slow  # together they take seconds
 
 
 @pytest.mark.usefixtures("without_pixels")

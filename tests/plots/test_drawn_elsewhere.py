@@ -1,4 +1,4 @@
-"""Records drawn on another machine: the records alone decide what is drawn."""
+"""Drawing of records from another machine: the records determine all that is drawn."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OF_GRAPH = {"depth": None, "agenda": None, "fsm_sort": LEARNING, "critical_share
 
 @pytest.fixture(scope="module")
 def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three experiments, of systems that exist in name only."""
+    """Return a configuration of three experiments whose systems have only names."""
     folder = conf_with_made_up_systems(tmp_path_factory.mktemp("made_up"))
     for path in (folder / "experiment").iterdir():
         if path.stem not in (FIGURE, TABLE, GRAPH):
@@ -56,7 +56,7 @@ def composer(conf_dir: Path) -> Composer:
 
 @pytest.fixture(autouse=True)
 def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing may depend on this machine."""
+    """Make tests fail if they inspect this machine."""
 
     def look() -> bool:
         raise AssertionError("the machine that draws was looked at")
@@ -67,7 +67,7 @@ def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[..., list[Record]]:
-    """Makes up records of experiments as measured elsewhere."""
+    """Return a function that makes up records of experiments, as if measured elsewhere."""
 
     def measure(*names: str, datasets: tuple[str, ...] = ("sst",), **said: Any) -> list[Record]:
         config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir} | said
@@ -79,7 +79,7 @@ def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[...
 
 
 def as_measured(trial: PlannedTrial, round_: int) -> Record:
-    """Return a record that holds the whole trial that was measured."""
+    """Return a made-up record with the full specification of its trial."""
     spec = trial.spec.with_round(round_)
     said = {"trial": trial_of(spec), "config": spec.to_dict()}
     return made_up_record(trial, round_).model_copy(update=said)
@@ -89,8 +89,8 @@ def as_measured(trial: PlannedTrial, round_: int) -> Record:
 def plan_of(
     conf_dir: Path, composer: Composer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Drawable]:
-    """Packs records, and selects what they can draw."""
-    monkeypatch.setattr(plots.drawable, "Composer", lambda _: composer)  # which remembers
+    """Return a function that packs records, and selects what can be drawn from them."""
+    monkeypatch.setattr(plots.drawable, "Composer", lambda _: composer)  # with its cache
 
     def plan(records: list[Record], counts: list[AnyCount] | None = None, **said: Any) -> Drawable:
         place = tmp_path / "packed"
@@ -107,7 +107,7 @@ def read_drawn(choices: Choices) -> dict[str, bytes]:
 
 
 def draw_all(found: Drawable) -> dict[str, bytes]:
-    """Draw, and return every table of numbers by the name of its file."""
+    """Draw all experiments, and return their files of numbers by name."""
     for name in found.drawn:
         draw.draw_held(name, found)
     return read_drawn(found.choices)
@@ -161,7 +161,7 @@ def test_scale_device_and_threads_are_those_of_the_records(
 def test_a_stand_in_is_drawn_where_it_was_measured(
     measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable], tmp_path: Path
 ) -> None:
-    """Whichever data the machine that draws has."""
+    """The datasets of the drawing machine do not matter."""
     (tmp_path / "data" / "sst").mkdir(parents=True)
     for datasets, data_root in (("sst_synthetic", "data"), ("sst", "none")):
         found = plan_of(measured(TABLE, datasets=(datasets,)), data_root=tmp_path / data_root)
@@ -173,7 +173,7 @@ def test_a_stand_in_is_drawn_where_it_was_measured(
 
 
 def older(record: Record, **config: Any) -> Record:
-    """Return the same record of older code, whose modules and trial had other names."""
+    """Return the record as of older code, in which modules and trial had other names."""
     moved = {"adapter": "before", "model_module": "before", "loader": "before"} | config
     changes = {
         "trial_id": record.trial_id + "-before",
@@ -200,7 +200,7 @@ def test_what_was_measured_otherwise_answers_nothing(
     measured: Callable[..., list[Record]],
     plan_of: Callable[..., Drawable],
 ) -> None:
-    """A key that one of both lacks does not count."""
+    """Keys that only one of both configurations has are ignored."""
     first, *rest = measured(TABLE)
     n_missing = sum(record.trial_id == first.trial_id for record in rest)
     others = [record for record in rest if record.trial_id != first.trial_id]
@@ -211,7 +211,7 @@ def test_what_was_measured_otherwise_answers_nothing(
 def test_what_leaves_a_choice_answers_nothing(
     measured: Callable[..., list[Record]], plan_of: Callable[..., Drawable]
 ) -> None:
-    """Two older trials differ in something that is no longer known: neither can be taken."""
+    """Neither of two older trials is used if they differ in a key that no longer exists."""
     first, *rest = measured(TABLE)
     twins = [older(first, before=1), older(first, before=2)]
     twins[1] = twins[1].model_copy(update={"trial_id": "another-name"})
@@ -241,7 +241,7 @@ def test_a_mini_batch_is_drawn_where_its_data_are(
         for policy, learning in OF_GRAPH.items()
     ]
     found = plan_of(measured(TABLE), rows)
-    assert set(found.drawn) == {FIGURE, TABLE}  # which share trials
+    assert set(found.drawn) == {FIGURE, TABLE}  # both share trials
     assert [line for line in found.lines if "draws a mini-batch of sst, not in data_root" in line]
     shutil.rmtree(tmp_path / "packed")
     with pytest.raises(RecordError, match="draws a mini-batch of sst") as caught:
@@ -295,7 +295,12 @@ def test_rounds_are_those_of_the_records_and_what_others_have_is_missing(
     planned = plan_artefact(FIGURE, choices_from(config, {}, frozenset({"sst"})), composer)[:3]
 
     def rounds(n_planned: int, *n_held: int) -> list[list[bool]]:
-        """Whether each round that is drawn has a record, where so many are planned and held."""
+        """Return whether each drawn round has a record.
+
+        Args:
+            n_planned: number of planned rounds.
+            n_held: number of rounds with a record, for each trial.
+        """
         trials = [replace(trial, rounds=n_planned) for trial in planned]
         pairs = zip(trials, n_held, strict=True)
         records = tuple(made_up_record(t, r) for t, n in pairs for r in range(n))

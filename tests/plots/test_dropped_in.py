@@ -1,4 +1,4 @@
-"""A new system is one file and one YAML: it is planned and shown without any other change."""
+"""A new system, which is a Python and a YAML file, is planned and shown without other changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADLINES = ("headline_tree_lstm", "headline_tree_lstm_inference", "headline_lat
 
 @pytest.fixture(scope="module")
 def conf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The made-up systems, and a framework that runs one model."""
+    """Return a configuration of the made-up systems and a framework that runs one model."""
     folder = tmp_path_factory.mktemp("dropped_in")
     conf_dir = conf_with_made_up_systems(folder)
     content = {
@@ -80,7 +80,7 @@ def test_only_the_panel_of_systems_has_its_curve(
 def test_what_a_scale_does_not_measure_has_no_column(
     conf_dir: Path, composer: Composer, tmp_path: Path
 ) -> None:
-    """The tables of the Cavs paper have few systems at the small scale."""
+    """Tables of the Cavs paper have few systems at the small scale."""
     experiment = load(TABLE, choose(conf_dir, tmp_path, "smoke"), composer)
     assert "fresh" in experiment.declaration.compare["systems"]
     assert experiment.compare["systems"] == ("vertex", "dynet", "fold", "torch_levels", "torchfold")

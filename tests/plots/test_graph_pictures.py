@@ -1,4 +1,4 @@
-"""Pictures of graphs and state machines: places of vertices, batches, transitions and failures."""
+"""Figures of graphs and state machines: vertex positions, batches, transitions and failures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_outputs_are_beside_their_vertex_away_from_its_user() -> None:
     outputs = graph_of([*types, *[3] * 5, *[4] * 5], [*args, *([v] for v in range(10))])
     x, y = place_vertices(outputs)
     for v in range(5):
-        side = 1 if v in (1, 3) else -1  # second children have their user on the left
+        side = 1 if v in (1, 3) else -1  # the user of a second child is on its left
         output, loss = v + 5, v + 10
         assert 0 < side * (x[output] - x[v]) < side * (x[loss] - x[v])
         assert y[v] < y[output] < y[loss] < y[v] + 1
@@ -63,7 +63,7 @@ def draw(experiment: Experiment) -> Picture:
 
 
 def load_counted(name: str, choices: Choices, *failing: str) -> Experiment:
-    """Return an experiment with real counts, of which those of some policies failed."""
+    """Return an experiment with real counts, in which some policies failed."""
     sweeps = plan_counts(name, choices)
     write_real_counts(sweeps, choices.results_dir)
     for path in (sweep.path(choices.results_dir) for sweep in sweeps):

@@ -1,4 +1,4 @@
-"""Figures keep to the page: short captions, names that do not overlap, looks that differ."""
+"""Figures fit the page: short captions, names without overlap, distinct looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published tables: complete, consistent with what their papers say, and read with their source."""
+"""Published tables: complete, consistent with their papers' text, and read with their sources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTS = {
     ("dynet_fig3", "tree_lstm"): 36,
     ("cavs_atc18_table1", "tree_fc"): 30,
     ("cavs_atc18_table1", "tree_lstm"): 30,
-    # Eight printed columns, then times and shares that follow from them.
+    # Eight printed columns, then times and percentages derived from them.
     ("cavs_short_table1", "tree_fc"): 6 * (8 + 6),
     ("cavs_short_table1", "tree_lstm"): 6 * (8 + 6),
 }
@@ -72,7 +72,7 @@ def test_speedups_of_the_short_paper_follow_from_its_times() -> None:
 
 
 def test_gains_of_dynet_are_those_of_its_abstract() -> None:
-    """3.6 to 9.2 times on the CPU, 2.7 to 8.6 times on the GPU."""
+    """The abstract states 3.6 to 9.2 times on the CPU and 2.7 to 8.6 times on the GPU."""
     table = read_published("dynet_table1").set_index(["model", "system"]).value.unstack()  # noqa: PD010
     for device, low, high in (("CPU", 3.6, 9.3), ("GPU", 2.7, 8.7)):
         gains = table[f"Agenda, {device}"] / table[f"NoAuto, {device}"]

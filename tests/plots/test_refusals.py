@@ -1,4 +1,4 @@
-"""Wrong tables, figures and records are refused in one line that names the place."""
+"""Errors in tables, figures and records are reported in one line with their location."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from plots.experiment import load_experiment
 from tests.support.experiments import FIGURE, Load, build_tables, run_draw, write_measured
 from tests.support.records import MACHINE
 
-WRONG = {1: {2: 3}}  # no text, no number, no list, and not a mapping of names
+WRONG = {1: {2: 3}}  # not a text, number, list or mapping of names
 FAMILY = {"name": "DyNet", "look": "dynet_policy", "policies": ["depth"], "color": "red"}
 FUNCTIONS = {"table": "build", "figure": "draw"}
 SWEEP = "cavs_short_table1_tree_lstm"
 
 
 def list_kinds() -> list[tuple[str, str]]:
-    """Return ("table" or "figure", experiment), one for each kind."""
+    """Return a pair of "table" or "figure" and an experiment for each kind."""
     found: dict[tuple[str, str], str] = {}
     for name in experiment_names():
         for part in FUNCTIONS:
@@ -38,7 +38,11 @@ def list_kinds() -> list[tuple[str, str]]:
 
 
 def refuse(part: str, name: str, choices: Choices, change: Mapping[str, Any]) -> str:
-    """Return the message with which a table or figure is refused; without a key that is None."""
+    """Return the error message of a table or figure.
+
+    Args:
+        change: changed keys of its declaration; None removes a key.
+    """
     experiment = load_experiment(name, choices, ())
     content = {**getattr(experiment.declaration, part), **change}
     content = {key: value for key, value in content.items() if value is not None}

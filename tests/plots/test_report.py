@@ -1,4 +1,4 @@
-"""The report: one file, answers first, everything from what was drawn."""
+"""The report: one file, which starts with the answers and has everything that was drawn."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_report_of_what_was_not_drawn_is_refused(
 def test_kinds_of_machines_are_shown_side_by_side(
     choices: Choices, composer: Composer, tmp_path: Path
 ) -> None:
-    """Each experiment is one section, with a column for each kind that measured it."""
+    """Each experiment is a section, with a column for each kind of machine that measured it."""
     folders = []
     for name, names in (("H200-a", (FIGURE, TABLE)), ("A100-b", (TABLE,))):
         there = replace(choices, results_dir=tmp_path / name)

@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing overlaps or sticks out, nothing is fetched, no error.
+"""The report in a real browser: no overlap, overflow, download or error.
 
 Skipped without Chromium (Debian: apt install chromium).
 """
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not BROWSER, reason="there is no Chromium"),
 ]
 
-# Looks at the page that it is in, and tells the page around it.
+# Checks the page that contains it, and reports to the enclosing page.
 LOOK = """<script>addEventListener("load", () => {
   const wide = document.documentElement.scrollWidth - innerWidth;
   const overlaps = [];
@@ -55,7 +55,7 @@ AROUND = """<!DOCTYPE html><body><script>addEventListener("message", (m) => {
 
 @pytest.fixture
 def folder(choices: Choices, composer: Composer) -> Path:
-    """A directory with a report that examines itself."""
+    """Return a directory with a report that checks itself."""
     draw_made_up(choices, composer, FIGURE, TABLE)
     draw_answers(choices, composer, {"vertex": 300.0, "dynet": 150.0})
     page = build_page(choices, ANSWERS, FIGURE, TABLE)

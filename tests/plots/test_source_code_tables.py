@@ -1,4 +1,4 @@
-"""Tables read from source code: lines of code, control flow, and ways to program."""
+"""Tables read from source code: lines of code, control flow and programming models."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def count_one(table: str, **values: Any) -> dict[str, int]:
 
 @pytest.mark.usefixtures("counted")
 def test_a_line_is_a_statement_that_the_class_uses() -> None:
-    """Plain and WIDTH: class, def, return, assignment; the table names Plain alone."""
+    """Plain and WIDTH have a class, def, return and assignment; the table names only Plain."""
     assert count_model(CodeOf("counted.models:PLAIN"), "one") == (3, {OWN: 4})
     # cell with its registration, and _inner with its derivative
     shared = count_one("PLAIN", shared=("counted.parts",))
@@ -152,7 +152,7 @@ def test_without_a_table_the_whole_file_counts() -> None:
     ],
 )
 def test_a_wrong_name_is_refused(wrong: dict[str, Any], message: str) -> None:
-    """It would count nothing, and the system would look short."""
+    """A wrong name would count no lines, so that the system would seem shorter."""
     with pytest.raises(ConfigError, match=message):
         count_model(CodeOf(**{"networks": "counted.models:PLAIN", **wrong}), "one")
     for networks in ("counted.models:PLAIN", "counted.files"):

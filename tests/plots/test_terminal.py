@@ -1,4 +1,4 @@
-"""Closing lines of `bench` and `bench-try`: rankings, speedups and the sentence of a first look."""
+"""Closing lines of `bench` and `bench-try`: rankings, speedups and the summary of a first run."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_baseline_that_failed_takes_no_part() -> None:
 
 
 def test_ends_are_rounded_outward() -> None:
-    """0.995 is not 1.00, which would hide that the baseline may be as fast."""
+    """0.995 is not rounded to 1.00, which would hide that the baseline may be faster."""
     pairs = [(199, 200), (210, 200), (240, 200)]
     records = [
         plain_record(k, {"instances_per_s": speed}, system=system)

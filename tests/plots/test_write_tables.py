@@ -123,7 +123,7 @@ def test_a_failure_prints_its_status_and_reason(choices: Choices, composer: Comp
 
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         fails = trial.settings["system"] == "fold_policy" and trial.settings["batch_size"] == 16
-        # The time that a wrong result has in its record must not be shown.
+        # The time in the record of a wrong result must not be shown.
         return {"status": status, "reason": "made up"} if fails and round_ == 0 else {}
 
     write_measured(TABLE, choices, composer, change)

@@ -1,4 +1,4 @@
-"""What of an older configuration counts as the same."""
+"""Records of older configurations that still match a trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks across records: contradicted ones have no number, only like ones share a table."""
+"""Checks across records: contradicted ones have no number, and only similar ones share a table."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_three_frameworks_outvote_one(make: Callable[..., Record]) -> None:
 
 
 def test_first_rounds_are_compared_with_first_rounds(make: Callable[..., Record]) -> None:
-    """Their proof has made a step more when the passes begin."""
+    """The verification in first rounds makes one more update before the passes start."""
     frameworks = ("on_core", "on_torch", "on_dynet")
     first, later = fingerprint(pass_losses=(30.0, 29.0)), fingerprint(pass_losses=(29.0, 28.1))
     records = [
@@ -169,7 +169,7 @@ def test_first_rounds_are_compared_with_first_rounds(make: Callable[..., Record]
 
 
 def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None:
-    """However many share a fault, they prove nothing against another framework."""
+    """Several presets with the same error do not outvote another framework."""
     wrong = [make(name, "on_core", WRONG) for name in ("a", "b", "c", "d")]
     shown = judged([*wrong, make("e", "on_torch", fingerprint())])
     assert {one.status for one in shown if one is not None} == {"wrong_result"}
@@ -194,7 +194,7 @@ def test_an_adapter_lies_where_its_user_wants(
 
 
 def test_only_equal_workloads_are_compared(make: Callable[..., Record]) -> None:
-    """Records of before there were fingerprints, and failed ones, say nothing."""
+    """Records without fingerprints, which are older, and failed records are ignored."""
     records = [
         make("a", "on_core", fingerprint()),
         make("b", "on_torch", WRONG.model_copy(update={"workload": "another"})),

@@ -1,4 +1,4 @@
-"""Sketches see an error wherever it is, and nothing where there is none but rounding."""
+"""Sketches detect an error at any position, and ignore rounding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_error_of_a_thousandth_is_seen(error: np.ndarray) -> None:
 
 
 def test_few_errors_of_a_thousandth_are_missed() -> None:
-    """Of errors in all directions; with the norm alone most would be."""
+    """Errors in random directions are detected; a comparison of norms would miss most of them."""
     errors = rng.normal(size=(1000, *ARRAY.shape))
     errors *= 1e-3 * np.linalg.norm(ARRAY) / np.linalg.norm(errors, axis=(1, 2))[:, None, None]
     missed = [differ(ARRAY + error, ARRAY) <= TOLERANCE for error in errors]

@@ -1,4 +1,4 @@
-"""Numbers of a frame against plain Python, with rounds, phases and records missing at random."""
+"""Numbers of a frame against a plain Python version, with random missing rounds and phases."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Round = dict[str, Any]
 
 
 def draw_round(rng: random.Random, trial: str, round_: int) -> Round:
-    """Return a round that may have failed, lack a phase, carry warnings or have no record."""
+    """Return a round that may have failed, have warnings, or miss a phase or its record."""
     status = rng.choices(["ok", "oom", "timeout", NOT_MEASURED], [0.94, 0.02, 0.02, 0.02])[0]
     row: Round = {
         "trial_id": None if status == NOT_MEASURED else trial,
@@ -60,7 +60,7 @@ def draw_trial(rng: random.Random, name: str) -> list[Round]:
 
 
 def quantity_of(row: Round, quantity: str) -> float | None:
-    """Return a quantity by its definition in words; None if an input is unknown."""
+    """Return a quantity by its definition; None if an input is unknown."""
     if row["status"] != "ok":
         return None
     speed, per_mini_batch = row["instances_per_s"], row["n_instances"] / row["n_mini_batches"]
@@ -181,7 +181,7 @@ def test_keys_that_leave_two_trials_in_one_point_are_refused() -> None:
         (["sytem"], "throughput", "unknown column 'sytem', did you mean system"),
         (["system"], "troughput", "unknown quantity 'troughput', did you mean throughput"),
         (["system"], "status", "unknown quantity 'status'"),
-        (["system"], "rond", "unknown quantity 'rond'; quantities are"),  # the round is none
+        (["system"], "rond", "unknown quantity 'rond'; quantities are"),  # "round" is not one
     ],
 )
 def test_unknown_names_are_refused_with_a_close_one(
@@ -244,7 +244,7 @@ def test_merged_seeds_remain_screened_out(is_screened: bool) -> None:
 
 
 def build_screened(system: str, speeds: list[float]) -> list[Round]:
-    """Build rounds of which screening left out the last."""
+    """Build rounds, the last of which screening skipped."""
     *rows, last = build_rows(system, speeds)
     return [*rows, {**last, "status": "called_off"}]
 

@@ -1,4 +1,4 @@
-"""Records: validated both ways, written whole or not at all, never measured twice."""
+"""Records: validated when read and written, written atomically, and never measured twice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_is_written_is_read(make_record: MakeRecord, tmp_path: Path) -> Non
     assert read_record(tmp_path / "deep" / "r0.json") == record
 
 
-# Of a record: what every trial has, whatever was measured.
+# Fields of a record that do not depend on the measurement.
 GIVEN = {
     *("schema_version", "trial", "trial_id", "source_sha256", "machine", "versions", "config"),
     *("gpu", "started_at", "finished_at", "command"),
@@ -120,11 +120,11 @@ def test_a_writer_that_dies_leaves_the_old_record(
         with pytest.raises(KeyboardInterrupt):
             write_record(path, make_record(instances_per_s=1.0))
         assert list(tmp_path.iterdir()) == [path], "who is interrupted clears up"
-        patch.setattr(Path, "unlink", lambda *_, **__: None)  # who is killed does not
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # a killed process does not unlink
         with pytest.raises(KeyboardInterrupt):
             write_record(path, make_record(instances_per_s=1.0))
     assert read_record(path) == old
-    assert len(list(tmp_path.iterdir())) == 2  # the record and what was left half-written
+    assert len(list(tmp_path.iterdir())) == 2  # the record and a half-written file
     drop_leftovers(path)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -150,7 +150,7 @@ def test_older_records_of_one_moment_are_all_kept(make_record: MakeRecord, tmp_p
 def test_there_is_a_record_at_every_moment(
     make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
-    """A killed process never leaves none: the old one stays until the new one replaces it."""
+    """The old record exists until the new one replaces it, even if the process is killed."""
     path = tmp_path / "r0.json"
     old, new = make_record(), make_record(instances_per_s=1.0)
     write_record(path, old)
@@ -195,7 +195,7 @@ ANSWERS: list[tuple[str, dict[str, Any], str, bool]] = [
     ("ok", {"round": 1}, "a", False),
     ("ok", {"hidden_size": 99}, "a", False),
     ("ok", {"data_root": "elsewhere", "command": "typed otherwise"}, "a", True),
-    # Another limit matters where a limit ended the trial.
+    # Another limit matters if a limit ended the trial.
     ("ok", {"limits": ROOMY}, "a", True),
     ("timeout", {"limits": ROOMY}, "a", False),
     ("oom", {"limits": ROOMY}, "a", False),
@@ -257,7 +257,7 @@ EDITS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def read(tmp_path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """What a record of this content says once it was read."""
+    """Return the content of a record after reading it from a file."""
     path = tmp_path / "r0.json"
     path.write_text(json.dumps(content))
     said: dict[str, Any] = json.loads(read_record(path).model_dump_json())

@@ -1,4 +1,4 @@
-"""What is kept: records of the present code, data, machine and versions, and of nothing else."""
+"""Reuse of records: only those of the current code, data, machine and versions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TREES = ("(1 (0 a) (2 b))\n(3 (1 c) (1 (0 a) (2 d)))\n", "(4 (0 a) (2 b))\n(1 (1
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """Two data roots, each with trees of its own."""
+    """Return two data roots with different trees."""
     for root, text in zip(("first", "second"), TREES, strict=True):
         for split in ("train", "dev", "test"):
             path = tmp_path / root / "sst" / f"{split}.txt"
@@ -41,7 +41,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def own(make_spec: MakeSpec, folders: tuple[Path, Path]) -> Callable[..., TrialSpec]:
-    """Builds a trial on files without checksums, of the first data root."""
+    """Return a function that builds a trial on files without checksums, in the first data root."""
 
     def make(root: Path = folders[0], sha256: Any = None, **changes: Any) -> TrialSpec:
         options = {"vocab_modulo": 0, "sha256": sha256}
@@ -54,7 +54,7 @@ def own(make_spec: MakeSpec, folders: tuple[Path, Path]) -> Callable[..., TrialS
 
 @pytest.fixture
 def measured_now(make_record: MakeRecord) -> MakeRecord:
-    """Builds the record that a trial leaves if it is measured now, unless changes say otherwise."""
+    """Return a function that builds the record of a trial measured now, with given changes."""
 
     def make(spec: TrialSpec, **changes: Any) -> Record:
         present = {
@@ -99,7 +99,7 @@ def test_a_record_of_a_file_that_was_edited_is_not_kept(
 
 
 def test_only_the_mini_batches_count(own: MakeSpec, measured_now: MakeRecord) -> None:
-    """Another seed draws others, and is another trial anyway."""
+    """The hash covers only the trial's mini-batches; another seed draws different ones."""
     data = OwnData()
     hashes = [data.inputs_sha256(own(seed=seed)) for seed in (0, 1)]
     assert hashes[0] != hashes[1]
@@ -183,7 +183,7 @@ def test_what_was_not_measured_on_own_data_is_kept_with_them(
 def _records_of_two_data(
     own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
 ) -> list[Record]:
-    """One system on each of two data sets of the same name."""
+    """Return records of one system on each of two datasets with the same name."""
     systems = ("one", "other")
     return [
         measured_now(own(root, system=system))

@@ -1,4 +1,4 @@
-"""Statistics on samples and rounds whose answers are known."""
+"""Statistics on samples and rounds with known results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_rounds_have_no_order() -> None:
 
 
 def coverage(draw: Draw, n_rounds: int, n_times: int) -> float:
-    """Share of simulated measurements whose interval holds the true median."""
+    """Return the fraction of simulated measurements whose interval contains the true median."""
     drawn = draw(np.random.default_rng(n_rounds), (n_times, n_rounds))
     truth = 0.0 if draw is not DISTRIBUTIONS["now and then disturbed"] else disturbed_median()
     found = [ends(summarise(values)) for values in drawn]
@@ -83,7 +83,7 @@ def disturbed_median() -> float:
 @pytest.mark.parametrize("n_rounds", [6, 7, 8, 10, 15])
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_the_interval_holds_the_truth_as_often_as_it_says(name: str, n_rounds: int) -> None:
-    # Of 3000 measurements the share is within 0.012 of the true one, three standard errors.
+    # With 3,000 measurements, three standard errors of the fraction are 0.012.
     assert 0.935 <= coverage(DISTRIBUTIONS[name], n_rounds, n_times=3000) <= 0.985
 
 
@@ -122,7 +122,7 @@ warnings_of = partial(sample_warnings, empty_sample_s=CLOCK_S)
 
 
 def noisy(n: int, spread: float = 0.001) -> list[float]:
-    """Samples of 10 ms in no order, evenly spread."""
+    """Return samples of about 10 ms, evenly spread and in random order."""
     values = np.linspace(1 - spread, 1 + spread, n)
     return list(0.01 * np.random.default_rng(0).permutation(values))
 
@@ -154,8 +154,8 @@ def test_samples_are_warned_of_as_far_as_the_median_is_uncertain(name: str) -> N
 
 
 def test_outliers_that_move_the_median_pass_are() -> None:
-    # In every pass another one of four mini-batches takes five times as long: each of them is
-    # steady but for that, and every pass is twice as long as without.
+    # In every pass, a different one of four mini-batches takes five times as long, so that a pass
+    # takes twice as long; otherwise mini-batches are steady.
     samples = 0.01 * np.ones((40, 4)) * np.linspace(0.99, 1.01, 40)[:, None]
     samples[np.arange(40), np.arange(40) % 4] *= 5
     assert "outliers" in warnings_of(list(samples.ravel()), 4)

@@ -1,4 +1,4 @@
-"""Stored results: packed, laid out, of several machines; damage and contradictions in one line."""
+"""Stored results: packed or in directories, of several machines; errors in one line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MakeRecord = Callable[..., Record]
 GIB = 2**30
 MACHINE = {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": [], "memory_bytes": 8 * GIB}
 OTHER = MACHINE | {"cpu": "Other CPU"}
-SECONDS = st.just(0.0) | st.floats(min_value=1e-9, max_value=1e9)  # what a clock can show
+SECONDS = st.just(0.0) | st.floats(min_value=1e-9, max_value=1e9)  # times that a clock can return
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SETTINGS = st.recursive(
     st.none() | st.booleans() | st.integers() | SECONDS | TEXT,
@@ -56,7 +56,7 @@ CHANGES = st.fixed_dictionaries(
 
 @st.composite
 def many_records(draw: st.DrawFn) -> list[Record]:
-    """Rounds of a few trials, in any order."""
+    """Draw records of a few trials, with rounds in any order."""
     names = st.tuples(st.sampled_from(["vertex", "cavs", "dynet"]), st.integers(0, 12))
     chosen = draw(st.lists(names, min_size=1, max_size=6, unique=True))
     return [plain_record(round_, draw(CHANGES), system=system) for system, round_ in chosen]
@@ -123,7 +123,7 @@ def test_a_line_is_sorted_json(tmp_path: Path) -> None:
 
 
 def replaced_line(change: Callable[[dict[str, Any]], Any]) -> Callable[[bytes], bytes]:
-    """Change what the second line says."""
+    """Return a function that changes the second line of a packed file."""
 
     def damage(packed: bytes) -> bytes:
         lines = lzma.decompress(packed).splitlines()
@@ -178,7 +178,7 @@ def test_damage_is_told_in_one_line(tmp_path: Path, name: str) -> None:
 def test_what_unpacks_to_more_than_records_take_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few kilobytes of xz may hold gigabytes; no more than the bound is ever unpacked."""
+    """A few kilobytes of xz may unpack to gigabytes; at most the limit is ever unpacked."""
     bound = 100_000
     monkeypatch.setattr(store, "MOST_BYTES", bound)
     path = tmp_path / TRIALS.packed

@@ -1,4 +1,4 @@
-"""The frame of a directory: settings, quantities, counts; its columns and their meaning."""
+"""The frame of a directory: settings, quantities and counts; meanings of its columns."""
 
 from __future__ import annotations
 

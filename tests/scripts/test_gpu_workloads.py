@@ -1,4 +1,4 @@
-"""Every model that can be chosen is among the workloads that are counted, modelled and compiled."""
+"""Every model is among the workloads that the GPU scripts count, model and compile."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from harness.models.seq2seq_at_once import Seq2SeqAtOnce
 from harness.values.places import CONF_DIR
 from scripts.gpu_workloads import WORKLOADS
 
-# Of the operators of its attention the backend has no kernels.
+# The backend has no kernels for the operators of its attention.
 LEFT_TO_STEPWISE = {"berxit"}
-SAME_KERNELS = {Seq2SeqAtOnce: Seq2Seq}  # whose vertex functions are those of the other
+SAME_KERNELS = {Seq2SeqAtOnce: Seq2Seq}  # both have the same vertex functions
 
 
 def test_every_model_is_counted() -> None:

@@ -1,4 +1,4 @@
-"""The table of what kinds take: it goes on where it ended; what is the same is compiled once."""
+"""The table of kernel resources: it resumes where it stopped, and compiles equal kinds once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def copy(name: str, width: int) -> Entry:
     return Entry(kind, Tile(16, 64, 1))
 
 
-# Copies of the same size are the same text, whatever the parameter is called.
+# Copies of the same size have the same text, for any name of the parameter.
 MODULES = [("one", "backward", [copy("a", 8), copy("b", 8)]), ("two", "backward", [copy("c", 16)])]
 
 
@@ -75,11 +75,11 @@ def test_a_file_of_other_columns_is_made_anew(tmp_path: Path) -> None:
     assert read(tmp_path / "old.csv") == {}
 
 
-# --- what is committed ---
+# --- committed results ---
 
-MOST_REGISTERS = 255  # of a thread
+MOST_REGISTERS = 255  # per thread
 MOST_SPILLED_BYTES = 64
-MOST_SHARED_BYTES = 100 * 1024  # so that two programs fit a processor with 228 KiB
+MOST_SHARED_BYTES = 100 * 1024  # two programs fit a processor with 228 KiB
 
 
 def test_every_kind_is_within_its_budget() -> None:
@@ -93,9 +93,9 @@ def test_every_kind_is_within_its_budget() -> None:
 
 @pytest.mark.parametrize("hidden_size", [64, 256, 512])
 def test_kinds_of_the_headline_are_compiled_as_they_are_written_now(hidden_size: int) -> None:
-    """A kind of another text is not in the file: run python -m scripts.kernel_resources.
+    """All kinds are in the file; if not, run python -m scripts.kernel_resources.
 
-    For an H200 none of many rows spills.
+    On an H200, no kind for many rows spills registers.
     """
     modules = modules_of(hidden_size)
     kernels, _ = kernels_of(("", kernel, module.entries) for kernel, module in modules.items())
