@@ -133,7 +133,7 @@ def test_depth_does_not_reach_the_bound_of_the_tagger() -> None:
 
 
 def test_agenda_misses_the_bound_where_one_source_is_many_times_as_long() -> None:
-    """Steps of the long source have larger mean depths than first decoder steps, which run early."""
+    """Steps of the long source are deeper on average than first decoder steps, which run early."""
     graphs = graphs_of(TRANSLATION, pairs((8,) * 7 + (100,), (9,) * 8))
     agenda, learned = counts_of("agenda", graphs), counts_of("fsm_sort", graphs)
     assert learned.n_batches <= NEAR * learned.lower_bound < agenda.n_batches
