@@ -27,23 +27,23 @@ from harness.values.places import ROOT
 from tests.support.records import record_of
 from tests.support.shards import select_shard
 
-BESIDE = ROOT.parent / "shared" / "data"  # where real corpora lie beside some checkouts
+BESIDE = ROOT.parent / "shared" / "data"  # real datasets next to some checkouts
 if "BENCH_DATA" not in os.environ and BESIDE.is_dir():
     os.environ["BENCH_DATA"] = str(BESIDE)
 
-# Without a GPU Triton interprets kernels, which it decides when it is first imported, by whomever.
+# Without a GPU, Triton interprets kernels. It reads this variable at its first import.
 if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
-# Triton and TensorFlow each bring their own LLVM: loaded after TensorFlow, Triton's registers its
-# command line options a second time, and the process is aborted; the other way round both live.
+# Triton and TensorFlow each include LLVM. If Triton is imported after TensorFlow, its LLVM
+# registers command-line options again, which aborts the process. The reverse order works.
 with suppress(ImportError):
     importlib.import_module("triton")
 
-# The same examples at every run, so that main does not turn red by chance; new ones are drawn by
-# pytest --hypothesis-profile=explore, and what it finds becomes a test of its own.
+# The same examples at every run, so that tests do not fail at random. New examples are drawn by
+# pytest --hypothesis-profile=explore; each failure that it finds becomes a separate test.
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore", print_blob=True)
-# Many new examples of whole commands, which take seconds each: too long to shrink one that fails.
+# Many new examples of whole commands. Each takes seconds, too long to shrink failing examples.
 settings.register_profile(
     "campaign",
     deadline=None,
@@ -56,7 +56,7 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:
-    """Folder with the real corpora; tests that need them are skipped where it is missing."""
+    """Return the directory of the real datasets; skip the test if it does not exist."""
     folder = os.environ.get("BENCH_DATA")
     if not folder:
         pytest.skip("BENCH_DATA does not name a folder with the real corpora")
@@ -74,7 +74,7 @@ def _hydra_forgets() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _signals_as_a_terminal_gives_them() -> Iterator[None]:
-    """Also under nohup or in the background of a script, where some are ignored from the start."""
+    """Set the default signal handlers, because nohup and background jobs ignore some signals."""
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
     before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
@@ -84,11 +84,11 @@ def _signals_as_a_terminal_gives_them() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _what_stays_is_not_looked_through() -> Iterator[None]:
-    """Keep the garbage collector from what lives as long as the process.
+    """Exclude objects that live as long as the process from garbage collection.
 
-    Once all tests are collected and all frameworks imported these are a million objects, which it
-    takes 0.6 s to look through; trials have it run three times each, and so does the end of a file.
-    A trial freezes and thaws, which here it must not: the collector rests in it all the same.
+    After the collection of tests and the import of all frameworks, there are a million such
+    objects, and their traversal takes 0.6 s. Each trial runs the collector three times, and the end
+    of each test file does, too. The calls of gc.freeze and gc.unfreeze in trials are disabled here.
     """
     gc.collect()
     gc.freeze()
@@ -103,7 +103,7 @@ def _what_stays_is_not_looked_through() -> Iterator[None]:
 
 @pytest.fixture
 def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
-    """Builds a trial that takes milliseconds: Tree-FC on two complete trees of four leaves."""
+    """Return a function that builds fast trials: Tree-FC on two complete trees of four leaves."""
 
     def make(**changes: Any) -> TrialSpec:
         values: dict[str, Any] = {
@@ -127,7 +127,7 @@ def make_spec(tmp_path: Path) -> Callable[..., TrialSpec]:
 
 @pytest.fixture
 def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Builds a module that this process and workers find, and returns its name."""
+    """Return a function that writes a module for this process and workers, and returns its name."""
 
     def make(text: str) -> str:
         folder = tmp_path / "modules"
@@ -143,7 +143,7 @@ def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 
 @pytest.fixture
 def make_record(make_spec: Callable[..., TrialSpec]) -> Callable[..., Record]:
-    """Builds a record of a good trial, of `make_spec` unless another is given."""
+    """Return a function that builds a valid record, by default of a trial of `make_spec`."""
 
     def make(spec: TrialSpec | None = None, **changes: Any) -> Record:
         return record_of(spec or make_spec(), changes)
@@ -156,11 +156,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one part of the tests, and put long files first if processes share them.
+    """Select one shard of the tests, and sort long files first if several processes run them.
 
-    A long file that started last would keep all other processes waiting: these are the files of
-    tests/whole/, each test of which runs whole pipelines or mypy for 10 s and more; then those with
-    the most slow tests.
+    All other processes would wait for a long file that starts last. The longest files are those of
+    tests/whole/, whose tests run pipelines or mypy for 10 s and more, and then those with the most
+    slow tests.
     """
     items[:] = select_shard(items, str(config.getoption("--shard")))
     if hasattr(config, "workerinput"):
@@ -170,6 +170,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", autouse=True)
 def _memory_is_given_back() -> Iterator[None]:
-    """After each file: compilers leave hundreds of MiB of freed memory with the process."""
+    """Return freed memory to the system after each file; compilers leave hundreds of MiB of it."""
     yield
     give_back_memory()

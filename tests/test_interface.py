@@ -1,4 +1,4 @@
-"""The Python interface: loaded on first use; sweeps are measured as by `bench`; rows selected."""
+"""Python interface: import on first use, sweeps as in `bench`, and selection of rows."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_sweep_is_measured_once_and_its_frame_returned(
 
 
 def test_programs_of_others_measure_too(tmp_path: Path) -> None:
-    """In a thread, and within an application of Hydra, whose configuration stays its own."""
+    """Measuring works in a thread, and within a Hydra application without changing its state."""
     found: list[pd.DataFrame] = []
 
     def measure() -> None:
@@ -169,7 +169,7 @@ def test_settings_are_written_as_on_a_command_line() -> None:
 
 @pytest.fixture
 def rows() -> pd.DataFrame:
-    """Two systems, one with two policies, at two sizes of trees."""
+    """Return rows of two systems, one with two policies, at two sizes of trees."""
     trials = [("vertex", None), ("vertex", "depth"), ("dynet", None)]
     return build_frame(
         plain_record(

@@ -1,4 +1,4 @@
-"""The one-way flow: a file imports only from its left, and nothing imports an entry point."""
+"""Layers of the code: a file imports only from lower layers, and no file imports a command."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.support.layers import (
 
 # Imports inside functions, by "module: imported name", each with its reason.
 LATE_IMPORTS: dict[str, str] = {}
-# Imports against the flow, by "module: imported module", each with its reason.
+# Imports from higher layers, by "module: imported module", each with its reason.
 AGAINST_THE_FLOW: dict[str, str] = {}
 
 
 @cache
 def late_imports_of(module: str) -> frozenset[str]:
-    """Names imported inside functions of a module, ours or not."""
+    """Return the modules that are imported inside functions of a module, ours or not."""
     functions = (
         n
         for n in ast.walk(tree_of(module))
@@ -75,7 +75,7 @@ def test_every_module_has_a_layer_of_its_own_folder() -> None:
 
 
 def test_the_harness_knows_what_users_add_by_name_alone() -> None:
-    """Only commands import corpora, and systems are found through their contract."""
+    """Only commands import datasets, and systems are loaded by name through their contract."""
     for module in (m for m in MODULES if m.startswith("harness.")):
         allowed = ("datasets", "plots") if module.startswith("harness.commands.") else ()
         outside = {name for name in imported_by(module) if not name.startswith("harness")}

@@ -1,4 +1,4 @@
-"""What comments and docstrings call by its path is there: files move, words stay behind."""
+"""Paths in comments and docstrings must exist, because text is easily forgotten in a move."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FILES = sorted(
 # harness/values/places.py, tests/engine, systems/on_torch/models; no pattern such as conf/<name>.
 _FIRST = "|".join((*FOLDERS, "tests", "docs"))
 _PATH = re.compile(rf"(?<![\w./-])(?:{_FIRST})(?:/[\w.-]*\w)+(?![\w/]*[<{{*])")
-# A file by its name alone: urgency.py.
+# A file name without a directory: urgency.py.
 _FILE = re.compile(r"(?<![\w./{}<>*-])\w+\.(?:py|smk)\b")
 
 
 def places_named_in(text: str) -> tuple[set[str], set[str]]:
-    """Paths from the root, and names of files, that a text mentions."""
+    """Return the paths from the root, and the file names, that a text mentions."""
     return set(_PATH.findall(text)), set(_FILE.findall(text))
 
 

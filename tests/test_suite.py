@@ -1,4 +1,4 @@
-"""The suite itself: folders mirror the house, and tests share code in tests/support/ alone."""
+"""Structure of the tests: directories mirror the code, and shared code is in tests/support/."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from harness.values.places import ROOT
 
 TESTS = ROOT / "tests"
 HOUSE = ("systems", "datasets", "plots", "scripts")  # and every folder of harness/
-# Folders that mirror none: injected faults, pages, code that tests share, everything together.
+# Directories that mirror none: fault injection, documentation, shared code, whole pipelines.
 OTHERS = {"campaign", "docs", "support", "whole"}
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(TESTS.rglob("*.py"))}
 TEST_FILES = {name: path for name, path in FILES.items() if path.name.startswith("test_")}
 
 
 def imported_by(path: Path) -> list[tuple[int, str]]:
-    """Level and dotted name of everything that a file imports."""
+    """Return the level and the dotted name of everything that a file imports."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -47,7 +47,7 @@ def test_helpers_are_in_support_and_tests_are_not() -> None:
 
 
 def test_what_tests_share_is_imported_from_support() -> None:
-    """One style: `from tests.support.instances import lattice`; never from another test."""
+    """The only style is `from tests.support.instances import lattice`, never from another test."""
     bare = {path.stem for path in FILES.values()} - {"__init__"}
     wrong = [
         f"{name} imports {'.' * level}{imported}"
@@ -61,7 +61,7 @@ def test_what_tests_share_is_imported_from_support() -> None:
 
 
 def test_every_folder_is_a_package() -> None:
-    """Else two files of one name in two folders could not both be imported."""
+    """Otherwise two files of one name in two directories could not both be imported."""
     assert {path.parent for path in FILES.values()} == {
         path.parent for path in FILES.values() if path.name == "__init__.py"
     }

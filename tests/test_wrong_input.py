@@ -1,6 +1,6 @@
-"""Wrong input: exit code 1, one line that says what was found and what is allowed, nothing written.
+"""Invalid input: exit code 1, one line with the value and the allowed values, nothing written.
 
-A table row for each rule; drawn command lines for every key (tests/campaign draws more of them).
+There is a table row for each rule, and random command lines for every key (more in tests/campaign).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], tuple[str, ...]]] = {
     "bench-doctor": (doctor.main, ()),
 }
 OTHERS = ("x.csv", "x", "x.JSON", "x.json.gz")
-Line = tuple[list[str], list[str]]  # what is typed, and what the line has
+Line = tuple[list[str], list[str]]  # arguments, and texts in the error line
 
 NAMES: list[Line] = [
     (
@@ -211,7 +211,7 @@ LINES = [
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that a command is called in."""
+    """Return the working directory of the command."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").mkdir()
@@ -221,7 +221,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refusal(
     command: str, arguments: Sequence[str], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> str:
-    """Run a command that is refused, and return its line without the one of a trial's start."""
+    """Run a command that must fail, and return its error line."""
     main, usual = COMMANDS[command]
     chosen = {text.partition("=")[0] for text in arguments}
     groups = {text: {text.partition("=")[0], text.partition(".")[0]} for text in usual}

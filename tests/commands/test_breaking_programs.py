@@ -1,4 +1,4 @@
-"""A program that breaks a rule, on the command line: one line with its place, exit code 1."""
+"""Invalid programs on the command line: one line with the file and line, exit code 1."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def test_collect_writes_a_row_per_round(
     for round_ in range(3):
         spec = make_spec(round=round_)
         write_record(record_path(tmp_path, spec), make_record(spec))
-        write_record(record_path(tmp_path, spec), make_record(spec))  # one goes to superseded/
+        write_record(record_path(tmp_path, spec), make_record(spec))  # supersedes the first
     lonely = make_spec(hidden_size=12)
     write_record(record_path(tmp_path, lonely), make_record(lonely, warnings=("busy",)))
     failed = make_spec(hidden_size=16)

@@ -1,4 +1,4 @@
-"""What `make install` compiles, so that no first trial has to."""
+"""Compilation by `make install`, so that first trials need not compile."""
 
 from __future__ import annotations
 

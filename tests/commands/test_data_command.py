@@ -1,4 +1,4 @@
-"""`bench-data`: what is found, described and fetched, without any network."""
+"""`bench-data`: lists, describes and downloads datasets, without a network."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_list_says_which_parts_are_not_as_they_should_be(
     wrong = f"{tmp_path / 'iwslt15'} ({wrong}; vocab_en changed)"
     fetch_it = "`bench-data fetch iwslt15`"
     assert lines["iwslt15"] == f"incomplete or changed in {wrong}: {fetch_it}"
-    # The file that it needs is there, as the pipeline sees it.
+    # Its required file exists, so the pipeline uses it.
     assert lines["iwslt15_dev"] == f"found in {wrong}"
 
 
@@ -167,7 +167,7 @@ def test_fetch_tells_what_no_checksum_was_compared_with(
     opener = serving(FILES["dev"], length="")
     monkeypatch.setattr(data, "fetch", partial(fetch, opener=opener))
     told = "not checked: no checksum is known of train, test, which may be cut off\n"
-    for _ in range(2):  # the second time they are there already
+    for _ in range(2):  # the second time the files exist already
         assert run("fetch", "ptb", "--data-root", tmp_path) == 0
         assert capsys.readouterr().out.endswith(told)
     options["sha256"] = dict.fromkeys(options["sha256"], SHA256["dev"])

@@ -1,4 +1,4 @@
-"""`bench-doctor`: which systems run here, and why others do not."""
+"""`bench-doctor`: systems that run on this machine, and reasons for those that do not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_doctor_says_what_runs_and_why_not(
 
 @pytest.mark.slow
 def test_every_system_is_asked_about_a_model_that_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All adapters of a framework in one process, since each imports it for a second or more."""
+    """All adapters of a framework share one process, because its import takes a second or more."""
     asked: dict[tuple[str, str], list[TrialSpec]] = {}
 
     def note(specs: Sequence[TrialSpec]) -> list[doctor.Answer]:

@@ -1,4 +1,4 @@
-"""`bench-data fetch` from servers that go wrong: one line, exit code 1, and nothing is left."""
+"""`bench-data fetch` from faulty servers: one line, exit code 1, and no files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def talk_long_nonsense(request: Request) -> None:
 
 
 def drip(request: Request, head: bytes, piece: bytes) -> None:
-    """Send a piece often enough that no single read passes its timeout, until the reader left."""
+    """Send pieces so often that no read reaches its timeout, until the reader disconnects."""
     request.wfile.write(head)
     while not request.server.closing.wait(0.05):  # type: ignore[attr-defined]
         request.wfile.write(piece)
@@ -128,7 +128,7 @@ SERVERS: dict[str, tuple[Callable[[Request], None], str]] = {
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Request], None]], None]]:
-    """Have SST's address answered in some way."""
+    """Yield a function that starts a server with some answer at SST's address."""
     servers = []
 
     def start(answer: Callable[[Request], None]) -> None:
@@ -136,7 +136,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Reque
         handler = type("Handler", (Request,), methods)
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         server.closing = threading.Event()  # type: ignore[attr-defined]
-        server.handle_error = lambda *_: None  # type: ignore[method-assign] # a reader that left
+        server.handle_error = lambda *_: None  # type: ignore[method-assign] # the reader disconnected
         servers.append(server)
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/x.zip"
@@ -178,7 +178,7 @@ def test_a_server_that_goes_wrong_is_one_line_and_exit_code_1(
 def test_an_address_of_a_file_serves_it_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As for an archive that was got in another way; its texts are checked all the same."""
+    """An archive from another source can be given as a file; its checksums are verified, too."""
     archive = tmp_path / "got.zip"
     archive.write_bytes(zipped(sst.HOME, dict.fromkeys(sst.HOME.names, b"(2 a)\n")))
     monkeypatch.setattr(sst, "HOME", replace(sst.HOME, url=archive.as_uri()))

@@ -1,4 +1,4 @@
-"""Learned policies in bench-schedule and in trials: learned, saved, used again, shown."""
+"""Learned policies in bench-schedule and in trials: learning, saving, loading and printing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.trials.spec import TrialSpec
 from tests.support.measured import measure
 from tests.support.policies import figure, learn
 
-pytestmark = pytest.mark.slow  # all of them together take seconds
+pytestmark = pytest.mark.slow  # together they take seconds
 
 WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "batch_size=4", "timing.min_seconds=0")
 
@@ -75,7 +75,7 @@ def test_following_mini_batches_are_counted(capsys: pytest.CaptureFixture[str]) 
 def test_what_learning_never_met_is_unseen_in_the_following_mini_batch(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The same as that mini-batch by itself, scheduled by what was learned on the first."""
+    """The result equals that of the mini-batch alone with the policy learned on the first one."""
     arguments = ("policy=fsm_sort", "learning.trials=1", "granularity=operator")
     (row,) = rows_of(capsys, *arguments, "n_following=1")
     (alone,) = rows_of(capsys, *arguments, "offset=4", "learn_offset=0")
@@ -99,7 +99,7 @@ def test_a_policy_is_saved_and_used_again(
     (loaded,) = rows_of(capsys, "policy=fsm_sort", f"learning.file={file}")
     assert "learn_s" not in loaded
     assert loaded["n_batches"] == saved["n_batches"]
-    # The released graph has types that this machine does not know: no other is learned unasked.
+    # The released graph has types that this policy does not know; no other policy is learned.
     assert "n_batches_ed" in saved
     assert not {"n_batches_ed", "learn_s_ed", "unseen_share_ed", "ratio_ed"} & set(loaded)
     assert loaded["lower_bound_ed"] == saved["lower_bound_ed"]
@@ -182,7 +182,7 @@ ENGINE = {
 }
 
 
-# What is learned and when does not depend on what runs batches, which takes seconds to compile.
+# Learning does not depend on the backend; the default one takes seconds to compile.
 PLAIN = {"fusion": False, "backend": "stepwise"}
 
 

@@ -1,4 +1,4 @@
-"""No room, or no folder any more: one line, exit code 1, what was kept stays, the rest goes on."""
+"""Full disks and deleted directories: one line, exit code 1, and existing records stay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def no_room() -> OSError:
 
 @pytest.fixture
 def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measured:
-    """What was measured: here in no time, and in this process."""
+    """Return the list of measured hidden sizes; measuring is replaced by a fast function."""
     found: Measured = []
 
     def run(spec: TrialSpec, path: Path, *_: object, **__: object) -> Record:
@@ -55,7 +55,7 @@ def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measur
 
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """What is said behind the lines of trials, which is one line; nothing but it is on stdout."""
+    """Return the only line on stderr that is not of a trial; stdout must be empty."""
     said = capsys.readouterr()
     assert said.out == ""
     (line,) = (one for one in said.err.splitlines() if not one.startswith("["))
@@ -67,7 +67,7 @@ def sizes_in(results: Path) -> list[int]:
 
 
 def after(n_trials: int, measured: Measured, act: Callable[[], None]) -> Callable[..., None]:
-    """What acts once so many were measured."""
+    """Return a function that calls `act` once that many trials have been measured."""
     return lambda *_: act() if len(measured) >= n_trials else None
 
 
@@ -181,7 +181,7 @@ def test_a_folder_that_goes_away_ends_the_sweep(
 def test_a_worker_that_loses_its_place(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The process that measures finds no room or no folder: its parent tells that once."""
+    """The worker finds a full disk or no directory; its parent reports that once."""
     results = tmp_path / "results"
     options = (
         *(f"+system.options.fault={what}", "+system.options.at=load"),
@@ -264,7 +264,7 @@ sha256sum --check --quiet "$KEPT" && echo "kept $(wc -l < "$KEPT")"
 
 @pytest.mark.slow
 def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
-    """A small file system of its own, which only the superuser may mount."""
+    """The test uses a small file system, which only the superuser may mount."""
     trial = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False)
     if os.geteuid() != 0 or trial.returncode:
         pytest.skip("nothing can be mounted here")

@@ -1,4 +1,4 @@
-"""What a job of the pipeline does as ordered: trials in their rounds, counts, and nothing twice."""
+"""Jobs of the pipeline: rounds of trials and counts by job specs, and nothing twice."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ HERE = Nodes("small", n_cpus=len(usable_cpus()), memory_gib=0.5)
 
 @pytest.fixture(autouse=True)
 def own_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Turns of its own, so that no run beside the tests is waited for."""
+    """Use separate locks, so that tests do not wait for other runs on the machine."""
     (tmp_path / "memory").mkdir()
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "memory")
 
 
 def order(results: Path, *turns: Sequence[TrialSpec], nodes: Nodes | None = None) -> Order:
-    """Build an order of trials, each with its round."""
+    """Build a job spec of trials, each with its round."""
     specs = {spec.trial_id: spec for turn in turns for spec in turn}
     steps = tuple(tuple(Step(spec.trial_id, spec.round) for spec in turn) for turn in turns)
     code = "" if nodes is None else code_of_this_machine()
@@ -93,7 +93,7 @@ def test_trials_are_measured_round_by_round_and_not_twice(
 def test_what_is_refused_takes_no_other_record_along(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither does an error of ours, whose trial is not measured."""
+    """An internal error in one trial does not delete other records, either."""
     wrong = make_spec(system="vertex", adapter="systems.on_core.vertex", system_options={"x": 1})
     specs = [make_spec(), wrong, make_spec(batch_size=8)]
     assert done_by(order(tmp_path, specs)) == 1
@@ -121,7 +121,7 @@ def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> str:
 
 @pytest.fixture
 def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """What is said past the log."""
+    """Yield the file of messages outside the log."""
     with (tmp_path / "terminal").open("w") as file:
         monkeypatch.setattr(measure, "TERMINAL", file.fileno())
         yield tmp_path / "terminal"
@@ -170,7 +170,7 @@ def test_who_is_far_behind_is_called_off_with_the_reason(
     reason = "at least 5.0 times as slow as fake in each of the first 2 rounds"
     assert found["slow"].reason == reason
     before = record_at(tmp_path, last[1]).read_bytes()
-    assert done_by(ordered) == 0  # it stands
+    assert done_by(ordered) == 0  # the record is reused
     assert record_at(tmp_path, last[1]).read_bytes() == before
 
 

@@ -1,4 +1,4 @@
-"""Where commands write: nothing that is there and not theirs is moved, replaced or waited for."""
+"""Output paths of commands: existing files of others are not moved, replaced or waited for."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tests.support.odd_files import IMPOSSIBLE, THERE, everything_in, state
 from tests.support.sandbox import TINY
 
 NULL = ("system=null", *TINY)
-COUNTED = TINY[:5]  # nothing is timed
+COUNTED = TINY[:5]  # without timing
 ODD = {**THERE, **IMPOSSIBLE}
-ALL_ODD = ("bench out", "schedule out", "collect out")  # others meet what blocks, and what is lost
+ALL_ODD = ("bench out", "schedule out", "collect out")  # others: only "fifo" and "foreign"
 
 
 def _bench(out: Path) -> int:
@@ -47,7 +47,7 @@ def _schedule(*words: str) -> int:
     return schedule([*COUNTED, "policy=fsm_sort", "learning.trials=5", *words])
 
 
-# By what is asked for: the name of the file, and the command that writes it.
+# By output: name of the file, and command that writes it.
 OUTPUTS: dict[str, tuple[str, Callable[[Path], int]]] = {
     "bench out": ("r0.json", _bench),
     "bench trace": ("timeline.json", _trace),
@@ -63,7 +63,7 @@ OUTPUTS: dict[str, tuple[str, Callable[[Path], int]]] = {
 
 @pytest.fixture
 def place(tmp_path: Path, make_record: Callable[..., Record]) -> Path:
-    """An empty folder beside one with a record."""
+    """Return an empty directory next to one with a record."""
     record = make_record()
     write_record(tmp_path / "results" / "raw" / record.trial_id / "r0.json", record)
     (tmp_path / "out").mkdir()
@@ -120,7 +120,7 @@ def test_a_device_itself_stays(
 @pytest.mark.slow
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_what_a_command_wrote_it_writes_again(output: str, place: Path) -> None:
-    """Also in the place of an empty file, and through a symbolic link, which stays."""
+    """Empty files are replaced, too; a symbolic link stays, and its target is written."""
     name, run = OUTPUTS[output]
     target = place / f"target_{name}"
     target.touch()

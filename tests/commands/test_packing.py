@@ -1,4 +1,4 @@
-"""`bench-collect --pack` and `--unpack`: everything that reads a folder of results goes on."""
+"""`bench-collect --pack` and `--unpack`: unpacked results are usable like the original ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.records.store import COUNTS, TRIALS
 from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.records import content_of, plain_count, plain_record, write_results
 
-pytestmark = pytest.mark.slow  # all of them together take seconds
+pytestmark = pytest.mark.slow  # together they take seconds
 
 SWEEP = (
     "-m",

@@ -36,7 +36,7 @@ def records_in(results: Path) -> dict[Path, Record]:
 
 
 def fake(results: Path, fault: str, *more: str) -> list[str]:
-    """A trial of the faulty system beside a good one."""
+    """Return arguments that measure the faulty system and a good one."""
     return [*TINY, *ODD, f"+system.options.fault={fault}", f"results_dir={results}", *more]
 
 

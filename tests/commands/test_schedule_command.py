@@ -1,4 +1,4 @@
-"""bench-schedule: its counts, its pictures, and one line for every wrong input."""
+"""`bench-schedule`: counts, pictures, and one-line errors for invalid input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from harness.commands.schedule import main
 from harness.contracts.policy import policy_names
 
-pytestmark = pytest.mark.slow  # all of them together take seconds
+pytestmark = pytest.mark.slow  # together they take seconds
 
 WORKLOAD = ("model=tree_lstm", "dataset=sst_synthetic", "timing.min_seconds=0")
 FIELDS = [
@@ -149,5 +149,5 @@ def test_counts_of_other_data_under_the_same_name_are_counted_again(
             assert f"{kept} kept" in said.err
         counts.append(json.loads(said.out)[0]["n_vertices"])
     assert counts[0] < counts[1]
-    # Of one name: what is drawn from records is found without their data.
+    # Both counts have one name, so that drawing finds records without their data.
     assert len(list((tmp_path / "records").glob("*.json"))) == 1

@@ -1,4 +1,4 @@
-"""bench-schedule over several mini-batches in one call, and the file of its rows."""
+"""`bench-schedule` on several mini-batches in one call, and the file of its rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.counts.request import points_of
 from harness.errors import ConfigError
 from harness.planning.config import Composer
 
-pytestmark = pytest.mark.slow  # all of them together take seconds
+pytestmark = pytest.mark.slow  # together they take seconds
 
 GENERATED = "dataset=sst_synthetic,lattice_synthetic"
 
@@ -69,7 +69,7 @@ def test_what_meets_nothing_is_named(settings: list[str], message: str) -> None:
 SWEEP = ("model=tree_lstm,lattice_lstm", GENERATED, "granularity=vertex,operator")
 SMALL = ("hidden_size=4", "timing.min_seconds=0")
 SIZES = ("batch_size=2,3", *SMALL, "policy=agenda,sufficient")
-# Seconds and the time of day are the only values that differ when the same is counted again.
+# Only durations and the time of day differ between two counts of the same mini-batch.
 TIMES = ("schedule_s", "counted_at")
 
 

@@ -1,4 +1,4 @@
-"""Whole commands that are ended in their midst: one line, the right code, nothing left behind."""
+"""Interrupted commands: one line, the right exit code, and no leftovers."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ FAULTS = "none,note_and_wait"
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Sandbox]:
-    """A sandbox whose cache has the user's compiled code."""
+    """Yield a sandbox whose cache has the user's compiled code."""
     with sandbox(with_own_cache(tmp_path / "cache"), grace_s=10) as box:
         yield box
 
 
 def run_until(box: Sandbox, command: list[str], happened: Callable[[], object]) -> subprocess.Popen:
-    """Start a command, and wait for an event, before which it may not end."""
+    """Start a command, and wait for an event; the command must not end before it."""
     process = box.start(command)
     wait_until(happened, 60, process)
     assert process.poll() is None, "it ended before"
@@ -53,7 +53,7 @@ def run_until(box: Sandbox, command: list[str], happened: Callable[[], object]) 
 
 
 def end(box: Sandbox, process: subprocess.Popen[bytes], number: int) -> list[str]:
-    """End a command as a person does; return what it said, and see that nothing is left."""
+    """Interrupt a command, check that nothing is left, and return its lines on stderr."""
     process.send_signal(number)
     ended = box.wait(process, 60)
     assert_ended(ended, (128 + number,))
@@ -119,11 +119,11 @@ def test_commands_that_start_others(box: Sandbox, command: str) -> None:
 
 
 def test_two_runs_on_one_folder_measure_nothing_twice(box: Sandbox, tmp_path: Path) -> None:
-    """The second waits, says for whom, and finds everything measured."""
+    """The second run waits, prints the holder of the lock, and finds everything measured."""
     sweep = bench(box, "system=reference,null", "rounds=2", sweep=True)
     lock = _lock_file(box.results, "turn")
     first = run_until(box, sweep, lambda: lock.exists() and lock.read_text())
-    first.send_signal(signal.SIGSTOP)  # until the second has come, however long that takes
+    first.send_signal(signal.SIGSTOP)  # until the second run has started
     with sandbox(tmp_path / "another cache") as other:
         second = other.start(sweep)
         said = other.folder / "said.err"
@@ -150,7 +150,7 @@ def test_a_full_standard_output_loses_no_record(box: Sandbox) -> None:
 
 
 def test_a_full_disk_under_the_records_ends_a_sweep_in_one_line(box: Sandbox) -> None:
-    """A limit of the size of files stands for the disk: the record does not fit, its log does."""
+    """A limit of the file size replaces the full disk: the log fits, but not the record."""
     ended = box.run(bench(box, "system=reference,null", sweep=True), file_bytes=2048)
     assert_ended(ended, (1,))
     assert_one_line(ended, "bench")

@@ -1,4 +1,4 @@
-"""`bench ... trace=FILE`: a timeline beside the record, which stays what it would have been."""
+"""`bench ... trace=FILE`: a timeline in addition to the record, which is not affected."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_the_record_and_the_timeline_are_two_files(
 def test_a_disk_that_fills_up_meanwhile_costs_the_timeline_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder goes once the record is there."""
+    """The directory is replaced after the record has been written."""
     folder = tmp_path / "gone"
     folder.mkdir()
     plain = harness.measuring.launch.supervise

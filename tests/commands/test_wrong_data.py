@@ -1,4 +1,4 @@
-"""Data that is missing or wrong: refused, or recorded where that is asked for."""
+"""Missing or invalid data: an error, or a record on request (`bad_data=record`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_missing_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> list[str]:
-    """Arguments of a trial on a text with an empty sentence."""
+    """Return arguments of a trial on a text with an empty sentence."""
     write(tmp_path / "data" / "ptb", {"train": "a word\n\nanother\n"}, ".txt")
     base = [text for text in NULL if not text.startswith(("dataset", "model"))]
     chosen = ["dataset=ptb", "model=var_lstm", "dataset.options.sha256=null"]
@@ -54,7 +54,7 @@ def test_data_that_is_wrong_leaves_a_record_where_that_is_asked_for(
     assert str(record.reason).startswith(f"{tmp_path}/data/ptb/train.txt:2: the sentence is empty")
     assert "bad_data: " in capsys.readouterr().out
     assert not list((tmp_path / "results" / "logs").iterdir())
-    # Whoever corrects the file gets the trial measured.
+    # After a correction of the file, the trial is measured.
     write(tmp_path / "data" / "ptb", {"train": "a word\nanother\n"}, ".txt")
     assert main([*faulty, "bad_data=record"]) == 0
     assert read_record(path).status == "ok"

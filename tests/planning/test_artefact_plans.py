@@ -1,4 +1,4 @@
-"""The shipped experiments: each plans, shows what it measures, and shares its trials."""
+"""Plans of the shipped experiments: valid, with everything measured shown, and trials shared."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def test_every_experiment_plans_and_shows_all_it_measures(
     if not shown.compare:
         return
     measured = {trial.settings["system"] for trial in trials}
-    if CEILING in (shown.table or {}).get("extra", ()):  # a row of its own, in no comparison
+    if CEILING in (shown.table or {}).get("extra", ()):  # a separate row, not compared
         measured -= {one.name for one in read_systems(CONF_DIR) if one.kind == "calibration"}
-    if not expand(name, scale).trials_of:  # of other experiments' trials some may be left out
+    if not expand(name, scale).trials_of:  # trials of other experiments may be omitted
         assert measured <= {system for group in shown.compare.values() for system in group}
     assert all(measured & set(group) for group in shown.compare.values())
 
@@ -62,9 +62,8 @@ def test_experiments_share_their_trials(composer: Composer) -> None:
     trials = measuring_order(trial for plan in plans for trial in plan)
     assert len({trial.trial_id for trial in trials}) == len(trials)
     assert len(trials) < sum(map(len, plans)) / 2
-    # The minutes that the pipeline may take on 2 cores allow about 9 processes a system, of 1 to 4
-    # seconds each and the first of a model longer; one that is added comes with its own. Single
-    # cells take 1 second.
+    # The time limit of the pipeline on 2 cores allows about 9 processes per system, of 1 to 4
+    # seconds each, with a longer first one for each model. Single cells take 1 second.
     small = [trial for trial in trials if trial.settings["model"] == "cell"]
     n_systems = len({t.settings["system"] for t in trials if t not in small})
     assert (sum(trial.rounds for trial in trials) - len(small)) / n_systems <= 120 / 13
@@ -100,7 +99,7 @@ def test_numbers_at_the_papers_scale_have_an_interval(name: str) -> None:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_what_transforms_a_model_meets_no_word_ids_modulo(scale: str) -> None:
-    """Modulo makes leaves equal that are not."""
+    """Word ids modulo a number make different leaves equal."""
     transformed = {one.name for one in read_systems(CONF_DIR) if one.kind == "transformed"}
     found = 0
     for name in experiment_names():
@@ -127,10 +126,10 @@ def test_medium_has_the_rounds_that_intervals_need() -> None:
 
 
 def test_medium_is_over_in_a_hundred_minutes() -> None:
-    """Trials that experiments share are measured once, with the most rounds that are asked for.
+    """Trials that experiments share are measured once, with their maximum of rounds.
 
-    The rule knows nobody who is called off, and an older CPU: of 109 min that it said, the run of
-    2026-11-24 took 81 on an Intel Xeon.
+    The rule is from an older CPU and ignores screening: it gave 109 min for the run of 2026-11-24,
+    which took 81 min on an Intel Xeon.
     """
     usual = {"mode": "train", "order": "shuffled", "timing.min_passes": 3}
     usual |= {"dataset.options.vocab_modulo": 0}

@@ -1,4 +1,4 @@
-"""Who is at work: said while it lasts, and doubted where it should have been over."""
+"""Status of active jobs, with a warning for jobs beyond their time limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of conf/ that is broken: one line that names the file and the place, and no traceback."""
+"""Broken files of conf/: one line that names the file and the position, without a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims of papers: every file is read whole, and one line says what is wrong with it."""
+"""Claims of papers: reading of every file, and one-line errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ COUNTS = {"model": ["tree_fc", "mv_rnn"], "dataset": "sst", "batch_size": 8}
 
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
-    """A grid, a sweep of counts, and three systems."""
+    """Return a configuration with a grid, a sweep of counts, and three systems."""
     for folder in ("claims", "experiment", "system"):
         (tmp_path / folder).mkdir()
     for name in ("slow", "slower", "quick"):
@@ -63,7 +63,7 @@ def conf(tmp_path: Path) -> Path:
 
 
 def changed(**changes: Any) -> dict[str, Any]:
-    """The good claim with other values; a key with a dot goes down, None leaves a key out."""
+    """Return the valid claim with changes; `__` separates levels, None removes a key."""
     content: dict[str, Any] = yaml.safe_load(yaml.safe_dump(GOOD))
     for key, value in changes.items():
         above, _, name = key.rpartition("__")
@@ -75,7 +75,7 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 
 def fault_of(conf: Path, content: object) -> str:
-    """What reading and checking a claim says."""
+    """Return the error message of reading and checking a claim."""
     (conf / "claims/dream.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError) as caught:
         check_claims(read_claims(conf), conf)
@@ -97,7 +97,7 @@ def test_a_claim_is_read_and_finds_its_points(conf: Path) -> None:
     assert claim.answer is not None
     settings = expand("one", "smoke", conf).settings
     pairs = comparisons(claim.answer, settings)
-    # Of batch size 64 there is one side alone; what runs under another policy is no side.
+    # Batch size 64 has only one side; trials with another policy belong to neither side.
     assert [pair.at["batch_size"] for pair in pairs] == [1, 8]
     sides = [
         [{settings[place]["system"] for place in side} for side in (pair.of, pair.over)]
@@ -115,9 +115,9 @@ MEASURED = [
 @pytest.mark.parametrize(
     ("dataset", "n_slow", "n_points"),
     [
-        ("sst", 8, 1),  # for how long is nobody's concern
+        ("sst", 8, 1),  # the measuring time does not matter
         ("sst", 2, 0),  # other trees, of other sizes
-        ("complete_trees", 2, 1),  # all alike
+        ("complete_trees", 2, 1),  # trees of one size
         ("ptb_fixed_synthetic", 2, 1),
         ("ptb", 2, 0),
     ],
@@ -135,7 +135,7 @@ def test_sides_have_equal_instances(dataset: str, n_slow: int, n_points: int) ->
     slow, quick = ({**one, "dataset": dataset} for one in MEASURED)
     slow["timing.n_mini_batches"] = n_slow
     assert len(comparisons(answer, [slow, quick])) == n_points
-    # The best over batch sizes is of what was measured at each.
+    # The best batch size compares whatever instances were measured at each size.
     best = replace(answer, best_over="batch_size")
     assert len(comparisons(best, [slow, quick])) == 1
 
@@ -148,7 +148,7 @@ def test_instances_that_count_as_alike_are_equally_long(name: str) -> None:
 
 
 def test_what_is_not_compared_is_shared() -> None:
-    """A system, or a policy, that neither side names is the same on both."""
+    """A system or a policy that neither side names is the same on both sides."""
     answer = Answer(
         experiment="one",
         scales=("smoke",),
@@ -285,7 +285,7 @@ def test_shipped_claims_name_what_there_is() -> None:
 
 @pytest.mark.slow
 def test_the_table_of_claims_measures_nothing_of_its_own() -> None:
-    """Its trials and counts are those of the experiments that it names."""
+    """Its trials and counts are those of the experiments that the claims name."""
     composer = Composer()
     planned = plan_artefact("claims", choices("smoke"), composer)
     for name in ("cavs_serial", "dynet_fig2"):

@@ -1,4 +1,4 @@
-"""Every YAML composes, and every wrong value becomes one line."""
+"""Composition of every YAML file, and one-line errors for invalid values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_experiment_expands(name: str) -> None:
         specs, _ = experiment_trials(name, SMOKE, None, {"device": "cpu", "threads": 1})
         assert specs
         return
-    if not grid.settings:  # counts, and times nothing
+    if not grid.settings:  # only batch counts
         with pytest.raises(ConfigError, match=f"snakemake draw_{name}"):
             experiment_trials(name, SMOKE, None)
         return
@@ -188,7 +188,7 @@ def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
     "typed", ["system.options.autobatch=depth", "system.options.build='wheel'"]
 )
 def test_a_sweep_over_systems_may_set_their_options(typed: str) -> None:
-    """Hydra by itself looks for the option in the system that is there without the sweep."""
+    """Hydra itself checks the option against the default system, not the swept ones."""
     jobs = parse(["-m", "system=dynet,dynet_off", "model=tree_lstm,tree_gru", typed])
     key, _, value = typed.partition("=")
     option = key.rpartition(".")[2]
@@ -197,7 +197,7 @@ def test_a_sweep_over_systems_may_set_their_options(typed: str) -> None:
 
 
 def test_an_option_may_be_swept_and_may_be_null_in_a_sweep() -> None:
-    """Which Hydra takes in a list of values, and not in `choice(null)`."""
+    """Hydra accepts null in a list of values, but not in `choice(null)`."""
     arguments = ["dataset.options.sha256=null", "dataset=sst", "model=tree_lstm"]
     jobs = parse(["-m", "system=null,reference", "seed=0,1", *arguments])
     assert [(job.config.system.name, job.config.seed) for job in jobs] == [
@@ -222,7 +222,7 @@ def test_a_system_takes_a_new_name_and_not_that_of_another(composer: Composer) -
 )
 @pytest.mark.parametrize("flags", [[], ["-m"]])
 def test_hydra_s_own_settings_are_refused(text: str, flags: list[str]) -> None:
-    """A launcher or sweeper would measure nothing, or elsewhere."""
+    """A launcher or sweeper would measure nothing, or on another machine."""
     with pytest.raises(ConfigError, match=r"hydra.* bench runs its trials itself") as caught:
         parse([*flags, text, "system=null"])
     assert text.partition("=")[0] in str(caught.value)
@@ -253,7 +253,7 @@ def test_a_policy_has_one_name_however_it_is_typed(composer: Composer) -> None:
 
 
 def test_a_place_in_quotes_is_looked_into(tmp_path: Path) -> None:
-    """As everywhere: what lies there is measured, and no stand-in for it."""
+    """The dataset in the directory is measured, not its fallback."""
     place = tmp_path / "it's (a) $(touch x) ; place"
     (place / "sst").mkdir(parents=True)
     choices = ["experiment=headline_tree_lstm", "scale=smoke", "device=cpu", "rounds=1"]

@@ -1,4 +1,4 @@
-"""How long measuring takes: from records of this machine where there are any, else by rule."""
+"""Expected durations: from records of this machine if there are any, else by rule."""
 
 from __future__ import annotations
 

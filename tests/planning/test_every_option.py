@@ -1,4 +1,4 @@
-"""No option of the house takes a value of another type, or a word that it does not know."""
+"""No option of our systems accepts a value of another type, or an unknown word."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.sandbox import TINY
 
 YAML_1_1 = ("no", "off", "yes", "on", "None", "~", "", "true")
 STRUCTURES: tuple[Any, ...] = ([], {}, ["a"], {"a": 1})
-# What is wrong for every option of a type.
+# Invalid values for every option of a type.
 WRONG: dict[Any, tuple[Any, ...]] = {
     bool: (0, 1, 0.0, *YAML_1_1),
     int: (True, False, 1.0, 0.5, float("nan"), "8", 2 * LARGEST, -2 * LARGEST, *YAML_1_1),
@@ -40,7 +40,7 @@ WRONG_WORDS = ("nothing", "No", "OFF", "operatr", "stag", "pythn", "", " ")
 
 
 def values_against(hint: Any) -> Iterator[Any]:
-    """Values that a type does not allow."""
+    """Yield values that a type does not allow."""
     kinds = get_args(hint) if get_origin(hint) is not None else (hint,)
     if hint in WRONG:
         yield from WRONG[hint]
@@ -58,7 +58,7 @@ def settings(**options: Any) -> RunSettings:
 
 
 def adapters() -> dict[type[Any], type[System]]:
-    """An adapter of every type of options that a system of conf/ has."""
+    """Return an adapter for every type of options of the systems of conf/."""
     modules = [
         read_mapping(CONF_DIR / "system" / f"{n}.yaml")["adapter"] for n in choices_of("system")
     ]

@@ -1,4 +1,4 @@
-"""Experiment files: expanded in a fixed order, wrong ones named."""
+"""Experiment files: expansion in a fixed order, and errors that name invalid ones."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def of_others(**scale: Any) -> dict[str, Any]:
 
 
 def test_a_scale_may_show_the_trials_of_others(tmp_path: Path) -> None:
-    """Those that have the scale and measure: neither itself, nor others of its kind, nor counts."""
+    """Only experiments with their own trials at the scale are shown."""
     for name in ("head_a", "head_b", "tail"):
         write(tmp_path, GOOD, name)
     write(tmp_path, {**GOOD, "scales": {"paper": {"blocks": [{"system": "vertex"}]}}}, "head_c")
@@ -170,7 +170,7 @@ def test_each_difference_is_added_first_walked_over_and_removed_last(conf: Path)
 def test_every_trial_comes_once(conf: Path) -> None:
     trials = list(walk_of(conf).trials())
     assert len({str(sorted(one.items(), key=str)) for one in trials}) == len(trials)
-    # ends, two between; hoisting and policy alone; without fusion, without hoisting
+    # both ends, two between; only hoisting, only policy; without fusion, without hoisting
     assert len(trials) == 2 + 2 + 2 + 2
 
 
@@ -211,7 +211,7 @@ def test_a_block_takes_the_trials_of_its_walks(conf: Path) -> None:
 
 
 def test_the_shipped_walks_lead_to_the_plain_engine() -> None:
-    """That they step over every difference is checked whenever they are read."""
+    """Reading a walk already checks that its steps cover every difference."""
     walks = {
         (settings["system"], key)
         for settings in expand("switch_walks", "paper").settings

@@ -1,4 +1,4 @@
-"""Jobs of the pipeline: every round of every trial once, in order, and only for who asks."""
+"""Jobs of the pipeline: every round of every trial once, in order, for its experiments only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESULTS = Path("results")
 
 @pytest.fixture
 def plans(make_spec: MakeSpec) -> Plans:
-    """A table of three systems in two rounds, a headline of two of them in three, and another."""
+    """Return plans of a table, a headline that shares two of its systems, and another one."""
 
     def plan(systems: str, rounds: int, sizes: tuple[int, ...]) -> list[PlannedTrial]:
         grid = [{"system": system, "batch_size": size} for size in sizes for system in systems]
@@ -101,7 +101,7 @@ def n_points(jobs: dict[str, Job], specs: dict[str, TrialSpec]) -> list[int]:
 def test_on_nodes_a_job_is_as_long_as_asked_or_as_its_point(
     plans: Plans, specs: dict[str, TrialSpec]
 ) -> None:
-    """A point of the table and the headline takes 8 steps; what none shares stands apart."""
+    """A point of the table and the headline takes 8 steps; unrelated points are separate jobs."""
     for block_s, found in ((0.1, [1, 1, 1]), (15.9, [1, 1, 1]), (16.0, [1, 2]), (1e6, [1, 2])):
         jobs = jobs_of_nodes(plans, block_s, RESULTS, a_second)
         assert n_points(jobs, specs) == found
@@ -110,7 +110,7 @@ def test_on_nodes_a_job_is_as_long_as_asked_or_as_its_point(
 
 
 def test_on_nodes_a_name_is_that_of_its_work_and_of_the_folder_of_results(plans: Plans) -> None:
-    """Jobs of a run into another folder are none of this run's, which cancels its lost ones."""
+    """A run cancels its leftover jobs, but not those of a run into another directory."""
     names = jobs_of_nodes(plans, 1e6, RESULTS).keys()
     assert names == jobs_of_nodes(plans, 1e6, RESULTS).keys()
     assert all("/" not in name for name in names)
@@ -126,7 +126,7 @@ def test_a_job_may_take_three_times_as_planned_and_one_trial_its_limit(make_spec
 
 @pytest.fixture
 def done(plans: Plans, tmp_path: Path) -> Job:
-    """A job whose records are all there, the newest of the time 1000."""
+    """Return a job whose records all exist; the newest one has the time 1000."""
     job = jobs_here(plans)["apart"]
     for age, step in enumerate(job.steps):
         record = path_of(tmp_path, *step)

@@ -1,4 +1,4 @@
-"""Systems by kind: what their files say, what lists select, and one line for what is wrong."""
+"""Systems by kind: their files, selections by lists, and one-line errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs of Kubernetes: rendered from the profile's template, and read by the API's own client."""
+"""Kubernetes jobs: rendered from the profile's template, and validated by the API's client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_job_runs_the_script_where_the_head_works() -> None:
 
 
 def test_two_of_our_pods_never_share_a_node() -> None:
-    """They could not take turns: each has its own /dev/shm."""
+    """Two pods could not share a lock, because each has its own /dev/shm."""
     job = rendered()
     labels = job["spec"]["template"]["metadata"]["labels"]
     spread = job["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"]
@@ -45,7 +45,7 @@ def test_two_of_our_pods_never_share_a_node() -> None:
 
 @pytest.mark.parametrize("kind", ["V1Job", "V1Pod"])
 def test_what_is_rendered_is_what_the_api_knows(kind: str) -> None:
-    """Its client, made from the API's schema, reads every field and writes all of them again."""
+    """The client is generated from the API's schema; it reads and writes every field."""
     client = pytest.importorskip("kubernetes.client")
     content = rendered() if kind == "V1Job" else yaml.safe_load((PROFILE / "head.yaml").read_text())
     api = client.ApiClient()
@@ -77,7 +77,7 @@ def test_a_template_that_is_no_job_is_one_line(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A kubectl that keeps what it is given, and answers from files."""
+    """Return the directory of a fake kubectl that stores its input and answers from files."""
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "kubectl"

@@ -1,4 +1,4 @@
-"""What nodes are: planned for on a head node, checked on each."""
+"""Descriptions of nodes: plans on a head node, and checks on each node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MACHINE = Machine(
 def test_a_machine_as_planned_is_taken() -> None:
     assert NODES.why_not(MACHINE) is None
     assert Nodes("any", n_cpus=16, memory_gib=1).why_not(MACHINE) is None
-    # Firmware and kernel keep some of what was built in.
+    # Firmware and kernel reserve some of the installed memory.
     assert NODES.why_not(replace(MACHINE, memory_bytes=119 * GIB)) is None
 
 
@@ -53,7 +53,7 @@ def test_another_machine_is_told_with_what_it_is(changes: dict[str, object], wor
 
 
 def test_a_head_node_plans_for_the_device_of_its_nodes() -> None:
-    """Whatever this machine has; at the papers' sizes where that is a GPU."""
+    """The device of this machine does not matter; with a GPU, the scale is the papers'."""
     with_gpu = choices_from({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9, "gpu": "H"}}, {})
     assert (with_gpu.device, with_gpu.scale) == ("cuda", "paper")
     without = choices_from({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9}}, {})

@@ -1,4 +1,4 @@
-"""The order of measuring: by rounds, and in each the systems of a point as they are drawn."""
+"""Order of measurement: round after round, with the systems of a point in random order."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ THREE: Speeds = {"quick": [100, 110], "slow": [40, 50], "close": [90, 95]}
         ("close", THREE, None),
         ("quick", THREE, None),
         ("slow", {"quick": [100, 100], "slow": [10, 60]}, None),  # one good round is enough
-        ("alone", {"failed": [None, None], "alone": [10, 10]}, None),  # who has no number
+        ("alone", {"failed": [None, None], "alone": [10, 10]}, None),  # the other has no number
         ("new", {"quick": [100, 100], "new": []}, None),  # no records of the first rounds
         ("quick", {"quick": [100, 100], "new": []}, None),
     ],

@@ -1,4 +1,4 @@
-"""Orders of a head node: read on a node as they were written, or refused in one line."""
+"""Job specs: a node reads the written values, or refuses them in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run still has to do: what no record answers, as far as a budget lets it in."""
+"""Pending work of a run: steps without a valid record, within a budget."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trial(make_spec: Callable[..., TrialSpec]) -> PlannedTrial:
 
 @pytest.fixture
 def pending(trial: PlannedTrial, choices: Choices) -> Pending:
-    """Of a trial whose rounds are: measured, outdated by the code, failed, missing."""
+    """Return the pending work of a trial with valid, outdated, failed and missing rounds."""
     paths = trial.record_paths(choices.results_dir)
     for round_, path in enumerate(paths[:3]):
         path.parent.mkdir(parents=True, exist_ok=True)

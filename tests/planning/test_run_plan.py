@@ -1,4 +1,4 @@
-"""How long a run still takes, and whether a step fits in it, under a clock that a test moves."""
+"""Remaining time of a run, and steps that fit in it, with a clock that the tests control."""
 
 from __future__ import annotations
 

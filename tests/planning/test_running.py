@@ -1,4 +1,4 @@
-"""Turns on a folder of results: one at a time, named, and free again with their process."""
+"""Locks of results directories: exclusive, with a named holder, released with their process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.planning.running import begin_run, turn, turn_on_machine, while_non
 
 @pytest.fixture(autouse=True)
 def memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of this machine of the test's own."""
+    """Return a temporary directory that replaces the machine's local one."""
     folder = tmp_path_factory.mktemp("memory")
     monkeypatch.setattr(folders, "MEMORY", folder)
     return folder
@@ -35,7 +35,7 @@ def hold(results: Path, who: str, alone: bool, ready: Connection) -> None:
 
 
 def holder_of(results: Path, who: str, *, alone: bool = True) -> multiprocessing.Process:
-    """A process in whose turn the folder is."""
+    """Start a process that holds the lock of a directory."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.Process(target=hold, args=(results, who, alone, sender), daemon=True)
     process.start()
@@ -70,7 +70,7 @@ def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
 
     def end_holder(_: float) -> None:
         assert len(said) == 1
-        holder.kill()  # as kill -9 does: the system takes the lock back
+        holder.kill()  # as with kill -9: the kernel releases the lock
         holder.join()
 
     monkeypatch.setattr(running.time, "sleep", end_holder)
@@ -98,7 +98,7 @@ def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is taken away between being opened and being locked, as a turn ends just then."""
+    """The holder deletes the file after it is opened and before it is locked."""
     is_locked_now, took = running._is_locked_now, []
 
     def lock(file: object) -> bool:
@@ -117,7 +117,7 @@ def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
 def test_a_turn_is_waited_for_whatever_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run may have its own, or the cache be cleared in mid-run."""
+    """Each run may have its own cache, or the cache may be cleared during a run."""
     results, cache = tmp_path / "results", tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     with turn(results, "first", 0.0, print):
@@ -163,7 +163,7 @@ def test_a_turn_holds_though_its_owner_cannot_be_named(
 
 
 def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    """Its jobs take turns themselves."""
+    """The jobs of the pipeline take the lock themselves."""
     with (
         begin_run(tmp_path),
         turn(tmp_path, "a job", 0.0, print),
@@ -194,7 +194,7 @@ def test_what_is_not_timed_shares_a_turn_and_never_with_what_is(tmp_path: Path) 
 
 
 def test_only_the_first_to_share_a_turn_ends_what_was_left(tmp_path: Path) -> None:
-    """The others would end each other."""
+    """Other processes would otherwise terminate each other."""
     first: list[str] = []
     with turn(tmp_path, "a", 0.0, print, alone=False, first=first.append) as name:
         assert first == [name]
@@ -222,7 +222,7 @@ def test_a_turn_leaves_no_file_and_the_last_to_share_one_takes_it_away(
 def test_a_machine_measures_one_trial_whatever_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock lies in a folder of the machine alone; nodes share the user's cache."""
+    """The lock is in a local directory of the machine, because nodes share the user's cache."""
     (tmp_path / "memory").mkdir()
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "memory")
     with turn_on_machine("a job", 0.0, print):

@@ -1,4 +1,4 @@
-"""What is asked of Slurm, and what is made of its answers; its commands are stood in for."""
+"""Checks of Slurm, with scripts in place of its commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODES = Nodes("small", n_cpus=2, memory_gib=2)
 
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of commands that print nothing; a test writes what they do."""
+    """Return a directory of commands that print nothing until a test replaces them."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in NEEDED:
@@ -82,7 +82,7 @@ def test_jobs_of_a_run_are_those_of_its_folder(commands: Path, tmp_path: Path) -
 def test_jobs_that_are_cancelled_are_waited_for(
     commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would go on into the new run for a moment."""
+    """Jobs that are still ending would otherwise overlap with the new run."""
     looks = tmp_path / "looks"
     say(commands, "squeue", f"echo look >> {looks}; test $(wc -l < {looks}) -gt 2 || echo 12")
     say(commands, "scancel", f'echo "$@" > {tmp_path}/cancelled')
@@ -138,7 +138,7 @@ def test_what_a_node_lacks_is_one_line_before_anything_is_measured(
 
 
 def test_the_look_says_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script itself, as a shell on a node runs it."""
+    """The script runs in a shell, as on a node."""
 
     def looked(file: Path) -> str:
         done = run(["sh", "-c", script(file)], capture_output=True, text=True, check=True)

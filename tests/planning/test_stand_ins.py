@@ -1,4 +1,4 @@
-"""Which data set the pipeline takes where the one an artefact names is not on the machine."""
+"""Fallback datasets of the pipeline for datasets that are not on the machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STAND_INS = {
     "weibo_lattice": ("lattice", "lattice_synthetic"),
     "weibo_lexicon": ("weibo", "lattice_synthetic"),
 }
-# Where only the development part is there, it stands in: its folder and file, and the training one.
+# Directory, development file and training file of datasets that fall back to the development file.
 IN_PARTS = {
     "ptb": ("ptb", "dev.txt", "train.txt"),
     "ptb_fixed": ("ptb", "dev.txt", "train.txt"),
@@ -44,7 +44,7 @@ def planned(
     model: str = "tree_lstm",
     datasets: frozenset[str] | None = None,
 ) -> str:
-    """The data set of the only trial of an artefact, with data in `folder`/data."""
+    """Return the dataset of an experiment's only trial, with data in `folder`/data."""
     conf = folder / "conf"
     if not conf.exists():
         shutil.copytree(CONF_DIR, conf, ignore=shutil.ignore_patterns("experiment"))

@@ -1,4 +1,4 @@
-"""Batch counts in experiment files: which call of bench-schedule they are, wrong ones named."""
+"""Batch counts in experiment files: their bench-schedule calls, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOOD: dict[str, Any] = {
 
 
 def experiment(folder: Path, *counts: object) -> Path:
-    """Write experiment/one.yaml, which only counts."""
+    """Write experiment/one.yaml, which has only batch counts."""
     content = {"title": "T", "paper": "P", "scales": {"smoke": {"counts": list(counts)}}}
     (folder / "experiment").mkdir()
     (folder / "experiment/one.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
@@ -47,7 +47,7 @@ def test_a_sweep_is_a_call_of_bench_schedule(tmp_path: Path) -> None:
 
 
 def test_all_policies_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So one that is added is counted with nothing else touched."""
+    """A new policy is counted without any other change."""
     wanted = ["depth", "all", "not:beam_2"]
     before = sweep_of("here", GOOD | {"policy": wanted}).values("policy")
     assert before[0] == "depth"

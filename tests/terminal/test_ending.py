@@ -1,4 +1,4 @@
-"""The one way in which commands end: code, line, and nothing said behind it."""
+"""Exit handling of commands: exit code, last line, and no output after it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_notes_say_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("number", STOPS)
 def test_a_signal_that_comes_twice_interrupts_once(number: int) -> None:
-    """What the first set going, such as removing a folder, is not interrupted by the second."""
+    """The second signal does not interrupt the cleanup that the first one started."""
     before = signal.getsignal(number)
     undone = []
 
@@ -85,14 +85,14 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
     try:
         with stoppable():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # others are heard
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # handled
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-# Prints more than streams hold back, then does what is left to do.
+# Program that prints more than a stream's buffer holds, then runs the rest.
 PROGRAM = """
 import sys
 from pathlib import Path

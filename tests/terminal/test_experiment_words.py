@@ -1,4 +1,4 @@
-"""What `bench experiment=NAME` says before it measures, and when it has."""
+"""Output of `bench experiment=NAME` before and after measuring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `bench --help` says beside Hydra's own list of keys."""
+"""Text of `bench --help` in addition to Hydra's list of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said to people while trials run, and behind them."""
+"""Output during trials and after them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MakeSpec = Callable[..., TrialSpec]
 
 @pytest.fixture
 def a_record(make_record: Callable[..., Record]) -> Callable[..., Record]:
-    """A record of three passes over two mini-batches."""
+    """Return a function that builds records of three passes over two mini-batches."""
     samples_s = (0.100, 0.200, 0.102, 0.204, 0.098, 0.196)
     return functools.partial(make_record, samples_s=samples_s, n_instances=244)
 

@@ -1,4 +1,4 @@
-"""A working folder for the pipeline."""
+"""Working directory for the pipeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.pipelines import CURVES, SPEEDUPS, build_experiment
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working folder with its own two experiments, which share their trials."""
+    """Return a working directory with its own two experiments, which share their trials."""
     shutil.copytree(CONF_DIR, tmp_path / "conf", ignore=shutil.ignore_patterns("experiment"))
     place = tmp_path / "conf" / "experiment"
     place.mkdir()

@@ -1,4 +1,4 @@
-"""The pipeline on a real Slurm of two nodes: what a node's death and a killed head node cost."""
+"""Pipeline on a real Slurm cluster of two nodes, with failures of a node and of the head node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 SIZES, N_ROUNDS = list(range(1, 11)), 2  # 20 trials
 TIMES = re.compile(r"_s$|^started_at$|^warnings$|per_s|spread|memory|^(n_warmup|command|machine)$")
-NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?| ?†")  # a dagger says how well they are known
+NUMBERS = re.compile(r"\d[\d.,]*(e[+-]?\d+)?| ?†")  # daggers depend on the run
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def slurm() -> Iterator[SmallSlurm]:
 
 @pytest.fixture
 def many(folder: Path) -> Path:
-    """A working folder with one artefact of 20 trials, and what the nodes are."""
+    """Return a working directory with an experiment of 20 trials and a description of nodes."""
     place = folder / "conf" / "experiment"
     (place / "small_curves.yaml").unlink()
     content = yaml.safe_load((place / "small_table.yaml").read_text())
@@ -65,7 +65,7 @@ def say_nodes(folder: Path, **changes: object) -> None:
 
 
 def on_slurm(*arguments: str) -> list[str]:
-    """How Snakemake is started on the head node."""
+    """Return the Snakemake command of the head node."""
     profile = ["--workflow-profile", str(ROOT / "profiles" / "slurm"), "--configfile", "nodes.yaml"]
     quick = ["--latency-wait", "5", "--slurm-init-seconds-before-status-checks", "2"]
     return command("all", *profile, *quick, "--slurm-status-command", "squeue", *arguments)
@@ -76,7 +76,7 @@ Begin = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def begin(slurm: SmallSlurm) -> Iterator[Begin]:
-    """Starts Snakemake on the head node; none is left behind."""
+    """Yield a function that starts Snakemake on the head node; kill what is left at the end."""
     begun = []
 
     def begin_one(folder: Path, log: str, **more: str) -> subprocess.Popen[bytes]:
@@ -105,14 +105,14 @@ def end(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
 
 
 def without_times(folder: Path) -> list[dict[str, str]]:
-    """The table of all records but for what another run measures otherwise."""
+    """Return the table of all records without the values that differ between runs."""
     with (folder / "results" / "records.csv").open() as file:
         rows = list(csv.DictReader(file))
     return [{k: v for k, v in row.items() if not TIMES.search(k)} for row in rows]
 
 
 def in_words(folder: Path) -> list[str]:
-    """The artefact's table, its numbers and the width of its columns left out."""
+    """Return the experiment's table without its numbers and the width of its columns."""
     text = (folder / "results/tables/small_table_systems.md").read_text()
     lines = (NUMBERS.sub("", line) for line in text.splitlines() if line.startswith("|"))
     return [re.sub(r"[ -]+", " ", line) for line in lines]
@@ -160,7 +160,7 @@ def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
 
 
 def refusal(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
-    """The line with which a run that measures nothing ends."""
+    """Return the last line of a run that fails before measuring."""
     assert process.wait(timeout=120) == 1
     assert not records(folder)
     said = (folder / log).read_text()
@@ -185,7 +185,7 @@ def test_what_is_wrong_with_a_cluster_is_one_line(
     line = refusal(begin(many, "1.log", PATH=str(empty)), many, "1.log")
     assert "sbatch is not on this machine" in line
 
-    # A node that sees another folder in place of the results: its shell begins elsewhere.
+    # A node with another directory at the path of the results.
     blind = tmp_path / "blind"
     blind.mkdir()
     (blind / "srun").write_text("#!/bin/sh\necho fault=does not see it\n")

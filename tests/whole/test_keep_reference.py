@@ -1,4 +1,4 @@
-"""From a folder of results to its committed form: `scripts/keep_reference.py`."""
+"""Conversion of a results directory to its committed form by `scripts/keep_reference.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE = "cavs_table1_tree_lstm"
 
 def test_a_small_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
     pixels = np.full((900, 2000, 3), 255, dtype=np.uint8)
-    pixels[:, :1500] = np.arange(900, dtype=np.uint16)[:, None, None] * 255 // 899  # 256 greys
+    pixels[:, :1500] = np.arange(900, dtype=np.uint16)[:, None, None] * 255 // 899  # 256 grays
     lines = {100: (213, 94, 0), 200: (0, 114, 178), 300: (0, 158, 115), 400: (204, 121, 167)}
     for row, color in lines.items():
         pixels[row : row + 4, 1600:] = color
@@ -49,7 +49,7 @@ def test_a_small_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_experiments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look for what can be drawn among the experiments of one paper, composed with one memory."""
+    """Restrict the drawable experiments to those of one paper, and share one Composer."""
     names = [name for name in experiment_names() if name.startswith("cavs_")]
     composer = Composer(CONF_DIR)
     monkeypatch.setattr(drawable, "experiment_names", lambda _: names)

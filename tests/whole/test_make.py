@@ -1,4 +1,4 @@
-"""What make would run: installs, packages to carry, the campaign, and the steps of a GPU."""
+"""Commands of make: installation, offline packages, the campaign, and the steps on a GPU."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_campaign_draws_many_examples() -> None:
 
 
 def test_every_step_of_a_gpu_is_kept_with_its_exit_code(tmp_path: Path) -> None:
-    """What is left for the next run is not over; what fails is not repeated."""
+    """A step with work left is repeated by the next run; a failed step is not."""
     done = tmp_path / "headlines.done"
     step = ["make", f"GPU={tmp_path}", str(done)]
 

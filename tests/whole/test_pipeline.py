@@ -1,4 +1,4 @@
-"""The whole pipeline in miniature: trials, tables, figures and report; kill and resume."""
+"""Whole pipeline on a small scale: trials, tables, figures and report; kill and resume."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BUDGET = f"budget={1.5 * ROUND_S + 2 * DRAWN_S:.0f}s"  # two experiments
 
 @pytest.mark.slow
 def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path) -> None:
-    """Runs in a row: a budget for one round, the rest, nothing, and one record that was lost."""
+    """Successive runs measure one round within a budget, the rest, nothing, and a lost record."""
     done = snakemake(folder, "all", config=(*HERE, BUDGET))
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
@@ -84,7 +84,7 @@ def test_all_makes_every_table_and_figure_once_also_in_several_runs(folder: Path
 
 
 def check_order(measured: Iterable[Path]) -> None:
-    """Rounds interleave the systems of a point, which come as `bench` draws them."""
+    """Check that rounds interleave the systems of a point, in the same order as in `bench`."""
     in_time = list(map(read_record, sorted(measured, key=lambda path: path.stat().st_mtime_ns)))
     assert {record.status for record in in_time} == {"ok"}
     assert [record.trial.round for record in in_time] == [0] * 4 + [1] * 4
@@ -102,7 +102,7 @@ from systems.on_core.reference import Adapter  # noqa: F401
 
 @pytest.mark.slow
 def test_a_new_system_is_one_file_and_one_yaml(folder: Path) -> None:
-    """Experiments select frameworks; afterwards one is added, and is measured and shown."""
+    """A framework that is added later is selected by kind, measured and shown."""
     for path in (folder / "conf" / "system").glob("*.yaml"):
         if yaml.safe_load(path.read_text())["kind"] == "framework":
             path.unlink()  # no framework is needed for this
@@ -143,7 +143,7 @@ def test_a_killed_run_is_completed_and_nothing_is_measured_twice(folder: Path) -
         stderr=subprocess.DEVNULL,
     ) as process:
         wait_for(lambda: len(records(folder)) >= 3, process)
-        # Only Snakemake dies: the trial that it started goes on for a moment.
+        # Only Snakemake dies; its trial continues for a moment.
         process.send_signal(signal.SIGKILL)
     before = records(folder)
     done = snakemake(folder, "all")

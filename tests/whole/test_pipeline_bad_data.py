@@ -1,4 +1,4 @@
-"""The pipeline on files that cannot be read: their trials and counts say so, the rest goes on."""
+"""Pipeline on unreadable data files: their trials and counts have a status, others are run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WRONG = "(2 (1 a) (1 b)\n"  # one ")" too few
 
 
 def on_wrong_data(content: dict[str, Any]) -> dict[str, Any]:
-    """The experiment with trials on a treebank of one's own, half of them on generated trees."""
+    """Return the experiment with half of its trials on an invalid file, half on generated trees."""
     smoke = content["scales"]["smoke"]
     smoke["rounds"] = 1
     wrong = {"dataset": "sst", "dataset.options.sha256": None}

@@ -1,4 +1,4 @@
-"""The pipeline counts in miniature: a count that fails leaves its status in the table."""
+"""Batch counts of the pipeline on a small scale, with the status of failed ones in the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.pipelines import build_counts, snakemake
 
 
 def counts_experiment(**limits: float) -> dict[str, Any]:
-    """A table of counts, where learning without end is one of the policies."""
+    """Return a table of counts, in which one policy's learning does not end."""
     mini_batch = {"model": "lattice_lstm", "dataset": "weibo_lattice", "batch_size": 4}
     quick = {**mini_batch, "policy": ["agenda", "depth"], "timing.min_seconds": 0}
     endless = {**mini_batch, "policy": "fsm_sort", "learning.trials": 10**8, **limits}
@@ -22,9 +22,9 @@ def counts_experiment(**limits: float) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None:
-    """Afterwards only what failed is tried again, and only where the limit is another.
+    """Only failed counts are repeated, and only with another limit.
 
-    No experiment measures trials here, so that there is no table of them.
+    No experiment here has trials, so there is no table of records.
     """
     place = folder / "conf" / "experiment"
     for name in ("small_curves", "small_table"):
@@ -60,7 +60,7 @@ def _cells(line: str) -> list[str]:
 
 @pytest.mark.slow
 def test_counts_run_beside_each_other_and_trials_alone(folder: Path) -> None:
-    """A trial takes all cores, and so does a count whose seconds are shown."""
+    """Trials and timed counts use all cores."""
     (folder / "conf/experiment/small_curves.yaml").unlink()
     content = counts_experiment()
     mini_batch = {"model": "lattice_lstm", "dataset": "weibo_lattice", "policy": "depth"}
@@ -80,7 +80,7 @@ def test_counts_run_beside_each_other_and_trials_alone(folder: Path) -> None:
 
 
 def _at_once(said: str) -> list[list[str]]:
-    """What jobs run after each that begins or ends: what each one does, for which model."""
+    """Return the running jobs, as rule and model, after each start and each end of a job."""
     running: dict[str, str] = {}
     found = []
     for line in said.splitlines():

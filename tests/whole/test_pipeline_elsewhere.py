@@ -1,4 +1,4 @@
-"""The pipeline draws what was measured elsewhere, and measures nothing."""
+"""Drawing of records of other machines by the pipeline, without measuring."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ N_MEASURED = 6
 
 @pytest.fixture
 def packed(folder: Path) -> Path:
-    """A working folder with records of a GPU, of more threads than here, and of older code."""
+    """Return a working directory with packed records of a GPU, many threads and older code."""
     said = {"scale": "smoke", "device": "cuda", "threads": 999, "conf_dir": folder / "conf"}
     choices = choices_from(said, {}, frozenset({"sst"}))
     trials = plan_artefact("small_curves", choices, Composer(choices.conf_dir))
@@ -75,7 +75,7 @@ def test_records_of_elsewhere_are_drawn_and_nothing_is_measured(packed: Path) ->
 
 @pytest.mark.slow
 def test_drawing_is_repeated_only_if_something_changed(packed: Path) -> None:
-    """A single experiment and everything share files, but neither hides that the other is old."""
+    """Targets for one and all experiments share files; each detects when its own are outdated."""
     table = packed / "results/tables/small_table_systems.csv"
     report, claim = packed / "results/report.html", packed / "conf/claims"
     draw(packed, "draw_small_table")

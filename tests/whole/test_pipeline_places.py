@@ -1,4 +1,4 @@
-"""The pipeline in folders that are called anything: no shell acts on their names."""
+"""Pipeline in directories with special characters, which no shell may interpret."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NASTY = "a b'\"$(touch hacked);`touch hacked`&touch hacked|*#~\\"
 
 @pytest.fixture
 def nasty(folder: Path) -> Path:
-    """A working folder whose configuration has an awkward name, with a trial and a count."""
+    """Return a working directory with a trial and a count; conf/ has a name that needs quotes."""
     place = folder / "conf" / "experiment"
     (place / "small_curves.yaml").unlink()
     table = build_experiment(SPEEDUPS)
@@ -44,7 +44,7 @@ def drawn_in(results: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_in_places_of_any_name(nasty: Path) -> None:
-    """Measured, counted and drawn; then drawn from records whose folder begins with a dash."""
+    """The run measures, counts and draws; another draws records from a directory `-...`."""
     conf, results, data = (f"{NASTY}{name}" for name in ("conf", "results", "data"))
     said = ["scale=smoke", "device=cpu", f"conf_dir={conf}"]
     done = snakemake(nasty, "all", config=[*said, f"results_dir={results}", f"data_root={data}"])

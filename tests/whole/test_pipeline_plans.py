@@ -1,6 +1,6 @@
-"""What the pipeline would do: dry runs, and what it refuses, each with one line.
+"""Plans of the pipeline: dry runs, and one-line errors.
 
-One of each kind, from whatever reads it: tests/test_wrong_input.py has all that can be wrong.
+There is one error for each part that reads input; tests/test_wrong_input.py has all errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is committed below results/reference: small, packed, and what its records say."""
+"""Committed files below results/reference: small, packed, and consistent with their records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from plots.declaration import read_declaration
 
 REFERENCE = ROOT / "results" / "reference"
 FOLDERS = sorted({p.parent for one in (TRIALS, COUNTS) for p in REFERENCE.rglob(one.packed)})
-DRAWN = [folder for folder in FOLDERS if (folder / "tables").exists()]  # others are records alone
+DRAWN = [folder for folder in FOLDERS if (folder / "tables").exists()]  # others have only records
 MOST_BYTES = 5 * 1000**2
 ALLOWED = re.compile(
     r"[^/]+\.png"
@@ -61,7 +61,10 @@ def test_every_link_leads_to_a_file() -> None:
 
 
 def lines_of(text: str) -> Counter[tuple[str, ...]]:
-    """Lines in any order, without what is missing: experiments may ask for more than they did."""
+    """Return the lines of a table without order and without numbers that are not measured.
+
+    An experiment may have more trials today than at the time of the records.
+    """
     header, *lines = csv.reader(text.splitlines())
     named = [dict(zip(header, line, strict=True)) for line in lines]
     return Counter(
@@ -72,18 +75,18 @@ def lines_of(text: str) -> Counter[tuple[str, ...]]:
 
 
 def unpacked_name(path: Path, folder: Path) -> str:
-    """What a table is called where it is drawn."""
+    """Return the path of a table in a results directory."""
     return path.relative_to(folder).as_posix().removesuffix(".xz")
 
 
 def text_of(path: Path) -> str:
-    """A table, packed or not."""
+    """Return the text of a table, which may be compressed."""
     content = path.read_bytes()
     return (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
 
 
 def rounded(text: str) -> str:
-    """Numbers but for what another processor may round otherwise."""
+    """Round a number, because processors differ in the last digits; return other text as is."""
     try:
         return f"{float(text):.9e}"
     except ValueError:
@@ -91,7 +94,7 @@ def rounded(text: str) -> str:
 
 
 def assert_equal(committed: str, drawn: str, name: str) -> None:
-    """Both have the same numbers."""
+    """Assert that two tables have the same numbers."""
     ours, theirs = lines_of(committed), lines_of(drawn)
     unlike = [*(ours - theirs), *(theirs - ours)]
     assert not unlike, (
@@ -109,7 +112,7 @@ def test_the_comparison_tells_numbers_apart() -> None:
 
 @pytest.fixture(scope="module")
 def composer() -> Composer:
-    """Composes the configuration for all folders, and remembers its parts."""
+    """Return one Composer for all directories, which caches the files of conf/."""
     return Composer(CONF_DIR)
 
 
@@ -126,10 +129,10 @@ def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
     experiments = {f"{stem}.csv": one for one in declared for stem in one.stems}
     committed = sorted(p for kind in ("tables", "figures") for p in folder.glob(f"{kind}/*.csv*"))
     of_file = {path: experiments[unpacked_name(path, folder)] for path in committed}
-    # What draws a mini-batch needs its dataset.
+    # A figure of a mini-batch needs its dataset.
     wanted = {path: one.name for path, one in of_file.items() if not one.draws_mini_batch}
     names = sorted(set(wanted.values()))
-    # Of the scale that the folder may be named after; the one with most records is found elsewhere.
+    # The directory's name may be the scale; otherwise it is the scale with most records.
     said = {"records": folder, "results_dir": tmp_path}
     said |= {"scale": folder.name} if folder.name in SCALES else {}
     held = drawable.select_drawable(said, os.environ, names)

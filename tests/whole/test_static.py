@@ -1,4 +1,4 @@
-"""Style and types of the whole repository, so that one command tells of everything."""
+"""Style and types of the whole repository, so that one command checks everything."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from harness.values.places import ROOT
 
 TEXTS = ("conf", "datasets", "docs", "harness", "plots", "scripts", "systems", "tests", "workflow")
-# Sections of notes that no reader has: papers and released files can be followed instead.
+# References to private notes, which readers do not have, in place of papers and released files.
 NOTES = re.compile(
     r"\bspec(ification)?([\s#]+[0-9]|,[\s#]+[0-9]+\.[0-9])|\bthe[\s#]+specification\b",
     re.IGNORECASE,
