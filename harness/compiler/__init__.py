@@ -1,4 +1,4 @@
-"""A compiler of plain Python functions of numbers and arrays; see docs/compiler.md."""
+"""Compiler for plain Python functions of numbers and arrays; see docs/compiler.md."""
 
 from importlib.util import find_spec
 

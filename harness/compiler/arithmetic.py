@@ -1,8 +1,8 @@
-"""Numbers: conversions, operators and comparisons, as LLVM instructions.
+"""Conversions, operators and comparisons of numbers, as LLVM instructions.
 
-Division and remainder round down, as Python's do; nobody divides by 0. A number that is written in
-a function takes the kind of what it is combined with, as in NumPy: 0.5 times a float32 is one, too.
-So does a whole number beside a float. What does not fit into 64 bits loses its upper ones.
+Division and remainder round down, as in Python; the divisor must not be 0. A literal number takes
+the kind of its other operand, as in NumPy: 0.5 times a float32 is a float32. So does an integer
+combined with a float. Results that do not fit into 64 bits wrap.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _PLAIN: dict[type, str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 
 
 class Arithmetic:
-    """Writes arithmetic at the place of a builder; fast: LLVM's flags of operations on floats."""
+    """Writer of arithmetic at a builder's position; fast: LLVM's fast-math flags."""
 
     def __init__(self, builder: ir.IRBuilder, fast: tuple[str, ...]) -> None:
         self.builder, self.fast = builder, fast
 
     def number(self, value: Any) -> Value:
-        """Return a number in a register, whatever was static."""
+        """Return a number in a register, also if it was static."""
         kind = kind_of_number(value)
         return value if isinstance(value, Value) else self.constant(value, kind)
 
     def constant(self, value: Any, kind: Number) -> Value:
-        """Return a static number as one of a kind; raises CompileError where it is too large."""
+        """Return a static number as one of a kind; raise CompileError if it is out of range."""
         kind_of_number(value)
         if kind.is_float:
             plain = float(value) if kind == FLOAT else float(np.float32(value))
@@ -70,9 +70,10 @@ class Arithmetic:
         return Value(kind, ir.Constant(kind.ir, whole if whole < half else whole - 2 * half))
 
     def convert(self, value: Any, kind: Number) -> Value:
-        """Return a number as one of a kind that holds all of its values.
+        """Return a number as one of a kind that represents all of its values.
 
-        Raises CompileError where it does not.
+        Raises:
+            CompileError: if the kind does not.
         """
         own = kind_of_number(value)
         if own == kind:
@@ -86,7 +87,7 @@ class Arithmetic:
         return self.cast(value, kind)
 
     def cast(self, value: Any, kind: Number) -> Value:
-        """Return a number as one of a kind, whatever is lost."""
+        """Return a number as one of a kind, even if information is lost."""
         own, b = kind_of_number(value), self.builder
         if not isinstance(value, Value):
             return self.constant(value, kind)
@@ -109,7 +110,7 @@ class Arithmetic:
         return Value(kind, found)
 
     def truth(self, value: Any) -> Any:
-        """Return whether a number is not 0; static where it is."""
+        """Return True if a number is not 0; the result is static for a static number."""
         if isinstance(value, Array):
             raise CompileError("an array is neither true nor false; write a loop, or len(...) > 0")
         if not isinstance(value, Value):
@@ -122,12 +123,12 @@ class Arithmetic:
         return Value(BOOL, self.builder.icmp_signed("!=", value.ir, zero))
 
     def unify(self, a: Any, b: Any) -> tuple[Value, Value]:
-        """Return two numbers as two of one kind."""
+        """Convert two numbers to a common kind."""
         kind = self.common_kind(a, b)
         return self.convert(a, kind), self.convert(b, kind)
 
     def common_kind(self, a: Any, b: Any) -> Number:
-        """Return the kind of what two numbers make; one that is written adapts to the other."""
+        """Return the common kind of two numbers; a literal adapts to the other one."""
         x, y = kind_of_number(a), kind_of_number(b)
         if {x, y} == {INT, UINT}:
             if _adapts(a) != _adapts(b):
@@ -139,7 +140,7 @@ class Arithmetic:
         return max(x, y, key=lambda one: one.rank)
 
     def operate(self, operator_: type, a: Any, b: Any) -> Any:
-        """Return a binary operator's value."""
+        """Return the value of a binary operator."""
         if operator_ not in STATIC_OPERATORS:
             raise CompileError(f"no {operator_.__name__} is compiled")
         if are_static(a, b):
@@ -177,7 +178,7 @@ class Arithmetic:
         return found
 
     def _shift(self, operator_: type, x: Value, y: Value) -> Value:
-        """Shift by as many bits as there are, or more: none of them is left."""
+        """Return the result of a shift; shifting by all bits or more leaves none."""
         b, kind, n = self.builder, x.kind.ir, x.kind.ir.width
         fits = b.icmp_unsigned("<", y.ir, ir.Constant(kind, n))
         if operator_ is ast.RShift and x.kind != UINT:
@@ -186,7 +187,7 @@ class Arithmetic:
         return Value(x.kind, b.select(fits, found, ir.Constant(kind, 0)))
 
     def _divide(self, operator_: type, x: Value, y: Value, divisor: Any) -> Value:
-        """Round down."""
+        """Return a quotient or remainder that is rounded down."""
         b, kind, is_division = self.builder, x.kind, operator_ is ast.FloorDiv
         if not isinstance(divisor, Value) and divisor == 0:
             raise CompileError("nothing is divided by 0")
@@ -204,7 +205,7 @@ class Arithmetic:
         return Value(kind, b.add(rest, b.select(differs, y.ir, zero)))
 
     def compare(self, operator_: type, a: Any, b: Any) -> Any:
-        """Return whether a comparison holds."""
+        """Return the result of a comparison."""
         if operator_ in (ast.Is, ast.IsNot):
             if a is not None and b is not None:
                 raise CompileError("only None is compared by `is`")
@@ -223,7 +224,7 @@ class Arithmetic:
         return Value(BOOL, compared(sign, x.ir, y.ir))
 
     def negate(self, operator_: type, value: Any) -> Any:
-        """Return the value of an operator with one operand."""
+        """Return the value of a unary operator."""
         if operator_ is ast.Not:
             is_true = self.truth(value)
             if not isinstance(is_true, Value):
@@ -244,25 +245,25 @@ class Arithmetic:
         return Value(value.kind, self.builder.neg(value.ir))
 
     def choose(self, condition: Value, a: Any, b: Any) -> Value:
-        """Return one of two numbers."""
+        """Return one of two numbers, by a condition."""
         x, y = self.unify(a, b)
         return Value(x.kind, self.builder.select(condition.ir, x.ir, y.ir))
 
 
 def _adapts(value: Any) -> bool:
-    """Return whether a number is static and not of a kind of NumPy's, which it would keep."""
+    """Return True for a static number without a NumPy type, which would be preserved."""
     return not isinstance(value, Value | np.generic)
 
 
 def are_static(*values: Any) -> bool:
-    """Return whether values are known when a function is compiled."""
+    """Return True if all values are known at compile time."""
     if any(isinstance(one, Array) for one in values):
         raise CompileError("no operator takes whole arrays; write a loop")
     return not any(isinstance(one, Value) for one in values)
 
 
 def kind_of_number(value: Any) -> Number:
-    """Return the kind of a number, static or not; raises CompileError for what is none."""
+    """Return the kind of a number, static or not; raise CompileError for anything else."""
     kind = take_apart(value)[0]
     if isinstance(kind, Number):
         return kind

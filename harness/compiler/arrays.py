@@ -1,7 +1,7 @@
-"""What compiled functions do with whole arrays, and where memory for new ones comes from.
+"""Array functions of the compiler's runtime, and the memory of new arrays.
 
-Memory is taken from a chunk, one array behind the other, and given back when the function that
-Python called has returned; the chunk stays, so that later calls of the same size allocate nothing.
+New arrays are allocated consecutively in a chunk, and freed when the function that Python called
+has returned. The chunk is reused, so later calls of the same size allocate nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ALIGNED, _LINK, _FEWEST, _MOST = 64, 64, 2**16, 2**47
 
 @helper(apart=True)
 def take(arena: int, n_bytes: int) -> int:
-    """Return the address of memory; raises MemoryError where there is none."""
+    """Return the address of new memory; raise MemoryError if there is none."""
     used, size = word(arena, USED), word(arena, SIZE)
     if n_bytes < 0 or n_bytes > size - used:
         _grow(arena, n_bytes)
@@ -31,7 +31,7 @@ def take(arena: int, n_bytes: int) -> int:
 
 @helper
 def _grow(arena: int, n_bytes: int) -> None:
-    """Go on in a new chunk, twice as large; its first word is where the one before it is."""
+    """Allocate a chunk of twice the size; its first word is the previous chunk's address."""
     size = max(2 * word(arena, SIZE), n_bytes + 2 * _LINK, _FEWEST)
     chunk = 0
     if 0 <= n_bytes < _MOST:
@@ -46,7 +46,7 @@ def _grow(arena: int, n_bytes: int) -> None:
 
 @helper(apart=True)
 def release(arena: int) -> None:
-    """Give all memory back but the newest chunk, which is the largest."""
+    """Free all memory except the newest chunk, which is the largest."""
     chunk = word(arena, CHUNK)
     if chunk != 0:
         older = word(chunk, 0)
@@ -74,7 +74,7 @@ def copy_all(x: Any, source: Any) -> None:
 
 @helper
 def highest(x: Any) -> Any:
-    """Return the highest element of a flat array that has one."""
+    """Return the maximum of a flat, nonempty array."""
     found = x[0]
     for k in range(1, len(x)):
         found = max(found, x[k])
@@ -83,7 +83,7 @@ def highest(x: Any) -> Any:
 
 @helper
 def lowest(x: Any) -> Any:
-    """Return the lowest element of a flat array that has one."""
+    """Return the minimum of a flat, nonempty array."""
     found = x[0]
     for k in range(1, len(x)):
         found = min(found, x[k])
@@ -92,7 +92,7 @@ def lowest(x: Any) -> Any:
 
 @helper
 def is_any(x: Any) -> bool:
-    """Return whether an element is not 0."""
+    """Return True if any element is not 0."""
     k = 0
     while k < len(x) and not x[k]:
         k += 1
@@ -101,7 +101,7 @@ def is_any(x: Any) -> bool:
 
 @helper
 def add_up(x: Any) -> int:
-    """Return the sum of whole numbers."""
+    """Return the sum of integers."""
     total = 0
     for k in range(len(x)):
         total += x[k]
@@ -110,7 +110,7 @@ def add_up(x: Any) -> int:
 
 @helper
 def concatenate(a: Any, b: Any) -> Any:
-    """Return two arrays of one dimension as one."""
+    """Concatenate two arrays of one dimension."""
     found = np.empty(len(a) + len(b), a.dtype)
     found[: len(a)] = a
     found[len(a) :] = b
@@ -119,7 +119,7 @@ def concatenate(a: Any, b: Any) -> Any:
 
 @helper
 def gather(x: Any, index: Any) -> Any:
-    """Return the elements of a flat array that an index names."""
+    """Return the elements of a flat array at the given indices."""
     found = np.empty(len(index), x.dtype)
     for k in range(len(index)):
         found[k] = x[index[k]]
@@ -128,7 +128,7 @@ def gather(x: Any, index: Any) -> Any:
 
 @helper
 def sort(x: Any) -> None:
-    """Sort a flat array, smallest first, by merging runs that are twice as long each time."""
+    """Sort a flat array in increasing order by merge sort."""
     order = argsort(x)
     copied = x.copy()
     for k in range(len(x)):
@@ -137,7 +137,7 @@ def sort(x: Any) -> None:
 
 @helper
 def argsort(x: Any) -> Any:
-    """Return the order of a flat array, smallest first; of equals the first comes first."""
+    """Return the stable order that sorts a flat array, smallest first."""
     order, merged = np.empty(len(x), np.int64), np.empty(len(x), np.int64)
     for k in range(len(x)):
         order[k] = k

@@ -1,4 +1,4 @@
-"""Functions that the compiler knows: of Python, math, NumPy, and harness.compiler.pointers."""
+"""Functions known to the compiler: of Python, math, NumPy, and harness.compiler.pointers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ARENA = "arena"
 
 
 def _write_each(register: Any, write: Any, table: dict[Any, Any]) -> None:
-    """Let write(what stands in the table, writer, *arguments) write the calls of its keys."""
+    """Register write(value, writer, *arguments) as emitter of each key's calls in a table."""
     for one, own in table.items():
         register(one)(partial(write, own))
 
@@ -108,7 +108,7 @@ def _fmod(f: Any, a: Any, b: Any) -> Value:
 
 
 def _cast(to: tuple[Any, Number, int], f: Any, value: Any) -> Any:
-    """A number of another kind; one of few bits is in a register of 64."""
+    """Convert a number; results of less than 64 bits are in registers of 64."""
     function, kind, n_bits = to
     kind_of_number(value)
     if not isinstance(value, Value):
@@ -128,7 +128,7 @@ _write_each(emitter, _cast, {one: (one, INT, n_bits) for one, n_bits in _BITS.it
 
 @method("view")
 def _view(f: Any, value: Any, kind: Any) -> Value:
-    """The bits of one number as another one of as many."""
+    """Reinterpret the bits of a number as another type of the same width."""
     number = {np.float32: FLOAT32, np.int32: INT32}.get(kind)
     if value.kind not in (FLOAT32, INT32) or number is None:
         raise CompileError("only a float32 or an int32 is viewed as the other one")
@@ -211,7 +211,7 @@ def _zeros_like(f: Any, array: Array) -> Array:
 
 
 def put_all(f: Any, array: Array, value: Any) -> None:
-    """Set all elements of an array to a number, or to those of another one of its shape."""
+    """Set all elements of an array to a number, or to those of another array of its shape."""
     if not isinstance(value, Array):
         f.call(arrays.fill, _flat(f, array), f.fixed(value))
     elif value.element == array.element:

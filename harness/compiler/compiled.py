@@ -1,4 +1,4 @@
-"""Functions under `@compiled`: machine code once one is called, all of a module's at a time."""
+"""Decorator `@compiled`: machine code at the first call, for all functions of a module together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 from llvmlite import ir
 
 import harness.compiler.builtins
-import harness.compiler.lanes  # noqa: F401 - what the compiler knows of them
+import harness.compiler.lanes  # noqa: F401 - registers what the compiler knows of them
 from harness.compiler import arrays, pointers
 from harness.compiler.builtins import ARENA
 from harness.compiler.functions import ERROR, Module, Translated
@@ -37,13 +37,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _BY_MODULE: dict[str, list[Compiled[..., Any]]] = {}
 _LOADING = RLock()  # of two threads that call a function first, one loads it
-_CALLED: list[Any] = []  # what Python calls, for as long as this process runs
+_CALLED: list[Any] = []  # callables of Python, for the lifetime of the process
 
 
 class Compiled(Compilable, Generic[P, R]):
-    """A function as machine code, of arguments that its annotations declare.
+    """Function as machine code, for arguments of the declared types.
 
-    without_lock: whether other Python threads run while Python waits for it; for numbers alone.
+    Args:
+        fast: LLVM's fast-math flags.
+        without_lock: Python releases its lock during calls; for integers only.
     """
 
     __name__: str
@@ -61,7 +63,7 @@ class Compiled(Compilable, Generic[P, R]):
 
     @cached_property
     def kinds(self) -> tuple[Any, ...]:
-        """What its arguments are, by their annotations; raises CompileError where these lack."""
+        """Kinds of the arguments, from their annotations; CompileError if these are missing."""
         try:
             hints = typing.get_type_hints(self.function, include_extras=True)
             return tuple(kind_of_annotation(hints[name]) for name in self.names)
@@ -77,23 +79,23 @@ class Compiled(Compilable, Generic[P, R]):
 
     @property
     def named(self) -> Sequence[type]:
-        """Classes of the tuples with names that it returns, as it is declared."""
+        """Classes of the named tuples in the declared return type."""
         return classes_in(typing.get_type_hints(self.function).get("return"))
 
     @property
     def names(self) -> Sequence[str]:
-        """Of its arguments."""
+        """Names of the arguments."""
         return list(inspect.signature(self.function).parameters)
 
     @cached_property
     def _loaded(self) -> Loaded:
         if self in _BY_MODULE.get(self.__module__, []):
             return load_module(self.__module__)
-        return load_ir(str(write_module([self])))  # what it is made of stands in no module
+        return load_ir(str(write_module([self])))  # a function without a module, written separately
 
     @cached_property
     def address(self) -> int:
-        """Where its machine code begins, for functions of numbers alone."""
+        """Address of the machine code, for functions of integers only."""
         return self._loaded.address(f"{self.__name__}.plain")
 
     @cached_property
@@ -126,11 +128,11 @@ def compiled(
 def compiled(
     function: Any = None, *, fast: tuple[str, ...] = (), without_lock: bool = False
 ) -> Any:
-    """Make a function machine code; see Compiled.
+    """Compile a function to machine code; see Compiled.
 
     Args:
-        function: what to compile.
-        fast: LLVM's flags of its operations on floats.
+        function: the function to compile.
+        fast: LLVM's fast-math flags.
         without_lock: see Compiled.
     """
     if function is None:
@@ -139,12 +141,12 @@ def compiled(
 
 
 def has_compiled(name: str) -> bool:
-    """Return whether an imported module has compiled functions."""
+    """Return True if an imported module has compiled functions."""
     return name in _BY_MODULE
 
 
 def load_module(name: str) -> Loaded:
-    """Load the machine code of all compiled functions that a module has by now."""
+    """Load the machine code of all compiled functions that a module has defined so far."""
     with _LOADING:
         return _load(name, tuple(_BY_MODULE[name]))
 
@@ -157,7 +159,7 @@ def _load(name: str, functions: tuple[Compiled[..., Any], ...]) -> Loaded:
 
 
 def _spell(kind: Any) -> Any:
-    """Return all that an annotation stands for: no stamp is of modules of annotations alone."""
+    """Return everything that an annotation means: stamps do not cover modules of annotations."""
     if isinstance(kind, TupleKind):
         return getattr(kind.named, "_fields", None), [_spell(one) for one in kind.kinds]
     return describe(kind)
@@ -166,7 +168,11 @@ def _spell(kind: Any) -> Any:
 def write_module(
     functions: Sequence[Compiled[..., Any]], module: Module | None = None
 ) -> ir.Module:
-    """Return the LLVM IR of some functions and of all that they call; module: which has some."""
+    """Return the LLVM IR of functions and of all that they call.
+
+    Args:
+        module: a module that may already contain some of them; None: a new one.
+    """
     module = Module() if module is None else module
     for one in functions:
         _write_entry(module, one)
@@ -194,8 +200,8 @@ def _write_entry(module: Module, one: Compiled[..., Any]) -> None:
 def _write_plain(module: Module, name: str, translated: Translated, n: int, release: Any) -> None:
     """Write the function of int64 that others call by its address.
 
-    Its errors become FAILED. Only what may raise one makes arrays: all others leave the memory of
-    these alone, which is not for several threads.
+    Its errors become FAILED. Only functions that can raise an error create arrays: all others do
+    not touch the memory of arrays, which is not thread-safe.
     """
     returns = translated.returned == INT
     kind = ir.FunctionType(INT.ir if returns else ir.VoidType(), [INT.ir] * n)
@@ -219,5 +225,5 @@ def _write_plain(module: Module, name: str, translated: Translated, n: int, rele
 
 @compiled
 def address_of(array: AnyArray) -> int:
-    """Return where the elements of an array begin, in a tenth of the time that NumPy takes."""
+    """Return the address of an array's elements, in a tenth of NumPy's time."""
     return pointers.address_of(array)

@@ -1,4 +1,4 @@
-"""Expressions of compiled functions; what is known when they are compiled is worked out then."""
+"""Expressions of compiled functions; values known at compile time are computed then."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from harness.errors import CompileError
 
 
 class Expressions:
-    """Evaluates expressions, for Writer."""
+    """Evaluator of expressions, a base of Writer."""
 
     module: Any
     function: Callable[..., Any]
@@ -57,11 +57,11 @@ class Expressions:
         return getattr(self, name)(node)
 
     def evaluate_Constant(self, node: ast.Constant) -> Any:
-        """A number, or a text for an error."""
+        """Return a number, or the text of an error."""
         return node.value
 
     def evaluate_Name(self, node: ast.Name) -> Any:
-        """A variable, or what is known of a name."""
+        """Return the value of a variable or of a global name."""
         if node.id in self.variables:
             return self.read_name(node.id)
         code = self.function.__code__
@@ -70,11 +70,11 @@ class Expressions:
         return look_up(self.function, node.id)
 
     def evaluate_Tuple(self, node: ast.Tuple) -> Any:
-        """Several values."""
+        """Return the values of a tuple's elements."""
         return tuple(self.evaluate(one) for one in node.elts)
 
     def evaluate_Attribute(self, node: ast.Attribute) -> Any:
-        """A named part of a tuple, the sizes of an array, or what a module has."""
+        """Return a field of a tuple, the sizes of an array, or an attribute of a module."""
         value = self.evaluate(node.value)
         if isinstance(value, Array):
             if node.attr == "shape":
@@ -83,7 +83,7 @@ class Expressions:
                 return Value(INT, self.count_elements(value.shape))
             if node.attr == "dtype":
                 return np.dtype(value.element.name)
-        # Of other objects nothing would tell that what is kept has changed; see registry.py.
+        # A change of other objects would not invalidate cached machine code; see registry.py.
         is_plain = isinstance(value, ModuleType | type | tuple | np.dtype)
         if not is_plain or not hasattr(value, node.attr):
             kind = describe(take_apart(value)[0])
@@ -91,21 +91,21 @@ class Expressions:
         return getattr(value, node.attr)
 
     def evaluate_BinOp(self, node: ast.BinOp) -> Any:
-        """An operator with two operands."""
+        """Return the value of a binary operator."""
         left = self.evaluate(node.left)
         return self.arithmetic.operate(type(node.op), left, self.evaluate(node.right))
 
     def evaluate_UnaryOp(self, node: ast.UnaryOp) -> Any:
-        """An operator with one operand."""
+        """Return the value of a unary operator."""
         evaluate = self.condition if isinstance(node.op, ast.Not) else self.evaluate
         return self.arithmetic.negate(type(node.op), evaluate(node.operand))
 
     def evaluate_BoolOp(self, node: ast.BoolOp) -> Any:
-        """`and` and `or`: the value that decides, and what stands behind it is not evaluated."""
+        """Return the deciding value of `and` or `or`; operands after it are not evaluated."""
         return self._logic(isinstance(node.op, ast.And), node.values, self.evaluate)
 
     def condition(self, node: ast.expr) -> Any:
-        """Return whether an expression is true, whatever its parts are; static where it is."""
+        """Return the truth of an expression; static if it is known at compile time."""
         if isinstance(node, ast.BoolOp):
             return self._logic(isinstance(node.op, ast.And), node.values, self.condition)
         return self.arithmetic.truth(self.evaluate(node))
@@ -118,7 +118,7 @@ class Expressions:
         return self.either(self.arithmetic.truth(first), *(ways if is_and else ways[::-1]))
 
     def evaluate_Compare(self, node: ast.Compare) -> Any:
-        """Comparisons, of which all have to hold: none is made behind one that does not."""
+        """Return the result of a chained comparison; evaluation stops at the first false one."""
         return self._compare(self.evaluate(node.left), node.ops, node.comparators)
 
     def _compare(self, left: Any, operators: list[ast.cmpop], nodes: list[ast.expr]) -> Any:
@@ -145,7 +145,7 @@ class Expressions:
         return found
 
     def evaluate_IfExp(self, node: ast.IfExp) -> Any:
-        """One of two values, of which only that one is evaluated."""
+        """Return one of two values; only that one is evaluated."""
         return self.either(
             self.condition(node.test),
             lambda: self.evaluate(node.body),
@@ -153,7 +153,7 @@ class Expressions:
         )
 
     def either(self, condition: Any, *ways: Callable[[], Any]) -> Any:
-        """Return the value of the first way where a condition holds, else of the second one."""
+        """Return the value of the first way if a condition holds, otherwise of the second."""
         if not isinstance(condition, Value):
             return ways[0 if condition else 1]()
         values, ends = [], []
@@ -176,7 +176,7 @@ class Expressions:
         return put_together(kind, iter(found))
 
     def common_kind(self, a: Any, b: Any) -> Any:
-        """Return the kind of what is one of two values."""
+        """Return the kind of a value that is one of two."""
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             kinds = tuple(self.common_kind(*both) for both in zip(a, b, strict=True))
             return TupleKind(kinds, type(a) if hasattr(a, "_fields") else None)
@@ -188,7 +188,7 @@ class Expressions:
         raise CompileError(f"either {describe(own)} or {describe(other)}")
 
     def convert(self, value: Any, kind: Any) -> Any:
-        """Return a value as one of a kind."""
+        """Convert a value to a kind."""
         if isinstance(kind, Number):
             return self.arithmetic.convert(value, kind)
         is_tuple = isinstance(value, tuple)
@@ -201,7 +201,7 @@ class Expressions:
         return value
 
     def evaluate_Call(self, node: ast.Call) -> Any:
-        """A call of a function that is compiled, too, or of one that the compiler knows."""
+        """Write a call of another compiled function or of one known to the compiler."""
         arguments = [self.evaluate(one) for one in node.args]
         named = {str(one.arg): self.evaluate(one.value) for one in node.keywords}
         if isinstance(node.func, ast.Attribute):
@@ -227,7 +227,7 @@ class Expressions:
         raise CompileError(f"{getattr(called, '__name__', called)} is not compiled")
 
     def evaluate_Subscript(self, node: ast.Subscript) -> Any:
-        """An element or a part of an array, an element at a pointer, or a part of a tuple."""
+        """Return an element or a part of an array or tuple, or an element at a pointer."""
         value = self.evaluate(node.value)
         if isinstance(value, tuple):
             place = self.evaluate(node.slice)
@@ -241,7 +241,7 @@ class Expressions:
         raise CompileError("only arrays, pointers and tuples have parts")
 
     def _places(self, node: ast.expr) -> list[Any]:
-        """Return what stands in brackets: values, and slices as pairs of values or None."""
+        """Return the subscripts: values, and slices with values or None as bounds."""
         nodes = node.elts if isinstance(node, ast.Tuple) else [node]
         return [
             self._slice(one) if isinstance(one, ast.Slice) else self.evaluate(one) for one in nodes
@@ -254,23 +254,23 @@ class Expressions:
         return slice(*bounds)
 
     def count_elements(self, shape: tuple[Any, ...]) -> Any:
-        """Return how many elements an array of some sizes has."""
+        """Return the number of elements of an array with these sizes."""
         found = ir.Constant(WORD, 1)
         for k, one in enumerate(shape):
             found = one if k == 0 else self.builder.mul(found, one)
         return found
 
     def _index_of(self, place: Any, size: Any) -> Any:
-        """Return an index as a word; a static one below 0 counts from the end."""
+        """Return an index as a word; a negative static one counts from the end."""
         if kind_of_number(place) not in (INT, UINT, INT32):
             raise CompileError("an index is a whole number")
         word = self.arithmetic.cast(place, INT).ir
         return word if isinstance(place, Value) or place >= 0 else self.builder.add(size, word)
 
     def index(self, array: Array, places: list[Any]) -> Any:
-        """Return an element of an array, or the part of it that one or more indices leave.
+        """Return an element of an array, or the part of it that one or more indices select.
 
-        An index that is an array names the elements of a new one.
+        An array as index selects the elements of a new array.
         """
         if len(places) == 1 and isinstance(places[0], Array):
             return self.call(arrays.gather, array, places[0])
@@ -278,7 +278,7 @@ class Expressions:
         return found if found.shape else self.load(found.pointer, found.element)
 
     def part(self, array: Array, places: list[Any]) -> Array:
-        """Return the part of an array that indices leave: at most one slice, which ends them."""
+        """Return the part of an array that indices select; a slice must be the last index."""
         pointer, shape = array.pointer, array.shape
         for k, place in enumerate(places):
             if not shape:
@@ -299,7 +299,7 @@ class Expressions:
         return Array(array.element, pointer, shape)
 
     def _bounds(self, place: slice, size: Any) -> tuple[Any, Any]:
-        """Return where a slice begins, and how long it is: it ends where the array ends."""
+        """Return the start and the length of a slice, limited by the array's end."""
         b, zero = self.builder, ir.Constant(WORD, 0)
         at = zero if place.start is None else self._index_of(place.start, size)
         if not isinstance(place.start, Value | None):
@@ -313,7 +313,7 @@ class Expressions:
         return at, b.select(b.icmp_signed(">", n, zero), n, zero)
 
     def find_place(self, node: ast.Subscript, value: Any = None) -> tuple[Any, Element]:
-        """Return where an element is, and of which kind."""
+        """Return the address of an element, and its kind."""
         value = self.evaluate(node.value) if value is None else value
         if isinstance(value, Array):
             found = self.part(value, self._places(node.slice))
@@ -344,7 +344,7 @@ class Expressions:
         self.builder.store(number, pointer)
 
     def store_at(self, target: ast.Subscript, value: Any) -> None:
-        """Assign to an element, or to all of a part of an array."""
+        """Assign to an element, or to all elements of a part of an array."""
         into = self.evaluate(target.value)
         if not isinstance(into, Array):
             self.store(*self.find_place(target, into), value)
@@ -358,7 +358,7 @@ class Expressions:
             put_all(self, found, value)
 
     def unpack(self, value: Any, n: int) -> Any:
-        """Return the n parts of a tuple or of an array."""
+        """Return the n elements of a tuple or of an array."""
         if isinstance(value, tuple) and len(value) == n:
             return value
         if isinstance(value, Array):

@@ -1,7 +1,8 @@
-"""Functions to LLVM IR: names and statements; expressions.py has the rest.
+"""Translation of functions to LLVM IR: names and statements; expressions.py has the rest.
 
-Every name has a kind from its first assignment on. Its places are on the stack, and LLVM takes them
-to registers. A call of another function compiles that one for the kinds of the arguments, once.
+Every name has a fixed kind from its first assignment on. Variables are on the stack, and LLVM moves
+them to registers. A call of another function compiles that function once for the kinds of the
+arguments.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from harness.errors import CompileError
 _NO_PLAIN_FUNCTION = (
     inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 )
-ERROR = "error"  # a module's word: which of its errors was raised, counted from 1
+ERROR = "error"  # a module's word: number of the raised error, counted from 1
 
 
 @dataclass(slots=True)
 class Translated:
-    """A function of a module: what it returns, and whether it may raise an error."""
+    """Function of a module, with the kind of its result, and True if it can raise an error."""
 
     function: Any
     returned: Any
@@ -49,7 +50,7 @@ class Translated:
 
 @dataclass(slots=True)
 class Module:
-    """What becomes one object file: functions by what they were written for, and errors raised."""
+    """Contents of one object file: functions by Python function and kinds, and raised errors."""
 
     ir: Any = field(default_factory=ir.Module)
     translated: dict[Any, Translated | None] = field(default_factory=dict)
@@ -60,7 +61,8 @@ class Module:
     ) -> Translated:
         """Return a function for arguments of these kinds.
 
-        Raises CompileError, which names the line, for what is not compiled.
+        Raises:
+            CompileError: for unsupported code; the message names the line.
         """
         key = (function, kinds)
         if key not in self.translated:
@@ -70,7 +72,7 @@ class Module:
                 self.translated[key] = writer.write()
             except CompileError as error:
                 raise writer.locate(error) from error
-            except Exception as error:  # of what stands in the function, or of the compiler
+            except Exception as error:  # of the function's static code, or of the compiler
                 text = f"{type(error).__name__}: {error}"
                 raise writer.locate(CompileError(text)) from error
         found = self.translated[key]
@@ -79,7 +81,7 @@ class Module:
         return found
 
     def word(self, name: str, n: int = 1) -> Any:
-        """Return the address of n words that belong to the module, zeros at first."""
+        """Return the address of n words that belong to the module and start as zeros."""
         if name not in self.ir.globals:
             kind = ir.ArrayType(WORD, n)
             found = ir.GlobalVariable(self.ir, kind, name)
@@ -87,20 +89,20 @@ class Module:
         return self.ir.globals[name].bitcast(WORD.as_pointer())
 
     def number_error(self, kind: type[Exception], text: str) -> int:
-        """Return the number of an error, from 1 on."""
+        """Return the number of an error, from 1."""
         if (kind, text) not in self.errors:
             self.errors.append((kind, text))
         return self.errors.index((kind, text)) + 1
 
     def declare(self, name: str, returned: Any, *arguments: Any) -> Any:
-        """Return a function that is found when the module is loaded."""
+        """Return a function that is linked when the module is loaded."""
         if name not in self.ir.globals:
             ir.Function(self.ir, ir.FunctionType(returned, arguments), name)
         return self.ir.globals[name]
 
 
 class Writer(Expressions):
-    """Writes one function for arguments of given kinds."""
+    """Writer of one function for arguments of given kinds."""
 
     def __init__(
         self, module: Module, function: Callable[..., Any], kinds: tuple[Any, ...],
@@ -128,7 +130,7 @@ class Writer(Expressions):
         self.raises = False
 
     def locate(self, error: CompileError) -> CompileError:
-        """Return an error with the place of what was written last, or with that of the call."""
+        """Return an error with the line of the last statement, or with that of the call."""
         line = getattr(self.node, "lineno", self.function.__code__.co_firstlineno)
         place = f"{self.function.__code__.co_filename}, line {line}"
         if error.place:
@@ -149,7 +151,7 @@ class Writer(Expressions):
         return Translated(self.ir, self.returned, self.raises)
 
     def write_body(self) -> None:
-        """Write all statements of the function, and what it returns behind the last one."""
+        """Write all statements of the function, and an implicit return after the last one."""
         self.write_all(definition_of(self.function).body)
         if not self.builder.block.is_terminated:
             if self.returned in (None, NOTHING):
@@ -167,7 +169,7 @@ class Writer(Expressions):
         return block in reached
 
     def _return(self) -> None:
-        """Let the function return what was left in its results, all of them at one place."""
+        """Write the function's single return, of the values stored in its results."""
         types = [one.type.pointee for one in self.results]
         returned = ir.VoidType() if not types else ir.LiteralStructType(types)
         self.ir.ftype.return_type = self.ir.return_value.type = returned
@@ -181,7 +183,7 @@ class Writer(Expressions):
         builder.ret(found)
 
     def leave(self, value: Any) -> None:
-        """Return a value; the first of a function decides of which kind all are."""
+        """Return a value; the first one in a function determines the kind of all."""
         value = self._fix_all(value)
         kind, registers = take_apart(value)
         if self.returned is None:
@@ -191,7 +193,7 @@ class Writer(Expressions):
         self.builder.branch(self.end)
 
     def place(self, kind: Any, *, clear: bool = False) -> Any:
-        """Return a place on the stack; clear: zeros before anything is stored."""
+        """Allocate a variable on the stack; clear: set it to zero before anything is stored."""
         builder = ir.IRBuilder(self.entry)
         builder.position_at_start(self.entry)
         found = builder.alloca(kind)
@@ -200,12 +202,12 @@ class Writer(Expressions):
         return found
 
     def fixed(self, value: Any) -> Any:
-        """Return a static number as a value, and all else as it is."""
+        """Return a static number as a value, and anything else unchanged."""
         is_number = isinstance(value, bool | int | float | np.generic)
         return self.arithmetic.number(value) if is_number else value
 
     def assign_name(self, name: str, value: Any) -> None:
-        """Give a name a value, which is of the same kind as every time before."""
+        """Assign a value to a name; its kind must be that of all earlier values."""
         value = self._fix_all(value)
         kind, registers = take_apart(value)
         if name not in self.variables:
@@ -232,7 +234,7 @@ class Writer(Expressions):
         return put_together(kind, iter([self.builder.load(one) for one in places]))
 
     def write_all(self, statements: list[ast.stmt]) -> None:
-        """Write statements, up to one behind which nothing is reached."""
+        """Write statements, up to one after which nothing can be reached."""
         for statement in statements:
             if self.builder.block.is_terminated:
                 return
@@ -243,7 +245,7 @@ class Writer(Expressions):
             getattr(self, name)(statement)
 
     def write_Expr(self, node: ast.Expr) -> None:
-        """Write a call whose value nobody wants."""
+        """Write a call whose value is not used."""
         if not isinstance(node.value, ast.Constant):
             self.evaluate(node.value)
 
@@ -261,12 +263,12 @@ class Writer(Expressions):
             self.assign(target, value)
 
     def write_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """Write an assignment whose annotation is for readers."""
+        """Write an assignment, and ignore its annotation."""
         if node.value is not None:
             self.assign(node.target, self.evaluate(node.value))
 
     def write_AugAssign(self, node: ast.AugAssign) -> None:
-        """Write an operator that changes a name or an element."""
+        """Write an augmented assignment to a name or an element."""
         if isinstance(node.target, ast.Name):
             before, place = self.evaluate_Name(node.target), None
         elif isinstance(node.target, ast.Subscript):
@@ -294,7 +296,7 @@ class Writer(Expressions):
             raise CompileError(f"nothing is assigned to a {type(target).__name__}")
 
     def write_If(self, node: ast.If) -> None:
-        """Write a choice; what is known when the function is compiled is chosen then."""
+        """Write a branch; a condition known at compile time selects one path then."""
         condition = self.condition(node.test)
         if not isinstance(condition, Value):
             self.write_all(node.body if condition else node.orelse)
@@ -326,7 +328,7 @@ class Writer(Expressions):
 
     @contextmanager
     def loop(self, test: Any, go_on: Any = None) -> Iterator[tuple[Any, Any]]:
-        """Let what is written within be a loop, which goes on at `go_on`, else at its test."""
+        """Write a loop around the body of this context; it continues at `go_on` or at its test."""
         body, behind = self.ir.append_basic_block("loop"), self.ir.append_basic_block("behind")
         self.loops.append((go_on or test, behind))
         yield body, behind
@@ -336,7 +338,7 @@ class Writer(Expressions):
         self.builder.position_at_end(behind)
 
     def write_For(self, node: ast.For) -> None:
-        """Write a loop over a range or an array, or one copy of its body for each of a tuple."""
+        """Write a loop over a range or an array, or one copy of the body per element of a tuple."""
         if node.orelse:
             raise CompileError("a loop has no else")
         match node.iter:
@@ -397,11 +399,11 @@ class Writer(Expressions):
         self.builder.branch(self.loops[-1][1])
 
     def write_Continue(self, node: ast.Continue) -> None:
-        """Go on with the innermost loop."""
+        """Continue the innermost loop."""
         self.builder.branch(self.loops[-1][0])
 
     def write_Raise(self, node: ast.Raise) -> None:
-        """Note which error it is, and return."""
+        """Record the error's number, and return."""
         parts = [node.exc.func, *node.exc.args] if isinstance(node.exc, ast.Call) else []
         kind, *texts = map(self.evaluate, parts or [ast.Constant(None)])
         is_error = isinstance(kind, type) and issubclass(kind, Exception)
@@ -414,7 +416,7 @@ class Writer(Expressions):
         self.builder.branch(self.exit)
 
     def leave_if_raised(self) -> None:
-        """Return where the function that was called last has raised an error."""
+        """Return if the last called function has raised an error."""
         self.raises = True
         error = self.builder.load(self.module.word(ERROR))
         is_raised = self.builder.icmp_signed("!=", error, WORD(0))

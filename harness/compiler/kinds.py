@@ -1,8 +1,8 @@
-"""What values of compiled functions are: numbers, elements of memory, pointers, arrays, lanes.
+"""Kinds of values in compiled functions: numbers, memory elements, pointers, arrays, lanes.
 
-A tuple, named or not, is a Python tuple of such values: it is taken apart where functions begin.
-Whatever is known when a function is compiled, such as a constant of its module, is no value at all
-but the Python object itself ("static").
+A tuple, named or not, is a Python tuple of such values; function arguments are split into them. An
+object known at compile time, such as a constant of the module, is "static": it is represented by
+the Python object itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ADDRESS = BYTE.as_pointer()
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number in a register; the order of `rank` is that in which two kinds become one."""
+    """Kind of a number in a register; of two kinds the one with the higher `rank` is common."""
 
     name: str
     ir: Any
@@ -42,7 +42,7 @@ FLOAT = Number("float64", ir.DoubleType(), 5, is_float=True)
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """A number in memory, and what it is once it is loaded."""
+    """Kind of a number in memory, and the kind after loading."""
 
     name: str
     ir: Any
@@ -51,7 +51,7 @@ class Element:
 
     @property
     def n_bytes(self) -> int:
-        """Its size."""
+        """Size in bytes."""
         return np.dtype(self.name).itemsize
 
 
@@ -70,32 +70,32 @@ ELEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Where elements of a kind are, how many nobody knows."""
+    """Pointer to an unknown number of elements of a kind."""
 
     element: Element
 
     @property
     def ir(self) -> Any:
-        """LLVM's type of it."""
+        """LLVM type of the pointer."""
         return self.element.ir.as_pointer()
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Whole numbers without a sign side by side; see lanes.py."""
+    """Vector of unsigned integers; see lanes.py."""
 
     bits: int
     n: int = 16
 
     @property
     def ir(self) -> Any:
-        """LLVM's type of it."""
+        """LLVM type of the vector."""
         return ir.VectorType(ir.IntType(self.bits), self.n)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
-    """A number, a pointer or lanes, in a register."""
+    """Number, pointer or lanes, in a register."""
 
     kind: Any
     ir: Any
@@ -103,7 +103,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Array:
-    """Elements one after the other in memory, the last index counting fastest."""
+    """Row-major array in memory."""
 
     element: Element
     pointer: Any
@@ -112,7 +112,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
-    """What there is of an array before it has an address."""
+    """Kind of an array: its element and number of dimensions."""
 
     element: Element
     n_dimensions: int
@@ -120,7 +120,7 @@ class ArrayKind:
 
 @dataclass(frozen=True, slots=True)
 class TupleKind:
-    """A tuple's kinds, and the class that a named one is of."""
+    """Kinds of a tuple's elements, and the class of a named tuple."""
 
     kinds: tuple[Any, ...]
     named: type | None = None
@@ -128,7 +128,7 @@ class TupleKind:
 
 @dataclass(frozen=True, slots=True)
 class Static:
-    """A Python object that is known when a function is compiled."""
+    """Python object that is known at compile time."""
 
     value: Any
 
@@ -137,7 +137,7 @@ NOTHING = Static(None)
 
 
 def take_apart(value: Any) -> tuple[Any, list[Any]]:
-    """Return the kind of a value, and what of it is in registers."""
+    """Return the kind of a value, and its registers."""
     if isinstance(value, Value):
         return value.kind, [value.ir]
     if isinstance(value, Array):
@@ -151,7 +151,7 @@ def take_apart(value: Any) -> tuple[Any, list[Any]]:
 
 
 def put_together(kind: Any, registers: Iterator[Any]) -> Any:
-    """Make a value of its kind and registers: the reverse of `take_apart`."""
+    """Build a value from its kind and registers: the inverse of `take_apart`."""
     if isinstance(kind, ArrayKind):
         pointer = next(registers)
         return Array(
@@ -166,7 +166,7 @@ def put_together(kind: Any, registers: Iterator[Any]) -> Any:
 
 
 def list_registers(kind: Any) -> list[Any]:
-    """Return LLVM's types of what a value of a kind has in registers."""
+    """Return the LLVM types of a kind's registers."""
     if isinstance(kind, ArrayKind):
         return [kind.element.ir.as_pointer(), *[WORD] * kind.n_dimensions]
     if isinstance(kind, TupleKind):
@@ -175,7 +175,7 @@ def list_registers(kind: Any) -> list[Any]:
 
 
 def describe(kind: Any) -> str:
-    """Name a kind as an engineer would."""
+    """Describe a kind in a message."""
     if isinstance(kind, ArrayKind):
         return f"array of {kind.element.name} in {kind.n_dimensions} dimension(s)"
     if isinstance(kind, TupleKind):
@@ -197,10 +197,11 @@ _PLAIN: dict[Any, Any] = {
 def kind_of_annotation(annotation: Any) -> Any:
     """Return the kind that an annotation declares.
 
-    NDArray[np.int32] has one dimension; Annotated[NDArray[np.int32], 2] two. An AnyArray is one of
-    which no more than the address is of use.
+    NDArray[np.int32] has one dimension, Annotated[NDArray[np.int32], 2] two. Of an AnyArray only
+    the address can be used.
 
-    Raises CompileError for one that says too little.
+    Raises:
+        CompileError: for an annotation without elements or dimensions.
     """
     if annotation in _PLAIN:
         return _PLAIN[annotation]
@@ -220,10 +221,10 @@ def kind_of_annotation(annotation: Any) -> Any:
 
 
 def _element_of(annotation: Any) -> Element | None:
-    """Return what an array has that an annotation declares; None where that is no array."""
+    """Return the element kind of a declared array; None for any other annotation."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is np.ndarray:
         inner = typing.get_args(inner[1])
-    elif origin is not NDArray:  # what NDArray[...] is of from NumPy 2.5 on
+    elif origin is not NDArray:  # the origin of NDArray[...] from NumPy 2.5 on
         return None
     return ELEMENTS.get(getattr(inner[0], "__name__", "")) if inner else None

@@ -1,11 +1,11 @@
-"""Sixteen small whole numbers side by side, for compiled functions: what a CPU's vectors are for.
+"""Vectors of sixteen small unsigned integers for compiled functions: SIMD lanes.
 
-A loop over a row of numbers is no vector instruction to LLVM where one row of an array is written
-and another one read: it has to take them to overlap. A value that is a vector from the start is
-one instruction on a CPU that has registers of its size, and a few on any other.
+LLVM does not vectorize a loop that writes one row of an array and reads another: it has to assume
+that they overlap. A value that is a vector from the start takes one instruction on a CPU with
+registers of its size, and a few on any other.
 
-Numbers are of 8 or 16 bits without a sign, as those of the array that they come from: sums stop at
-the highest one, and differences at 0.
+Numbers have 8 or 16 bits, like those of their array. Sums saturate at the maximum, and differences
+at 0.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from harness.errors import CompileError
 N_LANES = 16
 MOST = 2**16 - 1
 MOST_SHORT = 2**8 - 1
-Rows = Annotated[NDArray[np.uint16], 2]  # (n, n_columns), columns a multiple of N_LANES
+Rows = Annotated[NDArray[np.uint16], 2]  # (n, n_columns), where n_columns is a multiple of N_LANES
 ShortRows = Annotated[NDArray[np.uint8], 2]
 LANES, SHORT = Lanes(16), Lanes(8)
 
 
 def load(rows: NDArray[Any], row: int, column: int) -> Any:
-    """Return the lanes of a row from a column on; nothing is checked."""
+    """Return the lanes of a row from a column on, without checks."""
     return rows[row, column : column + N_LANES].copy()
 
 
 def store(rows: NDArray[Any], row: int, column: int, lanes: Any) -> None:
-    """Write lanes to a row from a column on; nothing is checked."""
+    """Write lanes to a row from a column on, without checks."""
     rows[row, column : column + N_LANES] = lanes
 
 
 def every(rows: NDArray[Any], number: int) -> Any:
-    """Return a number in each lane, as wide as those of an array."""
+    """Return a number in each lane, with the width of an array's elements."""
     return np.full(N_LANES, number, rows.dtype)
 
 
 def wide(lanes: Any) -> Any:
-    """Return the same numbers of 16 bits."""
+    """Return the same numbers with 16 bits."""
     return lanes.astype(np.uint16)
 
 
 def higher(one: Any, other: Any) -> Any:
-    """Return the higher number of each lane."""
+    """Return the maximum of each lane."""
     return np.maximum(one, other)
 
 
 def lower(one: Any, other: Any) -> Any:
-    """Return the lower number of each lane."""
+    """Return the minimum of each lane."""
     return np.minimum(one, other)
 
 
 def plus(one: Any, other: Any) -> Any:
-    """Return the sum of each lane, at most the highest number."""
+    """Return the saturated sum of each lane."""
     most = np.iinfo(one.dtype).max
     return np.minimum(one.astype(np.int64) + other, most).astype(one.dtype)
 
@@ -70,12 +70,12 @@ def minus(one: Any, other: Any) -> Any:
 
 
 def times(one: Any, other: Any) -> Any:
-    """Return the product of each lane, which must be at most the highest number."""
+    """Return the product of each lane, which must not overflow."""
     return one * other
 
 
 def halved(number: Any, times: Any) -> Any:
-    """Return each number halved as often as the other lanes say, but never by all bits."""
+    """Return each number shifted right by the other lanes, by at most all bits except one."""
     return number >> np.minimum(times, np.iinfo(number.dtype).bits - 1).astype(number.dtype)
 
 
@@ -143,6 +143,6 @@ def _times(f: Any, one: Value, other: Value) -> Value:
 @emitter(halved)
 def _halved(f: Any, number: Value, times: Value) -> Value:
     kind = number.kind
-    most = ir.Constant(kind.ir, [kind.bits - 1] * kind.n)  # more is undefined
+    most = ir.Constant(kind.ir, [kind.bits - 1] * kind.n)  # a larger shift is undefined
     is_less = f.builder.icmp_unsigned("<", times.ir, most)
     return Value(kind, f.builder.lshr(number.ir, f.builder.select(is_less, times.ir, most)))

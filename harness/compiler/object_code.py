@@ -1,4 +1,4 @@
-"""LLVM IR to machine code by llvmlite, kept between processes by content, CPU and LLVM version."""
+"""Machine code from LLVM IR by llvmlite, cached on disk by content, CPU and LLVM version."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from harness.errors import CompileError
 from harness.machine.caches import cache_folder, forget_the_oldest, keep, kept
 
 FOLDER = "object_code"
-MOST_ENTRIES = 10_000  # of some 3 KB
+MOST_ENTRIES = 10_000  # of about 3 KB each
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What machine code is for: LLVM's triple, CPU and list of features."""
+    """Target of machine code: LLVM's triple, CPU and list of features."""
 
     triple: str
     cpu: str
     features: str
 
     def machine(self) -> llvm.TargetMachine:
-        """LLVM's own description of it; raises CompileError for a machine that LLVM lacks."""
+        """Return LLVM's target machine; raise CompileError if LLVM does not support it."""
         try:
             target = llvm.Target.from_triple(self.triple)
         except RuntimeError as error:
@@ -39,9 +39,12 @@ class Target:
 
 @functools.cache
 def host_target() -> Target:
-    """Return this machine; BENCH_CPU_NAME and BENCH_CPU_FEATURES, of the environment, narrow it.
+    """Return this machine's target.
 
-    Raises CompileError where LLVM's library cannot be loaded.
+    The environment variables BENCH_CPU_NAME and BENCH_CPU_FEATURES override its CPU and features.
+
+    Raises:
+        CompileError: if LLVM's library cannot be loaded.
     """
     try:
         llvm.initialize_native_target()
@@ -55,9 +58,10 @@ def host_target() -> Target:
 
 
 def verify(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
-    """Parse and verify a module; returns it, and what writes its machine code.
+    """Parse and verify a module; return it with its target machine.
 
-    Raises CompileError for IR that is not well formed.
+    Raises:
+        CompileError: for malformed IR.
     """
     machine = target.machine()
     try:
@@ -78,12 +82,12 @@ def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
 
 
 def compile_ir(text: str, target: Target, *, as_written: bool = False) -> bytes:
-    """Return the object file of a module; raises CompileError as `verify` does.
+    """Return the object file of a module; raise CompileError as `verify` does.
 
     Args:
         text: the module's LLVM IR.
-        target: the CPU that it is for.
-        as_written: whether LLVM's passes are left out, for IR that they would not improve.
+        target: the target CPU.
+        as_written: skip LLVM's passes, for IR that they would not improve.
     """
     module, machine = verify(text, target)
     if not as_written:
@@ -96,7 +100,7 @@ _LOADED: list[Loaded] = []
 
 
 class Loaded:
-    """Machine code in this process, for as long as it runs: addresses of it may be anywhere."""
+    """Machine code, loaded until the process ends, as its addresses may be stored anywhere."""
 
     def __init__(self, code: bytes) -> None:
         nothing = llvm.parse_assembly("")
@@ -106,7 +110,7 @@ class Loaded:
         _LOADED.append(self)
 
     def address(self, symbol: str) -> int:
-        """Return where a function begins; raises KeyError where there is none of this name."""
+        """Return the address of a function; raise KeyError if there is none of this name."""
         found: int = self._engine.get_function_address(symbol)
         if not found:
             raise KeyError(symbol)
@@ -114,11 +118,11 @@ class Loaded:
 
 
 def load_kept(words: str, write: Callable[[], str], *, as_written: bool = False) -> Loaded:
-    """Load machine code that an earlier process kept, or compile and keep it now.
+    """Load machine code from the cache, or compile and cache it.
 
     Args:
-        words: that tell the code from any other, but for the CPU and LLVM's version.
-        write: makes the module's LLVM IR, where nothing is kept.
+        words: identification of the code, without CPU and LLVM version.
+        write: creates the module's LLVM IR if nothing is cached.
         as_written: see `compile_ir`.
     """
     place = _place(f"{as_written} {words}", host_target())
@@ -132,7 +136,7 @@ def load_kept(words: str, write: Callable[[], str], *, as_written: bool = False)
 
 
 def load_ir(text: str, *, as_written: bool = False) -> Loaded:
-    """Load a module's machine code, kept from an earlier process or compiled now."""
+    """Load a module's machine code, from the cache or compiled now."""
     return load_kept(text, lambda: text, as_written=as_written)
 
 

@@ -1,8 +1,8 @@
-"""Memory by its address: what compiled functions do in one instruction.
+"""Memory access by address: one instruction each in compiled functions.
 
-Functions that threads run get numbers alone, addresses of arrays among them. In Python
-these functions do the same by ctypes, so that a kernel can be run, slowly, without a compiler.
-Nothing is checked: an address or an index outside of an array reads, or overwrites, other memory.
+Functions that threads run get only integers, including addresses of arrays. In Python these
+functions do the same by ctypes, so a kernel can run, slowly, without the compiler. Nothing is
+checked: an address or an index outside of an array reads, or overwrites, other memory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 WORD_BYTES, FLOAT_BYTES, HALF_WORD_BYTES = 8, 4, 4
 ROOM_BYTES = 512
 WORDS_OF_ARRAY = 4
-# What a function that is called by its address returns where it has raised an error.
+# Result of a function that is called by its address and has raised an error.
 FAILED = -(2**63)
 T = TypeVar("T")
-Pointer = Any  # to elements of one type: indexed, from 0 on, as an array is
+Pointer = Any  # to elements of one type; indexed from 0, like an array
 
 
 def address_of(array: NDArray[Any]) -> int:
-    """Return where the elements of an array begin."""
+    """Return the address of an array's elements."""
     found: int = array.__array_interface__["data"][0]
     return found
 
@@ -54,7 +54,7 @@ def _pointers_to(kind: Any) -> Callable[[int], Pointer]:
     return lambda address: ctypes.cast(address, ctypes.POINTER(kind))
 
 
-# Pointers to the elements at an address.
+# Each of these returns a pointer to the elements at an address.
 floats_at, doubles_at = _pointers_to(ctypes.c_float), _pointers_to(ctypes.c_double)
 unsigned_ints_at, shorts_at = _pointers_to(ctypes.c_uint32), _pointers_to(ctypes.c_uint16)
 
@@ -68,28 +68,28 @@ def array_at(address: int, shape: tuple[int, ...] | int, dtype: Any) -> NDArray[
 
 
 def arrays_at(address: int, kind: type[T]) -> T:
-    """Return arrays that a table names, as a NamedTuple: no argument costs Python anything.
+    """Return the arrays of a table as a NamedTuple, without the cost of Python arguments.
 
-    A call with forty arrays takes Python 40 us; a call with a table's address 1 us, and compiled
-    code can make it, too. Of each array the table has WORDS_OF_ARRAY int64: its address, and then
-    its sizes.
+    A call with forty arrays takes Python 40 us. A call with a table's address takes 1 us, and
+    compiled code can make it, too. For each array the table has WORDS_OF_ARRAY int64: its address,
+    followed by its sizes.
     """
     raise NotImplementedError("compiled code alone finds arrays in a table")
 
 
 def copy_bytes(out: int, source: int, n: int) -> None:
-    """Copy n bytes from one address to another; the two ranges share no byte.
+    """Copy n bytes from one address to another; the two ranges must not overlap.
 
-    That of the C library: for rows of 2 kB three times as fast as a loop (looking up what 64
-    lattices of LatticeLSTM need, hidden 128: 0.7 against 2.2 ms on one Zen 4 core).
+    It is the C library's memcpy, for rows of 2 kB three times as fast as a loop (the lookups of 64
+    lattices of LatticeLSTM, hidden 128: 0.7 against 2.2 ms on one Zen 4 core).
     """
     ctypes.memmove(out, source, n)
 
 
 def call(address: int, arguments: tuple[Any, ...]) -> None:
-    """Call the C function at an address, which returns nothing.
+    """Call the C function without result at an address.
 
-    Arguments are passed as what they are: int64, np.int32, np.float32.
+    Arguments are passed with their types: int64, np.int32, np.float32.
     """
     kinds = [_KINDS.get(type(one).__name__, ctypes.c_int64) for one in arguments]
     ctypes.CFUNCTYPE(None, *kinds)(address)(*arguments)
@@ -106,7 +106,7 @@ _KINDS: dict[str, Any] = {"int32": ctypes.c_int32, "float32": ctypes.c_float}
 
 
 def call_system_library(name: str, arguments: tuple[int, ...]) -> int:
-    """Call a function of the C library by its name, of int64; return its int64."""
+    """Call a function of int64 in the C library by name; return its int64."""
     function = getattr(ctypes.CDLL(None), name)
     function.restype, function.argtypes = ctypes.c_int64, [ctypes.c_int64] * len(arguments)
     return int(function(*arguments))
@@ -123,30 +123,30 @@ def store_atomic(address: int, value: int) -> None:
 
 
 def add_atomic(address: int, value: int) -> int:
-    """Add to the int64 at an address, in one order for all threads; return what it was before."""
+    """Add to the int64 at an address, in one order for all threads; return its old value."""
     before = word(address, 0)
     put_word(address, 0, before + value)
     return before
 
 
 def pause() -> None:
-    """Tell the processor that this thread looks again and again: another one of its core gains."""
+    """Signal to the CPU that this thread spins, which benefits another thread of its core."""
 
 
 def count_cycles() -> int:
-    """Return the processor's ticks, at a constant rate: for shares of a run, never a duration."""
+    """Return the CPU's cycle counter, at a constant rate; for fractions of a run, not times."""
     return time.perf_counter_ns()
 
 
 def call_system(number: int, a: int, b: int, c: int, d: int) -> None:
-    """Make a system call of four arguments; in Python none is made."""
+    """Make a system call with four arguments; in Python do nothing."""
 
 
 def room_on_stack() -> int:
-    """Return the address of ROOM_BYTES of memory, until the kernel returns.
+    """Return the address of ROOM_BYTES of memory, valid until the kernel returns.
 
-    Threads allocate no memory: what watches all that is allocated, as tracemalloc does, would wait
-    for Python's lock, which the caller of the team holds.
+    Threads must not allocate memory: a tracer of allocations such as tracemalloc would wait for
+    Python's lock, which the caller of the threads holds.
     """
     room = ctypes.create_string_buffer(ROOM_BYTES)
     _ROOMS.append(room)

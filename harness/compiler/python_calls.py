@@ -1,8 +1,8 @@
-"""How Python calls a compiled function: by a function of Python's C interface, written as IR.
+"""Calls of compiled functions from Python, by functions of its C interface, written as IR.
 
-It reads arrays where NumPy keeps them (NumPy's C interface, PyArrayObject_fields), checks that
-each is what was declared, and makes what is returned into numbers, tuples and new arrays. A call
-of ctypes takes microseconds, as long as a small mini-batch's schedule.
+Such a function reads arrays in place (NumPy's C interface, PyArrayObject_fields), checks that each
+matches its declaration, and converts results to numbers, tuples and new arrays. A call of ctypes
+would take microseconds, as long as the scheduling of a small mini-batch.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from harness.compiler.kinds import (
 from harness.errors import CompileError
 
 INT32 = ir.IntType(32)
-# What a function of Python's C interface gets as `self`: objects, by their places.
+# Indices of the objects that a function of Python's C interface gets as `self`.
 _NDARRAY, _EMPTY, _NEW_TUPLE, _NONE, _DTYPES = range(5)
 _NAMED = _DTYPES + len(ELEMENTS)
-_HEAD = object.__basicsize__  # bytes before what is the array's own
+_HEAD = object.__basicsize__  # size of an object's header, before the array's own fields
 _DATA, _N_DIMENSIONS, _DIMENSIONS, _DTYPE, _FLAGS = (_HEAD + k for k in (0, 8, 16, 40, 48))
 _BYTE_ORDER, _TYPE_NUMBER = _HEAD + 10, _HEAD + 12
-_IN_ORDER = 0x1 | 0x100  # one element behind the other, each at a multiple of its size
+_IN_ORDER = 0x1 | 0x100  # contiguous and row-major, and aligned
 _SWAPPED = ord(">" if sys.byteorder == "little" else "<")
 _FASTCALL = 0x0080
 
 
 class Wrapper:
-    """Writes PyObject *name(self, arguments, n): Python's way to a function."""
+    """Writer of PyObject *name(self, arguments, n), through which Python calls a function."""
 
     def __init__(self, module: Module, name: str, names: Sequence[str]) -> None:
         self.module, self.name, self.names = module, name, names
@@ -63,11 +63,15 @@ class Wrapper:
         self.ir = ir.Function(module.ir, kind, f"{name}.python")
         self.own, self.arguments, self.n = self.ir.args
         self.builder = ir.IRBuilder(self.ir.append_basic_block())
-        self.named: list[type] = []  # classes of tuples in what it returns
-        self._arrays: Iterator[Any] = iter(())  # made for it, in the order of its text
+        self.named: list[type] = []  # classes of tuples in its result
+        self._arrays: Iterator[Any] = iter(())  # created for the result, in order
 
     def write(self, kinds: Sequence[Any], translated: Translated, release: Any) -> None:
-        """Write it; release: the function that gives an arena's memory back, if there is one."""
+        """Write the function.
+
+        Args:
+            release: the function that frees an arena's memory, or None.
+        """
         n = len(kinds)
         words = f"{self.name} takes {n} arguments: {', '.join(self.names)}"
         self._refuse_unless(self._is(self.n, WORD(n)), words)
@@ -81,7 +85,7 @@ class Wrapper:
         kind = translated.returned or NOTHING
         parts = [self.builder.extract_value(result, k) for k in range(len(list_registers(kind)))]
         value = put_together(kind, iter(parts))
-        # Arrays first: nothing of Python's runs before memory that is only lent is given back.
+        # Arrays first: no Python code may run before the arena's memory is freed.
         self._arrays = iter(self._box_arrays(value, release))
         self._release(release)
         self.builder.ret(self._box(value))
@@ -117,7 +121,7 @@ class Wrapper:
         return self.builder.load(self.module.ir.globals[name])
 
     def _fail(self, name: str, text: str) -> None:
-        """Raise an error of Python's and return nothing."""
+        """Raise a Python error and return NULL."""
         error, words = self._error(f"PyExc_{name}"), self._text(text)
         self._call("PyErr_SetString", error, words, returned=ir.VoidType())
         self.builder.ret(ADDRESS(None))
@@ -127,12 +131,12 @@ class Wrapper:
             self._fail("TypeError", text)
 
     def _return_if(self, condition: Any) -> None:
-        """Leave, where one of Python's functions has raised an error."""
+        """Return if a function of Python has raised an error."""
         with self.builder.if_then(condition, likely=False):
             self.builder.ret(ADDRESS(None))
 
     def _raise_errors(self, release: Any) -> None:
-        """Raise the error that the function has left, if there is one."""
+        """Raise the error that the function has recorded, if any."""
         place = self.module.word(ERROR)
         error = self.builder.load(place)
         is_raised = self.builder.not_(self._is(error, WORD(0)))
@@ -149,7 +153,7 @@ class Wrapper:
         return self.builder.load(self.builder.bitcast(place, kind.as_pointer()))
 
     def _unbox(self, object_: Any, kind: Any, name: str) -> list[Any]:
-        """Return what of an argument is in registers; refuse what is not as declared."""
+        """Return the registers of an argument; reject one that does not match its declaration."""
         if isinstance(kind, ArrayKind):
             return self._unbox_array(object_, kind, name)
         if isinstance(kind, TupleKind):
@@ -182,7 +186,7 @@ class Wrapper:
         return self._is(self.builder.ptrtoint(object_, WORD), WORD(0))
 
     def _return_if_raised(self, is_odd: Any) -> None:
-        """Where a number may stand for an error, ask Python whether it does."""
+        """If a number may stand for an error, check whether Python has raised one."""
         with self.builder.if_then(is_odd, likely=False):
             is_fine = self._is_null(self._call("PyErr_Occurred"))
             self._return_if(self.builder.not_(is_fine))
@@ -215,7 +219,7 @@ class Wrapper:
         return [data, *shape]
 
     def _box(self, value: Any) -> Any:
-        """Return a new object of Python's."""
+        """Return a new Python object."""
         if isinstance(value, Array):
             return next(self._arrays)
         if isinstance(value, tuple):
@@ -242,13 +246,13 @@ class Wrapper:
         return self._call("PyLong_FromLongLong", number)
 
     def _box_tuple(self, value: tuple[Any, ...]) -> Any:
-        """Return a new tuple, of its class where it has names."""
+        """Return a new tuple, of its class if it is named."""
         named = _NAMED + len(self.named)
         self.named += [type(value)] if hasattr(value, "_fields") else []
         found = self._new_tuple([self._box(one) for one in value])
         if not hasattr(value, "_fields"):
             return found
-        # As a class of named tuples does in Python, where a signal could end it half done.
+        # As a class of named tuples does; in Python code a signal could interrupt it.
         arguments = self._new_tuple([self._new_reference(named), found])
         called = self._call("PyObject_Call", self._object(_NEW_TUPLE), arguments, ADDRESS(None))
         self._drop(arguments)
@@ -256,7 +260,7 @@ class Wrapper:
         return called
 
     def _new_tuple(self, objects: Sequence[Any]) -> Any:
-        """Return a new tuple, to which the objects belong from now on."""
+        """Return a new tuple, which takes ownership of the objects."""
         found = self._call("PyTuple_New", WORD(len(objects)))
         self._return_if(self._is_null(found))
         for k, one in enumerate(objects):
@@ -269,7 +273,7 @@ class Wrapper:
         return found
 
     def _box_arrays(self, value: Any, release: Any) -> list[Any]:
-        """Return new arrays for all in a value; where one cannot be made, none stays."""
+        """Return new arrays for all in a value; if one cannot be created, free the others."""
         made: list[Any] = []
         for one in _arrays_in(value):
             found = self._box_array(one)
@@ -286,7 +290,7 @@ class Wrapper:
         return made
 
     def _box_array(self, value: Array) -> Any:
-        """Return a new array as large as one that is only lent, or NULL."""
+        """Return a new array with the size of a temporary one, or NULL."""
         shape = self._box(tuple(Value(INT, one) for one in value.shape))
         dtype = self._new_reference(_DTYPES + list(ELEMENTS).index(value.element.name))
         arguments = self._new_tuple([shape, dtype])
@@ -309,7 +313,7 @@ def _arrays_in(value: Any) -> list[Array]:
 
 
 def classes_in(annotation: Any) -> list[type]:
-    """Return the classes of tuples with names in an annotation, in the order of its text."""
+    """Return the classes of named tuples in an annotation, in the order of its text."""
     if hasattr(annotation, "_fields"):
         own, inner = [annotation], tuple(typing.get_type_hints(annotation).values())
     else:
@@ -318,13 +322,13 @@ def classes_in(annotation: Any) -> list[type]:
 
 
 def _same_numbers(name: str) -> list[int]:
-    """Return NumPy's numbers of types that are the same in memory: long and long long, too."""
+    """Return NumPy's numbers of all types that are equal in memory, such as long and long long."""
     same = {"int64": "q", "uint64": "Q", "int32": "i", "uint32": "I"}
     return sorted({np.dtype(name).num, np.dtype(same.get(name, name)).num})
 
 
 class _Definition(ctypes.Structure):
-    """PyMethodDef."""
+    """PyMethodDef of Python's C interface."""
 
     _fields_ = [
         ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int),
@@ -333,11 +337,13 @@ class _Definition(ctypes.Structure):
 
 
 def make_callable(name: str, address: int, named: Sequence[type]) -> tuple[Any, Any]:
-    """Return a function of Python for one that `Wrapper` wrote, and what must live as long.
+    """Return a Python function for one written by `Wrapper`, and objects that must live as long.
 
-    named: the classes of tuples with names in what it returns, in the order of their text.
+    Args:
+        named: classes of the named tuples in its result, in the order of their text.
 
-    Raises CompileError in a Python without its lock: two threads would share the memory of arrays.
+    Raises:
+        CompileError: in a Python without global lock, as threads would share the memory of arrays.
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise CompileError("this Python runs without its global lock; set PYTHON_GIL=1")

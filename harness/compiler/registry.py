@@ -1,6 +1,6 @@
-"""Functions that are compiled: a register, their text, and a hash of all that they are made of.
+"""Registry of compiled functions, their source text, and a hash of everything they depend on.
 
-`@compiled` functions are called from Python, too; `@helper` ones only by these.
+`@compiled` functions can also be called from Python; `@helper` ones only by compiled functions.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from harness.machine.source_code import code_sha256, compiled_in, imports_in_tex
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Functions that are compiled where they are called, with LLVM's flags of their floats.
+# Functions that are compiled for their callers, with LLVM's fast-math flags.
 HELPERS: dict[Any, tuple[str, ...]] = {}
-# Those of them that stay functions of their own: machine code that many places call.
+# Those that are never inlined: machine code that is called in many places.
 APART: set[Any] = set()
 # Functions whose calls the compiler writes itself, and methods of arrays and numbers.
 EMITTERS: dict[Any, Callable[..., Any]] = {}
@@ -35,7 +35,7 @@ METHODS: dict[str, Callable[..., Any]] = {}
 
 
 class Compilable:
-    """A function that can be called by compiled code and from elsewhere."""
+    """Function that can be called by compiled code and from elsewhere."""
 
     function: Callable[..., Any]
 
@@ -45,12 +45,12 @@ def helper(function: Function) -> Function: ...
 @overload
 def helper(*, fast: tuple[str, ...] = ..., apart: bool = ...) -> Callable[[Function], Function]: ...
 def helper(function: Any = None, *, fast: tuple[str, ...] = (), apart: bool = False) -> Any:
-    """Let compiled functions call this one.
+    """Allow compiled functions to call this one.
 
     Args:
-        function: what to compile.
-        fast: LLVM's flags of its operations on floats.
-        apart: whether it never becomes part of its callers, which are compiled the faster.
+        function: the function to compile.
+        fast: LLVM's fast-math flags.
+        apart: never inline it into its callers, which then compile faster.
     """
 
     def register(one: Function) -> Function:
@@ -63,7 +63,7 @@ def helper(function: Any = None, *, fast: tuple[str, ...] = (), apart: bool = Fa
 
 
 def emitter(*functions: Any) -> Callable[[Function], Function]:
-    """Let this write the calls of some functions: f(writer, *arguments)."""
+    """Register a writer of the calls of some functions: f(writer, *arguments)."""
 
     def register(emit: Function) -> Function:
         EMITTERS.update(dict.fromkeys(functions, emit))
@@ -73,7 +73,7 @@ def emitter(*functions: Any) -> Callable[[Function], Function]:
 
 
 def method(*names: str) -> Callable[[Function], Function]:
-    """Let this write the calls of methods of arrays and numbers: f(writer, receiver, *rest)."""
+    """Register a writer of the calls of array and number methods: f(writer, receiver, *rest)."""
 
     def register(emit: Function) -> Function:
         METHODS.update(dict.fromkeys(names, emit))
@@ -82,16 +82,16 @@ def method(*names: str) -> Callable[[Function], Function]:
     return register
 
 
-# --- the text of functions ---------------------------------------------------------------------
+# --- source text of functions ------------------------------------------------------------------
 
-_READ_AT: dict[str, int] = {}  # of each file when it was last changed, as this process first saw it
+_READ_AT: dict[str, int] = {}  # modification time of each file when this process first read it
 
 
 def check_unchanged(path: str) -> None:
     """Raise CompileError if a file was edited after this process first read it.
 
-    Python and the compiler read a file at different moments. Machine code of an old text must not
-    be kept under the hash of a new one.
+    Python and the compiler read a file at different times. Machine code of an old text must not be
+    cached under the hash of a new one.
     """
     try:
         time = Path(path).stat().st_mtime_ns
@@ -107,7 +107,7 @@ def _tree_of(path: str) -> ast.Module:
 
 
 def definition_of(function: Callable[..., Any]) -> ast.FunctionDef:
-    """Return the syntax tree of a function; raises CompileError where its text is not there."""
+    """Return the syntax tree of a function; raise CompileError if its source is not found."""
     code = function.__code__
     check_unchanged(code.co_filename)
     for node in ast.walk(_tree_of(code.co_filename)):
@@ -119,7 +119,7 @@ def definition_of(function: Callable[..., Any]) -> ast.FunctionDef:
 
 
 def look_up(function: Callable[..., Any], name: str) -> Any:
-    """Return what a name that is no variable of a function stands for."""
+    """Return the value of a name that is not a variable of a function."""
     code = function.__code__
     if name in code.co_freevars and function.__closure__:
         return function.__closure__[code.co_freevars.index(name)].cell_contents
@@ -130,20 +130,20 @@ def look_up(function: Callable[..., Any], name: str) -> Any:
     raise CompileError(f"{name} is not defined")
 
 
-# --- a hash of all that machine code is made of ------------------------------------------------
+# --- hash of everything that machine code depends on --------------------------------------------
 
-# A global of these becomes part of the machine code.
+# A global of these types becomes part of the machine code.
 CONSTANTS = (bool, int, float, str, tuple, np.generic)
 COMPILERS = ("llvmlite", "numpy")
 
 
 @functools.cache
 def stamp_of(names: tuple[str, ...]) -> str:
-    """Hash the code of these imported modules and of all that they use of ours, or of their own.
+    """Hash the code of imported modules and of everything they use from their packages or ours.
 
-    What a compiled function can inline stands among its module's globals: what is imported, whose
-    modules are followed whatever it is, and constants, whose values count. The versions of those
-    that compile, and of Python, count, too.
+    A compiled function can only inline globals of its module: imports, whose modules are followed
+    in any case, and constants, whose values are hashed. The hash includes the versions of Python
+    and of the compilers.
     """
     digest = hashlib.sha256(" ".join([sys.version, *map(version, COMPILERS)]).encode())
     seen: set[str] = set()
@@ -158,7 +158,7 @@ def stamp_of(names: tuple[str, ...]) -> str:
     return digest.hexdigest()
 
 
-_STAMPS: dict[str, bytes] = {}  # of modules that are imported to their end
+_STAMPS: dict[str, bytes] = {}  # of completely imported modules
 
 
 def _stamp_of_one(name: str) -> bytes:
@@ -178,9 +178,9 @@ def _stamp_of_one(name: str) -> bytes:
 
 
 def _spell(value: Any) -> str:
-    """Return the value of a constant, or the name of a class or of a function that is compiled.
+    """Return the value of a constant, or the name of a class or of a compiled function.
 
-    A module may choose either when it is imported. Return nothing for all else.
+    A module may select either when it is imported. Return an empty string for anything else.
     """
     if isinstance(value, CONSTANTS):
         return repr(value)
@@ -197,9 +197,9 @@ def _homes_of(name: str) -> tuple[str, ...]:
 
 
 def _taken_from(name: str) -> list[str]:
-    """Modules of this package, or of its own, that a module's functions may hold once compiled.
+    """Return the modules of this package, or of its own, that a module's functions may inline.
 
-    By its text, since of a number or a set that was imported nothing tells where it came from.
+    They are found in its source text, as an imported number or set does not reveal its origin.
     """
     packages = {one.partition(".")[0] for one in (name, __name__)}
     return [
@@ -210,18 +210,18 @@ def _taken_from(name: str) -> list[str]:
 
 
 def _file_of(name: str) -> str | None:
-    """Where a module's text lies; generated ones lie nowhere, and are named after their text."""
+    """Return the path of a module's source; None for a generated one, named after its text."""
     return getattr(sys.modules[name], "__file__", None)
 
 
-# --- modules that are made of text -------------------------------------------------------------
+# --- generated modules --------------------------------------------------------------------------
 
 
 def load_generated(text: str, entry: str) -> Callable[..., Any]:
-    """Run a text as a module, once in a process; returns one of its functions.
+    """Run a text as a module, once per process; return one of its functions.
 
-    The module is named after the text and all that it imports of ours: machine code that is kept
-    of its functions, under that name, is found again by other processes, and not after an edit.
+    The module is named after the text and everything of ours that it imports. Other processes
+    therefore find its functions' cached machine code under that name, but not after an edit.
     """
     modules = _ours_of(text)
     for name in modules:
@@ -235,7 +235,7 @@ def load_generated(text: str, entry: str) -> Callable[..., Any]:
 
 
 def _ours_of(text: str) -> tuple[str, ...]:
-    """Return the modules of ours that a text imports; what it calls becomes part of its code."""
+    """Return our modules that a text imports; the functions it calls become part of its code."""
     package = __name__.partition(".")[0]
     names = {name for name in imports_in_text(text) if name.partition(".")[0] == package}
     return tuple(sorted(names))
@@ -243,7 +243,7 @@ def _ours_of(text: str) -> tuple[str, ...]:
 
 def _run(name: str, text: str) -> ModuleType:
     module, file = ModuleType(name), f"<{name}>"
-    # Compilers read a function's text there, and messages show it; without a time it stays there.
+    # Compilers read a function's text there, and messages show it; without a time it stays cached.
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), vars(module))
     return module

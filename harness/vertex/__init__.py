@@ -1,4 +1,4 @@
-"""How to write a vertex function; its operators, gradients and stages."""
+"""Vertex functions: how to write them, and their operators, gradients and stages."""
 
 from harness.vertex.tracing import (
     Symbol,

@@ -1,6 +1,6 @@
 """Symbolic gradient of a vertex function, derived once.
 
-As in Xu et al., "Cavs", ATC 2018: the gradient of a gather is a scatter, and the reverse.
+The gradient of a gather is a scatter, and vice versa. Source: Xu et al., "Cavs", ATC 2018.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ SOURCES = ("pull", "parameter", "zeros", "ones")
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """F and dF as one program: the forward operators, then the backward ones.
+    """Program of F and dF: the forward operators, then the backward ones.
 
-    n_forward: how many of the nodes are forward.
-    gathers: (gather node, node of its gradient) pairs; scattered (added) to the children.
-    sinks: nodes that sum over all vertices into the gradient of the parameter they name.
+    Attributes:
+        n_forward: number of forward nodes.
+        gathers: (gather node, node of its gradient) pairs; the gradients are added to the
+            children's.
+        sinks: nodes that sum over all vertices into the gradient of the parameter that they name.
     """
 
     nodes: tuple[Node, ...]
@@ -32,7 +34,8 @@ class Gradient:
 def differentiate(function: VertexFunction) -> Gradient:
     """Derive dF.
 
-    Raises ConfigError when an operator on the way to the loss has no gradient rule.
+    Raises:
+        ConfigError: if an operator on a path to the loss has no gradient rule.
     """
     return _Differentiator(function).run()
 
@@ -85,7 +88,7 @@ class _Differentiator:
                 self._contribute(operand, gradient)
 
     def _counted(self, sink: int) -> int:
-        """A sink of its own where an equal one is there: x + b + b adds dy to db twice."""
+        """Return a separate sink for each equal one: x + b + b adds dy to db twice."""
         node = self.builder[sink]
         n_equal = sum(replace(self.builder[k], index=0) == node for k in self.sinks)
         return self.builder.add(node.op, *node.inputs, name=node.name, index=n_equal)
@@ -100,7 +103,7 @@ class _Differentiator:
         return total
 
     def _joined_slices(self, node: int) -> list[int]:
-        """Gradients of disjoint columns become one vector; overlapping ones become several."""
+        """Join gradients of disjoint columns into one vector; overlapping ones need several."""
         b, domain = self.builder, self.builder[node].domain
         pending = sorted(self.slices.get(node, {}).items())
         joined = []

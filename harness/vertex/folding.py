@@ -1,7 +1,7 @@
-"""Products of looked-up rows with frozen weights, replaced by look-ups of the product.
+"""Constant folding across lookups: matmuls of looked-up rows with fixed weights.
 
-In inference no parameter changes, so that (row of E) W is a row of E W, which is multiplied once
-and for all: constant folding, across the look-up.
+In inference no parameter changes. A row of E times W is a row of E W, which is computed once, so a
+lookup in the product replaces the matmul.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from harness.vertex.program import VertexFunction
 
 @dataclass(frozen=True, slots=True)
 class FoldedTable:
-    """A table that is the product of two parameters."""
+    """Table that is the product of two parameters."""
 
     table: str
     weight: str
 
     @property
     def name(self) -> str:
-        """Name of the product among the parameters."""
+        """Name of the product as a parameter."""
         return f"{self.table} @ {self.weight}"
 
 
 def fold_tables(function: VertexFunction) -> tuple[VertexFunction, tuple[FoldedTable, ...]]:
-    """Replace every product of a looked-up row with a parameter; returns the tables it needs.
+    """Replace every matmul of a looked-up row with a parameter; return the tables that it needs.
 
-    Operators that nothing reads any more are dropped.
+    Operators that become unused are removed.
     """
     nodes: list[Node] = []
     new_id: list[int] = []
@@ -41,7 +41,7 @@ def fold_tables(function: VertexFunction) -> tuple[VertexFunction, tuple[FoldedT
             product = FoldedTable(function.nodes[table].name, weight.name)
             folded[product.name] = product
             shape = (function.nodes[table].shape[0], weight.shape[1])
-            # A node of its own for every use: the tracer too has one for every mention.
+            # A separate node for every use, as the tracer also creates one for every mention.
             nodes.append(Node("parameter", shape=shape, domain="parameter", name=product.name))
             node = replace(node, op="lookup", inputs=(len(nodes) - 1, new_id[row]))
         else:

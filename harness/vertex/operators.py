@@ -1,9 +1,10 @@
-"""The operator table: for every operator its shape rule, gradient rule and DyNet signature.
+"""Operator table: the shape rule, gradient rule and DyNet signature of every operator.
 
-A node's shape is that of one vertex (or of one edge); the batch dimension is the engine's business.
-A value is a vector, or a matrix (MV-RNN's states): products and biases then work row by row.
-Gradient rules append to a program b what the gradients of an operator's inputs are. node: the
-operator's own id; dy: the id of its result's gradient. They return ids, None for no gradient.
+A node's shape is that of one vertex (or of one edge); the engine adds the batch dimension. A value
+is a vector, or a matrix (MV-RNN's states), for which matmuls and biases work row by row. Gradient
+rules append the gradients of an operator's inputs to a program b. Their arguments are b, the
+operator's own node id, and dy, the id of its result's gradient. They return ids, or None for no
+gradient.
 """
 
 from __future__ import annotations
@@ -23,75 +24,75 @@ GradientRule = Callable[["Builder", int, int], Sequence[int | None]]
 
 
 def of_add(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(x + y): dy for both."""
+    """Return the gradients of x + y: dy for both."""
     return dy, dy
 
 
 def of_sum(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(x + y + ...): dy for each."""
+    """Return the gradients of x + y + ...: dy for each."""
     return [dy] * len(b.inputs(node))
 
 
 def of_sub(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(x - y): dy and -dy."""
+    """Return the gradients of x - y: dy and -dy."""
     return dy, b.add("neg", dy)
 
 
 def of_mul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(x y): dy y and dy x."""
+    """Return the gradients of x y: dy y and dy x."""
     x, y = b.inputs(node)
     return b.add("mul", dy, y), b.add("mul", dy, x)
 
 
 def of_div(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(x / y): dy / y and -(dy / y) (x / y)."""
+    """Return the gradients of x / y: dy / y and -(dy / y) (x / y)."""
     _, y = b.inputs(node)
     dx = b.add("div", dy, y)
     return dx, b.add("neg", b.add("mul", dx, node))
 
 
 def from_output(op: str) -> GradientRule:
-    """The rule that appends `op` to dy and the operator's own result."""
+    """Return a rule that appends `op` of dy and the operator's own result."""
     return lambda b, node, dy: (b.add(op, dy, node),)
 
 
 def of_square(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(x^2): 2 x dy."""
+    """Return the gradient of x^2: 2 x dy."""
     (x,) = b.inputs(node)
     return (b.add("mul", dy, b.add("scale", x, value=2.0)),)
 
 
 def of_sqrt(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(sqrt x): dy / (2 sqrt x)."""
+    """Return the gradient of sqrt x: dy / (2 sqrt x)."""
     return (b.add("scale", b.add("div", dy, node), value=0.5),)
 
 
 def of_matmul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(x W): dy W^T, and x^T dy summed over all vertices."""
+    """Return the gradients of x W: dy W^T, and x^T dy summed over all vertices."""
     x, weight = b.inputs(node)
     return b.add("matmul_transposed", dy, weight), b.add("outer_sum", x, dy, name=b[weight].name)
 
 
 def of_apply(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(x A) of a vertex's own matrix: dy A^T and x^T dy."""
+    """Return the gradients of x A for a vertex's own matrix A: dy A^T and x^T dy."""
     x, matrix = b.inputs(node)
     return b.add("apply_transposed", dy, matrix), b.add("outer", x, dy)
 
 
 def of_bias(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(x + b): dy, and dy summed over all vertices."""
+    """Return the gradients of x + b: dy, and dy summed over all vertices."""
     _, bias = b.inputs(node)
     return dy, b.add("vertex_sum", dy, name=b[bias].name)
 
 
 def of_lookup(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(table[row]): dy added to that row; a row has no gradient."""
+    """Return the gradients of table[row]: dy added to that row; a row has no gradient."""
     table, row = b.inputs(node)
     return b.add("row_sum", row, dy, name=b[table].name), None
 
 
 def of_concat(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(concat(x, y, ...)): each one's columns of dy."""
+    """Return the gradients of concat(x, y, ...): the columns of dy that belong to each."""
     grads, start = [], 0
     for x in b.inputs(node):
         grads.append(b.slice(dy, start, b[x].width))
@@ -100,7 +101,10 @@ def of_concat(b: Builder, node: int, dy: int) -> Sequence[int | None]:
 
 
 def of_pick(b: Builder, node: int, dy: int) -> Sequence[int | None]:
-    """d(-log softmax(x)[label]): (softmax(x) - one_hot(label)) dy; a label has no gradient."""
+    """Return the gradients of -log softmax(x)[label]: (softmax(x) - one_hot(label)) dy.
+
+    A label has no gradient.
+    """
     logits, label = b.inputs(node)
     return b.add("softmax_minus_one_hot", logits, label, dy), None
 
@@ -112,12 +116,14 @@ LAYER_NORM_EPSILON = 1e-12  # added to a variance, as in BERT's release
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operator of a program.
+    """Operator of a program.
 
-    inputs: node ids. shape: per vertex (or edge, or of the parameter itself), by `domain`.
-    name: of the parameter, pull or state. index: slot of a gather, first column of a slice, number
-    of heads.
-    value: the constant of scale and shift.
+    Attributes:
+        inputs: node ids.
+        shape: per vertex (or edge, or of the parameter itself), by `domain`.
+        name: name of the parameter, pull or state.
+        index: slot of a gather, first column of a slice, or number of heads.
+        value: constant of scale and shift.
     """
 
     op: str
@@ -141,17 +147,20 @@ ShapeRule = Callable[[Sequence[Node]], Shape]
 class Operator:
     """Rules of one operator.
 
-    shape: from the input nodes (None: given when the node is built).
-    gradient: (builder, node id, id of dy) -> ids of the gradients of the inputs, None where there
-    is none.
-    elementwise: reads and writes position by position, so that it may be fused.
-    sink: sums over all vertices into a parameter's gradient; such a node is lazy by nature.
-    signature: what must be equal, besides operator and operands' shapes, for two applications to
-    share a kernel in DyNet (Neubig et al., NIPS 2017, appendix A): "parameter" (which one),
-    "index", "value" or "shape" (its own). None: DyNet has no batched kernel (signature 0).
-    heavy: deferred by DyNet's agenda on ties (dynet/exec.cc).
-    parameter_at, pull_at: which operand is a parameter, or pulled; such values can be nothing else.
-    domain: of the operand, where the operator works on one only.
+    Attributes:
+        shape: computes the shape from the input nodes (None: given when the node is built).
+        gradient: (builder, node id, id of dy) -> ids of the gradients of the inputs; None for none.
+        elementwise: each result element depends only on the same element of the inputs, so the
+            operator can be fused.
+        sink: the operator sums over all vertices into a parameter's gradient, so it is lazy.
+        signature: properties that must be equal, in addition to operator and operands' shapes, for
+            two applications to share a kernel in DyNet (Neubig et al., NIPS 2017, appendix A):
+            "parameter" (the same one), "index", "value" or "shape" (its own). None: DyNet has no
+            batched kernel (signature 0).
+        heavy: deferred by DyNet's agenda on ties (dynet/exec.cc).
+        parameter_at, pull_at: index of the operand that must be a parameter, or a pull; such values
+            are not allowed elsewhere.
+        domain: domain of the operand, if the operator has only one.
     """
 
     shape: ShapeRule | None = None
@@ -180,7 +189,7 @@ def _scalar(inputs: Sequence[Node]) -> Shape:
 
 
 def check_vectors(inputs: Sequence[Node]) -> None:
-    """Raise ConfigError for a matrix, whose elements have no order among columns."""
+    """Raise ConfigError for a matrix, for which columns of elements are not defined."""
     for node in inputs:
         if len(node.shape) != 1:
             raise ConfigError(f"a matrix of shape {node.shape} is given; give a vector")
@@ -219,7 +228,7 @@ def _apply_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Sha
 
 
 def _outer_shape(inputs: Sequence[Node]) -> Shape:
-    """Of x^T y, summed over the rows where x and y are matrices."""
+    """Return the shape of x^T y, which is summed over the rows of matrices x and y."""
     return (inputs[0].shape[-1], inputs[1].shape[-1])
 
 
@@ -238,7 +247,7 @@ def _scaled(inputs: Sequence[Node]) -> Shape:
 
 
 OPERATORS: dict[str, Operator] = {
-    # What enters a vertex function.
+    # Inputs of a vertex function.
     "gather": Operator(),
     "gather_each": Operator(),
     "pull": Operator(),
@@ -253,19 +262,19 @@ OPERATORS: dict[str, Operator] = {
     "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0), parameter_at=1),
     "bias": Operator(_biased, of_bias, elementwise=True, signature=("parameter",), parameter_at=1),
     "lookup": Operator(_row, of_lookup, signature=("parameter",), parameter_at=0, pull_at=1),
-    # x A, A a value of the vertex itself: DyNet batches products of one node's matrix only.
+    # x A, where A is a value of the vertex: DyNet batches only matmuls with the same node's matrix.
     "apply": Operator(_apply_shape, of_apply, signature=None, heavy=True),
     "apply_transposed": Operator(lambda inputs: _apply_shape(inputs, 1, 0)),
     "outer": Operator(_outer_shape),
-    # Attention (harness.vertex.tracing); inference only. DyNet has no batched kernel for products
-    # of two values, nor for the parts of its layer_norm.
+    # Attention (harness.vertex.tracing); inference only. DyNet has no batched kernel for matmuls of
+    # two values, nor for the parts of its layer_norm.
     "score_heads": Operator(None, signature=None, heavy=True),
     "mix_heads": Operator(None, signature=None, heavy=True),
     "softmax": Operator(_first, signature=("shape",)),
     "layer_norm": Operator(_scaled, signature=None, parameter_at=1),
     # Elementwise.
     "add": Operator(_same, of_add, elementwise=True),
-    "sum": Operator(_same, of_sum, elementwise=True),  # of any number of operands
+    "sum": Operator(_same, of_sum, elementwise=True),  # any number of operands
     "sub": Operator(_same, of_sub, elementwise=True),
     "mul": Operator(_same, of_mul, elementwise=True),
     "div": Operator(_same, of_div, elementwise=True, signature=None),
@@ -289,14 +298,14 @@ OPERATORS: dict[str, Operator] = {
     "relu_gradient": Operator(_same, elementwise=True),  # dy where y > 0
     # Columns.
     "concat": Operator(_joined, of_concat),
-    "slice": Operator(None, signature=("shape", "index")),  # its gradient is joined in autodiff
+    "slice": Operator(None, signature=("shape", "index")),  # autodiff joins the gradients of slices
     "sum_elements": Operator(
         _scalar,
         lambda b, n, dy: (b.add("expand", dy, shape=b[b.inputs(n)[0]].shape),),
         signature=None,
     ),
     "expand": Operator(None, lambda b, n, dy: (b.add("sum_elements", dy),), signature=None),
-    # Any number of children: between a vertex and its incoming edges.
+    # Variable number of children: between a vertex and its incoming edges.
     "sum_edges": Operator(
         _first, lambda b, n, dy: (b.add("spread", dy, domain=EDGE),), domain=EDGE
     ),

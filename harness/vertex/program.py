@@ -1,13 +1,17 @@
-"""A program: operators in order of evaluation, the builder that appends to it, and its stages.
+"""Programs of operators in order of evaluation, with their builder and their stages.
 
-Which operators must wait for children, and which may run earlier or later (Xu et al., "Cavs", ATC
-2018, Def. 1 and Prop. 2):
-eager: an ancestor of what is scattered that does not depend on what is gathered (W x): may run for
-all vertices before the first batch. recurrent: on a path from a gather to a scatter: runs with its
-batch.
-lazy: needed, but nothing scattered depends on it (outputs; in dF every parameter gradient): may
-run for all vertices after the last batch. The same definition serves F (gather to scatter) and dF,
-where state gradients come in and gathers' gradients go out.
+Stages tell which operators must wait for children, and which can run earlier or later:
+
+- eager: scattered values depend on the operator, but it does not depend on gathered ones (W x); it
+  can run for all vertices before the first batch.
+- recurrent: on a path from a gather to a scatter; runs with its batch.
+- lazy: needed, but no scattered value depends on it (outputs; in dF every parameter gradient); can
+  run for all vertices after the last batch.
+
+The same definition applies to F (gather to scatter) and to dF, where state gradients are inputs and
+gathers' gradients are outputs.
+
+Source: Xu et al., "Cavs", ATC 2018, Def. 1 and Prop. 2.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from harness.vertex.operators import EDGE, OPERATORS, PARAMETER, VERTEX, Node, S
 
 
 class Builder:
-    """Appends operators, inferring shapes and sharing equal sub-expressions."""
+    """Builder that appends operators, infers shapes and shares equal subexpressions."""
 
     def __init__(self, nodes: tuple[Node, ...] = ()) -> None:
         self.nodes: list[Node] = list(nodes)
@@ -31,7 +35,7 @@ class Builder:
         return self.nodes[node]
 
     def inputs(self, node: int) -> tuple[int, ...]:
-        """Ids of a node's inputs."""
+        """Return the ids of a node's inputs."""
         return self.nodes[node].inputs
 
     def add(
@@ -46,7 +50,8 @@ class Builder:
     ) -> int:
         """Append one operator (or find its equal) and return its id.
 
-        Raises ConfigError when the operands do not fit the operator.
+        Raises:
+            ConfigError: if the operands do not fit the operator.
         """
         operands = [self.nodes[i] for i in inputs]
         rule = OPERATORS[op]
@@ -62,14 +67,14 @@ class Builder:
         return self._known[node]
 
     def copy(self, node: Node, inputs: Sequence[int], shape: Shape | None) -> int:
-        """Append an operator like another, of other operands; no shape: it follows from these."""
+        """Append a copy of an operator with other operands; without shape, it is inferred."""
         return self.add(
             node.op, *inputs, shape=shape, name=node.name, index=node.index, value=node.value,
             domain=node.domain,
         )  # fmt: skip
 
     def slice(self, x: int, start: int, width: int) -> int:
-        """Columns start to start + width of x; slices of slices are folded."""
+        """Return columns start to start + width of x; slices of slices are folded."""
         check_vectors([self[x]])
         if start < 0 or width < 1 or start + width > self[x].width:
             raise ConfigError(
@@ -114,10 +119,14 @@ def _domain(op: str, operands: list[Node]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VertexFunction:
-    """F of Cavs (Xu et al., ATC 2018), traced once: what one vertex computes.
+    """Vertex function F of Cavs, traced once: the computation of one vertex.
 
-    scatter: (state, node) pairs published to parents. push: what the outside sees, or None.
-    loss: a node of shape (1,) summed over the mini-batch, or None.
+    Attributes:
+        scatter: (state, node) pairs that parents can gather.
+        push: output node, or None.
+        loss: node of shape (1,) that is summed over the mini-batch, or None.
+
+    Source: Xu et al., ATC 2018.
     """
 
     name: str
@@ -127,21 +136,25 @@ class VertexFunction:
     loss: int | None = None
 
     def gathers(self) -> tuple[int, ...]:
-        """Ids of the nodes that read children's states."""
+        """Return the ids of the nodes that read children's states."""
         return tuple(i for i, node in enumerate(self.nodes) if node.op in ("gather", "gather_each"))
 
     @property
     def shown(self) -> tuple[int, ...]:
-        """Nodes that the outside sees."""
+        """Nodes of the pushed value and the loss, as far as they exist."""
         return tuple(i for i in (self.push, self.loss) if i is not None)
 
     @property
     def results(self) -> frozenset[int]:
-        """Nodes that others than nodes read: shown, and scattered."""
+        """Nodes that are used outside the function: shown or scattered ones."""
         return frozenset((*self.shown, *(i for _, i in self.scatter)))
 
     def rebuilt(self, nodes: Sequence[Node], new: Callable[[int], int]) -> VertexFunction:
-        """Return the same function of other nodes; new: which of these stands for an old one."""
+        """Return the same function with other nodes.
+
+        Args:
+            new: maps an old node's id to the new one.
+        """
         return replace(
             self,
             nodes=tuple(nodes),
@@ -158,7 +171,7 @@ class VertexFunction:
 
 
 class Stage(StrEnum):
-    """When an operator runs; UNUSED ones are dropped."""
+    """Stage in which an operator runs; UNUSED operators are removed."""
 
     EAGER = "eager"
     RECURRENT = "recurrent"
@@ -167,7 +180,7 @@ class Stage(StrEnum):
 
 
 def descendants(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
-    """Nodes that depend on one of the roots, the roots included."""
+    """Return the nodes that depend on one of the roots, the roots included."""
     found = set(roots)
     for i, node in enumerate(nodes):
         if any(operand in found for operand in node.inputs):
@@ -176,7 +189,7 @@ def descendants(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
 
 
 def ancestors(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
-    """Nodes that one of the roots depends on, the roots included."""
+    """Return the nodes that one of the roots depends on, the roots included."""
     found = set(roots)
     for i in reversed(range(len(nodes))):
         if i in found:
@@ -185,7 +198,7 @@ def ancestors(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
 
 
 def find_consumers(nodes: Sequence[Node], results: Iterable[int]) -> list[list[int]]:
-    """Nodes that read each node, of those that the results depend on."""
+    """Return the consumers of each node among the nodes that the results depend on."""
     used = ancestors(nodes, {*results})
     consumers: list[list[int]] = [[] for _ in nodes]
     for i, node in enumerate(nodes):
@@ -201,11 +214,12 @@ def find_stages(
     outgoing: Collection[int],
     other_results: Collection[int],
 ) -> tuple[Stage, ...]:
-    """Stage of every node.
+    """Return the stage of every node.
 
-    incoming: gathers (in dF: state gradients). outgoing: scattered nodes (in dF: gathers'
-    gradients).
-    other_results: pushed values, losses and parameter gradients.
+    Args:
+        incoming: gathers (in dF: state gradients).
+        outgoing: scattered nodes (in dF: gathers' gradients).
+        other_results: pushed values, losses and parameter gradients.
     """
     dependent = descendants(nodes, incoming)
     needed_by_outgoing = ancestors(nodes, outgoing)

@@ -1,4 +1,4 @@
-"""Writing vertex functions: symbols, the tracer handed to a model's methods, and attention."""
+"""Tracing of vertex functions: symbols, the tracer for a model's methods, and attention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.vertex.program import Builder, VertexFunction
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol:
-    """A value inside a vertex function; arithmetic on it appends operators."""
+    """Value inside a vertex function; arithmetic on it appends operators."""
 
     builder: Builder
     node: int
@@ -67,7 +67,7 @@ class Symbol:
         return _unary(self, "neg")
 
     def __matmul__(self, weight: Symbol) -> Symbol:
-        """Product with a parameter, row by row; or of a vector with a matrix of the vertex."""
+        """Multiply by a parameter, row by row; or a vector by a matrix of the vertex."""
         b = self.builder
         op = "matmul" if b[weight.node].op == "parameter" else "apply"
         return Symbol(b, b.add(op, self.node, weight.node))
@@ -78,49 +78,50 @@ def _unary(x: Symbol, op: str, value: float = 0.0) -> Symbol:
 
 
 def sigmoid(x: Symbol) -> Symbol:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return _unary(x, "sigmoid")
 
 
 def tanh(x: Symbol) -> Symbol:
-    """Hyperbolic tangent."""
+    """Return the hyperbolic tangent."""
     return _unary(x, "tanh")
 
 
 def relu(x: Symbol) -> Symbol:
-    """max(x, 0)."""
+    """Return max(x, 0)."""
     return _unary(x, "relu")
 
 
 def exp(x: Symbol) -> Symbol:
-    """Exponential."""
+    """Return the exponential."""
     return _unary(x, "exp")
 
 
 def log(x: Symbol) -> Symbol:
-    """Natural logarithm."""
+    """Return the natural logarithm."""
     return _unary(x, "log")
 
 
 def square(x: Symbol) -> Symbol:
-    """x^2."""
+    """Return x^2."""
     return _unary(x, "square")
 
 
 def sqrt(x: Symbol) -> Symbol:
-    """Square root."""
+    """Return the square root."""
     return _unary(x, "sqrt")
 
 
 def sum_elements(x: Symbol) -> Symbol:
-    """Sum over the elements of one vertex: shape (1,)."""
+    """Sum the elements of one vertex: shape (1,)."""
     return _unary(x, "sum_elements")
 
 
 def expand(x: Symbol, width: int) -> Symbol:
     """Repeat a value of shape (1,) to (width,).
 
-    Raises ConfigError for any other shape.
+    Raises:
+        ConfigError: for any other shape.
     """
     if x.shape != (1,):
         raise ConfigError(f"cannot expand a value of shape {x.shape}; it must be (1,)")
@@ -138,18 +139,18 @@ def spread(x: Symbol) -> Symbol:
 
 
 def pick_neg_log_softmax(logits: Symbol, label: Symbol) -> Symbol:
-    """-log softmax(logits)[label], shape (1,)."""
+    """Return -log softmax(logits)[label], shape (1,)."""
     b = logits.builder
     return Symbol(b, b.add("pick_neg_log_softmax", logits.node, label.node))
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The state that a child scattered; its tensors are attributes, which are vectors."""
+    """State that a child scattered; its tensors are attributes, as vectors."""
 
     builder: Builder
     state: Mapping[str, int]
-    slot: int | None  # None: every child, one row an edge
+    slot: int | None  # None: every child, with one row per edge
 
     def __getattr__(self, name: str) -> Symbol:
         if name not in self.state:
@@ -157,10 +158,11 @@ class Child:
         return self._gather(name, (self.state[name],))
 
     def matrix(self, name: str, n_rows: int) -> Symbol:
-        """A state as a matrix, row after row.
+        """Return a state as a row-major matrix.
 
-        Raises ConfigError when its width is not a multiple of n_rows, or when the same function
-        gathers it in another shape, too.
+        Raises:
+            ConfigError: if its width is not a multiple of n_rows, or if the same function also
+                gathers it in another shape.
         """
         width = self.state.get(name, 0)
         if not width or n_rows < 1 or width % n_rows:
@@ -179,7 +181,7 @@ class Child:
 
 
 class VertexTracer:
-    """What a vertex function may do: gather, pull, read parameters, compute, scatter, push."""
+    """Interface of vertex functions: gather, pull, read parameters, compute, scatter, push."""
 
     def __init__(self, state: Mapping[str, int], parameters: Mapping[str, Shape]) -> None:
         self._state, self._parameters = state, parameters
@@ -189,26 +191,28 @@ class VertexTracer:
         self.loss: int | None = None
 
     def gather(self, slot: int) -> Child:
-        """State of the child in one slot.
+        """Return the state of the child in one slot.
 
-        Raises ConfigError for a negative slot.
+        Raises:
+            ConfigError: for a negative slot.
         """
         if slot < 0:
             raise ConfigError(f"slot {slot} is gathered; slots are counted from 0")
         return Child(self.builder, self._state, slot)
 
     def gather_each(self) -> Child:
-        """States of all children, however many; reduce with sum_edges."""
+        """Return the states of all children, in any number; reduce them with sum_edges."""
         return Child(self.builder, self._state, None)
 
     def pull(self, name: str) -> Symbol:
-        """External integer input of this vertex."""
+        """Return an external integer input of this vertex."""
         return Symbol(self.builder, self.builder.add("pull", shape=(), name=name))
 
     def parameter(self, name: str) -> Symbol:
-        """A shared parameter.
+        """Return a shared parameter.
 
-        Raises ConfigError when the model does not declare it.
+        Raises:
+            ConfigError: if the model does not declare it.
         """
         if name not in self._parameters:
             raise ConfigError(
@@ -218,22 +222,23 @@ class VertexTracer:
         return Symbol(self.builder, self.builder.add("parameter", shape=shape, name=name))
 
     def lookup(self, table: str, row: Symbol) -> Symbol:
-        """One row of a parameter table."""
+        """Return one row of a parameter table."""
         b = self.builder
         return Symbol(b, b.add("lookup", self.parameter(table).node, row.node))
 
     def zeros(self, width: int) -> Symbol:
-        """A constant zero vector."""
+        """Return a constant zero vector."""
         return Symbol(self.builder, self.builder.add("zeros", shape=(width,)))
 
     def concat(self, *parts: Symbol) -> Symbol:
-        """Join vectors."""
+        """Concatenate vectors."""
         return Symbol(self.builder, self.builder.add("concat", *(part.node for part in parts)))
 
     def split(self, x: Symbol, n_parts: int) -> list[Symbol]:
-        """Cut a vector into equal parts.
+        """Split a vector into equal parts.
 
-        Raises ConfigError when its width is not a multiple of n_parts.
+        Raises:
+            ConfigError: if its width is not a multiple of n_parts.
         """
         whole = x.builder[x.node].width
         if n_parts < 1 or whole % n_parts:
@@ -244,9 +249,10 @@ class VertexTracer:
         ]
 
     def columns(self, x: Symbol, start: int, width: int) -> Symbol:
-        """Some columns of a vector.
+        """Return some columns of a vector.
 
-        Raises ConfigError where it does not have them.
+        Raises:
+            ConfigError: if the vector does not have these columns.
         """
         whole = x.builder[x.node].width
         if start < 0 or width < 1 or start + width > whole:
@@ -256,9 +262,10 @@ class VertexTracer:
         return Symbol(x.builder, x.builder.slice(x.node, start, width))
 
     def scatter(self, **values: Symbol) -> None:
-        """Publish state to the parents; a matrix row after row.
+        """Write states for the parents; matrices are stored row-major.
 
-        Raises ConfigError when a state is not declared or has another width.
+        Raises:
+            ConfigError: if a state is not declared or has another width.
         """
         for name, value in values.items():
             width = self.builder[value.node].width
@@ -269,7 +276,7 @@ class VertexTracer:
             self.scattered[name] = value.node
 
     def push(self, output: Symbol, loss: Symbol | None = None) -> None:
-        """Show a vector to the outside, with its part of the loss (shape (1,))."""
+        """Push a vector as output, with its part of the loss (shape (1,))."""
         check_vectors([self.builder[output.node]])
         self.pushed = output.node
         if loss is not None:
@@ -279,7 +286,7 @@ class VertexTracer:
 
 
 class Declares(Protocol):
-    """What tracing needs of a model."""
+    """Attributes of a model that tracing requires."""
 
     @property
     def vertex_types(self) -> tuple[str, ...]: ...
@@ -300,16 +307,18 @@ def trace(model: Declares, name: str, parameters: Mapping[str, Shape]) -> Vertex
     )
 
 
-# --- matrices of a token a row, in encoders; inference only ---
+# --- matrices with one row per token, for encoders; inference only ---
 # Vaswani et al., "Attention is all you need", NIPS 2017, section 3.2; layer normalization is that
 # of Ba, Kiros and Hinton, 2016.
 
 
 def score_heads(q: Symbol, k: Symbol, n_heads: int) -> Symbol:
-    """q k^T of every head, which is some of their columns: (n_heads * rows of q, rows of k).
+    """Return q k^T of every head: (n_heads * rows of q, rows of k).
 
-    Heads come one after the other, each with all rows. Raises ConfigError for operands that are no
-    matrices of equal width, or cannot be cut into so many heads.
+    A head is a group of columns. Heads come one after the other, each with all rows.
+
+    Raises:
+        ConfigError: for operands that are not matrices of equal width, or not divisible into heads.
     """
     (n_q, width), (n_k, other) = _matrix(q), _matrix(k)
     if width != other:
@@ -319,9 +328,13 @@ def score_heads(q: Symbol, k: Symbol, n_heads: int) -> Symbol:
 
 
 def mix_heads(p: Symbol, v: Symbol, n_heads: int) -> Symbol:
-    """p v of every head, heads side by side: (rows of p / n_heads, columns of v).
+    """Return p v of every head, heads in adjacent columns: (rows of p / n_heads, columns of v).
 
-    p: as score_heads leaves scores. Raises ConfigError for what does not fit.
+    Args:
+        p: (n_heads * rows, rows of v), laid out as by score_heads.
+
+    Raises:
+        ConfigError: for operands that do not fit.
     """
     (n_p, n_weights), (n_v, width) = _matrix(p), _matrix(v)
     _check_heads(width, n_heads)
@@ -334,22 +347,23 @@ def mix_heads(p: Symbol, v: Symbol, n_heads: int) -> Symbol:
 
 
 def softmax(x: Symbol) -> Symbol:
-    """Softmax of every row."""
+    """Return the softmax of every row."""
     return Symbol(x.builder, x.builder.add("softmax", x.node))
 
 
 def layer_norm(x: Symbol, gain: Symbol) -> Symbol:
-    """gain (x - mean) / sqrt(variance + 1e-12) of every row; what is added to it is a bias.
+    """Return gain (x - mean) / sqrt(variance + 1e-12) of every row; add a bias separately.
 
-    Raises ConfigError unless gain is a parameter as wide as a row.
+    Raises:
+        ConfigError: unless gain is a parameter as wide as a row.
     """
     return Symbol(x.builder, x.builder.add("layer_norm", x.node, gain.node))
 
 
 def gelu(x: Symbol) -> Symbol:
-    """x times the normal distribution's function at x, by tanh, as BERT's first release has it.
+    """Return x times the normal distribution function at x, in BERT's tanh approximation.
 
-    Hendrycks and Gimpel, "Gaussian error linear units", 2016.
+    Source: Hendrycks and Gimpel, "Gaussian error linear units", 2016; BERT's first release.
     """
     return 0.5 * x * (tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))) + 1.0)
 

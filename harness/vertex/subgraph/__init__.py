@@ -1,1 +1,1 @@
-"""Static subgraphs: a vertex function's own operators batched, and laid out in memory for it."""
+"""Static subgraphs: batching and memory layout of the operators inside a vertex function."""

@@ -1,8 +1,9 @@
-"""A vertex function as a block: its operators, the types that may share a kernel, its batches.
+"""Blocks: the operators of a vertex function, their types, and their batches.
 
-Types as in ED-Batch's release (Block::freeze in dynet/ooc-block.cc): DyNet's signatures, except
-that products with different matrices of equal shape are of one type, and that an output has a type
-of its own, so that it is executed alone and written where the caller wants it.
+Operators of one type may share a kernel. The types are those of ED-Batch's release (Block::freeze
+in dynet/ooc-block.cc), which are DyNet's signatures with two exceptions. Matmuls with different
+matrices of equal shape have one type. An output has a separate type, so it is executed alone and
+written to the caller's destination.
 """
 
 from __future__ import annotations
@@ -14,24 +15,25 @@ from functools import cached_property
 from harness.vertex.operators import OPERATORS, Node
 from harness.vertex.program import VertexFunction
 
-# What a block is given; everything else in it is computed.
+# Inputs of a block; all other values except parameters are computed in it.
 INPUTS = ("gather", "gather_each", "pull", "lookup", "zeros", "ones")
 PARAMETER = "parameter"
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Operators executed as one.
+    """Operators that are executed together.
 
-    members: the values they compute, in memory order. operands: per operand, the value that each
-    member reads.
+    Attributes:
+        members: the values that they compute, in memory order.
+        operands: for each operand, the value that each member reads.
     """
 
     members: tuple[int, ...]
     operands: tuple[tuple[int, ...], ...]
 
     def reordered(self, members: Sequence[int]) -> Batch:
-        """The same batch with its members in another order."""
+        """Return the same batch with its members in another order."""
         at = [self.members.index(member) for member in members]
         operands = tuple(tuple(operand[k] for k in at) for operand in self.operands)
         return Batch(tuple(members), operands)
@@ -39,18 +41,18 @@ class Batch:
 
 @dataclass(frozen=True)
 class Block:
-    """The operators of a vertex function; values are named by their node ids."""
+    """Operators of a vertex function; values are identified by their node ids."""
 
     function: VertexFunction
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All nodes, given and computed."""
+        """All nodes: inputs, parameters and computed ones."""
         return self.function.nodes
 
     @cached_property
     def outputs(self) -> tuple[int, ...]:
-        """Computed values that others see, each once."""
+        """Computed values that are used outside, each once."""
         shown = [node for _, node in self.function.scatter]
         shown += [i for i in (self.function.push, self.function.loss) if i is not None]
         return tuple(i for i in dict.fromkeys(shown) if i in self.variables)
@@ -78,20 +80,20 @@ class Block:
         return (node.op, node.shape, node.domain, shapes, named)
 
     def is_shared(self, batch: Batch, k: int) -> bool:
-        """Whether operand k is one value that all members read where it is: a product's matrix."""
+        """Return True if operand k is a single value for all members, read in place (a matrix)."""
         operand = batch.operands[k]
         product = self.nodes[batch.members[0]].op == "matmul"
         return product and self.is_parameter(operand[0]) and len(set(operand)) == 1
 
     def is_parameter(self, i: int) -> bool:
-        """Whether a value is a parameter."""
+        """Return True if a value is a parameter."""
         return self.nodes[i].op == PARAMETER
 
     def batch(self, members: Sequence[int]) -> Batch:
-        """These variables, of one type, as a batch."""
+        """Return a batch of these variables, which have one type."""
         operands = zip(*(self.nodes[i].inputs for i in members), strict=True)
         return Batch(tuple(members), tuple(operands))
 
     def n_elements(self, operand: Sequence[int]) -> int:
-        """Elements of these values together, for one instance."""
+        """Return the total number of elements of these values, for one instance."""
         return sum(self.nodes[i].width for i in operand)

@@ -1,11 +1,11 @@
-"""A vertex function rewritten so that every batch of its own operators is one wide operator.
+"""Rewriting of a vertex function so that every batch of its operators is one wide operator.
 
-An engine computes many vertices at once, a row each, so that a batch of operators is an operator on
-adjacent columns: products of one value become one product with the matrices side by side, and what
-is contiguous in the layout is a view. What is not has to be copied: a concat.
+An engine computes many vertices at the same time, one per row, so a batch of operators is an
+operator on adjacent columns. Matmuls of one value become one matmul with concatenated matrices.
+Values that are contiguous in the layout become views; others need a copy, a concat.
 
-Before that the gates are taken apart: a product with joined columns becomes one product for every
-part that is used. Models join the matrices of their gates; ED-Batch's release keeps them apart and
+Before that, gates are separated: a matmul with joined columns becomes one matmul for every part
+that is used. Models join the matrices of their gates; ED-Batch's release has separate ones and
 leaves joining to the layout.
 """
 
@@ -20,7 +20,7 @@ from harness.vertex.program import Builder, VertexFunction, ancestors, find_stag
 from harness.vertex.subgraph.block import Batch, Block
 from harness.vertex.subgraph.plan import plan_block
 
-Columns = tuple[int, int]  # first, width
+Columns = tuple[int, int]  # first column, width
 WHOLE: Columns | None = None
 
 
@@ -34,20 +34,21 @@ class Part:
 
     @property
     def name(self) -> str:
-        """Name of the part as a parameter of its own."""
+        """Name of the part as a separate parameter."""
         return f"{self.parameter}[{self.start}:{self.start + self.width}]"
 
     def next(self, width: int) -> Part:
-        """The columns behind these."""
+        """Return the next columns."""
         return Part(self.parameter, self.start + self.width, width)
 
 
 @dataclass(frozen=True)
 class Unjoined:
-    """A function without joined gates.
+    """Function without joined gates.
 
-    parts: what its parameters are, by the names they have. widths: columns of the parameters that
-    they are parts of.
+    Attributes:
+        parts: its parameters, by name, as parts of the model's.
+        widths: numbers of columns of the model's parameters.
     """
 
     function: VertexFunction
@@ -56,9 +57,9 @@ class Unjoined:
 
 
 def unjoin(function: VertexFunction) -> Unjoined:
-    """Cut every product, bias and elementwise operator that is only read in disjoint slices.
+    """Split every matmul, bias and elementwise operator that is only read in disjoint slices.
 
-    Operators that nothing depends on are dropped, save gathers.
+    Unused operators, except gathers, are removed.
     """
     return _Unjoiner(function).run()
 
@@ -86,7 +87,7 @@ class _Unjoiner:
         return Unjoined(function, self.parts, widths)
 
     def _find_cuts(self, results: Iterable[int]) -> None:
-        """Which columns of each node are read; {WHOLE} where it cannot be cut."""
+        """Find the columns of each node that are read; {WHOLE} if it cannot be split."""
         nodes, results = self.function.nodes, list(results)
         used = ancestors(nodes, results)
         self.wanted: dict[int, set[Columns | None]] = {i: {WHOLE} for i in results}
@@ -102,7 +103,7 @@ class _Unjoiner:
                 self.wanted.setdefault(k, set()).update(mine)
 
     def _make(self, i: int, columns: Columns | None) -> int:
-        """The new node that computes these columns of a node."""
+        """Return the new node that computes these columns of a node."""
         if (i, columns) not in self.made:
             self.made[i, columns] = self._new(i, columns)
         return self.made[i, columns]
@@ -138,7 +139,7 @@ def _n_columns(parameter: Node) -> int:
 
 
 def _within(node: Node, columns: Columns | None) -> Columns | None:
-    """Columns of a slice's operand, or of an elementwise operator's."""
+    """Return the columns of a slice's operand, or of an elementwise operator's."""
     if node.op != "slice":
         return columns
     first, width = columns or (0, node.width)
@@ -167,17 +168,17 @@ Place = tuple[str, int]  # area, first column
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Columns of parameters side by side, as one parameter."""
+    """Parameter that consists of concatenated columns of others."""
 
     parts: tuple[Part, ...]
 
     @property
     def name(self) -> str:
-        """Name among the parameters."""
+        """Name as a parameter."""
         return "|".join(part.name for part in self.parts)
 
     def places(self) -> Iterator[tuple[Part, int]]:
-        """Every part, and the column at which it begins here."""
+        """Yield every part with its first column."""
         start = 0
         for part in self.parts:
             yield part, start
@@ -186,9 +187,10 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class LaidOut:
-    """The rewritten function, the packs among its parameters, and where its values lie.
+    """Rewritten function, with its packed parameters and the positions of its values.
 
-    columns: area and first column of computed nodes; nodes of one area share a buffer.
+    Attributes:
+        columns: area and first column of computed nodes; nodes of one area share a buffer.
     """
 
     function: VertexFunction
@@ -199,12 +201,13 @@ class LaidOut:
 def lay_out(
     function: VertexFunction, layout: str, *, apart: Sequence[str], joined: bool = True
 ) -> LaidOut:
-    """Rewrite a function by the layout "pq" or "dynet" (harness.vertex.subgraph.plan).
+    """Rewrite a function for the layout "pq" or "dynet" (harness.vertex.subgraph.plan).
 
-    joined: parameters that the model has joined already may be read as they are; otherwise every
-    gate is taken to have a matrix of its own, as in ED-Batch's release.
-    apart: stages that run at another time than the rest, so that their
-    operators are not batched with others.
+    Args:
+        apart: stages that run at another time than the rest, so their operators are not batched
+            with others.
+        joined: parameters that the model has joined can be read as they are; otherwise every gate
+            counts as having a separate matrix, as in ED-Batch's release.
     """
     unjoined = unjoin(function)
     block = ColumnBlock(unjoined.function, apart=tuple(apart))
@@ -213,9 +216,10 @@ def lay_out(
 
 @dataclass(frozen=True)
 class ColumnBlock(Block):
-    """A block whose batches are made of columns: only products of the same value are batched.
+    """Block whose batches consist of columns: only matmuls of the same value are batched.
 
-    Values of one area have one buffer: computed at one time, for vertices or for edges.
+    Values of one area share a buffer: they are computed in the same stage, for vertices or for
+    edges.
     """
 
     apart: tuple[str, ...] = ()
@@ -233,12 +237,12 @@ class ColumnBlock(Block):
         )
 
     def is_wide(self, i: int) -> bool:
-        """Whether an operator works column by column, so that several are one."""
+        """Return True if an operator works column by column, so that several can become one."""
         node = self.nodes[i]
         return len(node.shape) == 1 and (OPERATORS[node.op].elementwise or node.op == "matmul")
 
     def is_shared(self, batch: Batch, k: int) -> bool:
-        """Products read their one value where it is."""
+        """Return True if operand k is a single value read in place; a matmul's value is, too."""
         product = self.nodes[batch.members[0]].op == "matmul"
         return (product and k == 0) or super().is_shared(batch, k)
 
@@ -250,7 +254,7 @@ class ColumnBlock(Block):
         if node.op == "matmul":
             factor = node.inputs[0]
         elif node.op == "bias" and self.nodes[node.inputs[0]].op == "matmul":
-            factor = self.nodes[node.inputs[0]].inputs[0]  # a product adds its bias by itself
+            factor = self.nodes[node.inputs[0]].inputs[0]  # a matmul adds its bias itself
         return (super()._signature(i), self.areas[i], factor)
 
 
@@ -261,14 +265,14 @@ class _Writer:
         self.block, self.layout, self.unjoined, self.joined = block, layout, unjoined, joined
         self.plan = plan_block(block, layout, pre_gather=True)
         self.builder = Builder()
-        self.at: dict[int, Piece] = {}  # old node -> where its value is
+        self.at: dict[int, Piece] = {}  # old node -> position of its value
         self.packs: dict[str, Pack] = {}
         self.columns: dict[int, Place] = {}
         self.place = self._places()
 
     def write(self) -> LaidOut:
         old = self.block.function
-        for i in old.gathers():  # they say how many children a vertex has, even if unused
+        for i in old.gathers():  # they define the number of children, even if unused
             self._piece(i)
         for batch in self.plan.layout.batches:
             for run in self._runs(batch):
@@ -279,7 +283,7 @@ class _Writer:
         return LaidOut(function, tuple(self.packs.values()), self.columns)
 
     def _places(self) -> dict[int, Place]:
-        """Area and column of every value that others may be adjacent to."""
+        """Return area and column of every value that can be adjacent to others."""
         ends: dict[str, int] = {}
         places = {}
         for i in self.plan.layout.order:
@@ -292,9 +296,10 @@ class _Writer:
     # --- batches ---
 
     def _runs(self, batch: Batch) -> Iterator[Batch]:
-        """Cut a batch where an operand is not one piece of memory, which saves its copy.
+        """Split a batch where an operand is not contiguous, which saves its copy.
 
-        A copy is a kernel a piece here, and there are as many pieces as runs. DyNet copies.
+        A copy is one kernel per contiguous piece here, and there are as many pieces as resulting
+        batches. DyNet copies.
         """
         first = 0
         for k in range(1, len(batch.members)):
@@ -304,7 +309,7 @@ class _Writer:
         yield _cut(batch, first, len(batch.members))
 
     def _go_together(self, batch: Batch, k: int) -> bool:
-        """Whether all operands of members k - 1 and k lie side by side."""
+        """Return True if all operands of members k - 1 and k are adjacent."""
         return all(
             self.block.is_shared(batch, j)
             or self.block.is_parameter(operand[k])
@@ -342,7 +347,7 @@ class _Writer:
             self.columns[new] = self.place[first]
 
     def _packed(self, operand: Sequence[int]) -> int:
-        """Parameters side by side: a whole one as it is, others as a pack."""
+        """Return a parameter with these concatenated; a whole one as it is, others as a pack."""
         nodes = self.block.nodes
         parts: list[Part] = []
         for i in operand:
@@ -362,7 +367,7 @@ class _Writer:
     # --- values ---
 
     def _piece(self, i: int) -> Piece:
-        """Where a value is; what is no batch is written when it is first asked for."""
+        """Return the position of a value; values outside batches are written at their first use."""
         if i not in self.at:
             node = self.block.nodes[i]
             if node.op == "slice":
@@ -374,7 +379,7 @@ class _Writer:
         return self.at[i]
 
     def _node(self, values: Sequence[int]) -> int:
-        """Values side by side: columns of a node, or a concat of such."""
+        """Return values in adjacent columns: columns of a node, or a concat of such."""
         pieces: list[Piece] = []
         for i in values:
             node, start, width = self._piece(i)

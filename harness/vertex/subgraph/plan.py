@@ -1,4 +1,4 @@
-"""A block, batched and laid out by a PQ tree or as it is computed, and the copies that remain.
+"""Batching and layout of a block, by a PQ tree or in order of execution, and remaining copies.
 
 Gathers and copied bytes are counted as in Chen et al., "ED-Batch", ICML 2023, Table 2.
 """
@@ -17,10 +17,13 @@ from harness.vertex.subgraph.search import agenda_batches, fewest_kernels
 
 @dataclass(frozen=True)
 class Layout:
-    """Values in memory order, and the batches in order of execution.
+    """Values in memory order, and batches in order of execution.
 
-    order: every variable once. batches: members in memory order. aligned: operands, with the
-    results of their batch, that were found contiguous and in the same order.
+    Attributes:
+        order: every variable once.
+        batches: with members in memory order.
+        aligned: operands, with the results of their batch, that are contiguous and in the same
+            order.
     """
 
     order: tuple[int, ...]
@@ -29,11 +32,11 @@ class Layout:
 
     @cached_property
     def position(self) -> Mapping[int, int]:
-        """Place of every variable in memory, in values from the start."""
+        """Index of every variable in memory order."""
         return {variable: place for place, variable in enumerate(self.order)}
 
     def is_contiguous(self, operand: Sequence[int]) -> bool:
-        """Whether these values lie in memory one behind the other, in this order."""
+        """Return True if these values are adjacent in memory, in this order."""
         first = self.position.get(operand[0])
         return first is not None and all(
             self.position.get(variable) == first + k for k, variable in enumerate(operand)
@@ -41,12 +44,15 @@ class Layout:
 
 
 def in_order_of_execution(batches: Sequence[Batch]) -> Layout:
-    """Every batch behind the one before it, as DyNet allocates memory."""
+    """Place every batch after the previous one, as DyNet allocates memory."""
     return Layout(tuple(i for batch in batches for i in batch.members), tuple(batches))
 
 
 def by_pq_tree(variables: Collection[int], batches: Sequence[Batch]) -> Layout:
-    """As many operands as possible contiguous and aligned (Chen et al., ICML 2023, Alg. 2)."""
+    """Make as many operands as possible contiguous and aligned.
+
+    Source: Chen et al., ICML 2023, Alg. 2.
+    """
     if not variables:
         return Layout((), ())
     tree, patterns = constrain(variables, batches)
@@ -71,10 +77,13 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One operand of one batch, gathered into contiguous memory before it is read.
+    """Operand of a batch that is gathered into contiguous memory before it is read.
 
-    values: of the operand. n_elements: of them together, for one instance. of_parameters: they are
-    parameters, so the same in every call.
+    Attributes:
+        batch, operand: their indices.
+        values: the operand's values.
+        n_elements: their total number of elements, for one instance.
+        of_parameters: all values are parameters, so they are the same in every call.
     """
 
     batch: int
@@ -86,7 +95,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """A block and its layout; pre_gather: parameters are gathered once, not in every call."""
+    """Block with its layout; with pre_gather parameters are gathered once, not in every call."""
 
     block: Block
     layout: Layout
@@ -94,7 +103,7 @@ class BlockPlan:
 
     @cached_property
     def gathers(self) -> tuple[Copy, ...]:
-        """Every operand that is not one piece of memory in the right order, parameters included."""
+        """Operands that are not contiguous in the right order, including parameters."""
         return tuple(
             Copy(
                 place,
@@ -113,26 +122,26 @@ class BlockPlan:
         return tuple(filter(self.is_repeated, self.gathers))
 
     def is_repeated(self, copy: Copy) -> bool:
-        """Whether a gather happens in every call, not just once."""
+        """Return True if a gather happens in every call, not just once."""
         return not (self.pre_gather and copy.of_parameters)
 
     def given(self) -> tuple[int, ...]:
-        """Inputs and parameters that operators read."""
+        """Return the inputs and parameters that operators read."""
         read = [i for batch in self.layout.batches for operand in batch.operands for i in operand]
         return tuple(i for i in dict.fromkeys(read) if i not in self.layout.position)
 
     @property
     def n_copies(self) -> int:
-        """Kernels of a call that only copy ("mem kernels")."""
+        """Number of kernels of a call that only copy ("mem kernels")."""
         return len(self.copies)
 
     @property
     def n_launches(self) -> int:
-        """All kernels of a call."""
+        """Number of all kernels of a call."""
         return len(self.layout.batches) + self.n_copies
 
     def bytes_copied(self, n_instances: int) -> int:
-        """Bytes of a call as the paper counts them: parameters, too, once for every instance."""
+        """Return the bytes copied per call; as in the paper, parameters count per instance."""
         return sum(copy.n_elements for copy in self.copies) * FLOAT_BYTES * n_instances
 
     def _scattered_operands(self, batch: Batch) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -146,8 +155,12 @@ class BlockPlan:
 def plan_block(block: Block, layout: str, *, pre_gather: bool) -> BlockPlan:
     """Batch a block and lay it out.
 
-    layout "dynet": the agenda's batches, memory in order of execution. "pq": fewest kernels, memory
-    by a PQ tree. Raises ConfigError for any other.
+    Args:
+        layout: "dynet" for the agenda's batches, with memory in order of execution; "pq" for the
+            fewest kernels, with memory laid out by a PQ tree.
+
+    Raises:
+        ConfigError: for any other layout.
     """
     if layout not in LAYOUTS:
         raise ConfigError(f"layout={layout} is not allowed; choose one of {', '.join(LAYOUTS)}")

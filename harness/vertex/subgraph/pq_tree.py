@@ -1,17 +1,19 @@
 """PQ trees: all orders of some leaves in which given sets of leaves are consecutive.
 
-The data structure of Booth and Lueker, "Testing for the Consecutive Ones Property, Interval Graphs,
-and Graph Planarity Using PQ-Tree Algorithms", JCSS 1976; the reduction is recursive
-instead of by templates, and quadratic in the number of leaves. Trees are values: a reduction
-returns a new tree that shares what did not change, so a failed one leaves nothing behind. Sets of
-leaves are bit masks.
+The reduction is recursive instead of based on templates, and quadratic in the number of leaves.
+Trees are values: a reduction returns a new tree that shares unchanged parts, so a failed one has no
+effect. Sets of leaves are bit masks.
 
-What batches ask of the memory order is such a tree (Chen et al., "ED-Batch", ICML 2023, Sec. 3.2
-and Alg. 4): the values of an operand shall be adjacent, and all operands of a batch in the same
-order. One order is then decided (Alg. 5 to 7): after broadcasting, operands of a pattern have alike
-subtrees, whose nodes correspond by the indices below them, and what one of them decides the others
-follow: union-find, with the permutation that leads from a node's children to its root's on every
-edge. A Q-node has two orders, so a permutation of two tells its direction.
+The requirements of batches on the memory order form such a tree: the values of an operand have to
+be adjacent, and all operands of a batch in the same order. Then one order is chosen. After
+broadcasting, operands of a pattern have equal subtrees, whose nodes correspond by the indices below
+them, and the order of one node determines that of the others. This is a union-find with a
+permutation on every edge, which maps a node's children to its root's. A Q-node has two orders, so a
+permutation of two elements represents its direction.
+
+Source: Booth and Lueker, "Testing for the Consecutive Ones Property, Interval Graphs, and Graph
+Planarity Using PQ-Tree Algorithms", JCSS 1976; Chen et al., "ED-Batch", ICML 2023, Sec. 3.2 and
+Alg. 4 to 7.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from harness.vertex.subgraph.block import Batch
 
 
 class Kind(Enum):
-    """P: children in any order. Q: children in the given order or its reverse."""
+    """Kind of node: P has children in any order, Q in the given order or its reverse."""
 
     LEAF = "leaf"
     P = "P"
@@ -34,14 +36,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A subtree; mask: the leaves below it, one bit each. Equal only to itself."""
+    """Subtree; mask: the leaves below it, one bit each. It is equal only to itself."""
 
     kind: Kind
     mask: int
     children: tuple[Node, ...] = ()
 
     def leaves(self) -> Iterator[int]:
-        """The leaves from left to right."""
+        """Yield the leaves from left to right."""
         if self.kind is Kind.LEAF:
             yield self.mask.bit_length() - 1
         for child in self.children:
@@ -49,17 +51,17 @@ class Node:
 
 
 def universal(leaves: Iterable[int]) -> Node:
-    """The tree of these leaves, at least one, in any order."""
+    """Return the tree of these leaves, at least one, in any order."""
     return _group([Node(Kind.LEAF, 1 << leaf) for leaf in leaves])[0]
 
 
 def mask_of(leaves: Iterable[int]) -> int:
-    """The set of these leaves."""
+    """Return the set of these leaves."""
     return sum(1 << leaf for leaf in set(leaves))
 
 
 def members(mask: int) -> Iterator[int]:
-    """The leaves of a set, ascending."""
+    """Yield the leaves of a set in increasing order."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -67,7 +69,7 @@ def members(mask: int) -> Iterator[int]:
 
 
 def reduce(tree: Node, wanted: int) -> Node | None:
-    """The orders of `tree` in which the leaves of the set `wanted` are consecutive, or None."""
+    """Return the orders of `tree` in which the leaves `wanted` are consecutive; None if none."""
     if tree.mask & wanted == tree.mask or wanted & (wanted - 1) == 0:
         return tree
     for position, child in enumerate(tree.children):
@@ -81,7 +83,7 @@ def reduce(tree: Node, wanted: int) -> Node | None:
 
 
 def cover(tree: Node, wanted: int) -> Node:
-    """The smallest subtree that holds all leaves of the set `wanted`."""
+    """Return the smallest subtree that contains all leaves of the set `wanted`."""
     for child in tree.children:
         if child.mask & wanted == wanted:
             return cover(child, wanted)
@@ -108,7 +110,7 @@ def _node(kind: Kind, children: Sequence[Node]) -> Node:
 
 
 def _group(nodes: Sequence[Node]) -> list[Node]:
-    """Nothing, the only node, or a P-node over several."""
+    """Return an empty list, the only node, or a P-node over several nodes."""
     return list(nodes) if len(nodes) < 2 else [_node(Kind.P, nodes)]
 
 
@@ -134,7 +136,7 @@ def _reduce_p_root(root: Node, wanted: int) -> Node | None:
 
 
 def _reduce_q_root(root: Node, wanted: int) -> Node | None:
-    """Children must read empty* partial? full* partial? empty*."""
+    """Reduce a Q-node whose children are empty* partial? full* partial? empty*; otherwise None."""
     touched = [k for k, child in enumerate(root.children) if not _is_empty(child, wanted)]
     first, last = touched[0], touched[-1]
     inner = root.children[first + 1 : last]
@@ -151,7 +153,7 @@ def _reduce_q_root(root: Node, wanted: int) -> Node | None:
 
 
 def _linear(node: Node, wanted: int) -> list[Node] | None:
-    """Subtrees of a node below the root, empty ones first, full ones last; None: impossible."""
+    """Return the subtrees of a node, empty ones first and full ones last; None if impossible."""
     if not _is_partial(node, wanted):
         return [node]
     if node.kind is Kind.P:
@@ -179,8 +181,10 @@ def _linear(node: Node, wanted: int) -> list[Node] | None:
 class Pattern:
     """Operands of one batch that can be contiguous and in the same order, its results first.
 
-    Element i of all of them belongs together. shared: sets of such indices (bit masks) that have to
-    be adjacent in one of the operands, and so in all.
+    Elements with the same index belong together.
+
+    Attributes:
+        shared: sets of indices (bit masks) that must be adjacent in one operand, and so in all.
     """
 
     operands: list[tuple[int, ...]]
@@ -188,15 +192,15 @@ class Pattern:
 
     @property
     def says_something(self) -> bool:
-        """Whether there is anything left to align."""
+        """True if at least two operands are left to align."""
         return len(self.operands) >= 2
 
 
 def constrain(variables: Collection[int], batches: Sequence[Batch]) -> tuple[Node, list[Pattern]]:
-    """The tree of memory orders in which as many operands as possible are contiguous and aligned.
+    """Return the tree of memory orders with as many contiguous, aligned operands as possible.
 
-    A batch's results are adjacent in all of them. An operand that cannot be, given those before it,
-    is left out: it will be copied.
+    A batch's results are adjacent in all of these orders. An operand that contradicts earlier ones
+    is omitted: it will be copied.
     """
     tree, patterns = _collect(variables, [batch for batch in batches if len(batch.members) > 1])
     return _broadcast(tree, patterns), [p for p in patterns if p.says_something]
@@ -204,7 +208,7 @@ def constrain(variables: Collection[int], batches: Sequence[Batch]) -> tuple[Nod
 
 def _collect(variables: Collection[int], batches: Sequence[Batch]) -> tuple[Node, list[Pattern]]:
     tree = universal(variables)
-    for batch in batches:  # disjoint sets, so that none fails
+    for batch in batches:  # The sets are disjoint, so no reduction fails.
         tree = reduce(tree, mask_of(batch.members)) or tree
     patterns = []
     for batch in batches:
@@ -224,7 +228,7 @@ def _collect(variables: Collection[int], batches: Sequence[Batch]) -> tuple[Node
 
 
 def _broadcast(tree: Node, patterns: Sequence[Pattern]) -> Node:
-    """Make the subtrees of all operands of a pattern alike, until nothing changes."""
+    """Make the subtrees of all operands of a pattern equal, until nothing changes."""
     changed = True
     while changed:
         changed = False
@@ -238,7 +242,7 @@ def _broadcast(tree: Node, patterns: Sequence[Pattern]) -> Node:
 
 
 def _impose(tree: Node, pattern: Pattern, source: tuple[int, ...], new: set[int]) -> Node:
-    """Ask of every operand what one of them asks; drop what cannot, rather than the results."""
+    """Impose one operand's sets on every operand; drop those that fail, but not the results."""
     results = pattern.operands[0]
     for operand in tuple(pattern.operands):
         wanted = [mask_of(operand[i] for i in members(indices)) for indices in new]
@@ -267,9 +271,9 @@ def _as_indices(operand: Sequence[int], sets: Iterator[int]) -> set[int]:
 
 
 def adjacent_sets(tree: Node, wanted: int) -> Iterator[int]:
-    """Sets of leaves that define the order of the adjacent leaves `wanted`, in that order's tree.
+    """Yield sets of leaves that define the order of the adjacent leaves `wanted` in the tree.
 
-    All leaves of a P-node, and of every two neighbours below a Q-node.
+    These are all leaves of a P-node, and those of every two neighbors below a Q-node.
     """
     waiting = [cover(tree, wanted)]
     while waiting:
@@ -288,9 +292,9 @@ SAME, REVERSED = (0, 1), (1, 0)
 
 
 def decide_orders(tree: Node, patterns: Sequence[Pattern]) -> tuple[tuple[int, ...], list[Pattern]]:
-    """All leaves in one order that aligns the operands of the patterns returned.
+    """Return all leaves in one order that aligns the operands of the returned patterns.
 
-    An operand that contradicts those before it is dropped.
+    An operand that contradicts earlier ones is dropped.
     """
     tree = _with_pairs_as_q(tree)
     orders = _Orders()
@@ -304,12 +308,12 @@ def decide_orders(tree: Node, patterns: Sequence[Pattern]) -> tuple[tuple[int, .
 
 
 def _with_pairs_as_q(node: Node) -> Node:
-    """Any order of two children is one of two directions."""
+    """Convert nodes with two children to Q-nodes: either order is a direction."""
     children = tuple(map(_with_pairs_as_q, node.children))
     return Node(Kind.Q if len(children) == 2 else node.kind, node.mask, children)
 
 
-# Below an operand: its inner nodes by the indices under them, each with its children's indices.
+# Inner nodes below an operand, by the indices under them, with their children's indices.
 Inner = dict[int, tuple[Node, tuple[int, ...]]]
 
 
@@ -332,7 +336,7 @@ def _indices(operand: Sequence[int], mask: int) -> int:
 
 
 def _relations(first: Inner, other: Inner) -> list[Relation] | None:
-    """How the nodes below one operand follow those below another; None where they are not alike."""
+    """Return how nodes below one operand follow those below another; None if they differ."""
     if first.keys() != other.keys():
         return None
     relations = []
@@ -357,7 +361,7 @@ class _Orders:
         self.parent: dict[Node, tuple[Node, Permutation]] = {}
 
     def find(self, node: Node) -> tuple[Node, Permutation]:
-        """The root of a node, and the node's slots among the root's."""
+        """Return the root of a node, and the node's slots among the root's."""
         n = 2 if node.kind is Kind.Q else len(node.children)
         permutation = tuple(range(n))
         while node in self.parent:
@@ -366,7 +370,7 @@ class _Orders:
         return node, permutation
 
     def relate(self, relations: Iterable[Relation]) -> bool:
-        """Let all of these hold (slot k of a is slot permutation[k] of b), or none of them."""
+        """Add all relations (slot k of a is slot permutation[k] of b), or none if one fails."""
         before = dict(self.parent)
         for a, b, permutation in relations:
             (root_a, of_a), (root_b, of_b) = self.find(a), self.find(b)
@@ -382,7 +386,7 @@ class _Orders:
         return True
 
     def children(self, node: Node) -> list[Node]:
-        """A node's children in the order decided."""
+        """Return a node's children in the chosen order."""
         _, slots = self.find(node)
         if node.kind is Kind.Q:
             return list(node.children[:: 1 if slots == SAME else -1])

@@ -1,6 +1,6 @@
-"""How a block's operators are batched: DyNet's agenda, or a search for the fewest kernels.
+"""Batching of a block's operators: DyNet's agenda, or a search for the fewest kernels.
 
-Both always take all ready operators of one type, as in ED-Batch's release, src/pattern_cache.cc.
+Both always execute all ready operators of one type, as in ED-Batch's release, src/pattern_cache.cc.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from collections.abc import Iterator
 
 from harness.vertex.subgraph.block import Batch, Block
 
-Cost = tuple[int, int]  # kernels, elements copied
-# A search that has looked at so many partial schedules settles a type's last operator at once (as
-# the release always does), and after the second number goes on with what it has found.
+Cost = tuple[int, int]  # kernels, copied elements
+# After the first number of partial schedules the search executes a type's last operator immediately
+# (as the release always does); after the second it stops with the best schedule found.
 MANY, TOO_MANY = 2_000, 10_000
 
 
 def agenda_batches(block: Block) -> tuple[Batch, ...]:
-    """The type whose unexecuted operators have the smallest average depth goes first.
+    """Execute the type whose remaining operators have the smallest average depth, repeatedly.
 
-    Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation Graphs", NIPS
-    2017, with averages over what is left as in get_batch_ids_dynet of ED-Batch's release; ties go
-    to the smaller type.
+    The averages are over the remaining operators, as in get_batch_ids_dynet of ED-Batch's release;
+    ties go to the smaller type.
+
+    Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation
+    Graphs", NIPS 2017.
     """
     progress, depth = _Progress(block), _depths(block)
     batches = []
@@ -38,21 +40,20 @@ def agenda_batches(block: Block) -> tuple[Batch, ...]:
 
 
 def fewest_kernels(block: Block) -> tuple[Batch, ...]:
-    """Depth-first branch and bound over all schedules.
+    """Search all schedules depth-first with branch and bound.
 
     get_batch_ids_ooc of ED-Batch's release (Chen et al., ICML 2023) counts batches. Here a copy
-    that no layout can save is a kernel as well, and equal numbers are told apart by the elements
-    that are copied: two products are better left apart than batched behind a copy of their
-    operands, while three are not. The published counts of copies (their Table 2) come out this way
-    only.
+    that no layout can avoid also counts as a kernel, and the number of copied elements breaks ties.
+    Two matmuls are then better executed separately than batched after a copy of their operands,
+    while three are not. Only this reproduces the published counts of copies (their Table 2).
     """
     return _Search(block).run()
 
 
 def unavoidable_copies(block: Block, batch: Batch) -> list[tuple[int, ...]]:
-    """Operands that no layout makes contiguous: with an input among them, or a value twice.
+    """Return the operands that no layout makes contiguous: those with inputs or repeated values.
 
-    Parameters are left out: they are gathered once, before the first call.
+    Parameters are excluded, as they are gathered once, before the first call.
     """
     if len(batch.members) == 1:
         return []
@@ -67,14 +68,14 @@ def unavoidable_copies(block: Block, batch: Batch) -> list[tuple[int, ...]]:
 
 
 class _Progress:
-    """What is still to be executed."""
+    """Operators that have not been executed."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.waiting = dict.fromkeys(block.variables)
 
     def ready(self) -> dict[int, list[int]]:
-        """Ready operators by type."""
+        """Return the ready operators by type."""
         by_type: dict[int, list[int]] = {}
         for i in self.waiting:
             if not any(k in self.waiting for k in self.block.nodes[i].inputs):
@@ -87,7 +88,7 @@ class _Progress:
 
 
 def _depths(block: Block) -> dict[int, int]:
-    """Length of the longest path of operators that ends in each variable."""
+    """Return the length of the longest path of operators that ends in each variable."""
     depth: dict[int, int] = {}
     for i in block.variables:
         depth[i] = 1 + max((depth.get(k, 0) for k in block.nodes[i].inputs), default=0)
@@ -95,7 +96,7 @@ def _depths(block: Block) -> dict[int, int]:
 
 
 class _Search:
-    """Sets of variables are bit masks."""
+    """Branch and bound search; sets of variables are bit masks."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
@@ -118,7 +119,7 @@ class _Search:
         return sum(1 << i for i in set(nodes) if i in self.block.type_of)
 
     def _chains(self) -> list[list[tuple[int, int]]]:
-        """For each type its variables, with the longest chain of the type from each of them on."""
+        """Return each type's variables with the longest chain of the type that starts at each."""
         longest: dict[int, dict[int, int]] = {i: {} for i in self.block.variables}
         by_type: dict[int, list[tuple[int, int]]] = {}
         for i in reversed(self.block.variables):
@@ -151,7 +152,7 @@ class _Search:
             self._visit(waiting & ~done, (*path, batch), after)
 
     def _choices(self, waiting: int) -> Iterator[list[int]]:
-        """Ready operators by type."""
+        """Yield the ready operators of each type."""
         by_type: dict[int, list[int]] = {}
         for i, needed in self.needs.items():
             if waiting >> i & 1 and not needed & waiting:
@@ -164,7 +165,7 @@ class _Search:
         yield from by_type.values()
 
     def _bound(self, waiting: int) -> int:
-        """Batches still needed at least: of every type as many as its longest chain."""
+        """Return a lower bound on the remaining batches: the longest chain of every type."""
         return sum(
             next((length for length, variable in chains if variable & waiting), 0)
             for chains in self.chains
