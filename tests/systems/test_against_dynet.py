@@ -1,4 +1,4 @@
-"""Our agenda and depth policies against real DyNet: the same batches, in the same order."""
+"""Policies agenda and depth compared with real DyNet: the same batches, in the same order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.sketches import some_forests
 PROGRAM = ROOT / "tests" / "support" / "dynet_batches.py"
 needs_dynet = pytest.mark.skipif(find_spec("_dynet") is None, reason="DyNet is not installed")
 POLICIES = {"agenda": 1, "depth": 2}
-# What DyNet never batches is of type 0: parameters, constants, and mini-batches joined or summed.
+# DyNet never batches parameters, constants, and joined or summed mini-batches: type 0.
 KINDS = {
     r"(const_)?parameters\(|constant|concat_batch_elems|sum_dim": "parameter",
     "lookup_parameters": "lookup",
@@ -41,7 +41,7 @@ NODE = re.compile(r'N(\d+) \[label="v\d+ = (.*?) +\(MEM: +(.*)\)"\]')
 
 
 class Dynet(NamedTuple):
-    """Sizes of the batches that DyNet executes, in order, and its graph as it prints it."""
+    """Sizes of the batches that DyNet executes, in order, and the graph that it prints."""
 
     batches: list[int]
     graph: Graph
@@ -78,7 +78,7 @@ def dynet(policy: str, model: str) -> Dynet:
 
 
 def kind_of(text: str) -> str:
-    """Name the operator as ours is called; a sum by how many it adds up, "++" of a list."""
+    """Return this project's name of an operator; sums by their number of terms, "++" for a list."""
     for pattern, kind in KINDS.items():
         if re.match(pattern, text):
             return kind
@@ -89,7 +89,7 @@ def kind_of(text: str) -> str:
 
 
 def signature(text: str, size: str) -> str:
-    """Return what nodes that DyNet may batch have in common: of products, also what is left."""
+    """Return the signature by which DyNet batches nodes; for matmuls it has the left factor."""
     kind = kind_of(text)
     if kind == "parameter":
         return kind
@@ -110,7 +110,7 @@ def test_batches_are_those_of_dynet(policy: str, model: str) -> None:
 
 
 class AffineChildSum(ChildSum):
-    """The child-sum Tree-LSTM with its three gates as one affine transform of two products."""
+    """The child-sum Tree-LSTM with its three gates as one affine transform of two matmuls."""
 
     def vertex(self, v: VertexTracer) -> None:
         x, children = v.lookup("embedding", v.pull("word")), v.gather_each()
@@ -123,7 +123,7 @@ class AffineChildSum(ChildSum):
 
 
 def kinds_of(graph: Graph, functions: Iterable[int]) -> Counter[str]:
-    """Count our operators without their parameters and columns."""
+    """Count operators, without their parameters and columns."""
     return Counter(re.sub(r"^(?!sum)(\w+) .*", r"\1", graph.type_names[f]) for f in functions)
 
 
@@ -131,7 +131,7 @@ def kinds_of(graph: Graph, functions: Iterable[int]) -> Counter[str]:
 @needs_dynet
 @pytest.mark.parametrize("policy", POLICIES)
 def test_operators_of_a_child_sum_are_dynets(policy: str) -> None:
-    """As many of each kind, and as many batches, but for parameter nodes and the sum of losses."""
+    """Counts by kind and batches are equal, except for parameter nodes and the sum of losses."""
     theirs = dynet(policy, "child_sum")
     expanded = OperatorModel(AffineChildSum(SIZES)).mini_batch(some_forests())
     graph = expanded.graph
@@ -146,10 +146,10 @@ def test_operators_of_a_child_sum_are_dynets(policy: str) -> None:
 @needs_dynet
 @pytest.mark.parametrize("policy", POLICIES)
 def test_operators_of_a_tagger_are_dynets(policy: str) -> None:
-    """As many of each kind, and as many batches, but for parameter nodes and the sum of losses.
+    """Counts by kind and batches are equal, except for parameter nodes and the sum of losses.
 
-    A learned state is a parameter node in DyNet, and of every sentence with us; and with us each
-    direction looks up its own words.
+    A learned state is a parameter node in DyNet, and a vertex of every sentence in this project,
+    where each direction also looks up its own words.
     """
     theirs = dynet(policy, "bilstm")
     expanded = OperatorModel(AffineBiLSTM(TAGGER.sizes)).mini_batch(SENTENCES)
@@ -167,7 +167,7 @@ def test_operators_of_a_tagger_are_dynets(policy: str) -> None:
 @needs_dynet
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_tagger_of_two_layers_has_as_many_batches(policy: str) -> None:
-    """DyNet's has a node for every parameter but the table, and the sum of losses, one each."""
+    """DyNet has one more node for every parameter except the table, and for the sum of losses."""
     theirs = dynet(policy, "bilstm_2").batches
     model = AffineBiLSTM(TAGGER.sizes, layers=2)
     ours = load_policy(policy)(OperatorModel(model).mini_batch(SENTENCES).graph).n_batches

@@ -1,4 +1,4 @@
-"""What a batch of each type costs, found by running schedules whose batches are cut."""
+"""Cost of a batch of each type, measured by running schedules whose batches are cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from systems.on_core.laboratory import PIECES, batches_by_type, costs_of, cut
 from tests.support.random_graphs import graphs
 
 
-@settings(deadline=None)  # the first compiles a policy
+@settings(deadline=None)  # the first example compiles a policy
 @given(graphs(), st.data())
 def test_a_schedule_that_is_cut_is_still_one(graph: Graph, data: st.DataObject) -> None:
     if not graph.n_vertices:
@@ -24,7 +24,7 @@ def test_a_schedule_that_is_cut_is_still_one(graph: Graph, data: st.DataObject) 
     schedule = agenda.schedule(graph)
     types = data.draw(st.sets(st.integers(0, graph.n_types - 1)))
     pieces = cut(graph, schedule, types)
-    if (graph.follows < 0).all():  # else what follows is behind the last piece
+    if (graph.follows < 0).all():  # otherwise a follower comes only after the last piece
         check_schedule(graph, pieces)
     assert (pieces.order == schedule.order).all()
     before, after = batches_by_type(graph, schedule), batches_by_type(graph, pieces)

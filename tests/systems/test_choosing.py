@@ -1,4 +1,4 @@
-"""policy=auto: what it takes is what trying everything would take, as far as anybody can tell."""
+"""policy=auto: its choice is as fast as that of trying all candidates, within timing noise."""
 
 from __future__ import annotations
 
@@ -32,9 +32,15 @@ SECONDS = st.floats(1e-6, 1.0, allow_nan=False)
 
 @dataclass
 class MadeUp:
-    """Costs by candidate: scheduling, batches by type; by granularity: a batch's, and the rest.
+    """Costs of candidates.
 
-    off: what a run really takes over what the costs say.
+    Attributes:
+        scheduling_s: scheduling time by candidate.
+        batches: numbers of batches by type, by candidate.
+        cost_s: cost of a batch by type, by granularity.
+        fixed_s: seconds without scheduling and batches, by granularity.
+        off: ratio of actual to predicted time, by candidate.
+        asked: calls so far.
     """
 
     scheduling_s: Mapping[str, float]
@@ -76,7 +82,7 @@ TYPES = (0, 1, 2)
 def worlds(draw: st.DrawFn) -> MadeUp:
     batches = st.fixed_dictionaries({t: st.integers(0, 500) for t in TYPES})
     costs = st.fixed_dictionaries(dict.fromkeys(TYPES, st.floats(0.0, 1e-3)))
-    vertex_s, more = draw(SECONDS), draw(st.floats(0.9, 5.0))  # the same arithmetic, or more
+    vertex_s, more = draw(SECONDS), draw(st.floats(0.9, 5.0))  # about as much arithmetic, or more
     return MadeUp(
         draw(st.fixed_dictionaries(dict.fromkeys(WORDS, SECONDS))),
         draw(st.fixed_dictionaries(dict.fromkeys(WORDS, batches))),
@@ -95,7 +101,7 @@ def test_with_costs_that_add_up_it_takes_what_trying_everything_takes(world: Mad
 def test_predictions_may_be_wrong_about_all_that_is_tried(
     world: MadeUp, data: st.DataObject
 ) -> None:
-    """What is tried is judged by the try: predictions only say who is."""
+    """The race decides between the tried candidates; predictions only select them."""
     predicted = choose(CANDIDATES, world, 1)
     names = [one.words for one in predicted.tried]
     wrong = data.draw(st.fixed_dictionaries(dict.fromkeys(names, st.floats(0.2, 5.0))))
@@ -119,7 +125,7 @@ def test_a_choice_tells_of_every_candidate_and_is_the_same_every_time(world: Mad
 
 
 def even_world(**changed: float) -> MadeUp:
-    """All alike but for the scheduling of some."""
+    """Return equal costs, except for the scheduling of some candidates."""
     return MadeUp(
         dict.fromkeys(WORDS, 0.01) | {name.replace("_", " "): s for name, s in changed.items()},
         {name: {1: 10} for name in WORDS},
@@ -189,7 +195,7 @@ FEWER = {"b at vertex": 8, "c at vertex": 7, "d at operator": 2}
 
 
 def test_of_those_as_fast_the_one_with_the_fewest_batches_is_taken() -> None:
-    """Not operators, though they have fewer still; nor who is known to be further behind."""
+    """Operators are not chosen, although they have fewer batches, nor are slower candidates."""
     world = even_world()
     batches = {f"{name} granularity": {1: n} for name, n in FEWER.items()}
     slow = {"b at vertex granularity": 1 + EQUAL / 2, "c at vertex granularity": 1 + 2 * EQUAL}
@@ -203,7 +209,7 @@ def test_of_those_as_fast_the_one_with_the_fewest_batches_is_taken() -> None:
     assert behind["b at vertex granularity"] == 0.0
 
 
-# --- what there is to choose from ---
+# --- candidates ---
 
 
 def test_candidates_are_all_policies_that_do_not_say_why_not() -> None:
@@ -238,7 +244,7 @@ def test_counting_while_it_runs_is_no_way_to_choose() -> None:
 
 
 def chosen_on_engine() -> tuple[Adapter, Choice]:
-    """By a time in which every run takes equally long: what comes first is taken."""
+    """Choose with a clock that makes all runs equally long, so the first candidate is chosen."""
     model, instances, weights = example("tree_lstm")
     time = FakeTime()
 

@@ -1,4 +1,4 @@
-"""Systems that control others: products and copies alone; and what all refuse in the same words."""
+"""Control systems (matmuls only, memory copy), and refusals that all systems share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from systems.products import Product, n_rows_of, products_of
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock
 
-# Systems of frameworks, each in a process of its own: test_systems_agree.
+# test_systems_agree runs systems of frameworks, each in a separate process.
 IN_THIS_PROCESS = [
     path
     for path in sorted((CONF_DIR / "system").glob("*.yaml"))
@@ -119,7 +119,7 @@ def test_loading_what_is_known_counts_nothing(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(products, "n_rows_of", lambda *given: counted.append(given) or 1)
     adapter.load(instances)
     assert counted == []
-    adapter.load(list(instances))  # another list: not known by its id
+    adapter.load(list(instances))  # a new list has another id
     assert len(counted) == len(products_in("tree_lstm")[0])
 
 
@@ -157,7 +157,7 @@ def test_it_runs_and_says_what_it_multiplied() -> None:
 
 @pytest.mark.parametrize("n_bytes", [copies.LEAST_BYTES, 2**20, 2**24])
 def test_it_counts_what_it_reads_and_writes(n_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "COPIED_BYTES", 2**24)  # fewer than takes milliseconds
+    monkeypatch.setattr(copies, "COPIED_BYTES", 2**24)  # for a short run
     model, instances = EXAMPLES["tree_lstm"]
     system = copies.Adapter(settings(options={"n_bytes": n_bytes}))
     system.prepare(model, initial_weights(model, 0))
@@ -190,7 +190,7 @@ def test_what_they_are_not_for_is_told() -> None:
 
 @pytest.mark.parametrize("path", IN_THIS_PROCESS, ids=lambda path: path.stem)
 def test_a_system_can_be_synchronised_before_it_is_prepared(path: Path) -> None:
-    """The clock times `prepare`, so that it synchronises a system that is not prepared yet."""
+    """The clock times `prepare`, so it synchronizes a system that is not prepared yet."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     options = content.get("options") or {}
     system = load_adapter(content["adapter"])(settings(options=options))
@@ -215,7 +215,7 @@ def test_training_is_refused(
 
 @pytest.mark.parametrize("module", [fused, compiled])
 def test_systems_of_lstms_take_no_programs(module: ModuleType) -> None:
-    """They read chains, too, but have no LSTM."""
+    """These systems accept chains, but the models have no LSTM."""
     for model in PROGRAMS:
         reason = module.Adapter.skip(model, settings("infer"))
         assert reason is not None

@@ -1,6 +1,6 @@
-"""DyNet: rounds of programs and their phases, values that decide, batches of products, its C++.
+"""DyNet: graph segments and phases, decisions by values, batches of matmuls, its C++ programs.
 
-That its systems compute what the oracle computes is proved with all other systems.
+All systems are compared with the reference in test_systems_agree.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ON_BUILD = pytest.mark.skipif(NOT_BUILT is not None, reason=str(NOT_BUILT))
 
 
 def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python anew, since DyNet has settings of a whole process."""
+    """Run Python in a new process, because DyNet's settings apply to a whole process."""
     done = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -65,7 +65,7 @@ def run_python(*arguments: str, **environment: str) -> subprocess.CompletedProce
 
 
 def result_of(function: str, *arguments: str, **environment: str) -> Any:
-    """Call a function of this module in a process of its own, which prints a line of JSON."""
+    """Call a function of this module in a new process, and return its result, sent as JSON."""
     program = f"""
 import json, sys
 from {__name__} import {function}
@@ -79,7 +79,7 @@ NS = {"build": 1, "forward": 10, "read": 100, "backward": 1000, "update": 10_000
 
 
 class Machine:
-    """What was done, in order, and the nanoseconds that it took."""
+    """Log of operations, in order, with a clock that they advance by fixed nanoseconds."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -91,7 +91,7 @@ class Machine:
 
 
 class Expression:
-    """Knows no more than its name and the number that it is."""
+    """Expression with only a name and a value."""
 
     def __init__(self, machine: Machine, name: str, number: float = 0.0) -> None:
         machine.work("build", name)
@@ -115,7 +115,7 @@ class Expression:
 
 
 class Network:
-    """Two instances: the first has one round, the second two."""
+    """Network of two instances: the first has one graph segment, the second two."""
 
     def __init__(self, model: Any, store: Machine) -> None:
         self.machine = store
@@ -130,7 +130,7 @@ class Network:
 
 
 class WaitingNetwork(Network):
-    """Reads a value before it builds the only round that has a loss."""
+    """Network that reads a value before it builds the only segment with a loss."""
 
     def build(self, instances: Sequence[str]) -> Iterator[Part]:
         value = Expression(self.machine, "value")
@@ -144,7 +144,7 @@ NETWORKS = {"fake": Network}
 
 
 def runtime(machine: Machine) -> Any:
-    """What the adapter needs of DyNet."""
+    """Return a replacement of DyNet with the functions that the adapter uses."""
     dy = SimpleNamespace(
         renew_cg=lambda: None,
         esum=lambda losses: Expression(machine, " + ".join(loss.name for loss in losses)),
@@ -203,7 +203,7 @@ def test_outputs_are_in_the_order_of_instances(system: autobatch.Adapter, machin
 def test_a_needed_value_is_computed_before_the_program_goes_on(
     system: autobatch.Adapter, machine: Machine
 ) -> None:
-    """It is no round of its own: nothing of it is in the loss or in the outputs."""
+    """The value is not in the loss or in the outputs, because its segment has neither."""
     system.settings = RunSettings("infer", "cpu", 1, 2, 0.1, 0)
     system._network = WaitingNetwork(None, machine)
     sample = run(system, machine)
@@ -228,7 +228,7 @@ CHAINS: list[Chain] = random_sentences("chain", (1, 5, 3, 6), SMALL, seed=3)
 
 
 def count_waits(model: ProgramModel, **options: str) -> int:
-    """Count the parts that a program hands over which are no round of losses."""
+    """Count the parts of a program that are evaluated without a loss."""
     system = autobatch.Adapter(RunSettings("infer", "cpu", 1, len(CHAINS), 0.1, 0, options=options))
     system.prepare(model, initial_weights(model, 0))
     system.load(CHAINS)
@@ -245,7 +245,7 @@ def count_waits(model: ProgramModel, **options: str) -> int:
 
 
 def count_all_waits() -> dict[str, int]:
-    """Count them for all programs; for DRNN's also where its tree grows breadth first."""
+    """Count waits of all programs, and for DRNN also with breadth-first growth."""
     found = {name: count_waits(model) for name, model in PROGRAMS.items()}
     return found | {"drnn together": count_waits(PROGRAMS["drnn"], branches="together")}
 
@@ -259,7 +259,7 @@ def n_waits() -> dict[str, int]:
 @pytest.mark.dynet
 @ON_DYNET
 def test_a_wait_for_each_round_of_the_graph(n_waits: dict[str, int]) -> None:
-    """A last wait of DRNN's finds that nothing grows any more, and records nothing."""
+    """DRNN's last wait finds that no node grows, and is not followed by a segment."""
     for name in ("birnn", "stack_rnn", "nested_rnn"):
         assert n_waits[name] == n_rounds(name) - 1, name
     assert n_waits["drnn together"] == n_rounds("drnn")
@@ -293,7 +293,7 @@ def n_rounds(name: str) -> int:
     ],
 )
 def test_products_of_computed_matrices(patches: tuple[str, ...], batches: list[int]) -> None:
-    """Six by one parameter, and as many by computed matrices."""
+    """Six matmuls have one parameter as left factor, and six have computed matrices."""
     program = "tests/support/dynet_batches.py"
     folders = f"{build.NATIVE}:{ROOT}"
     done = run_python(program, "1", "products", *patches, PYTHONPATH=folders)
@@ -351,7 +351,7 @@ def test_trees_are_found_again_in_their_columns() -> None:
     assert {len(column) for column in columns} == {ends[-1]}
     for tree, end in zip(trees, ends, strict=True):
         words, labels, left, right = (c[end - tree.n_vertices : end] for c in columns)
-        found = Tree(words, labels, left, right)  # its children are numbered within it
+        found = Tree(words, labels, left, right)  # children are numbered within the tree
         assert np.array_equal(found.table, tree.table)
 
 

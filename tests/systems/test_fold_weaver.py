@@ -1,4 +1,4 @@
-"""Fold's weaver: the batches of the policy `depth`, and each value copied as often as Fold says."""
+"""Fold's weaver: the batches of policy `depth`, with as many copies of each value as in Fold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.sketch_models import SIZES
 
 
 class Value(NamedTuple):
-    """What a call of a vertex gives, or a row of the initial state, of one type shape."""
+    """Output of a vertex's call, or a row of the initial state, of one type shape."""
 
     vertex: int
     shape: int
@@ -37,10 +37,12 @@ class Value(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What a wiring computes.
+    """Result of executing a wiring.
 
-    calls: vertices by depth and op. copies: how often each value is passed through at each depth.
-    outputs: what leaves the loom.
+    Attributes:
+        calls: vertices by depth and op.
+        copies: number of pass-throughs of each value at each depth.
+        outputs: values that leave the loom.
     """
 
     calls: Mapping[tuple[int, int], list[int]]
@@ -57,7 +59,7 @@ def op(name: str, arguments: tuple[str, ...], outputs: tuple[str, ...]) -> LoomO
 
 
 def tree_loom() -> Loom:
-    """Leaves read a word; logits and states leave every vertex."""
+    """Build a loom whose leaves read a word; logits and states leave every vertex."""
     both = ("state", "logits")
     return Loom(
         {"logits": 2, "state": 6, "word": 5},
@@ -67,7 +69,7 @@ def tree_loom() -> Loom:
 
 
 def tree_loom_of_rows() -> Loom:
-    """Leaves are rows of the initial state."""
+    """Build a loom whose leaves are rows of the initial state."""
     call = Call("internal", (0, 1))
     return Loom(
         {"state": 6}, [op("internal", ("state", "state"), ("state",))], (None, "state", call)
@@ -75,7 +77,7 @@ def tree_loom_of_rows() -> Loom:
 
 
 def chain_loom(model: Model) -> Loom:
-    """As VarLSTM of systems.on_tensorflow.models.looms."""
+    """Build the loom of VarLSTM in systems.on_tensorflow.models.looms."""
     ops, vertices = [], []
     for k in range(1, len(model.vertex_types) // 2 + 1):
         below, first, source = ("word", OWN, OWN) if k == 1 else ("h", 0, 1)
@@ -85,7 +87,7 @@ def chain_loom(model: Model) -> Loom:
 
 
 def arguments_of(mini_batch: MiniBatch, tables: LoomTables) -> dict[tuple[Any, ...], int]:
-    """The vertex by its op and the values that it reads, from the graph alone."""
+    """Return the vertex for each op and the values that it reads, derived only from the graph."""
     graph, found = mini_batch.graph, {}
     for v, type_id in enumerate(graph.types):
         of = int(tables.op_of_type[type_id])
@@ -130,7 +132,7 @@ def follow(wiring: Wiring, mini_batch: MiniBatch, tables: LoomTables, output: in
 def _initial(
     mini_batch: MiniBatch, tables: LoomTables, vertex_of: Mapping[tuple[Any, ...], int]
 ) -> list[list[Value]]:
-    """Rows of the initial states: those that calls read, and vertices that are rows, in order."""
+    """Return rows of the initial states in order: those that calls read, and row vertices."""
     rows = {value for _, *values in vertex_of for value in values if value.is_row}
     for v, type_id in enumerate(mini_batch.graph.types):
         if tables.row_of_type[type_id] >= 0:
@@ -140,7 +142,7 @@ def _initial(
 
 TREES = TreeLSTM(SIZES)
 CHAINS = VarLSTM(SIZES, layers=2)
-Case = tuple[Model, Loom, str, list[Any]]  # ... and the type shape that leaves the loom
+Case = tuple[Model, Loom, str, list[Any]]  # the string is the type shape of the outputs
 
 
 def chain(n: int) -> Chain:
@@ -168,9 +170,10 @@ def woven(case: Case) -> tuple[MiniBatch, LoomTables, Wiring, Followed]:
 @settings(deadline=None)  # the first example compiles
 @given(CASES)
 def test_a_wiring(case: Case) -> None:
-    """Its ops are the batches of the policy `depth`, it copies no value too often, and all leave.
+    """Ops are the batches of policy `depth`, copies are minimal, and all outputs leave the loom.
 
-    A value is copied once a level up to its last use; what leaves is in the order of the outputs.
+    A value is copied once per level up to its last use. Outputs leave in the order of the
+    mini-batch.
     """
     mini_batch, tables, wiring, followed = woven(case)
     ops = tables.op_of_type[mini_batch.graph.types]
@@ -193,7 +196,7 @@ def test_a_wiring(case: Case) -> None:
     assert set(followed.copies.values()) <= {1}
 
 
-Batches = dict[int, list[tuple[int, ...]]]  # of an op, in the order in which they run
+Batches = dict[int, list[tuple[int, ...]]]  # batches by op, in the order of execution
 
 
 def calls_by_op(followed: Followed) -> Batches:
@@ -237,7 +240,7 @@ def assert_same(found: Any, expected: Any, preprocessing: Preprocessing) -> None
 
 
 def right_comb(n_leaves: int) -> Tree:
-    """((... (0 1) 2) ...): leaf k is needed at depth k + 1."""
+    """Build ((... (0 1) 2) ...): leaf k is needed at depth k + 1."""
     n = 2 * n_leaves - 1
     left, right = np.full(n, -1), np.full(n, -1)
     left[n_leaves:] = [0, *range(n_leaves, n - 1)]

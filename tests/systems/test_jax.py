@@ -1,4 +1,4 @@
-"""JAX: rows of padded plans, programs counted exactly, and padding without effect."""
+"""JAX: rows of padded plans, exact numbers of compiled programs, and padding without effect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LEAVES = ((1,), (1, 1), (2, 9, 1), (30, 4, 25, 17), (40,) * 5)
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("n_widths", [1, 3, 8])
 def test_every_row_follows_its_own_sentence(lengths: list[int], n_widths: int) -> None:
-    """Steps as wide as told, in the rectangles as told, each row behind the word before it."""
+    """Steps have the widths of their rectangles, and each row comes after its previous word's."""
     sizes, ids = columns(np.array(lengths), n_widths, multiple=16)
     starts = np.cumsum(lengths) - lengths
     begins = np.repeat(starts, lengths)
@@ -68,7 +68,7 @@ def test_every_row_follows_its_own_sentence(lengths: list[int], n_widths: int) -
 @pytest.mark.parametrize("leaves", LEAVES)
 @pytest.mark.parametrize("chunk", [8, 16, 64])
 def test_chunks_hold_vertices_that_are_ready(leaves: tuple[int, ...], chunk: int) -> None:
-    """Each vertex has one row, behind the chunks of its children, who know where it stands."""
+    """Each vertex has one row, in a chunk after those of its children, which have its index."""
     trees, widths = trees_of(leaves), halved(chunk, 3)
     sizes, ids, rows = tree_rows(trees, widths, multiple=16)
     n = sum(tree.n_vertices for tree in trees)
@@ -103,7 +103,7 @@ def test_chunks_hold_vertices_that_are_ready(leaves: tuple[int, ...], chunk: int
 
 
 def test_a_list_schedule_pads_little() -> None:
-    """Chunks are full while enough vertices are ready: no level has to be waited for."""
+    """Chunks are full while enough vertices are ready, because levels are not separated."""
     sizes, ids, _ = tree_rows(trees_of((40,) * 20), halved(64, 4), multiple=1)
     assert ids["counts"] @ np.array(sizes.widths) == sizes.n_inner < 1.1 * 20 * 39
 
@@ -126,7 +126,7 @@ def test_programs_are_counted_and_new_lengths_compile_none() -> None:
     assert system.n_compilations() == 2
     with pytest.raises(RuntimeError, match=r"call run\(update=False\) before result"):
         system.result()
-    found_by(system, few)  # as a check does, before passes
+    found_by(system, few)  # the correctness check does the same before passes
     assert system.n_compilations() == 3
     system.run(NullClock())
     assert system.n_compilations() == 3
@@ -136,7 +136,7 @@ def test_the_clock_waits_for_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -
     waited: list[Any] = []
     monkeypatch.setattr(jax, "block_until_ready", waited.append)
     system = Adapter(small_settings())
-    system.synchronize()  # before there is anything to wait for
+    system.synchronize()  # before any work
     system.prepare(VarLSTM(SIZES), initial_weights(VarLSTM(SIZES), seed=0))
     system.load(random_sentences("chain", (1,), SIZES, 0, 0.0))
     system.run(NullClock())
@@ -146,14 +146,15 @@ def test_the_clock_waits_for_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 def test_every_leaf_of_cavs_has_its_product() -> None:
-    """Its zeros are known when XLA compiles, which must not leave their product out.
+    """XLA knows the zeros of leaves at compile time, but must not omit their matmul.
 
-    XLA counts the body of a loop once: here it has one turn, since all inner vertices are roots.
+    XLA counts the body of a loop once: here it has one iteration, because all inner vertices are
+    roots.
     """
     trees, h = trees_of((2,) * 8), SIZES.hidden_size
     n_flops = 2 * sum(tree.n_vertices for tree in trees) * 2 * h * h
     assert flops_of(TreeFC(SIZES, variant="cavs"), trees) >= n_flops
-    assert flops_of(TreeFC(SIZES, variant="fold"), trees) < n_flops  # looks its leaves up
+    assert flops_of(TreeFC(SIZES, variant="fold"), trees) < n_flops  # leaves are lookups
 
 
 def flops_of(model: Model, trees: Sequence[Any]) -> float:
@@ -166,7 +167,7 @@ def flops_of(model: Model, trees: Sequence[Any]) -> float:
 
 @pytest.mark.slow
 def test_padding_of_sentences_never_changes_a_result() -> None:
-    """Three widths and many padded rows, against one width and few."""
+    """Three widths with many padded rows, compared with one width and few rows."""
     model = VarLSTM(NO_LETTERS)
     instances = random_sentences("chain", (9, 1, 5, 3, 2, 5, 1) * 3, NO_LETTERS, 1, 0.0)
     wide = found_by(started(Adapter, model, widths=1, multiple=1), instances)
@@ -179,7 +180,7 @@ def test_trees_of_single_leaves_use_the_program_of_others() -> None:
     system = started(Adapter, model, chunk=16, widths=2, multiple=64)
     system.compile_for(trees_of((9, 1, 14, 3, 8)))
     found = found_by(system, leaves)
-    assert system.n_compilations() == 2  # of a step, and of gradients
+    assert system.n_compilations() == 2  # a step, and gradients
     system.compile_for(leaves)
     assert system.n_compilations() == 2
     expected = run_reference(model, initial_weights(model, seed=0), leaves, "train")

@@ -1,4 +1,4 @@
-"""What torch.compile and XLA compiled is found by other processes, of the same CPU alone."""
+"""Compiled code of torch.compile and XLA is reused by other processes on the same CPU type."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NEEDS_JAX = pytest.mark.skipif(util.find_spec("jax") is None, reason="JAX is not
 
 
 def run(program: str, home: Path, cpu: str = SAME) -> list[str]:
-    """Return the words that a fresh process prints, which says nothing besides."""
+    """Return the words that a new process prints; it must print nothing on stderr."""
     own = {"XDG_CACHE_HOME": str(home), "JAX_PLATFORMS": "cpu", "TESTED_CPU": cpu}
     quick = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
     done = subprocess.run(
@@ -92,7 +92,7 @@ def run(program: str, home: Path, cpu: str = SAME) -> list[str]:
 
 @NEEDS_COMPILER
 def test_graphs_are_found_again_on_the_same_cpu(tmp_path: Path) -> None:
-    """The process has removed its own folder."""
+    """The process removes its own directory when it ends."""
     for are_unpacked, n_found in ((False, 0), (True, 1)):
         folder, *found = run(TORCH, tmp_path)
         assert found == [str(are_unpacked), str(n_found), "False"]

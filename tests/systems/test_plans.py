@@ -1,4 +1,4 @@
-"""Plans of mini-batches: every row has its vertex, and nothing is read before it is computed."""
+"""Plans of mini-batches: every row has its vertex, and values are computed before they are read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GROWN = [grown_tree(GROWING, sentence) for sentence in SENTENCES]
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("round_up_to", [1, 4])
 def test_every_row_follows_its_own_sentence(lengths: list[int], round_up_to: int) -> None:
-    """The row before is that of the place before; read backwards, that of the place behind."""
+    """The previous row has the previous place, or when read backwards the next place."""
     plan = stairs(np.array(lengths), round_up_to)
     assert len(plan.widths) % round_up_to == 0
     assert plan.widths.tolist() == sorted(plan.widths, reverse=True)
@@ -59,7 +59,7 @@ def test_rows_lead_back_to_their_places(lengths: list[int]) -> None:
 
 
 def children_of(trees: Sequence[Tree]) -> np.ndarray:
-    """Left and right children of all vertices (n, 2) in canonical order; -1: of leaves."""
+    """Return left and right children of all vertices (n, 2) in canonical order; -1 for leaves."""
     n_before, found = 0, []
     for tree in trees:
         both = np.stack([tree.left, tree.right], axis=1)
@@ -69,7 +69,7 @@ def children_of(trees: Sequence[Tree]) -> np.ndarray:
 
 
 def assert_children_come_first(plan: TreeRows | MatrixRows, trees: Sequence[Tree]) -> None:
-    """Every row reads its own children, in rows of batches before its own, and they lead back."""
+    """Check that rows read their children in earlier batches, and that places are inverse."""
     assert sorted(plan.order) == list(range(len(plan.order)))
     row_of = np.argsort(plan.order)
     read = plan.children.reshape(-1, 2)
@@ -112,7 +112,7 @@ def test_a_matrix_stands_where_its_parent_reads_it(leaves: tuple[int, ...]) -> N
     assert_children_come_first(plan, trees)
     n_internal, n_leaves = len(plan.children) // 2, plan.sizes[0]
     assert np.array_equal(plan.sides, plan.children.reshape(-1, 2).T)
-    readers = plan.sides.reshape(-1)  # of every place the row of its vertex
+    readers = plan.sides.reshape(-1)  # row of the vertex of every place
     inner = np.arange(n_leaves, n_leaves + len(plan.inner_places))
     assert np.array_equal(readers[plan.inner_places], inner)
     assert np.array_equal(plan.words[readers[plan.leaf_places]], plan.leaf_words)
@@ -144,7 +144,7 @@ def test_every_state_has_a_row_and_keeps_its_label(
 def test_every_arc_of_the_lattices_is_planned_once(
     plan: LatticeRows, lattices: Sequence[Lattice]
 ) -> None:
-    """Characters by the rows of both states and their ids, and so words."""
+    """Characters and words are compared by the rows of both states and their ids."""
     arcs = joined_arcs(lattices)
     wanted = set(zip(arcs.source, arcs.target, arcs.rank > 0, arcs.token, strict=True))
     order, rows = plan.order, range(plan.k, len(plan.order))
@@ -157,8 +157,8 @@ def test_every_arc_of_the_lattices_is_planned_once(
 
 
 def test_nothing_is_read_before_it_is_complete(plan: LatticeRows) -> None:
-    """Words first, then characters: a state is complete when its last arc is."""
-    missing = np.bincount(plan.targets, minlength=len(plan.order)) + 1  # and its character
+    """Words run before characters: a state is complete after its last arc."""
+    missing = np.bincount(plan.targets, minlength=len(plan.order)) + 1  # words and a character
     missing[: plan.k] = 0
     rows, words = (np.cumsum([0, *sizes]) for sizes in (plan.sizes, plan.word_sizes))
     for step in plan.steps:
@@ -177,7 +177,7 @@ def test_nothing_is_read_before_it_is_complete(plan: LatticeRows) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_fewer_batches_of_words_do(seed: int) -> None:
-    """Against all choices of steps, for words of few steps."""
+    """All smaller sets of steps fail, for words of few steps."""
     random = np.random.default_rng(seed)
     n_steps, n_words = 8, int(random.integers(0, 7))
     begins = random.integers(0, n_steps - 2, n_words)
@@ -191,7 +191,7 @@ def test_no_fewer_batches_of_words_do(seed: int) -> None:
 
 
 def serves(points: Sequence[int], begins: np.ndarray, ends: np.ndarray) -> bool:
-    """Whether every word has a step behind its begin and up to its end."""
+    """Check that every word has a step after its start and up to its end."""
     return all(
         any(begin < point <= end for point in points)
         for begin, end in zip(begins, ends, strict=True)
@@ -200,10 +200,10 @@ def serves(points: Sequence[int], begins: np.ndarray, ends: np.ndarray) -> bool:
 
 @pytest.mark.parametrize(("tree", "sentence"), list(zip(GROWN, SENTENCES, strict=True)))
 def test_a_tree_is_the_graph_of_the_program(tree: GrownTree, sentence: Chain) -> None:
-    """Parents and siblings of all outputs, in the order of outputs.
+    """Parents and siblings of all outputs match the graph, in the order of outputs.
 
-    Waves are as many as rounds need: every node one behind the later of those that it reads. A
-    recursion finishes what is below a node before the next sibling.
+    There are as many waves as graph segments: every node is one wave after the later of the nodes
+    that it reads. A recursion finishes the nodes below a node before its next sibling.
     """
     mini_batch = GROWING.mini_batch([sentence])
     rank_of = {int(vertex): rank for rank, vertex in enumerate(mini_batch.outputs)}

@@ -1,4 +1,4 @@
-"""A race ends as soon as it can, and what noise makes of it is never far behind the best."""
+"""A race ends as soon as possible, and with noise its choice is never far from the fastest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from systems.on_core.racing import (
     race,
 )
 
-FAR_BEHIND = 0.03  # of the best: what a choice may cost
+FAR_BEHIND = 0.03  # allowed slowdown of a choice, relative to the fastest
 N_DRAWS = 1000
 
 
@@ -60,14 +60,14 @@ def test_without_an_end_in_sight_it_ends_when_time_is_over(scale_s: float, n_rou
 
     def run(i: int, k: int) -> float:
         turns[i] += 1
-        return scale_s * (1.1 if (turns[i] + i) % 2 else 0.9)  # now one, now the other
+        return scale_s * (1.1 if (turns[i] + i) % 2 else 0.9)  # the faster one alternates
 
     found = race(2, 1, run)
     assert (found.ended, found.n_rounds) == ("time", n_rounds)
 
 
 def test_what_slows_a_turn_down_slows_all_of_it() -> None:
-    """Times differ by a factor of three from turn to turn, candidates by 4 %."""
+    """Times differ by a factor of three between turns, and by 4 % between candidates."""
     rng = np.random.default_rng(0)
     slow = rng.uniform(1.0, 3.0, 1000)
     turns = [0, 0]
@@ -85,11 +85,11 @@ def test_what_slows_a_turn_down_slows_all_of_it() -> None:
 
 @dataclass
 class NoisyLaboratory:
-    """Seconds that a machine with other work shows.
+    """Timings of a machine with background load.
 
-    Every reading is off by 3 %, a twentieth of them by up to a half; speed drifts by 8 % over some
-    hundred readings; and now and then another process takes a share of the CPU for 30 readings.
-    What a batch is measured to cost is off by 10 % for all, and a prediction by 5 % more.
+    Every reading is off by 3 %, and one in twenty by up to one half. Speed drifts by 8 % over some
+    hundred readings. Occasionally another process takes a part of the CPU for 30 readings. The
+    measured cost of a batch is off by 10 % for all candidates, and a prediction by another 5 %.
     """
 
     seconds: Mapping[str, float]

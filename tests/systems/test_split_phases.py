@@ -1,4 +1,4 @@
-"""Fig 2's segments from times of phases and what DyNet's profiler prints."""
+"""Segments of Fig 2, from phase times and the output of DyNet's profiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks that run: they agree with the oracle, and copy what was planned and nothing else."""
+"""Execution of blocks: results agree with the reference, and copies are exactly as planned."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def prepared(cell: str, **options: object) -> tuple[Adapter, Model, Weights]:
 def test_every_switch_agrees_with_the_oracle(cell: str) -> None:
     for options in SWITCHES:
         adapter, model, weights = prepared(cell, **options)
-        for instances in (PAIRS, PAIRS[1:2], PAIRS[::-1]):  # buffers of several sizes, used again
+        for instances in (PAIRS, PAIRS[1:2], PAIRS[::-1]):  # buffers of several sizes, reused
             adapter.load(instances)
             adapter.run(NullClock())
             result, oracle = adapter.result(), run_reference(model, weights, instances, "infer")
@@ -60,7 +60,7 @@ def test_copies_are_executed_as_planned(cell: str) -> None:
         for n in (len(PAIRS), 2):
             adapter.load(PAIRS[:n])
             adapter.run(NullClock())
-            adapter.run(NullClock())  # counters are of one call
+            adapter.run(NullClock())  # counters are for one call
             counters, plan = adapter.counters(), adapter.plan
             assert counters.n_copies == plan.n_copies
             assert counters.bytes_copied == plan.bytes_copied(n)
@@ -69,7 +69,7 @@ def test_copies_are_executed_as_planned(cell: str) -> None:
 
 
 def address(executor: BlockExecutor, i: int) -> tuple[int, int]:
-    """Where a value begins, and where it ends."""
+    """Return the start and the end of a value in memory."""
     value = executor.value(i)
     assert value.flags.c_contiguous
     begin = value.__array_interface__["data"][0]
@@ -96,7 +96,7 @@ def test_operands_read_in_place_are_one_piece_of_memory(cell: str, layout: str) 
 
 def test_parameters_gathered_beforehand_are_read_from_there() -> None:
     adapter, _, weights = prepared("lstm", pre_gather=True)
-    weights["U_o"][:] = np.nan  # the block has copies of its own
+    weights["U_o"][:] = np.nan  # the block has its own copies
     adapter.load(PAIRS)
     adapter.run(NullClock())
     assert np.isfinite(adapter.result().outputs).all()
@@ -126,7 +126,7 @@ def test_every_preset_is_a_choice_of_its_own() -> None:
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell != "mv"])
 def test_the_engine_trains_cells(cell: str) -> None:
-    """Save the join of matrices, which only blocks and the oracle know."""
+    """All cells except the one that joins matrices, which only blocks and the reference have."""
     _, model, weights = prepared(cell)
     adapter = engine_runs.prepared(model, weights, Switches(fusion=False))
     result = engine_runs.run(adapter, PAIRS)

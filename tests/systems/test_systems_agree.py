@@ -1,4 +1,4 @@
-"""Every system computes what the oracle computes: loss, outputs, every gradient, one step."""
+"""Every system agrees with the reference: loss, outputs, all gradients, and one update."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from systems.on_dynet.build import why_not_built
 from tests.support.run_adapter import CASES, FRAMEWORKS, named
 
 PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
-TOLERANCE = 1e-4  # of an array's largest entry
-STEP_TOLERANCE = 2e-3  # of the change that a step makes: a difference of float32 losses
+TOLERANCE = 1e-4  # relative to an array's largest entry
+STEP_TOLERANCE = 2e-3  # relative to the change of the loss: a difference of float32 losses
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 OWN_FRAMEWORKS = {
     "dynet": {"dynet"},
@@ -36,14 +36,14 @@ OWN_FRAMEWORKS = {
 }
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
 ON_CUDA = (pytest.mark.gpu, NEEDS_CUDA)
-LEFT_OPEN = ("build", "workers")  # options with a value, auto or 0, that leaves the choice
+LEFT_OPEN = ("build", "workers")  # options with a value, auto or 0, for automatic choice
 Found = Mapping[str, Any]
 
 pytestmark = pytest.mark.slow
 
 
 class Variant(NamedTuple):
-    """A file of conf/system, which build of its framework ("" where there is one), the device."""
+    """A file of conf/system, a build of its framework ("" if it has only one), and a device."""
 
     system: str
     build: str
@@ -51,10 +51,10 @@ class Variant(NamedTuple):
 
 
 def _variants() -> list[Any]:
-    """Every system of conf/system that computes; DyNet's builds and torch's devices apart.
+    """List the systems of conf/system that compute; DyNet's builds and devices are separate.
 
-    Where there is no CUDA device, all systems on one are one variant, which is skipped: thousands
-    of tests that are skipped each by itself take longer to collect and to tell than many that run.
+    Without a CUDA device, all systems on CUDA are one variant, which is skipped: collecting and
+    reporting thousands of skipped tests takes longer than running many tests.
     """
     has_cuda = torch.cuda.is_available()
     found = [] if has_cuda else [_param(Variant("every_system", "", "cuda"), ON_CUDA)]
@@ -66,7 +66,7 @@ def _variants() -> list[Any]:
             "systems.products",
             "systems.copies",
             "systems.on_core.subgraph",
-        ):  # the latter runs cells only
+        ):  # the last one runs only cells
             continue
         patched = config.get("options", {}).get("products") == "sizes"
         if adapter == "systems.on_dynet.autobatch" and not patched:
@@ -108,7 +108,7 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 
 @pytest.fixture(scope="module")
 def results(variant: Variant, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """All that a system finds for all cases, in a process of its own; forgotten before the next."""
+    """Results of a system for all cases, from a separate process; freed before the next system."""
     out = tmp_path_factory.mktemp("systems") / "found.npz"
     options = json.dumps({"build": variant.build} if variant.build else {})
     config = ROOT / "conf" / "system" / f"{variant.system}.yaml"
@@ -127,21 +127,21 @@ def results(variant: Variant, tmp_path_factory: pytest.TempPathFactory) -> Found
 
 
 def skipped_in(results: Found) -> dict[str, str]:
-    """Cases that the system does not run, and why."""
+    """Return the cases that the system does not run, with reasons."""
     return {case: str(results[f"{case}/skip"]) for case in CASES if f"{case}/skip" in results}
 
 
 def of_every_case(results: Found, prove: Callable[[Mapping[str, Any], str], None]) -> None:
-    """Prove something of every case that the system runs, and name all that it is wrong of.
+    """Check every case that the system runs, and name all cases that fail.
 
-    One test for all cases: thousands of tests cost more by themselves than what they compare.
+    One test covers all cases, because thousands of tests would have more overhead than comparisons.
     """
     skipped = skipped_in(results)
     _of_cases(results, prove, [case for case in CASES if case not in skipped])
 
 
 def of_every_trained_case(results: Found, prove: Callable[[Mapping[str, Any], str], None]) -> None:
-    """The same, where the system trains the model of the case."""
+    """Check every case whose model the system trains."""
     modes = {case: str(results.get(f"{case}/mode", "none")) for case in CASES}
     _of_cases(results, prove, [case for case, mode in modes.items() if mode == "train"])
 
@@ -161,13 +161,13 @@ def _of_cases(
 
 
 def found_for(results: Found, case: str) -> dict[str, Any]:
-    """What the system found for a case."""
+    """Return the results of the system for a case."""
     prefix = f"{case}/"
     return {k.removeprefix(prefix): v for k, v in results.items() if k.startswith(prefix)}
 
 
 def mode_of(found: Mapping[str, Any]) -> str:
-    """In which mode the system ran the case: "infer" where it does not train the model."""
+    """Return the mode in which the system ran the case: "infer" if it does not train the model."""
     return str(found["mode"])
 
 
@@ -184,7 +184,7 @@ def truth_alone(case: str, mode: str) -> ReferenceResult:
 
 @cache
 def truth_after_step(case: str, forgotten: str | None = None) -> ReferenceResult:
-    """Train a step further, where all parameters but a forgotten one are updated."""
+    """Run the reference after a step that updates all parameters except a forgotten one."""
     rate, gradients = CASES[case].learning_rate, truth(case).gradients
     stepped = {
         name: values - (rate * gradients[name] if name != forgotten else 0.0)
@@ -207,7 +207,7 @@ def names_in(found: Mapping[str, Any], prefix: str) -> set[str]:
 
 
 def test_what_it_does_not_run_is_told(results: Found) -> None:
-    """Skipped where there is any, so that the list of skipped tests says what and why."""
+    """Skipped if the system skips any case, so that the list of skipped tests has the reasons."""
     cases_of: dict[str, list[str]] = {}
     for case, reason in skipped_in(results).items():
         assert reason, case
@@ -217,7 +217,7 @@ def test_what_it_does_not_run_is_told(results: Found) -> None:
 
 
 def test_what_is_in_force_tells_every_option(results: Found) -> None:
-    """The engine's leave out those without an effect beside others, which its own tests look at."""
+    """The engine omits options without effect; its own tests cover them."""
 
     def prove(found: Mapping[str, Any], case: str) -> None:
         options, in_force = (json.loads(str(found[key])) for key in ("options", "in force"))
@@ -251,20 +251,20 @@ def test_inference_has_no_gradients(results: Found) -> None:
 
 
 def test_one_step_of_plain_sgd(results: Found) -> None:
-    """Loss, outputs and every gradient after it, and the change of the loss more closely."""
+    """Loss, outputs and gradients after the step, and the loss difference more precisely."""
 
     def prove(found: Mapping[str, Any], case: str) -> None:
         assert_equal(found, "stepped", truth_after_step(case))
         expected = truth_after_step(case).loss - truth(case).loss
         change = float(found["stepped/loss"]) - float(found["first/loss"])
-        assert abs(expected) > 1e-3 * abs(truth(case).loss)  # else the step proves nothing
+        assert abs(expected) > 1e-3 * abs(truth(case).loss)  # otherwise the test is too weak
         assert change == pytest.approx(expected, rel=STEP_TOLERANCE)
 
     of_every_trained_case(results, prove)
 
 
 def test_parameters_are_read_back_as_they_are(results: Found) -> None:
-    """Bit by bit those that were given, while nothing is updated."""
+    """Parameters are bitwise equal to the given ones before any update."""
 
     def prove(found: Mapping[str, Any], case: str) -> None:
         for name, values in CASES[case].weights.items():

@@ -1,4 +1,4 @@
-"""TensorFlow on sentences: padding, traces, XLA, and what is told of a run."""
+"""TensorFlow on sentences: padding, traces, XLA, and facts about a run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sentences(*lengths: int) -> list[Any]:
 
 
 def test_padding_never_changes_a_result() -> None:
-    """Some steps behind the longest sentence instead of none: loss, outputs, gradients stay."""
+    """Loss, outputs and gradients do not depend on steps after the longest sentence."""
     model, instances = CASES["bilstm_layers"].model, CASES["bilstm_layers"].instances
     little = found_by(prepared("loop_buckets", model, round_up_to=1), instances)
     assert_alike(found_by(prepared("loop_buckets", model, round_up_to=9), instances), little)
@@ -73,7 +73,7 @@ def test_a_loop_is_traced_once() -> None:
 
 
 def test_xla_compiles_for_every_combination_of_shapes() -> None:
-    """Columns, rounded steps, rounded rows that are classified."""
+    """Shapes are columns, rounded steps, and rounded numbers of classified rows."""
     system = prepared("loop_xla", VarLSTM(SIZES), "infer")
     counts = []
     for lengths in ((4, 1), (3, 2), (5, 1), (5, 1, 1), [70] * 2, (5, 8)):
@@ -84,7 +84,7 @@ def test_xla_compiles_for_every_combination_of_shapes() -> None:
 
 @pytest.mark.parametrize("way", ["loop", "loop_xla", "block"])
 def test_compile_for_runs_nothing_that_is_there(way: str) -> None:
-    """The loss stays that of the mini-batch that was run last: the first of these shapes."""
+    """The loss remains that of the last mini-batch that ran: the first of these shapes."""
     system = prepared(way, VarLSTM(SIZES))
     system.compile_for(sentences(4, 1))
     loss = system.last_loss()
@@ -94,7 +94,7 @@ def test_compile_for_runs_nothing_that_is_there(way: str) -> None:
 
 
 def test_nothing_is_traced_behind_compile_for() -> None:
-    """Running, with and without a step, and reading results; weights stay while it compiles."""
+    """Running and reading results trace nothing; compiling changes no weights."""
     system = prepared("unrolled", VarLSTM(SIZES))
     instances = sentences(4, 2)
     before = found_by(system, instances)
@@ -111,7 +111,7 @@ def test_nothing_is_traced_behind_compile_for() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("apart", [0.1, 40.0])
 def test_the_loss_is_that_of_tensorflow(bias: bool, apart: float) -> None:
-    """Logits near and far apart, rows that count nothing, a loss that is scaled behind it."""
+    """Cases: logits close together and far apart, uncounted rows, a loss scaled afterwards."""
     rng = np.random.default_rng(0)
     hidden, W, b = (rng.normal(0, apart, shape) for shape in ((13, 5), (5, 11), (11,)))
     labels = rng.integers(-1, 11, size=13).astype(np.int32)

@@ -1,4 +1,4 @@
-"""PyTorch's systems: what they refuse, compile, keep and free, and when outputs are computed."""
+"""PyTorch systems: refused trials, compilation, memory reuse, and time of computing outputs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_outputs_are_those_of_the_weights_before_the_step(case: str) -> None:
 
 
 def test_memory_that_is_kept_holds_nothing_of_the_mini_batch_before() -> None:
-    """A large mini-batch, then a small one: as if the small one came first."""
+    """A small mini-batch after a large one has the same results as a first one."""
     system, _ = prepared(Levels, "mv_rnn")
     rng = np.random.default_rng(0)
     small, large = ([random_tree(n, SIZES, rng) for n in sizes] for sizes in ((3, 1), (9, 4, 13)))
@@ -111,7 +111,7 @@ def test_packed_input_makes_no_buckets() -> None:
 
 @pytest.fixture
 def garbage() -> Iterator[list[object]]:
-    """What only the collector of cycles would free, once it is asked."""
+    """Objects that only the collector of cycles frees, once it is called."""
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
@@ -139,7 +139,7 @@ def test_no_tensor_is_left_to_the_collector(
 ) -> None:
     system, instances = prepared(adapter, case)
     gc.collect()
-    garbage.clear()  # of building
+    garbage.clear()  # from building the system
     for _ in range(3):
         system.load(instances)
         system.run(NullClock())

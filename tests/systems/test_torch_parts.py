@@ -1,4 +1,4 @@
-"""PyTorch's faster ways compute what its plain ones do: products, rows, and the loss."""
+"""Faster PyTorch implementations agree with plain ones: matmuls, rows, and the loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])
 @pytest.mark.parametrize("n_rows", [1, 40])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_tanh_by_sigmoid_is_tanh(n_rows: int, in_place: bool) -> None:
-    """Of columns of a wider tensor, large numbers and tiny ones."""
+    """Columns of a wider tensor, with large and tiny numbers."""
     whole = torch.linspace(-30, 30, n_rows * 128).view(n_rows, 128)
     whole[:, 7] = 1e-5
     x, kept = whole[:, 3:99], whole.clone()
@@ -33,7 +33,7 @@ def test_tanh_by_sigmoid_is_tanh(n_rows: int, in_place: bool) -> None:
     assert (found - expected).abs().max() < 2e-7
     if in_place:
         kept[:, 3:99] = found
-    assert torch.equal(whole, kept)  # nothing else is written
+    assert torch.equal(whole, kept)  # other columns are unchanged
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 3, 70])
@@ -43,7 +43,7 @@ def test_a_weight_in_another_layout_gives_the_same_products(
     monkeypatch: pytest.MonkeyPatch, n_rows: int, transposed: bool, packed: bool
 ) -> None:
     monkeypatch.setattr(products, "LEAST_PACKED", 1 if packed else 1 << 60)
-    monkeypatch.setattr(products, "LEAST_BY_PACKED", 2 * 20 * 12)  # rows of both ways
+    monkeypatch.setattr(products, "LEAST_BY_PACKED", 2 * 20 * 12)  # numbers of rows use both ways
     torch.manual_seed(0)
     weight = torch.randn(12, 20).t() if transposed else torch.randn(20, 12)
     x = torch.randn(n_rows, 30)[:, 5:17]
@@ -54,7 +54,7 @@ def test_a_weight_in_another_layout_gives_the_same_products(
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_product_reads_no_matrix_with_gaps(turned: bool) -> None:
-    """oneDNN would read it in its plain code, hundreds of times slower."""
+    """For matrices with gaps oneDNN uses generic code, which is hundreds of times slower."""
     wide = torch.randn(7, 12)
     weight = wide[:, 2:6].t() if turned else wide[:, 2:6]
     found = products.dense(weight)
@@ -68,7 +68,7 @@ def test_a_product_reads_no_matrix_with_gaps(turned: bool) -> None:
 def test_sides_have_matrices_of_their_own(
     monkeypatch: pytest.MonkeyPatch, n_sides: int, onednn: bool, least: int
 ) -> None:
-    """A call for each side or one for both, and their derivatives, find the same."""
+    """One call per side, one call for both sides, and their derivatives have the same results."""
     monkeypatch.setattr(products, "ONEDNN", onednn and products.ONEDNN)
     monkeypatch.setattr(products, "LEAST", least)
     torch.manual_seed(1)
@@ -92,7 +92,7 @@ def test_sides_have_matrices_of_their_own(
 @pytest.mark.parametrize("has_bias", [False, True])
 @pytest.mark.parametrize("k", [8, 512])
 def test_products_give_new_memory_or_add(n: int, k: int, has_bias: bool) -> None:
-    """What they return may be written: neither the next pass nor the input changes by it."""
+    """Results may be overwritten without changing the next pass or the input."""
     x, weight = torch.randn(n, k), torch.randn(k, 600) / k**0.5
     bias = torch.randn(600) if has_bias else None
     by, x_before = FixedProduct(weight, bias), x.clone()
@@ -114,7 +114,7 @@ def test_products_give_new_memory_or_add(n: int, k: int, has_bias: bool) -> None
 def test_every_way_to_the_loss_finds_the_same(
     monkeypatch: pytest.MonkeyPatch, way: Any, bias: bool, onednn: bool
 ) -> None:
-    """Several chunks of rows, logits far apart, and a loss that is scaled behind the layer."""
+    """Cases: several chunks of rows, logits far apart, and a loss scaled after the layer."""
     monkeypatch.setattr(layers, "CHUNK_BYTES", 200)  # 4 rows
     monkeypatch.setattr(products, "ONEDNN", onednn and products.ONEDNN)
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""torchfold: what it needs of today's PyTorch, and which vertices it computes once."""
+"""torchfold: the attribute that it needs from PyTorch, and deduplication of equal vertices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pair(first: int, second: int) -> Tree:
 
 
 def as_installed() -> ModuleType:
-    """The package once more, without what systems/on_torch/torchfold.py gives it."""
+    """Import the package again, without the attribute that systems/on_torch/torchfold.py adds."""
     spec = importlib.util.find_spec("torchfold.torchfold")
     assert spec is not None
     assert spec.loader is not None
@@ -45,7 +45,7 @@ def test_without_what_is_missing_it_takes_no_node() -> None:
 
 
 def test_pytorch_itself_stays_as_it_is() -> None:
-    """Tensors are allowed as arguments of nodes, though torch.tensor has got no attribute."""
+    """Tensors are allowed as arguments of nodes, although torch.tensor has no new attribute."""
     fold = package.Fold()
     fold.add("leaf", torch.ones(1, 2))
     with pytest.raises(ValueError, match="All args should be"):
@@ -65,7 +65,7 @@ def test_importing_the_adapter_patches_nothing_of_pytorch() -> None:
 
 
 class Sums(torch.nn.Module):
-    """A state is the sum of the words below; notes how many nodes each call had."""
+    """Module whose states are sums of words; records the number of nodes of each call."""
 
     def __init__(self) -> None:
         super().__init__()
