@@ -1,5 +1,6 @@
-"""The engine against the oracle: whatever the model, switches, policy and granularity, the numbers
-are the same. Also of every pair of settings of two switches, and of random vertex functions.
+"""Comparison of the engine with the reference for models, switches, policies and granularities.
+
+The tests cover every pair of settings of two switches, and random vertex functions.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ BOTH = pytest.mark.parametrize("backend", ["stepwise", "compiled"])
 
 @cache
 def _oracle(name: str, mode: str = "train") -> ReferenceResult:
-    """Of an example; to be read and not to be changed."""
+    """Return the reference result of an example, which callers must not change."""
     model, instances, weights = example(name)
     return run_reference(model, weights, instances, mode)
 
@@ -133,7 +134,7 @@ def test_buffers_are_reused_by_mini_batches_of_any_size(name: str, backend: str)
     # Growing, shrinking, one instance, and types that are absent from some mini-batches or new.
     parts = (instances[1:2], instances, instances * 3, instances[:1], instances[::-1])
     oracles = [run_reference(model, weights, part, "train") for part in parts]
-    # Where tanh is nearly 1, its own few roundings are many of 1 - tanh^2.
+    # Near |tanh| = 1, few roundings of tanh are a large relative error of 1 - tanh^2.
     tolerance = {"stepwise": 2e-5, "compiled": 2e-4}[backend]
     for granularity, lazy in product(("vertex", "operator"), (True, False)):
         switches = Switches(backend=backend, granularity=granularity, lazy_batching=lazy)
@@ -199,7 +200,7 @@ def test_any_program_computes_what_the_oracle_does(
 
 @contextmanager
 def memory_of_nan() -> Iterator[None]:
-    """Let all memory of floats that the CPU's backend takes be NaN until it is written."""
+    """Fill all new float arrays of the CPU backend with NaN inside this context."""
     empty = memory_kernels.aligned_empty
 
     def poisoned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
@@ -214,7 +215,7 @@ def memory_of_nan() -> Iterator[None]:
 
 
 def forget_all(adapter: Adapter) -> None:
-    """Make all that the last mini-batch left NaN."""
+    """Overwrite all results of the last mini-batch with NaN."""
     memory = adapter.engine.backend._memory
     for array in (*memory.buffers.values(), *memory.parameters._dense.values()):
         array.fill(np.nan)

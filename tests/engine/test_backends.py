@@ -1,6 +1,6 @@
-"""The contract of a backend, for every one there is and for a double that watches its use.
+"""Contract of a backend, for all backends and for a double that records its use.
 
-A backend that joins harness/engine/backends/ is found by name and tested here without more ado.
+A new backend in harness/engine/backends/ is found by name and tested here without other changes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from tests.support.walked_backend import WalkedBackend
 DOUBLES = {"counting": CountingBackend, "walked": WalkedBackend}
 KINDS = {**{name: backend_class(name) for name in backend_names()}, **DOUBLES}
 LEARNING_RATE = 0.1
-# Of each kind one, since Triton's interpreter takes seconds each: test_against_oracle.py and
-# test_interpreted_kernels.py have all.
+# One model of each kind, because Triton's interpreter takes seconds for each:
+# test_against_oracle.py and test_interpreted_kernels.py have all models.
 NAMES = ("tree_lstm", "mv_rnn", "matrix_sum", "child_sum", "several_widths")
 BY_OPERATOR = {"granularity": "operator"}
 
@@ -53,7 +53,7 @@ OF_ENCODERS = {"score_heads", "mix_heads", "softmax", "layer_norm"}
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Backend]:
-    """A backend that the engine takes."""
+    """Return a backend class that the engine uses."""
     found = KINDS[request.param]
     if found.why_not(Switches(), "cpu") is not None:
         pytest.skip(f"{request.param} cannot run here")
@@ -61,11 +61,11 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> typ
     return found
 
 
-# --- what it can do, and says ---
+# --- abilities and facts ---
 
 
 def test_every_backend_runs_every_operator(kind: type[Backend]) -> None:
-    """One may leave all of an encoder's to others, which the engine then takes."""
+    """A backend may lack the operators of encoders; the engine then chooses another backend."""
     assert kind.abilities.operators in (set(OPERATORS), set(OPERATORS) - OF_ENCODERS)
 
 
@@ -96,7 +96,7 @@ def test_a_backend_that_is_none_is_told_with_those_that_are() -> None:
 
 
 def test_a_device_takes_the_first_backend_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says why it is not the first."""
+    """The engine also reports why it did not choose the first one."""
     for name in backend_names():
         monkeypatch.setattr(backend_class(name), "why_not", classmethod(lambda *_: None))
     assert choose_backend(Switches(), "cuda") is backend_class("cuda")
@@ -127,7 +127,7 @@ def test_it_agrees_with_the_oracle(kind: type[Backend], name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tree_lstm", "seq2seq"])
 def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
-    """And tells of every batch, or of every launch where batches run together."""
+    """A timeline has every batch, or every launch if batches run together."""
     if kind is KINDS["cuda"] and name == "seq2seq":
         pytest.skip("Triton's interpreter takes long for its many phases")
     setting, kinds, depth = Setting(name), Counter[str](), [0]
@@ -163,12 +163,12 @@ def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum", "two_pulls", "seq2seq"])
 def test_every_step_takes_the_parameters_of_the_last(kind: type[Backend], name: str) -> None:
-    """Whatever is kept of parameters, or of where they are, is of one mini-batch: a step of SGD."""
+    """Cached parameters and addresses are valid for one mini-batch, that is one step of SGD."""
     if kind is KINDS["cuda"] and name != "tree_lstm":
         pytest.skip("Triton's interpreter takes long; NumPy walks the others")
     setting = Setting(name)
     given = {key: weight.copy() for key, weight in setting.weights.items()}
-    for n in (2, 1, 3):  # buffers move or stay
+    for n in (2, 1, 3):  # buffers are reallocated or reused
         before = setting.backend.weights()
         assert setting.wrong(setting.instances * n) == []
         gradients = setting.backend.gradients()
@@ -192,7 +192,7 @@ def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
 @pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("backend", backend_names())
 def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: Model) -> None:
-    """Of a value that only its own stage reads, and whose columns a result may take."""
+    """A pushed slice belongs to a value that only its own stage reads; a result may overwrite it."""
     weights = initial_weights(model, 7)
     switches = Switches(backend=backend, lazy_batching=lazy)
     if (reason := backend_class(backend).why_not(switches, "cpu")) is not None:
@@ -241,7 +241,7 @@ def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
     assert all(geometry.rows.n > 0 for geometry in types.values())
 
 
-# --- how it is used, and what it counts ---
+# --- use and counters ---
 
 
 def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(3):
         setting.train(setting.instances)
     plans = setting.engine.plans.values()
-    for stage in ("eager", "batch", "lazy"):  # none where there is nothing to do
+    for stage in ("eager", "batch", "lazy"):  # no call without steps
         n_calls = 3 if any(plan.steps(stage) for plan in plans) else 0
         assert backend.calls[f"run {stage}"] == n_calls, stage
     assert backend.calls["run batch"] == backend.calls["run lazy"] == 3

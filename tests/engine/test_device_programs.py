@@ -1,8 +1,8 @@
-"""Programs of the CUDA backend: what is wrong in them is found, whatever walks them.
+"""Programs of the CUDA backend: tests find injected errors, with every executor.
 
-tests/support/walked_backend.py walks them with NumPy; test_backends.py holds it, and Triton's
-interpreter, against the oracle. With persistent=true programs meet behind each phase, in whatever
-order they go on.
+tests/support/walked_backend.py runs the programs with NumPy; test_backends.py compares it and
+Triton's interpreter with the reference. With persistent=true, programs have a barrier after each
+phase, in any order of execution.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Change = Callable[[TileKind], TileKind]
 
 
 class Sabotaged(WalkedBackend):
-    """Kinds are changed before they are written, phases before they run."""
+    """Backend that changes kinds before they are written, and phases before they run."""
 
     change: Change = staticmethod(lambda kind: kind)
     change_phases: Callable[[list[Phase]], list[Phase]] = staticmethod(lambda phases: phases)
@@ -85,7 +85,7 @@ class Sabotaged(WalkedBackend):
 
 @pytest.fixture
 def sabotaged(monkeypatch: pytest.MonkeyPatch) -> type[Sabotaged]:
-    """A backend of this test alone."""
+    """Return a backend class of one test only."""
 
     class Mine(Sabotaged):
         pass
@@ -95,16 +95,16 @@ def sabotaged(monkeypatch: pytest.MonkeyPatch) -> type[Sabotaged]:
 
 
 def is_right(name: str) -> bool:
-    """Whether loss and gradients of a mini-batch are the oracle's, and no rule is broken."""
+    """Return whether a mini-batch's loss and gradients equal the reference, within the rules."""
     setting = Setting(name)
     return trains_right(setting, setting.instances)
 
 
 def trains_right(setting: Setting, instances: list[Any]) -> bool:
-    """Whether loss and gradients of these instances are the oracle's, and no rule is broken."""
+    """Return whether loss and gradients equal the reference, and no rule is violated."""
     try:
         return setting.wrong(instances, 1e-3) == []
-    except (AssertionError, IndexError):  # written twice, or rows that there are not
+    except (AssertionError, IndexError):  # written twice, or missing rows
         return False
 
 
@@ -125,7 +125,7 @@ def _other_child(product: Product) -> Product:
 
 
 def of_the_other_slot(kind: TileKind) -> TileKind:
-    """The gradient of one child from the block of the matrix that the other was multiplied with."""
+    """Use the matrix block of the other child for the gradient of one child."""
     return replace(
         kind,
         products=tuple(replace(p, row=0) if p.transposed and p.row else p for p in kind.products),
@@ -133,7 +133,7 @@ def of_the_other_slot(kind: TileKind) -> TileKind:
 
 
 def without_a_mask(kind: TileKind) -> TileKind:
-    """Rows that nobody reads take the gradient of row 0."""
+    """Give rows without readers the gradient of row 0."""
 
     def unmasked(columns: Columns) -> Columns:
         row = columns.row
@@ -145,7 +145,7 @@ def without_a_mask(kind: TileKind) -> TileKind:
 
 
 def without_a_list(kind: TileKind) -> TileKind:
-    """States take the gradient of a row of their own number, not those of their readers."""
+    """Give states the gradient of the row with their number, not those of their readers."""
 
     def unlisted(columns: Columns) -> Columns:
         row = columns.row
@@ -156,7 +156,7 @@ def without_a_list(kind: TileKind) -> TileKind:
 
 
 def of_any_readers(kind: TileKind) -> TileKind:
-    """A list that begins where another array says."""
+    """Use the starts of another array for a list."""
 
     def moved(columns: Columns) -> Columns:
         row = columns.row
@@ -168,7 +168,7 @@ def of_any_readers(kind: TileKind) -> TileKind:
 
 
 def of_the_next_column(kind: TileKind) -> TileKind:
-    """A gate's columns, one too far to the left."""
+    """Shift the columns of a gate to the left by one."""
     return replace(
         kind,
         products=tuple(replace(p, column=p.column - 1) if p.column else p for p in kind.products),
@@ -231,7 +231,7 @@ def test_the_order_of_a_phase_is_of_no_matter(sabotaged: type[Sabotaged], name: 
 
 
 def test_words_say_where_every_row_is_once() -> None:
-    """Decoded from the words alone: the instructions of a stage cover each function's rows."""
+    """Instructions decoded from the words of a stage cover each function's rows exactly once."""
     setting = backend_of("tree_lstm")
     backend: Any = setting.backend
     words = backend._prepared.programs[0]
@@ -274,7 +274,7 @@ def backend_of(name: str) -> Setting:
     ],
 )
 def test_a_level_has_few_phases(name: str, forward: int, backward: int) -> None:
-    """In either direction: one where no product reads what the level itself computes, else two."""
+    """A level has one phase if no matmul reads values of the level itself, else two."""
     backend: Any = backend_of(name).backend
     for stage, most in (("batch", forward), ("backward", backward)):
         for type_id, found in backend._preparation.kinds.stages[stage].items():
@@ -293,7 +293,7 @@ def test_a_mini_batch_is_one_upload() -> None:
 
 
 def test_rows_that_several_products_read_are_loaded_once() -> None:
-    """Of an internal vertex, eight products of two children: a loop for each child."""
+    """An internal vertex has eight matmuls of two children, but one loop for each child."""
     module = modules_of(64)["forward"]
     kinds = module.text.split("def kind_")[1:]
     n_products = []
@@ -319,7 +319,7 @@ def test_tiles_are_for_any_number_of_rows() -> None:
 
 @pytest.mark.parametrize("op", EXPRESSIONS)
 def test_an_expression_is_what_torch_computes(op: str) -> None:
-    """Of the backend's own table, against the stepwise backend's."""
+    """Expressions of the CUDA backend agree with operators of the stepwise backend."""
     rng = np.random.default_rng(5)
     x, y = (rng.uniform(0.2, 0.9, (4, 3)).astype(np.float32) for _ in range(2))
     x[0], y[0] = (-x[0], -y[0]) if "relu" in op or op in ("tanh", "sigmoid") else (x[0], y[0])
@@ -337,7 +337,7 @@ H200 = Processor(n_registers=65536, shared_bytes=228 * 1024, n_threads=2048)
 
 @pytest.fixture
 def persistent(monkeypatch: pytest.MonkeyPatch) -> type[PersistentBackend]:
-    """A backend of this test alone."""
+    """Return a backend class of one test only."""
 
     class Mine(PersistentBackend):
         pass
@@ -347,7 +347,7 @@ def persistent(monkeypatch: pytest.MonkeyPatch) -> type[PersistentBackend]:
 
 
 def is_trained_right(name: str) -> bool:
-    """Whether loss, gradients and an update are the oracle's, and no rule is broken."""
+    """Return whether loss, gradients and an update equal the reference; no rule may be violated."""
     setting = Setting(name, ON)
     try:
         wrong = setting.wrong(setting.instances, 1e-3)
@@ -371,7 +371,7 @@ def test_any_order_of_programs_is_right(
 
 
 def replaced(old: str, new: str) -> Callable[[str], str]:
-    """A change of a kernel's text."""
+    """Return a function that replaces a part of a kernel's text."""
 
     def change(text: str) -> str:
         assert old in text
@@ -433,7 +433,7 @@ def test_a_pass_is_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
 def test_one_program_in_tritons_interpreter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of them it cannot run: they come one after the other, and would wait for ever."""
+    """The interpreter runs programs one after the other, so several would wait forever."""
     if (reason := Backend.why_not(ON, "cpu")) is not None:
         pytest.skip(reason)
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Backend)

@@ -1,6 +1,6 @@
-"""Elementwise groups: every operator against NumPy, wherever rows are and however wide they are.
+"""Comparison of elementwise groups with NumPy, for every operator, addressing and width.
 
-tanh, sigmoid and exp are held against float64.
+tanh, sigmoid and exp are compared with float64.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tests.support.elementwise_groups import (
     text_of,
 )
 
-# The bounds of the docstrings: relative for tanh and exp, absolute for sigmoid.
+# Error bounds of the docstrings: relative for tanh and exp, absolute for sigmoid.
 TANH_RELATIVE, SIGMOID_ABSOLUTE, EXP_RELATIVE = 5e-7, 3e-7, 5e-7
 
 
 @compiled(fast=FAST)
 def _exp_in_a_loop(x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """As kernels call it that are no groups of operators."""
+    """Call exp as kernels that are not groups of operators do."""
     for k in range(len(x)):
         out[k] = fast_exp(x[k])
 
@@ -60,7 +60,7 @@ def _compute(x: Any) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def _magnitudes() -> Floats:
-    """Both signs of every magnitude from denormal to huge, and densely where the functions bend."""
+    """Return both signs of magnitudes from denormal to huge, densely where the functions bend."""
     powers = np.logspace(-45, 38, 40_000)
     dense = np.concatenate([np.linspace(0, 10, 200_001), 8 + np.linspace(-1e-4, 1e-4, 101)])
     positive = np.concatenate([powers, dense]).astype(np.float32)
@@ -74,7 +74,7 @@ def test_tanh_keeps_its_relative_error_at_every_magnitude() -> None:
     normal = np.abs(x) >= np.finfo(np.float32).tiny
     relative = np.abs(tanh - exact)[normal] / np.abs(exact[normal])
     assert relative.max() <= TANH_RELATIVE
-    # Of denormal numbers only the spacing can be kept.
+    # The error of denormal numbers is bounded by their spacing only.
     assert np.abs(tanh - exact)[~normal].max() <= 2e-45
 
 
@@ -117,12 +117,12 @@ def test_infinity_saturates(sign: float) -> None:
 WIDTHS = (1, 7, 8, 9, 16, 37, 300)
 LANES = (8, 16)  # any CPU runs both
 CONSTANT = -0.75
-# One rounding each, so that they are NumPy's to the last bit but for the sign of zero.
+# Operators with one rounding, which equal NumPy's to the last bit, except for the sign of zero.
 OF_ONE = ("neg", "relu", "square", "sqrt", "scale", "shift")
 OF_TWO = ("bias", "add", "sub", "mul", "div", "relu_gradient")
 # Relative to the result.
 APPROXIMATE = {"tanh": TANH_RELATIVE, "exp": EXP_RELATIVE, "log": 3e-7}
-# Relative to the first operand, which the second one, of 0 to 1 or of -1 to 1, does not enlarge.
+# Relative to the first operand; the second one is in [0, 1] or [-1, 1] and does not enlarge it.
 GRADIENTS = ("sigmoid_gradient", "tanh_gradient")
 OTHERS = ("sigmoid", "sum")
 SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
@@ -136,7 +136,7 @@ any_float = st.floats(width=32)
 
 
 def in_rows(values: Floats, width: int) -> Floats:
-    """Return values as rows, the first ones again where they do not fill the last row."""
+    """Return values as rows; the first ones repeat to fill the last row."""
     return np.resize(values, (-(-len(values) // width), width))
 
 
@@ -145,7 +145,7 @@ def drawn(*shape: int) -> Floats:
 
 
 def assert_exact(operator: str, *values: Floats, n_lanes: int = LANES[0]) -> None:
-    """Check what is rounded once."""
+    """Check operators with one rounding."""
     constants = (CONSTANT,) if operator in WITH_CONSTANT else ()
     found = computed(operator, *values, constant=CONSTANT, n_lanes=n_lanes)
     with np.errstate(over="ignore"):
@@ -154,7 +154,11 @@ def assert_exact(operator: str, *values: Floats, n_lanes: int = LANES[0]) -> Non
 
 
 def assert_near(found: Floats, exact: NDArray[np.float64], error: Any) -> None:
-    """Check what is rounded more than once; error: how far found and exact may be apart."""
+    """Check operators with several roundings.
+
+    Args:
+        error: The largest allowed difference.
+    """
     with np.errstate(all="ignore"):
         is_same = (found == exact.astype(np.float32)) | (np.isnan(found) & np.isnan(exact))
         is_near = np.abs(found - exact) <= error + 2 * SMALLEST
@@ -185,7 +189,7 @@ def test_what_is_approximated_is_near(width: int, n_lanes: int) -> None:
     for values in (3 * drawn(40, width), in_rows(EXTREME, width)):
         for operator, error in APPROXIMATE.items():
             found, exact = computed(operator, values, n_lanes=n_lanes), expected(operator, values)
-            if operator == "tanh":  # whose argument is cut off at 8
+            if operator == "tanh":  # its argument is clamped to 8
                 exact = np.where(np.isinf(values), np.sign(values), exact)
             assert_near(found, exact, error * np.abs(exact))
         found = computed("sigmoid", values, n_lanes=n_lanes)
@@ -313,7 +317,7 @@ def test_a_result_may_take_the_place_of_an_operand(width: int) -> None:
 
 # --- groups of any operators ---
 
-# Those that do not enlarge a rounding error more than their operands are large.
+# Operators that enlarge a rounding error at most by the size of their operands.
 SMOOTH = {
     **dict.fromkeys(("neg", "tanh", "sigmoid", "relu", "scale", "shift"), 1),
     **dict.fromkeys(("add", "sub", "mul", "bias", "tanh_gradient", "sigmoid_gradient"), 2),
@@ -323,7 +327,7 @@ SMOOTH = {
 
 @st.composite
 def groups(draw: st.DrawFn) -> Group:
-    """Draw a group of a few rows, whose results go to rows of their own."""
+    """Draw a group of a few rows whose results go to separate rows."""
     kinds = draw(st.lists(st.sampled_from(list(RowKind)), min_size=1, max_size=4))
     places = st.tuples(st.integers(0, len(kinds) - 1), st.integers(0, 1))
     loads = draw(st.lists(places, min_size=1, max_size=5, unique=True))
@@ -383,7 +387,7 @@ def test_any_group_computes_what_its_operators_do(
 
 @pytest.mark.parametrize("n_lanes", LANES)
 def test_what_is_written_is_valid(n_lanes: int) -> None:
-    """Also where it is not compiled anew, since another process kept it."""
+    """The IR is verified even if a cached object file would be used."""
     for operator, ragged in product((*OPERATORS, *WITH_CONSTANT), (False, True)):
         n_inputs = 2 if operator in (*OF_TWO, *GRADIENTS, "sum") else 1
         group = group_of_one(operator, n_inputs, 0.5, ragged=ragged)

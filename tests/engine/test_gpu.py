@@ -1,4 +1,4 @@
-"""The engine on CUDA against the oracle; needs a device, torch, and Triton too."""
+"""Comparison of the engine on CUDA with the reference; needs a device, torch and Triton."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_switch_agrees_with_the_oracle_on_cuda(name: str, granularity: str
     oracle = run_reference(model, weights, instances, "train")
     for switches in all_switches(granularity):
         if switches.fusion or switches.loop == "compiled":
-            continue  # torch's operators have nothing of either: it would be the same run again
+            continue  # torch's operators ignore both switches, so the run would be the same
         switches = replace(switches, backend="stepwise")
         adapter = prepared(model, weights, switches, device="cuda")
         assert disagreements(run(adapter, instances), oracle, 1e-4) == [], switches
@@ -124,7 +124,7 @@ def test_inference_on_cuda() -> None:
 def test_passes_under_switches_of_cuda_alone_train_alike(
     name: str, switches: dict[str, Any]
 ) -> None:
-    """Neither changes what is computed, nor in which order."""
+    """Neither switch changes the computation or its order."""
     model, instances = EXAMPLES[name]
     weights = initial_weights(model, 7)
     parts = [instances[:1], instances * 3, instances, instances * 2]
@@ -141,7 +141,7 @@ def test_passes_under_switches_of_cuda_alone_train_alike(
 
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
 def test_the_stepwise_backend_is_captured_in_a_graph(name: str) -> None:
-    """Nothing in a mini-batch waits for the device, which would end the capture."""
+    """No operation of a mini-batch waits for the device, which would end the capture."""
     model, instances = EXAMPLES[name]
     weights = initial_weights(model, 7)
     oracle = run_reference(model, weights, instances, "train")

@@ -1,6 +1,6 @@
-"""precision=bf16 on a CPU: rounding, the whole engine, and who is refused.
+"""precision=bf16 on a CPU: rounding, the whole engine, and unsupported cases.
 
-Products are in test_products.py.
+test_products.py tests the matmuls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Floats = NDArray[np.float32]
 
 
 def _rounded(x: Floats) -> Floats:
-    """As float32, by the kernel."""
+    """Round with the kernel, and return the result as float32."""
     bits = np.empty(x.size, np.uint16)
     rows = np.ascontiguousarray(x, np.float32).reshape(-1, x.shape[-1])
     round_parameter(address_of(rows), rows.strides[0], *rows.shape, address_of(bits))

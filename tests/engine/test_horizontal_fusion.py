@@ -1,4 +1,4 @@
-"""Products that share an input, as one: fewer steps, never more, and the same results."""
+"""Joined matmuls that share an input: fewer steps, never more, and the same results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def products(plan: Plan) -> list[str]:
     return [step.parameter for step in steps if isinstance(step, MatmulStep)]
 
 
-# --- what becomes of gates ---
+# --- gates ---
 
 
 @pytest.mark.parametrize("fusion", [True, False])
@@ -64,7 +64,7 @@ def test_gates_apart_are_planned_as_gates_that_the_model_joined(
         by_hand = plan_of(ChainLSTM(SIZES), function, switches, train=train)
         if function == "step":
             assert n_steps(apart) == n_steps(by_hand)
-        else:  # by hand the forget gate is computed, too, and not read
+        else:  # the model joined by hand also computes the forget gate, which is not read
             assert sum(n_steps(apart).values()) <= sum(n_steps(by_hand).values())
         written = plan_of(GatesApart(SIZES), function, replace(switches, horizontal_fusion=False))
         assert not written.packs
@@ -113,11 +113,11 @@ def test_kernels_are_fewer(backend: str, mode: str) -> None:
     assert found[True].n_flop == found[False].n_flop
 
 
-# --- what is left as it is written ---
+# --- matmuls that stay separate ---
 
 
 class Uses(SketchModel):
-    """One vertex that a test writes, with matrices and biases."""
+    """Model with one vertex function that a test defines, with matrices and biases."""
 
     name = "uses"
     vertex_types = ("leaf", "inner")
@@ -169,7 +169,7 @@ def test_nothing_is_joined_where_that_saves_no_step(inner: Callable[[VertexTrace
 
 
 def test_what_is_hoisted_is_not_joined_with_what_is_put_off() -> None:
-    """A state needs x A; only the outside needs x B, behind the last batch."""
+    """A state needs x A, but x B is needed only after the last batch."""
 
     def inner(v: VertexTracer) -> None:
         x = v.lookup("embedding", v.pull("word")) @ v.parameter("W")
@@ -185,7 +185,7 @@ def test_what_is_hoisted_is_not_joined_with_what_is_put_off() -> None:
 
 
 def test_gradients_are_not_brought_together_for_a_product_less() -> None:
-    """Child-sum's W_f is multiplied for edges; its gradient lies apart from that of W."""
+    """The gradient of child-sum's W_f, which multiplies edges, is not adjacent to that of W."""
     off = replace(ON, horizontal_fusion=False)
     model, _, _ = example("child_sum")
     assert plan_of(model, "vertex") == plan_of(model, "vertex", off)
@@ -194,7 +194,7 @@ def test_gradients_are_not_brought_together_for_a_product_less() -> None:
 
 
 def test_logits_stay_alone() -> None:
-    """A loss leaves its gradient in their place, which it cannot among others' columns."""
+    """A loss replaces logits by their gradient, which is impossible in a joined value."""
 
     class Reads(ChainLSTM):
         def output(self, v: VertexTracer) -> None:
@@ -211,7 +211,7 @@ def test_logits_stay_alone() -> None:
 
 
 def test_biases_that_are_one_parameter_are_not_packed() -> None:
-    """Its gradient would have to be in two places of one."""
+    """Its gradient would have to be in two parts of a joined one."""
 
     def inner(v: VertexTracer) -> None:
         h = v.gather(0).h
@@ -224,7 +224,7 @@ def test_biases_that_are_one_parameter_are_not_packed() -> None:
 
 
 def test_a_product_that_is_a_state_stays_in_sight() -> None:
-    """It is read by nobody but a bias, and scattered."""
+    """Only a bias reads this matmul, but its result is also scattered."""
 
     def inner(v: VertexTracer) -> None:
         h = v.gather(0).h
@@ -254,7 +254,7 @@ SEVEN = {
 
 @pytest.mark.parametrize("name", SEVEN)
 def test_the_seven_programs_are_written_with_their_gates_joined(name: str) -> None:
-    """So that no rival multiplies gates apart; Berxit's q, k and v are matrices, which stay."""
+    """No system multiplies gates separately; Berxit's q, k and v are matrices and stay separate."""
     for function in traced_functions(SEVEN[name]):
         for fusion in (True, False):
             on = plan_of(SEVEN[name], function, replace(ON, fusion=fusion), train=False)
@@ -262,7 +262,7 @@ def test_the_seven_programs_are_written_with_their_gates_joined(name: str) -> No
             assert on == off
 
 
-# --- whatever is written ---
+# --- random functions ---
 
 
 @pytest.mark.slow

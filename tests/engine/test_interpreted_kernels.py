@@ -1,8 +1,8 @@
-"""The CUDA backend's kernels in Triton's interpreter, where tiles do not fit the sizes.
+"""Kernels of the CUDA backend in Triton's interpreter, with sizes that do not fit tiles.
 
-tests/engine/test_backends.py runs the same with the tiles that a GPU gets. Texts with one thing
-wrong are found by what they compute; test_device_programs.py has kinds that are wrong, walks and
-barriers, which the interpreter passes over.
+tests/engine/test_backends.py runs the same with the tiles of a GPU. Kernel texts with one injected
+error must give wrong results. test_device_programs.py has errors in kinds, loops and barriers,
+which the interpreter does not notice.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if (reason := Backend.why_not(Switches(), "cpu")) is not None:
         pytest.skip(reason)
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: SmallTiles)
-    with np.errstate(all="ignore"):  # rows that are masked out are computed with all the same
+    with np.errstate(all="ignore"):  # masked rows are computed, too
         yield
 
 
-# Below a tile; a tile and some; two tiles and some. Interpreting a size takes seconds.
+# Less than one tile; more than one; more than two. Interpreting one size takes seconds.
 @pytest.mark.parametrize(("kind", "hidden_size"), [(TreeLSTM, 5), (TreeGRU, 20), (TreeLSTM, 37)])
 def test_sizes_need_not_fit_tiles(
     kind: type[TreeLSTM | TreeGRU], hidden_size: int, interpreted: None
@@ -66,7 +66,7 @@ def test_batches_of_one_and_of_hundreds(interpreted: None) -> None:
     assert wrong(TreeLSTM(sizes), draw_trees(sizes, [3] * 50)) == []
 
 
-# Edges to several children at once change kernels where these do; NumPy walks all below.
+# Switches that change kernels for edges to several children; NumPy runs all switches below.
 @pytest.mark.slow
 @pytest.mark.parametrize("switch", ["lazy_batching", "fusion", "none"])
 def test_switches_with_several_children_at_once(switch: str, interpreted: None) -> None:
@@ -74,7 +74,7 @@ def test_switches_with_several_children_at_once(switch: str, interpreted: None) 
     assert wrong(model, instances, Switches(**ONE_BY_ONE[switch])) == []
 
 
-# Every switch that changes what this backend is given or how it starts it.
+# Every switch that changes the input of this backend or its launches.
 SWITCHES = {
     "lazy_batching": (True, False),
     "hoisting": (True, False),
@@ -134,7 +134,7 @@ def test_every_model_in_the_interpreter(name: str, interpreted: None) -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_switch_and_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Walked by NumPy, since Triton's interpreter takes seconds."""
+    """NumPy runs the programs, because Triton's interpreter takes seconds."""
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
     model, instances = EXAMPLES[name]
     for switch, mode in product(ONE_BY_ONE, ("train", "infer")):
@@ -177,7 +177,7 @@ def test_versions_that_do_not_go_together_are_said(
 TREE_SIZES = ModelSizes(5, {"words": 11, "classes": 5}, embedding_size=5)
 LEAVES = (5, 3)
 
-# What is written, and what is there instead: everywhere, in the kernels that have it.
+# Regular expressions of correct text, and the wrong replacements, applied everywhere.
 CHANGES = {
     "the other child": (r"rows \* 2 \+ 1,", "rows * 2,"),
     "the other child's block of weights": (r"\(5 \+ k\[:, None\]\)", "(0 + k[:, None])"),
@@ -210,7 +210,11 @@ def changeable(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SmallTiles]]:
 
 
 def replaced(old: str, new: str, count: list[int]) -> Callable[[str], str]:
-    """A change of a kernel's text; count: of places, in all kernels."""
+    """Return a function that replaces a part of a kernel's text.
+
+    Args:
+        count: Collects the number of replacements in all kernels.
+    """
 
     def change(text: str) -> str:
         changed, n = re.subn(old, new, text)
@@ -222,7 +226,7 @@ def replaced(old: str, new: str, count: list[int]) -> Callable[[str], str]:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_wrong_text_is_found(changeable: type[SmallTiles], change: str) -> None:
-    """What is found where nothing is changed: test_sizes_need_not_fit_tiles."""
+    """test_sizes_need_not_fit_tiles is the same test without changes."""
     count: list[int] = []
     changeable.change = staticmethod(replaced(*CHANGES[change], count))
     of_edges = change == "an edge less"

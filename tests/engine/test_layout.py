@@ -1,5 +1,6 @@
-"""Rows of states, and gathers that need no copy, on random typed graphs and on the shapes of which
-the layout promises something.
+"""Rows of states and gathers without copies, on random typed graphs and special shapes.
+
+The shapes are those for which the layout guarantees few copies.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def test_types_that_write_a_common_state_share_rows_transitively() -> None:
 
 
 def _forward(adapter: Adapter, instances: Sequence[Any]) -> int:
-    """Bytes copied by the forward half."""
+    """Return the bytes copied by the forward stages."""
     mini_batch = adapter.model.mini_batch(instances)
     adapter.engine.arrange(mini_batch, adapter.policy(mini_batch.graph))
     adapter.engine.forward()
@@ -81,11 +82,11 @@ def test_chains_that_end_early_are_copied_in_the_policy_s_order() -> None:
     chains = [_chain(2), _chain(3)]  # the second step reads the second row of two
     assert _forward(CHAINS["policy", False], [_chain(3), _chain(2), _chain(3)]) > 0
     assert _forward(CHAINS["read_order", False], [_chain(3), _chain(2), _chain(3)]) == 0
-    assert _forward(CHAINS["policy", False], chains) == 0  # one row is always a run
+    assert _forward(CHAINS["policy", False], chains) == 0  # one row is always consecutive
 
 
 def complete_tree(height: int) -> Any:
-    """A complete binary tree; leaves first, then level by level."""
+    """Return a complete binary tree; leaves first, then level by level."""
     n_leaves = 2**height
     words = [k % SIZES.of("words") for k in range(n_leaves)] + [-1] * (n_leaves - 1)
     below = [-1] * n_leaves
@@ -102,7 +103,7 @@ def test_complete_trees_copy_nothing_at_all(variant: str, policy: str, n_trees: 
     adapter = _adapter(model, "read_order", policy=policy)
     adapter.load([complete_tree(3)] * n_trees)
     assert _forward(adapter, adapter.instances) == 0
-    if policy != "agenda":  # which may start one level before another has ended
+    if policy != "agenda":  # it may start one level before another has ended
         adapter.engine.backward()
         assert adapter.engine.backend.tally.bytes_copied == 0
 
@@ -120,7 +121,7 @@ def test_children_in_the_wrong_order_are_turned_round() -> None:
     model = EXAMPLES["tree_lstm"][0]
     crossed = tree([1, 2, -1], [-1, -1, 1], [-1, -1, 0])
     assert _forward(_adapter(model, "read_order"), [crossed]) == 0
-    # Two states (h for products, c without fusion) of two children of four floats.
+    # Two states (h for matmuls, c without fusion) of two children, four floats each.
     assert _forward(_adapter(model, "policy"), [crossed]) == 2 * 2 * SIZES.hidden_size * 4
 
 
@@ -143,7 +144,10 @@ NAMES = ("label", "word")
 
 @st.composite
 def reads(draw: st.DrawFn, graph: Graph) -> dict[int, Reads]:
-    """What functions read: children by slots that all have, or all children; and what they pull."""
+    """Draw the gathers and pulls of functions.
+
+    A gather has slots that all vertices of the type have, or all children.
+    """
     found = {}
     for t in range(graph.n_types):
         n_children = np.diff(graph.arg_start)[graph.types == t].min(initial=3)
@@ -204,7 +208,7 @@ def check(found: Layout, expected: PlainLayout) -> None:
 
 
 def check_order(found: Layout, batches: list[list[int]]) -> None:
-    """Outputs behind all batches, and before them on the way back."""
+    """Check that outputs come after all batches, and before them in the backward order."""
     of_outputs = [[t, 0] for t in found if t < 0]
     assert found.forth.tolist() == batches + of_outputs
     assert found.back.tolist() == of_outputs + batches[::-1]
@@ -237,7 +241,7 @@ def test_one_call_equals_one_array_after_the_other(case: Any, reorder: bool) -> 
 @settings(max_examples=60, deadline=None)
 @given(graphs_in_rounds(), st.integers(1, 3))
 def test_rounds_one_by_one_take_the_rows_that_they_have_together(graph: Graph, n: int) -> None:
-    """Of a graph whose vertices are numbered round by round."""
+    """Vertices of the graph are numbered segment by segment."""
     assert graph.rounds is not None
     graph = in_order_of_rounds(graph)
     assert graph.rounds is not None

@@ -1,4 +1,4 @@
-"""What the compiler makes of vertex functions: steps, kernels, copies, and where values live."""
+"""Lowering of vertex functions: steps, kernels, copies, and columns of values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.support.sketches import Sketch
 ON = Switches()
 STAGES = ("eager", "batch", "lazy", "backward", "backward_lazy")
 PLAIN = Switches(lazy_batching=False, hoisting=False, fusion=False, layout="policy")
-H = SIZES.hidden_size * 4  # bytes of one state
+H = SIZES.hidden_size * 4  # bytes per state
 
 
 def plan_of(model: Model, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
@@ -63,7 +63,7 @@ def _count(steps: Sequence[Step], kind: type) -> int:
 
 
 def _nodes(step: Step) -> tuple[int, ...]:
-    """Operators of a step, if it is neither a product nor a copy."""
+    """Return the operators of a step that is neither a matmul nor a copy."""
     if isinstance(step, ElementwiseStep):
         return step.nodes
     return (step.node,) if isinstance(step, OperatorStep | SinkStep) else ()
@@ -74,7 +74,7 @@ def _ops(plan: Plan, steps: Sequence[Step]) -> list[str]:
 
 
 def test_tree_lstm_is_one_gather_three_products_and_one_kernel_and_back() -> None:
-    """Kernels read and write what needs no copy, and products add to what is there."""
+    """Kernels read and write without copies where possible, and matmuls add to their results."""
     plan = _plan("tree_lstm", "internal")
     products = [MatmulStep] * 3
     assert _kinds(plan.batch) == [GatherStep, *products, ElementwiseStep]
@@ -173,7 +173,7 @@ def test_inference_plans_nothing_backward() -> None:
         sum(b.width for b in plan.buffers.values() if b.memory is Memory.SAVED)
         for plan in (trained, inferred)
     ]
-    assert saved[1] < saved[0]  # what only the backward half reads need not be kept
+    assert saved[1] < saved[0]  # values that only the backward stage reads need not be saved
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -199,7 +199,7 @@ def test_values_lie_inside_their_buffers_and_operators_run_once(name: str) -> No
 def _counters(
     model: str, instances: Sequence[Any], switches: Switches, *, train: bool = True
 ) -> tuple[int, int]:
-    """Launches and bytes copied by one pass over a mini-batch."""
+    """Return the launches and copied bytes of one pass over a mini-batch."""
     adapter = _adapter(model, switches, train)
     mini_batch = adapter.model.mini_batch(instances)
     adapter.engine.arrange(mini_batch, adapter.policy(mini_batch.graph))
@@ -211,7 +211,7 @@ def _counters(
 
 @pytest.mark.parametrize(("policy", "n_batches"), [("unbatched", 3), ("frontier", 2)])
 def test_the_bound_is_that_of_the_graph_that_was_batched(policy: str, n_batches: int) -> None:
-    """Two leaves and a root: no policy needs fewer than a batch of each type."""
+    """With two leaves and a root, every policy needs at least one batch per type."""
     weights = initial_weights(EXAMPLES["tree_lstm"][0], 0)
     adapter = prepared(EXAMPLES["tree_lstm"][0], weights, ON, policy=policy)
     counters = run(adapter, [PAIR]).counters
@@ -228,11 +228,11 @@ CROSSED = tree([1, 2, -1], [-1, -1, 1], [-1, -1, 0])
 
 
 def test_launches_of_one_pair_by_hand() -> None:
-    # leaf: look up, product, kernel; internal: 3 products, kernel (the children are two rows in a
-    # row, so nothing is gathered); output: product, loss.
+    # leaf: lookup, matmul, kernel; internal: 3 matmuls, kernel (the children are two consecutive
+    # rows, so nothing is gathered); output: matmul, loss.
     assert _counters("tree_lstm", [PAIR], ON, train=False) == (3 + 4 + 2, 0)
-    # output: product, addition to the states, W_out (the loss left its gradient); internal: kernel,
-    # 3 products, addition to the children, 6 parameter gradients; leaf: kernel, b, product, W,
+    # output: matmul, addition to the states, W_out (the loss left its gradient); internal: kernel,
+    # 3 matmuls, addition to the children, 6 parameter gradients; leaf: kernel, b, matmul, W,
     # embedding.
     assert _counters("tree_lstm", [PAIR], ON) == (9 + 3 + 11 + 5, 0)
 
@@ -243,7 +243,7 @@ def test_bytes_of_a_crossed_pair_by_hand() -> None:
     assert (launches, copied) == (9 + 1, 2 * H)  # h of both children
     assert _counters("tree_lstm", [CROSSED], kept_order)[1] == 4 * H  # and their gradients
     assert _counters("tree_lstm", [CROSSED], ON)[1] == 0
-    # Without fusion c is gathered and given back too.
+    # Without fusion, c is gathered, too, and its gradient is added to the children.
     plain = replace(kept_order, fusion=False)
     assert _counters("tree_lstm", [CROSSED], plain, train=False)[1] == 4 * H
     assert _counters("tree_lstm", [CROSSED], plain)[1] == 8 * H
@@ -254,19 +254,19 @@ def _chain(length: int) -> list[Sketch]:
 
 
 def _per_step(switches: Switches, *, train: bool) -> int:
-    """Launches that one more vertex in a chain costs."""
+    """Return the launches that one more vertex in a chain adds."""
     long, short = (_counters("chain_lstm", _chain(n), switches, train=train)[0] for n in (6, 5))
     return long - short
 
 
 def test_hoisted_operators_run_once_however_many_batches() -> None:
-    # U h, added to W x on the spot, and the kernel; without hoisting the look-up and W x as well.
+    # U h, added to W x by the matmul, and the kernel; without hoisting also the lookup and W x.
     assert _per_step(ON, train=False) == 2
     assert _per_step(replace(ON, hoisting=False), train=False) == 4
 
 
 def test_lazy_operators_run_once_however_many_batches() -> None:
-    # kernel, product and addition to the child; W, U, b, the embedding and dx come once.
+    # kernel, matmul and addition to the child; W, U, b, the embedding and dx run once.
     assert _per_step(ON, train=True) == 2 + 3
     assert _per_step(replace(ON, lazy_batching=False), train=True) == 2 + 3 + 5
 
@@ -302,7 +302,7 @@ def test_without_gather_fusion_they_are_copied(off: dict[str, bool]) -> None:
 
 @pytest.mark.parametrize(("hidden_size", "copied"), [(128, {"v"}), (129, {"v", "T"})])
 def test_a_large_parameter_multiplies_all_rows_at_once(hidden_size: int, copied: set[str]) -> None:
-    """Up to 128 x 128 a product by itself costs no more than one of all rows."""
+    """Up to 128 x 128, a matmul per vertex costs no more than one of all rows."""
     assert SMALL == 128 * 128
     plan = plan_of(MVRNN(ModelSizes(hidden_size, WORDS)), "internal", train=False)
     assert gathered(plan) == copied
@@ -310,7 +310,7 @@ def test_a_large_parameter_multiplies_all_rows_at_once(hidden_size: int, copied:
 
 @pytest.mark.parametrize("library", [{"precision": "bf16"}, {"blas": "openblas"}])
 def test_a_library_multiplies_all_rows_at_once(library: dict[str, str]) -> None:
-    """It would rearrange the parameter for each vertex."""
+    """A library would rearrange the parameter for each vertex."""
     plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", replace(ON, **library), train=False)
     assert gathered(plan) == {"v", "T"}
 
@@ -330,7 +330,7 @@ def test_matrices_of_any_number_of_children_are_copied() -> None:
 
 
 def test_a_crossed_pair_copies_vectors_only() -> None:
-    """Its children do not follow one another in the order that their parent reads them."""
+    """The children are not consecutive in the order in which their parent reads them."""
     model = EXAMPLES["mv_rnn"][0]
     kept_order, h = replace(ON, layout="policy"), model.sizes.hidden_size
     copied = []

@@ -1,6 +1,6 @@
-"""Generated kernels compiled for a GPU that is not here: they compile, and fit its processors.
+"""Generated kernels compiled for an absent GPU: they compile and fit its processors.
 
-What Triton compiled is found by other processes, and compiled anew once damaged.
+Other processes find cached kernels, and compile damaged ones again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from harness.machine.caches import NAME
 from harness.values.places import ROOT
 from tests.support.odd_files import DAMAGES
 
-MOST_REGISTERS = 255  # of a thread
-MOST_SPILLED_BYTES = 40  # of a thread, once a tile: what the loop over tiles saves around a call
+MOST_REGISTERS = 255  # per thread
+MOST_SPILLED_BYTES = 40  # per thread and tile: what the loop over tiles saves around a call
 MOST_SHARED_BYTES = 100 * 1024  # so that two programs fit a processor with 228 KiB
 
 pytestmark = [
@@ -33,7 +33,7 @@ pytestmark = [
 
 
 def resources_at(precision: str, *kernels: str, launch: str = "by_phase") -> Any:
-    """What these kernels of Tree-LSTM in training, hidden 256, take of an H200."""
+    """Return the resources of these kernels of Tree-LSTM in training, hidden 256, on an H200."""
     arguments = (precision, launch, *kernels)
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.offline_resources", *arguments],
@@ -52,9 +52,9 @@ def resources() -> Any:
 
 
 def test_kernels_of_another_precision_fit_an_h200() -> None:
-    """The one with most products, and the one that takes most shared memory: 13 s and 3 s.
+    """The kernels with the most matmuls and the most shared memory, which take 13 s and 3 s.
 
-    backward would take 10 s more, and its products are written as those of forward.
+    backward would take 10 s more; its matmuls are written like those of forward.
     """
     found_of = resources_at("bf16", "forward", "backward_lazy")
     assert set(found_of) == {"forward", "backward_lazy"}
@@ -72,7 +72,10 @@ def test_a_kernel_fits_an_h200(resources: Any, kernel: str) -> None:
 
 
 def test_a_persistent_kernel_fits_an_h200_with_its_barrier() -> None:
-    """Two programs are resident on a processor, as its grid assumes; the shortest to compile."""
+    """Two programs are resident on a processor, as the grid assumes.
+
+    This kernel compiles fastest.
+    """
     (found,) = resources_at("ieee", "backward_lazy", launch="persistent").values()
     assert 0 < found["n_registers"] <= MOST_REGISTERS
     assert found["shared_bytes"] <= MOST_SHARED_BYTES
@@ -102,7 +105,7 @@ WAYS = {"run.json": "empty", "run.cubin": "a bit changed", "*.sha256": "cut off"
 
 
 def test_a_damaged_kernel_is_compiled_anew(tmp_path: Path) -> None:
-    """One damage after the other, each to what the one before had compiled anew."""
+    """Each damage is applied to the kernel that was compiled after the previous damage."""
     assert run(tmp_path) == "compiled True"
     assert run(tmp_path) == "found True"
     for pattern, damage in WAYS.items():

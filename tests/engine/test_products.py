@@ -1,6 +1,6 @@
-"""Products of arrays from compiled code: by libraries, whole and cut into small ones, and our own.
+"""Matmuls from compiled code: by libraries, in one piece and cut, and by the engine's kernels.
 
-Ours give the same bits for any share of the rows.
+The engine's kernels give the same bits for any part of the rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ needs_halves = pytest.mark.skipif(
     ONEDNN is None or not ONEDNN.half_address, reason="this CPU multiplies no bfloat16"
 )
 needs_mkl = pytest.mark.skipif(torchs_mkl() is None, reason="no MKL is inside torch")
-# The largest product that is handed over whole, and from how many rows on oneDNN multiplies.
+# The largest matmul that is not cut, and the number of rows from which oneDNN multiplies.
 WAYS = [(0, NEVER), (600, NEVER), (SMALL, NEVER)]
 WAYS += [] if ONEDNN is None else [(SMALL, 1), (0, 8)]
 WAYS += [] if torchs_mkl() is None else ["torch"]
@@ -90,7 +90,7 @@ def drawn(*shape: int) -> NDArray[np.float32]:
 
 
 def halves_of(matrix: Matrix) -> NDArray[np.uint16]:
-    """Rounded to bfloat16, by the kernel that test_halves.py tests."""
+    """Round to bfloat16 with the kernel that test_halves.py tests."""
     rows = np.ascontiguousarray(matrix)
     bits = np.empty(rows.shape, np.uint16)
     round_parameter(address_of(rows), rows.strides[0], *rows.shape, address_of(bits))
@@ -98,14 +98,14 @@ def halves_of(matrix: Matrix) -> NDArray[np.uint16]:
 
 
 def exact(matrix: Matrix, *, half: bool) -> NDArray[np.float64]:
-    """What a product takes a factor for."""
+    """Return a factor as a matmul reads it, in float64."""
     if half:
         matrix = (halves_of(matrix).astype(np.uint32) << 16).view(np.float32)
     return matrix.astype(np.float64)
 
 
 def assert_products(n: int, k: int, m: int, scratch: Scratch, *, half: bool = False) -> None:
-    """Of rows among wider ones: x W and x W^T, added to what is there or not."""
+    """Check x W and x W^T, for rows of wider matrices, with and without addition to the result."""
     atol = 1e-5 * np.sqrt(k + 1) if half else 1e-4
     for transposed, adds in product(BOTH, repeat=2):
         weight = drawn(*shape_of(k, m, transposed))
@@ -119,7 +119,7 @@ def assert_products(n: int, k: int, m: int, scratch: Scratch, *, half: bool = Fa
 
 
 def assert_outer_products(n: int, k: int, m: int, scratch: Scratch, *, half: bool = False) -> None:
-    """x^T dy of rows among wider ones, added to what is there or not."""
+    """Check x^T dy for rows of wider matrices, with and without addition to the result."""
     atol = 1e-5 * np.sqrt(n + 1) if half else 1e-4
     x, dy = drawn(n + 3, k + 5)[1 : 1 + n, 2 : 2 + k], drawn(n + 2, m + 7)[2:, 6 : 6 + m]
     for adds in BOTH:
@@ -148,11 +148,11 @@ def test_products_of_rounded_factors_are_numpys() -> None:
         assert_outer_products(*shape, scratch, half=True)
 
 
-# --- products of a plan's steps ---
+# --- matmuls of a plan's steps ---
 
 
 def rows_of(x: NDArray[np.float32], per_vertex: int) -> NDArray[np.float64]:
-    """Return all rows of vertices that hold several."""
+    """Return all rows of vertices that have several."""
     n, width = x.shape
     return x.astype(np.float64).reshape(n * per_vertex, width // per_vertex)
 
@@ -165,7 +165,7 @@ def constants_of(
     return per_vertex, *w.shape, *flags, copies_from, 0
 
 
-# Whether rows of x and of what is computed stand in wider ones.
+# Additional columns of the matrices that contain x and the result.
 WIDER = [(0, 0), (5, 0), (0, 5), (5, 3)]
 
 
@@ -190,7 +190,7 @@ def test_a_step_multiplies_all_rows_of_its_vertices(
         run_kernel(products.multiply_rows, operands, constants, n, told)
         np.testing.assert_allclose(rows_of(out, per_vertex), expected, rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(whole[:, per_vertex * m :], beside)
-        # The same of children's rows where they lie.
+        # The same for children's rows, read in place.
         index = np.arange(n, dtype=np.int64)[::-1].copy()
         out[:] = 0
         operands = (x, out, w, bias, w, w, index)
@@ -303,7 +303,7 @@ def test_openblas_is_the_package_s_and_not_numpys() -> None:
     assert numpys is None or numpys.name.endswith("of NumPy's wheel")
 
 
-# Columns of one block, of blocks and single vectors behind them, of one vector alone.
+# Columns of one block, of blocks followed by single vectors, and of one vector.
 COLUMNS = (BLOCK, 2 * BLOCK + LANES, LANES)
 
 
@@ -328,7 +328,7 @@ def test_few_rows_are_multiplied_as_numpy_does(columns: int, scratch: Scratch) -
 def multiply_shares(
     x: Matrix, weight: Matrix, transposed: bool, n_rows: int, scratch: Scratch
 ) -> Matrix:
-    """Return x W or x W^T, computed n_rows rows at a time."""
+    """Return x W or x W^T, computed n_rows rows per call."""
     n, m = len(x), weight.shape[0 if transposed else 1]
     out = np.empty((n, m), np.float32)
     for i in range(0, n, n_rows):
@@ -336,8 +336,8 @@ def multiply_shares(
     return out
 
 
-# A vector or two, whole blocks, and a W too large for the fastest cache. With 8 lanes no product
-# by the last is the engine's own.
+# A few vectors, whole blocks, and a W that is too large for the L1 cache. With 8 lanes, the engine
+# has no kernels for the last.
 SMALL_W, BLOCKS, LARGE = (4 * LANES, 3 * LANES), (64, 192), (256, 1024)
 OWN_CASES = [(size, transposed) for size in (SMALL_W, BLOCKS) for transposed in BOTH]
 OWN_CASES += [(LARGE, True), *([(LARGE, False)] if OWN_ROWS else [])]
@@ -381,7 +381,7 @@ def test_any_share_of_a_gradients_rows_gives_the_same_bits(scratch: Scratch) -> 
 
 @cache
 def kernel_of(n_rows: int, n_vectors: int, lanes: int) -> Loaded:
-    """Compile out = x w for n_rows rows by n_vectors of columns, or x w^T by DOTS rows for none."""
+    """Compile out = x w for n_rows rows by n_vectors of columns, or x w^T by DOTS rows for 0."""
     module = ir.Module()
     if n_vectors:
         write_sums_of_rows(module, "kernel", n_rows, n_vectors, lanes)
@@ -391,7 +391,7 @@ def kernel_of(n_rows: int, n_vectors: int, lanes: int) -> Loaded:
 
 
 def run_own(n_vectors: int, lanes: int, x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:
-    """Run the kernel of as many rows as there are."""
+    """Run the kernel for the number of rows of x."""
     address = kernel_of(len(x), n_vectors, lanes).address("kernel")
     k, from_w = x.shape[1], (address_of(w), w.strides[0])
     to_out = address_of(out), out.strides[0]
@@ -405,7 +405,7 @@ def run_own(n_vectors: int, lanes: int, x: Matrix, w: Matrix, out: Matrix, adds:
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("blocks", ["dots", "vector", "block", "wide"])
 def test_a_kernel_of_any_lanes_gives_the_same_bits_for_any_rows(blocks: str, lanes: int) -> None:
-    """Runs both numbers of lanes on any CPU, whichever its products use."""
+    """Both numbers of lanes run on any CPU, whichever number its matmuls use."""
     transposed = blocks == "dots"
     n_vectors = {"dots": 0, "vector": 1, "block": lanes // 4, "wide": lanes // 2}[blocks]
     k, m = 3 * lanes, n_vectors * lanes or DOTS
@@ -433,7 +433,7 @@ def test_what_is_no_whole_vector_or_has_many_rows_is_a_librarys() -> None:
 
 
 class Telling:
-    """A loaded library that takes these instructions."""
+    """A loaded library that reports this instruction set."""
 
     def __init__(self, code: int) -> None:
         self.code = code

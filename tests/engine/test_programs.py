@@ -1,6 +1,4 @@
-"""Programs of the CPU backend: bounds that are checked when they are written, what they allocate,
-and which share of their time goes on moving data.
-"""
+"""Programs of the CPU backend: bounds checks, allocations, and the fraction of data movement."""
 
 from __future__ import annotations
 
@@ -147,9 +145,9 @@ def test_a_program_lists_one_line_an_instruction() -> None:
     assert "tanh" in text
 
 
-# Python's own: boxed numbers, tuples of a call, views of a few losses.
+# Allocations of Python itself: boxed numbers, tuples of a call, views of a few losses.
 PYTHONS_BYTES = 16 * 2**10
-N_PARAMETERS = 130  # more than flags of one array
+N_PARAMETERS = 130  # more than one array of flags has
 
 
 @pytest.mark.slow
@@ -186,7 +184,7 @@ def test_forward_and_backward_work_in_memory_that_is_there(threads: int) -> None
 
 
 def kernels_in(module: ModuleType) -> list[Compiled[..., Any]]:
-    """Return a module's own functions that threads may run: those of numbers alone."""
+    """Return a module's functions that threads may run: those with numbers as arguments only."""
     own = [one for one in vars(module).values() if isinstance(one, Compiled)]
     return [
         one
@@ -202,13 +200,13 @@ MODULES = [
 
 
 def declared_in(text: str) -> set[str]:
-    """Return which functions of others LLVM IR calls, but for LLVM's own and Python's."""
+    """Return the external functions that LLVM IR calls, except those of LLVM and Python."""
     names = set(re.findall(r'^declare .*?@"([^"]+)"', text, re.MULTILINE))
     return {name for name in names if not name.startswith(("llvm.", "Py"))}
 
 
 def test_no_kernel_asks_for_memory() -> None:
-    """Arrays of a kernel's own would lie in memory of its module, which is for one thread alone."""
+    """Arrays of a kernel would be in memory of its module, which is for one thread only."""
     modules = [kernels_in(importlib.import_module(name)) for name in MODULES]
     texts = [str(write_module(functions)) for functions in modules if functions]
     assert len(texts) > 6
@@ -237,7 +235,7 @@ def test_only_written_gradients_are_stepped_and_all_are_forgotten() -> None:
         parameters.gradient(name)[:] = 2.0
         flags[name][:] = k % 2
     assert all(parameters.written(name) is flags[name] for name in weights), "none moves"
-    for name in ("late", "later"):  # join when others have been stepped before
+    for name in ("late", "later"):  # added after others have been updated
         parameters.update(0.25, [])
         parameters.values[name] = np.ones((4,), np.float32)
         parameters.written(name)[:] = 1
@@ -250,7 +248,7 @@ def test_only_written_gradients_are_stepped_and_all_are_forgotten() -> None:
     assert not any(parameters.written(name).any() for name in (*weights, "late", "later"))
 
 
-# Kernels by their names, of which a model's plans hold some.
+# Names of kernels that only move data; the plans of a model have some of them.
 MOVES = {"gather", "look_up", "scatter_add", "copy", "pack", "spread", "fill"}
 needs_ticks = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs an x86 processor")
 
@@ -279,14 +277,14 @@ def test_nothing_is_told_where_it_was_not_asked_for() -> None:
 
 @needs_ticks
 def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python between stages takes its part: the share is multiplied by times that include it."""
+    """The fraction includes Python between stages, because it is multiplied by times that do."""
     model, instances = EXAMPLES["tree_fc_fold"]
     clock = {"ticks": 0, "inside": 0}
     adapter = prepared(model, initial_weights(model, seed=0), Switches())
     backend = adapter.engine.backend
 
     def counted(name: str) -> None:
-        """Whatever the engine asks of its backend takes ten ticks."""
+        """Let each call of the backend's method take ten ticks."""
         real = getattr(backend, name)
 
         def called(*arguments: Any) -> Any:
@@ -308,17 +306,17 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
 
 
 class Ignored:
-    """A clock between whose marks time passes that belongs to no phase."""
+    """Clock between whose marks time passes that belongs to no phase."""
 
     def __init__(self, clock: dict[str, int]) -> None:
         self._clock = clock
 
     def mark(self, phase: str) -> None:
-        """A mark takes its time, too."""
+        """Let a mark take time."""
         self._clock["ticks"] += 1000
 
     def divide(self, shares: Mapping[str, float]) -> None:
-        """Nothing is booked."""
+        """Ignore divisions of a phase."""
 
 
 @needs_ticks
@@ -329,7 +327,7 @@ def test_the_counter_goes_on() -> None:
 
 @needs_ticks
 def test_ticks_are_counted_around_what_moves_alone() -> None:
-    """Every step that only moves data, and no other one."""
+    """Exactly the steps that only move data are counted."""
     moved = set[str]()
     for (model, _), chosen in product(EXAMPLES.values(), ("all", "none", "packs")):
         for _, one in instructions_of(model, Switches(**ONE_BY_ONE[chosen])):

@@ -1,4 +1,4 @@
-"""The engine evaluates round after round: nothing of a later one before the loss of this one."""
+"""Segment-by-segment evaluation: nothing of a later segment runs before this one's loss."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def adapter_of(name: str, policy: str = "agenda", **switches: Any) -> Adapter:
 
 
 def rounds_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
-    """Rounds of the vertices that a batch runs, or reads."""
+    """Return the segments of the vertices that a batch runs or reads."""
     assert engine.laid_out.mini_batch.rounds is not None
     assert isinstance(engine.backend, CountingBackend)
     assert engine.backend.rows is not None
@@ -48,7 +48,7 @@ def rounds_of_batch(engine: Engine, type_id: int, position: int) -> set[int]:
 
 
 def seen_by_round(adapter: Adapter) -> list[set[int]]:
-    """Rounds of all that ran before the loss was looked at, time after time."""
+    """Return, for each reading of the loss, the segments of everything that ran before it."""
     backend = adapter.engine.backend
     assert isinstance(backend, CountingBackend)
     seen: list[set[int]] = [set()]
@@ -115,13 +115,13 @@ def test_an_engine_that_batches_across_rounds_is_noticed(
 ) -> None:
     instances = EXAMPLES[name][1]
     adapter = adapter_of(name)
-    # Outputs of all rounds at once, as a stage behind the last batch.
+    # Outputs of all segments together, as a stage after the last batch.
     rounds_of = harness.engine.engine.plan_rounds
     monkeypatch.setattr(
         harness.engine.engine, "plan_rounds", lambda *given: [joined(rounds_of(*given))]
     )
     assert len(run_watched(adapter, instances)[0]) > 1
-    # A policy that is shown all rounds at once.
+    # A policy that sees all segments together.
     monkeypatch.setattr(
         systems.on_core.prepared, "schedule_in_rounds", lambda policy, graph: policy(graph)
     )
@@ -151,7 +151,7 @@ def test_a_schedule_that_claims_other_rounds_is_noticed(monkeypatch: pytest.Monk
 
 
 def pairs(lengths: tuple[int, ...], model: Model) -> list[SentencePair]:
-    """Of the same sources, and targets of these lengths."""
+    """Return pairs of the same sources, with targets of these lengths."""
     n_source, n_target = model.sizes.of("source_words"), model.sizes.of("target_words")
     return [
         SentencePair(np.arange(3) * (k + 1) % n_source, np.arange(n) * (k + 1) % n_target)
@@ -160,7 +160,7 @@ def pairs(lengths: tuple[int, ...], model: Model) -> list[SentencePair]:
 
 
 def test_rows_of_a_round_do_not_tell_how_long_anything_lasts() -> None:
-    """Who is read by a later round has no say in the order of this one."""
+    """Readers in a later segment do not affect the order of this one."""
     model = EXAMPLES["seq2seq"][0]
     orders = []
     for lengths in ((2, 2, 2, 2), (2, 7, 3, 5), (9, 2, 4, 2)):
@@ -176,7 +176,7 @@ def test_rows_of_a_round_do_not_tell_how_long_anything_lasts() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_side_by_side_equals_one_by_one(name: str) -> None:
-    """In as many rounds as the longest has, and no more batches than all of them by themselves."""
+    """A mini-batch has the segments of its longest instance, and fewer batches than separate runs."""
     model, instances = EXAMPLES[name]
     generator = np.random.default_rng(5)
     weights = {

@@ -1,4 +1,4 @@
-"""The compiled backend runs all rounds in one call: in the order of rounds, losses in between."""
+"""One call of the compiled backend for all graph segments, in order, with losses in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of rows: what they compute, and that their loops take several elements at once."""
+"""Kernels that work on rows: results, and vectorized loops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _rows(n: int, width: int) -> Floats:
 
 
 def _in_wider(n: int, width: int, columns: int = 2) -> Floats:
-    """Return rows among wider ones, not a number where nothing may be read or left."""
+    """Return rows of a wider matrix, with NaN in all columns that must not be read or written."""
     whole = np.full((n, width + columns), np.nan, np.float32)
     rows = whole[:, 1 : 1 + width]
     rows[:] = _rows(n, width)
@@ -39,14 +39,14 @@ def _in_wider(n: int, width: int, columns: int = 2) -> Floats:
 
 
 def _is_alone(rows: Floats) -> bool:
-    """Return whether nothing beside the rows of `_in_wider` was written."""
+    """Return whether nothing outside the rows of `_in_wider` was written."""
     whole = rows.base
     assert whole is not None
     return int(np.isnan(whole).sum()) == whole.size - rows.size
 
 
 def _counted(*counts: int) -> NDArray[np.int64]:
-    """Return where the edges of each vertex begin, which are not the first ones of all."""
+    """Return the first edge of each vertex; the numbering does not start at 0."""
     return np.cumsum([4, *counts]).astype(np.int64)
 
 
@@ -268,7 +268,7 @@ def test_parts_of_rows_are_normalized_by_themselves(width: int) -> None:
     assert _is_alone(out)
 
 
-# --- several elements at once ---
+# --- vectorized loops ---
 
 ADDS, MAXIMUM, PRODUCTS = r"v?addps", r"v?(max|cmp\w*)ps", r"v?(mulps|fn?m\w+ps)"
 VECTORIZED: dict[Any, str] = {

@@ -1,7 +1,7 @@
-"""PyTorch's operators: products, devices that are far, GPUs that cannot be used or have no room.
+"""PyTorch backend: matmuls, waits for the device, unusable GPUs and exhausted memory.
 
-Torch's device `meta` has shapes and no values: an operator that must know a value to go on, which
-is what makes a GPU's host wait, fails there.
+Torch's device `meta` has shapes but no values. An operator that needs a value to continue, for
+which the host would wait for a GPU, fails there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VARIADIC = ("child_sum", "lattice_gru")
 
 
 class Transfers(TorchDispatchMode):
-    """Counts copies from the host to the device, and refuses those back."""
+    """Mode that counts copies from host to device, and rejects the opposite direction."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def test_a_mini_batch_is_one_upload_and_nobody_waits(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIADIC)
 def test_edges_of_any_number_of_children_need_no_value(name: str) -> None:
-    """What those before these arrays asked of every batch fails here, so that the test can."""
+    """The operator that earlier versions used fails on this device, so the test detects its use."""
     counts = torch.tensor([2, 1], device="meta")
     with pytest.raises((RuntimeError, NotImplementedError)):
         torch.repeat_interleave(counts)
@@ -107,7 +107,7 @@ SHAPES = [(1, 3, 20), (200, 33, 300), (40, 64, 5), (130, 600, 40)]
 
 
 def _columns(n: int, width: int) -> torch.Tensor:
-    """Some columns of a wider matrix, as buffers hold them."""
+    """Return columns of a wider matrix, as buffers have them."""
     return torch.randn((n, width + 7))[:, 3 : 3 + width]
 
 
@@ -137,7 +137,7 @@ NO_CODE = "CUDA error: no kernel image is available for execution on the device\
 
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """A PyTorch for some CUDA that sees a GPU, computes on it or fails, of some capability."""
+    """Return a function that simulates a PyTorch build and a GPU."""
 
     def as_if(
         cuda: str | None = "12.8",
@@ -208,12 +208,12 @@ KINDS = (WalkedBackend, stepwise.Backend)
 
 
 class Room:
-    """How many rows an array may have; asks torch's allocator for the rest."""
+    """Allocator that rejects arrays with too many rows, and calls torch's for others."""
 
     def __init__(self, allocate: Callable[..., torch.Tensor]) -> None:
         self.allocate, self.most_rows = allocate, MOST_ROWS
         self.n_refused = 0
-        self.before: Callable[[], None] = lambda: None  # of every array that is more than a place
+        self.before: Callable[[], None] = lambda: None  # called before every array of several rows
         self.given: list[weakref.ref[torch.Tensor]] = []
 
     def __call__(self, *shape: int) -> torch.Tensor:
@@ -229,7 +229,7 @@ class Room:
 
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> Room:
-    """Of both backends."""
+    """Return an allocator that both backends use."""
     found = Room(lambda *shape: torch.full(shape, float("nan")))
     monkeypatch.setattr(PoisonedMemory, "empty", lambda _, *shape: found(*shape))
     monkeypatch.setattr(rows, "empty", lambda shape, device: found(*shape))
@@ -259,7 +259,7 @@ def test_what_fits_is_computed_after_what_did_not(
 def test_an_array_is_given_up_before_a_larger_one_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, room: Room, kind: type[Backend]
 ) -> None:
-    """Both together may not fit where the larger one does."""
+    """Both may not fit, even if the larger one does."""
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: kind)
     room.most_rows = 10**6
     setting = Setting("tree_lstm")
@@ -274,11 +274,11 @@ def test_an_array_is_given_up_before_a_larger_one_is_asked_for(
     setting.train(setting.instances * 20)
     look()
     assert all(before > after for before, after in pairwise(seen[:-1]))
-    assert seen[-1] == seen[-2] < seen[0]  # nothing went only after what took its place was there
+    assert seen[-1] == seen[-2] < seen[0]  # old arrays are freed before new ones are allocated
 
 
 def test_what_kernels_cannot_count_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of parameters before anything is computed, of rows when a mini-batch has too many."""
+    """Too many parameters are rejected before any computation, and too many rows per mini-batch."""
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
     largest = max(weight.size for weight in example("tree_lstm")[2].values())
     monkeypatch.setattr(memory, "MOST_ELEMENTS", largest - 1)

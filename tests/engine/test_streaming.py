@@ -1,6 +1,6 @@
-"""The next mini-batch is prepared and uploaded while this one is computed, and nobody notices.
+"""Preparing and uploading the next mini-batch during computation does not change results.
 
-Programs are walked by NumPy on two streams whose work is done in the worst order that marks allow.
+NumPy runs programs on two streams, in the worst order that marks allow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ N_PASSES = 3
 
 
 class Streamed(WalkedBackend):
-    """Walks programs on streams of this test."""
+    """Backend that runs programs on the streams of a test."""
 
     streams: Streams
 
@@ -38,7 +38,7 @@ class Streamed(WalkedBackend):
 def adapter_on(
     monkeypatch: pytest.MonkeyPatch, streams: Streams, name: str, *, streaming: bool = True
 ) -> tuple[Adapter, list[Sequence[Any]]]:
-    """An adapter, and mini-batches of several sizes."""
+    """Return an adapter, and mini-batches of several sizes."""
     Streamed.streams = streams
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Streamed)
     model, instances, weights = example(name)
@@ -47,7 +47,7 @@ def adapter_on(
 
 
 def losses_of(adapter: Adapter, mini_batches: list[Sequence[Any]]) -> list[float]:
-    """Of passes in training; every loss is asked for when the next mini-batch is prepared."""
+    """Return the losses of training passes, each read when the next mini-batch is prepared."""
     found = []
     for _ in range(N_PASSES):
         for _ in loaded(adapter, mini_batches):
@@ -57,7 +57,7 @@ def losses_of(adapter: Adapter, mini_batches: list[Sequence[Any]]) -> list[float
 
 
 def trained(adapter: Adapter, mini_batches: list[Sequence[Any]]) -> dict[str, Any]:
-    """Weights after passes in which nobody waits for anything."""
+    """Return the weights after passes without any waiting."""
     for _ in range(N_PASSES):
         for _ in loaded(adapter, mini_batches):
             adapter.run(NoClock())
@@ -65,7 +65,7 @@ def trained(adapter: Adapter, mini_batches: list[Sequence[Any]]) -> dict[str, An
 
 
 def expected(monkeypatch: pytest.MonkeyPatch, name: str) -> dict[str, Any]:
-    """The same without streaming, in the order of the program."""
+    """Return the weights without streaming, in the order of the program."""
     streams = WorstStreams(first(Stream.COMPUTE), eager=Stream.COMPUTE)
     return trained(*adapter_on(monkeypatch, streams, name, streaming=False))
 
@@ -74,7 +74,7 @@ def is_right(monkeypatch: pytest.MonkeyPatch, name: str, streams: Streams) -> bo
     wanted = expected(monkeypatch, name)
     try:
         found = trained(*adapter_on(monkeypatch, streams, name))
-    except (AssertionError, IndexError, ValueError):  # words of which nothing can be made
+    except (AssertionError, IndexError, ValueError):  # invalid words
         return False
     return all(np.array_equal(found[key], wanted[key]) for key in wanted)
 
@@ -89,7 +89,7 @@ def test_any_order_that_marks_allow_gives_the_same_weights(
 
 
 class Careless(WorstStreams):
-    """One of the waits is left out."""
+    """Streams that skip one kind of wait."""
 
     def __init__(self, choose: Choose, eager: Stream | None, left_out: str) -> None:
         super().__init__(choose, eager)
@@ -106,7 +106,7 @@ class Careless(WorstStreams):
 
 @pytest.mark.parametrize("left_out", [Stream.COMPUTE, Stream.COPY, "host"])
 def test_every_wait_is_needed(monkeypatch: pytest.MonkeyPatch, left_out: str) -> None:
-    """Words that are not there yet, that are still read, or whose source is written over."""
+    """Without a wait, words are missing, or they or their source are overwritten while in use."""
     runs = [(choose, eager) for choose in ORDERS.values() for eager in (None, *Stream)]
     assert not all(
         is_right(monkeypatch, "tree_lstm", Careless(choose, eager, left_out))
@@ -115,7 +115,7 @@ def test_every_wait_is_needed(monkeypatch: pytest.MonkeyPatch, left_out: str) ->
 
 
 def test_losses_are_those_of_their_mini_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for when the next mini-batch is uploaded already."""
+    """Each loss is read after the next mini-batch was uploaded."""
     plain = losses_of(*adapter_on(monkeypatch, WorstStreams(ORDERS["drawn 0"]), "tree_lstm"))
     streams = WorstStreams(ORDERS["drawn 1"])
     off = losses_of(*adapter_on(monkeypatch, streams, "tree_lstm", streaming=False))
@@ -123,7 +123,7 @@ def test_losses_are_those_of_their_mini_batch(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_nothing_waits_between_two_mini_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for a pinned buffer, whose copy is over since long."""
+    """The only wait is that for a pinned buffer, whose copy ended long before."""
     streams = WorstStreams(ORDERS["drawn 0"])
     adapter, parts = adapter_on(monkeypatch, streams, "tree_lstm")
     trained(adapter, parts)
@@ -134,7 +134,7 @@ def test_nothing_waits_between_two_mini_batches(monkeypatch: pytest.MonkeyPatch)
 
 
 class CountingClock:
-    """What is marked, in order."""
+    """Clock that records marks in order."""
 
     def __init__(self) -> None:
         self.marks: list[str] = []
@@ -148,9 +148,9 @@ class CountingClock:
 
 
 def test_every_pass_prepares_all_of_its_mini_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time is borrowed from outside: the first is prepared in its own run, none behind the last.
+    """A pass prepares its first mini-batch in its own run, and none after the last.
 
-    What is prepared ahead is booked on its phases, inside the run that does it.
+    Preparation in advance counts for its phases, in the run that does it.
     """
     adapter, parts = adapter_on(monkeypatch, WorstStreams(ORDERS["drawn 0"]), "tree_lstm")
     for _ in range(2):

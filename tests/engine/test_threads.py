@@ -1,4 +1,4 @@
-"""Threads of the engine's own: who takes what, how they wait, and that results stay."""
+"""The engine's threads: their parts of the work, their barriers, and reproducible results."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tests.support.engine_runs import ONE_BY_ONE, disagreements, prepared, run
 from tests.support.stage_instructions import instructions_of
 
 needs_futex = pytest.mark.skipif(not HAS_FUTEX, reason="there is nothing to park threads with")
-MISSED, MEETINGS = 0, 1  # what _visit counts
+MISSED, MEETINGS = 0, 1  # counters of _visit
 
 
 @compiled
 def _visit(context: int, seen: int, batches: int, n: int) -> None:
-    """Every thread looks, meeting after meeting, for what all wrote before the last one."""
+    """Check on every thread, after each barrier, the values that all wrote before it."""
     thread, n_threads, tally = word(context, THREAD), word(context, N_THREADS), word(context, TALLY)
     for i in range(n):
         put_word(seen, 2 * thread + i % 2, i)
@@ -50,7 +50,7 @@ def _team(n: int) -> Team:
 
 
 class Visits:
-    """A call of _visit on an array."""
+    """Callee for _visit on an array."""
 
     def __init__(self, n_threads: int) -> None:
         self._seen = np.zeros((n_threads, 2), np.int64)
@@ -66,7 +66,7 @@ def _own_threads() -> int:
 
 
 def _own_threads_at_rest() -> int:
-    """When those of teams that are gone have ended, too."""
+    """Return the number of threads after those of deleted teams have ended."""
     gc.collect()
     found = _own_threads()
     for _ in range(40):
@@ -120,7 +120,7 @@ def test_threads_are_started_once_parked_when_idle_and_end_with_their_team() -> 
         team.run([call])
     assert _own_threads() == before + 2
     deadline = time.monotonic() + 60
-    while team.parked() < 2:  # both, after their last looks
+    while team.parked() < 2:  # both, after they stopped polling
         assert time.monotonic() < deadline
         time.sleep(0.001)
     begin = time.process_time()
@@ -153,7 +153,7 @@ def test_where_threads_cannot_be_parked_one_runs_and_the_record_says_so(
 @pytest.mark.parametrize(
     ("name", "threads", "switches"),
     [
-        ("lattice_lstm", 2, ("all", "fusion")),  # whose batches have children in common
+        ("lattice_lstm", 2, ("all", "fusion")),  # its batches have children in common
         ("mv_rnn", 3, tuple(ONE_BY_ONE)),
         ("child_sum", 2, tuple(ONE_BY_ONE)),
         ("tree_lstm", 3, tuple(ONE_BY_ONE)),
@@ -191,7 +191,7 @@ def test_machine_code_of_several_threads_repeats_itself_to_the_last_bit(name: st
 
 
 def _meetings(adapter: Adapter, stage: str) -> tuple[int, int]:
-    """Run a stage; returns how often threads met within it, and how many batches it has."""
+    """Run a stage; return the number of barriers within it, and of its batches."""
     backend, arranged = adapter.engine.backend, adapter.engine.laid_out.arrangement
     held = WITHIN + HELD
     before = int(backend._team._words[held])
@@ -207,7 +207,7 @@ def _meetings(adapter: Adapter, stage: str) -> tuple[int, int]:
 def test_who_adds_to_children_meets_the_others_only_where_children_are_shared(
     name: str, shares_children: bool
 ) -> None:
-    """A tree's batches go through the backward stage with one meeting each, at their end."""
+    """In the backward stage, a tree's batches have one barrier each, at their end."""
     model, instances, weights = example(name)
     adapter = prepared(model, weights, threads=2)
     run(adapter, instances)

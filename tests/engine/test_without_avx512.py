@@ -1,4 +1,4 @@
-"""The engine on a CPU without AVX-512: all tests by `make test CPU=avx2`, a few in every run."""
+"""The engine on a CPU without AVX-512: `make test CPU=avx2` runs all tests, each run a few."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_worker_multiplies_with_the_instructions_of_its_test(
 
 
 def planned(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Return what `make test` would run, whatever the `make` said that runs this test."""
+    """Return the commands of `make test`, regardless of the `make` that runs this test."""
     inherited = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS")}
     command = ["make", "--dry-run", "test", *words]
     return subprocess.run(

@@ -1,4 +1,4 @@
-"""FLOPs and bytes of a mini-batch are those of its operators, whatever switches do with them."""
+"""FLOPs and bytes of a mini-batch are those of its operators, independent of switches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def scheduled(name: str, policy: str, mode: str = "train", **switches: Any) -> A
 
 
 def product_flop(adapter: Adapter) -> int:
-    """Operations of products with parameters alone."""
+    """Return the operations of matmuls with parameters only."""
     engine, total = adapter.engine, 0
     only = {
         t: replace(
@@ -65,7 +65,7 @@ def flop_of_products_alone(model: Model, weights: Weights, instances: Any, mode:
 @pytest.mark.parametrize("mode", ["train", "infer"])
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_products_are_counted_as_the_calibration_counts_them(name: str, mode: str) -> None:
-    """Two countings that share no code: of a model's functions, and of lowered plans."""
+    """The two counts share no code: one uses a model's functions, the other lowered plans."""
     model, instances, weights = example(name)
     adapter = scheduled(name, "agenda", mode)
     assert product_flop(adapter) == flop_of_products_alone(model, weights, instances, mode)
