@@ -192,7 +192,7 @@ def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
 @pytest.mark.parametrize("lazy", [True, False])
 @pytest.mark.parametrize("backend", backend_names())
 def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: Model) -> None:
-    """A pushed slice belongs to a value that only its own stage reads; a result may overwrite it."""
+    """The pushed slice is of a value that only its own stage reads; a result may overwrite it."""
     weights = initial_weights(model, 7)
     switches = Switches(backend=backend, lazy_batching=lazy)
     if (reason := backend_class(backend).why_not(switches, "cpu")) is not None:

@@ -8,9 +8,9 @@ The engine's own kernels (vectors.py) multiply few rows, unless a library was re
 the columns do not fill whole vectors. oneDNN does most of the others. OpenBLAS does everything else
 if oneDNN is missing, and these:
 
-- fewer than ONEDNN_ROWS rows on AVX-512 machines: there, OpenBLAS has kernels for small matmuls (m
-n k <= 10^6) that neither pack nor copy, and larger matmuls are cut into such pieces. GFLOP/s on one
-Zen 5 core, with weights of 256 x 1 024: 4 rows 136 (oneDNN 76), 8 rows 138 (173);
+- fewer than ONEDNN_ROWS rows on AVX-512 machines: there, OpenBLAS has kernels for small matmuls (up
+  to 10^6 multiplications) that neither pack nor copy, and larger matmuls are cut into such pieces.
+  GFLOP/s on one Zen 5 core, with weights of 256 x 1 024: 4 rows 136 (oneDNN 76), 8 rows 138 (173);
 - one or two rows by W^T, which is read in place (from three rows on, it would be rearranged);
 - many rows by W^T, in one piece: 1 500 rows by 1 024 x 256 at 215 (oneDNN 198);
 - WHOLE_ROWS rows or more are not cut: 1 500 rows at 225 in one piece, 174 in several.

@@ -7,11 +7,11 @@ column by column (harness.engine.lowering.placement).
 tanh, sigmoid and exp have no table and no branch, and an error of few units in the last place.
 
 * tanh x is x P(x^2) / Q(x^2) with P of degree 6 and Q of degree 3, fitted by iteratively reweighted
-least squares to minimize the relative error on [-8, 8] (2e-9 in exact arithmetic). Outside, x is
-clamped, because tanh is within 3e-7 of 1 there. In float32, the relative error stays under 5e-7.
+  least squares to minimize the relative error on [-8, 8] (2e-9 in exact arithmetic). Outside, x is
+  clamped, because tanh is within 3e-7 of 1 there. In float32, the relative error stays under 5e-7.
 * exp x is 2^n exp r with x = n log 2 + r and |r| <= log(2) / 2. exp r is its Taylor sum to r^6
-(relative error 1e-7, and under 5e-7 with all roundings). x is clamped to [-87, 88], inside the
-range of float32.
+  (relative error 1e-7, and under 5e-7 with all roundings). x is clamped to [-87, 88], inside the
+  range of float32.
 """
 
 from __future__ import annotations

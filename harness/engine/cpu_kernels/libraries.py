@@ -1,10 +1,10 @@
 """Libraries for matmuls, found in packages or the system, and called by address.
 
 * OpenBLAS, from a package made for linking, or else the one inside NumPy's wheel (its name may
-change with any release), or a BLAS of the system.
+  change with any release), or a BLAS of the system.
 * oneDNN, by Intel, which PyTorch uses, too. Its matmuls of the few rows of a batch are the fastest:
-64 and 32 rows by weights of 256 x 1 024 run at 207 and 204 GFLOP/s on one Zen 5 core, and at up to
-150 with OpenBLAS.
+  64 and 32 rows by weights of 256 x 1 024 run at 207 and 204 GFLOP/s on one Zen 5 core, and at up
+  to 150 with OpenBLAS.
 * MKL inside PyTorch, for comparisons with PyTorch with equal matmuls; PyTorch is not imported.
 """
 

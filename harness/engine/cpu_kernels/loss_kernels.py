@@ -131,7 +131,8 @@ def softmax_minus_one_hot(context: int, operands: int, constants: int, n: int) -
 def logits_of(gradient: Matrix, label: Index, loss: Matrix, log_sum: Matrix) -> NDArray[np.float32]:
     """Recompute the logits that softmax_loss replaced by their gradient.
 
-    Logits more than 87 below log_sum are raised to that limit, because float32 ends there.
+    Logits more than 87 below log_sum are raised to that limit, because their softmax underflows in
+    float32.
     """
     with np.errstate(divide="ignore"):
         logits = np.log(np.maximum(gradient, np.finfo(np.float32).tiny)) + log_sum

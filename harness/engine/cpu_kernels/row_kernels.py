@@ -57,7 +57,7 @@ def copy(context: int, operands: int, constants: int, n: int) -> None:
 
 @compiled
 def pack(context: int, operands: int, constants: int, n: int) -> None:
-    """Copy columns of a parameter; only the first thread does.
+    """Copy columns of a parameter, on the first thread only.
 
     Operands: source, out. Constants: width, rows.
     """

@@ -279,9 +279,9 @@ class Memory:
         return [(of, room) for _, of, room in self._shared]
 
     def _know_shared(self) -> None:
-        """Cache the capacities of buffers of states, because a lookup by key takes too long.
+        """Cache the capacities of buffers of states.
 
-        It takes about a microsecond.
+        A lookup by key takes about a microsecond.
         """
         keys = [key for key in self.buffers if key[1].is_shared]
         self._shared = [(key, key[1].of, len(self.buffers[key])) for key in keys]

@@ -64,7 +64,7 @@ class StageWriter:
 
     @property
     def is_whole(self) -> bool:
-        """True if the stage may take all rows in one call, also the backward stage of outputs."""
+        """True if the stage may take all rows at once, including the backward stage of outputs."""
         return self.stage in WHOLE_STAGES or (self.stage == "backward" and self.type_id < 0)
 
     def write(self) -> tuple[Instruction, ...]:
