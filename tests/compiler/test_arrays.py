@@ -1,4 +1,4 @@
-"""Arrays in compiled functions: elements, parts, new ones, and what NumPy does with whole ones."""
+"""Arrays in compiled functions: elements, slices, new arrays, and NumPy's functions of arrays."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_slices_are_parts_that_end_where_the_array_ends(
 
 @compiled
 def moved(x: Words, y: Words, k: int) -> None:
-    x[k:] = x[: len(x) - k]  # over itself
+    x[k:] = x[: len(x) - k]  # overlaps itself
     y[: len(y) - k] = y[k:]
     x[: len(y)] = y[: len(x)]
 

@@ -1,4 +1,4 @@
-"""Lanes compute what NumPy computes of the same numbers, at the ends of their range too."""
+"""Lanes compute the same as NumPy, also at the limits of their range."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def numbers(highest: int) -> st.SearchStrategy[list[int]]:
 
 
 def compiled_pair(operation: Any, lane: type) -> Callable[[list[int], list[int]], list[int]]:
-    """An operation on two rows, each in the second half of a row of an array with two."""
+    """Return an operation on two rows, each in the second half of an array's row."""
 
     @compiled
     def run(rows: Rows) -> None:

@@ -1,4 +1,4 @@
-"""Statements, calls, tuples and names mean in compiled functions what they mean in Python."""
+"""Statements, calls, tuples and names mean the same in compiled functions as in Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Words = NDArray[np.int64]
 
 
 class Pair(NamedTuple):
-    """Two of a kind."""
+    """Two numbers."""
 
     number: int
     share: float
@@ -30,7 +30,7 @@ def counted(begin: int, end: int, step: int) -> tuple[int, int, int]:
     n, last, total = 0, -99, 0
     for k in range(begin, end, step):
         n, last = n + 1, k
-        end += 10  # a range keeps what it was made of
+        end += 10  # a range does not depend on later values of its bounds
         k *= 100
         total += k
     for k in range(end):
@@ -128,7 +128,7 @@ def test_choices_return_early(a: int, b: int) -> None:
 
 @helper
 def noted(log: Words, value: int) -> int:
-    """Note that it was called."""
+    """Record that it was called."""
     log[0] = log[0] * 10 + value
     return value
 
@@ -156,7 +156,7 @@ def test_what_decides_nothing_is_not_evaluated(a: int, b: int, c: int) -> None:
 
 @helper
 def turned(pair: Pair, at: tuple[int, int] = (1, 2), *, by: float = 0.5) -> Pair:
-    """Return another pair; only what differs from the defaults is given."""
+    """Return another pair, passing only the arguments that differ from the defaults."""
     return Pair(pair.number * at[1] - at[0], pair.share + by)
 
 
@@ -180,7 +180,7 @@ def test_tuples_are_values(a: int, x: float) -> None:
 
 @compiled
 def none_of(x: Words, value: int) -> None:
-    """Has no result."""
+    """Return nothing."""
     if len(x) == 0:
         return
     x[0] = value
@@ -237,7 +237,7 @@ twice_of_another = helper(twice)
 
 
 @helper
-def same_name(x: Any) -> Any:  # as the two above
+def same_name(x: Any) -> Any:  # the same name as the two above
     return x + x
 
 
@@ -262,7 +262,7 @@ def test_a_nested_function_has_the_numbers_around_it() -> None:
 
         assert run(5) == 5 * factor
         made.append(run)
-    assert [one(2) for one in made] == [6, 8]  # each keeps what it was when it was compiled
+    assert [one(2) for one in made] == [6, 8]  # each keeps its value from compile time
 
 
 @compiled

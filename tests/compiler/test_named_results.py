@@ -1,4 +1,4 @@
-"""Named tuples come back whole, whatever Python does meanwhile: signals, other threads."""
+"""Named tuples are returned intact, whatever Python runs meanwhile: signals, other threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on numbers do what Python and NumPy do, at the ends of their ranges too."""
+"""Operators on numbers compute the same as Python and NumPy, also at the limits of their range."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from harness.compiler.registry import load_generated
 from tests.support.both_ways import assert_same, run_both
 
 MOST = 2**63 - 1
-SMALL = st.integers(-(2**24), 2**24)  # where one is combined with a float, which holds all of them
+SMALL = st.integers(-(2**24), 2**24)  # for operations with a float, which represents all of them
 WORDS = st.one_of(st.sampled_from((0, 1, -1, 2, 63, 64, MOST, -MOST)), st.integers(-MOST, MOST))
 ENDS = st.sampled_from((0.0, -0.0, 0.5, math.inf, -math.inf, math.nan))
-FLOATS = st.one_of(ENDS, st.floats()).map(np.float64)  # Python's own would adapt to a float32
+FLOATS = st.one_of(ENDS, st.floats()).map(np.float64)  # Python's would adapt to a float32
 SINGLES = st.floats(width=32).map(np.float32)
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "int": SMALL, "bool": st.booleans(), "float": FLOATS, "np.float32": SINGLES,
@@ -41,7 +41,7 @@ FUNCTION = "\n\n@compiled\ndef f{k}(a: {a}, b: {b}) -> object:\n    return {expr
 
 
 def functions_of(a: str, b: str) -> dict[str, Any]:
-    """Compiled functions of two kinds of numbers, by their expressions."""
+    """Return compiled functions of two kinds of numbers, by their expressions."""
     whole = {a, b} <= {"int", "bool"}
     expressions = [*BOTH, *CHOICES]
     expressions += [*SIGNS] if a == b else []
@@ -67,21 +67,21 @@ def test_operators_do_what_they_do_in_python(a: str, b: str) -> None:
             with np.errstate(all="ignore"):
                 found, expected = function(x, y), function.function(x, y)
             if expression in CHOICES or expression in SIGNS or a != b:
-                expected = type(found)(expected)  # one kind for both ways, or float32 as a float
+                expected = type(found)(expected)  # one kind for both ways, or float32 as float
             assert_same(found, as_word(expected))
 
     check()
 
 
 def is_defined(expression: str, x: Any, y: Any) -> bool:
-    """Whether Python raises no error, and needs no float with more than 53 bits."""
+    """Return True if Python raises no error and needs no float with more than 53 bits."""
     if expression == "a / b" and abs(x) >= 2**53:
         return False
     return bool(y) if expression in DIVIDED else expression != "a >> b" or y >= 0
 
 
 def as_word(value: Any) -> Any:
-    """Python's whole number as one of 64 bits."""
+    """Return Python's integer as one of 64 bits."""
     is_word = isinstance(value, int) and not isinstance(value, bool)
     return (value + 2**63) % 2**64 - 2**63 if is_word else value
 

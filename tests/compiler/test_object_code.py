@@ -1,4 +1,4 @@
-"""Machine code: kept by all that it is made of, made anew where that has changed, and for whom."""
+"""Machine code: cached by everything that it depends on, recompiled after changes, by target."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ define i64 @answer() {{
 
 @pytest.fixture
 def entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A cache of the test's own; lists its files."""
+    """Provide a separate cache for the test; return a function that lists its files."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return lambda: sorted(one for one in tmp_path.rglob("*") if one.parent.name == FOLDER)
 
 
 @pytest.fixture
 def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that are compiled from now on."""
+    """Record the texts that are compiled from now on."""
     texts: list[str] = []
 
     def noted(text: str, target: Target, **options: bool) -> bytes:
@@ -199,9 +199,10 @@ def run_later(x: int) -> int:
 
 @pytest.fixture
 def run_made(tmp_path: Path) -> Any:
-    """A function that runs a text in a new process, with a package `made` and a cache of its own.
+    """Return a function that runs a text in a new process with a package `made` and its own cache.
 
-    Args of it: the text, that of made.numbers, FACTOR of the environment, the text of made.uses.
+    Its arguments are the text, the text of made.numbers, FACTOR of the environment, and the text of
+    made.uses.
     """
     package = tmp_path / "made"
     package.mkdir()
@@ -224,12 +225,12 @@ def run_made(tmp_path: Path) -> Any:
 def test_a_changed_helper_or_constant_of_another_module_is_noticed(run_made: Any) -> None:
     assert run_made(CALL, NUMBERS.format(summand=3), 2) == "24 1\n"
     assert run_made(CALL, NUMBERS.format(summand=3), 2) == "24 0\n"
-    assert run_made(CALL, NUMBERS.format(summand=3), 3) == "34 1\n"  # its text is the same
+    assert run_made(CALL, NUMBERS.format(summand=3), 3) == "34 1\n"  # the source text is the same
     assert run_made(CALL, NUMBERS.format(summand=4), 2) == "25 1\n"
 
 
 def test_what_else_a_process_has_imported_does_not_matter(run_made: Any) -> None:
-    """A package has its modules as attributes once they are imported."""
+    """Imported modules become attributes of their package, which must not change the hash."""
     by_package = USES.replace(
         "made.numbers import", "made import numbers\nfrom made.numbers import"
     )
@@ -244,7 +245,7 @@ def test_another_function_under_the_same_name_is_noticed(run_made: Any) -> None:
 
 
 def test_nothing_is_kept_of_a_file_that_is_edited_meanwhile(run_made: Any) -> None:
-    """The text of the first call is in memory, the hash of the second would be of the new one."""
+    """The first call's text is in memory, but the second one's hash is that of the new text."""
     first, error = run_made(EDITED, CHOICE, 1).splitlines()
     assert first == "16"
     assert error.startswith("CompileError ")
@@ -334,7 +335,7 @@ def test_a_missing_llvmlite_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["harness.policies.levels", "harness.engine.cpu_kernels.context"])
 def test_functions_compile_for_another_cpu(name: str) -> None:
-    """What they need is not what this machine has."""
+    """The functions need instructions that this machine does not have."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""docs/compiler.md: its example runs, and it names what there is."""
+"""docs/compiler.md: its example runs, and everything that it names exists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.compiler import lanes, pointers
-from harness.compiler.compiled import compiled  # noqa: F401 - registers what the compiler knows
+from harness.compiler.compiled import compiled  # noqa: F401 - registers known functions
 from harness.compiler.registry import EMITTERS, METHODS, load_generated
 from harness.values.places import ROOT
 from tests.support.both_ways import run_both

@@ -1,4 +1,4 @@
-"""Calls from Python: what is taken, what is given back, and that nothing is left behind."""
+"""Calls from Python: accepted arguments, returned results, and no leaks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 class Path(NamedTuple):
-    """Two points, and how many there are of each kind."""
+    """Two points, and their numbers."""
 
     begin: Point
     end: Point
@@ -60,7 +60,7 @@ def of_tuples(path: Path, both: tuple[int, tuple[float, Words]]) -> tuple[Path, 
 
 @compiled
 def nothing_for() -> None:
-    """Takes nothing and returns nothing."""
+    """Take nothing and return nothing."""
 
 
 def test_numbers_of_python_and_numpy_are_taken() -> None:
@@ -247,7 +247,7 @@ def test_memory_of_a_large_call_is_kept_for_the_next_one_and_no_more() -> None:
 
 @compiled(without_lock=True)
 def waited(address: int, most: int) -> int:
-    """Wait until another thread has written a word; returns 0 where nobody has."""
+    """Wait until another thread has written a word; return 0 if none has."""
     for _ in range(most):
         if load_atomic(address) != 0:
             return load_atomic(address)
@@ -266,7 +266,7 @@ def test_other_threads_run_beside_a_function_without_the_lock() -> None:
 
 @compiled(without_lock=True)
 def added_up(address: int, n: int) -> None:
-    """Add to a word, as others do at the same time."""
+    """Add to a word, while other threads do the same."""
     for _ in range(n):
         store_atomic(address, load_atomic(address) + 1)
 
@@ -308,14 +308,14 @@ def test_a_python_without_its_lock_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert double(1) == 2
 
 
-# --- called by their addresses ---
+# --- calls by address ---
 
 LARGEST = 10_000
 
 
 @compiled
 def count_of(n: int) -> int:
-    """Makes an array, and fails where it is large."""
+    """Create an array, and fail if it is too large."""
     made = np.zeros(n, dtype=np.int64)
     if n > LARGEST:
         raise ValueError("too many")
@@ -324,14 +324,14 @@ def count_of(n: int) -> int:
 
 @compiled
 def nothing_of(n: int) -> None:
-    """Fails without a number to return."""
+    """Fail without a number to return."""
     if n > 0:
         raise ValueError("too many")
 
 
 @compiled
 def asks(address: int, n: int) -> int:
-    """Calls another function."""
+    """Call another function."""
     return call_for_number(address, (n,))
 
 

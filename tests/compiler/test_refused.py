@@ -1,4 +1,4 @@
-"""What is not compiled is refused, in one line that names its place."""
+"""Unsupported code is rejected with a one-line error that names file and line."""
 
 from __future__ import annotations
 

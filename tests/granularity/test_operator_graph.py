@@ -1,4 +1,4 @@
-"""Operator granularity: graphs of tiny trees by hand, and functions written out for children."""
+"""Operator granularity: graphs of tiny trees by hand, and functions unrolled for their children."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def _names(graph: Graph, mini_batch: MiniBatch | None = None) -> list[str]:
 
 
 def _kind(name: str) -> str:
-    """The operator without the parameters and columns that tell it from others of its kind."""
+    """Return the operator without the parameters and columns that distinguish it."""
     return name if name.startswith("sum of") else name.split()[0]
 
 
 def test_tree_fc_leaf_by_hand() -> None:
     mini_batch = OperatorModel(TreeFC(SIZES, variant="fold")).mini_batch([LEAF])
     graph = mini_batch.graph
-    # The table's row; square, sum (DyNet batches no reduction), half of it.
+    # The table's row; square, sum (DyNet does not batch reductions), half of it.
     assert _names(graph, mini_batch) == ["lookup", "square", "sum_elements", "scale"]
     assert [graph.args_of(v).tolist() for v in range(4)] == [[], [0], [1], [2]]
     assert graph.types[2] == UNBATCHABLE
@@ -69,7 +69,7 @@ def test_tree_fc_pair_by_hand() -> None:
     assert cheap["concat"]
 
 
-# Operators of one vertex, by name; lookups, products with their bias, gates, cell, state.
+# Operators of one vertex, by name: lookups, matmuls with their bias, gates, cell, state.
 TREE_LSTM: Mapping[str, Mapping[str, int]] = {
     "leaf": {"lookup": 1, "affine": 1, "slice": 3, "sigmoid": 2, "tanh": 2, "mul": 2},
     "internal": {
@@ -106,7 +106,7 @@ def test_what_may_share_a_kernel_has_one_type() -> None:
     }
     assert len(types["sigmoid"]) == 1  # of leaves and of internal vertices
     assert len(types["lookup"]) == 1
-    assert len(types["slice"]) == 3  # i, o, u begin at different columns
+    assert len(types["slice"]) == 3  # i, o, u start at different columns
     assert len(types["affine"]) == 4  # W, U, F_1, F_2 are different parameters
     assert len(types["matmul"]) == 1
     assert len(set(graph.type_names)) == graph.n_types
@@ -129,7 +129,7 @@ def test_lookups_of_one_table_share_a_type_whatever_they_pull() -> None:
 
 
 def test_sums_of_different_numbers_of_children_cannot_share_a_batch() -> None:
-    """A join of two arcs and a join of three; each adds up h and c."""
+    """A join of two arcs and a join of three; each sums h and c."""
     model = EXAMPLES["lattice_lstm"][0]
     lattice = Lattice(
         tags=int_array([0, 1, 2, 0]),
@@ -153,7 +153,7 @@ def test_a_learned_state_is_one_batch_whatever_the_number_of_instances() -> None
 
 def test_what_nobody_reads_is_no_operator() -> None:
     names = _names(_graph(EXAMPLES["chain_lstm"][0], CHAINS[1]))
-    # A first vertex has no use for the forget gate; then the classifier and its loss.
+    # A first vertex does not use the forget gate; then the classifier and its loss.
     assert names == [
         "lookup", "affine", "slice", "slice", "slice", "sigmoid", "tanh", "mul", "sigmoid", "tanh",
         "mul", "matmul", "pick_neg_log_softmax"
@@ -194,7 +194,7 @@ def test_children_that_do_not_fit_are_named(sketch: Sketch, message: str) -> Non
 
 @pytest.mark.parametrize("name", ["seq2seq", "parser"])
 def test_operators_are_of_the_round_of_their_vertex(name: str) -> None:
-    """Each round has as many operators as its vertices and their outputs have by themselves."""
+    """Each segment has as many operators as its vertices and their outputs have separately."""
     model, instances = EXAMPLES[name]
     operators, vertices = OperatorModel(model), model.mini_batch(instances)
     found = operators.expand(vertices)
@@ -221,7 +221,7 @@ def traced(body: Body) -> VertexFunction:
 
 
 def written(function: VertexFunction, i: int | None = None) -> str:
-    """A node of a function (its state h) as an expression."""
+    """Return a node of a function (its state h) as an expression."""
     node = function.nodes[dict(function.scatter)["h"] if i is None else i]
     if node.op in ("gather", "parameter"):
         return f"{node.name}{node.index}" if node.op == "gather" else node.name
@@ -286,7 +286,7 @@ def test_a_written_out_function_has_no_edges(name: str) -> None:
 
 
 def test_operators_of_a_child_sum_grow_with_its_children() -> None:
-    """Beside those of the vertex itself: per child a product, an addition, a gate, a product."""
+    """In addition to the vertex's own: per child a matmul, an addition, a gate, a product."""
     model = EXAMPLES["child_sum"][0]
     operators = OperatorModel(model)
 
@@ -300,7 +300,7 @@ def test_operators_of_a_child_sum_grow_with_its_children() -> None:
         return Counter(names) - Counter({k: n_leaves * n for k, n in Counter(own).items()})
 
     two, five = ops(2), ops(5)
-    assert (two["sum of 2"], five["sum of 5"]) == (2, 2)  # of h, and of what the gates let through
+    assert (two["sum of 2"], five["sum of 5"]) == (2, 2)  # of h, and of the gated values
     assert not (set(two) | set(five)) & {"sum of 1", "zeros"}
     more = {name: five[name] - two[name] for name in two if not name.startswith("sum")}
     assert {name: n for name, n in more.items() if n} == dict.fromkeys(

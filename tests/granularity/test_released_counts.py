@@ -1,8 +1,8 @@
-"""Counts as ED-Batch's release makes them, of trees and of lattices.
+"""Batch counts of ED-Batch's release, for trees and for lattices.
 
 The tables are from the independent simulation of ED-Batch's release on its data
 (plots/published/simulated_batch_counts.yaml). Graphs of lattices are those of the release's
-LatticeLSTM and LatticeGRU: built here by hand, and as they are derived from the models.
+LatticeLSTM and LatticeGRU: built here by hand, and as derived from the models.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_counts_equal_the_table(data_root: Path, model: type[Model], batch_size:
 def test_a_block_is_followed_by_one_get_a_state() -> None:
     model = TreeLSTM(SIZES)
     graph = released_graph(model, model.mini_batch(TREES))
-    assert graph.n_vertices == 5 * 6 + 2  # five a vertex, W and the sum
+    assert graph.n_vertices == 5 * 6 + 2  # five per vertex, W and the sum
     names = graph.type_names
     led = {names[t]: names[f] for t, f in enumerate(graph.follows.tolist()) if f != NO_TYPE}
     assert led == {

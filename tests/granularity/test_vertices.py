@@ -1,4 +1,4 @@
-"""Equal inputs computed once, classifier and losses as vertices: results stay as they are."""
+"""Deduplicated inputs, and classifier and losses as vertices, do not change results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _shared(name: str, instances: list[Any]) -> tuple[MiniBatch, MiniBatch]:
 
 
 def _unrolled(mini_batch: MiniBatch, vertex: int) -> Any:
-    """What a vertex stands for: its type, the word of a leaf, and the same of its children."""
+    """Return the computation of a vertex: its type, a leaf's word, and the same of its children."""
     graph = mini_batch.graph
     below = tuple(_unrolled(mini_batch, int(child)) for child in graph.args_of(vertex))
     return int(graph.types[vertex]), below or int(mini_batch.pulls["word"][vertex])
@@ -61,7 +61,7 @@ def test_every_output_stands_for_the_same_as_before(instances: list[Tree]) -> No
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_results_stay_as_they_are(name: str) -> None:
-    """Also of instances that are there twice; test_against_oracle.py has every policy."""
+    """Also for repeated instances; test_against_oracle.py covers every policy."""
     model, instances, weights = example(name)
     oracle = run_reference(model, weights, instances * 2, "train")
     for outputs in ("stage", "vertices")[: 1 if name == LOSS_READS_MORE else 2]:
@@ -84,7 +84,7 @@ def test_all_pulls_must_be_equal() -> None:
     [
         ("tree_lstm", "leaf", True),
         ("tree_lstm", "internal", False),  # reads children
-        ("tree_fc_fold", "leaf", False),  # a look-up costs no more than gathering it
+        ("tree_fc_fold", "leaf", False),  # a lookup costs no more than gathering its result
         ("tree_fc_cavs", "leaf", False),  # pulls nothing
     ],
 )
@@ -94,7 +94,7 @@ def test_what_is_worth_sharing(model: str, function: str, worth: bool) -> None:
 
 
 def test_what_is_kept_is_of_the_earliest_round_phase_and_depth() -> None:
-    """A vertex of round 2 and one of round 1 pull the same; so do two of rounds 0 and 3."""
+    """Vertices of segments 2 and 1 pull the same; so do two of segments 0 and 3."""
     graph = graph_of([1, 1, 1, 1, 2], [[], [], [], [], [0, 1]])
     phases, depths = int_array([0, 1, 2, 0, 3]), int_array([0, 2, 1, 0, 4])
     graph = replace(graph, rounds=int_array([2, 0, 1, 3, 2]), phases=phases, depths=depths)

@@ -1,4 +1,4 @@
-"""Models of lattices stay in range, however long the lattice."""
+"""Values of lattice models stay in range for lattices of any length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a data set brings are named sizes: a new kind of data is a new name, and no new field."""
+"""A dataset defines named sizes: a new kind of data adds a name, but no field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TREES = {"words": 7, "classes": 3}
 
 
 class Translator(TreeLSTM):
-    """Has two vocabularies, as a model of sentence pairs would."""
+    """Model with two vocabularies, such as one of sentence pairs."""
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:

@@ -1,4 +1,4 @@
-"""Graphs of trees: machine code makes those that NumPy would, and of no tree that is none."""
+"""Graphs of trees: compiled code builds the same as NumPy, and rejects invalid trees."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ FIELDS = ("types", "arg_start", "args")
 
 
 def joined_by_numpy(instances: Sequence[Tree], outputs: str) -> tuple[list[Any], list[int]]:
-    """Types, where each vertex's arguments begin, and these; and what is read."""
+    """Return types, starts of each vertex's arguments, the arguments, and outputs."""
     sizes = np.array([tree.n_vertices for tree in instances])
     ends = np.cumsum(sizes)
     children = np.concatenate([tree.table for tree in instances], axis=1)[trees.LEFT :]
     internal = children[0] >= 0
-    moved = children + (ends - sizes).repeat(sizes)  # of no meaning at leaves
+    moved = children + (ends - sizes).repeat(sizes)  # values at leaves have no meaning
     arg_start = [0, *(2 * np.cumsum(internal)).tolist()]
     types = np.where(internal, INTERNAL, LEAF).tolist()
     read = range(len(internal)) if outputs == "all" else ends - 1
     return [types, arg_start, moved.T[internal].ravel().tolist()], list(map(int, read))
 
 
-@settings(deadline=None)  # compiled by the first
+@settings(deadline=None)  # the first call compiles
 @given(st.lists(drawn(), min_size=1, max_size=5), st.sampled_from(["all", "roots"]))
 def test_machine_code_makes_the_graph_that_numpy_makes(
     instances: Sequence[Tree], outputs: str
@@ -53,11 +53,11 @@ def test_machine_code_makes_the_graph_that_numpy_makes(
 
 @pytest.mark.parametrize("children", [(2, 0), (0, 3), (-1, 0), (0, -2)])
 def test_a_child_that_does_not_come_first_is_refused(children: tuple[int, int]) -> None:
-    tree = object.__new__(Tree)  # a Tree would refuse it by itself
+    tree = object.__new__(Tree)  # a Tree would reject it
     left, right = children
     table = np.array([[1, 2, -1], [0, 0, 0], [-1, -1, left], [-1, -1, right]], dtype=np.int32)
     object.__setattr__(tree, "table", table)
-    if left < 0:  # of an inner vertex the first child says that it is one
+    if left < 0:  # the first child marks an inner vertex
         assert trees.tree_mini_batch([tree], "all").graph.types.tolist() == [1, 1, 1]
         return
     with pytest.raises(ScheduleError, match="does not come before"):

@@ -1,4 +1,4 @@
-"""Early or late: moving vertices keeps a schedule valid, empties batches, and copies fewer."""
+"""Alignment: moving vertices keeps a schedule valid, empties batches, and saves copies."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _plain(graph: Graph) -> Graph:
 
 
 def _late(graph: Graph, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
-    """The batches of a schedule with every vertex in its latest one, and their types."""
+    """Return a schedule's batches with every vertex in its latest one, and their types."""
     type_of = graph.types[schedule.order[schedule.starts[:-1]]]
     batch_of = np.empty(graph.n_vertices, np.int32)
     batch_of[schedule.order] = np.repeat(
@@ -64,7 +64,7 @@ def _late(graph: Graph, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _early(graph: Graph, late: np.ndarray, type_of: np.ndarray) -> tuple[Schedule, int]:
-    """The schedule of early places, and what has changed."""
+    """Return the schedule of early batches, and the kind of change."""
     arrays = graph.types, graph.arg_start, graph.args
     early, change = as_early(late, type_of, graph.n_types, *arrays)
     schedule = Schedule(*in_used_batches(early, len(type_of)))
@@ -75,14 +75,14 @@ def _early(graph: Graph, late: np.ndarray, type_of: np.ndarray) -> tuple[Schedul
 
 
 def _place(schedule: Schedule) -> np.ndarray:
-    """The batch of every vertex."""
+    """Return the batch of every vertex."""
     batch_of = np.empty(len(schedule.order), np.int32)
     batch_of[schedule.order] = np.arange(schedule.n_batches).repeat(np.diff(schedule.starts))
     return batch_of
 
 
 def _is_supersequence(graph: Graph, type_of: np.ndarray) -> bool:
-    """Whether all vertices find a batch of their type behind their arguments', one by one."""
+    """Return True if all vertices find a batch of their type after their arguments' batches."""
     first = np.zeros(graph.n_vertices, int)
     for v in range(graph.n_vertices):
         behind = max((first[a] + 1 for a in graph.args_of(v)), default=0)
@@ -93,7 +93,7 @@ def _is_supersequence(graph: Graph, type_of: np.ndarray) -> bool:
     return True
 
 
-# Types 1, 2, 1, 2, 1 hold 1-2 and 2-1: the last two are for none, and one of the first for none.
+# Types 1, 2, 1, 2, 1 contain 1-2 and 2-1: the last two are not needed, nor is one of the first.
 SPARE = graph_of([1, 2, 2, 1], [[], [0], [], [2]])
 
 
@@ -116,7 +116,7 @@ def test_several_batches_are_left_out_at_once() -> None:
     check_schedule(SPARE, early)
 
 
-# Of the two children of the root one is less deep: late, both are in one batch.
+# One of the root's two children is less deep: late, both are in one batch.
 TREE = graph_of([1] * 5 + [2] * 4, [[]] * 5 + [[0, 1], [5, 2], [3, 4], [6, 7]])
 TREE_LATE = [0, 0, 0, 0, 0, 1, 2, 2, 3]
 
@@ -155,7 +155,7 @@ def test_fewer_batches_are_taken_whatever_they_read_from() -> None:
 def test_batches_that_are_to_spare_are_left_out_and_what_is_needed_is_put_back(
     graph: Graph, data: st.DataObject
 ) -> None:
-    """A schedule with batches drawn in between: one that can be left out is, and all stay valid."""
+    """Schedules with additional random batches: one that can be removed is, and all stay valid."""
     batchable = Graph(np.maximum(graph.types, 1), graph.arg_start, graph.args, graph.type_names)
     schedule = agenda.schedule(batchable)
     types = batchable.types[schedule.order[schedule.starts[:-1]]].tolist()
@@ -179,7 +179,7 @@ def test_batches_that_are_to_spare_are_left_out_and_what_is_needed_is_put_back(
     [
         ([1, 2, 1], [[], [], [1]], [2, 1, 2], [1, 0, 1]),  # the first batch joins the last
         ([1, 2, 1], [[], [0], []], [0, 1, 2], [0, 1, 0]),  # the last joins the first
-        ([1, 2], [[], []], [2, 1], [1, 0]),  # neither first nor last is bound: the last is put back
+        ([1, 2], [[], []], [2, 1], [1, 0]),  # neither first nor last is bound: the last is restored
     ],
 )
 def test_a_batch_that_is_used_can_be_left_out(

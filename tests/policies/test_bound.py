@@ -1,4 +1,4 @@
-"""The lower bound and the exact minimum, against a search that knows nothing of either."""
+"""Lower bound and exact minimum, against an independent brute-force search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.random_graphs import graph_of, graphs
 
 
 def brute_force(graph: Graph) -> int:
-    """Try every subset of the ready vertices of every type, and run what must follow it."""
+    """Try every subset of the ready vertices of every type, and run the types that must follow."""
     types = graph.types.tolist()
     args = [frozenset(graph.args_of(v).tolist()) for v in range(graph.n_vertices)]
     led = [graph.follows[t] != NO_TYPE for t in types]
@@ -42,7 +42,7 @@ def brute_force(graph: Graph) -> int:
 
 
 def test_bound_counts_chains_and_unbatchable_vertices() -> None:
-    # 1 -> 1 -> 2 -> 1 beside 2 -> 2, and two unbatchable vertices.
+    # 1 -> 1 -> 2 -> 1 next to 2 -> 2, and two unbatchable vertices.
     graph = graph_of([1, 1, 2, 1, 2, 2, 0, 0], [[], [0], [1], [2], [], [4], [], [6]])
     assert lower_bound(graph) == 3 + 2 + 2
 
@@ -53,7 +53,7 @@ def test_bound_of_an_empty_graph_is_zero() -> None:
 
 
 def test_bound_need_not_be_reached() -> None:
-    # One chain wants 1 before 2, the other 2 before 1: three batches, the bound says two.
+    # One chain needs 1 before 2, the other 2 before 1: three batches, but the bound is two.
     graph = graph_of([1, 2, 2, 1], [[], [0], [], [2]])
     assert lower_bound(graph) == 2
     assert minimum_batches(graph) == 3
@@ -72,7 +72,7 @@ def test_bound_never_exceeds_the_minimum(graph: Graph) -> None:
 
 
 def test_waiting_for_one_batch_of_followers_can_pay() -> None:
-    # Two vertices of a chain, the second with a follower, and a third of their type with one: run
-    # with the first of the chain the third needs a batch of followers of its own.
+    # Two vertices of a chain, the second with a follower, and a third of their type with one: if it
+    # runs with the first of the chain, the third needs a separate batch of followers.
     graph = graph_of([1, 1, 1, 2, 2], [[], [], [0], [1], [2]], follows=[NO_TYPE, NO_TYPE, 1])
     assert minimum_batches(graph) == brute_force(graph) == 3

@@ -1,6 +1,6 @@
-"""The project's own policy: proved against exact search, at the bound on trees, pinned on lattices.
+"""The project's own policy: against exact search, at the bound on trees, fixed counts on lattices.
 
-The beams over the same score are tested beside it.
+The beam searches with the same score are also tested here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_never_below_the_exact_minimum_and_beams_never_worse(graph: Graph) -> No
 
 
 def test_more_types_than_a_word_has_bits() -> None:
-    # Two chains that take every third type twice, 150 types in all.
+    # Two chains with every third type twice, 150 types in all.
     types = [*range(1, 150), *range(1, 150, 3)] * 2
     half = len(types) // 2
     args = [[] if v in (0, half) else [v - 1] for v in range(2 * half)]
@@ -70,7 +70,7 @@ def test_more_types_than_a_word_has_bits() -> None:
 
 @pytest.mark.parametrize("length", [2**16 - 2, 2**16 + 5])
 def test_chains_longer_than_levels_can_tell(length: int) -> None:
-    # Levels end at 65 535; a chain of another type hangs at the end.
+    # Levels end at 65,535; a chain of another type is attached to the end.
     types = [1] * length + [2] * 3 + [1] * 2
     args = [[v - 1] if v else [] for v in range(length + 3)] + [[], [length + 3]]
     graph = graph_of(types, args)
@@ -84,7 +84,7 @@ def test_graphs_of_no_or_only_unbatchable_vertices(policy: str) -> None:
 
 
 def random_dag(rng: np.random.Generator) -> Graph:
-    """Three types, at most two arguments among the six vertices before."""
+    """Return a graph of three types, with at most two arguments among the six previous vertices."""
     n = int(rng.integers(6, 15))
     types = rng.integers(1, 4, n).tolist()
     near = [rng.integers(max(0, v - 6), max(v, 1), size=rng.integers(0, 3)) for v in range(n)]
@@ -103,7 +103,7 @@ def test_how_often_the_exact_minimum_is_reached() -> None:
 
 
 def test_the_tree_of_figure_1_takes_every_output_in_one_batch() -> None:
-    # I-chain of four, one O for each, one R behind all (ED-Batch, Fig. 1).
+    # A chain of four I, one O for each, one R after all (ED-Batch, Fig. 1).
     types = [INTERNAL] * 4 + [OUTPUT] * 4 + [REDUCTION]
     graph = graph_of(types, [[], [0], [1], [2], [0], [1], [2], [3], [4, 5, 6, 7]])
     schedule = load_policy("critical_share")(graph)
@@ -112,9 +112,9 @@ def test_the_tree_of_figure_1_takes_every_output_in_one_batch() -> None:
 
 @pytest.mark.parametrize("depth", [2, 3, 5])
 def test_two_trees_with_swapped_types_take_the_minimum(depth: int) -> None:
-    # ED-Batch, Fig. 10: a chain of I with an O at each, beside a chain of O with an I at each. The
-    # right choice among I and O depends on how far each chain is, so that a state machine whose
-    # states are sets of ready types cannot make it; levels of chains can.
+    # ED-Batch, Fig. 10: a chain of I with an O at each, next to a chain of O with an I at each. The
+    # right choice among I and O depends on the position in each chain. A state machine whose states
+    # are sets of ready types cannot make it; levels of chains can.
     types, args = [], []
     for chain, leaf in ((INTERNAL, OUTPUT), (OUTPUT, INTERNAL)):
         for step in range(depth):
@@ -129,9 +129,9 @@ def test_two_trees_with_swapped_types_take_the_minimum(depth: int) -> None:
 
 
 def test_an_early_batch_can_take_what_a_later_one_was_made_for() -> None:
-    # Paths 3-1-2, 2-3 and 1: no type comes twice on one, so that none has a claim, and the smallest
-    # type goes first: five batches. 2, 3, 1, 2 holds all three paths; moving vertices to earlier
-    # batches empties the fifth.
+    # Paths 3-1-2, 2-3 and 1: no type occurs twice on a path, so no type is chained, and the
+    # smallest type goes first: five batches. 2, 3, 1, 2 contains all three paths; moving vertices
+    # to earlier batches empties the fifth.
     graph = graph_of([3, 1, 2, 3, 2, 1], [[], [0], [], [2], [1], []])
     assert minimum_batches(graph) == 4
     assert count("critical_share", graph) == 4
@@ -139,7 +139,7 @@ def test_an_early_batch_can_take_what_a_later_one_was_made_for() -> None:
 
 
 def test_chains_of_two_directions_reach_the_bound() -> None:
-    # The shape of a bidirectional tagger: two types of chains, and an output of both.
+    # The structure of a bidirectional tagger: two types of chains, and an output of both.
     types, args = [], []
     for length in (5, 9, 2, 7):
         first = len(types)
@@ -209,9 +209,9 @@ def test_random_graphs_are_scheduled_as_defined(graph: Graph) -> None:
 
 @st.composite
 def instances_of_cells(draw: st.DrawFn) -> Graph:
-    """Trees, chains and lattices of one cell of a few operators, side by side, as models have.
+    """Return trees, chains and lattices of one cell of a few operators, as models have.
 
-    Every operator reads others of its cell, and some those of the cells before.
+    Every operator reads others of its cell, and some those of earlier cells.
     """
     n_operators = draw(st.integers(1, 8))
     kinds = draw(st.permutations(range(1, n_operators + 1)))

@@ -1,4 +1,4 @@
-"""Learned state machines: against an oracle, on the figures, and on the data of the paper."""
+"""Learned state machines: against exact search, on the paper's figures, and on its data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ encodings = st.sampled_from(ENCODINGS)
 
 
 def machine_of(graph: Graph, choices: dict[tuple[int, ...], int], **changes: str) -> StateMachine:
-    """A machine by hand."""
+    """Return a machine with given states."""
     values = {"encoding": "base", "variant": "released", "fallback": "last"} | changes
     return StateMachine(
         **values,
@@ -120,7 +120,7 @@ def test_a_machine_that_knows_nothing_is_its_fallback(fallback: str, graph: Grap
 @settings(deadline=None, max_examples=60)
 @given(graph=graphs(), known=st.data())
 def test_the_sufficient_fallback_may_begin_late(graph: Graph, known: st.DataObject) -> None:
-    """Whatever was decided before, shares are those of the remaining vertices."""
+    """Whatever was decided before, fractions are those of the remaining vertices."""
     pairs = zip(*(lambda m: (m.states, m.choices))(learn_by("sort", graph, trials=2)), strict=True)
     half = dict(list(pairs)[::2])
     machine = machine_of(graph, half, encoding="sort", fallback="sufficient")
@@ -136,7 +136,7 @@ def test_the_sufficient_fallback_may_begin_late(graph: Graph, known: st.DataObje
 
 
 def forest_of_chains(*depths: int) -> Graph:
-    """Chains as in ED-Batch's figures, each with its own reduction."""
+    """Return chains as in ED-Batch's figures, each with its own reduction."""
     types: list[int] = []
     args: list[list[int]] = []
     for depth in depths:
@@ -152,7 +152,7 @@ def test_the_figure_is_learned() -> None:
     order = [INTERNAL] * 4 + [OUTPUT, REDUCTION]
     assert types_in_order(graph, machine(graph)) == order
     assert machine.n_batches == machine.lower_bound == len(order)
-    # A state that only a detour meets, {O, R}, is in a forest whose trees differ in depth.
+    # The state {O, R}, which only a detour reaches, is in a forest whose trees differ in depth.
     forest = forest_of_chains(4, 2, 3)
     machine = learn_by("base", forest)
     assert machine.n_batches == machine.lower_bound == 6
@@ -297,7 +297,7 @@ def test_the_table_within_five_per_cent(
 
 @pytest.mark.slow
 def test_two_types_lie_as_far_above_the_bound_as_in_the_paper(data_root: Path) -> None:
-    """Types are drawn, so that counts differ; E_sort is 4 to 27 % above the bound, E_base more."""
+    """Types are random, so counts differ; E_sort is 4 to 27 % above the bound, E_base more."""
     ratios: dict[str, list[float]] = {"base": [], "sort": []}
     for type_seed in range(3):
         graph = released(TreeLSTM2Type(SIZES, type_seed=type_seed), data_root, 8)

@@ -1,4 +1,4 @@
-"""Every policy is valid on any graph, and does what its paper says on graphs made for it."""
+"""Every policy is valid on any graph, and follows its paper on graphs made for it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_unknown_policy_is_refused_and_the_known_are_listed(name: str) -> Non
 
 @pytest.fixture
 def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Another folder of policies, where one is whole."""
+    """Provide another directory of policies, with a valid one."""
     (tmp_path / "whole.py").write_text("def schedule(graph): ...\n")
     monkeypatch.setattr(policy, "_FOLDER", tmp_path)
     monkeypatch.setattr(harness.policies, "__path__", [str(tmp_path)])
@@ -101,7 +101,7 @@ def test_a_file_may_hold_several_policies(policies: Path) -> None:
         load_policy("several")
 
 
-# Drawing a graph takes as long as scheduling it, so that every policy meets the same ones.
+# Drawing a graph takes as long as scheduling it, so every policy gets the same graphs.
 @settings(deadline=None, max_examples=150)
 @given(graph=graphs())
 def test_every_schedule_is_valid_and_not_below_the_bound(graph: Graph) -> None:
@@ -109,7 +109,7 @@ def test_every_schedule_is_valid_and_not_below_the_bound(graph: Graph) -> None:
     for name in policy_names():
         schedule = schedule_by(name, graph)
         check_schedule(graph, schedule)
-        for array in (schedule.order, schedule.starts):  # which nobody else has looked at
+        for array in (schedule.order, schedule.starts):  # which nothing else has accessed
             found = (array.dtype, array.flags.c_contiguous, array.flags.writeable)
             assert found == (np.int32, True, False), name
         assert schedule.n_batches >= bound, name
@@ -176,10 +176,10 @@ def test_the_sufficient_condition_is_optimal_on_the_figure(name: str) -> None:
 
 
 def test_agenda_takes_outputs_too_early() -> None:
-    # In the figure O lies one above I on average, and waits for all I.
+    # In the figure O is one level above I on average, and waits for all I.
     graph = chain_with_outputs()
     assert load_policy("agenda")(graph).n_batches == 6
-    # Many more O on the lowest I pull the average of O below that of I.
+    # Many more O on the lowest I lower the average of O below that of I.
     n = graph.n_vertices
     args = [graph.args_of(v).tolist() for v in range(n)]
     low = graph_of([*graph.types.tolist(), *[OUTPUT] * 20], [*args, *[[0]] * 20])
@@ -201,9 +201,9 @@ def test_unbatchable_vertices_are_single_batches_in_depth() -> None:
 
 
 def choices(graph: Graph, schedule: Schedule) -> Iterator[tuple[int, set[int], list[int]]]:
-    """Replay a schedule: the type chosen, the types that were ready, the vertices that remained.
+    """Replay a schedule: return the chosen type, the ready types and the remaining vertices.
 
-    Unbatchable vertices must come whenever one is ready; they and followers are no choices.
+    Unbatchable vertices must run whenever one is ready; they and followers are no choices.
     """
     args = [set(graph.args_of(v).tolist()) for v in range(graph.n_vertices)]
     executed: set[int] = set()
@@ -251,7 +251,7 @@ def test_agenda_dynamic_takes_the_least_remaining_average(graph: Graph) -> None:
 
 
 def extracted_shares(graph: Graph, ready: set[int], remaining: list[int]) -> dict[int, Fraction]:
-    """|F_t| / |F(G^t)| from the definitions."""
+    """Return |F_t| / |F(G^t)| from the definitions."""
     ancestors = [set[int]() for _ in range(graph.n_vertices)]
     for v in range(graph.n_vertices):
         for a in graph.args_of(v).tolist():

@@ -1,6 +1,6 @@
 """Every policy on every model's graphs, at either granularity: valid, and not below the bound.
 
-Models and policies are found in their folders, so that a new one joins by itself.
+Models and policies are found in their directories, so new ones are included automatically.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.support import engine_runs
 
 MODELS = choices_of("model")
 KINDS = ("vertex", "vertex with outputs", "operator", "released")
-# Generated, so always there; a model is tried on the first whose instances it takes.
+# Generated, so always available; a model uses the first whose instances it accepts.
 DATASETS = (
     ("dataset=sst_synthetic",),
     ("dataset=lattice_synthetic",),
@@ -55,7 +55,7 @@ composer = Composer()
 
 @functools.cache
 def workload(name: str) -> tuple[Model, Sequence[Sequence[Any]]]:
-    """A model, and the three instances each of two mini-batches that it takes."""
+    """Return a model, and two mini-batches of three instances each."""
     for dataset in DATASETS:
         chosen = {"system": "null", "model": name, "hidden_size": 4, **read_settings(dataset)}
         try:

@@ -1,4 +1,4 @@
-"""Graphs that appear in rounds: a policy sees one at a time, and no batch has vertices of two."""
+"""Graphs with segments: a policy sees one segment at a time, and no batch mixes two."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLICIES = ("unbatched", "depth", "frontier", "agenda", "sufficient_reversed", "
 
 
 def part_of(graph: Graph, number: int) -> tuple[list[int], list[list[int]]]:
-    """Vertices of a round, and the arguments that each has among them, by their places there."""
+    """Return the vertices of a segment, and their arguments within it, by index."""
     assert graph.rounds is not None
     mine = np.flatnonzero(graph.rounds == number).tolist()
     place = {v: k for k, v in enumerate(mine)}
@@ -36,7 +36,7 @@ def part_of(graph: Graph, number: int) -> tuple[list[int], list[list[int]]]:
 
 
 def two_steps() -> Graph:
-    """Two chains of type 1, of three and two steps; every step is read by a vertex of type 2."""
+    """Return two chains of type 1, of three and two steps; a vertex of type 2 reads each step."""
     args: list[list[int]] = [[], [0], [1], [], [3], [0], [1], [2], [3], [4]]
     graph = graph_of([1, 1, 1, 1, 1, 2, 2, 2, 2, 2], args)
     return replace(graph, rounds=int_array([0, 1, 2, 0, 1, 0, 1, 2, 0, 1]))
@@ -54,7 +54,7 @@ def test_a_round_is_its_vertices_with_the_arguments_among_them(graph: Graph) -> 
         assert part.types.tolist() == graph.types[mine].tolist()
         assert [part.args_of(v).tolist() for v in range(part.n_vertices)] == args
         assert part.rounds is None
-        # What `part` does not check holds: built as any other graph, it is the same.
+        # `part` skips checks, but its result equals a graph that is built with checks.
         again = graph_of(part.types.tolist(), args, graph.n_types, graph.follows.tolist())
         assert np.array_equal(again.arg_start, part.arg_start)
         for array in (part.types, part.arg_start, part.args):
@@ -66,7 +66,7 @@ def test_a_round_is_its_vertices_with_the_arguments_among_them(graph: Graph) -> 
 @given(graphs_in_rounds())
 def test_schedules_are_valid_round_by_round(policy: str, graph: Graph) -> None:
     schedule = schedule_by(policy, graph)
-    check_schedule(graph, schedule)  # each once, children first, one round a batch, in order
+    check_schedule(graph, schedule)  # each once, children first, one segment per batch, in order
     assert schedule.round_starts is not None
     n_batches = np.diff(schedule.round_starts)
     for part, n in zip(cut_in_rounds(graph).graphs, n_batches, strict=True):
@@ -98,7 +98,7 @@ def test_without_rounds_the_policy_is_called_with_the_graph_itself() -> None:
 
 
 def test_what_waits_for_a_round_shares_no_batch_with_it() -> None:
-    """Depth would read all steps at once behind the last one; in rounds, each by itself."""
+    """Depth would read all steps together after the last one; with segments, each separately."""
     graph = two_steps()
     schedule = schedule_by("agenda", graph)
     assert batches(schedule) == [[0, 3], [5, 8], [1, 4], [6, 9], [2], [7]]
@@ -119,7 +119,7 @@ def test_a_schedule_of_all_rounds_at_once_is_noticed() -> None:
 
 
 def test_a_round_that_runs_too_early_is_noticed() -> None:
-    """Allowed by the arguments alone, since vertex 1 has none."""
+    """The arguments alone allow it, as vertex 1 has none."""
     graph = replace(graph_of([1, 2], [[], []]), rounds=int_array([0, 1]))
     swapped = Schedule(int_array([1, 0]), int_array([0, 1, 2]), int_array([0, 1, 2]))
     with pytest.raises(ScheduleError, match="vertex 1 runs in round 0, but it is of round 1"):
@@ -148,7 +148,7 @@ def test_a_learned_policy_learns_on_the_first_round_and_meets_states_of_all() ->
     run = run_in_rounds(machine, graph)
     check_schedule(graph, run.schedule)
     assert run.n_decisions == run.schedule.n_batches == 6
-    assert run.n_unseen == 0  # every round looks like the first
+    assert run.n_unseen == 0  # every segment looks like the first
     assert batches(schedule_in_rounds(machine, graph)) == batches(run.schedule)
     assert run_in_rounds(machine, first).n_decisions == machine.run(first).n_decisions
 

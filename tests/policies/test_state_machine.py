@@ -1,4 +1,4 @@
-"""A learned policy as a value: saved, loaded, refused, printed and drawn."""
+"""Learned policies as values: saved, loaded, rejected, printed and drawn."""
 
 from __future__ import annotations
 

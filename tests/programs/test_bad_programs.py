@@ -1,4 +1,4 @@
-"""A program that breaks a rule is told in one line, which names its own."""
+"""A program that breaks a rule is reported in one line, which names the program's line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_bad_program_is_told_with_its_line(
 
 
 def test_a_block_with_a_name_of_the_writer_is_told() -> None:
-    """Names that any block may have are not the recorder's own."""
+    """Names that are allowed for blocks must not be attributes of the recorder."""
 
     class Named(Given):
         def __init__(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Programs that wait, translated: they record what Python's generators do, entry by entry."""
+"""Compiled programs that wait record the same log entries as Python's generators."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_random_programs_record_what_python_does(source: str, seed: int, n: int)
 
 
 def test_a_program_of_everything_is_compiled() -> None:
-    """What the compiler makes of the types, of which a text that Python runs says nothing."""
+    """Types that the compiler infers; the source text does not show them."""
     of_all = [*CALLS, *OF_PROGRAM, *ALONE, *TOGETHER]
     loops = [f"{loop}\n    v = p.unary_a(v)" for loop in LOOPS]
     body = "\n".join(
@@ -93,7 +93,7 @@ for model in DECIDED:
 
 
 def test_the_text_is_the_same_in_every_process() -> None:
-    """Machine code is kept under it."""
+    """The text is the cache key of the machine code."""
     texts = {
         subprocess.run(
             [sys.executable, "-c", TEXT],
@@ -128,7 +128,7 @@ def test_a_number_of_the_model_that_is_of_another_kind_now_is_a_fault() -> None:
 
 
 def test_there_is_room_for_functions_that_are_written_many_times() -> None:
-    """Blocks that are joined take more of the log than any of them alone."""
+    """Concatenated blocks need more space in the log than any single one."""
     body = "\n".join(["    v = self._twice(p, v)"] * 60)
     model = model_of(HEAD.format(body=body, branch="    a = v", walk="    a = v"))
     programs = translated(model)

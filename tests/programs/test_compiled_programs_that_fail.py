@@ -1,4 +1,4 @@
-"""What translated programs cannot do, Python does: it names the line, or goes on and says so."""
+"""If a compiled program fails, Python runs it, and reports the line or records the reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.scripted_programs import ScriptedModel
 from tests.support.written_programs import HEAD, indented, model_of
 
 N, LINE = 500, r"<written program \d+>:"
-WRONG = {  # body of the program, and what is told of it, the line first
+WRONG = {  # body of the program, and the reported error, which starts with the line
     "v = p.project(p.unary_a(v))": "3 calls project with other shapes than traced",
     "v = p.unary_a(i - 1)": "3 calls unary_a with operand 0 -1; give what a block returned",
     "v = p.binary(v, read.pop() if i else 99)": "3 calls binary with operand 1 99; give",
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_told_with_its_line(body: str, monkeypatch: pytest.Monk
             model.mini_batch(SENTENCES[:3])
         line = LINE if WRONG[body][0].isdigit() else ""
         assert re.match(line + re.escape(WRONG[body]), str(told.value)), told.value
-    assert quick.run_by == "compiled code"  # Python can do it no better
+    assert quick.run_by == "compiled code"  # Python fails, too
 
 
 LONG = "i = 3\nfor k in range(60):\n    i *= 3\nv = p.unary_a(v, label=i % 4)"
@@ -137,7 +137,7 @@ def test_lack_of_memory_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_live_rounds_go_on_by_python_too() -> None:
-    """What they compute is that of programs that Python ran from the beginning."""
+    """The results are those of programs that Python ran from the start."""
     found = []
     for programs in ("compiled", "python"):
         adapter = live_adapter(written(LONG), programs=programs)

@@ -1,4 +1,4 @@
-"""What a log is decoded to is what a recorder that counts while programs run has recorded."""
+"""A decoded log equals the recording of a recorder that counts while programs run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def quick(program: Callable[[Writer], Any]) -> Recording:
 
 
 def same(ours: Any, theirs: Any) -> None:
-    """Every array of both, whatever holds them."""
+    """Check that all arrays of both are equal, whatever their containers."""
     for name in ("types", "arg_start", "args", "rounds", "phases", "depths"):
         np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
 
@@ -52,8 +52,8 @@ def same_as_counted(
     *,
     both: Sequence[bool] = (False, True),
 ) -> MiniBatch:
-    """Logs of both recorders are decoded to what a judge has counted; all calls are right."""
-    recording.by_python(batch)  # what blocks feed each other decides what counts
+    """Check that logs of both recorders decode to the counted values, without errors."""
+    recording.by_python(batch)  # edges between blocks determine the counting
     piece, outputs = count(recording, batch, pick_of())
     for is_checked in both:
         ours = recording.by_python(batch, pick_of(), is_checked=is_checked)
@@ -78,7 +78,7 @@ def same_pulls(ours: MiniBatch | Piece, theirs: MiniBatch | Piece) -> None:
 def test_a_log_is_decoded_to_what_is_counted_call_by_call(
     batch: list[Scripted], seed: int, model: ScriptedModel
 ) -> None:
-    model.mini_batch(batch)  # blocks that feed each other in a new way are recorded twice
+    model.mini_batch(batch)  # new edges between blocks require a second recording
     recording = model.recording
     same_as_counted(recording, batch, pick_of=lambda: random.Random(seed).randrange)
 
@@ -97,7 +97,7 @@ def test_a_graph_that_is_taken_as_proved_passes_every_check(
 
 
 class Cutting(Decisions):
-    """Takes a piece of what was recorded at every end of a round."""
+    """Answers that take a piece of the recording at the end of each segment."""
 
     def __init__(
         self, recording: Recording, recorder: Recorder | PlainCounter, batch: Sequence[Any]
@@ -140,7 +140,7 @@ def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedMod
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.sampled_from(("concurrent", "map", "call", "stage", "ghosts")), max_size=12))
 def test_nested_branches_are_as_deep_as_counted(steps: list[str]) -> None:
-    """Branches within branches, and stages and ghosts in between, in a program without waits."""
+    """Nested branches, with stages and ghosts in between, in a program without waits."""
 
     def nest(p: Writer, left: Sequence[str], value: Any) -> Any:
         for k, step in enumerate(left):
@@ -197,7 +197,7 @@ def test_models_are_recorded_as_counted(model: Model, batch: Sequence[Any]) -> N
 
 @pytest.mark.parametrize("is_quick", [True, False])
 def test_blocks_that_feed_each_other_in_a_new_way_are_no_fault(is_quick: bool) -> None:
-    """The first sentence has one word: no buffer has read another one, as those behind it do."""
+    """The first sentence has one word, so no buffer reads another one, unlike in later ones."""
     model = StackRNN(SIZES)
     if is_quick:
         translate_programs(model)

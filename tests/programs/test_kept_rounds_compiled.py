@@ -1,4 +1,4 @@
-"""Live rounds in machine code: the same numbers, so many calls, and nothing that grows."""
+"""Interleaved segments in machine code: the same results, a bounded number of calls, no leaks."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from tests.support.run_programs import OwnArrays
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 SENTENCES = random_sentences("chain", (1, 5, 2, 5, 3, 9, 12, 7), SIZES, seed=1)
 MODELS: list[Model] = [DRNN(SIZES, p_child=0.9, generations=4), StackRNN(SIZES)]
-# Python's own of a mini-batch: fibers, requests, boxed numbers, and what outputs are laid out in.
+# Python's own memory per mini-batch: fibers, requests, boxed numbers, and layouts of outputs.
 PYTHONS_BYTES = 64 * 2**10
 
-# Rounds run by themselves only where the time of each phase can be told.
+# Compiled code runs consecutive segments only if the time of each phase can be determined.
 needs_cycles = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs an x86 processor")
 
 
@@ -57,7 +57,7 @@ TICKS = st.integers(-(2**62), 2**62)
 
 
 @given(TICKS, TICKS, TICKS)
-@example(-5, -3, -8)  # set back in the middle of a round
+@example(-5, -3, -8)  # reset in the middle of a segment
 def test_phases_divide_any_ticks_into_parts_of_a_whole(
     planning: int, running: int, elapsed: int
 ) -> None:
@@ -71,7 +71,7 @@ def test_phases_take_their_own_part_of_the_ticks() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_was_run_as_a_whole_goes_on_live_in_the_same_memory(threads: int) -> None:
-    """The first mini-batch has a single round, which shows only when its graph is there."""
+    """The first mini-batch has a single segment, which is only known once its graph exists."""
     model, one_word = OwnArrays(SIZES), SENTENCES[:1]
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
     adapter.prepare(model, initial_weights(model, 1))
@@ -87,7 +87,7 @@ def test_what_was_run_as_a_whole_goes_on_live_in_the_same_memory(threads: int) -
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
-    """What is called by Python, with all arguments."""
+    """Record all calls from Python, with all arguments."""
     made, function = [], getattr(owner, name)
 
     def call(*arguments: Any, **named: Any) -> Any:
@@ -120,7 +120,7 @@ def test_all_rounds_are_one_call(model: Model, monkeypatch: pytest.MonkeyPatch) 
 def test_rounds_by_themselves_are_those_that_python_makes(
     model: Model, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where memory has to grow in the midst of a mini-batch."""
+    """Also if memory has to be reallocated in the middle of a mini-batch."""
     small, large = SENTENCES[:1], SENTENCES * 9
     results = []
     for makes_all in (True, False):
@@ -133,7 +133,7 @@ def test_rounds_by_themselves_are_those_that_python_makes(
         for batch in (small, large, small, large[::-1]):
             adapter.load(batch)
             adapter.run(NoClock())
-            found = adapter.result()  # proves all schedules, and where rows lie
+            found = adapter.result()  # checks all schedules and row positions
             results.append((found.loss, found.outputs.tobytes(), found.counters))
         assert adapter.in_force()["programs run by"] == "compiled code"
     assert results[:4] == results[4:]
@@ -142,7 +142,7 @@ def test_rounds_by_themselves_are_those_that_python_makes(
 @needs_cycles
 @pytest.mark.slow
 def test_a_clock_hears_of_all_phases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shares of one call, of which none is everything."""
+    """Each phase takes a fraction of one call, and none takes all of it."""
     adapter, shares = warm(MODELS[0]), list[dict[str, float]]()
     clock = NoClock()
     monkeypatch.setattr(clock, "divide", shares.append)
@@ -162,7 +162,7 @@ def test_what_is_no_code_of_a_round_is_a_fault() -> None:
 @needs_cycles
 @pytest.mark.slow
 def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal is heard there."""
+    """Python handles signals then."""
     monkeypatch.setattr(compiled_programs, "MANY", 3)
     adapter = warm(recorded(MODELS[0], RecordingOptions()))
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
@@ -178,7 +178,7 @@ def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_error_of_a_round_by_itself_is_raised(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the next mini-batch is as if there had been none."""
+    """The next mini-batch must not be affected."""
     adapter = warm(MODELS[0], threads)
     truth = adapter.result()
     monkeypatch.setattr(live_rounds, "plan_next", fails)
@@ -191,7 +191,7 @@ def test_an_error_of_a_round_by_itself_is_raised(
 
 @compiled
 def fails(table: int, reorder: int) -> int:
-    """In place of what plans a round."""
+    """Raise an error in place of planning a segment."""
     if table != 0:
         raise RuntimeError("a round is not planned")
     return reorder
@@ -210,7 +210,7 @@ def test_many_mini_batches_leave_nothing_behind(model: Model) -> None:
     tracemalloc.start()
     try:
         adapter.run(NoClock())
-        gc.collect()  # a recorder's functions hold one another
+        gc.collect()  # a recorder's functions refer to each other
         (before, _), given_out = tracemalloc.get_traced_memory(), count_given_out()
         tracemalloc.reset_peak()
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Translated programs mean, compute and raise what they do in Python, or Python runs them."""
+"""Compiled programs compute and raise the same as in Python, or Python runs them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.support.program_models import SENTENCES
 from tests.support.run_programs import by_compiled_code, by_python, translated
 from tests.support.written_programs import HEAD, indented, model_of
 
-# What a translation could get wrong without a word. Python is asked what it means, and records
-# it where it is not translated.
+# Code that a translation could get wrong silently. Python determines the expected result, and
+# records the program if it cannot be compiled.
 TRAPS = [
     "i = 3\nread = [p.leaf(word=i) for i in range(2)]\nv = p.unary_a(v, label=i)",
     "i = 3\nv = p.leaf(word=(lambda i: i + 1)(0), label=i)",
@@ -117,7 +117,7 @@ def test_what_python_means_is_recorded_or_left_to_it(text: str) -> None:
         assert re.match(r"Python, since <written program \d+>:\d+ ", quick.run_by), quick.run_by
         return
     programs = translated(model)
-    with suppress(*FAULTS):  # then Python does it
+    with suppress(*FAULTS):  # Python runs it then
         found = by_compiled_code(programs, model.recording, SENTENCES)
         try:
             wanted = by_python(model.recording, SENTENCES)

@@ -1,4 +1,4 @@
-"""Models that are programs: interpreted, recorded, and made of arrays, they compute the same."""
+"""Models with programs: interpreted, recorded, and built from arrays, they compute the same."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_engine_trains_them(model: ProgramModel, policy: str) -> None:
 @pytest.mark.parametrize("policy", ["inline_depth", "agenda", "unbatched"])
 @pytest.mark.parametrize("how", ["compiled", "no fusion", "operators", "stepwise", "policy", "pq"])
 def test_the_engine_runs_an_encoder(how: str, policy: str) -> None:
-    """Products of two values, of matrices side by side and apart, on each backend."""
+    """Matmuls of two values, with matrices adjacent or separate, on each backend."""
     switches = {
         "compiled": Switches(),
         "no fusion": Switches(fusion=False, hoisting=False, lazy_batching=False),
@@ -101,7 +101,7 @@ def test_a_model_without_gradients_says_so() -> None:
 
 
 def test_an_encoder_ends_behind_the_layer_that_is_decided_on() -> None:
-    """Cut and filled sentences are of equal length."""
+    """Cut and padded sentences have the same length."""
     sentences = random_sentences("chain", (1, 5, 3, 2, 9, 4), SIZES, seed=1)
     n_layers = {BERXIT.n_layers(sentence) for sentence in sentences}
     assert len(n_layers) > 2
@@ -116,7 +116,7 @@ def test_an_encoder_ends_behind_the_layer_that_is_decided_on() -> None:
 
 @pytest.mark.parametrize(("model", "batch"), WITH_ARRAYS, ids=lambda one: getattr(one, "name", ""))
 def test_arrays_and_programs_make_one_graph(model: Model, batch: Sequence[Any]) -> None:
-    """Equal vertices, and equal batches, too, by inline depth."""
+    """Vertices are equal, and so are the batches by inline depth."""
     recorded, made = (
         recording_of(model, RecordingOptions()).mini_batch(batch),
         model.mini_batch(batch),
@@ -135,7 +135,7 @@ def test_arrays_and_programs_make_one_graph(model: Model, batch: Sequence[Any]) 
 
 
 def computations(mini_batch: MiniBatch) -> list[str]:
-    """Every vertex as the text of what it is computed from."""
+    """Return every vertex as the text of its computation."""
     graph, words = mini_batch.graph, mini_batch.pulls["word"]
     known: list[str] = []
     for v in range(graph.n_vertices):
@@ -147,7 +147,7 @@ def computations(mini_batch: MiniBatch) -> list[str]:
 
 
 def test_others_can_ask_what_a_program_decides() -> None:
-    """What peers follow is what the program does."""
+    """Baselines use these decisions; they must be those of the program."""
     stack, nested, grown = TRAINED
     assert isinstance(stack, StackRNN)
     assert isinstance(nested, NestedRNN)
@@ -205,7 +205,7 @@ def test_sizes_and_options_that_do_not_fit_are_told() -> None:
 
 
 BATCH_SIZE = 64
-ALLOWED = 1.3  # times the lower bound
+ALLOWED = 1.3  # as a multiple of the lower bound
 # Lower bound, inline_depth, critical_share, and inline_depth without phases, ghosts and hoisting.
 COUNTS: dict[type[Model], tuple[int, int, int, int]] = {
     TreeLSTM: (22, 22, 22, 22),

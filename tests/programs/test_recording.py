@@ -1,4 +1,4 @@
-"""Random programs, recorded: the same answers as interpreted under every switch and policy."""
+"""Random programs: recorded and interpreted ones agree under every option and policy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.support.switch_values import SWITCHES as COMPILED
 
 MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
 WEIGHTS = initial_weights(MODELS[0], 3)
-# All others meet random graphs in tests/policies, and compile for a minute.
+# Other options are tested on random graphs in tests/policies; they take a minute to compile.
 EVERY = settings(deadline=None, max_examples=80)
 
 
@@ -81,15 +81,15 @@ def test_results_do_not_depend_on_what_else_is_in_the_mini_batch(
     together, alone = described(model.mini_batch(batch)), list[Any]()
     for one in batch:
         alone += described(model.mini_batch([one]))
-    # A stage waits for all instances, so that rounds behind it are those of the slowest.
+    # A stage waits for all instances, so later segments are those of the slowest instance.
     assert [one[:-1] for one in together] == [one[:-1] for one in alone]
 
 
 def described(mini_batch: MiniBatch) -> list[Any]:
-    """Every output as the tree of what it was computed from, and its round."""
+    """Return every output as the tree of its computation, and its segment."""
     graph, pulls = mini_batch.graph, mini_batch.pulls
     known: list[int] = []
-    numbers: dict[Any, int] = {}  # equal computations have one number: trees would explode
+    numbers: dict[Any, int] = {}  # one number per computation: trees would grow exponentially
     for v in range(graph.n_vertices):
         below = tuple(known[a] for a in graph.args_of(v).tolist())
         words = tuple(int(values[v]) for values in pulls.values())
@@ -103,7 +103,7 @@ def described(mini_batch: MiniBatch) -> list[Any]:
 @EVERY
 @given(instances())
 def test_ghosts_make_branches_meet(batch: list[Scripted]) -> None:
-    """What is behind a join is as deep, whichever way a value led; without ghosts it is not."""
+    """After a join the depth is the same on every path; without ghosts it is not."""
     for one in batch:
         assert len({depths_behind(one.script, seed) for seed in range(6)}) == 1
 
@@ -126,8 +126,10 @@ def test_without_ghosts_branches_do_not_meet() -> None:
 
 
 def test_what_reads_a_block_without_operands_is_not_hoisted_before_it() -> None:
-    """`many` takes any number of operands; of one that was given none it is not known what feeds
-    it, so that it counts, and whatever it feeds must count, too."""
+    """A block `many` called without operands counts depth, and so does everything that it feeds.
+
+    It takes any number of operands, so the blocks that feed it are not known yet.
+    """
     for options in OPTIONS:
         model = recorded(ScriptedModel(), options)
         for script in ((Call("many", (), 0),), (Call("many", (0,), 0),)):
@@ -140,7 +142,7 @@ def test_what_reads_a_block_without_operands_is_not_hoisted_before_it() -> None:
 def test_no_operand_is_of_a_later_round_phase_or_depth(
     batch: list[Scripted], model: ScriptedModel
 ) -> None:
-    """Rounds, phases and depths are an order of execution in which every dependency points back."""
+    """Segments, phases and depths are an order of execution that respects every dependency."""
     graph = model.mini_batch(batch).graph
     assert graph.phases is not None
     assert graph.depths is not None
@@ -152,7 +154,7 @@ def test_no_operand_is_of_a_later_round_phase_or_depth(
 
 RECORDING = {field.name: BOTH for field in fields(RecordingOptions)}
 SWITCHES: dict[str, tuple[Any, ...]] = {**COMPILED, "backend": ("compiled", "stepwise")}
-# Of other backends, or of what products are multiplied with: tests/engine.
+# Options of other backends, or of matmul libraries; see tests/engine.
 OF_OTHERS = {"blas", "precision", "streaming", "persistent", "profile"}
 SETTINGS: dict[str, tuple[Any, ...]] = {
     "policy": policy_names(),
@@ -165,7 +167,7 @@ FEW = settings(
     deadline=None, max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 # Forks inside loops and loops inside forks, decisions in all of them, and a stage: hypothesis
-# begins with the shortest programs.
+# starts with the shortest programs.
 NESTED: Script = (
     Call("leaf", (), 1),
     Branches((
@@ -206,6 +208,6 @@ def test_the_engine_computes_what_programs_do(place: int, batch: list[Scripted])
     adapter = prepared(model, WEIGHTS, switches, policy, mode="infer", threads=threads)
     if adapter.learns:
         adapter.learn(batch)
-    found = run(adapter, batch)  # which proves the schedule
+    found = run(adapter, batch)  # which checks the schedule
     np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
     assert found.loss == pytest.approx(truth.loss, rel=1e-4)

@@ -1,6 +1,6 @@
-"""Which mini-batches run live, and that rounds which do compute what programs do.
+"""Selection of mini-batches that run interleaved, and their results.
 
-Those whose programs wait are live; what arrays make is one round.
+Mini-batches whose programs wait are interleaved; those built from arrays are one segment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DRNN_MODEL = TRAINED[2]
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by the number of instances whenever programs of a mini-batch are run."""
+    """Return a list that grows by the number of instances whenever programs of a mini-batch run."""
     made, run, begin = list[int](), Fibers.run, CompiledPrograms.begin
 
     def noted(fibers: Fibers, program: Any, instances: Sequence[Any]) -> list[Any]:
@@ -159,7 +159,7 @@ def test_every_strategy_says_what_runs_programs() -> None:
         return adapter.in_force()
 
     assert facts_of(DRNN(SIZES), SENTENCES)[RUN_BY] == "compiled code"
-    assert RUN_BY not in facts_of(TreeLSTM(SIZES), TREES)  # arrays make its graphs
+    assert RUN_BY not in facts_of(TreeLSTM(SIZES), TREES)  # its graphs are built from arrays
 
 
 def test_a_number_itself_may_decide(runs: list[int]) -> None:
@@ -269,7 +269,7 @@ def test_a_model_without_a_program_is_told(options: dict[str, Any]) -> None:
 
 
 def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead() -> None:
-    """Outputs of all rounds are computed at once, so that bytes of weights are read less often."""
+    """Outputs of all segments are computed together, so fewer bytes of weights are read."""
     batch = [Scripted((Choose(0, k, (1, 2)), Choose(1, k, (0, 3))), k) for k in range(4)]
     found = {}
     for rounds in ("live", "ahead"):

@@ -1,4 +1,4 @@
-"""Attention, softmax and layer normalisation: against plain loops, and without gradients."""
+"""Attention, softmax and layer normalization: against plain loops, and without gradients."""
 
 from __future__ import annotations
 

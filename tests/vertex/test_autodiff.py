@@ -27,7 +27,7 @@ from tests.support.sketches import Sketch
 
 
 def _wrong(model: Model, instances: list[Any], n_entries: int, seed: int = 1) -> list[str]:
-    # Larger than the models' own initial weights, so that no gate is almost linear.
+    # Larger than the models' own initial weights, so that all gates are clearly nonlinear.
     weights = {k: 2.0 * w.astype(np.float64) for k, w in initial_weights(model, seed).items()}
     gradients = run_reference(model, weights, instances, "train").gradients
     return wrong_gradients(
@@ -49,7 +49,7 @@ TREE_MODELS = [TreeLSTM(SIZES), TreeFC(SIZES, variant="fold"), TreeFC(SIZES, var
 def test_gradients_on_random_trees(instances: list[Tree], which: int, seed: int) -> None:
     model = TREE_MODELS[which]
     if isinstance(model, TreeFC):
-        # relu has kinks, where differences mean nothing: away from zero every unit is open.
+        # At kinks of relu, finite differences are meaningless: far from zero every unit is active.
         weights = {k: np.abs(w) for k, w in initial_weights(model, seed).items()}
         gradients = run_reference(model, weights, instances, "train").gradients
         wrong = wrong_gradients(
@@ -65,7 +65,7 @@ def test_gradients_on_random_trees(instances: list[Tree], which: int, seed: int)
 def test_gradients_of_random_programs(
     model: RandomModel, instances: list[Sketch], seed: int
 ) -> None:
-    """In one random direction, since kinks (relu) are then met almost never."""
+    """Gradients along one random direction, which almost never meets a kink (relu)."""
     weights = {k: w.astype(np.float64) for k, w in initial_weights(model, seed).items()}
     gradients = run_reference(model, weights, instances, "train").gradients
     stream = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Vertex functions whose own operators are batched: same numbers, fewer operators, known copies."""
+"""Batching inside vertex functions: the same results, fewer operators, known copies."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_any_function_computes_what_it_did(
     assert abs(inferred.loss - oracle.loss) <= 2e-4 * max(1.0, abs(oracle.loss))
 
 
-# --- what the layouts save ---
+# --- savings of the layouts ---
 
 LAUNCHES = ("tree_lstm", "tree_gru", "lattice_lstm", "gated_lattice_lstm", "chain_lstm")
 
@@ -195,7 +195,7 @@ def test_a_pq_layout_leaves_nothing_to_copy(model: Model, function: str) -> None
 
 
 def test_operators_of_a_batch_write_adjacent_columns() -> None:
-    """The five gates of an internal vertex: one sigmoid of four, though of three products."""
+    """The five gates of an internal vertex: one sigmoid of four, although of three matmuls."""
     plan = plan_of(TreeLSTM(SIZES), "internal")
     widths = [node.width // 4 for node in plan.nodes if node.op == "sigmoid"]
     assert widths == [4]
@@ -208,7 +208,7 @@ def test_operators_of_a_batch_write_adjacent_columns() -> None:
     assert plan.refs[joined].start == parts[0].start
 
 
-# --- gates apart ---
+# --- separated gates ---
 
 
 def rewritten(model: Model, function: str, layout: str = "pq") -> LaidOut:
@@ -235,7 +235,7 @@ def test_what_is_read_as_a_whole_stays_joined() -> None:
 
 
 def test_parameters_that_are_not_read_have_no_gradient() -> None:
-    """Columns of the forget gate, which a chain's first vertex has no use for."""
+    """Columns of the forget gate, which a chain's first vertex does not use."""
     function = traced_functions(EXAMPLES["chain_lstm"][0])["first"]
     parts = unjoin(function).parts.values()
     assert sorted(part.start for part in parts if part.parameter == "W") == [0, 8, 12]

@@ -1,4 +1,4 @@
-"""Products of look-ups, looked up: the same results in inference, and fewer products."""
+"""Folded tables: the same results in inference, with fewer matmuls."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ BODIES: dict[str, Body] = {
     "spread": lambda v, x, y: sum_edges(spread(x) * v.gather_each().h),
     "pick_neg_log_softmax": lambda v, x, y: expand(pick_neg_log_softmax(x, v.pull("label")), 4) * y,
 }
-# More ways to use operators, each of which once went wrong or easily could.
+# Further uses of operators, each of which was once wrong or is error-prone.
 CASES: dict[str, Body] = {
     "the same operand twice": lambda v, x, y: x * x + x,
     "a value minus itself": lambda v, x, y: (x - x) * y + x / (x + 3.0),
@@ -115,12 +115,12 @@ def _swapped_halves(v: VertexTracer, x: Symbol) -> Symbol:
     return v.concat(square(high), low)
 
 
-# One vertex with two different children and one read twice, and one without any.
+# One vertex with two different children and one read twice, and one without children.
 SKETCH = Sketch([("leaf", []), ("leaf", []), ("vertex", [0, 1, 0]), ("vertex", [])], read=(2, 3))
 
 
 def _weights(model: Model) -> dict[str, np.ndarray]:
-    """Values that keep away from kinks: magnitudes of 0.2 to 1."""
+    """Return values away from kinks: magnitudes of 0.2 to 1."""
     stream = np.random.default_rng(5)
     return {
         name: stream.uniform(0.2, 1.0, spec.shape) * stream.choice([-1.0, 1.0], spec.shape)
@@ -129,7 +129,7 @@ def _weights(model: Model) -> dict[str, np.ndarray]:
 
 
 def test_every_operator_with_a_gradient_has_a_body() -> None:
-    # slice is the one whose gradient is joined in autodiff instead of by a rule.
+    # slice is the only one whose gradient autodiff joins instead of using a rule.
     differentiable = {name for name, rule in OPERATORS.items() if rule.gradient is not None}
     assert set(BODIES) == differentiable | {"slice"}
 
@@ -155,7 +155,7 @@ def test_a_wrong_gradient_is_noticed(name: str) -> None:
     model = OneBody(BODIES[name])
     weights = _weights(model)
     gradients = dict(run_reference(model, weights, [SKETCH], "train").gradients)
-    # A row or matrix that the body reads: one of its gradient's entries, one percent off.
+    # A row or matrix that the body reads, with one entry of its gradient wrong by one percent.
     key = max(gradients, key=lambda k: float(np.abs(gradients[k]).max()))
     wrong = gradients[key].copy()
     wrong.flat[np.abs(wrong).argmax()] *= 1.01

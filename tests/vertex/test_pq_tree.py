@@ -1,4 +1,4 @@
-"""PQ trees against brute force: a tree stands for exactly the orders that its sets allow."""
+"""PQ trees against brute force: a tree represents exactly the orders that its sets allow."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Order = tuple[int, ...]
 
 @cache
 def permutations(n: int) -> NDArray[Any]:
-    """All orders of n leaves (n!, n)."""
+    """Return all orders of n leaves (n!, n)."""
     return np.array(list(itertools.permutations(range(n))), dtype=np.int8)
 
 
 @cache
 def positions(n: int) -> NDArray[Any]:
-    """Where each leaf stands in each order (n!, n)."""
+    """Return the position of each leaf in each order (n!, n)."""
     return np.argsort(permutations(n), axis=1)
 
 
 def allowed(n: int, sets: list[int]) -> set[Order]:
-    """By brute force: the orders in which every set is consecutive."""
+    """Find by brute force the orders in which every set is consecutive."""
     keep = np.ones(len(positions(n)), dtype=bool)
     for wanted in sets:
         at = positions(n)[:, list(members(wanted))]
@@ -39,7 +39,7 @@ def allowed(n: int, sets: list[int]) -> set[Order]:
 
 
 def orders(node: Node) -> Iterator[Order]:
-    """The orders that a tree stands for."""
+    """Return the orders that a tree represents."""
     if node.kind is Kind.LEAF:
         yield tuple(node.leaves())
         return
@@ -65,7 +65,7 @@ def test_reduce_keeps_exactly_the_orders_that_sets_allow(case: tuple[int, list[i
     tree, kept = universal(range(n)), []
     for wanted in sets:
         reduced = reduce(tree, wanted)
-        if reduced is None:  # the tree is as it was, and goes on without this set
+        if reduced is None:  # the tree is unchanged, and the test continues without this set
             assert allowed(n, [*kept, wanted]) == set()
             continue
         tree = reduced

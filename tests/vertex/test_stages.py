@@ -1,4 +1,4 @@
-"""Eager, recurrent and lazy operators, on models for which the answer is known (Cavs, Fig. 7)."""
+"""Eager, recurrent and lazy operators of models with known answers (Cavs, Fig. 7)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.vertex.program import Stage, ancestors, descendants, find_stages
 from harness.vertex.tracing import trace
 from tests.support.engine_models import EXAMPLES
 
-# What is eager, recurrent and lazy of models: tests/engine/test_lowering.py.
+# For the stages of whole models see tests/engine/test_lowering.py.
 
 
 def test_a_pushed_value_on_the_way_to_the_state_is_not_lazy() -> None:
@@ -22,7 +22,7 @@ def test_a_pushed_value_on_the_way_to_the_state_is_not_lazy() -> None:
 
         def vertex(self, v: VertexTracer) -> None:
             h = tanh(v.gather(0).h)
-            tanh(v.zeros(2))  # computed for nobody
+            tanh(v.zeros(2))  # computed, but never read
             v.scatter(h=h)
             v.push(h * h)
 

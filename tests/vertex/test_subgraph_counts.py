@@ -19,8 +19,8 @@ from harness.vertex.subgraph.plan import BlockPlan, plan_block
 from harness.vertex.subgraph.search import agenda_batches, fewest_kernels, unavoidable_copies
 
 KB, N_INSTANCES = 1024, 8
-# Chen et al., "ED-Batch", ICML 2023, Table 2, hidden size 64: kernels that copy and kB copied, of
-# DyNet's layout, and of the PQ tree's with parameters gathered beforehand.
+# Chen et al., "ED-Batch", ICML 2023, Table 2, hidden size 64: kernels that copy and kB copied, for
+# DyNet's layout, and for the PQ tree's with parameters gathered in advance.
 PUBLISHED = {
     "gru": ((6, 666), (2, 14)),
     "lstm": ((4, 1054), (1, 16)),
@@ -49,7 +49,7 @@ def test_the_14_published_pairs(cell: str) -> None:
     assert (counts(dynet), counts(pq)) == PUBLISHED[cell]
 
 
-# What each of the two ideas saves by itself (no published numbers): kernels and kB copied.
+# Savings of each of the two ideas alone (not published): kernels and kB copied.
 BY_ITSELF = {
     ("dynet", True): {"lstm": (2, 22), "tree_lstm_internal": (4, 30), "gru": (4, 22)},
     ("pq", False): {"lstm": (3, 1048), "tree_lstm_internal": (6, 1056), "gru": (4, 658)},
@@ -99,7 +99,7 @@ def test_an_unknown_layout_is_refused() -> None:
 
 @st.composite
 def programs(draw: st.DrawFn) -> Block:
-    """Elementwise operators of a few kinds on two inputs and on each other."""
+    """Return elementwise operators of a few kinds on two inputs and on each other."""
     nodes = [Node("gather", (), (3,), index=slot, name="h") for slot in range(2)]
     for _ in range(draw(st.integers(1, 7))):
         op = draw(st.sampled_from(("tanh", "sigmoid", "mul", "add")))
@@ -110,7 +110,7 @@ def programs(draw: st.DrawFn) -> Block:
 
 
 def all_schedules(block: Block, done: frozenset[int] = frozenset()) -> Iterator[list[Batch]]:
-    """Every way to take all ready operators of some type until none is left."""
+    """Yield every way to take all ready operators of some type until none is left."""
     left = [i for i in block.variables if i not in done]
     if not left:
         yield []
@@ -135,7 +135,7 @@ def test_no_schedule_is_cheaper_than_the_one_found(block: Block) -> None:
 
 
 def test_a_search_that_grows_too_large_ends_with_what_it_has() -> None:
-    """Twelve pairs of operators that meet in no batch: 3 ** 12 sets of what may be done."""
+    """Twelve pairs of operators that share no batch: 3 ** 12 sets of possible progress."""
     nodes = [Node("gather", (), (3,), name="h")]
     for k in range(12):
         nodes += [Node("shift", (0,), (3,), value=float(k))]

@@ -1,4 +1,4 @@
-"""Memory orders of blocks: what a layout claims holds by address, and it claims all it can."""
+"""Memory orders of blocks: a layout's claims agree with addresses, and are as many as possible."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ OUTSIDE = 100  # ids from here on are inputs
 
 
 def addresses(order: Sequence[int], sizes: Mapping[int, int]) -> dict[int, int]:
-    """Where each variable begins."""
+    """Return the start of each variable in memory."""
     ends = itertools.accumulate((sizes[v] for v in order), initial=0)
     return dict(zip(order, ends, strict=False))
 
 
 def is_one_piece(operand: Sequence[int], at: Mapping[int, int], sizes: Mapping[int, int]) -> bool:
-    """Whether each value begins where the one before it ends."""
+    """Return True if each value starts at the end of the previous one."""
     return all(
         a in at and b in at and at[b] == at[a] + sizes[a] for a, b in itertools.pairwise(operand)
     )
 
 
 def n_aligned(order: Sequence[int], batches: Sequence[Batch]) -> int:
-    """Operands that are one piece in the order of their batch's results; -1: results are not."""
+    """Count operands that are contiguous in the order of their results; -1 if these are not."""
     place = {v: k for k, v in enumerate(order)}
     unit = dict.fromkeys(order, 1)
     count = 0
@@ -41,7 +41,7 @@ def n_aligned(order: Sequence[int], batches: Sequence[Batch]) -> int:
     return count
 
 
-# A worked example: two batches over variables 1 to 8, each with one operand that can be aligned.
+# A worked example: two batches over variables 1 to 8, each with one alignable operand.
 B1, B2 = Batch((4, 5), ((1, 3),)), Batch((6, 7, 8), ((3, 1, 2),))
 
 
@@ -68,7 +68,7 @@ def test_memory_in_order_of_execution_keeps_the_batches() -> None:
 
 @st.composite
 def random_batches(draw: st.DrawFn) -> list[Batch]:
-    """Batches in order of execution, operands drawn from what was computed before, and inputs."""
+    """Return batches in order of execution; operands are earlier results or inputs."""
     batches: list[Batch] = []
     computed: list[int] = []
     for _ in range(draw(st.integers(1, 5))):
@@ -89,7 +89,7 @@ def random_batches(draw: st.DrawFn) -> list[Batch]:
 
 
 def _false_claims(layout: Layout, batches: Sequence[Batch]) -> list[str]:
-    """What a layout says of itself and addresses deny."""
+    """Return a layout's claims that contradict addresses."""
     sizes = {v: 3 + k for k, batch in enumerate(batches) for v in batch.members}
     at = addresses(layout.order, sizes)
     of_batch = {batch.members: batch.operands for batch in layout.batches}
@@ -118,7 +118,7 @@ def test_what_a_layout_claims_holds_by_address(batches: list[Batch]) -> None:
 @given(random_batches())
 @settings(max_examples=60, deadline=None)
 def test_a_layout_is_found_wherever_one_aligns_everything(batches: list[Batch]) -> None:
-    """Where some order aligns every operand that any order could, the PQ tree finds one."""
+    """If some order aligns every operand that any order could align, the PQ tree finds one."""
     variables = [v for batch in batches for v in batch.members]
     several = [batch for batch in map(_with_disjoint_operands, batches) if len(batch.members) > 1]
     wanted = sum(len(batch.operands) for batch in several)
@@ -130,7 +130,7 @@ def test_a_layout_is_found_wherever_one_aligns_everything(batches: list[Batch]) 
 
 
 def _with_disjoint_operands(batch: Batch) -> Batch:
-    """Only what a layout can be asked for: no inputs, and nothing twice in a batch."""
+    """Select what a layout can align: no inputs, and nothing twice in a batch."""
     kept: list[tuple[int, ...]] = []
     for operand in batch.operands:
         taken = {v for other in kept for v in other}
@@ -150,7 +150,7 @@ def test_three_children_of_a_p_node_follow_one_permutation(direction: tuple[int,
 
 
 def test_what_contradicts_is_copied_and_the_rest_kept() -> None:
-    """b needs a's results both in order and crosswise: the crosswise operand is given up."""
+    """b needs a's results both in order and crosswise: the crosswise operand is dropped."""
     a = Batch((0, 1, 2), ((OUTSIDE,) * 3,))
     b = Batch((3, 4, 5), ((0, 1, 2),))
     c = Batch((6, 7, 8), ((3, 4, 5), (1, 0, 2)))

@@ -1,4 +1,4 @@
-"""Tracing: what is simplified, and shapes, parameters and domains that do not fit, in one line."""
+"""Tracing: simplifications, and one-line errors for wrong shapes, parameters and domains."""
 
 from __future__ import annotations
 
