@@ -1,4 +1,4 @@
-"""docs/adding.md as data: the files that it writes, the commands that it types."""
+"""docs/adding.md as data: its files and commands."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ PAGE = ROOT / "docs" / "adding.md"
 BLOCK = re.compile(
     r"^(?:`(?P<path>[\w/.]+)`:\n\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-ANYTHING = "..."  # in what a command prints
+ANYTHING = "..."  # matches any part of a command's output
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What is typed behind `$`, and what the page says that it prints ("": not told)."""
+    """A command after `$`, and its output according to the page ("" for unspecified output)."""
 
     typed: str
     printed: str
 
     def is_answered_by(self, output: str) -> bool:
-        """Whether an output is the printed one, whatever stands for `...`; blanks do not count."""
+        """Check an output against the printed one: `...` is any text, and blanks are ignored."""
         pieces = (re.escape(piece) for piece in _plain(self.printed).split(ANYTHING))
         return not self.printed or bool(
             re.fullmatch(".*?".join(pieces), _plain(output), flags=re.DOTALL)
@@ -31,7 +31,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One thing to add: its files by path, and its commands in their order."""
+    """One kind of extension: its files by path, and its commands in order."""
 
     title: str
     files: dict[str, str]
@@ -43,7 +43,7 @@ def _plain(text: str) -> str:
 
 
 def commands_in(text: str) -> tuple[Command, ...]:
-    """Commands of one console block."""
+    """Return the commands of a console block."""
     parts = re.split(r"^\$ ", text, flags=re.MULTILINE)
     assert parts[0] == "", "a console block begins with a command"
     return tuple(
@@ -53,7 +53,7 @@ def commands_in(text: str) -> tuple[Command, ...]:
 
 
 def sections_of(page: str) -> list[Section]:
-    """All sections of a page that hold blocks."""
+    """Return all sections of a page that contain blocks."""
     sections = []
     for chapter in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
         blocks = [match.groupdict() for match in BLOCK.finditer(chapter)]

@@ -1,9 +1,10 @@
-"""Pytest plugin: tests as on an x86-64 CPU with AVX2 and without AVX-512.
+"""Pytest plugin that emulates an x86-64 CPU with AVX2 and without AVX-512.
 
-`make test CPU=avx2` loads it before anything that reads these variables. Compiled code, oneDNN,
-OpenBLAS, PyTorch and MKL are narrow in the tests' processes and in workers of trials that these
-start. NumPy's own loops, XLA, TensorFlow and what a C++ compiler builds are not. Commands that
-tests start as programs take the variables from their workers (`harness/measuring/launch.py`).
+`make test CPU=avx2` loads it before any library that reads these variables. They limit compiled
+code, oneDNN, OpenBLAS, PyTorch and MKL in the tests' processes and in the workers of trials that
+these start. They do not limit NumPy's own loops, XLA, TensorFlow, and results of a C++ compiler.
+Commands that tests start as programs remove the variables from their workers
+(`harness/measuring/launch.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 VARIABLES = {
     "BENCH_CPU_NAME": "x86-64-v3",
     "BENCH_CPU_FEATURES": "+avx2,+fma",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",  # of the engine's oneDNN and of PyTorch's
+    "ONEDNN_MAX_CPU_ISA": "AVX2",  # for the engine's oneDNN and PyTorch's
     "OPENBLAS_CORETYPE": "Haswell",
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
@@ -27,7 +28,7 @@ os.environ.update(VARIABLES)
 
 @pytest.fixture(autouse=True, scope="session")
 def _workers_get_the_variables() -> Iterator[None]:
-    """Give them back to a worker, after its environment was made without them."""
+    """Add the variables to a worker's environment, which is created without them."""
     from harness.measuring import launch
 
     supervise: Any = launch.supervise

@@ -1,4 +1,4 @@
-"""Models of sketches made to trip an engine: shared values, several widths, matrices as states."""
+"""Models of sketches that are difficult for an engine: shared values, several widths, matrices."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.support.sketch_models import SketchModel
 
 
 class SharedChildren(SketchModel):
-    """A DAG: values read by several parents, the same child in two slots, sums of products.
+    """A DAG: values with several parents, the same child in two slots, sums of matmuls.
 
-    Sums of products, which may share memory: one is scattered, one is part of a concatenation, and
-    (in dF) one has a part that is itself the gradient of a child.
+    The sums of matmuls may share memory. One is scattered, one is part of a concatenation, and one
+    (in dF) has a term that is itself the gradient of a child.
     """
 
     name = "shared_children"
@@ -44,10 +44,10 @@ class SharedChildren(SketchModel):
 
 
 class SharedSums(SketchModel):
-    """Sums that a product could do on its way out, each with a reader who must not see it done.
+    """Sums that a matmul could include, each with a reader that must not see the sum.
 
-    A product added to itself, to a part of a product that is scattered, to columns that overlap
-    those of another reader; and (in dF) to a value that is a child's gradient already.
+    They add a matmul to itself, to a part of a scattered matmul, to columns that overlap those of
+    another reader, and (in dF) to a value that is already a child's gradient.
     """
 
     name = "shared_sums"
@@ -103,7 +103,7 @@ class SeveralWidths(SketchModel):
 
 
 class PassesOn(SketchModel):
-    """Scatters a gathered state unchanged, one value twice, and pushes a state as it is."""
+    """Model that scatters a gathered state unchanged, and one value twice, and pushes a state."""
 
     name = "passes_on"
     vertex_types = ("leaf", "inner")
@@ -117,7 +117,7 @@ class PassesOn(SketchModel):
 
     def inner(self, v: VertexTracer) -> None:
         left, right = v.gather(0), v.gather(1)
-        both = tanh(v.concat(left.h, right.h))  # a kernel over two children's states
+        both = tanh(v.concat(left.h, right.h))  # a kernel with the states of two children
         v.scatter(c=left.c, h=tanh(both @ v.parameter("U")))
 
     def output(self, v: VertexTracer) -> None:
@@ -126,7 +126,7 @@ class PassesOn(SketchModel):
 
 
 class PushesPart(PassesOn):
-    """Pushes columns of a value that nothing else keeps."""
+    """Model that pushes columns of a value that is not stored otherwise."""
 
     name = "pushes_part"
 
@@ -139,7 +139,7 @@ class PushesPart(PassesOn):
 
 
 class ShiftedParts(PassesOn):
-    """Adds columns of a value to columns of it that overlap them, the later ones first."""
+    """Model that adds overlapping columns of the same value, the later ones first."""
 
     name = "shifted_parts"
 
@@ -154,7 +154,7 @@ class ShiftedParts(PassesOn):
 
 
 class TwoPulls(SketchModel):
-    """Looks up one table by two names of rows, and shares one matrix between two types."""
+    """Model that looks up one table by two names of rows, and uses one matrix in two types."""
 
     name = "two_pulls"
     vertex_types = ("leaf", "inner")
@@ -174,10 +174,10 @@ class TwoPulls(SketchModel):
 
 
 class Matrices(SketchModel):
-    """States that are matrices, not square ones: products, biases and kernels row by row.
+    """States that are matrices, not square ones: matmuls, biases and kernels row by row.
 
-    One vertex multiplies one matrix twice; one sum has a bias and a product, another a bias on
-    either side; a value is multiplied and shown to parents.
+    One vertex multiplies one matrix twice. One sum has a bias and a matmul, another one a bias on
+    either side. One value is multiplied and also read by parents.
     """
 
     name = "matrices"
@@ -205,7 +205,7 @@ class Matrices(SketchModel):
 
 
 class MatrixSum(SketchModel):
-    """Matrices of any number of children: products on the edges, and their sums."""
+    """Matrices of any number of children: matmuls on the edges, and their sums."""
 
     name = "matrix_sum"
     vertex_types = ("vertex",)

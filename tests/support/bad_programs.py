@@ -1,4 +1,4 @@
-"""Programs that break a rule each, and the line that tells it."""
+"""Programs that each break one rule, with the expected error message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ONE = [Scripted((), 0)]
 
 
 class Given(ScriptedModel):
-    """Runs a function that a test gives."""
+    """Model that runs a given function as its program."""
 
     def __init__(self, program: Callable[[Writer], Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Functions run twice, compiled and by Python: with the same results, errors and changes."""
+"""Execution of a function both compiled and in Python, with comparison of results and errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KINDS = ((bool, bool | np.bool_), (int, int | np.integer), (float, float | np.f
 
 
 def run_both(function: Compiled[..., Any], *arguments: Any) -> Any:
-    """Return what a compiled function returns or raises; assert that Python does the same."""
+    """Return the result or error of a compiled function; assert that Python gives the same."""
     ours, plain = copy.deepcopy(arguments), copy.deepcopy(arguments)
     with np.errstate(over="ignore"):
         expected = _outcome(function.function, plain)
@@ -24,7 +24,7 @@ def run_both(function: Compiled[..., Any], *arguments: Any) -> Any:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    """Assert that a value of a compiled function is what Python makes of it."""
+    """Assert that a value of a compiled function is equal to that of Python."""
     if isinstance(expected, tuple):
         assert type(found) is type(expected)
         assert len(found) == len(expected)

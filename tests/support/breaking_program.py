@@ -1,4 +1,4 @@
-"""A model whose program breaks one rule, for the command line; `rule` says which.
+"""Model whose program breaks the rule named by the option `rule`, for the command line.
 
 model.model=tests.support.breaking_program +model.options.rule=never_joins
 """
@@ -17,7 +17,7 @@ PROGRAMS = {program.__name__: program for program in (*(one for one, _ in BAD), 
 
 
 class Breaks(ScriptedModel):
-    """A program for every instance, whatever its words are."""
+    """Model with the same program for every instance."""
 
     name = "breaks"
     instance_kind = "chain"

@@ -1,4 +1,4 @@
-"""A tagger and a language model over some sentences, for batch counts against real DyNet's."""
+"""A tagger and a language model with sentences, to compare batch counts with real DyNet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SENTENCES = random_sentences("chain", (7, 1, 12, 4, 4, 9, 2), SIZES, seed=1)
 
 
 class AffineBiLSTM(BiLSTM):
-    """The tagger with sums of two products as one affine transform, as they are in DyNet."""
+    """The tagger with sums of two matmuls as one affine transform, as in DyNet."""
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:

@@ -1,4 +1,4 @@
-"""Products of the CPU backend, called one by one on arrays of a test's own."""
+"""Matmuls of the CPU backend, called one by one on arrays of a test."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def multiply(
     x: Floats, weight: NDArray[Any], out: Floats, scratch: Scratch, *, transposed: bool = False,
     adds: bool = False,
 ) -> None:  # fmt: skip
-    """Compute out = x W, or x W^T; x, out: rows, maybe of wider ones; halves: W of uint16."""
+    """Compute out = x W, or x W^T; x and out may be parts of wider rows, W uint16 (bfloat16)."""
     told = Told(scratch=scratch)
     function = _multiply_half if weight.dtype == np.uint16 else _multiply
     rows, columns = weight.shape
@@ -65,7 +65,7 @@ def multiply(
 def add_outer(
     x: Floats, dy: Floats, out: Floats, scratch: Scratch, *, adds: bool, half: bool = False
 ) -> None:
-    """Compute out = x^T dy; half: with factors rounded to bfloat16."""
+    """Compute out = x^T dy; with `half`, factors are rounded to bfloat16."""
     told = Told(scratch=scratch)
     function = _add_outer_half if half else _add_outer
     function(

@@ -1,4 +1,4 @@
-"""Corpora for tests: made-up excerpts, written as their files, and generated ones."""
+"""Corpora for tests: invented excerpts, written as their files, and generated ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ IWSLT = {
 
 
 def word(number: str, form: str, tag: str, head: str, relation: str) -> str:
-    """A line of CoNLL-U."""
+    """Return a line of CoNLL-U."""
     return "\t".join([number, form, "_", tag, "_", "_", head, relation, "_", "_"])
 
 
@@ -52,7 +52,7 @@ DOGS_BARK = "\n".join(
 TWO_OF_12 = "\n".join(
     [word("1", "12", "NUM", "2", "nummod"), word("2", "DOGS", "NOUN", "0", "root")]
 )
-# The arcs of 1 to 3 and of 2 to 4 cross.
+# The arcs between 1 and 3 and between 2 and 4 cross.
 CROSSED = "\n".join(
     [
         word("1", "a", "DET", "3", "det"),
@@ -80,7 +80,7 @@ LABELLED = {
     "train": "北0\tB-GPE.NAM\n京1\tI-GPE.NAM\n市2\tI-GPE.NAM\n80\tO\n\n的0\tO\n北0\tO\n京1\tO\n",
     "dev": "北0\tO\n海1\tO\n市2\tO\n",
 }
-# Of every corpus that is read from files, those that it needs; the first is that of its words.
+# Files of every corpus that is read from files; the first one has the vocabulary.
 EXCERPTS: dict[str, Mapping[str, str]] = {
     "sst": {"train.txt": TINY, "dev.txt": TINY},
     "ptb": {f"{part}.txt": text for part, text in PTB.items()},
@@ -93,7 +93,7 @@ EXCERPTS: dict[str, Mapping[str, str]] = {
 
 
 def write(folder: Path, files: Mapping[str, str | bytes], suffix: str = "") -> None:
-    """Write files of a corpus, replacing what was there."""
+    """Write files of a corpus, and replace existing ones."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         content = content if isinstance(content, bytes) else content.encode()
@@ -101,7 +101,7 @@ def write(folder: Path, files: Mapping[str, str | bytes], suffix: str = "") -> N
 
 
 def write_corpus(name: str, root: Path, **changed: str | bytes) -> Path:
-    """Write an excerpt of a corpus, parts of it replaced; returns the folder."""
+    """Write an excerpt of a corpus, with some parts replaced, and return its directory."""
     home = home_of(f"datasets.{name}")
     assert home is not None
     write(root / home.folder, EXCERPTS[name])
@@ -116,12 +116,12 @@ def load(name: str, root: Path | None, split: str = "train", **options: Any) -> 
 
 @functools.cache
 def train_part(name: str, data_root: Path) -> Corpus:
-    """The training part of a real corpus, read once by all tests of a process."""
+    """Return the training part of a real corpus, read once per process."""
     return load_corpus(f"datasets.{name}", "train", data_root)
 
 
 def change_lattices(line: int, text: str) -> str:
-    """Replace one line (from 1) of the good file."""
+    """Replace one line (counted from 1) of the valid file."""
     lines = LATTICES.split("\n")
     lines[line - 1] = text
     return "\n".join(lines)
@@ -132,7 +132,7 @@ def sha256(text: str) -> str:
 
 
 def options_of(name: str) -> dict[str, Any]:
-    """The options of conf/dataset/<name>.yaml."""
+    """Return the options of conf/dataset/<name>.yaml."""
     choice = yaml.safe_load((CONF_DIR / "dataset" / f"{name}.yaml").read_text())
     assert choice["name"] == name
     options: dict[str, Any] = choice["options"]

@@ -1,4 +1,4 @@
-"""A backend for tests that computes as torch does, and watches how it is used."""
+"""Backend for tests that computes like torch and records its use."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from harness.values.arrays import IntArray
 
 
 class CountingBackend(Stepwise):
-    """Counts calls and batches; a call out of order, or of what is not there, is an error."""
+    """Backend that counts calls and batches; calls out of order or with unknown data are errors."""
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
         self.calls: Counter[str] = Counter()
         self.batches: list[tuple[str, int, int]] = []  # stage, type, position
-        self.events: list[tuple[str, int, int] | None] = []  # the same, and None where one reads
+        self.events: list[tuple[str, int, int] | None] = []  # batches, and None for each read
         self.plans: Mapping[int, Plan] = {}
         self.rows: Arrangement | None = None
         self.is_clear = False

@@ -1,4 +1,4 @@
-"""A small archive, and openers that serve it without any network."""
+"""A small archive, and openers that serve it without a network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def zipped(archive: Home = ARCHIVE, files: dict[str, bytes] = FILES) -> bytes:
 
 
 class FakeResponse:
-    """Serves bytes in small pieces, then optionally fails."""
+    """Response that returns bytes in small pieces, and optionally fails at the end."""
 
     def __init__(
         self,
@@ -55,7 +55,10 @@ def serving(
 ) -> Opener:
     """Return an opener that answers every address with `content`.
 
-    length: that is told; None: the right one, "": none.
+    Args:
+        content: the body.
+        length: value of Content-Length; None for the correct one, "" for no header.
+        failure: error after the last byte.
     """
 
     def opener(url: str, timeout_s: float) -> AbstractContextManager[Response]:

@@ -1,6 +1,7 @@
-"""Run as a program: a model in real DyNet, which prints its graph and every batch it executes.
+"""Program that runs a model in real DyNet, which prints its graph and every batch it executes.
 
-Arguments: DyNet's autobatch mode, the name of the program, and a patch to load before DyNet.
+Arguments: DyNet's autobatch mode, the name of the model, and optionally a patch to load before
+DyNet.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def evaluate(expression: Any) -> None:
 
 
 def run_network(name: str) -> None:
-    """Run the adapter's own program, behind nodes that tie."""
+    """Run the adapter's own program, after nodes that tie."""
     network, model, instances = NETWORKS[name]
     store = ParameterStore(initial_weights(model, seed=0))
     program = network(model, store)
@@ -54,7 +55,7 @@ def run_network(name: str) -> None:
 
 
 def add_ties(parameters: Any) -> None:
-    """Three types of equal average depth, the first not cheap, told apart by their sizes."""
+    """Add three types of equal average depth that differ by size; the first is not cheap."""
     x = dy.lookup(parameters.add_lookup_parameters((1, H)), 0)
     b, W = parameters.add_parameters((H,)), parameters.add_parameters((H, H))
     for _ in range(2):
@@ -66,7 +67,7 @@ def add_ties(parameters: Any) -> None:
 
 
 def run_child_sum() -> None:
-    """Child-sum Tree-LSTM (tests/support/sketch_models.py), which no adapter has."""
+    """Run a child-sum Tree-LSTM (tests/support/sketch_models.py), which is not in any adapter."""
     parameters = dy.ParameterCollection()
     table = parameters.add_lookup_parameters((100, H))
     shapes = ((3 * H, H), (3 * H, H), (3 * H,), (H, H), (H, H), (H,), (5, H))
@@ -91,7 +92,7 @@ def run_child_sum() -> None:
 
 
 def total(parts: list[Any]) -> Any:
-    """Sum some; the graph as DyNet prints it does not tell a sum of two from an addition."""
+    """Return the sum of parts, and print sums: DyNet's graph shows sums of two like additions."""
     if len(parts) == 1:
         return parts[0]
     found = dy.esum(parts)
@@ -100,7 +101,7 @@ def total(parts: list[Any]) -> Any:
 
 
 def run_products() -> None:
-    """Products by one parameter, and by as many computed matrices."""
+    """Run matmuls with one parameter, and as many with computed matrices."""
     rng = np.random.default_rng(0)
     W, M = rng.standard_normal((2, N_PRODUCTS, 3, 3))
     v = rng.standard_normal((N_PRODUCTS, 3))

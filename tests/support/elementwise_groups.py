@@ -1,4 +1,4 @@
-"""Groups of elementwise operators, run on arrays, and what they must compute."""
+"""Groups of elementwise operators, run on arrays, and their expected results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.engine.lowering.plan import Operation
 from tests.support.kernel_calls import run_kernel
 
 Floats = NDArray[np.float32]
-GUARD, UNTOUCHED = 3, np.float32(-77.0)  # columns behind what is written, and what they hold
+GUARD, UNTOUCHED = 3, np.float32(-77.0)  # number and value of the columns after the written ones
 
 
 def text_of(group: Group, n_lanes: int = LANES) -> str:
@@ -39,12 +39,12 @@ def run_group(
     n: int,
     n_lanes: int = LANES,
 ) -> None:
-    """Run a group for n rows; sizes: its width, the period if it has one, and offsets in bytes."""
+    """Run a group for n rows; sizes are its width, the period if any, and offsets in bytes."""
     run_kernel(_load(group, n_lanes).address(SYMBOL), operands, sizes, n)
 
 
 def group_of_one(operator: str, n_inputs: int, constant: float, *, ragged: bool) -> Group:
-    """Return the group of one operator: inputs and result in rows of their own."""
+    """Return the group of one operator, with inputs and result in separate rows."""
     inputs = tuple(f"x{k}" for k in range(n_inputs))
     return Group(
         (RowKind.STRIDED,) * (n_inputs + 1),
@@ -57,7 +57,7 @@ def group_of_one(operator: str, n_inputs: int, constant: float, *, ragged: bool)
 
 
 def computed(operator: str, *inputs: Floats, constant: float = 0.0, n_lanes: int = LANES) -> Floats:
-    """Return the value of one operator of equally shaped matrices; nothing else is written."""
+    """Return the value of one operator of equal-shaped matrices; check that only it is written."""
     n, width = inputs[0].shape
     out = np.full((n + 1, width + GUARD), UNTOUCHED)
     group = group_of_one(operator, len(inputs), constant, ragged=width % n_lanes != 0)
@@ -71,7 +71,7 @@ def _summed(*values: Any) -> Any:
     return functools.reduce(np.add, values)
 
 
-# In float64, as far as float32 has a value of its own.
+# In float64, clipped to the range of the float32 kernels.
 EXPECTED: Mapping[str, Callable[..., Any]] = {
     "bias": np.add,
     "add": np.add,
@@ -96,6 +96,6 @@ EXPECTED: Mapping[str, Callable[..., Any]] = {
 
 
 def expected(operator: str, *values: Any) -> Any:
-    """Return what an operator of float32 is in float64; a constant is its last operand."""
+    """Return the float64 value of an operator; a constant is its last operand."""
     with np.errstate(all="ignore"):
         return EXPECTED[operator](*(np.asarray(one, np.float64) for one in values))

@@ -1,4 +1,4 @@
-"""Every model that an engine must compute, each with instances: EXAMPLES by name."""
+"""Models that an engine must support, each with instances: EXAMPLES by name."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ SEQUENCE_MODELS: dict[str, Model] = {
 
 
 def sentences(model: Model) -> list[Any]:
-    """Five instances, the shortest first; two are equally long."""
+    """Return five instances, the shortest first; two have equal lengths."""
     return random_sentences(model.instance_kind, (1, 5, 2, 5, 3), model.sizes, seed=1)
 
 
@@ -119,11 +119,11 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "gated_lattice_lstm": (GatedLatticeLSTM(SIZES), list(LATTICES)),
     **{name: (model, sentences(model)) for name, model in SEQUENCE_MODELS.items()},
 }
-# Names of examples, with either granularity.
+# Names of examples with each granularity.
 GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("vertex", "operator")]
 
 
 def example(name: str) -> tuple[Model, list[Any], Weights]:
-    """A model, instances, and weights that are large enough to matter."""
+    """Return a model, instances, and weights that are large enough to affect results."""
     model, instances = EXAMPLES[name]
     return model, instances, {k: np.float32(2) * w for k, w in initial_weights(model, 7).items()}

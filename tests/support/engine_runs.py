@@ -1,4 +1,4 @@
-"""Running the engine in tests, and comparing what it computes with the oracle."""
+"""Execution of the engine in tests, and comparison of its results with the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from systems.on_core.vertex import Adapter
 
 POLICIES = ("frontier", "depth", "agenda", "sufficient", "unbatched")
 
-# Switches that change what runs, one at a time, and all of them.
+# Switches that change the execution, one at a time, and all of them.
 ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "all": {},
     "lazy_batching": {"lazy_batching": False},
@@ -39,7 +39,7 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
 
 
 class NoClock:
-    """A clock that only remembers which phases were marked."""
+    """Clock that only stores the marked phases."""
 
     def __init__(self) -> None:
         self.phases: list[str] = []
@@ -52,17 +52,17 @@ class NoClock:
 
 
 def all_switches(granularity: str) -> Iterator[Switches]:
-    """Every combination of the other switches that training knows."""
+    """Yield every combination of the other switches that training supports."""
     flags = [field.name for field in fields(Switches) if isinstance(field.default, bool)]
     # pre_gather_parameters: tests/vertex/test_columns.py; profile: test_programs.py
-    # streaming, persistent: of one backend, test_streaming.py and test_device_programs.py
+    # streaming, persistent: only one backend, test_streaming.py and test_device_programs.py
     # gather_fusion, horizontal_fusion: ONE_BY_ONE
     of_others = ("fold_tables", "pre_gather_parameters", "profile", "streaming", "persistent")
     for other in (*of_others, "gather_fusion", "horizontal_fusion"):
         flags.remove(other)
     for k, values in enumerate(itertools.product((True, False), repeat=len(flags))):
         for layout, loop in itertools.product(("read_order", "policy"), ("compiled", "python")):
-            if ((layout == "policy") + (loop == "python")) % 2 == k % 2:  # half of them each time
+            if ((layout == "policy") + (loop == "python")) % 2 == k % 2:  # half of the combinations
                 continue
             chosen: dict[str, Any] = dict(zip(flags, values, strict=True))
             yield Switches(granularity=granularity, layout=layout, loop=loop, **chosen)
@@ -94,7 +94,7 @@ def run(adapter: Adapter, instances: Sequence[Any], *, update: bool = False) -> 
 
 
 def loaded(adapter: Adapter, mini_batches: Sequence[Any]) -> Iterator[None]:
-    """Load one mini-batch after the other as a pass does, each with the one behind it named."""
+    """Load the mini-batches in order as a pass does, and announce the next one each time."""
     for k, mini_batch in enumerate(mini_batches):
         adapter.load(mini_batch)
         if k + 1 < len(mini_batches):
@@ -103,7 +103,7 @@ def loaded(adapter: Adapter, mini_batches: Sequence[Any]) -> Iterator[None]:
 
 
 def disagreements(result: Result, oracle: ReferenceResult, tolerance: float = 2e-5) -> list[str]:
-    """Names of the loss, outputs and gradients that differ by more than float32 explains."""
+    """Return names of loss, outputs and gradients whose errors exceed float32 rounding."""
     pairs = {"loss": (result.loss, oracle.loss), "outputs": (result.outputs, oracle.outputs)}
     pairs |= {k: (result.gradients.get(k), g) for k, g in oracle.gradients.items()}
     wrong = [] if set(result.gradients) == set(oracle.gradients) else ["names of gradients"]

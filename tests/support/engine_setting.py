@@ -1,4 +1,4 @@
-"""An engine with an example model on it."""
+"""Engine with an example model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.engine_runs import disagreements
 
 
 class Setting:
-    """An engine with a model on it, mini-batch by mini-batch."""
+    """Engine with a model, run mini-batch by mini-batch."""
 
     def __init__(self, name: str, switches: Switches | None = None) -> None:
         self.described, self.instances, self.weights = example(name)
@@ -38,7 +38,7 @@ class Setting:
         return loss
 
     def wrong(self, instances: list[Any], tolerance: float = 3e-5) -> list[str]:
-        """Train, and return what is not the oracle's, of the parameters as they are now."""
+        """Train, and return disagreements with the reference at the current parameters."""
         weights = self.backend.weights()
         loss = self.train(instances)
         found = Result(loss, self.engine.outputs(), self.backend.gradients(), Counters())

@@ -1,4 +1,4 @@
-"""The exact minimum number of batches of a tiny graph, by trying sets of executed vertices."""
+"""Exact minimum number of batches of a tiny graph, by search over sets of executed vertices."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 
 def minimum_batches(graph: Graph) -> int:
-    """Return the fewest batches of any schedule; types that must follow another do so.
+    """Return the minimum number of batches; types that must follow another one do so.
 
-    Tried are all ready vertices of a type, and of a type that others follow those that no further
-    type follows: executing more at the same cost never makes the rest longer.
+    A batch has all ready vertices of a type. If types follow it, the search also tries the vertices
+    that only some of these types follow: executing more at the same cost never lengthens the rest.
     """
     if graph.rounds is not None:
         return sum(map(minimum_batches, cut_in_rounds(graph).graphs))
@@ -31,7 +31,7 @@ def minimum_batches(graph: Graph) -> int:
 
 
 def _batches(graph: Graph, executed: int) -> Iterator[tuple[int, int]]:
-    """Yield (batches, vertices as bits) of each possible next choice of a type."""
+    """Yield (batches, vertices as bits) for each possible next choice of a type."""
     types = graph.types.tolist()
     args = [graph.args_of(v).tolist() for v in range(graph.n_vertices)]
     ready = [

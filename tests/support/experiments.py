@@ -1,4 +1,4 @@
-"""Experiments with made-up records, and the command that draws them."""
+"""Experiments with invented records, and the command that draws them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ Load = Callable[..., Experiment]
 
 @cache
 def plan_once(name: str, choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
-    """Plan an experiment's trials, which do not depend on where results lie."""
+    """Plan the trials of an experiment, which do not depend on the results directory."""
     return plan_artefact(name, choices, composer)
 
 
 def write_measured(
     name: str, choices: Choices, composer: Composer, change: Change | None = None
 ) -> tuple[PlannedTrial, ...]:
-    """Plan an experiment and write made-up records and counts for it."""
+    """Plan an experiment, and write invented records and counts for it."""
     trials = plan_once(name, replace(choices, results_dir=Path()), composer)
     write_made_up_records(trials, choices, change)
     is_graph = read_declaration(name, choices.conf_dir).draws_mini_batch
@@ -50,7 +50,7 @@ def write_measured(
 def load_made_up(
     name: str, choices: Choices, composer: Composer, change: Change | None = None
 ) -> Experiment:
-    """Return an experiment with made-up records and counts for all of its plan."""
+    """Return an experiment with invented records and counts for its whole plan."""
     trials = write_measured(name, choices, composer, change)
     return load_experiment(name, choices, trials, plan_counts(name, choices))
 
@@ -64,7 +64,7 @@ def build_tables(experiment: Experiment) -> list[Table]:
 
 
 def select_number(numbers: pd.DataFrame, **wanted: object) -> pd.Series:
-    """Return the one row of numbers with these values (`__` for a dot in a key)."""
+    """Return the only row of numbers with these values (`__` for a dot in a key)."""
     rows = numbers
     for key, value in wanted.items():
         rows = rows[rows[key.replace("__", ".")] == value]
@@ -73,7 +73,7 @@ def select_number(numbers: pd.DataFrame, **wanted: object) -> pd.Series:
 
 
 def run_draw(name: str, choices: Choices) -> int:
-    """Run the command that draws an experiment; return its exit code."""
+    """Run the command that draws an experiment, and return its exit code."""
     said = {key: getattr(choices, key.replace("-", "_")) for key in KEYS}
     return draw.main([name, *(f"--{key}={value}" for key, value in said.items())])
 
@@ -97,7 +97,7 @@ def build_page(choices: Choices, *names: str) -> str:
 
 
 def draw_made_up(choices: Choices, composer: Composer, *names: str) -> None:
-    """Draw experiments from made-up records."""
+    """Draw experiments from invented records."""
     for name in names:
         write_measured(name, choices, composer)
         assert run_draw(name, choices) == 0
@@ -106,10 +106,13 @@ def draw_made_up(choices: Choices, composer: Composer, *names: str) -> None:
 def draw_answers(
     choices: Choices, composer: Composer, speeds: dict[str, float], **changes: Any
 ) -> Path:
-    """Draw the answers, of which one headline is measured; return the CSV of its table.
+    """Draw the answers with one measured headline, and return the CSV file of its table.
 
     Args:
-        speeds: instances per second by system, 10 for all others. changes: of every record.
+        choices: settings of the experiment.
+        composer: composes the configuration.
+        speeds: instances per second by system; 10 for all others.
+        **changes: fields of every record.
     """
 
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any] | None:

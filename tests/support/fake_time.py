@@ -1,4 +1,4 @@
-"""A time that a test moves, and a system that takes as long as it is told."""
+"""Clock that a test advances, and a system with given durations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MS = 1_000_000
 
 
 class FakeTime:
-    """Stands still until it is moved; counts its readings."""
+    """Clock that advances only by `move`, and counts its readings."""
 
     def __init__(self) -> None:
         self.now = 5_000 * MS
@@ -28,7 +28,7 @@ class FakeTime:
 
 
 class Scripted(System):
-    """Takes as long for each phase as a mini-batch says, and for loading, which is not timed."""
+    """System whose phases take the time given by a mini-batch; loading also takes untimed time."""
 
     def __init__(self, time: FakeTime) -> None:
         super().__init__(RunSettings("train", "cpu", 1, 1, 0.1, 0))

@@ -1,4 +1,4 @@
-"""A small sweep of counts, one policy of which goes wrong as it is told."""
+"""Small sweep of counts with a fault in one policy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Fault = Callable[[], object]
 
 
 def raise_(error: BaseException) -> Fault:
-    """A fault that raises."""
+    """Return a fault that raises an error."""
 
     def fault() -> None:
         raise error
@@ -36,7 +36,7 @@ def raise_(error: BaseException) -> Fault:
 
 
 def have_depth_fail(monkeypatch: pytest.MonkeyPatch, fault: Fault | None) -> None:
-    """Have the policy `depth` go wrong while it counts, or be right again."""
+    """Inject a fault into the policy `depth` while it counts, or remove it."""
     count_batches = worker.count_batches
 
     def wrong(scheduler: Scheduler, *rest: Any) -> object:
@@ -48,7 +48,7 @@ def have_depth_fail(monkeypatch: pytest.MonkeyPatch, fault: Fault | None) -> Non
 
 
 def planned_with(limits_of_depth: Limits) -> list[PlannedCount]:
-    """The sweep, where only `depth` is under limits that a slow machine may pass."""
+    """Return the sweep, in which only `depth` has limits that a slow machine may exceed."""
     return [
         _under(limits_of_depth, one) if one.policy == "depth" else one
         for one in planned_counts(parse_requests(COUNT))

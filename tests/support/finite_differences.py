@@ -1,4 +1,4 @@
-"""Gradients by central differences, the independent word on every symbolic gradient."""
+"""Gradients by central differences, an independent check of symbolic gradients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ def wrong_gradients(
     gradients: Mapping[str, Array],
     n_entries: int | None = None,
 ) -> list[str]:
-    """What is wrong with gradients: a line for each entry that differences do not explain.
+    """Return a line for each wrong entry of the gradients.
 
-    n_entries: how many of each are compared, chosen by a fixed seed; None: all.
+    Args:
+        loss: returns the loss from weights.
+        weights: values of the parameters.
+        gradients: gradients by name.
+        n_entries: number of entries that are compared per parameter, chosen by a fixed seed; None
+            for all.
     """
     wrong = [f"no gradient of {name}" for name in weights if name not in gradients]
     wrong += [f"{name} is no parameter" for name in gradients if name not in weights]

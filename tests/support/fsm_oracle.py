@@ -1,4 +1,4 @@
-"""ED-Batch's Q-learning once more, in plain Python from its definitions.
+"""ED-Batch's Q-learning in plain Python, implemented from its definitions.
 
 Source: Chen et al., ICML 2023, Sec. 2.2 and 2.3, and their release, dynet/ooc-scheduler.cc.
 """
@@ -30,7 +30,7 @@ class Generator:
 
 @dataclass
 class Remaining:
-    """What is left of a graph while it is scheduled."""
+    """Vertices of a graph that remain during scheduling."""
 
     graph: Graph
     executed: set[int] = field(default_factory=set)
@@ -75,7 +75,7 @@ class Remaining:
                 self.commit(follower)
 
     def skip_unbatchable(self) -> bool:
-        """Execute all that cannot be batched; returns whether anything is left to decide."""
+        """Execute all unbatchable vertices, and return whether a decision remains."""
         while UNBATCHABLE in self.ready():
             self.executed.add(self.ready()[UNBATCHABLE][0])
             self.n_batches += 1
@@ -84,7 +84,7 @@ class Remaining:
 
 
 class Learner:
-    """The learner of one encoding and variant; learn() returns choices, batches and trials."""
+    """Learner of one encoding and variant; learn() returns choices, batches and trials."""
 
     def __init__(self, graph: Graph, encoding: str, variant: str, seed: int) -> None:
         self.graph, self.encoding, self.variant = graph, encoding, variant

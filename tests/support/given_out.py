@@ -1,4 +1,4 @@
-"""Memory that the C library has given out, compiled functions' among it."""
+"""Memory that the C library has allocated, including that of compiled functions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class _GivenOut(ctypes.Structure):
 
 
 def count_given_out() -> int:
-    """Return how many bytes it has given to anyone; 0 where it does not tell."""
+    """Return the number of allocated bytes; 0 if the C library does not report it."""
     tell = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if tell is None:
         return 0
     tell.restype = _GivenOut
     found = tell()
-    return int(found.n4 + found.n7)  # large pieces, and all others
+    return int(found.n4 + found.n7)  # hblkhd (large blocks) and uordblks (others)

@@ -1,4 +1,4 @@
-"""A test that would wait for ever fails instead."""
+"""Time limits for tests that could otherwise wait forever."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def in_time(seconds: int) -> Iterator[None]:
-    """Raise TimeoutError in what takes longer, a blocking call of the system among it."""
+    """Raise TimeoutError in a block that takes longer, also during a blocking system call."""
 
     def end(*_: object) -> None:
         raise TimeoutError(f"not over after {seconds} s")
@@ -26,7 +26,7 @@ def in_time(seconds: int) -> Iterator[None]:
 
 @contextmanager
 def dies_after(seconds: int) -> Iterator[None]:
-    """End the process with a traceback: for what waits in machine code, with Python's lock."""
+    """Kill the process with a traceback, for waits in machine code that hold Python's lock."""
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         yield

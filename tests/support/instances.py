@@ -1,4 +1,4 @@
-"""Small instances for tests: by hand, and random ones of every kind and of given lengths."""
+"""Small instances for tests: hand-written, and random ones of every kind with given lengths."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALL_SIZES = {
 def random_chain(
     n: int, sizes: ModelSizes, rng: np.random.Generator, share_spelled: float = 0.5
 ) -> Chain:
-    """About this share of its words are spelled out where the sizes have characters."""
+    """Draw a sentence; this fraction of its words is spelled out if the sizes have characters."""
     spelled = (
         rng.random(n) < share_spelled if "characters" in sizes.data else np.zeros(n, dtype=bool)
     )
@@ -35,7 +35,7 @@ def random_chain(
 
 
 def random_pair(n: int, sizes: ModelSizes, rng: np.random.Generator) -> SentencePair:
-    """A source of n words; its target is as long or longer."""
+    """Draw a source of n words, with a target of random length."""
     n_target = 2 + int(rng.integers(n + 2))
     return SentencePair(
         rng.integers(sizes.of("source_words"), size=n),
@@ -44,7 +44,7 @@ def random_pair(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Sentence
 
 
 def random_parsed(n: int, sizes: ModelSizes, rng: np.random.Generator) -> ParsedSentence:
-    """A random projective tree over n words."""
+    """Draw a random projective tree over n words."""
     return ParsedSentence(
         rng.integers(sizes.of("words"), size=n + 1),
         rng.integers(sizes.of("tags"), size=n + 1),
@@ -54,7 +54,7 @@ def random_parsed(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Parsed
 
 
 def projective_heads(n: int, rng: np.random.Generator) -> list[int]:
-    """Cut every span at random places; each piece has a head that hangs on the span's own."""
+    """Cut every span at random positions; each piece has a head that depends on the span's head."""
     heads = [0] * n
 
     def hang(start: int, end: int, head: int) -> None:
@@ -73,7 +73,15 @@ def projective_heads(n: int, rng: np.random.Generator) -> list[int]:
 def random_sentences(
     kind: str, lengths: Sequence[int], sizes: ModelSizes, seed: int, share_spelled: float = 0.5
 ) -> list:
-    """Instances of a kind and these lengths; share_spelled: of the words of chains."""
+    """Draw instances of a kind with these lengths.
+
+    Args:
+        kind: instance kind.
+        lengths: number of words of each.
+        sizes: vocabulary sizes.
+        seed: random seed.
+        share_spelled: fraction of spelled words in chains.
+    """
     rng = np.random.default_rng(seed)
     draw = {
         "chain": partial(random_chain, share_spelled=share_spelled),
@@ -84,7 +92,7 @@ def random_sentences(
 
 
 def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> Tree:
-    """Join neighbouring subtrees at random until one is left."""
+    """Draw a tree by random splits."""
     words: list[int] = []
     children: list[tuple[int, int]] = []
 
@@ -106,7 +114,7 @@ def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> T
 
 
 def random_lattice(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Lattice:
-    """Characters in a row, and none to three words that end with each of them."""
+    """Draw a chain of characters, with up to three words that end at each of them."""
     sources: list[int] = []
     tokens: list[int] = []
     arc_start = [0, 0]
@@ -121,13 +129,13 @@ def random_lattice(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Latti
 
 
 def draw_trees(sizes: ModelSizes, n_leaves: Sequence[int]) -> list[Tree]:
-    """Draw a tree of so many leaves each, the same ones at every call."""
+    """Draw trees with these numbers of leaves, the same ones in every call."""
     rng = np.random.default_rng(3)
     return [random_tree(n, sizes, rng) for n in n_leaves]
 
 
 def lattice(words: Sequence[tuple[int, int]], n_states: int, seed: int = 0) -> Lattice:
-    """A lattice of n_states - 1 characters and of words (from state, to state)."""
+    """Build a lattice of n_states - 1 characters and of words (from state, to state)."""
     random = np.random.default_rng(seed)
     sources: list[int] = []
     arc_start = [0, 0]

@@ -1,4 +1,4 @@
-"""Live rounds that compiled code plans, held against those of the policy and the layout."""
+"""Live graph segments planned by compiled code, compared with the policy and the layout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUN = KeptRounds.run
 
 
 def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[Seen], Any]]:
-    """By compiled code, and by the policy as if no code could; Python makes every round."""
+    """Run a mini-batch by compiled code, and by the policy; Python starts every segment in both."""
     live, found = adapter.live, []
     assert live is not None
     for is_kept in (True, False):
@@ -42,12 +42,12 @@ def run_both(adapter: Adapter, batch: Sequence[Any]) -> list[tuple[Result, list[
     return found
 
 
-# In place of `maker`: Python asks compiled code for every round.
+# Replaces `maker`: Python calls compiled code for every segment.
 MADE_BY_PYTHON = property(lambda _: (undone.address, 1))
 
 
 def _run_in_steps(rounds: KeptRounds, n: int, left: int, take_feeds: Any) -> None:
-    """As `run`, where Python comes between decoding, planning and running."""
+    """Call `run` with separate steps for decoding, planning and running."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live_rounds, "whole_round", partial(_steps, rounds))
         RUN(rounds, n, left, take_feeds)
@@ -71,7 +71,7 @@ def _cannot(_: LiveEngine) -> bool:
 
 
 def _noted(make: Any, calls: list[Any]) -> Any:
-    """Which batches each stage's function is called with, one run behind the other."""
+    """Record the batches with which each stage's function is called."""
 
     def noted(self: Team, table: Table, n: int) -> None:
         calls.append(
@@ -87,7 +87,7 @@ def _noted(make: Any, calls: list[Any]) -> Any:
 
 def check_same(adapter: Adapter, batch: Sequence[Any]) -> None:
     adapter.load(batch)
-    adapter.run(NoClock())  # once more where blocks feed each other in a new way
+    adapter.run(NoClock())  # runs again if blocks feed each other in a new way
     assert adapter.live is not None
     assert adapter.live.engine._current is not None, "nothing was wrong, and so run with checks"
     (kept, kept_seen, kept_calls), (by_policy, seen, calls) = run_both(adapter, batch)

@@ -1,4 +1,4 @@
-"""Kernels of the CPU backend, called one by one on arrays of a test's own."""
+"""Kernels of the CPU backend, called one by one on arrays of a test."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ from harness.engine.cpu_kernels.context import (
 
 
 class Told:
-    """What one thread is told, and what it counts; it has no team to meet.
+    """Context of a single thread, and its counters.
 
-    address: of its words. scratch: what it multiplies with.
+    Attributes:
+        address: address of the context.
+        tally: counters.
     """
 
     def __init__(self, thread: int = 0, n_threads: int = 1, scratch: Scratch | None = None) -> None:
@@ -46,7 +48,7 @@ def run_kernel(
     n: int,
     told: Told | None = None,
 ) -> None:
-    """Run a kernel, or what is at an address, for n rows; operands may be parts of wider rows."""
+    """Run a kernel, or the code at an address, for n rows; operands may be parts of wider rows."""
     told = told or Told()
     places = np.array([(address_of(one), one.strides[0]) for one in operands], np.int64)
     words = np.array([*constants, 0], np.int64)

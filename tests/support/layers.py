@@ -1,4 +1,4 @@
-"""The layers of the house: which module lies where, and what it imports."""
+"""Layers of the packages, and the imports of their modules."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from harness.values.places import ROOT
 
 PACKAGES = ("harness", "systems", "datasets", "plots", "conf")
-# From left to right, one folder a layer; modules of one layer may import each other (cycles are
-# tested apart). A module belongs to the longest prefix that fits it.
+# From lowest to highest. Modules of one layer may import each other (cycles have their own test).
+# A module belongs to the longest matching prefix.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("harness.errors", "harness", "systems", "datasets", "plots", "conf"),  # bare packages: empty
     ("harness.values.",),
@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 
 def modules() -> dict[str, Path]:
-    """Every module of our packages by its dotted name."""
+    """Return every module of the project's packages by its dotted name."""
     found = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -51,7 +51,7 @@ MODULES = modules()
 
 
 def layer_of(module: str) -> int:
-    """Index of a module's layer."""
+    """Return the index of a module's layer."""
     fits = [
         (len(prefix), index)
         for index, prefixes in enumerate(LAYERS)
@@ -63,7 +63,7 @@ def layer_of(module: str) -> int:
 
 
 def imports_in(nodes: Iterator[ast.AST]) -> Iterator[str]:
-    """Names of our own modules that these nodes import."""
+    """Yield names of the project's modules that these nodes import."""
     for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -82,7 +82,7 @@ def text_of(module: str) -> str:
 
 @cache
 def tree_of(module: str) -> ast.Module:
-    """A module as it was parsed, once for all tests: to be read and not to be changed."""
+    """Parse a module once for all tests, which must not change the result."""
     return ast.parse(text_of(module))
 
 
@@ -92,7 +92,7 @@ def imported_by(module: str) -> frozenset[str]:
 
 
 class WithoutTypeChecking(ast.NodeTransformer):
-    """Drops `if TYPE_CHECKING:`, whose imports never run."""
+    """Transformer that drops `if TYPE_CHECKING:`, whose imports never run."""
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
         is_guard = isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
@@ -107,7 +107,7 @@ def imported_at_run_time(module: str) -> set[str]:
 
 
 def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
-    """Modules that `start` imports, directly or through others."""
+    """Return the modules that `start` imports, directly or through others."""
     seen: set[str] = set()
     waiting = [start]
     while waiting:

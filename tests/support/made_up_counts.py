@@ -1,4 +1,4 @@
-"""Batch counts that nobody counted, for tests of what is drawn from them."""
+"""Invented batch counts, for tests of tables and figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEARNING = {"variant": "released", "fallback": "last", "trials": 1000, "seed": 0
 
 
 def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
-    """A row whose numbers depend on nothing but what it counts; three nodes are parameters."""
+    """Return a row whose numbers depend only on its settings; three nodes are parameters."""
     batch_size = int(point["batch_size"])
     bound = 20 + len(point["model"]) + batch_size
     n_batches = bound + zlib.crc32(point["policy"].encode()) % 9
@@ -64,7 +64,7 @@ def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
 
 
 def failed_row(row: Mapping[str, Any], status: str, reason: str) -> dict[str, Any]:
-    """The same count, had it not ended well."""
+    """Return the row of the same count with a failed status."""
     kept = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "offset", "policy")
     kept += ("count_id", *(("learning",) if "learning" in row else ()))
     limits = {"time_s": 600.0, "memory_bytes": 0}
@@ -96,7 +96,7 @@ def _choose_dataset(model: str, sweep: Sweep) -> str:
 
 
 def write_real_counts(sweeps: tuple[Sweep, ...], results_dir: Path) -> None:
-    """Count, for what is drawn from the graph itself and checked against its counts."""
+    """Count batches, for figures that draw the graph itself and compare it with its counts."""
     for sweep in sweeps:
         assert schedule.main([*sweep.overrides, f"out={sweep.path(results_dir)}"]) == 0
 
@@ -104,7 +104,7 @@ def write_real_counts(sweeps: tuple[Sweep, ...], results_dir: Path) -> None:
 def write_made_up_counts(
     sweeps: tuple[Sweep, ...], results_dir: Path, change: Change = lambda row: row
 ) -> None:
-    """Write every sweep's file; `change` may make another row of each."""
+    """Write every sweep's file; `change` may replace each row."""
     for sweep in sweeps:
         path = sweep.path(results_dir)
         path.parent.mkdir(parents=True, exist_ok=True)

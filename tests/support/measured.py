@@ -1,4 +1,4 @@
-"""A trial, measured by the worker in this process."""
+"""A trial measured by the worker in this process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from harness.trials.spec import Timing, TrialSpec
 
 
 def measure(spec: TrialSpec, folder: Path) -> Record:
-    """Run the worker's main in this process."""
+    """Run the worker's main function in this process."""
     return measure_at(spec, folder / "r0.json")
 
 
 def measure_at(spec: TrialSpec, path: Path) -> Record:
-    """Run it, and have it leave its record at a place."""
+    """Run the worker, with its record at a given path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     spec_path = path.with_name("spec.json")
     spec_path.write_text(json.dumps(spec.to_dict()))

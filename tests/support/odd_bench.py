@@ -1,4 +1,4 @@
-"""A stand-in for `bench` in tests of the campaign: it writes two records, with a fault by name.
+"""Replacement for `bench` in tests of the campaign: it writes two records, with a named fault.
 
 python -m tests.support.odd_bench RESULTS FAULT
 """

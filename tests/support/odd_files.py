@@ -1,4 +1,4 @@
-"""What may be at a path in place of a file of ours: foreign things, and damaged cache entries."""
+"""Unexpected objects at the path of a project file, and damage to cache entries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _link_to_foreign(path: Path) -> None:
     path.symlink_to("foreign")
 
 
-# By name: what makes it, and the word that says what it is.
+# By name: the function that creates it, and its description in messages.
 SPECIAL: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "folder": (Path.mkdir, "is a folder"),
     "fifo": (os.mkfifo, "is a FIFO"),
@@ -52,7 +52,7 @@ IMPOSSIBLE: Mapping[str, tuple[Callable[[Path], object], str]] = {
 
 
 def state(path: Path) -> tuple[object, ...]:
-    """What is at a path, with what it leads to."""
+    """Return the state of a path, including that of a link's target."""
     own = path.lstat()
     kind = stat.S_IFMT(own.st_mode)
     link = path.readlink() if stat.S_ISLNK(kind) else None
@@ -61,11 +61,11 @@ def state(path: Path) -> tuple[object, ...]:
 
 
 def everything_in(folder: Path) -> set[Path]:
-    """All paths below a folder."""
+    """Return all paths below a directory."""
     return set(folder.rglob("*"))
 
 
-Damage = Callable[[Path, Path], None]  # of this entry; the other is an intact one of its cache
+Damage = Callable[[Path, Path], None]  # damages the first entry; the second one is intact
 
 
 def _empty(path: Path, _: Path) -> None:
@@ -102,13 +102,13 @@ def _make_pipe(path: Path, _: Path) -> None:
 
 
 def _make_link(path: Path, _: Path) -> None:
-    """To itself."""
+    """Replace it by a link to itself."""
     path.unlink()
     path.symlink_to(path)
 
 
 def _make_link_to_same(path: Path, other: Path) -> None:
-    """To the very content, but where it may be another user's."""
+    """Replace it by a link to the same content at another path, which another user might own."""
     moved = path.rename(other.parent / f"{path.name}.moved")
     path.symlink_to(moved)
 

@@ -1,6 +1,6 @@
-"""A system that goes wrong in the way that `system.options.fault` names; right without one.
+"""System with the fault that `system.options.fault` names; correct without one.
 
-It computes with the oracle, so that what goes wrong on purpose is all that is wrong.
+It computes with the reference, so the injected fault is its only error.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ FEW_BYTES = 512  # a record has more
 
 @dataclass(frozen=True, slots=True)
 class FaultOptions:
-    """fault: what goes wrong, `kind` or `kind:detail`; at: the method in which it does.
+    """Options of the injected fault.
 
-    file: takes a process id or an exit status, or is the folder that a fault removes; log: a file
-    that takes a line at the beginning of each measurement, and as it goes on; pause_s: how long
-    preparing takes at least, so that there is something to be interrupted.
+    Attributes:
+        fault: the fault, `kind` or `kind:detail`.
+        at: method that has the fault.
+        file: file for a process id or an exit status, or directory that a fault removes.
+        log: file to which each measurement appends a line at its start and as it continues.
+        pause_s: minimum duration of `prepare`, so that it can be interrupted.
     """
 
     fault: str | None = None
@@ -48,7 +51,7 @@ class FaultOptions:
 
 
 class Adapter(Reference):
-    """The oracle, with a fault in one of its methods."""
+    """The reference, with a fault in one of its methods."""
 
     phases = ("backward", "update")
     option_type = FaultOptions
@@ -91,7 +94,7 @@ class Adapter(Reference):
         return self.n_runs if self.options.fault == "compiles_always" else self.n_compiled_for
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        self._note("goes on")  # not in load, which may do nothing that takes time
+        self._note("goes on")  # not in load, which must not take time
         self.n_runs += 1
         before = {name: value.copy() for name, value in self._weights.items()}
         super().run(clock, update=update and self.options.fault != "no_update")
@@ -122,7 +125,7 @@ class Adapter(Reference):
 
 
 def do(fault: str | None, file: str | None = None) -> None:
-    """Do what a fault says; nothing for one that is of results."""
+    """Execute a fault; faults of results are ignored."""
     kind, _, detail = (fault or "").partition(":")
     if kind in DOINGS:
         DOINGS[kind](detail)
@@ -142,7 +145,7 @@ def _raise(detail: str) -> None:
         "unsupported": UnsupportedTrial("this model is too odd"),
     }
     if detail == "numpy":
-        np.empty(2**59)  # more than there are addresses: NumPy's own error
+        np.empty(2**59)  # exceeds the address space: NumPy's own error
     if detail == "caused_by_memory":
         raise ValueError("the compiler gave up") from MemoryError()
     raise errors[detail]
@@ -200,7 +203,7 @@ def _stubborn(_: str) -> None:
 
 
 def _lose_room(_: str) -> None:
-    """Leave no room for a record, as on a full disk."""
+    """Leave no space for a record, as on a full disk."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FEW_BYTES, most))
 
@@ -225,7 +228,7 @@ DOINGS: dict[str, Callable[[str], None]] = {
 
 
 def detach(pid_file: Path, *, bare: bool = False) -> None:
-    """Start what is nobody's child and in no one's session, and, where bare, has no variables."""
+    """Start an orphaned process in its own session, without environment variables if `bare`."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -237,7 +240,7 @@ def detach(pid_file: Path, *, bare: bool = False) -> None:
 
 
 def _fork(file: Path) -> None:
-    """Come back twice; the parent waits until the child has ended, and notes how it did."""
+    """Fork and return in both processes; the parent waits for the child and writes its status."""
     child = os.fork()
     if child:
         file.write_text(str(os.waitpid(child, 0)[1]))
@@ -286,5 +289,5 @@ WRONG: dict[str, Callable[[Result], dict[str, Any]]] = {
 
 
 def wrong_result(fault: str | None, found: Result) -> Result:
-    """What a fault of results makes of a right one."""
+    """Return the result with a fault of results applied."""
     return replace(found, **WRONG[fault](found)) if fault in WRONG else found

@@ -1,8 +1,8 @@
-"""Compiles the kernels of Tree-LSTM in training for an H200, and prints what they take as JSON.
+"""Compiles the kernels of Tree-LSTM training for an H200, and prints their resources as JSON.
 
     python -m tests.support.offline_resources PRECISION by_phase|persistent KERNEL...
 
-In a process of its own: Triton either compiles or interprets, as it was first imported.
+It runs in a separate process, because Triton's first import selects compilation or interpretation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model of one vertex function, given as a function of two values, for tests of operators."""
+"""Model of one vertex function, given as a function of two values, for tests of operators."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ Body = Callable[[VertexTracer, Symbol, Symbol], Symbol]
 
 
 def rows(v: VertexTracer) -> Symbol:
-    """The children's states, each as a matrix."""
+    """Return the children's states, each as a matrix."""
     return v.gather_each().matrix("h", 2)
 
 
 def columns(x: Symbol, start: int, width: int) -> Symbol:
-    """Some columns of a value."""
+    """Return some columns of a value."""
     return Symbol(x.builder, x.builder.slice(x.node, start, width))
 
 
 class OneBody(Model):
-    """Leaves scatter table rows; a vertex applies the body under test; the loss squares the sum."""
+    """Model whose leaves scatter table rows, and whose vertices apply the body under test.
+
+    The loss squares the outputs.
+    """
 
     name = "one_body"
     instance_kind = "sketch"
@@ -62,6 +65,6 @@ class OneBody(Model):
 
 
 def traced(body: Body) -> VertexFunction:
-    """The function of a vertex with this body."""
+    """Return the function of a vertex with this body."""
     model = OneBody(body)
     return trace(model, "vertex", {name: spec.shape for name, spec in model.parameters.items()})

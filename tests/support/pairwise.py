@@ -1,4 +1,4 @@
-"""Few choices of many options in which every pair of values of two options occurs."""
+"""Pairwise testing: few combinations of option values with every pair of two options' values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Chosen = dict[str, Any]
 
 
 def pairwise_choices(values: Mapping[str, Sequence[Any]]) -> list[Chosen]:
-    """Built greedily, option by option, each value the one that meets most new pairs."""
+    """Choose combinations greedily: each option gets the value that covers most new pairs."""
     left = {
         ((a, x), (b, y))
         for a, b in combinations(values, 2)

@@ -1,8 +1,8 @@
-"""The text of a persistent kernel, run by programs that take turns in the worst order.
+"""Text of a persistent kernel, run by programs that alternate in the worst order.
 
-What walks a program and what meets behind a phase is the generated text itself; a tile of a kind is
-computed by NumPy (walked_backend.py), at once, as on a GPU. Programs are threads of which one goes
-on at a time: at every tile and at every look at the counter another may be chosen.
+The generated text itself walks a program and synchronizes after a phase. NumPy computes each tile
+of a kind (walked_backend.py) immediately, as on a GPU. Programs are threads, one of which runs at a
+time; at every tile and at every read of the counter another one may be chosen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.engine.backends.cuda.program import Instruction, Rows
 from harness.engine.backends.cuda.words import WordArray, Words
 from tests.support.walked_backend import Launch, Walk, WalkedBackend
 
-Choose = Callable[[list[int]], int]  # of the programs that can go on
+Choose = Callable[[list[int]], int]  # selects one of the programs that can continue
 SMALL = Tiling(
     products=((2, Tile(2, 4, 8)), (MANY, Tile(4, 4, 16))),
     plain=Tile(2, 4, 1),
@@ -32,12 +32,12 @@ SMALL = Tiling(
 
 
 def ahead(which: int) -> Choose:
-    """The first, or the last, as far as it can go."""
+    """Select always the first or always the last program that can continue."""
     return lambda ready: ready[which]
 
 
 def drawn(seed: int) -> Choose:
-    """Any, by chance."""
+    """Select a program at random."""
     rng = np.random.default_rng(seed)
     return lambda ready: ready[int(rng.integers(len(ready)))]
 
@@ -46,14 +46,14 @@ ORDERS = {"first ahead": ahead(0), "last ahead": ahead(-1), "drawn": drawn(3)}
 
 
 class Turns:
-    """Programs as threads, one of which goes on at a time."""
+    """Programs as threads, one of which runs at a time."""
 
     def __init__(self, n_programs: int, choose: Choose) -> None:
         self._choose = choose
         self._turn = [threading.Semaphore(0) for _ in range(n_programs)]
         self._back = threading.Semaphore(0)
         self._going = set(range(n_programs))
-        self._waiting: set[int] = set()  # for the counter to change
+        self._waiting: set[int] = set()  # programs that wait for the counter to change
         self._local = threading.local()
         self.errors: list[BaseException] = []
 
@@ -88,7 +88,7 @@ class Turns:
         self._back.release()
 
     def pause(self, *, waits: bool = False) -> None:
-        """Let others go on; waits: until the counter changes."""
+        """Let others continue; with `waits`, until the counter changes."""
         if waits:
             self._waiting.add(self.program)
         self._back.release()
@@ -100,7 +100,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Pointer:
-    """Into words."""
+    """Pointer into an array of words."""
 
     words: Words
     at: int = 0
@@ -110,9 +110,10 @@ class Pointer:
 
 
 class PersistentBackend(WalkedBackend):
-    """All phases in one call of the kernel's own text.
+    """Backend that runs all phases in one call of the kernel's generated text.
 
-    change: of that text, for tests in which it is wrong.
+    Attributes:
+        change: modifies the text, for tests with wrong kernels.
     """
 
     tiling = SMALL
@@ -126,7 +127,7 @@ class PersistentBackend(WalkedBackend):
         found = {array: words[words[place] :][:n] for array, (place, n) in indices.items()}
         turns, counter = Turns(self.n_programs, type(self).choose), [0]
 
-        seen: dict[int, int] = {}  # at a program's last look; one that looks again has to wait
+        seen: dict[int, int] = {}  # last value read by a program, which waits if it is unchanged
 
         def atomic_add(barrier: list[int], by: int, **_: str) -> int:
             program = turns.program
@@ -153,7 +154,7 @@ class PersistentBackend(WalkedBackend):
 def _function(
     module: Module, change: Callable[[str], str], tl: Any, tile: Callable[..., None]
 ) -> Callable[..., None]:
-    """The generated `run` and `meet`, over tiles that NumPy computes."""
+    """Return the generated `run`, with tiles that NumPy computes."""
 
     def jit(function: Any = None, **_: Any) -> Any:
         return function if function is not None else lambda one: one
@@ -169,7 +170,7 @@ def _tile(
     launch: Launch, words: Mapping[WordArray, Words], turns: Turns, number: int,
     _: Pointer, start: int, n: int, state_row: int, tile: int, *__: Any,
 ) -> None:  # fmt: skip
-    """One tile, computed by its first in a row of tiles for the others beside it, too."""
+    """Compute a tile; the first tile of a row computes all tiles of the row."""
     turns.pause()
     entry = launch.module.entries[number]
     cut, rows = cut_of(entry.kind, entry.tile), Rows(start, n, state_row)

@@ -1,4 +1,4 @@
-"""The pipeline in miniature: its experiments, and how it is called."""
+"""Small pipeline: its experiments, and its command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.values.places import ROOT
 
-SYSTEMS = ["null", "reference"]  # need no framework, and one of them computes
+SYSTEMS = ["null", "reference"]  # without frameworks; one of them computes
 CURVES = {
     "figure": {
         "kind": "curves",
@@ -73,20 +73,20 @@ HERE = ("scale=smoke", "device=cpu", "conf_dir=conf", "data_root=no_data")
 
 
 def command(*arguments: str, config: Sequence[str] = HERE) -> list[str]:
-    """How Snakemake is started."""
+    """Return the command that starts Snakemake."""
     snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
     return [*snakemake, *arguments, "--config", *config]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Modules are found in the repository, then in the working folder."""
+    """Return the environment: modules come from the repository, then the working directory."""
     return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "PYTHONSAFEPATH": "1"}
 
 
 def snakemake(
     folder: Path, *arguments: str, config: Sequence[str] = HERE
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end in a working folder."""
+    """Run Snakemake to its end in a working directory."""
     return subprocess.run(
         command(*arguments, config=config),
         cwd=folder,
@@ -99,6 +99,6 @@ def snakemake(
 
 
 def records(folder: Path) -> dict[Path, bytes]:
-    """Every record's content by its path; its samples would differ if it were measured again."""
+    """Return every record's content by its path; a new measurement would have different samples."""
     paths = sorted((folder / "results" / "raw").glob("*/r*.json"))
     return {path: path.read_bytes() for path in paths}

@@ -1,4 +1,4 @@
-"""A recorder that counts depths while programs run, as ACRoBat does: the judge of decoded logs."""
+"""Recorder that counts depths while programs run, as in ACRoBat: the reference for decoded logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.values.arrays import IntArray, int_array
 
 
 class PlainCounter(Writer):
-    """A few lists, and a number that each call adds one to. All calls have to be right."""
+    """Writer with a few lists and a counter that each call increments. All calls must be valid."""
 
     def __init__(self, recording: Recording, n_instances: int) -> None:
         super().__init__(is_checked=True)
@@ -88,7 +88,7 @@ class PlainCounter(Writer):
             self._counter = self._caught_up(of_fiber[self._fiber])
 
     def _caught_up(self, counter: int) -> int:
-        """A fiber's counter of an earlier round in the one that is recorded now."""
+        """Convert a fiber's counter of an earlier segment to the segment that is recorded now."""
         if counter >= self._floor:
             return counter
         depth = self._base if self.options.restart else counter & (ONE_PHASE - 1)
@@ -125,7 +125,7 @@ class PlainCounter(Writer):
 def count(
     recording: Recording, batch: Sequence[Any], pick: Pick | None = None
 ) -> tuple[Piece, IntArray]:
-    """Return what the programs of a mini-batch call, and what they return."""
+    """Return the calls of a mini-batch's programs, and their results."""
     counter = PlainCounter(recording, len(batch))
     fibers = Fibers(counter, Decisions(recording.drawn(batch)), pick)
     results = fibers.run(recording.program, batch)

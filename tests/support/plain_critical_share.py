@@ -1,4 +1,4 @@
-"""Critical share as docs/critical_share.md defines it, in plain Python: slow, and the oracle."""
+"""Critical share in plain Python, as docs/critical_share.md defines it: slow, and the reference."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from dataclasses import dataclass
 from harness.policies.parts.urgency import COST, MOST_WAIT, OTHERS, OWN, PROGRESS, READY, WAIT
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
-N_WEIGHED = 4  # levels from the highest one down that hold something
+N_WEIGHED = 4  # number of highest levels with a nonzero weight
 Places = list[int]
 
 
 @dataclass(frozen=True)
 class _Plain:
-    """types (n,) and arguments of each vertex; cost of each type."""
+    """Vertices without blocks.
+
+    Attributes:
+        types: (n,), type of each vertex.
+        args: arguments of each vertex.
+        cost: cost of each type.
+    """
 
     types: list[int]
     args: list[list[int]]
@@ -59,13 +65,13 @@ def _levels(plain: _Plain) -> tuple[list[int], list[dict[int, int]]]:
 
 
 def _latest(plain: _Plain) -> tuple[list[int], Places]:
-    """Return the type of every batch, and the batch of every vertex, as late as can be."""
+    """Return the type of every batch, and the latest possible batch of every vertex."""
     chained, levels = _levels(plain)
     n = len(plain.types)
     users = [sum(args.count(v) for args in plain.args) for v in range(n)]
     placed = [-1] * n
     chosen: list[int] = []
-    arrived = [v for v in range(n) if users[v] == 0]  # in order of becoming ready
+    arrived = [v for v in range(n) if users[v] == 0]  # in the order of becoming ready
     waits = dict.fromkeys(range(len(plain.cost)), -1)
     while arrived:
         ready: dict[int, list[int]] = {}
@@ -103,7 +109,7 @@ def _choice(
     chained: Sequence[int],
     reach: dict[int, dict[int, int]],
 ) -> int:
-    """Return a safe type, or else the one of the highest score, of equals the smallest."""
+    """Return a safe type, or else the smallest type with the highest score."""
     for t in sorted(ready):
         if len(ready[t]) == left[t]:
             return t
@@ -132,13 +138,13 @@ def _choice(
 
 
 def _held(reached: int, longest: int) -> int:
-    """How many eighths of what a type that reaches the longest chain holds."""
+    """Return the weight, in eighths of the longest chain's, of a type with this level."""
     below = longest - reached
     return 2 ** (N_WEIGHED - 1 - below) if reached > 0 and below < N_WEIGHED else 0
 
 
 def _without_spare(plain: _Plain, type_of: list[int], late: Places) -> Places:
-    """Move all vertices to early batches, without those that no vertex is bound to."""
+    """Move all vertices to early batches, and drop batches that no vertex is bound to."""
     every = set(range(len(type_of)))
     early = _earliest(plain, type_of, late, every)
     bound = {b for b, other in zip(early, late, strict=True) if b == other}
@@ -149,7 +155,10 @@ def _without_spare(plain: _Plain, type_of: list[int], late: Places) -> Places:
 
 
 def _earliest(plain: _Plain, type_of: list[int], late: Places, kept: set[int]) -> Places:
-    """The first batch that is kept, behind the arguments', or the latest one, which then is."""
+    """Return the first usable batch after the arguments' for each vertex, else its latest one.
+
+    Usable are the batches in `kept`, and latest ones of previous vertices.
+    """
     kept, early = set(kept), []
     for v, t in enumerate(plain.types):
         first = max((early[a] + 1 for a in plain.args[v]), default=0)
@@ -160,7 +169,7 @@ def _earliest(plain: _Plain, type_of: list[int], late: Places, kept: set[int]) -
 
 
 def _better(plain: _Plain, early: Places, late: Places, has_followers: bool) -> Places:
-    """Early places where they are fewer batches, or else where these read from fewer others."""
+    """Return the early batches if they are fewer, or else if they read from fewer other batches."""
     if len(set(early)) < len(set(late)):
         return early
     if has_followers:

@@ -1,4 +1,4 @@
-"""A layout one array after the other, in plain Python: what one compiled call is compared with."""
+"""Layout in plain Python, array by array, to compare with the single compiled call."""
 
 from __future__ import annotations
 
@@ -25,9 +25,15 @@ from harness.values.schedule import Schedule
 
 @dataclass(frozen=True)
 class PlainLayout:
-    """batches: (type id, position). row: of every vertex. n_rows: of every space.
+    """Layout of a mini-batch.
 
-    order, rounds: which output each row is, and the round of each batch of outputs.
+    Attributes:
+        batches: (type id, position).
+        row: row of every vertex.
+        n_rows: number of rows of every space.
+        types: geometry by type id.
+        order: index of the output in each row.
+        rounds: graph segment of each batch of outputs.
     """
 
     batches: list[tuple[int, int]]
@@ -46,7 +52,7 @@ def plain_layout(
     *,
     reorder: bool,
 ) -> PlainLayout:
-    """As harness.engine.rows.layout.plan_layout."""
+    """Compute the layout of harness.engine.rows.layout.plan_layout."""
     batches = [schedule.batch(k).tolist() for k in range(schedule.n_batches)]
     if reorder:
         batches = in_reading_order(mini_batch, batches)
@@ -75,7 +81,7 @@ def plain_layout(
 
 
 def in_reading_order(mini_batch: MiniBatch, batches: list[list[int]]) -> list[list[int]]:
-    """Each batch by the place (position, slot) of its first reader of the same round."""
+    """Sort each batch by the position and slot of its first reader in the same segment."""
     graph, rounds = mini_batch.graph, mini_batch.rounds
     read_at, at = dict[int, tuple[int, int]](), 0
     found = list[list[int]]()
@@ -96,7 +102,7 @@ def in_reading_order(mini_batch: MiniBatch, batches: list[list[int]]) -> list[li
 def geometry(
     mini_batch: MiniBatch, row: list[int], batches: list[list[int]], reads: Reads
 ) -> TypeGeometry:
-    """Of one vertex function."""
+    """Return the geometry of one vertex function."""
     vertices = [vertex for batch in batches for vertex in batch]
     starts = np.cumsum([0, *map(len, batches)])
     first_row = [row[batch[0]] for batch in batches]
@@ -113,7 +119,7 @@ def geometry(
 def gather(
     mini_batch: MiniBatch, row: list[int], vertices: list[int], starts: Index, slots: Slots
 ) -> Gather:
-    """Rows that vertices read through these slots, or of all children."""
+    """Return the rows that vertices read through these slots, or from all children."""
     children = [mini_batch.graph.args_of(vertex).tolist() for vertex in vertices]
     if slots is None:
         edge_start = np.cumsum([0, *map(len, children)])
@@ -124,7 +130,7 @@ def gather(
 
 
 def runs_of(index: Index, bounds: NDArray[np.integer]) -> Index:
-    """See Gather.runs."""
+    """Return the runs of an index, see Gather.runs."""
     ends = list(pairwise(bounds.tolist()))
     found = []
     for begin, end in [*ends, (0, len(index))]:
@@ -137,7 +143,7 @@ def runs_of(index: Index, bounds: NDArray[np.integer]) -> Index:
 def output_geometry(
     mini_batch: MiniBatch, row: list[int], own: list[int], reads: Reads
 ) -> tuple[TypeGeometry, list[int]]:
-    """Of the outputs that one function reads, in the order of rows: a batch for each round."""
+    """Return the geometry of the outputs in the order of rows, with one batch per segment."""
     vertices = mini_batch.outputs[own].tolist()
     rounds = [0 if mini_batch.rounds is None else int(mini_batch.rounds[v]) for v in vertices]
     first = [k for k in range(len(own)) if k == 0 or rounds[k] != rounds[k - 1]]

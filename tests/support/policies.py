@@ -1,4 +1,4 @@
-"""Policies on one graph, learned there or not, what they run, and ED-Batch's first figure."""
+"""Policies on one graph, learned or not, their results, and ED-Batch's first figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERNAL, OUTPUT, REDUCTION = 1, 2, 3
 
 
 def chain_with_outputs(n_levels: int = 4) -> Graph:
-    """ED-Batch, Fig. 1 and 2: a chain of I, one O on each, and R over all O."""
+    """Build ED-Batch's Fig. 1 and 2: a chain of I, one O on each, and R over all O."""
     types, args = [], []
     for level in range(n_levels):
         types += [INTERNAL, OUTPUT]
@@ -27,7 +27,7 @@ def chain_with_outputs(n_levels: int = 4) -> Graph:
 
 
 def figure() -> Graph:
-    """ED-Batch's Fig. 1 with the names of its types."""
+    """Build ED-Batch's Fig. 1 with the names of its types."""
     return dataclasses.replace(chain_with_outputs(), type_names=NAMES)
 
 
@@ -41,22 +41,22 @@ FEW = LearningSettings(trials=3)
 
 
 def schedule_by(name: str, graph: Graph, settings: LearningSettings = FEW) -> Schedule:
-    """Schedule a graph, in rounds where it has some, learning on what is seen first."""
+    """Schedule a graph, segment by segment if it has several; policies learn on the first one."""
     if is_learned(name):
         return schedule_in_rounds(learn_policy(name, [first_round(graph)], settings), graph)
     return schedule_in_rounds(load_policy(name), graph)
 
 
 def learn_by(encoding: str, graph: Graph, **changes: object) -> StateMachine:
-    """Learn a state machine on one graph; `changes` are of LearningSettings."""
+    """Learn a state machine on one graph; `changes` are fields of LearningSettings."""
     return learn_machine(encoding, [graph], LearningSettings(**changes), "")  # type: ignore[arg-type]
 
 
 def types_in_order(graph: Graph, schedule: Schedule) -> list[int]:
-    """The type of each batch."""
+    """Return the type of each batch."""
     return graph.types[schedule.order[schedule.starts[:-1]]].tolist()
 
 
 def batches(schedule: Schedule) -> list[list[int]]:
-    """The vertices of each batch."""
+    """Return the vertices of each batch."""
     return [schedule.batch(b).tolist() for b in range(schedule.n_batches)]

@@ -19,7 +19,7 @@ def graph_of(
     follows: Sequence[int] = (),
     cheap: Sequence[bool] = (),
 ) -> Graph:
-    """Build a graph from one list of arguments a vertex."""
+    """Build a graph from one list of arguments per vertex."""
     n_types = max([n_types, len(follows), *(t + 1 for t in types)])
     return Graph(
         types=np.array(types, dtype=np.int32),
@@ -35,7 +35,7 @@ def graph_of(
 def graphs(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph:
     """Draw ordinary types (0 unbatchable), some with one or two types that follow them.
 
-    Ids of followers come before or behind those of their blocks; repeated arguments occur.
+    Ids of followers are smaller or larger than those of their blocks; repeated arguments occur.
     """
     n_types = draw(st.integers(2, max_types))
     follows = [NO_TYPE] * n_types
@@ -60,7 +60,7 @@ def graphs(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph
 
 @st.composite
 def graphs_in_rounds(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5) -> Graph:
-    """Such a graph whose vertices appear in rounds, some of which may be empty."""
+    """Draw a graph whose vertices appear in segments, some of which may be empty."""
     graph = draw(graphs(max_vertices, max_types))
     rounds: list[int] = []
     for v, t in enumerate(graph.types.tolist()):
@@ -71,7 +71,7 @@ def graphs_in_rounds(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5
 
 
 def _renamed(draw: st.DrawFn, types: list[int], args: list[list[int]], follows: list[int]) -> Graph:
-    """Permute the ids of all types but the unbatchable one, so that no policy can lean on them."""
+    """Permute the ids of all types except the unbatchable one; policies must not rely on them."""
     new = [UNBATCHABLE, *draw(st.permutations(range(1, len(follows))))]
     new_follows = [NO_TYPE] * len(follows)
     for t, led in enumerate(follows):

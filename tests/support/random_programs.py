@@ -27,13 +27,13 @@ from harness.vertex import (
 )
 from tests.support.sketches import Sketch, join_sketches
 
-WIDTHS = (2, 4)  # of values, unless a model is given others: the second is twice the first
-Step = tuple[int, int, int]  # operator, first and second operand, each modulo what there is
+WIDTHS = (2, 4)  # default widths of values: the second is twice the first
+Step = tuple[int, int, int]  # operator, first and second operand, each modulo the number of choices
 Recipe = Sequence[Step]
 SIZES = ModelSizes(4, {"words": 7, "classes": 3})
 STEPS = st.lists(st.tuples(*[st.integers(0, 255)] * 3), min_size=1, max_size=9)
 
-# Functions of two values of equal width; the second may be ignored. Results stay moderate.
+# Functions of two values of equal width; the second may be ignored. Results are moderate.
 PAIRWISE: Sequence[Callable[[Symbol, Symbol], Symbol]] = (
     lambda x, y: x + y,
     lambda x, y: x - y,
@@ -52,7 +52,7 @@ PAIRWISE: Sequence[Callable[[Symbol, Symbol], Symbol]] = (
 
 
 class RandomModel(Model):
-    """Leaves, vertices of one and of two children by slot, and of any number of children."""
+    """Leaves, vertices with one or two children by slot, vertices with any number of children."""
 
     name = "random"
     instance_kind = "sketch"
@@ -73,7 +73,7 @@ class RandomModel(Model):
             f"{name}{m}x{n}": (m, n) for name in "WU" for m in self.widths for n in self.widths
         }
         shapes |= {"W_out": (self.widths[1], 3)}
-        # Sums of many products are no larger than those of four.
+        # Scaled so that sums of many products are as large as those of four.
         found = {
             name: ParameterSpec(shape, 0.6 * min(1.0, (4 / shape[0]) ** 0.5))
             for name, shape in shapes.items()
@@ -159,7 +159,7 @@ def _results(
 
 
 def _gates(v: VertexTracer, x: Symbol, y: Symbol, how: int) -> list[Symbol]:
-    """Products of one value with several matrices, alone or in sums, with biases or some."""
+    """Return matmuls of one value and several matrices, alone or in sums, with or without bias."""
     (n,) = x.shape
     gates = [x @ v.parameter(f"{name}{n}x{n}") for name in "WU"]
     if how % 3 == 1:
@@ -184,7 +184,7 @@ def _biased(v: VertexTracer, x: Symbol) -> Symbol:
 
 
 def _pieces(v: VertexTracer, x: Symbol, how: int) -> list[Symbol]:
-    """Halves, or the overlapping middle as well, or halves the other way round."""
+    """Return halves, or a half and the overlapping middle, or halves in reverse order."""
     low, high = v.split(x, 2)
     if how % 3 == 0:
         return [low, high]

@@ -11,7 +11,7 @@ from tests.support.sketch_models import SIZES
 
 @st.composite
 def trees(draw: st.DrawFn, max_leaves: int = 6) -> Tree:
-    """Draw a binary tree by joining neighbours, in post-order of the joins."""
+    """Draw a binary tree by joining neighbors, in post-order of the joins."""
     n = draw(st.integers(1, max_leaves))
     words = draw(st.lists(st.integers(0, SIZES.of("words") - 1), min_size=n, max_size=n))
     left, right, roots = [-1] * n, [-1] * n, list(range(n))

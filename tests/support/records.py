@@ -1,4 +1,4 @@
-"""Records of trials and counts that nobody measured, from a few values each."""
+"""Invented records of trials and counts, from a few values each."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ POINT = {
 
 
 def plain_record(round_: int = 0, changes: dict[str, Any] | None = None, **spec: Any) -> Record:
-    """Build one round of a trial; `changes` are to the record, the others to what was measured."""
+    """Build one round of a trial; `changes` apply to the record, `spec` to the trial."""
     return record_of(TrialSpec(**(SPEC | spec | {"round": round_})), changes or {})
 
 
 def record_of(spec: TrialSpec, changes: Mapping[str, Any]) -> Record:
-    """Build a record of a good trial with changes."""
+    """Build the record of a successful trial with changes."""
     values: dict[str, Any] = {
         "status": "ok",
         "trial": trial_of(spec),
@@ -64,7 +64,7 @@ def record_of(spec: TrialSpec, changes: Mapping[str, Any]) -> Record:
 
 
 def of_one_piece(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A record's values, changed; its samples follow from a speed that is said, or the reverse."""
+    """Return a record's values with changes; samples follow from a given speed, or vice versa."""
     changed = values | changes
     n, n_instances = changed["n_mini_batches"], changed["n_instances"]
     speed = changes.get("instances_per_s")
@@ -76,7 +76,7 @@ def of_one_piece(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
 
 
 def plain_count(name: str = "count-a", **changes: Any) -> AnyCount:
-    """One count under that name."""
+    """Build one count with this name."""
     return parse_count(_json(made_up_row(POINT, count_id=name, **changes)))
 
 
@@ -85,7 +85,7 @@ def _json(value: dict[str, Any]) -> bytes:
 
 
 def write_results(results_dir: Path, records: list[Record], counts: list[AnyCount]) -> None:
-    """Lay them out as `bench` and `bench-schedule` do."""
+    """Write records and counts in the layout of `bench` and `bench-schedule`."""
     for record in records:
         write_record(path_of(results_dir, record.trial_id, record.trial.round), record)
     for row in counts:
@@ -93,7 +93,7 @@ def write_results(results_dir: Path, records: list[Record], counts: list[AnyCoun
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return every file below a directory."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -139,9 +139,9 @@ Change = Callable[[PlannedTrial, int], dict[str, Any] | None]
 
 
 def conf_with_made_up_systems(folder: Path) -> Path:
-    """Copy conf/ with systems that exist in name only, so that no framework is needed.
+    """Copy conf/ with placeholder systems, so that no framework is needed.
 
-    Kinds, models and the like are those of the shipped ones.
+    Kinds, models and the like are those of the shipped files.
     """
     conf_dir = folder / "conf"
     shutil.copytree(CONF_DIR, conf_dir)
@@ -154,7 +154,7 @@ def conf_with_made_up_systems(folder: Path) -> Path:
 
 
 def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
-    """A valid record whose numbers depend on nothing but the trial's name and the round."""
+    """Build a valid record whose numbers depend only on the trial's settings and the round."""
     settings = trial.settings
     batch_size, hidden_size = settings["batch_size"], settings["hidden_size"]
     slowness = 1 + zlib.crc32(settings["system"].encode()) % 7
@@ -202,7 +202,7 @@ def made_up_record(trial: PlannedTrial, round_: int, **changes: Any) -> Record:
 def write_made_up_records(
     trials: tuple[PlannedTrial, ...], choices: Choices, change: Change | None = None
 ) -> None:
-    """Write every round's record; `change` gives fields to replace, or None to leave it out."""
+    """Write every round's record; `change` returns fields to replace, or None for no record."""
     for trial in trials:
         for round_, path in enumerate(trial.record_paths(choices.results_dir)):
             changes = change(trial, round_) if change else {}

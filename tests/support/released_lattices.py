@@ -1,4 +1,4 @@
-"""Graphs of ED-Batch's released lattices, read and built by hand as its release builds them."""
+"""Graphs of ED-Batch's released lattices, read and built independently as in its release."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from harness.values.graph import NO_TYPE, Graph
 from tests.support.random_graphs import graph_of
 
-Lattice = list[list[int]]  # the state that each arc into a state comes from
+Lattice = list[list[int]]  # source states of the arcs into each state
 
 
 def read_lattices(file: Path, n: int) -> list[Lattice]:
@@ -26,7 +26,7 @@ def read_lattices(file: Path, n: int) -> list[Lattice]:
 
 
 class Building:
-    """Types numbered by first mention, blocks before all others."""
+    """Graph under construction; types are numbered by first use, blocks before all others."""
 
     def __init__(self, states: str) -> None:
         self.states = states
@@ -51,7 +51,7 @@ class Building:
         return len(self.types) - 1
 
     def state(self, index: int, sources: list[int], before: list[list[int]]) -> list[int]:
-        """One cell for each incoming arc, and plain sums where there are several."""
+        """Add one cell per incoming arc, and plain sums if there are several."""
         cells = []
         for source in sources:
             name = "character" if source == index - 1 else "word"

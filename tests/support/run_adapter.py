@@ -1,7 +1,7 @@
-"""Run as a program: one system on every case, all that it computes written to an .npz file.
+"""Program that runs one system on every case and writes all results to an .npz file.
 
-Arguments: conf/system's file, the .npz file, options (JSON) that override the file's, the device.
-One process for each system, because frameworks have settings of a whole process.
+Arguments: the file of conf/system, the .npz file, options (JSON) that override those of the file,
+and the device. Each system has its own process, because settings of frameworks apply to a process.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from harness.oracle import ReferenceResult
 from harness.values.instances import Tree
 from tests.support.instances import random_lattice, random_sentences, random_tree
 
-# torch.compile takes seconds for every hidden size: cases of one; XLA for all lengths and batches:
-# a network for each way along its words, which systems without XLA run all; TensorFlow's programs
-# are traced for seconds, workers start for every case, and gradients of all weights for every
-# vertex are slow.
+# Cases of systems that are slow to compile. torch.compile takes seconds per hidden size, so its
+# cases have the same one. XLA compiles for all lengths and batches, so it has one network per
+# arrangement of words; systems without XLA run all networks. TensorFlow traces for seconds, workers
+# start for every case, and gradients of all weights for every vertex are slow.
 LAYERS_AND_ONE_WORD = ("var_lstm_layers", "var_lstm_one_word")
 ONLY = {
     "torch_compiled": (
@@ -77,13 +77,13 @@ ONLY = {
     "tf_dynamic_xla": ("var_lstm_equal",),
     "tf_static_xla": ("bilstm_layers",),
 }
-# Cases of large arrays are for DyNet, whose memory grows with them, and for derivatives by hand.
-# reference would compare the oracle with itself for 9 s.
+# Cases with large arrays are for DyNet, whose memory pools grow, and for hand-written derivatives.
+# With `reference` they would compare the reference with itself for 9 s.
 LARGE_TOO = (
     *("dynet", "dynet_depth", "dynet_off", "dynet_manual", "dynet_cpp"),
     *("vertex", "cavs", "torch_levels", "torch_rnn"),
 )
-# Fewer loops to compile for each program, and fewer steps in each.
+# Fewer loops per program to compile, and fewer steps in each.
 SMALL = {
     "jax_scan": {"chunk": 16, "widths": 2},
     "tf_dynamic_xla": {"round_up_to": 4, "buckets": 2},
@@ -95,11 +95,13 @@ FRAMEWORKS = ("torch", "dynet", "tensorflow", "jax")
 
 @dataclass(frozen=True)
 class Case:
-    """A model, a step's size, and the sizes of a mini-batch of random instances.
+    """A model, a learning rate, and the sizes of a mini-batch of random instances.
 
-    sizes: numbers of leaves of trees, of characters of lattices, of words of sentences.
-    share_spelled: of the words of chains, where there are characters.
-    scale: of the model's own first weights; so large that no parameter's step is lost in rounding.
+    Attributes:
+        sizes: numbers of leaves of trees, of characters of lattices, or of words of sentences.
+        share_spelled: fraction of spelled words in chains with characters.
+        scale: factor of the model's initial weights, so large that no parameter's step is lost in
+            rounding.
     """
 
     model: Model
@@ -164,9 +166,9 @@ CASES = {
         0.05,
         scale=1.5,
     ),
-    # Backward passes of more than DyNet's first 16 MiB.
+    # Backward passes that need more than DyNet's initial 16 MiB.
     "tree_lstm_large": Case(TreeLSTM(LARGE), (300, 400, 2), 0.05, scale=1.0),
-    # One array of more than that: the logits of all words.
+    # One array larger than that: the logits of all words.
     "var_lstm_large": Case(VarLSTM(MANY_WORDS), (250, 2), 0.02, scale=1.0),
 }
 
@@ -209,9 +211,9 @@ def parameters_of(system: System, prefix: str) -> dict[str, Any]:
 def run_case(
     adapter: type[System], case: Case, device: str, options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Evaluate twice (nothing may leak from a run into the next), one alone, step, evaluate.
+    """Evaluate twice (runs must be independent), one instance alone, step, and evaluate again.
 
-    In inference, and without a step, where the system does not train the model.
+    In inference, and without a step, if the system does not train the model.
     """
     modes = {mode: settings(case, mode, device, options) for mode in ("train", "infer")}
     skips = {mode: adapter.skip(case.model, own) for mode, own in modes.items()}
@@ -249,7 +251,7 @@ def small_settings(mode: str = "train", device: str = "cpu", **options: Any) -> 
 
 
 def started(adapter: type[S], model: Model, mode: str = "train", **options: Any) -> S:
-    """Prepare a system for tests of its own."""
+    """Prepare a system for its own tests."""
     system = adapter(small_settings(mode, **options))
     system.prepare(model, initial_weights(model, seed=0))
     return system

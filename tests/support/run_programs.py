@@ -1,4 +1,4 @@
-"""Programs that are run: live by an adapter, and their logs by Python and by compiled code."""
+"""Execution of programs: live by an adapter, and their logs by Python and by compiled code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SEED = 3
 def live_adapter(
     model: Model, how: RecordingOptions = PLAIN, threads: int = 1, **options: Any
 ) -> Adapter:
-    """Prepared, with weights of SEED; programs are run even where arrays make the same graph."""
+    """Return a prepared adapter with weights of SEED that runs programs instead of using arrays."""
     options = {"rounds": "live", "recording": "program"} | options
     options |= {"static_depths": how.hoisting}
     options |= {"phases": how.phases, "ghosts": how.ghosts, "restart_depths": how.restart}
@@ -44,12 +44,12 @@ def live_adapter(
 
 @compiled
 def undone(table: int, n_log: int) -> int:
-    """In place of what makes a round: nothing of it is done."""
+    """Report that nothing of a segment is done; replaces the function that makes a segment."""
     return UNDONE if table + n_log != 0 else DONE
 
 
 class Decides(ScriptedModel):
-    """Goes on as long as a number of the state itself says so."""
+    """Program that continues depending on a number of the state itself."""
 
     def program(self, p: Writer, instance: Scripted) -> Body:
         value, read = p.leaf(word=instance.number % 5), []
@@ -64,14 +64,14 @@ class Decides(ScriptedModel):
 
 
 class OwnArrays(StackRNN):
-    """A model that says itself how its graph is made, and has rounds in it."""
+    """Model that defines its own mini-batch, which has several graph segments."""
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
         return self.recording.mini_batch(instances)
 
 
 class Rounds(Decisions):
-    """Python's answers, and what was in the log whenever a round ended."""
+    """Python's decisions, with the log at the end of each segment."""
 
     def __init__(self, recording: Recording, instances: Sequence[Any], log: list[int]) -> None:
         super().__init__(recording.drawn(instances))
@@ -83,7 +83,7 @@ class Rounds(Decisions):
 
 
 def by_python(recording: Recording, instances: Sequence[Any]) -> tuple[list[list[int]], list[int]]:
-    """The log of every round, and what programs return."""
+    """Return the log of every segment, and the results of the programs, by Python."""
     recorder = recording.recorder(len(instances))
     rounds = Rounds(recording, instances, recorder.log)
     results = Fibers(recorder, rounds).run(recording.program, instances)
@@ -93,7 +93,7 @@ def by_python(recording: Recording, instances: Sequence[Any]) -> tuple[list[list
 def by_compiled_code(
     compiled: CompiledPrograms, recording: Recording, instances: Sequence[Any]
 ) -> tuple[list[list[int]], list[int]]:
-    """The same, live."""
+    """Return the log of every segment, and the results of the programs, by compiled code."""
     seen, has_ended = list[list[int]](), False
     nobody = undone.address, 1
     compiled.begin(instances, recording.drawn(instances), recording.options, nobody)
@@ -106,7 +106,7 @@ def by_compiled_code(
 
 
 def translated(model: ProgramModel, *, as_written: bool = False) -> CompiledPrograms:
-    """as_written: whether LLVM's passes are left out, which take most of the time."""
+    """Translate the programs; `as_written` skips LLVM's passes, which take most of the time."""
     calls = call_text(model.recording.shapes, model.recording.pulls)
     with patch.object(programs, "load_ir", partial(load_ir, as_written=as_written)):
         return CompiledPrograms(translate(model.program, calls), model)

@@ -1,6 +1,6 @@
-"""Systems that go wrong on purpose, each in one way; `system.options.sabotage` chooses.
+"""Systems with one deliberate error each, selected by `system.options.sabotage`.
 
-They compute with the oracle, so that what they do wrong is all that is wrong with them.
+They compute with the reference, so that the deliberate error is their only one.
 """
 
 from __future__ import annotations
@@ -17,20 +17,26 @@ from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.oracle import ReferenceResult, run_reference
 
-FEW = 4  # instances that the oracle is asked for
+FEW = 4  # number of instances that the check runs
 
 
 @dataclass(frozen=True, slots=True)
 class SabotageOptions:
-    """Which class of this module, and which parameter is meant."""
+    """Options of a saboteur.
+
+    Attributes:
+        sabotage: name of the class in this module.
+        of: parameter with the error.
+        precision: the trial's precision, which is ignored.
+    """
 
     sabotage: str = "Honest"
     of: str = "W"
-    precision: str = "ieee"  # what the trial asks for, and nothing here heeds
+    precision: str = "ieee"  # ignored
 
 
 class Honest(System):
-    """Everything as it should be."""
+    """Correct system."""
 
     phases = ("backward", "update")
     option_type = SabotageOptions
@@ -96,7 +102,7 @@ class SumsHalfAGradientOfMany(SumsHalfAGradient):
 
 
 class TakesOneVertexForAnother(Honest):
-    """A row too early, as when one vertex is dropped."""
+    """System that reads a wrong word, as if one vertex had been dropped."""
 
     def compute(self, instances: Sequence[Any]) -> ReferenceResult:
         return super().compute([*instances[:-1], self.damaged(instances[-1])])
@@ -116,7 +122,7 @@ class TakesOneVertexOfManyForAnother(TakesOneVertexForAnother):
 
 
 class ReusesTheLastResult(Honest):
-    """Whenever it seems to be timed: the garbage collector is off."""
+    """System that reuses its last result in timed passes, in which the garbage collector is off."""
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         if gc.isenabled():
@@ -126,7 +132,7 @@ class ReusesTheLastResult(Honest):
 
 
 class ComputesInHalfPrecision(Honest):
-    """Rounds parameters and results alone; in float16, or with `of=bfloat16`."""
+    """System that rounds only parameters and results, to float16 or with `of=bfloat16`."""
 
     def compute(self, instances: Sequence[Any]) -> ReferenceResult:
         weights = {name: self.rounded(value) for name, value in self.weights.items()}
@@ -143,7 +149,7 @@ class ComputesInHalfPrecision(Honest):
 
 
 class KeepsAnswers(Honest):
-    """Computes each mini-batch once, and knows it again by its instances."""
+    """System that computes each mini-batch once, and recognizes it by its instances."""
 
     def prepare(self, model: Model, weights: Weights) -> None:
         super().prepare(model, weights)
@@ -157,7 +163,7 @@ class KeepsAnswers(Honest):
 
 
 class KnowsTheCheckAlone(Honest):
-    """Right for few instances; for many it says what it said last."""
+    """System that is correct for few instances, and otherwise returns its last result."""
 
     def compute(self, instances: Sequence[Any]) -> ReferenceResult:
         if len(instances) <= FEW:
@@ -166,7 +172,7 @@ class KnowsTheCheckAlone(Honest):
 
 
 class WrongForMany(Honest):
-    """By a thousandth, in one gradient."""
+    """System with an error of one thousandth in one gradient, for many instances."""
 
     def compute(self, instances: Sequence[Any]) -> ReferenceResult:
         found = super().compute(instances)
@@ -179,16 +185,16 @@ class WrongForMany(Honest):
 
 
 class WrongForTheSecond(WrongForMany):
-    """By a thousandth, in one gradient of any mini-batch but the first."""
+    """System with an error of one thousandth in one gradient, except in the first mini-batch."""
 
     def is_wrong(self, instances: Sequence[Any]) -> bool:
         self.first = getattr(self, "first", [])
-        self.first = self.first or [id(one) for one in instances]  # what is run first of all
+        self.first = self.first or [id(one) for one in instances]  # the first instances of all
         return id(instances[0]) not in self.first and len(instances) > FEW
 
 
 class WrongWithAClock(Honest):
-    """Right wherever nothing reads its marks."""
+    """System that is wrong only if its marks are read."""
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self.is_timed = type(clock).__name__ != "NullClock"
@@ -211,7 +217,7 @@ class WorksInLoad(Honest):
 
 
 class WorksInSynchronize(Honest):
-    """As soon as it is waited for before a run."""
+    """System that computes in the first `synchronize` after `load`."""
 
     waits = False
 
@@ -225,14 +231,14 @@ class WorksInSynchronize(Honest):
             self.waits = False
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
-        self.synchronize()  # where nobody waited
+        self.synchronize()  # if it was not called before
         if self.trains and update:
             self.step(self.found.gradients)
         clock.mark("update" if self.trains else "forward")
 
 
 class WorksWhenAsked(Honest):
-    """Computes when its answer is asked for."""
+    """System that computes when its result is requested."""
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         self.is_asked = False
@@ -254,7 +260,7 @@ class UpdatesAlways(Honest):
 
 
 class UpdatesALittle(Honest):
-    """Whenever nobody asks for an update, by so little that no answer shows it."""
+    """System that makes a tiny update if none is requested, too small to show in results."""
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         super().run(clock, update=update)
@@ -267,7 +273,7 @@ def with_gradient(found: ReferenceResult, name: str, value: NDArray[Any]) -> Ref
 
 
 class Adapter(Honest):
-    """Becomes what the options say."""
+    """System that the options select."""
 
     def __new__(cls, settings: RunSettings) -> Any:
         kind = globals()[cls.options_of(settings).sabotage]

@@ -1,6 +1,6 @@
-"""Folders in which whole commands run apart from everything else, and what they may leave there.
+"""Isolated directories in which whole commands run, and checks of their leftovers.
 
-The assertions below are the promises of docs/faults.md: each fails with the promise that is broken.
+The assertions below are the promises of docs/faults.md: each message names the broken promise.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from harness.machine.caches import FOLDER as SOURCE
 from harness.machine.caches import NAME, cache_folder
 from harness.values.places import ROOT
 
-MARK = "TEST_SANDBOX"  # the variable by which processes are known, detached ones among them
-MOST_TEXT = 200_000  # characters kept of a command's output
+MARK = "TEST_SANDBOX"  # environment variable that identifies processes, including detached ones
+MOST_TEXT = 200_000  # characters of a command's output that are read
 MOST_FILE_BYTES = 512 * 2**20  # a flood must not fill the disk of this machine
 POLL_S = 0.02
 LIMIT_S = 120.0  # for a command that takes seconds
@@ -57,7 +57,7 @@ def run_module(module: str, *arguments: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A command's end; returncode: None if its time was up before."""
+    """Result of a command; returncode is None after a timeout."""
 
     returncode: int | None
     stdout: str
@@ -72,9 +72,12 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A working folder with results and temporary files; sandboxes may share a user's cache.
+    """Working directory with results and temporary files; sandboxes may share a user's cache.
 
-    grace_s: the time in which processes must notice that their parent is gone.
+    Attributes:
+        folder: the directory.
+        cache: the user's cache.
+        grace_s: time in which processes must notice the end of their parent.
     """
 
     folder: Path
@@ -107,11 +110,12 @@ class Sandbox:
         stdout: Path | None = None,
         file_bytes: int = MOST_FILE_BYTES,
     ) -> subprocess.Popen[bytes]:
-        """Start a command in its own session, with its output in files of the folder.
+        """Start a command in its own session, with its output in files of the directory.
 
         Args:
-            stdout: a file in place of that for standard output.
-            file_bytes: the size beyond which no file grows.
+            command: the command.
+            stdout: file for standard output instead of the default one.
+            file_bytes: maximum size of files.
         """
         for folder in (self.folder, self.tmp, self.cache):
             folder.mkdir(parents=True, exist_ok=True)
@@ -131,14 +135,14 @@ class Sandbox:
         return process
 
     def wait(self, process: subprocess.Popen[bytes], limit_s: float = LIMIT_S) -> Ended:
-        """Wait for a command; when its time is up, end everything in the sandbox."""
+        """Wait for a command; after a timeout, kill all processes of the sandbox."""
         returncode: int | None = None
         try:
             returncode = process.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
             self.end_all()
             process.wait()
-        except BaseException:  # the test itself is ended
+        except BaseException:  # the test itself is stopped
             self.end_all()
             raise
         return Ended(returncode, _read(self.folder / "said.out"), _read(self.folder / "said.err"))
@@ -155,11 +159,11 @@ class Sandbox:
         return self.wait(self.start(command, stdout=stdout, file_bytes=file_bytes), limit_s)
 
     def processes(self) -> list[psutil.Process]:
-        """Return the processes that live now."""
+        """Return the processes that are alive."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def survivors(self) -> list[psutil.Process]:
-        """Return the processes that live longer than the grace."""
+        """Return the processes that are alive after the grace time."""
         wait_until(lambda: not self.processes(), self.grace_s)
         return self.processes()
 
@@ -171,7 +175,7 @@ class Sandbox:
             return False
 
     def end_all(self) -> None:
-        """End all processes."""
+        """Kill all processes."""
         while found := self.processes():
             for process in found:
                 with suppress(psutil.NoSuchProcess):
@@ -181,7 +185,7 @@ class Sandbox:
 
 @contextmanager
 def sandbox(cache: Path | None = None, grace_s: float = 3.0) -> Iterator[Sandbox]:
-    """Make a sandbox, by default with its own cache; nothing in it outlives the block."""
+    """Make a sandbox, by default with its own cache; its processes and files end with the block."""
     with tempfile.TemporaryDirectory(prefix="sandbox-", ignore_cleanup_errors=True) as folder:
         box = Sandbox(Path(folder) / "work", cache or Path(folder) / "cache", grace_s)
         box.folder.mkdir()
@@ -192,7 +196,7 @@ def sandbox(cache: Path | None = None, grace_s: float = 3.0) -> Iterator[Sandbox
 
 
 def with_own_cache(home: Path) -> Path:
-    """Make `home` an XDG_CACHE_HOME of its own, with the user's compiled code."""
+    """Make `home` a separate XDG_CACHE_HOME that contains the user's compiled code."""
     (home / NAME).mkdir(mode=0o700, parents=True)
     for name in (SOURCE, OBJECT_CODE):
         of_user = cache_folder(name)
@@ -202,15 +206,15 @@ def with_own_cache(home: Path) -> Path:
 
 
 def bench(box: Sandbox, *overrides: str, sweep: bool = False) -> list[str]:
-    """Return the command of a tiny trial, or a sweep of them, measured into the sandbox."""
+    """Return the command of a tiny trial, or of a sweep of trials, measured into the sandbox."""
     flags = ["-m"] if sweep else []
     results = f"results_dir={box.results}"
     return run_module("harness.commands.bench", *flags, *TINY, results, *overrides)
 
 
 def logged_sweep(box: Sandbox, pause_s: float = 0.3) -> list[str]:
-    """Return a sweep of two systems in two rounds, which take a while and log when they measure."""
-    log = f"+system.options.log={LOG}"  # relative: names of records depend on all options
+    """Return a sweep of two systems in two rounds that take time and log their measurements."""
+    log = f"+system.options.log={LOG}"  # relative, because names of records depend on all options
     pauses = f"+system.options.pause_s={pause_s},{pause_s + 0.001}"
     return bench(box, *ODD, log, pauses, "rounds=2", sweep=True)
 
@@ -227,7 +231,7 @@ def wait_until(
 
 
 def assert_ended(ended: Ended, codes: Collection[int]) -> None:
-    """Fail on a hang, a stack, or an exit code that is not promised."""
+    """Fail on a hang, a stack trace, or an unexpected exit code."""
     assert ended.returncode is not None, f"hang: {ended.last_line}"
     for text in (ended.stderr, ended.stdout):
         assert not STACK.search(text), f"stack: {ended.last_line}"
@@ -235,14 +239,14 @@ def assert_ended(ended: Ended, codes: Collection[int]) -> None:
 
 
 def assert_one_line(ended: Ended, command: str) -> None:
-    """Fail unless one line is left beside those of trials, and it begins with the command."""
+    """Fail unless one line remains besides those of trials, and starts with the command."""
     lines = [line for line in ended.stderr.splitlines() if line.strip() and line[0] != "["]
     assert len(lines) == 1, f"{len(lines)} lines: {ended.last_line}"
     assert lines[0].startswith(f"{command}: "), lines[0]
 
 
 def assert_no_survivors(box: Sandbox) -> None:
-    """Fail if processes live on, which are ended."""
+    """Fail if processes survive, after killing them."""
     survivors = box.survivors()
     said = []
     for process in survivors:
@@ -253,7 +257,7 @@ def assert_no_survivors(box: Sandbox) -> None:
 
 
 def assert_nothing_left(box: Sandbox, *, temporary: bool = True) -> None:
-    """Fail on processes and half-written or empty files; temporary: those in TMPDIR, too."""
+    """Fail on processes and on partial or empty files, with `temporary` also in TMPDIR."""
     assert_no_survivors(box)
     files = [path for path in box.results.rglob("*") if path.is_file() and not path.is_symlink()]
     left = [path for path in files if ".tmp" in path.suffixes]
@@ -265,7 +269,7 @@ def assert_nothing_left(box: Sandbox, *, temporary: bool = True) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The content of complete records and of superseded ones, by path below raw/."""
+    """Contents of complete and of superseded records, by path below raw/."""
 
     complete: Mapping[str, bytes]
     superseded: Mapping[str, bytes]
@@ -277,12 +281,12 @@ class Kept:
 
     @property
     def statuses(self) -> list[str]:
-        """The statuses of complete records, in order."""
+        """Statuses of complete records, sorted."""
         return sorted(str(_status(content)) for content in self.complete.values())
 
 
 def assert_kept(results: Path, before: Kept, expected: Collection[str] = ()) -> None:
-    """Fail if a complete record was lost or a good one measured again, or one is missing."""
+    """Fail if a complete record was lost or missing, or a successful one measured again."""
     after = Kept.of(results)
     for name, content in before.complete.items():
         assert name in after.complete, f"lost: {name}"
@@ -294,9 +298,9 @@ def assert_kept(results: Path, before: Kept, expected: Collection[str] = ()) -> 
 
 
 def find_simultaneous(log: Path) -> tuple[str, str] | None:
-    """Return two processes that measured at the same time by the log, None if none did.
+    """Return two processes that measured at the same time according to the log, or None.
 
-    Lines between the first and the last of a process happened while it measured.
+    A process measures between its first and its last line.
     """
     lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
     pids = [line.rpartition(" ")[2] for line in lines]

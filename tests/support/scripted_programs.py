@@ -1,7 +1,7 @@
 """Random programs for hypothesis: scripts of calls, branches, loops, waits and stages.
 
-A script is a list of statements over an environment of values; operands are numbers modulo the
-values that there are. The same script runs as a plain function where it waits for nothing.
+A script is a list of statements over an environment of values; operands are indices modulo the
+number of values. A script that waits for nothing runs as a plain function.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ OPTIONS = [RecordingOptions(*values) for values in itertools.product((True, Fals
 
 @dataclass(frozen=True)
 class Call:
-    """block: its name. operands: places in the environment. word: what a leaf looks up."""
+    """Call of a block.
+
+    Attributes:
+        block: name of the block.
+        operands: indices into the environment.
+        word: word that a leaf looks up.
+    """
 
     block: str
     operands: tuple[int, ...]
@@ -43,14 +49,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Branches:
-    """Scripts side by side: each sees what was there before, and adds its last value."""
+    """Concurrent scripts: each sees the values before it, and adds its last value."""
 
     scripts: tuple[Script, ...]
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A script, n times one after the other."""
+    """A script, repeated n times."""
 
     n: int
     script: Script
@@ -58,7 +64,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Choose:
-    """Waits for a value, and then runs one of two chains of unary calls, made equally deep."""
+    """Wait for a value, followed by one of two chains of unary calls, padded to equal depth."""
 
     of: int
     number: int
@@ -67,7 +73,7 @@ class Choose:
 
 @dataclass(frozen=True)
 class NextStage:
-    """Only where a script is that of an instance."""
+    """Next program phase, only in the script of an instance."""
 
 
 Statement = Call | Branches | Loop | Choose | NextStage
@@ -76,16 +82,16 @@ Script = tuple[Statement, ...]
 
 @dataclass(frozen=True)
 class Scripted:
-    """An instance: its script; each is another number, by which it decides."""
+    """Instance with a script, and a number that determines its decisions."""
 
     script: Script
     number: int
 
 
 class ScriptedModel(ProgramModel):
-    """Blocks of every kind: of no operands, of one, two and any number, with two sets of weights.
+    """Model with blocks of no, one, two or any number of operands, and two sets of weights.
 
-    `project` is fed by leaves alone, so that it may be hoisted.
+    `project` reads only leaves, so that it can be hoisted.
     """
 
     name = "scripted"
@@ -143,7 +149,7 @@ class ScriptedModel(ProgramModel):
 
 
 def waits(script: Script) -> bool:
-    """Whether a script has to be a generator."""
+    """Check that a script must be a generator."""
     for one in script:
         if isinstance(one, Choose | NextStage):
             return True
@@ -159,7 +165,7 @@ def _call(p: Writer, one: Call, values: Sequence[Any]) -> Any:
     label = one.word % N_CLASSES
     if one.block == "leaf":
         return p.leaf(word=one.word, label=label)
-    if one.block == "project":  # of a leaf of its own: the only block that scatters x
+    if one.block == "project":  # reads its own leaf, the only block that scatters x
         return p.project(p.leaf(word=one.word), label=label)
     if one.block == "many":
         return p.many(*operands, word=one.word, label=label)
@@ -213,11 +219,11 @@ def _chosen(p: Writer, one: Choose, values: Sequence[Any], path: tuple[int, ...]
     value = block(value, label=0)
     value = [value, *p.chain(block, value, length, label=[1] * length)][-1]
     p.ghosts(max(one.lengths) - length)
-    return p.unary_a(value, label=2)  # behind the join
+    return p.unary_a(value, label=2)  # after the join
 
 
 def _labelled(p: Writer, values: list[Any]) -> list[Any]:
-    """What is read: the last value, once more, so that it has a label."""
+    """Return the outputs: the last value passes another block, so that it has a label."""
     return [*values[1:], p.unary_b(values[-1], label=3)]
 
 
@@ -240,7 +246,7 @@ CHOICES = st.builds(
 
 
 def statements(depth: int, *, may_wait: bool) -> st.SearchStrategy[Statement]:
-    """A call, a wait, or what holds other scripts."""
+    """Draw a call, a wait, or a statement that contains scripts."""
     plain: st.SearchStrategy[Statement] = st.one_of(calls(), CHOICES) if may_wait else calls()
     if depth == 0:
         return plain
@@ -252,7 +258,7 @@ def statements(depth: int, *, may_wait: bool) -> st.SearchStrategy[Statement]:
 
 @st.composite
 def scripts(draw: st.DrawFn, *, may_wait: bool | None = None) -> Script:
-    """A program's script; stages only at its top."""
+    """Draw a program's script, with stages only at its top level."""
     may = draw(st.booleans()) if may_wait is None else may_wait
     parts = draw(st.lists(statements(2, may_wait=may), max_size=5))
     if may and draw(st.booleans()):
@@ -262,6 +268,6 @@ def scripts(draw: st.DrawFn, *, may_wait: bool | None = None) -> Script:
 
 @st.composite
 def instances(draw: st.DrawFn, n: int = 3) -> list[Scripted]:
-    """Up to n instances of scripts of their own."""
+    """Draw up to n instances with different scripts."""
     found = draw(st.lists(scripts(), min_size=1, max_size=n))
     return [Scripted(script, k) for k, script in enumerate(found)]

@@ -20,8 +20,8 @@ Item = TypeVar("Item", bound=Named)
 def select_shard(items: Sequence[Item], shard: str) -> list[Item]:
     """Return the tests of part K/N.
 
-    A test's name alone decides its part: a part that was stopped runs again as it was, and finds
-    the kernels that it has compiled.
+    Only a test's name determines its part, so that a part that was stopped can run again unchanged,
+    and finds the kernels that it has compiled.
     """
     number, n_parts = map(int, shard.split("/"))
     return [item for item in items if zlib.crc32(item.nodeid.encode()) % n_parts == number - 1]

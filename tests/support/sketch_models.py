@@ -1,4 +1,4 @@
-"""Models of sketches: cells of chains and of forests, which the harness itself does not have."""
+"""Models of sketches: cells of chains and of forests that the harness itself does not have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES = ModelSizes(4, {"words": 7, "characters": 6, "classes": 3}, embedding_siz
 
 
 class SketchModel(Model):
-    """A model of sketches with a classifier on state h; subclasses give the vertex functions."""
+    """Model of sketches with a classifier on state h; subclasses define the vertex functions."""
 
     instance_kind = "sketch"
 
@@ -34,7 +34,7 @@ class SketchModel(Model):
 
     @abstractmethod
     def shapes(self, h: int, e: int) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the parameters besides the embedding and the classifier."""
+        """Return shapes of the parameters besides the embedding and the classifier."""
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         return join_sketches(
@@ -68,7 +68,7 @@ class ChildSum(SketchModel):
 
 
 class ChainLSTM(SketchModel):
-    """LSTM over chains: a first vertex without a child, then one child each; W x is eager."""
+    """LSTM over chains: a first vertex without a child, then one child each; W x is hoisted."""
 
     name = "chain_lstm"
     vertex_types = ("first", "step")
@@ -91,7 +91,7 @@ class ChainLSTM(SketchModel):
 
 
 class ChainGRU(SketchModel):
-    """GRU over chains: h is multiplied by a matrix, and read element by element as well."""
+    """GRU over chains: h is multiplied by a matrix, and also read element by element."""
 
     name = "chain_gru"
     vertex_types = ("first", "step")
@@ -116,9 +116,9 @@ class ChainGRU(SketchModel):
 
 
 class GatesApart(SketchModel):
-    """A chain's LSTM as ChainLSTM's, with a matrix and a bias for every gate.
+    """LSTM of ChainLSTM with a matrix and a bias per gate.
 
-    `W_i`, ... are columns of ChainLSTM's W, so that both can be given the same weights.
+    `W_i`, ... are columns of ChainLSTM's W, so that both can have the same weights.
     """
 
     name = "gates_apart"

@@ -1,4 +1,4 @@
-"""Instances written down as typed graphs, since a Tree knows leaves and pairs of children only."""
+"""Instances written as typed graphs, because a Tree has only leaves and pairs of children."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from harness.values.graph import Graph, MiniBatch
 
 @dataclass(frozen=True)
 class Sketch:
-    """One instance: for every vertex its type's name and its arguments, earlier vertices.
+    """One instance: for every vertex the name of its type, and its arguments (earlier vertices).
 
-    read: vertices that the output function reads; all of them unless given.
+    Attributes:
+        read: vertices that the output function reads; all vertices if empty.
     """
 
     vertices: Sequence[tuple[str, Sequence[int]]]
@@ -58,7 +59,7 @@ def join_sketches(
 
 
 def some_forests() -> list[Sketch]:
-    """Vertices of none to four children, of which some have several parents."""
+    """Draw vertices with none to four children, some of which have several parents."""
     draw = random.Random(3)
     sizes = [draw.randint(1, 14) for _ in range(9)]
     return [

@@ -1,6 +1,6 @@
-"""Compiles a small kernel for a GPU that is not here, and prints whether it was found compiled.
+"""Compiles a small kernel for an absent GPU, and prints whether it was compiled or cached.
 
-In a process of its own: Triton either compiles or interprets, as it was first imported.
+It runs in a separate process, because Triton's first import selects compilation or interpretation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A Slurm of two nodes on this machine: real daemons of its own, on ports and files of its own.
+"""Slurm cluster of two nodes on this machine: real daemons with their own ports and files.
 
-Nothing is touched that it did not start: its daemons are children of this process, and what they
-start in turn is found by the path of its own slurm.conf in their environment. Both nodes are this
-machine: trials on them take turns, as they have to.
+Only processes that it started are affected: its daemons are children of this process, and their
+descendants are found by the path of slurm.conf in their environment. Both nodes are this machine,
+so trials on them take turns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import psutil
 DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sbatch", "srun", "squeue", "sinfo", "scancel", "scontrol")
 NODES = ("bench1", "bench2")
-MARK = "BENCH_TEST_NODE"  # in the environment of a node's daemon, and of what it starts
+MARK = "BENCH_TEST_NODE"  # in the environment of a node's daemon and its descendants
 PARTITION = "tests"
 CONF = """\
 ClusterName=bench
@@ -64,7 +64,7 @@ NODE = (
 
 
 def why_no_slurm() -> str | None:
-    """What Slurm needs and this machine lacks; None where it can be started."""
+    """Return the reason if this machine cannot start Slurm, or None."""
     missing = [name for name in (*DAEMONS, *COMMANDS) if _which(name) is None]
     if missing:
         return (
@@ -80,7 +80,7 @@ def _which(name: str) -> str | None:
 
 
 class SmallSlurm:
-    """Its daemons, one folder, and what a command needs to find them."""
+    """Slurm's daemons, their directory, and the environment in which commands find them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -99,7 +99,7 @@ class SmallSlurm:
         self._daemons[name] = self._daemon([_which("slurmd"), "-D", "-N", name], {MARK: name})
 
     def kill_node(self, name: str) -> None:
-        """As a node dies: its daemon and all that runs there, at once."""
+        """Kill a node's daemon and all processes on the node, as if the node failed."""
         self._daemons.pop(name).kill()
         _kill(list(self._processes(name)))
 
@@ -114,12 +114,12 @@ class SmallSlurm:
             process.wait()
 
     def environment(self, others: Mapping[str, str]) -> dict[str, str]:
-        """For commands, and for a Snakemake that uses them."""
+        """Return the environment for commands, and for a Snakemake that uses them."""
         path = f"{self._folder / 'bin'}{os.pathsep}{others.get('PATH', os.environ['PATH'])}"
         return {**others, "SLURM_CONF": str(self._conf), "PATH": path}
 
     def ask(self, *command: str) -> list[str]:
-        """Lines that one of Slurm's commands prints."""
+        """Return the lines that one of Slurm's commands prints."""
         done = subprocess.run(
             command,
             env=self.environment(os.environ),
@@ -136,7 +136,7 @@ class SmallSlurm:
         return []
 
     def node_of_each_job(self) -> list[str]:
-        """Of all jobs that began, those that ended too."""
+        """Return the nodes of all jobs that started, including finished ones."""
         return [node for node in self.ask("squeue", "--states=all", "-h", "-o", "%N") if node]
 
     def busy_nodes(self) -> list[str]:
@@ -152,8 +152,8 @@ class SmallSlurm:
             size = {"n_cpus": psutil.cpu_count(), "mib": 4096}
             text += NODE.format(name=name, host=host, port=port, **size)
         self._conf.write_text(text)
-        # A step of Snakemake's drops most of Slurm's variables, SLURM_CONF too, so that srun would
-        # find no slurm.conf but the machine's own.
+        # A step of Snakemake drops most of Slurm's variables, including SLURM_CONF, so that srun
+        # would use the machine's own slurm.conf.
         (self._folder / "bin").mkdir()
         for name in COMMANDS:
             wrapper = self._folder / "bin" / name
@@ -186,23 +186,23 @@ class SmallSlurm:
         )
 
     def _processes(self, node: str | None) -> Iterator[psutil.Process]:
-        """What its nodes started; None: all of them. Who started a job of a node comes first."""
+        """Yield the processes of a node, or of all for None; a job's parents come before it."""
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 found = process.environ()
                 where = {found.get(MARK), found.get("SLURMD_NODENAME")} - {None}
                 is_there = where if node is None else node in where
                 if is_there and found.get("SLURM_CONF") == str(self._conf):
-                    # It writes its title over its environment.
+                    # slurmstepd overwrites its environment with its title.
                     yield from (p for p in process.parents() if p.name() == "slurmstepd")
                     yield process
 
 
 @contextmanager
 def small_slurm() -> Iterator[SmallSlurm]:
-    """Started, and stopped with the block."""
+    """Start a cluster, and stop it at the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="small-slurm-"))
-    folder.chmod(0o755)  # munge wants its socket to be reached by all
+    folder.chmod(0o755)  # munge requires that all users can reach its socket
     slurm = SmallSlurm(folder)
     try:
         slurm.start()
@@ -233,7 +233,7 @@ def _free_port() -> int:
 
 
 def main() -> None:
-    """Start one to be tried by hand: prints what to set, and stops at the end of its input."""
+    """Start a cluster for manual tests, print its environment, and stop it at the end of input."""
     with small_slurm() as slurm:
         found = slurm.environment(os.environ)
         print(f"export SLURM_CONF={found['SLURM_CONF']} PATH={found['PATH']}", flush=True)

@@ -1,4 +1,4 @@
-"""The CUDA backend in Triton's interpreter with tiles that little fits, and what is wrong of it."""
+"""CUDA backend with tiny tiles in Triton's interpreter, and disagreements with the reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.oracle import run_reference
 from tests.support.engine_runs import disagreements, prepared, run
 from tests.support.walked_backend import PoisonedMemory
 
-# Tiles so small that few values fit any; products of more than two rows are of the other kind.
+# Tiles smaller than most values; matmuls of more than two rows use the second tile.
 SMALL = Tiling(
     products=((2, Tile(2, 4, 8, spread=True)), (MANY, Tile(16, 16, 16))),
     plain=Tile(8, 4, 1),
@@ -27,14 +27,14 @@ SMALL = Tiling(
 )
 
 
-TOLERANCE = 3e-5  # of float32, as in the contract of backends
+TOLERANCE = 3e-5  # for float32, as in the contract of backends
 
 
 class SmallTiles(Backend):
-    """Small tiles, and memory that shows what was never written."""
+    """Backend with small tiles, and memory that reveals reads of unwritten values."""
 
     tiling = SMALL
-    change: Callable[[str], str] = staticmethod(lambda text: text)  # of a kernel, to be found
+    change: Callable[[str], str] = staticmethod(lambda text: text)  # modifies a kernel, for tests
 
     def _make_memory(self, weights: Weights) -> PoisonedMemory:
         return PoisonedMemory(weights, self._device)
@@ -58,9 +58,10 @@ def wrong(
     *,
     update: bool = False,
 ) -> list[str]:
-    """What of one mini-batch is not the oracle's, within the last of the tolerances.
+    """Return disagreements of one mini-batch with the reference, within the last tolerance.
 
-    Within those before it something must be wrong. update: look at parameters behind a step, too.
+    With the other tolerances something must disagree. With `update`, parameters after a step are
+    compared, too.
     """
     weights = initial_weights(model, 7)
     adapter = prepared(model, weights, switches, policy, mode)

@@ -1,4 +1,4 @@
-"""Instructions that the CPU backend writes for the vertex functions of a model."""
+"""Instructions that the CPU backend generates for the vertex functions of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.engine.switches import Switches
 def instructions_of(
     model: Model, switches: Switches | None = None, *, train: bool = True
 ) -> Iterator[tuple[str, Instruction]]:
-    """Yield all of them, each with its stage."""
+    """Yield all instructions, each with its stage."""
     for type_id, function in enumerate(traced_functions(model).values(), 1):
         plan = lower(function, switches or Switches(), Backend.abilities, train)
         shapes = {name: one.shape for name, one in model.parameters.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-# "Trace Event Format", Duffin 2016: what each kind of event must have, and of which type.
+# "Trace Event Format", Duffin 2016: the required fields of each kind of event, and their types.
 EVERY: dict[str, type | tuple[type, ...]] = {"ph": str, "pid": int, "tid": int, "name": str}
 BY_PHASE: dict[str, dict[str, type | tuple[type, ...]]] = {
     "X": {"ts": (int, float), "dur": (int, float), "cat": str, "args": dict},
@@ -15,7 +15,7 @@ METADATA = {"process_name": "name", "thread_name": "name", "thread_sort_index": 
 
 
 def checked(text: str) -> list[dict[str, Any]]:
-    """The events of a file, once it is in the format; complete events of a track nest."""
+    """Check the format of a file, and that complete events of a track nest; return its events."""
     content = json.loads(text)
     assert content["displayTimeUnit"] in ("ms", "ns")
     assert all(isinstance(value, str) for value in content["otherData"].values())

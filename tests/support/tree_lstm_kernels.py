@@ -1,4 +1,4 @@
-"""The kernels of Tree-LSTM in training, as the papers have it: written, and started nowhere."""
+"""Kernels of Tree-LSTM training as in the papers: generated, but not started."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.policies.parts.rounds import schedule_in_rounds
 from tests.support.instances import draw_trees
 
-N_CLASSES = 5  # as SST has; how many words there are is not in a kernel's text
+N_CLASSES = 5  # as in SST; the vocabulary size is not in a kernel's text
 
 
 class Unstarted(Backend):
-    """Writes kernels, and starts none."""
+    """Backend that generates kernels, and starts none."""
 
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
@@ -33,7 +33,7 @@ class Unstarted(Backend):
 def modules_of(
     hidden_size: int, precision: str = "ieee", *, persistent: bool = False
 ) -> Mapping[str, Module]:
-    """Of every kernel."""
+    """Return the module of every kernel."""
     sizes = ModelSizes(hidden_size, {"words": 100, "classes": N_CLASSES})
     model = VertexModel(TreeLSTM(sizes), share_equal_inputs=False, outputs="stage")
     weights = initial_weights(TreeLSTM(sizes), 1)

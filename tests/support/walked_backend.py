@@ -1,8 +1,8 @@
-"""The CUDA backend's programs, walked by NumPy instead of Triton.
+"""Programs of the CUDA backend, executed by NumPy instead of Triton.
 
-All instructions of a phase see the memory as it was before the phase, and no element may be written
-twice in it: a kind that reads what another of its phase writes finds what was there before, which
-is NaN where nothing was.
+All instructions of a phase read the memory as it was before the phase, and each element may be
+written only once per phase. A kind that reads a value written in its own phase gets the old value,
+which is NaN if it was never written.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ NAMES: dict[str, Any] = {
 
 
 class PoisonedMemory(Memory):
-    """Everything that was never written is NaN."""
+    """Memory whose unwritten values are NaN."""
 
     def empty(self, *shape: int) -> torch.Tensor:
         return torch.full(shape, float("nan"))
 
 
 class WalkedBackend(cuda.Backend):
-    """Runs programs phase by phase with NumPy."""
+    """Backend that runs programs phase by phase with NumPy."""
 
     @classmethod
     def why_not(cls, switches: Switches, device: str) -> str | None:
@@ -71,7 +71,7 @@ class WalkedBackend(cuda.Backend):
         return PoisonedMemory(weights, self._device)
 
     def phases(self, module: Module, words: Words) -> list[Phase]:
-        """Of a program, as it was uploaded."""
+        """Return the phases of a program, as uploaded."""
         return read_program(module, words)
 
     def _start(self, *kernels: str) -> None:
@@ -85,7 +85,7 @@ class WalkedBackend(cuda.Backend):
         self._streams.do(Stream.COMPUTE, partial(self._walk, *self._bound(kernel), number))
 
     def _bound(self, kernel: str) -> tuple[Launch, Words, Mapping[WordArray, tuple[int, int]]]:
-        """What a launch binds: kernels and addresses; words are read when their turn comes."""
+        """Return kernels and addresses that a launch binds; words are read when it runs."""
         assert self._prepared is not None
         lengths = list(map(len, self._prepared.indices))
         places, words = self._preparation.places, self._staging.words.numpy()
@@ -101,7 +101,7 @@ class WalkedBackend(cuda.Backend):
         indices: Mapping[WordArray, tuple[int, int]],
         number: int | None = None,
     ) -> None:
-        """Of all phases, or of one."""
+        """Run all phases, or one of them."""
         found = {array: words[words[place] :][:n] for array, (place, n) in indices.items()}
         phases = self.phases(launch.module, words[words[launch.slot] :])
         for phase in phases if number is None else phases[number : number + 1]:
@@ -110,7 +110,7 @@ class WalkedBackend(cuda.Backend):
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A kernel with the memory that it is started with."""
+    """A kernel with the memory of its launch."""
 
     module: Module
     slot: int
@@ -119,7 +119,7 @@ class Launch:
 
 @dataclass
 class Walk:
-    """One phase: reads first, then all writes."""
+    """Execution of one phase: all reads, then all writes."""
 
     launch: Launch
     words: Mapping[WordArray, Words]
@@ -156,7 +156,7 @@ class Walk:
     def block(
         self, columns: Columns, rows: Rows, width: int, part: NDArray[Any] | None = None
     ) -> Values:
-        """Columns of rows (n, width); with parts, of every row of a matrix a vertex."""
+        """Return columns of rows (n, width); with `part`, of each row of the vertices' matrices."""
         array = self.array(columns.array)
         assert array.ndim == 2
         assert array.shape[1] == columns.width

@@ -1,4 +1,4 @@
-"""The number of instances in well-formed files, counted without the readers under test.
+"""Number of instances in well-formed files, counted without the readers under test.
 
 Each check is strict and short: it follows the description of the format, line by line.
 """
@@ -14,11 +14,15 @@ NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 class IllFormedError(Exception):
-    """Files that are not in their format."""
+    """Error for files that violate their format."""
 
 
 def count_instances(name: str, files: Files) -> int:
-    """Return the number of instances in the files of a corpus; raises IllFormedError."""
+    """Return the number of instances in the files of a corpus.
+
+    Raises:
+        IllFormedError: If the files violate their format.
+    """
     return CHECKS[name]({place: _text(content) for place, content in files.items()})
 
 
@@ -53,7 +57,7 @@ def _sst(files: Mapping[str, str]) -> int:
 
 
 def _is_tree(line: str) -> bool:
-    """Binary, every vertex with a label from 0 to 4: reduces `(n word)` and `(n x x)` to x."""
+    """Check for a binary tree with labels 0 to 4: reduce `(n word)` and `(n x x)` to x."""
     depths: list[list[str]] = []
     done = 0
     for token in TREE_TOKEN.findall(line):
@@ -67,7 +71,7 @@ def _is_tree(line: str) -> bool:
             else:
                 done += 1
         elif depths:
-            if not depths[-1] and token[0] in " \t":  # a label stands right behind its bracket
+            if not depths[-1] and token[0] in " \t":  # a label directly follows its bracket
                 return False
             depths[-1] += [f"word {word}" for word in re.split(r"[ \t]+", token) if word]
             if not re.match(r"[ \t]", token) and len(depths[-1]) > 1 and depths[-1][0] == "tree":
@@ -118,7 +122,7 @@ def _iwslt15(files: Mapping[str, str]) -> int:
 
 
 def _ud_ewt(files: Mapping[str, str]) -> int:
-    """Trees; those that are not projective are left out, so the number is not told apart."""
+    """Count trees; readers omit those that are not projective, so the counts may differ."""
     n = 0
     text = "\n".join(_lines(files["ud_ewt/train.conllu"]))
     text = re.sub(r"(?m)^[ \t]+$", "", text)  # a blank line may have blanks
@@ -137,7 +141,7 @@ def _ud_ewt(files: Mapping[str, str]) -> int:
 
 
 def _is_one_tree(heads: Sequence[int]) -> bool:
-    """Every word leads to the one root (head 0) without a circle."""
+    """Check that every word leads to the only root (head 0) without a cycle."""
     if heads.count(0) != 1 or max(heads) > len(heads):
         return False
     for start in range(1, len(heads) + 1):
@@ -177,13 +181,13 @@ def _end_of_lattice(rows: Sequence[Sequence[int]], at: int) -> int:
         _need(sources[0] == state - 1, "the first arc is not the character's")
         _need(all(source < state - 1 for source in sources[1:]), "an arc not from before")
     end = at + 2 + n
-    # The last one's, too: without it, nothing tells that the last number is whole.
+    # The last lattice needs it too: otherwise its last number might be truncated.
     _need(end < len(rows) and not rows[end], "no blank line")
     return end + 1
 
 
 def _weibo_lexicon(files: Mapping[str, str]) -> int:
-    """Blank lines between sentences may be several; a line is a character, a tab and a label."""
+    """Count sentences, separated by blank lines; a line is a character, a tab and a label."""
     blocks = re.split(r"\n\n+", files["weibo/train.conll"].strip("\n"))
     _need(blocks != [""], "empty")
     for block in blocks:

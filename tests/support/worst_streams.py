@@ -1,4 +1,4 @@
-"""Streams whose work is put off, and done in an order that marks allow: the worst there is."""
+"""Streams whose work is postponed, and done in the worst order that marks allow."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from harness.engine.backends.cuda.launching import Mark, Stream, Streams, Work
 
-Choose = Callable[[list[Stream]], Stream]  # which of the streams that can go on does
+Choose = Callable[[list[Stream]], Stream]  # selects one of the streams that can continue
 
 
 def first(stream: Stream) -> Choose:
-    """That one as long as it can; the other when it must."""
+    """Select a stream as long as it can continue, and the other one when it must."""
     return lambda ready: stream if stream in ready else ready[0]
 
 
 def drawn(seed: int) -> Choose:
-    """Any, by chance."""
+    """Select a stream at random."""
     rng = np.random.default_rng(seed)
     return lambda ready: ready[int(rng.integers(len(ready)))]
 
@@ -31,9 +31,11 @@ ORDERS = {
 
 
 class WorstStreams(Streams):
-    """Nothing is done until somebody waits, and then no more than that needs.
+    """Streams that postpone all work until a wait, and then do no more than the wait needs.
 
-    eager: one of the streams whose work is done at once where marks let it, as a fast device would.
+    Args:
+        choose: selects the stream that continues.
+        eager: stream whose work is done as soon as marks permit, as on a fast device.
     """
 
     def __init__(self, choose: Choose, eager: Stream | None = None) -> None:

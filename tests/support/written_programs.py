@@ -1,4 +1,4 @@
-"""Random programs as text, of all that compiled programs are made of, and models that have them."""
+"""Random programs as text, from all constructs of compiled programs, and models that have them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ LOOPS = (
 
 
 def a_leaf(p: Any) -> Any:
-    """A function beside the model."""
+    """Return a leaf; a function outside of the model."""
     return p.leaf(word=4)
 
 
@@ -110,7 +110,7 @@ def indented(text: str, depth: int) -> list[str]:
 
 @st.composite
 def bodies(draw: st.DrawFn, kinds: Sequence[str]) -> str:
-    """Statements, some of them in loops, behind values for all names that they read."""
+    """Draw statements, some in loops, after values for all names that they read."""
     lines, places = ["    a = b = v"], itertools.count()
 
     def statement(depth: int, among: Sequence[str]) -> None:
@@ -129,7 +129,7 @@ def bodies(draw: st.DrawFn, kinds: Sequence[str]) -> str:
 
 @st.composite
 def sources(draw: st.DrawFn) -> str:
-    """The text of a program and its functions; those that it forks, or goes through, wait too."""
+    """Draw the text of a program and its functions, in which forked functions wait, too."""
     plain = (*CALLS, *ALONE)
     return HEAD.format(
         body=draw(bodies((*CALLS, *OF_PROGRAM, *ALONE, *TOGETHER))),
@@ -139,7 +139,7 @@ def sources(draw: st.DrawFn) -> str:
 
 
 def model_of(source: str, seed: int = 0, **outside: Any) -> ScriptedModel:
-    """A model with these functions, and globals."""
+    """Return a model with these functions, and globals."""
     file = f"<written program {next(MODULES)}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     module: dict[str, Any] = {"Chain": Chain, "a_leaf": a_leaf, "__name__": "written"} | outside

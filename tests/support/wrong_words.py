@@ -1,4 +1,4 @@
-"""Wrong command lines of `bench`, drawn from the configuration's own types."""
+"""Invalid command lines of `bench`, drawn from the types of the configuration."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from harness.planning.config import BenchConfig
 from harness.planning.yaml_files import GROUPS
 from harness.values.checked import types_of_keys, words_of
 
-YAML_1_1 = ("no", "off", "yes", "on", "None")  # what YAML once took for true, false and nothing
+YAML_1_1 = ("no", "off", "yes", "on", "None")  # true, false and null in YAML 1.1
 HUGE = str(10**30)
 NOTHING = ("''", "")
-# What is wrong for every key of a type; null is, too, where nothing is allowed to stand there.
+# Values that are invalid for every key of a type; null is, too, for keys without null.
 WRONG = {
     bool: (*YAML_1_1, *NOTHING, "0", "1", "2", "'true'", "nan", "[true]"),
     int: (*YAML_1_1, *NOTHING, "true", "'8'", "08", "1.5", "1e11", "nan", "inf", "-1", HUGE, "[1]"),
@@ -29,17 +29,17 @@ WORDS_OF_GROUPS = (*YAML_1_1, *NOTHING, "null", "nothing", "[a]", "{a:1}", "5", 
 
 
 def wrong_overrides(seed: int, n: int) -> list[str]:
-    """Return n overrides, each of which alone makes a command line wrong; equal seeds, equal ones.
+    """Return n overrides, each of which alone makes a command line invalid; the seed decides.
 
-    Kinds of wrongs take turns: a value of each type, a word that no list has, a path, a group, a
-    misspelled key, a key taken away, one that is none.
+    Kinds of errors alternate: a value of each type, a word that is not in a list, a path, a group,
+    a misspelled key, a removed key, and text that is not a key.
     """
     draw = random.Random(seed)
     return [_KINDS[place % len(_KINDS)](draw) for place in range(n)]
 
 
 def plain_keys() -> dict[str, type[Any]]:
-    """Keys that have a value of a plain type, with that type."""
+    """Return keys that have a value of a plain type, with that type."""
     found = {}
     for key, hint in types_of_keys(BenchConfig).items():
         word = words_of(hint)[0]
@@ -66,12 +66,12 @@ def _path(draw: random.Random) -> str:
 
 def _group(draw: random.Random) -> str:
     group, word = draw.choice(GROUPS), draw.choice(WORDS_OF_GROUPS)
-    is_a_system = (group, word) == ("system", "null")  # the one that does nothing
+    is_a_system = (group, word) == ("system", "null")  # a valid choice
     return f"{group}={'nothing' if is_a_system else word}"
 
 
 def _misspelled(draw: random.Random) -> str:
-    """A key with a letter twice, behind one of Hydra's signs or none."""
+    """Return a key with a repeated letter, after one of Hydra's signs or none."""
     key = draw.choice(sorted(plain_keys()))
     place = draw.randrange(len(key))
     wrong = f"{key[:place]}{key[place]}{key[place:]}"
