@@ -35,15 +35,15 @@ _FOLDER = ROOT / "harness" / "engine" / "backends"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Arrangement:
-    """Rows of one mini-batch and the batches to run, as immutable NumPy arrays.
+    """Rows of one mini-batch and the batches to run, in NumPy arrays.
 
     Attributes:
         types: The geometry of every vertex function that has rows, by id; output functions have ids
             below 0. A geometry is created on first access. Backends may address all arrays by
             number instead.
         n_rows: The number of rows of every state that a function scatters.
-        rounds: The forward batches in order, for backends that prepare them in advance.
-        backward: The backward batches in order, for the same backends.
+        rounds: The graph segments to run, in order, for backends that prepare them in advance.
+        backward: The stages and batches of the backward pass, in order, for the same backends.
         kept_rows: For every state, the number of first rows that an earlier arrangement has filled
             and that are still valid (Backend.keeps_states); none if the state is missing.
     """
@@ -70,7 +70,7 @@ class Tally:
         n_moving_cycles: With the switch `profile`, the processor's ticks in steps that only move
             data.
         n_cycles: With the same switch, the ticks of forward and backward as the engine's caller
-            times them, with all Python between stages. Both cycle counts have their own reset.
+            times them, with all Python between stages. These two counters are reset separately.
     """
 
     n_launches: int = 0

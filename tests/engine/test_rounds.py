@@ -176,7 +176,10 @@ def test_rows_of_a_round_do_not_tell_how_long_anything_lasts() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_side_by_side_equals_one_by_one(name: str) -> None:
-    """The mini-batch has the segments of its longest instance, and fewer batches than all alone."""
+    """A mini-batch has as many segments as its longest instance.
+
+    It has fewer batches than its instances have separately.
+    """
     model, instances = EXAMPLES[name]
     generator = np.random.default_rng(5)
     weights = {

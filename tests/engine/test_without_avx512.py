@@ -1,4 +1,4 @@
-"""The engine on a CPU without AVX-512: `make test CPU=avx2` runs all tests, each run a few."""
+"""The engine on a CPU without AVX-512: all tests with `make test CPU=avx2`, a few in every run."""
 
 from __future__ import annotations
 

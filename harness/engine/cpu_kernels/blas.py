@@ -179,10 +179,10 @@ def multiply(
     """Compute out = x W for n rows, or x W^T if `transposed`; add to out if `adds`.
 
     Args:
-        context: Words of the thread, with its scratch arrays for libraries.
+        context: The address of the thread's context, which has scratch arrays for libraries.
         x: An address, like `w` and `out`.
         x_row: Bytes from one row to the next; the same for `out_row`.
-        rows: Rows of W, whose shape is (rows, columns).
+        rows: Rows of W, which is (rows, columns).
     """
     sizes = word(context, SIZES)
     k, m = (columns, rows) if transposed != 0 else (rows, columns)

@@ -246,7 +246,7 @@ class _Readers:
     """Readers of the values of one program.
 
     Attributes:
-        results: Values that are read by more than nodes, such as states and outputs.
+        results: Values that are also read outside of the program, such as states and outputs.
     """
 
     nodes: Sequence[Node]

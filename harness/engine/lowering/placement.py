@@ -109,7 +109,7 @@ class Placer:
         self.refs[i] = Ref(name, 0, node.width)
 
     def _place_view(self, i: int) -> None:
-        """Place a slice of a placed node; a node that is placed already stays there."""
+        """Place a slice in the columns of its base, unless it is placed already."""
         if i not in self.refs:
             node = self.uses.nodes[i]
             base = node.inputs[0]
@@ -174,8 +174,8 @@ class Placer:
     def _multiplies_in_place(self, k: int, i: int) -> bool:
         """Return whether k multiplies a child's matrix i in place, one vertex after the other.
 
-        Only small parameters qualify. A large one would be rearranged for every vertex, and
-        compared with it, a gather copies few rows.
+        Only small parameters qualify. A large one would be rearranged for every vertex, and the
+        copies of a gather are cheap compared with that.
         """
         largest = self.uses.abilities.largest_in_place
         node, matrix = self.uses.nodes[k], self.uses.nodes[i]
@@ -271,7 +271,10 @@ class Placer:
         return ref if ref is not None and ref.buffer.role in SHARED else None
 
     def _is_kernel_operand(self, i: int) -> bool:
-        """Return whether an elementwise kernel reads i, which reads one child's state only."""
+        """Return whether an elementwise kernel reads i.
+
+        Such kernels read the state of one child only.
+        """
         return any(
             self._is_kernel_operand(k) if self.uses.is_slice(k) else self.uses.is_elementwise(k)
             for k in self.uses.consumers[i]
@@ -280,7 +283,7 @@ class Placer:
     # --- everything else: in the memory of another value if possible ---
 
     def place_the_rest(self) -> None:
-        """Place loss gradients, stored values, slices of placed values, and losses' logarithms."""
+        """Place loss gradients, stored values, slices of placed values, and log-sums of losses."""
         uses, gradients = self.uses, self.uses.loss_gradients
         for i in range(len(uses.nodes)):
             if i in gradients:

@@ -71,9 +71,9 @@ def fill(
 
     Returns:
         The concatenated arrays; the start and length of each; counts (n_functions, N_COUNTS); flags
-            of the functions that have rows; Layout.in_order; and a status. The status is FILLED,
-            NO_VERTEX if an output reads a vertex that does not exist, or the number of a vertex
-            that has no child in a slot that it gathers.
+        of the functions that have rows; Layout.in_order; and a status. The status is FILLED,
+        NO_VERTEX if an output reads a vertex that does not exist, or the number of a vertex
+        that has no child in a slot that it gathers.
     """
     n_types = len(one.spaces)
     for vertex in outputs.vertices:

@@ -45,7 +45,7 @@ class Layout(Mapping[int, TypeGeometry]):
         batches: (k, 2), type id and position among the batches of that type, in the order of
             execution.
         row: (n,), the row of each vertex among the states of its type's space.
-        n_rows: The number of rows of each space; the entry after the last space is 0.
+        n_rows: The number of rows of each space; 0 after the last space.
         present: The functions that have rows, as bytes that can be compared.
         in_order: (2 (k + r), 2), `forth` followed by `back`; r is 1 if outputs are read, else 0.
     """

@@ -39,7 +39,7 @@ NOTHING: Index = np.zeros(0, dtype=np.int64)
 class Kind(StrEnum):
     """Kind of the array that an argument refers to.
 
-    Parameters:
+    Arrays of parameters:
         PARAMETER: The parameter in its own shape.
         TRANSPOSED: A transposed copy, which is current if the function has COPIES_FROM rows or
             more.
@@ -47,14 +47,14 @@ class Kind(StrEnum):
         GRADIENT: The gradient, which is valid only after it was written.
         WRITTEN: (n_threads,), flags that the gradient was written in this mini-batch.
 
-    Functions:
+    Arrays of functions:
         BUFFER: Rows (n, width).
         FILLED: (n_threads,), flags of a gather's buffer: it holds the rows of all batches,
             including those that are read in place.
         APART: For the gather of each batch, and for all together: whether the rows that it reads
             are all different; empty if there is one thread.
 
-    Layout:
+    Arrays of the layout:
         PULL: (n,), numbers that rows pull.
         INDEX: Rows of the children that a gather reads.
         RUNS: For each batch, and for all together: the first of these rows if they need no copy.
@@ -302,9 +302,11 @@ class Instruction:
 
     Attributes:
         count: The register with the number of rows.
-        unless: The instruction is skipped for batches whose children are consecutive.
+        unless: Runs of a gather; the instruction is skipped for batches whose children are
+            consecutive.
         bytes_per_row: Bytes that are copied per row.
-        bytes_unless: Bytes are counted only for batches whose children are not consecutive.
+        bytes_unless: Runs of a gather; bytes are not counted for batches whose children are
+            consecutive.
         apart: For each list of children: whether no two vertices of a batch have a child in common.
         moves: The kernel only moves data.
         whole_only: The instruction is for stages that take all rows in one call.

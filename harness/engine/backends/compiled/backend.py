@@ -188,7 +188,7 @@ class Backend(backend.Backend):
     def rounds_by(self, rules: RowRules) -> LiveRounds | None:
         """Return graph segments planned by compiled code if only the layout changes between them.
 
-        Impossible if Python runs between batches, or if no counter can separate the phases.
+        There are none if Python runs between batches, or if no counter can separate the phases.
         """
         if self._calls_each_batch or self.switches.profile or not TICKS_READABLE:
             return None

@@ -135,7 +135,7 @@ def whole_round(table: int, n_log: int) -> int:
 
     Returns:
         DONE, or another code of `decode_next` or `plan_next`. The completed part counts; if
-            `plan_next` returned the code, the whole log was decoded.
+        `plan_next` returned the code, the whole log was decoded.
     """
     kept = arrays_at(table, Kept)
     how, spent = kept.how, kept.spent
@@ -163,7 +163,7 @@ def decode_next(table: int, n_log: int, base: int, restart: int) -> int:
 
     Returns:
         DONE, an error of decoding, MORE_RECORDED with the required capacities in `wanted`, or
-            NEW_FEEDS if blocks feed each other in a new way.
+        NEW_FEEDS if blocks feed each other in a new way.
     """
     kept = arrays_at(table, Kept)
     log, state, wanted = kept.log[:n_log], kept.state, kept.wanted
@@ -194,7 +194,7 @@ def plan_next(table: int, reorder: int) -> int:
 
     Returns:
         The number of calls, or a code: MORE_ROWS with the required capacities in `wanted`,
-            LACKING_CHILD, or MORE_MEMORY if buffers have too few rows.
+        LACKING_CHILD, or MORE_MEMORY if buffers have too few rows.
     """
     kept = arrays_at(table, Kept)
     if kept.state[N_RECORDED] == kept.progress[BASE]:

@@ -240,8 +240,8 @@ class KeptRounds:
             take_feeds: Gets the new feeds if blocks feed each other in a new way.
 
         Raises:
-            ProgramError: A call does not fit.
-            ScheduleError: A vertex has too few children.
+            ProgramError: A call in the log is invalid.
+            ScheduleError: A vertex has no child in a slot that its function gathers.
         """
         if left == UNDONE:
             left = whole_round(self.kept.address, n)
@@ -273,7 +273,7 @@ class KeptRounds:
         elif left == code.LACKING_CHILD:
             raise ScheduleError("a vertex lacks a child that its function gathers")
         elif left == FAILED:
-            plan_next(self.kept.address, int(self.rules.reorder))  # raises what it met
+            plan_next(self.kept.address, int(self.rules.reorder))  # raises the error again
             raise MemoryError("a round was not planned")
         else:
             raise RuntimeError(f"a round ended with {left}, which is no code of one")
