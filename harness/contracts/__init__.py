@@ -1,1 +1,1 @@
-"""What a user adds must offer, and how it is found by name."""
+"""Contracts of policies, models, systems and datasets, and their lookup by name."""

@@ -1,4 +1,4 @@
-"""What a system chose by measuring, and why: what all candidates take, tried or predicted."""
+"""Choice of a policy by measuring: all candidates with their tried or predicted times."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Stopwatch = Callable[[Callable[[], object]], float]  # does the work once, and returns its seconds
-Tell = Callable[[str], None]  # takes a line for people on what is done now
+Stopwatch = Callable[[Callable[[], object]], float]  # calls the work once and returns its seconds
+Tell = Callable[[str], None]  # receives a progress line
 Ended = Literal["clear", "equal", "time"]
 
 _ENDED = {
@@ -19,14 +19,19 @@ _ENDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One policy at one granularity.
+    """Candidate for `policy=auto`: one policy at one granularity.
 
-    why_not: why it is no candidate here; then nothing else is known.
-    n_batches: of the first mini-batch. scheduling_s: construct and schedule, its layout included.
-    predicted_s: scheduling, and each batch at what one more batch of its type costs. tried_s: whole
-    mini-batches, the median of n_tries turns; None where the prediction was enough to leave it out.
-    behind: how much longer it took than the one that was chosen, as a part of that: the median over
-    the turns that both ran. Seconds are per mini-batch.
+    All times are seconds per mini-batch.
+
+    Attributes:
+        why_not: Reason why it cannot be a candidate here, in which case all else is unknown.
+        n_batches: Number of batches of the first mini-batch.
+        scheduling_s: Time of construct and schedule, including the memory layout.
+        predicted_s: Scheduling time plus the marginal cost of each batch by type.
+        tried_s: Median time of whole mini-batches over n_tries repetitions; None if the prediction
+            excluded the candidate.
+        behind: Median slowdown relative to the chosen candidate, as a fraction of its time, over
+            the repetitions that both ran.
     """
 
     policy: str
@@ -42,19 +47,23 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """Its name for people."""
+        """Description of the candidate."""
         return f"{self.policy} at {self.granularity} granularity"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was taken of the candidates: the fastest, or one as fast that has fewer batches.
+    """Choice among candidates: the fastest, or an equally fast one with fewer batches.
 
-    candidates: by granularity and policy. n_mini_batches: on which they were tried, in n_tries
-    turns of those that ran to the end. ended: the fastest was clear, or others were known to be as
-    fast, or time was over before.
+    Attributes:
+        candidates: Candidates by granularity and policy.
+        n_mini_batches: Number of mini-batches on which they were tried.
+        n_tries: Repetitions of the candidates that remained until the end.
+        ended: Reason for ending: "clear" if the fastest was clear, "equal" if the others were
+            known to be as fast, "time" if the time was over before.
 
-    Raises ValueError where none was tried.
+    Raises:
+        ValueError: No candidate was tried.
     """
 
     candidates: tuple[Candidate, ...]
@@ -68,18 +77,18 @@ class Choice:
 
     @property
     def tried(self) -> list[Candidate]:
-        """Those that were tried, the fastest first; of equal ones the first of the candidates."""
+        """Tried candidates, the fastest first; equally fast ones in their original order."""
         found = [one for one in self.candidates if one.tried_s is not None]
         return sorted(found, key=lambda one: one.tried_s or 0.0)
 
     @property
     def chosen(self) -> Candidate:
-        """The one that says so, else the fastest."""
+        """The candidate marked as chosen, or else the fastest."""
         return next((one for one in self.candidates if one.is_chosen), self.tried[0])
 
     @property
     def words(self) -> str:
-        """What was chosen, and why, in one line."""
+        """Description of the choice and its reason in one line."""
         chosen = self.chosen
         others = [one for one in self.tried if one is not chosen]
         text = f"chose {chosen.words}: {(chosen.tried_s or 0.0) * 1e3:.3g} ms a mini-batch"

@@ -1,4 +1,4 @@
-"""What every corpus offers, and the fixed mini-batches that all systems of a trial share."""
+"""Contract of a corpus, and the fixed mini-batches that all systems of a trial share."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ ORDERS = ("shuffled", "file", "length")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The instances of one split, and what a model must know of the corpus.
+    """Instances of one split, and the facts that a model needs about the corpus.
 
-    instances: in the file's order; may build each instance when it is first asked for.
-    sizes: how many of each thing there are that a model needs a table or a layer for, by name:
-        "words" and "characters" (rows, the row of unknown ones included), "classes", or others.
-    sha256: of the split's bytes, or of a generator's arguments.
-    source: in words, for captions.
-    skipped: how many instances of the files were left out, by the reason in words.
-    generated: whether the loader's arguments alone determine the instances, and no file does.
+    Attributes:
+        instances: Instances in the order of the file; may build each one lazily.
+        sizes: Sizes of the tables and layers that a model needs, by name: "words" and "characters"
+            (rows, including the row of unknown ones), "classes", or others.
+        sha256: Hash of the split's bytes, or of a generator's arguments.
+        source: Description for captions.
+        skipped: Number of instances that were skipped, by reason.
+        generated: Whether only the loader's arguments determine the instances, without files.
 
-    Raises DataError for a corpus without instances, or with a size below 1.
+    Raises:
+        DataError: There are no instances, or a size is below 1.
     """
 
     name: str
@@ -59,7 +61,11 @@ class Corpus:
                 )
 
     def size(self, name: str) -> int:
-        """Return a size by its name; raises DataError where the corpus does not bring it."""
+        """Return a size by its name.
+
+        Raises:
+            DataError: The corpus does not have it.
+        """
         if name not in self.sizes:
             raise DataError(
                 f"corpus {self.name} ({self.split}) brings no size {name}; it brings"
@@ -71,7 +77,9 @@ class Corpus:
 def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> Corpus:
     """Load one split with the module named `loader` (e.g. "datasets.sst").
 
-    Raises ConfigError for an unknown loader, split or option, DataError for unusable data.
+    Raises:
+        ConfigError: The loader, the split or an option is unknown.
+        DataError: The data is invalid.
     """
     if split not in SPLITS:
         raise ConfigError(f"split={split} is unknown; choose one of {', '.join(SPLITS)}")
@@ -80,13 +88,17 @@ def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> C
 
 
 def check_loader_options(loader: str, options: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an unknown loader, and for an option that it does not take."""
+    """Check that a loader exists and takes the given options.
+
+    Raises:
+        ConfigError: It does not.
+    """
     check_options("dataset", loader_options(loader), options, loader)
 
 
 @functools.cache
 def loader_options(loader: str) -> Mapping[str, Any]:
-    """The type of each option that a loader takes behind split and root, by its name."""
+    """Return the type of each option that a loader takes after split and root, by name."""
     function = _function_of(loader)
     hints = get_type_hints(function)
     return {name: hints.get(name) for name in list(inspect.signature(function).parameters)[2:]}
@@ -116,19 +128,21 @@ def mini_batches(
     *,
     only_first: bool = False,
 ) -> list[tuple[Instance, ...]]:
-    """Draw the fixed list of `n` full mini-batches (None: one pass without the rest).
+    """Draw the fixed list of full mini-batches.
 
-    Past the corpus's end the same order starts again, so every mini-batch is full.
+    After the end of the corpus the same order starts again, so that every mini-batch is full.
 
-    order: "shuffled"; "file" keeps the file's order and ignores the seed; "length" puts instances
-    of similar length together, for systems that pad: the shuffled ones of one pass are sorted by
-    harness.values.instances.length_of, so that the seed decides between equals, and cut into
-    mini-batches, which are then shuffled; what fills none is left out of every pass.
+    Args:
+        n: Number of mini-batches; None for one pass over the corpus without the remainder.
+        order: "shuffled"; "file" for the order of the file, which ignores the seed; or "length",
+            which groups instances of similar length, for systems that pad. "length" sorts the
+            shuffled instances of one pass by harness.values.instances.length_of, cuts them into
+            mini-batches and shuffles these. A remainder is dropped.
+        only_first: Whether "length" sorts only the first n * batch_size instances, so that batch
+            sizes with equal n * batch_size have the same instances, as in the other orders.
 
-    only_first: whether "length" sorts the first n * batch_size instances alone, so that batch sizes
-    whose n * batch_size is the same have the same instances, as they do in any other order.
-
-    Raises ConfigError for a size below 1 or an unknown order.
+    Raises:
+        ConfigError: A size is below 1, or the order is unknown.
     """
     size = len(corpus.instances)
     if n is None:
@@ -149,7 +163,7 @@ def mini_batches(
 def _by_length(
     instances: Sequence[Instance], sequence: Indices, batch_size: int, seed: int
 ) -> Indices:
-    """Return full mini-batches of similarly long instances, one behind the other."""
+    """Return the indices of full mini-batches of similarly long instances, concatenated."""
     n_full = len(sequence) // batch_size
     if n_full == 0:
         return sequence
@@ -161,7 +175,7 @@ def _by_length(
 
 
 def inputs_sha256(batches: Sequence[Sequence[Instance]]) -> str:
-    """Hash every array of every instance, and where mini-batches begin: equal for equal inputs."""
+    """Hash every array of every instance and the mini-batches' sizes; equal for equal inputs."""
     digest = hashlib.sha256()
     for batch in batches:
         digest.update(f"mini-batch {len(batch)};".encode())

@@ -1,4 +1,4 @@
-"""Frameworks and the extras of pyproject.toml that install them: an extra has its module's name."""
+"""Frameworks, and the extras in pyproject.toml that install them, named after their modules."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PROJECT = "dynamic-batching-benchmark"
 
 
 def how_to_install(module: str) -> str:
-    """Say what to do for a missing module."""
+    """Return the instruction for installing a missing module."""
     if module in requirements():
         return f"run pip install '{PROJECT}[{module}]', in a checkout pip install -e '.[{module}]'"
     return "install it to run it"
 
 
 def why_too_old(module: str, version: str) -> str | None:
-    """Why this version of a framework cannot be used, or None; the extra says which is needed."""
+    """Return why a version of a framework does not meet its extra's requirement, or None."""
     for requirement in requirements().get(module, ()):
         if not requirement.specifier.contains(version, prereleases=True):
             return (
@@ -32,7 +32,11 @@ def why_too_old(module: str, version: str) -> str | None:
 
 
 def check_extra(extra: str) -> None:
-    """Raise ConfigError where a package of an extra is not installed: before work is begun."""
+    """Check, before starting work, that all packages of an extra are installed.
+
+    Raises:
+        ConfigError: One is missing.
+    """
     missing = [one.name for one in requirements().get(extra, ()) if not _is_installed(one.name)]
     if missing:
         raise ConfigError(f"{', '.join(missing)} not installed; {how_to_install(extra)}")
@@ -47,7 +51,7 @@ def _is_installed(package: str) -> bool:
 
 
 def requirements() -> dict[str, list[Requirement]]:
-    """What each extra needs, as the checkout says, or else the installed benchmark."""
+    """Return the requirements of each extra, from the checkout or the installed benchmark."""
     project = ROOT / "pyproject.toml"
     if project.exists():
         said = tomllib.loads(project.read_text(encoding="utf-8"))["project"]

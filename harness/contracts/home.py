@@ -1,4 +1,4 @@
-"""Where the files of a corpus come from, where they lie, and whether they are the right ones."""
+"""Files of a corpus: origins, paths and checksums."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from harness.errors import DataError
 from harness.machine.files import read_regular
 
 SPLITS = ("train", "dev", "test")
-GIT_BLOB = "git-blob:"  # begins a checksum that is git's name of the file, not its SHA-256
+GIT_BLOB = "git-blob:"  # prefix of a checksum that is the file's object id in git, not its SHA-256
 
-MOST_BYTES = 1 << 26  # of a download whose size is not known: the largest here has half of it
+MOST_BYTES = 1 << 26  # limit of a download of unknown size: the largest one here has half of it
 
-Checksums = Mapping[str, str | None] | None  # per part, see Home; None switches a check off
+Checksums = Mapping[str, str | None] | None  # per part, see Home; None disables a check
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The official home of a corpus; a loader module that needs a download holds one as HOME.
+    """Official source of a corpus, which a loader module with downloads defines as HOME.
 
-    url: of one file each, with `{name}` in place of its name; or of one zip file (is_archive).
-    folder: for the files. names: what each part is called there, as a member of the zip file is; a
-        part is a split, or one of the files that splits need.
-    suffix: here a part's file is called after the part, with this behind; None: as there.
-    note: what to know when a download fails.
-    n_bytes: how long each part's file is, where known; most_bytes: how long another can be, and
-        the zip file.
+    A part is a split, or one of the files that the splits need.
+
+    Attributes:
+        url: URL of each file, with `{name}` for its name, or of one zip file (is_archive).
+        folder: Directory for the files, below the data root.
+        names: Name of each part at the source, or its member of the zip file.
+        suffix: Suffix of local files, which are named after their part; None keeps the source's
+            names.
+        note: Advice if a download fails.
+        n_bytes: Size of each part's file, if known.
+        most_bytes: Largest size of other files and of the zip file.
     """
 
     url: str
@@ -43,30 +47,38 @@ class Home:
 
     @property
     def origins(self) -> dict[str, str]:
-        """Say where each part is from."""
+        """Description of each part's origin."""
         if self.is_archive:
             return {part: f"{member} from {self.url}" for part, member in self.names.items()}
         return {part: self.url.replace("{name}", name) for part, name in self.names.items()}
 
     def bound_bytes(self, part: str, *, checked: bool) -> int:
-        """How long the file of a part can be; checked: a checksum allows no other length."""
+        """Return the largest possible size of a part's file.
+
+        Args:
+            checked: Whether a checksum allows only the known size.
+        """
         return self.n_bytes.get(part, self.most_bytes) if checked else self.most_bytes
 
     def path(self, root: Path, part: str) -> Path:
-        """Where the file of a part lies below the data root; raises DataError for no part of it."""
+        """Return the path of a part's file below the data root.
+
+        Raises:
+            DataError: The part is unknown.
+        """
         if part not in self.names:
             raise DataError(f"{self.folder} has no {part} part; it has {', '.join(self.names)}")
         name = self.names[part] if self.suffix is None else f"{part}{self.suffix}"
         return root / self.folder / name
 
     def by_hand(self, root: Path) -> str:
-        """Say what to put where without this program."""
+        """Return the text on how to put the files in place manually."""
         url = self.url.replace("{name}", _braces(self.names.values()))
         return f"the files of {url} in place by hand, as {_all_of(self.path, root, self.names)}"
 
 
 def _all_of(path: Callable[[Path, str], Path], root: Path, parts: Iterable[str]) -> str:
-    """The files of all parts, which lie in one folder, as a shell would expand them."""
+    """Return the paths of all parts, which share a directory, as a shell brace expansion."""
     paths = [path(root, part) for part in parts]
     suffixes = {file.suffix for file in paths}
     if len(suffixes) > 1:
@@ -79,18 +91,18 @@ def _braces(names: Iterable[str]) -> str:
 
 
 def home_of(loader: str) -> Home | None:
-    """Return where the corpus of a loader module comes from, None for one that is generated."""
+    """Return the source of a loader module's corpus, or None if it is generated."""
     home: Home | None = getattr(importlib.import_module(loader), "HOME", None)
     return home
 
 
 def checksum_of(sha256: Checksums, part: str) -> str | None:
-    """Return the expected checksum of one part, None where it is not to be checked."""
+    """Return the expected checksum of one part, or None if it is not checked."""
     return None if sha256 is None else sha256.get(part)
 
 
 def checksum_like(expected: str | None, content: bytes) -> str:
-    """Return the checksum of some bytes in the kind of the expected one: SHA-256, or git's."""
+    """Return the checksum of a content, of the same kind as the expected one."""
     if expected is not None and expected.startswith(GIT_BLOB):
         header = f"blob {len(content)}\0".encode()
         return GIT_BLOB + hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
@@ -98,7 +110,7 @@ def checksum_like(expected: str | None, content: bytes) -> str:
 
 
 def difference(expected: str | None, content: bytes) -> str | None:
-    """Say which checksum was found and which expected, None where they are equal or unchecked."""
+    """Return the found and expected checksums if they differ; None if equal or unchecked."""
     found = checksum_like(expected, content)
     if expected in (None, found):
         return None
@@ -108,11 +120,14 @@ def difference(expected: str | None, content: bytes) -> str | None:
 
 
 def read_checked(path: Path, expected: str | None, fetch_name: str) -> tuple[bytes, str]:
-    """Read a file of a corpus; returns its bytes and their SHA-256.
+    """Read a file of a corpus; return its bytes and their SHA-256.
 
-    expected: None switches the check off, for files of one's own; "git-blob:..." is git's name.
+    Args:
+        expected: Expected checksum; None disables the check, for the user's own files.
+        fetch_name: Name of the dataset for `bench-data fetch`, for messages.
 
-    Raises DataError when the file is missing, cannot be read, or has another checksum.
+    Raises:
+        DataError: The file is missing, cannot be read, or has another checksum.
     """
     try:
         content = read_regular(path)

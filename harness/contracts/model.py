@@ -1,4 +1,4 @@
-"""What every model declares: parameters, vertex functions, and how instances become a graph."""
+"""Contract of a model: parameters, vertex functions, and graphs of instances."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ Weights = dict[str, NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
-    """Sizes that a model is built for: the widths of its layers, and what the data set brings.
+    """Sizes for building a model: widths of layers, and sizes of the dataset.
 
-    data: sizes by their names in Corpus.sizes, such as "words". dataset: whose they are.
-    embedding_size: 0 means "as hidden_size".
+    Attributes:
+        data: Sizes of the dataset by their names in Corpus.sizes, such as "words".
+        embedding_size: 0 in the constructor means equal to hidden_size.
+        dataset: Name of the dataset.
 
-    Raises ConfigError for a size below 1.
+    Raises:
+        ConfigError: A size is below 1.
     """
 
     hidden_size: int
@@ -46,7 +49,14 @@ class ModelSizes:
                 raise ConfigError(f"{name}={value} is not allowed; give a size of at least 1")
 
     def check_equal(self, why: str) -> None:
-        """Raise ConfigError unless words are as wide as states; why: they have to be."""
+        """Check that embeddings are as wide as states.
+
+        Args:
+            why: Reason for this requirement.
+
+        Raises:
+            ConfigError: The sizes differ.
+        """
         if self.embedding_size != self.hidden_size:
             raise ConfigError(
                 f"embedding_size={self.embedding_size} is not allowed with hidden_size="
@@ -54,7 +64,11 @@ class ModelSizes:
             )
 
     def of(self, name: str) -> int:
-        """Return a size of the data set by its name; raises ConfigError where it has none."""
+        """Return a size of the dataset by its name.
+
+        Raises:
+            ConfigError: The dataset does not have it.
+        """
         if name not in self.data:
             raise ConfigError(
                 f"the model needs the size {name}, but dataset={self.dataset} brings"
@@ -65,9 +79,11 @@ class ModelSizes:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSpec:
-    """Shape of one parameter and the half width of its uniform initial distribution (0: zeros).
+    """Shape and initial distribution of one parameter.
 
-    init_means: centres of the distribution for equal parts of the last axis, 0 unless given.
+    Attributes:
+        init_bound: Half width of the uniform distribution (0: zeros).
+        init_means: Centers of the distribution for equal parts of the last axis, 0 by default.
     """
 
     shape: tuple[int, ...]
@@ -76,13 +92,16 @@ class ParameterSpec:
 
 
 class Model(ABC):
-    """One workload, free of any framework.
+    """Model, independent of any framework.
 
     Vertex functions are methods named after the entries of `vertex_types` (and `output`), written
-    with harness.vertex; `state` gives the width of every state that they scatter to their parents.
-    is_trainable: whether all of their operators have gradients.
+    with harness.vertex; `state` has the width of each state that they scatter to their parents.
 
-    Raises ConfigError for an option called a `_size` that is below 0 or too large for an array.
+    Attributes:
+        is_trainable: Whether all operators have gradients.
+
+    Raises:
+        ConfigError: An option whose name ends in `_size` is below 0 or too large for an array.
     """
 
     name: ClassVar[str]
@@ -112,7 +131,7 @@ class Model(ABC):
 
 
 def why_not_trained(model: Model, mode: str) -> str | None:
-    """Say that nobody can run a model in this mode, or None."""
+    """Return the reason if no system can run a model in this mode, or None."""
     if mode == "infer" or model.is_trainable:
         return None
     return (
@@ -122,9 +141,10 @@ def why_not_trained(model: Model, mode: str) -> str | None:
 
 
 def initial_weights(model: Model, seed: int) -> Weights:
-    """Draw the float32 weights that every system starts from.
+    """Draw the initial float32 weights of all systems.
 
-    Each parameter has its own stream, keyed by seed and name, so that adding one leaves the others.
+    Each parameter has a random stream keyed by seed and name, so that adding one parameter does not
+    change the others.
     """
     weights: Weights = {}
     for name, spec in model.parameters.items():
@@ -136,10 +156,11 @@ def initial_weights(model: Model, seed: int) -> Weights:
 
 
 def traced_functions(model: Model) -> dict[str, VertexFunction]:
-    """Trace every vertex function of a model, and its output function, by name.
+    """Trace all vertex functions and the output function of a model, by name.
 
-    Raises ConfigError where they do not fit together: a state is gathered that no type scatters, or
-    the output function gathers from more than the vertex that it reads.
+    Raises:
+        ConfigError: A function gathers a state that no type scatters, or the output function
+            gathers from other vertices than the one it reads.
     """
     shapes = {name: spec.shape for name, spec in model.parameters.items()}
     traced = {name: trace(model, name, shapes) for name in (*model.vertex_types, "output")}
@@ -160,7 +181,12 @@ def traced_functions(model: Model) -> dict[str, VertexFunction]:
 
 
 def model_class(module_name: str) -> type[Model]:
-    """Return the only Model that a module defines; raises ConfigError unless there is one."""
+    """Return the only Model that a module defines.
+
+    Raises:
+        ConfigError: The module does not exist, does not define exactly one model, or the model is
+            incomplete.
+    """
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -180,7 +206,11 @@ def model_class(module_name: str) -> type[Model]:
 
 
 def _check_declared(kind: type[Model]) -> None:
-    """Raise ConfigError for a model that lacks a part, so that it is told before it is used."""
+    """Check, before a model is used, that it defines all required attributes.
+
+    Raises:
+        ConfigError: One is missing.
+    """
     wanted = ["name", "instance_kind", "vertex_types", *sorted(Model.__abstractmethods__)]
     wanted += [*getattr(kind, "vertex_types", ()), "output"]
     abstract = kind.__abstractmethods__

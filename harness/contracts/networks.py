@@ -1,12 +1,12 @@
-"""Networks of a framework: which module has a model's, read from source without importing it.
+"""Lookup of the modules that have a framework's network of a model, without importing them.
 
 Modules list their networks in tables, dictionaries by the name of the model:
 
     LEVELS = {"tree_lstm": TreeLSTM}    # in systems/on_torch/models/trees.py
 
 "systems.on_torch.models:LEVELS" names all tables of that name in the modules of a package, or the
-table of a single module. A table is read by adapters, by the selection of systems for a model, and
-by the hash of a trial's code; nothing of a framework is imported for it.
+table of a single module. Adapters, the selection of systems for a model and the hash of a trial's
+code read tables from source, without importing a framework.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def modules_of(name: str) -> dict[str, str]:
     """Return the module of every model in a table; empty if no module defines such a table.
 
     Args:
-        name: a package or a module, a colon and the table's name.
+        name: A package or a module, a colon and the table's name.
 
     Raises:
-        ConfigError: if two modules have a network of the same model, or one is no Python.
+        ConfigError: Two modules have a network of the same model, or one is not valid Python.
     """
     home, _, table = name.partition(":")
     found: dict[str, str] = {}
@@ -48,13 +48,13 @@ def entry_of(name: str, model: str) -> str:
 
 
 def load_network(name: str, model: str) -> Any:
-    """Import the module of a model's network, and return what its table has for the model."""
+    """Import the module of a model's network and return the model's entry in its table."""
     module = importlib.import_module(modules_of(name)[model])
     return getattr(module, name.partition(":")[2])[model]
 
 
 def why_not_written(model: str, name: str) -> str | None:
-    """Say that no module has a network of a model, and which models have one; or None."""
+    """Return the reason if no module has a network of a model, or None."""
     known = modules_of(name)
     if model in known:
         return None

@@ -1,7 +1,7 @@
-"""Options of systems, models and data sets: typed, checked in one place.
+"""Typed options of systems, models and datasets, and their checks.
 
-A type is a bool, int, float, str, or a Literal of texts; any of them may be `| None`. Nothing is
-converted: what stands in a record is what was said, and what ran.
+A type is a bool, int, float, str, or a Literal of strings; any of them may be `| None`. Values are
+not converted, so that records have the values as given and as used.
 """
 
 from __future__ import annotations
@@ -14,31 +14,34 @@ from harness.errors import ConfigError
 from harness.values.checked import check_value, types_of
 
 Options = TypeVar("Options")
-LARGEST = 2**32  # of a whole number; what is counted or drawn with it stays within 64 bits
+LARGEST = 2**32  # largest number; results of counting or drawing with it fit in 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """Of a system that takes none."""
+    """Options of a system that takes none."""
 
 
 def read_options(kind: type[Options], values: Mapping[str, Any], owner: str) -> Options:
-    """Build a system's options from what its YAML and the command line say.
+    """Build a system's options from the values in its YAML and on the command line.
 
-    owner: the module that takes them. Raises ConfigError for an unknown name, and for a value that
-    its field does not allow.
+    Args:
+        owner: The module that takes the options.
+
+    Raises:
+        ConfigError: An option is unknown, or its field does not allow the value.
     """
     check_options("system", types_of(kind), values, owner)
     return kind(**values)
 
 
 def in_words(options: Any) -> dict[str, str]:
-    """Every option of a value of an option type, those left out included, as a record tells it."""
+    """Format all options, including defaults, for a record."""
     return {item.name: in_word(getattr(options, item.name)) for item in fields(options)}
 
 
 def in_word(value: object) -> str:
-    """One value as YAML writes it."""
+    """Format one value as in YAML."""
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -47,10 +50,16 @@ def in_word(value: object) -> str:
 def check_options(
     group: str, allowed: Mapping[str, Any], values: Mapping[str, Any], owner: str
 ) -> None:
-    """Raise ConfigError for an option that is unknown, or that its type does not allow.
+    """Check that options are known and have allowed values.
 
-    group: "system", "model" or "dataset". allowed: the type of each option by its name; a type that
-    is none of those is its owner's to check.
+    Args:
+        group: "system", "model" or "dataset".
+        allowed: Type of each option by name; the owner checks values of other types than those of
+            this module.
+        owner: The module that takes the options.
+
+    Raises:
+        ConfigError: An option is unknown, or its type does not allow the value.
     """
     for name, value in values.items():
         key = f"{group}.options.{name}"

@@ -1,13 +1,14 @@
-"""The contract of a policy, and how one is found by its name.
+"""Contract of a policy, and lookup of policies by name.
 
 Each module of harness/policies/ that defines `schedule` or `learn` is a policy.
-`schedule(graph) -> Schedule` batches; `learn(graphs, settings, workload)` returns a learned policy,
-a value that is called with a graph, and `load(file, workload)` reads it back. `policy=auto` tries
-every policy that need not be learned, unless its module says `NOT_BY_AUTO`, a text: why not.
+`schedule(graph) -> Schedule` forms batches. `learn(graphs, settings, workload)` returns a learned
+policy, which is called with a graph, and `load(file, workload)` loads a saved one. `policy=auto`
+tries every policy without learning, unless its module defines `NOT_BY_AUTO`, a string with the
+reason.
 
-A module may hold several policies: a dict `POLICIES` names the function of each, a dict
-`LEARNED_POLICIES` the value that has its `learn` and `load`. NOT_BY_AUTO is then a dict as well.
-All are literals, since they are read without importing (and so compiling) the module.
+A module may have several policies: a dict `POLICIES` names the function of each, and a dict
+`LEARNED_POLICIES` the object with its `learn` and `load`. NOT_BY_AUTO is then also a dict. All of
+these are literals, because they are read without importing (and compiling) the module.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from harness.values.places import ROOT
 from harness.values.schedule import Schedule
 
 Policy = Callable[[Graph], Schedule]
-AUTO = "auto"  # in place of a policy: the system chooses one by measuring
+AUTO = "auto"  # instead of a policy's name: the system chooses a policy by measuring
 _FOLDER = ROOT / "harness" / "policies"
 VARIANTS = ("released", "intended")
 FALLBACKS = ("last", "agenda", "sufficient")
@@ -36,20 +37,24 @@ FALLBACKS = ("last", "agenda", "sufficient")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningSettings:
-    """How a state machine is learned, and what it does where it learned nothing.
+    """Settings for learning a state machine, and its behavior in unseen states.
 
-    The defaults of variant, fallback and trials are those of ED-Batch's release (RLScheduler in
-    dynet/ooc-scheduler.cc).
+    The defaults of variant, fallback and trials are those of ED-Batch's released code (RLScheduler
+    in dynet/ooc-scheduler.cc).
 
-    variant: "released" bootstraps with max(0, max Q), which is always 0, so that a value is the sum
-        of the next ten rewards; "intended" with max Q, so that it is the return to the end.
-    fallback: what an unseen state takes: "last", the last type of its tuple, as the release does;
-        "agenda"; "sufficient".
-    trials: at most so many episodes; fewer where the lower bound is reached.
-    seed: of the exploration. file: a saved machine that is used instead of learning one.
-    file_sha256: of that file's bytes, which identify it where its name does not.
+    Attributes:
+        variant: "released" bootstraps with max(0, max Q), which is always 0, so that a value is the
+            sum of the next ten rewards; "intended" bootstraps with max Q, so that a value is the
+            return to the end.
+        fallback: Rule for unseen states: "last" takes the last type of the state's tuple, as the
+            released code does; "agenda" and "sufficient" are other rules.
+        trials: Largest number of episodes; fewer run if the lower bound is reached.
+        seed: Seed of the exploration.
+        file: Saved machine to use instead of learning one.
+        file_sha256: Hash of that file's bytes, which identify it independently of its name.
 
-    Raises ConfigError for a value out of range.
+    Raises:
+        ConfigError: A value is out of range.
     """
 
     variant: Annotated[str, OneOf(VARIANTS)] = "released"
@@ -64,17 +69,19 @@ class LearningSettings:
 
 
 def workload_name(model: str, granularity: str, outputs: str) -> str:
-    """Name what a policy is learned for: a model and how it is turned into graphs."""
+    """Return the name of a learned policy's workload: a model and the kind of its graphs."""
     shown = "" if granularity == "operator" else f", outputs as {outputs}"
     return f"{model}, {granularity} granularity{shown}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedRun:
-    """A schedule and how it was found.
+    """Schedule of a learned policy with its decisions.
 
-    decided (n_decisions,): the state of every batch that was chosen (neither forced nor
-        unbatchable), by number; UNSEEN (-1) where learning never met it and the fallback chose.
+    Attributes:
+        decided: (n_decisions,) number of the state in which each batch was chosen, without forced
+            and unbatchable ones; UNSEEN (-1) if the state did not occur during learning, so that
+            the fallback chose.
     """
 
     schedule: Schedule
@@ -82,45 +89,54 @@ class LearnedRun:
 
     @property
     def n_decisions(self) -> int:
-        """Batches that were chosen."""
+        """Number of chosen batches."""
         return len(self.decided)
 
     @property
     def n_unseen(self) -> int:
-        """Batches that the fallback chose."""
+        """Number of batches chosen by the fallback."""
         return int((self.decided < 0).sum())
 
     @property
     def unseen_share(self) -> float:
-        """Share of the chosen batches that the fallback chose; 0 where none was chosen."""
+        """Fraction of the chosen batches that the fallback chose; 0 if none was chosen."""
         return self.n_unseen / max(1, self.n_decisions)
 
 
 class LearnedPolicy(Protocol):
-    """A frozen value; calling it or `run` raises ConfigError for a graph of another model."""
+    """Learned policy, an immutable value.
+
+    Scheduling a graph of another model raises ConfigError.
+    """
 
     @property
     def n_trials(self) -> int:
-        """Schedules that were tried while learning."""
+        """Number of schedules tried during learning."""
 
     def __call__(self, graph: Graph) -> Schedule:
         """Schedule a graph."""
 
     def run(self, graph: Graph) -> LearnedRun:
-        """Schedule a graph, and tell which states were met."""
+        """Schedule a graph and record the states of its decisions."""
 
     def save(self, file: Path) -> None:
-        """Write it as JSON; raises OutputError where that cannot be done."""
+        """Write the policy as JSON.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
 
     def describe(self) -> str:
-        """Print it in words, one state a line."""
+        """Return a description with one line per state."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A policy as its file declares it: what of the module it is, None for the module itself.
+    """Declaration of a policy in its file.
 
-    why_not_by_auto: None where `policy=auto` tries it.
+    Attributes:
+        attribute: Name of the policy in its module; None for the module itself.
+        why_not_by_auto: Reason why `policy=auto` does not try it, or None if it does.
     """
 
     module: str
@@ -131,7 +147,7 @@ class _Entry:
 
 @functools.cache
 def _entries() -> dict[str, _Entry]:
-    """Return all policies by name, in the order of their names."""
+    """Return all policies by name, sorted by name."""
     files = sorted(_FOLDER.glob("[!_]*.py"))
     return dict(
         sorted((name, entry) for file in files for name, entry in _entries_of(file).items())
@@ -139,9 +155,10 @@ def _entries() -> dict[str, _Entry]:
 
 
 def _entries_of(file: Path) -> dict[str, _Entry]:
-    """Return the policies of a file; one that cannot be read counts as a policy.
+    """Return the policies of a file.
 
-    So it is reported when it is asked for, and does not stop the others.
+    A file that cannot be read counts as a policy, so that its error is reported when it is used and
+    does not affect other policies.
     """
     try:
         return dict(_declared(file.stem, ast.parse(file.read_text(encoding="utf-8")).body))
@@ -166,7 +183,11 @@ def _declared(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Ent
 
 
 def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str, Any]:
-    """Return the values of those names that are assigned; raises ValueError for no literal."""
+    """Return the values of the given names that are assigned.
+
+    Raises:
+        ValueError: A value is not a literal.
+    """
     return {
         target.id: ast.literal_eval(node.value)
         for node in body
@@ -177,7 +198,7 @@ def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str
 
 
 def why_not_by_auto(name: str) -> str | None:
-    """Return why `policy=auto` does not try a policy, in the words of its file; else None."""
+    """Return the reason from a policy's file why `policy=auto` does not try it, or None."""
     return _entries()[name].why_not_by_auto
 
 
@@ -187,9 +208,13 @@ def policy_names() -> tuple[str, ...]:
 
 
 def check_policy_name(name: str, *, may_choose: bool = False) -> None:
-    """Raise ConfigError, listing the known ones, for a name that is no policy.
+    """Check that a policy exists.
 
-    may_choose: whether it may be AUTO.
+    Args:
+        may_choose: Whether AUTO is allowed.
+
+    Raises:
+        ConfigError: It does not; the message lists the known policies.
     """
     if name in policy_names() or (may_choose and name == AUTO):
         return
@@ -207,16 +232,16 @@ def check_policy_name(name: str, *, may_choose: bool = False) -> None:
 
 
 def is_learned(name: str) -> bool:
-    """Whether a policy has to be learned; False for a name that is none."""
+    """Return whether a policy must be learned; False for an unknown name."""
     entry = _entries().get(name)
     return entry is not None and entry.is_learned
 
 
 def load_policy(name: str) -> Policy:
-    """Return the policy of that name, which must be one that is not learned.
+    """Return a policy that is not learned, by name.
 
-    Raises ConfigError, listing the known ones, for any other name, and for one that cannot be
-    imported.
+    Raises:
+        ConfigError: The policy is unknown, must be learned, or cannot be imported.
     """
     if is_learned(name):
         raise ConfigError(f"policy={name} must be learned on graphs of its model first")
@@ -227,11 +252,14 @@ def load_policy(name: str) -> Policy:
 def learn_policy(
     name: str, graphs: Sequence[Graph], settings: LearningSettings, workload: str = ""
 ) -> LearnedPolicy:
-    """Learn the policy of that name on graphs of one workload, or load it where settings.file is.
+    """Learn a policy on graphs of one workload, or load it from settings.file if given.
 
-    workload: model and granularity in words; a saved policy of another is refused.
+    Args:
+        workload: Name of the workload (see workload_name); a saved policy of another one is
+            refused.
 
-    Raises ConfigError for a name that is no learned policy, and for a file that does not fit.
+    Raises:
+        ConfigError: The policy is unknown or not learned, or the file does not fit it.
     """
     if name in policy_names() and not is_learned(name):
         raise ConfigError(f"policy={name} is not learned")
@@ -245,7 +273,7 @@ def learn_policy(
 
 
 def compile_policy(name: str) -> None:
-    """Compile a policy, and its learning if it is learned, so that no later call does so."""
+    """Compile a policy, and its learning if it is learned, before later calls are timed."""
     flat = Graph(
         types=int_array([1]),
         arg_start=int_array([0, 0]),
@@ -259,7 +287,11 @@ def compile_policy(name: str) -> None:
 
 
 def _import(name: str) -> Any:
-    """Return a policy's function, or what has its `learn` and `load`."""
+    """Return a policy's function, or the object with its `learn` and `load`.
+
+    Raises:
+        ConfigError: The policy is unknown or cannot be imported.
+    """
     check_policy_name(name)
     entry = _entries()[name]
     try:

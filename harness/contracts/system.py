@@ -1,4 +1,4 @@
-"""The contract of a system: untimed set-up, timed `run`, untimed `result`."""
+"""Contract of a system: untimed setup, timed `run`, untimed `result`."""
 
 from __future__ import annotations
 
@@ -26,21 +26,24 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 class Clock(Protocol):
-    """The harness's stopwatch, as a system sees it."""
+    """Interface of the harness's clock for systems."""
 
     def mark(self, phase: str) -> None:
-        """Synchronise, and book the time since the previous mark (or the start) on `phase`."""
+        """Synchronize, and add the time since the previous mark (or the start) to `phase`."""
 
     def divide(self, shares: Mapping[str, float]) -> None:
-        """Book these shares of the time since the previous mark, each on its phase.
+        """Divide the time since the previous mark among phases.
 
-        For compiled code that goes through several phases by itself; the next mark books the rest.
+        This is for compiled code that runs several phases itself. The next mark takes the rest.
+
+        Args:
+            shares: Fraction of the time by phase.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """What a system needs to know of its trial; `options` are its own, from its YAML."""
+    """Settings of a trial for a system; `options` are the system's own, from its YAML."""
 
     mode: str  # "train" or "infer"
     device: str  # "cpu" or "cuda"
@@ -55,11 +58,14 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Hardware-independent work of the last run; None where a framework cannot tell.
+    """Hardware-independent work of the last run; None if a framework does not report it.
 
-    n_copies: those of the launches that only bring operands together. lower_bound: batches that no
-    policy gets below on the graph that was batched. n_flop, bytes_touched: operations of floats in
-    forward and backward, and bytes that their steps read and write (engine/work.py).
+    Attributes:
+        n_launches: Number of kernel calls.
+        n_copies: Kernel calls that only make operands contiguous.
+        lower_bound: Number of batches that no policy can undercut on the batched graph.
+        n_flop: Floating-point operations of forward and backward (engine/work.py).
+        bytes_touched: Bytes that the steps of forward and backward read and write.
     """
 
     n_batches: int | None = None
@@ -73,11 +79,13 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the last run computed.
+    """Results of the last run.
 
-    loss: sum over the mini-batch.
-    outputs (k, d): rows in the order of MiniBatch.outputs.
-    gradients: of the summed loss, dense, in the parameter's own shape; empty when mode is "infer".
+    Attributes:
+        loss: Sum over the mini-batch.
+        outputs: (k, d) rows in the order of MiniBatch.outputs.
+        gradients: Dense gradients of the summed loss in the parameters' shapes; empty if mode is
+            "infer".
     """
 
     loss: float
@@ -87,23 +95,24 @@ class Result:
 
 
 class System(ABC):
-    """One framework and how it is used.
+    """A framework in a certain use.
 
-    A module under systems/ holds one adapter class named `Adapter`, and imports its framework at
-    its top, so that importing the module is what loads the framework.
+    A module under systems/ has one adapter class named `Adapter`, and imports its framework at the
+    top, so that importing the module loads the framework.
 
-    option_type: a frozen dataclass of what system.options may say; `options` is one of its values.
-    framework: the module it stands on, which has an extra of its name in pyproject.toml.
+    Attributes:
+        option_type: Frozen dataclass of the allowed system.options; `options` is an instance of it.
+        framework: Module of the framework, which has an extra of this name in pyproject.toml.
     """
 
     option_type: ClassVar[type[Any]] = NoOptions
     framework: ClassVar[str | None] = None
 
-    phases: tuple[str, ...] = PHASES  # those it can tell apart; others are recorded as null
-    computes: bool = True  # False: does no arithmetic, so that there is nothing to check
-    places_inputs: bool = False  # True: in `load`, where nothing but the arithmetic is measured
-    learns: bool = False  # True: has a policy that `learn` must learn after `prepare`
-    chooses: bool = False  # True: has settings that `choose` must choose after `prepare`
+    phases: tuple[str, ...] = PHASES  # phases that it can separate; others are recorded as null
+    computes: bool = True  # False: performs no arithmetic that could be checked
+    places_inputs: bool = False  # True: `load` places inputs, because only arithmetic is measured
+    learns: bool = False  # True: `learn` must learn a policy after `prepare`
+    chooses: bool = False  # True: `choose` must choose settings after `prepare`
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
@@ -111,7 +120,11 @@ class System(ABC):
 
     @classmethod
     def options_of(cls, settings: RunSettings) -> Any:
-        """Return the trial's options; raises ConfigError for one that this system has not."""
+        """Return the trial's options.
+
+        Raises:
+            ConfigError: An option is unknown or has a wrong value.
+        """
         return read_options(cls.option_type, settings.options, cls.__module__)
 
     @classmethod
@@ -121,7 +134,7 @@ class System(ABC):
 
     @abstractmethod
     def prepare(self, model: Model, weights: Weights) -> None:
-        """Build, compile and allocate, once and untimed; own copies of the weights."""
+        """Build, compile and allocate, once and untimed; the weights must be copied."""
 
     def learn(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most learn nothing
         """Learn a batching policy on one mini-batch, once, before the first load."""
@@ -132,23 +145,24 @@ class System(ABC):
         stopwatch: Stopwatch,
         tell: Tell = lambda words: None,
     ) -> Choice:
-        """Choose how to run by running a few mini-batches, once, without a step of the weights.
+        """Choose how to run by running a few mini-batches, once, without updating the weights.
 
-        stopwatch: the harness's, which alone reads the time. tell: takes a line before
-            whatever takes its time.
+        Args:
+            stopwatch: The harness's stopwatch, because systems must not read the time.
+            tell: Receives a progress line before each long step.
         """
         raise NotImplementedError("it has nothing to choose")
 
     def compile_for(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most compile nothing
-        """Trace and compile what this mini-batch will need, where that depends on its shapes.
+        """Trace and compile everything that depends on the shapes of this mini-batch.
 
-        Called once for every mini-batch before the first pass; its time is booked on compile_s.
+        It is called once for each mini-batch before the first pass; its time counts in compile_s.
         """
 
     def n_compilations(self) -> int | None:
-        """Return how many programs were traced or compiled so far; None where none ever is.
+        """Return the number of programs traced or compiled so far; None if none ever are.
 
-        What rises while passes are timed bears the warning `compiled_in_passes`.
+        An increase during timed passes yields the warning `compiled_in_passes`.
         """
         return None
 
@@ -156,11 +170,11 @@ class System(ABC):
     def load(self, instances: Sequence[Any]) -> None:
         """Take the next mini-batch, untimed; no graph work may happen here."""
 
-    def upcoming(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most look no further
-        """Hear, after `load` and untimed, of the mini-batch that is loaded next.
+    def upcoming(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most do not prefetch
+        """Announce, after `load` and untimed, the mini-batch that is loaded next.
 
-        `run` may begin with it while it waits for a device: inside of its own time, and never for
-        more than the one mini-batch that follows in the same pass.
+        `run` may start to process it while waiting for a device. That work is part of the timed
+        run, and only for the one mini-batch that follows in the same pass.
         """
 
     @abstractmethod
@@ -172,70 +186,68 @@ class System(ABC):
         """
 
     def run_in_parts(self, clock: Clock, part: Part) -> None:
-        """As `run`, with each batch, and each kernel that can be told apart, as a part of its own.
+        """Run as `run` does, with each batch and each separable kernel as a part.
 
-        For a timeline, never for a time: parts by themselves take longer than together. Where a
-        system tells none apart its phases are all that the timeline shows.
+        This is for timelines only, because separate parts take longer than a whole run. If a system
+        separates no parts, the timeline shows only its phases.
         """
         self.run(clock)
 
     def listing(self) -> Mapping[str, Sequence[str]]:
-        """Return the programs that `run` executes, as lines that a person can read, by name.
+        """Return readable lines of the programs that `run` executes, by name.
 
-        A timeline's file has them; a system without any that can be listed returns none.
+        They are written to a timeline's file. A system without such programs returns none.
         """
         return {}
 
     @abstractmethod
     def result(self) -> Result:
-        """Return what the last run computed."""
+        """Return the results of the last run."""
 
     @abstractmethod
     def parameters(self) -> Parameters:
-        """Return the parameters as they are now, by the model's names and in its shapes.
-
-        Untimed; copies, which no later run changes.
-        """
+        """Return copies of the current parameters, untimed, by the model's names and shapes."""
 
     def last_loss(self) -> float:
-        """Return the loss of the last run; override where this is cheaper than `result`."""
+        """Return the loss of the last run; override it if this is cheaper than `result`."""
         return self.result().loss
 
     def counters(self) -> Counters:
-        """Return the work of the last run; override where this is cheaper than `result`."""
+        """Return the work of the last run; override it if this is cheaper than `result`."""
         return self.result().counters
 
     def moving_share(self) -> float | None:
-        """Return which share of forward and backward only moved data, of runs since last asked.
+        """Return the fraction of forward and backward that only moved data since the last call.
 
-        None where it is not told, or was not asked for: telling may cost the trial its speed.
+        None if it is unknown or was not requested, because measuring it may slow the trial down.
         """
         return None
 
     def peak_memory_bytes(self) -> int | None:
-        """Return the peak of memory that only the framework sees (a GPU's); None for none."""
+        """Return the peak of memory that only the framework knows (a GPU's), or None."""
         return None
 
-    def forget_peak_memory(self) -> None:  # noqa: B027 - most frameworks see the process's alone
-        """Let that peak begin anew: called once, between the check and the timed passes."""
+    def forget_peak_memory(self) -> None:  # noqa: B027 - most frameworks use process memory only
+        """Reset that peak; called once, between the check and the timed passes."""
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
-        """Wait until all work is done; called by the clock, also before `prepare`."""
+        """Wait until all work is complete; the clock calls it, also before `prepare`."""
 
     def in_force(self) -> dict[str, str]:
-        """Return its options as it honours them, and the way it took (see Record.in_force)."""
+        """Return the effective options, and the backend and libraries used."""
         return in_words(self.options)
 
     def versions(self) -> dict[str, str]:
-        """Framework build facts for the record (version, BLAS, source or wheel)."""
+        """Return facts about the framework's build (version, BLAS, source or wheel)."""
         return {}
 
 
 def load_adapter(name: str) -> type[System]:
     """Import a system's adapter, and with it its framework.
 
-    Raises UnsupportedTrial where the framework cannot be imported or is too old, ConfigError for
-    no adapter.
+    Raises:
+        UnsupportedTrial: The framework cannot be imported or is too old.
+        ConfigError: The module does not exist or has no adapter.
     """
     try:
         adapter: type[System] = importlib.import_module(name).Adapter

@@ -1,4 +1,4 @@
-"""What a system needs to show the parts of a run on a timeline: a span of time for each."""
+"""Contract for showing the parts of a run as time spans on a timeline."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ Details = dict[str, str | int | float]
 
 
 class Part(Protocol):
-    """Opens a part of a run: what is done within it is one span, within that of the part around.
+    """Context manager factory for a part of a run, which becomes a span; parts may be nested.
 
-    kind: "batch" or "kernel". Yields its details, to which may be added until it ends.
+    The kind is "batch" or "kernel". The context manager yields the details of the span, which may
+    be extended until it ends.
     """
 
     def __call__(self, kind: str, name: str, details: Details) -> AbstractContextManager[Details]:
-        """Synchronise and begin; synchronise again at its end."""
+        """Synchronize and start a part; synchronize again at its end."""

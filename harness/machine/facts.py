@@ -113,7 +113,7 @@ def has_cuda_device() -> bool:
 
 
 def describe_gpus() -> tuple[Gpu, ...]:
-    """List the NVIDIA GPUs; empty if there is no driver."""
+    """List the NVIDIA GPUs; empty without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -120,7 +120,7 @@ def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
         log: File for the process's output; deleted unless the process fails.
 
     Raises:
-        BenchError: There is no timeline, or it cannot be written; nothing is written then.
+        BenchError: The timeline cannot be made or written; nothing is written then.
     """
     with writing(log):
         log.parent.mkdir(parents=True, exist_ok=True)

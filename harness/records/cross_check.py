@@ -51,7 +51,7 @@ def seen_together(records: Sequence[Record | None]) -> list[Record | None]:
 def rounds_seen_together(
     trials: Sequence[tuple[Record | None, ...]],
 ) -> list[tuple[Record | None, ...]]:
-    """Apply `seen_together` to the rounds of many trials; None stands for a missing record."""
+    """Apply `seen_together` to the rounds of many trials; None means a missing record."""
     found = iter(seen_together([record for rounds in trials for record in rounds]))
     return [tuple(islice(found, len(rounds))) for rounds in trials]
 

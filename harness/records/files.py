@@ -193,7 +193,7 @@ def _choosing_another(shown: str, given_as: str) -> Iterator[None]:
 
 
 def _write_as_much(folder: Path, *, makes_folder: bool = True) -> None:
-    """Write the size of a large record to an unnamed file, which leaves nothing behind."""
+    """Write the size of a large record to an unnamed file, which vanishes when it is closed."""
     if makes_folder:
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as probe:

@@ -46,7 +46,7 @@ def summarise(round_medians: ArrayLike) -> Summary:
         round_medians: One number per round.
 
     Raises:
-        ValueError: There is no round.
+        ValueError: No round is given.
     """
     values = np.sort(np.asarray(round_medians, dtype=np.float64))
     if values.size == 0:
@@ -63,7 +63,8 @@ def _interval_of_median(ordered: NDArray[np.float64]) -> tuple[float, float]:
     """Return the 95% interval of the median by interpolation between order statistics.
 
     The k-th values from both ends enclose the median with a probability that depends only on n
-    and k. The interval lies between those of the largest k with at least 95% and of the next k.
+    and k. The interval is interpolated between that of the largest k with at least 95% and the
+    next.
 
     Source: Hettmansperger and Sheather.
     """

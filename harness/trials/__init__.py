@@ -1,1 +1,1 @@
-"""One trial: its settings, its inputs, its code's hash."""
+"""Trials: settings, inputs, and the hash of the measured code."""

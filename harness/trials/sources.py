@@ -1,4 +1,4 @@
-"""The hash of a trial's measured code: what its worker process imports from this repository."""
+"""Hash of a trial's measured code: the modules of this repository that its worker imports."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ _TABLE = re.compile(r"\w+(\.\w+)*:\w+")
 
 
 def source_sha256(spec: TrialSpec) -> str:
-    """Hash the measured code of a trial: the harness's worker and the system, model and loader.
+    """Hash the measured code of a trial: the harness's worker, the system, model and loader.
 
-    Modules are followed through their import statements without importing any of them. Where a
-    file names one of our packages in a string, modules of it are found by name when it runs: those
-    whose name the trial or its adapter says (a policy, a model) count as imported, and below them
-    what the file says behind a dot (the module `backend` of a backend's folder). Where it names a
-    table of networks, those modules count whose table has the trial's model.
+    Import statements are followed without importing modules. If a file has the name of one of the
+    project's packages in a string, it may import modules of that package by name at run time.
+    Modules whose names occur in the trial or its adapter (a policy, a model) then count as
+    imported, and so do modules below them whose names the file has after a dot (the module
+    `backend` in a backend's directory). If it has the name of a table of networks, the modules
+    count whose table has the trial's model.
     """
     return SourceHashes().of(spec)
 
 
 class SourceHashes:
-    """Hashes of many trials while no file changes: one for all of a system and a workload."""
+    """Cache of the trials' hashes, which is valid while no file changes."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -58,7 +59,11 @@ class SourceHashes:
         return self._known[key]
 
     def of_modules(self, roots: Iterable[str], said: Collection[str]) -> str:
-        """Hash modules and all they import; said: see imported_files."""
+        """Hash modules and everything they import.
+
+        Args:
+            said: See imported_files.
+        """
         return hash_files(imported_files(roots, said, self._modules), self._sha256_of)
 
     def _worked_out(self, spec: TrialSpec) -> str:
@@ -78,7 +83,7 @@ class SourceHashes:
 
 
 def harness_versions() -> dict[str, str]:
-    """Versions of what every system shares; `harness` is the worker's own code."""
+    """Return the versions that all systems share; `harness` is a hash of the worker's code."""
     numpy = importlib.metadata.version("numpy")
     core = hash_files(imported_files([WORKER]))[:12]
     return {"python": platform.python_version(), "numpy": numpy, "harness": core}
@@ -86,9 +91,14 @@ def harness_versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """What a file says: modules it imports, its texts, and what of them names modules.
+    """Facts about a module's file.
 
-    packages: whose modules are found by name. below: names below those. tables: of networks.
+    Attributes:
+        imports: Modules that it may import.
+        texts: Its string constants.
+        packages: String constants that may name packages, whose modules it may import by name.
+        below: String constants with the names of modules below those, such as ".backend".
+        tables: String constants that may name tables of networks.
     """
 
     path: Path
@@ -100,13 +110,13 @@ class Module:
 
 
 class Modules:
-    """Modules by name, each looked for and read once: while no file changes."""
+    """Cache of modules by name, which is valid while no file changes."""
 
     def __init__(self) -> None:
         self._known: dict[str, Module | None] = {}
 
     def read(self, name: str) -> Module | None:
-        """What a module's file says; None for what is not Python source."""
+        """Return the facts about a module's file; None if it is not Python source."""
         if name not in self._known:
             path = module_file(name)
             self._known[name] = None if path is None else _module(path, name)
@@ -117,7 +127,7 @@ def _module(path: Path, name: str) -> Module:
     imports, texts = mentioned(path, name)
     packages = (text.rstrip(".") for text in texts if _MODULE_NAME.fullmatch(text))
     below = (text for text in texts if _MODULE_BELOW.fullmatch(text))
-    # Names that many functions import alike, and all packages that a module is in, once.
+    # Without duplicates; a module's packages count as imported.
     return Module(
         path=path,
         imports=tuple(dict.fromkeys((*imports, *filter(None, [name.rpartition(".")[0]])))),
@@ -131,11 +141,14 @@ def _module(path: Path, name: str) -> Module:
 def imported_files(
     roots: Iterable[str], said: Collection[str] = (), modules: Modules | None = None
 ) -> dict[str, Path]:
-    """Return the files of the modules `roots` and of all they import, by module name.
+    """Return the files of modules and of everything they import, by module name.
 
-    Followed are this repository's packages and those of the roots themselves. said: names of
-    modules that count as imported when a file names their package in a string. modules: what was
-    read before.
+    Only this repository's packages and those of the roots are followed.
+
+    Args:
+        roots: Modules to start from.
+        said: Names of modules that count as imported if a file has their package in a string.
+        modules: Cache of modules.
     """
     modules = modules or Modules()
     names = [name for name in said if name.isidentifier()]
@@ -165,7 +178,7 @@ def _found_by_name(module: Module, names: Collection[str]) -> Iterator[str]:
 def _networks_of(
     module: Module, models: Collection[str], followed: Collection[str]
 ) -> Iterator[str]:
-    """Yield the modules whose networks of the models an adapter looks up in its tables."""
+    """Yield the modules with networks of the models in the tables that a module uses."""
     for table in module.tables:
         if re.split("[.:]", table)[0] in followed:
             found = modules_of(table)
@@ -177,9 +190,9 @@ def _sha256_of(path: Path) -> bytes:
 
 
 def hash_files(files: Mapping[str, Path], sha256_of: Callable[[Path], bytes] = _sha256_of) -> str:
-    """Hash modules by name and code, so that moving the repository changes nothing.
+    """Hash modules by name and code, independently of the repository's location.
 
-    Comments and docstrings of Python source are left out; of other files the content counts.
+    Comments and docstrings of Python source do not count; for other files the content counts.
     """
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
@@ -189,7 +202,7 @@ def hash_files(files: Mapping[str, Path], sha256_of: Callable[[Path], bytes] = _
 
 
 def hash_contents(files: Mapping[str, Path]) -> str:
-    """Hash files by name and content, for what shows code as it is written."""
+    """Hash files by name and content, for pages that quote code."""
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         digest.update(f"{name}\0".encode())

@@ -1,4 +1,4 @@
-"""One point of the benchmark, fully resolved: what a worker process is given as plain JSON."""
+"""Fully resolved settings of one trial, which a worker process receives as JSON."""
 
 from __future__ import annotations
 
@@ -35,41 +35,49 @@ from harness.values.precision import EXACT, PRECISIONS
 MODES = ("train", "infer")
 DEVICES = ("cpu", "cuda")
 DEFAULT_ORDER = "shuffled"
-LARGEST_FACTOR = 1e6  # between the speeds of two systems
-LARGEST_RATE = 1e6  # no step of learning is longer
+LARGEST_FACTOR = 1e6  # ratio of two systems' speeds
+LARGEST_RATE = 1e6  # learning rate
 LARGEST_MEMORY_BYTES = 2**63 - 1
-BAD_DATA = ("refuse", "record")  # what becomes of a trial on unusable data
+BAD_DATA = ("refuse", "record")  # handling of a trial with invalid data
 _NOT_IDENTITY = {"identity": False}  # marks a field that does not change the work
 
 
 def check_module_name(key: str, name: str) -> None:
-    """Raise ConfigError for a text that cannot be the dotted name of a module."""
+    """Check that a text can be the dotted name of a module.
+
+    Raises:
+        ConfigError: It cannot.
+    """
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(f"{key}={name} is not allowed; name a module, such as datasets.sst")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How long and how often a trial is measured.
+    """Duration of a trial's measurement, and its numbers of passes and instances.
 
-    A pass runs every mini-batch of the fixed list once: n_mini_batches of them, or as many as
-    n_instances fill, where that is said: then every batch size measures the same instances. It
-    has to be a multiple of the batch size, so that every mini-batch is full.
+    A pass runs every mini-batch of the fixed list once.
 
-    Passes that do not count are made until the last ones agree: at least n_warmup and at most
-    max_warmup, none once max_warmup_s have gone by; with n_warmup 0 there is none.
+    Warm-up passes run until the last ones agree: at least n_warmup and at most max_warmup passes,
+    and none starts after max_warmup_s seconds. If n_warmup is 0, warm-up is skipped.
 
-    Then passes without and with a mark behind each phase take turns, until min_seconds of timed
-    work and min_passes without marks are reached, or max_seconds are over (one of either kind is
-    always made).
+    Then unmarked passes alternate with passes that mark their phases, until min_seconds of timed
+    work and min_passes unmarked passes are reached, or max_seconds have elapsed. At least one pass
+    of each kind runs.
 
-    Raises ConfigError for a value out of range.
+    Attributes:
+        n_mini_batches: Mini-batches of the fixed list, unless n_instances is given.
+        n_instances: Instances of the fixed list, a multiple of the batch size, so that all batch
+            sizes measure the same instances; 0 if n_mini_batches applies.
+
+    Raises:
+        ConfigError: A value is out of range.
     """
 
     min_seconds: Seconds = 2.0
     max_seconds: Seconds = 60.0
     n_mini_batches: Count = 16
-    n_instances: CountOrNone = 0  # 0: n_mini_batches decides
+    n_instances: CountOrNone = 0  # 0: n_mini_batches applies
     n_warmup: CountOrNone = 1  # passes
     max_warmup: CountOrNone = 10  # passes
     max_warmup_s: Seconds = 1.0
@@ -82,10 +90,13 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a worker process may use before it is ended.
+    """Limits of a worker process, which is ended if it exceeds one.
 
-    Memory is the resident memory of its whole process tree, so that a page which a fork shares with
-    its parent counts for each of them.
+    Memory is the resident memory of its whole process tree. A page that a fork shares with its
+    parent counts for both.
+
+    Raises:
+        ConfigError: A value is out of range.
     """
 
     time_s: Annotated[float, Gt(0), Le(YEAR_S)] = 600.0
@@ -98,10 +109,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screening:
-    """When a trial is measured no further: far behind those that it is screened with.
+    """Condition for screening out a trial that is much slower than those it is compared with.
 
-    rounds: the first ones, which decide. factor: that many times as long as the fastest is near
-    enough. Raises ConfigError for a value out of range.
+    Attributes:
+        rounds: Number of first rounds that decide.
+        factor: Largest slowdown relative to the fastest trial.
+
+    Raises:
+        ConfigError: A value is out of range.
     """
 
     rounds: Count
@@ -113,7 +128,7 @@ class Screening:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings that a trial takes as they are typed, whatever system, model and data set it has."""
+    """Settings that a trial takes unchanged, whatever its system, model and dataset."""
 
     policy: str | None = None  # None: the system's own
     split: Annotated[str, OneOf(SPLITS)] = "train"
@@ -134,12 +149,15 @@ class Settings:
     data_root: Place = field(default="data", metadata=_NOT_IDENTITY)
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots: it remembers its trial_id
+@dataclass(frozen=True, kw_only=True)  # without slots, to cache trial_id
 class TrialSpec(Settings):
-    """One trial's round with everything resolved; raises ConfigError for a value out of range.
+    """One round of a trial, with all settings resolved.
 
-    Fields that are marked so do not change the work and are no part of its identity, nor is
-    `learning` where the policy is not learned; all else is.
+    Fields marked with _NOT_IDENTITY do not change the work and are not part of the identity, and
+    neither is `learning` if the policy is not learned.
+
+    Raises:
+        ConfigError: A value is out of range.
     """
 
     system: Text
@@ -153,9 +171,9 @@ class TrialSpec(Settings):
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     # None: all its rounds are measured
     screening: Screening | None = field(default=None, metadata=_NOT_IDENTITY)
-    # None: the interpreter that asks
+    # None: the interpreter of the parent
     python: str | None = field(default=None, metadata=_NOT_IDENTITY)
-    cache_dir: str | None = field(default=None, metadata=_NOT_IDENTITY)  # answers of the oracle
+    cache_dir: str | None = field(default=None, metadata=_NOT_IDENTITY)  # results of the reference
     command: str = field(default="", metadata=_NOT_IDENTITY)
 
     def __post_init__(self) -> None:
@@ -172,12 +190,12 @@ class TrialSpec(Settings):
 
     @property
     def n_mini_batches(self) -> int:
-        """How many mini-batches the fixed list has."""
+        """Number of mini-batches in the fixed list."""
         return self.timing.n_instances // self.batch_size or self.timing.n_mini_batches
 
     @property
     def precision(self) -> str:
-        """How exact products are asked to be; words that are none of ours loosen no check."""
+        """Requested precision of matmuls; unknown values count as exact and loosen no check."""
         asked = str(self.system_options.get("precision", EXACT))
         return asked if asked in PRECISIONS else EXACT
 
@@ -188,19 +206,19 @@ class TrialSpec(Settings):
         values = {name: getattr(self, name) for name in names}
         values |= {"timing": asdict(self.timing), "learning": asdict(self.learning)}
         if self.order == DEFAULT_ORDER:
-            del values["order"]  # records of before there was a choice stay those of this trial
+            del values["order"]  # the trial id stays the one from before this option existed
         for name in _LATER_CHOICES:
             if values["timing"][name] == getattr(Timing(), name):
                 del values["timing"][name]
         if is_learned(str(self.policy or self.system_options.get("policy"))):
-            del values["learning"]["file"]  # its hash tells more than its name
+            del values["learning"]["file"]  # its hash identifies it better than its name
         else:
             del values["learning"]
         return values | {"embedding_size": self.embedding_size or self.hidden_size}
 
     @cached_property
     def trial_id(self) -> str:
-        """Path-safe text that names the trial, ending in a hash of its identity; no round in it."""
+        """Path-safe name of the trial that ends in a hash of its identity; excludes the round."""
         text = json.dumps(self.identity, sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         names = (self.system, *([self.policy] if self.policy else []), self.model, self.dataset)
@@ -209,17 +227,21 @@ class TrialSpec(Settings):
         return "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in (*names, *sizes, *rest))
 
     def with_round(self, round_: int) -> TrialSpec:
-        """Return the same trial's other round."""
+        """Return another round of the same trial."""
         return replace(self, round=round_)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values that from_dict reads back."""
+        """Return plain values from which from_dict builds an equal spec."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrialSpec:
-        """Build from plain values; raises ConfigError for a key that no trial has."""
+        """Build a spec from plain values.
+
+        Raises:
+            ConfigError: A key is unknown, or a value is wrong.
+        """
         return read(cls, values, owner="a trial")
 
 
-_LATER_CHOICES = ("n_instances", "max_warmup", "max_warmup_s")  # of timing, as with order
+_LATER_CHOICES = ("n_instances", "max_warmup", "max_warmup_s")  # newer timing options, like order

@@ -1,4 +1,4 @@
-"""From a spec to the work itself: model, initial weights and the fixed list of mini-batches."""
+"""Workload of a spec: model, initial weights and the fixed list of mini-batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from harness.vertex.program import VertexFunction
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What every system of a trial is given; equal inputs have equal inputs_sha256."""
+    """Model, weights and inputs of a trial; equal inputs have equal inputs_sha256."""
 
     model: Model
     weights: Weights
@@ -47,10 +47,10 @@ class Workload:
 
 
 def run_settings(spec: TrialSpec) -> RunSettings:
-    """Return what the system is told of its trial.
+    """Return the settings that a system receives.
 
-    The step is that of the mean loss over instances: systems sum the loss, and a step of the sum
-    would grow with the mini-batch until the weights of a long measurement blow up.
+    The learning rate is divided by the batch size, because systems sum the loss over instances:
+    otherwise the steps of a large mini-batch would let the weights diverge in a long measurement.
     """
     return RunSettings(
         mode=spec.mode,
@@ -66,9 +66,13 @@ def run_settings(spec: TrialSpec) -> RunSettings:
 
 
 def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:
-    """Build the model of a trial for the sizes that a corpus brings, or none (see Corpus.sizes).
+    """Build the model of a trial.
 
-    Raises ConfigError for an option or a size that it does not take.
+    Args:
+        data_sizes: Sizes from the corpus, or none (see Corpus.sizes).
+
+    Raises:
+        ConfigError: The model does not accept an option or a size.
     """
     kind = model_class(spec.model_module)
     sizes = ModelSizes(
@@ -83,16 +87,18 @@ def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:
 
 @cache
 def model_options(kind: type[Model]) -> dict[str, Any]:
-    """The type of each option that a model takes, by its name."""
+    """Return the type of each option of a model by name."""
     taken = inspect.signature(kind.__init__).parameters
     hints = get_type_hints(kind.__init__)
     return {name: hints.get(name) for name in taken if name not in ("self", "sizes", "options")}
 
 
 def load_workload(spec: TrialSpec) -> Workload:
-    """Load the corpus and draw weights and mini-batches.
+    """Load the corpus, and draw weights and mini-batches.
 
-    Raises ConfigError, and DataError also for an id outside the model's tables.
+    Raises:
+        ConfigError: The configuration is wrong.
+        DataError: The data is invalid, or an id is outside of the model's tables.
     """
     corpus = load_corpus(spec.loader, spec.split, Path(spec.data_root), **spec.dataset_options)
     model = build_model(spec, corpus.sizes)
@@ -112,12 +118,16 @@ def load_workload(spec: TrialSpec) -> Workload:
     )
 
 
-OUTPUT = "output"  # the function that reads outputs, not vertices
+OUTPUT = "output"  # name of the output function
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A vertex function takes entry `pull` of something that has n_entries, `what` in words."""
+    """Indexing in a vertex function: entry `pull` of something with n_entries entries.
+
+    Attributes:
+        what: Description of an entry, for messages.
+    """
 
     function: str
     pull: str
@@ -126,7 +136,11 @@ class Use:
 
 
 def check_ids(model: Model, mini_batches: Sequence[Sequence[Any]]) -> None:
-    """Raise DataError for the first id that is below 0 or too large for what it indexes."""
+    """Check that all ids are within the tables and layers that they index.
+
+    Raises:
+        DataError: An id is negative or too large; the message names the first one.
+    """
     functions = traced_functions(model)
     uses = [use for function in functions.values() for use in _uses_in(function)]
     for instances in mini_batches if uses else ():
@@ -136,7 +150,7 @@ def check_ids(model: Model, mini_batches: Sequence[Sequence[Any]]) -> None:
 
 
 def n_lookups(model: Model, instances: Sequence[Any]) -> dict[str, NDArray[np.intp]]:
-    """How often each row of each table is looked up in a mini-batch, by the table's name."""
+    """Count the lookups of each row of each table in a mini-batch, by the table's name."""
     mini_batch = model.mini_batch(instances)
     found: dict[str, NDArray[np.intp]] = {}
     for function in traced_functions(model).values():
@@ -150,7 +164,7 @@ def n_lookups(model: Model, instances: Sequence[Any]) -> dict[str, NDArray[np.in
 
 
 def _uses_in(function: VertexFunction) -> Iterator[Use]:
-    """Yield what a function indexes: rows of tables, and the scores that a loss picks from."""
+    """Yield the indexing operations of a function: table lookups, and labels of losses."""
     for node in function.nodes:
         operands = [function.nodes[i] for i in node.inputs]
         if node.op == "lookup":
@@ -162,7 +176,7 @@ def _uses_in(function: VertexFunction) -> Iterator[Use]:
 
 
 def _ids(mini_batch: MiniBatch, use: Use) -> IntArray:
-    """What the vertices of a function pull; the output function may have pulls of its own."""
+    """Return the ids that the vertices of a function pull; outputs may have separate pulls."""
     if use.function == OUTPUT:
         if mini_batch.output_pulls is not None:
             return mini_batch.output_pulls[use.pull]

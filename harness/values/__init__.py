@@ -1,1 +1,1 @@
-"""Inputs, graphs, schedules: values that check themselves."""
+"""Inputs, graphs and schedules: immutable values that are validated when built."""

@@ -1,7 +1,7 @@
-"""Arrays of instances, graphs and schedules, and random numbers that are equal on every machine.
+"""Array types, and random numbers that are equal on every machine.
 
-Of random numbers only the raw output of PCG64 is used: NumPy promises to keep the streams of bit
-generators, but not those of the distributions in Generator (NEP 19).
+Random numbers use only the raw output of PCG64: NumPy guarantees the streams of bit generators, but
+not those of the distributions in Generator (NEP 19).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.errors import ConfigError
 
 IntArray = NDArray[np.int32]
 Ints = IntArray
-IntTable = Annotated[Ints, 2]  # of two dimensions, as compiled functions want to know
+IntTable = Annotated[Ints, 2]  # number of dimensions, for compiled functions
 Longs = NDArray[np.int64]
 LongTable = Annotated[Longs, 2]
 UnsignedLongs = NDArray[np.uint64]
@@ -33,12 +33,12 @@ def int_array(values: object) -> IntArray:
 
 
 def uniforms(n: int, *key: int) -> Floats:
-    """Return n numbers, uniform in [0, 1), that depend on the key alone."""
+    """Return n uniform random numbers in [0, 1) that depend only on the key."""
     return (_raw(n, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def shuffled(n: int, *key: int) -> Longs:
-    """Return a permutation of 0..n-1 that depends on the key alone."""
+    """Return a random permutation of 0..n-1 that depends only on the key."""
     return np.argsort(_raw(n, key), kind="stable")
 
 

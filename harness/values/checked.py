@@ -1,9 +1,8 @@
-"""Values that a user wrote, checked against their types: one line for the first error.
+"""Type checks of values from users, with a one-line message for the first error.
 
-Types are those of dataclass fields: bool, int, float, str, a Literal of texts, dataclasses, and
-lists and mappings of these; any of them may be `| None`, and `Annotated` with bounds
-(annotated_types), OneOf or PLACE. Nothing is converted, except for a whole number where any number
-is allowed.
+Types are those of dataclass fields: bool, int, float, str, a Literal of strings, dataclasses, and
+lists and mappings of these. Any of them may be `| None`, and `Annotated` with bounds
+(annotated_types), OneOf or PLACE. The only conversion is from int to float.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ from pydantic_core import core_schema
 
 from harness.errors import ConfigError, meant
 
-LARGEST_COUNT = 2**31 - 1  # of what is counted in 32 bits
-LARGEST_SIZE = 2**20  # of a layer or a mini-batch: its square is still an array's number of bytes
-LARGEST_SEED = 2**32 - 1  # that every framework takes
+LARGEST_COUNT = 2**31 - 1  # counts have 32 bits
+LARGEST_SIZE = 2**20  # layers and mini-batches; the square is still a possible size of an array
+LARGEST_SEED = 2**32 - 1  # the largest that every framework accepts
 YEAR_S = 365 * 24 * 3600.0
 LONGEST_NAME_BYTES = 255
-LONGEST_PATH_BYTES = 3500  # Linux allows 4095, of which our own folders and names need some
+LONGEST_PATH_BYTES = 3500  # of Linux's 4095; the rest is for the harness's directories and names
 
 
 Kind = TypeVar("Kind")
-PLACE = "a path"  # marks a text that names a file or directory
+PLACE = "a path"  # annotation of a string that is the path of a file or directory
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The texts that a value may be."""
+    """Annotation of a string with the values that it may have."""
 
     texts: tuple[str, ...]
 
@@ -47,7 +46,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class OneLine:
-    """Marks a text that is one line, and not blank."""
+    """Annotation of a string that is one nonblank line."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
         """Describe the check to pydantic."""
@@ -55,7 +54,7 @@ class OneLine:
 
 
 Count = Annotated[int, Ge(1), Le(LARGEST_COUNT)]
-CountOrNone = Annotated[int, Ge(0), Le(LARGEST_COUNT)]  # 0: none, or something else decides
+CountOrNone = Annotated[int, Ge(0), Le(LARGEST_COUNT)]  # 0: none, or another setting applies
 Size = Annotated[int, Ge(1), Le(LARGEST_SIZE)]
 Seed = Annotated[int, Ge(0), Le(LARGEST_SEED)]
 Seconds = Annotated[float, Ge(0), Le(YEAR_S)]
@@ -76,7 +75,15 @@ _BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 
 def check_value(key: str, value: object, hint: Any) -> None:
-    """Raise ConfigError, which names the key, for a value that its type does not allow."""
+    """Check that a type allows a value.
+
+    Args:
+        key: Key of the value, for the message.
+        hint: Type of the value.
+
+    Raises:
+        ConfigError: It does not; the message names the key and the allowed values.
+    """
     try:
         _adapter(hint).validator.validate_python(value)
     except ValidationError as error:
@@ -89,7 +96,11 @@ def check_value(key: str, value: object, hint: Any) -> None:
 
 
 def check_path_text(name: str, text: str) -> None:
-    """Raise ConfigError for an empty path, one with a NUL character, or one that is too long."""
+    """Check that a path is not empty, has no NUL character and is not too long.
+
+    Raises:
+        ConfigError: The path is invalid.
+    """
     if not text:
         raise ConfigError(f"{name} is empty; name a file or folder, or leave {name} out")
     if "\0" in text:
@@ -108,7 +119,7 @@ def _n_bytes(text: str) -> int:
 
 
 def show(value: object) -> str:
-    """Write a value as a command line or a file has it; a text that reads as a number in quotes."""
+    """Format a value as in YAML, with quotes around strings that look like numbers."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, str) and re.fullmatch(r"[-+]?[0-9][0-9_.eE+-]*", value):
@@ -117,19 +128,31 @@ def show(value: object) -> str:
 
 
 def check_count(key: str, value: object, lowest: int, highest: int = LARGEST_COUNT) -> None:
-    """Raise ConfigError unless a value is a whole number within its bounds, both included."""
+    """Check that a value is an integer within inclusive bounds.
+
+    Raises:
+        ConfigError: It is not.
+    """
     check_value(key, value, Annotated[int, Ge(lowest), Le(highest)])
 
 
 def check_number(key: str, value: object, lowest: float, highest: float) -> None:
-    """Raise ConfigError unless a value is a finite number within its bounds, both included."""
+    """Check that a value is a finite number within inclusive bounds.
+
+    Raises:
+        ConfigError: It is not.
+    """
     check_value(key, value, Annotated[float, Ge(lowest), Le(highest)])
 
 
 def check_fields(owner: Any, above: str = "") -> None:
-    """Raise ConfigError for the first field of a dataclass that has a wrong value.
+    """Check the fields of a dataclass.
 
-    above: what the keys of its fields begin with, such as "timing.".
+    Args:
+        above: Prefix of the fields' keys in messages, such as "timing.".
+
+    Raises:
+        ConfigError: A field has a wrong value; the message names the first one.
     """
     for item in _fields(type(owner)):
         value = getattr(owner, item.name)
@@ -138,10 +161,14 @@ def check_fields(owner: Any, above: str = "") -> None:
 
 
 def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> Kind:
-    """Build a dataclass, and those within it that are not built yet, from plain values.
+    """Build a dataclass, including nested ones that are not built yet, from plain values.
 
-    above: what its keys begin with in messages, such as "nodes."; owner: what has them, a file or a
-    section. Raises ConfigError for an unknown or a missing key, and for a wrong value.
+    Args:
+        above: Prefix of the keys in messages, such as "nodes.".
+        owner: File or section of the keys, for messages.
+
+    Raises:
+        ConfigError: A key is unknown or missing, or a value is wrong.
     """
     place = owner or above.rstrip(".")
     if not isinstance(values, Mapping):
@@ -162,7 +189,7 @@ def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> 
 
 
 def _build(item: _Field, value: Any, above: str) -> Any:
-    """The value of a field; what is no dataclass is checked and left as it is."""
+    """Return the value of a field: a built dataclass, or the checked value."""
     if item.kind is not None and not (value is None and item.may_be_null):
         if isinstance(value, item.kind):
             return value
@@ -174,7 +201,12 @@ def _build(item: _Field, value: Any, above: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a dataclass and how its values are checked; kind: the dataclass that it holds."""
+    """Field of a dataclass and the check of its values.
+
+    Attributes:
+        is_needed: Whether it has no default.
+        kind: The nested dataclass, or None.
+    """
 
     name: str
     hint: Any
@@ -186,7 +218,7 @@ class _Field:
     validate: Callable[[object], object]
 
     def allows(self, value: object) -> bool:
-        """Whether a value is surely allowed; a path is never."""
+        """Return whether a value passes the fast check; a path never does."""
         try:
             self.validate(value)
         except ValidationError:
@@ -198,7 +230,7 @@ def _fields(kind: Any) -> tuple[_Field, ...]:
     return _fields_of(kind)
 
 
-@cache  # takes most of the time of a check
+@cache  # uncached, this takes most of the time of a check
 def _fields_of(kind: Any) -> tuple[_Field, ...]:
     found = []
     for item in fields(kind):
@@ -222,13 +254,13 @@ def _fields_of(kind: Any) -> tuple[_Field, ...]:
 
 
 def types_of(kind: Any) -> Mapping[str, Any]:
-    """The type of each field of a dataclass."""
+    """Return the type of each field of a dataclass."""
     found: Mapping[str, Any] = _types_of(kind)
     return found
 
 
 def types_of_keys(kind: Any) -> Mapping[str, Any]:
-    """The type of every key of a dataclass and of those within it, with dots between levels."""
+    """Return the type of every key of a dataclass and nested ones, with dots between levels."""
     found: Mapping[str, Any] = _types_of_keys(kind)
     return found
 
@@ -238,7 +270,7 @@ def _types_of_keys(kind: Any) -> Mapping[str, Any]:
     return dict(_keys_below(kind, ""))
 
 
-@cache  # takes most of the time of a check
+@cache  # uncached, this takes most of the time of a check
 def _types_of(kind: Any) -> Mapping[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {item.name: hints[item.name] for item in fields(kind)}
@@ -255,7 +287,7 @@ def _keys_below(kind: Any, above: str) -> Iterator[tuple[str, Any]]:
 def _adapter(hint: Any) -> TypeAdapter[Any]:
     config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
     if isinstance(hint, type) and is_dataclass(hint):
-        return TypeAdapter(hint)  # is built already, and takes no other configuration
+        return TypeAdapter(hint)  # a dataclass does not accept a configuration here
     return TypeAdapter(hint, config=config)
 
 
@@ -275,7 +307,7 @@ def _rule(hint: Any, fault: str) -> str:
 
 
 def words_of(hint: Any) -> list[str]:
-    """Describe in words what a type allows."""
+    """Describe the values that a type allows."""
     found: list[str] = []
     for part in _parts(hint):
         if texts := _texts_of(part):
@@ -295,7 +327,7 @@ def _words_of_container(hint: Any) -> str:
 
 
 def _texts_of(hint: Any) -> list[str]:
-    """The texts that a type lists, null among them if it may be."""
+    """Return the strings that a type lists, including null if it is allowed."""
     found: list[str] = []
     for part in _parts(hint):
         listed = [mark.texts for mark in _marks(part) if isinstance(mark, OneOf)]
@@ -308,7 +340,7 @@ def _texts_of(hint: Any) -> list[str]:
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a type."""
+    """Return the alternatives of a type."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
@@ -317,7 +349,7 @@ def _bare(hint: Any) -> Any:
 
 
 def _marks(hint: Any) -> tuple[Any, ...]:
-    """What `Annotated` adds to a type, or to one of its alternatives."""
+    """Return the annotations that `Annotated` adds to a type or to one of its alternatives."""
     return tuple(
         mark
         for part in _parts(hint)

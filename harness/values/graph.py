@@ -1,4 +1,4 @@
-"""The typed graph of a mini-batch, as integer arrays: what every policy schedules."""
+"""Typed computation graph of a mini-batch as integer arrays, the input of every policy."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ NO_TYPE = -1
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Graph:
-    """A directed acyclic graph of typed vertices; arguments come before the vertices that use them.
+    """Directed acyclic graph of typed vertices; arguments precede the vertices that use them.
 
-    types (n,): type of each vertex; type 0 is unbatchable (a batch of its own).
-    arg_start (n + 1,), args (m,): arguments of vertex v, by slot, are
-        args[arg_start[v]:arg_start[v + 1]].
-    type_names: a name for every type id.
-    follows (n_types,): the type whose batch forces a batch of this type right behind it
-        (ED-Batch's "get" nodes, one for each output of a block), NO_TYPE for ordinary types. A
-        vertex of such a type has one argument, of the type it follows.
-    cheap (n_types,): types that the agenda policy prefers on ties (DyNet's elementwise operators:
-        dynet/exec.cc); none unless given.
-    rounds (n,): where control flow lets the graph be seen only piece by piece, the round in which
-        each vertex appears, from 0: what a round holds is evaluated before the next one appears.
-        None where all is seen at once.
-    phases, depths (n,): what a program that recorded the graph counted while it ran, both or none:
-        the stage of the program that a vertex is of, and its inline depth in it, from 0. Of the
-        same round, arguments have a smaller (phase, depth).
+    Attributes:
+        types: (n,) type of each vertex; type 0 is unbatchable (each vertex is a batch).
+        arg_start: (n + 1,) start of each vertex's arguments in `args`: those of vertex v, by slot,
+            are args[arg_start[v]:arg_start[v + 1]].
+        args: (m,) arguments of all vertices.
+        type_names: Name of each type id.
+        follows: (n_types,) type whose batch must be followed directly by a batch of this type
+            (ED-Batch's "get" nodes, one for each output of a block), or NO_TYPE. A vertex of such a
+            type has one argument, which has the type it follows.
+        cheap: (n_types,) types that the agenda policy prefers on ties (DyNet's elementwise
+            operators: dynet/exec.cc); none by default.
+        rounds: (n,) graph segment of each vertex, from 0; a segment is evaluated before the next
+            one is known. None if the graph has a single segment.
+        phases: (n,) program phase of each vertex, from 0, if a program recorded the graph.
+        depths: (n,) inline depth of each vertex in its program phase, from 0; given together with
+            `phases`. Within a segment, arguments have a smaller (phase, depth).
 
-    Raises ScheduleError when the arrays are inconsistent, an argument does not come first (a
-    cycle) or is of a later round, a vertex is not of the round of the one that it follows, or a
-    depth goes back.
+    Raises:
+        ScheduleError: The arrays are inconsistent, an argument does not precede its vertex (a
+            cycle) or belongs to a later segment, a vertex is not in the segment of the one it
+            follows, or depths decrease.
     """
 
     types: IntArray
@@ -77,9 +79,9 @@ class Graph:
         phases: IntArray | None = None,
         depths: IntArray | None = None,
     ) -> Graph:
-        """A graph of int32 arrays that whoever made them has proved to be right.
+        """Build a graph from int32 arrays that the caller guarantees to be valid.
 
-        They are read-only from here on. Nothing follows, and nothing is cheap.
+        The arrays become read-only. No type follows another, and none is cheap.
         """
         types.setflags(write=False)
         arg_start.setflags(write=False)
@@ -100,7 +102,8 @@ class Graph:
         return made
 
     def _check(self) -> None:
-        # This runs in the construct phase of every mini-batch: few passes, no text unless needed.
+        # This runs in the construct phase of every mini-batch: use few passes over the arrays, and
+        # build messages only for errors.
         n = self.n_vertices
         starts = self.arg_start
         if len(starts) != n + 1 or starts[0] != 0 or starts[-1] != len(self.args):
@@ -111,7 +114,7 @@ class Graph:
         n_args = starts[1:] - starts[:-1]
         if n and np.minimum.reduce(n_args) < 0:
             raise ScheduleError("arg_start must not decrease")
-        # As unsigned numbers, negative ones are too large.
+        # Viewed as unsigned numbers, negative ones are too large.
         if n and np.maximum.reduce(self.types.view(np.uint32)) >= self.n_types:
             if self.types.min() < 0:
                 raise ScheduleError(f"type {self.types.min()} found; types must not be negative")
@@ -202,16 +205,16 @@ class Graph:
 
     @property
     def n_types(self) -> int:
-        """Number of type ids, the unbatchable type 0 included."""
+        """Number of type ids, including the unbatchable type 0."""
         return len(self.type_names)
 
     @property
     def has_followers(self) -> bool:
-        """Whether any type follows another."""
+        """True if any type follows another."""
         return self.follows is not _no_followers(self.n_types) and self.follows.max() != NO_TYPE
 
     def args_of(self, vertex: int) -> IntArray:
-        """Arguments of one vertex, by slot."""
+        """Return the arguments of one vertex by slot."""
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
 
     def part(
@@ -222,10 +225,10 @@ class Graph:
         phases: IntArray | None = None,
         depths: IntArray | None = None,
     ) -> Graph:
-        """Some vertices of this graph, or more of its types, as a graph that is seen at once.
+        """Build a graph of a single segment with this graph's types.
 
-        The arrays are taken as they are: read-only, and right since those were that they are cut
-        from; checking them would take ten times as long as a policy does for a small part.
+        The arrays must be read-only and valid, for example parts of this graph's arrays. They are
+        not checked, which would take ten times as long as a policy does for a small part.
         """
         made = object.__new__(Graph)
         take = object.__setattr__
@@ -259,16 +262,17 @@ def _flags(values: object) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MiniBatch:
-    """What a model makes of K instances: their graph and what the vertices read from outside.
+    """Graph of a mini-batch and the external inputs of its vertices.
 
-    pulls: external inputs by name, one int32 per vertex (n,), -1 where a vertex has none.
-    outputs (k,): the vertices whose state the output function reads, in canonical order
-        (instances in order, vertices in each instance's own order).
-    function_ids (n,): which vertex function each vertex applies, where that is not its type.
-    output_pulls: what the output function pulls, one int32 per output (k,), where that is not
-        what the output's vertex pulls.
+    If the graph has several segments, an output belongs to the segment of the vertex that it reads.
 
-    An output is of the round of the vertex that it reads, where the graph has rounds.
+    Attributes:
+        pulls: (n,) int32 external inputs by name; -1 if a vertex has none.
+        outputs: (k,) vertices whose state the output function reads, in canonical order
+            (instances in order, vertices in each instance's order).
+        function_ids: (n,) vertex function of each vertex, if it differs from the type.
+        output_pulls: (k,) int32 external inputs of the output function by name, if they differ from
+            those of the outputs' vertices.
     """
 
     graph: Graph
@@ -280,10 +284,10 @@ class MiniBatch:
 
     @property
     def rounds(self) -> IntArray | None:
-        """The round in which each vertex appears (n,), where there are rounds: see Graph."""
+        """Graph segment of each vertex (n,), or None: see Graph."""
         return self.graph.rounds
 
     @property
     def functions(self) -> IntArray:
-        """Vertex function of every vertex (n,)."""
+        """Vertex function of each vertex (n,)."""
         return self.graph.types if self.function_ids is None else self.function_ids

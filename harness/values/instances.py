@@ -1,4 +1,4 @@
-"""Inputs of the benchmark: frozen values of integer arrays that check themselves when built."""
+"""Instances: immutable values of integer arrays, validated when built."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ TREE_ROWS = ("words", "labels", "left", "right")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tree:
-    """One binary tree, vertices in post-order (children before parents, the root last).
+    """Binary tree with vertices in post-order (children before parents, the root last).
 
-    words (n,): word id of a leaf, -1 at an internal vertex.
-    labels (n,): class of every vertex.
-    left, right (n,): children of an internal vertex, -1 at a leaf.
-    table (4, n): the four arrays above as rows of one block, so that trees are joined in one copy.
+    Attributes:
+        words: (n,) word id of a leaf, -1 at an internal vertex.
+        labels: (n,) class of each vertex.
+        left: (n,) left child of an internal vertex, -1 at a leaf.
+        right: (n,) right child of an internal vertex, -1 at a leaf.
+        table: (4, n) the four arrays above as rows of one block, so that trees are concatenated in
+            one copy.
 
-    Raises DataError when the arrays do not describe one binary tree.
+    Raises:
+        DataError: The arrays do not describe one binary tree.
     """
 
     words: IntArray
@@ -60,17 +64,17 @@ class Tree:
 
     @property
     def n_vertices(self) -> int:
-        """Leaves and internal vertices together."""
+        """Number of leaves and internal vertices."""
         return len(self.words)
 
     @property
     def n_leaves(self) -> int:
-        """Vertices without children."""
+        """Number of vertices without children."""
         return (self.n_vertices + 1) // 2
 
     @property
     def height(self) -> int:
-        """Edges on the longest path from the root to a leaf."""
+        """Number of edges on the longest path from the root to a leaf."""
         heights = np.zeros(self.n_vertices, dtype=np.int32)
         for vertex in np.flatnonzero(self.left >= 0):
             heights[vertex] = 1 + max(heights[self.left[vertex]], heights[self.right[vertex]])
@@ -79,16 +83,20 @@ class Tree:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Lattice:
-    """One sentence as a lattice: states between characters, arcs that are characters or words.
+    """Sentence as a lattice: states between characters, and arcs for characters and words.
 
-    tags (n_states,): class of every state; state 0 stands before the first character.
-    arc_start (n_states + 1,): the arcs into state i are arc_start[i] to arc_start[i + 1].
-    sources (n_arcs,): the state in which an arc begins.
-    tokens (n_arcs,): id of its character or word; these are numbered apart.
-    arc_counts (n_states,): number of arcs into each state.
+    State 0 has no incoming arcs. The first arc into any other state i is its character, from state
+    i - 1; all others are words from earlier states.
 
-    State 0 has no arcs. The first arc into any other state i is its character, from state i - 1;
-    all others are words, from states before that. Raises DataError where this does not hold.
+    Attributes:
+        tags: (n_states,) class of each state; state 0 precedes the first character.
+        arc_start: (n_states + 1,) the arcs into state i are arc_start[i] to arc_start[i + 1].
+        sources: (n_arcs,) state at which each arc starts.
+        tokens: (n_arcs,) id of each arc's character or word, which have separate ids.
+        arc_counts: (n_states,) number of arcs into each state.
+
+    Raises:
+        DataError: The arrays do not describe such a lattice.
     """
 
     tags: IntArray
@@ -146,17 +154,17 @@ class Lattice:
 
     @property
     def n_states(self) -> int:
-        """Characters and the state before them."""
+        """Number of states: the characters and the state before them."""
         return len(self.tags)
 
     @property
     def n_arcs(self) -> int:
-        """Characters and words together."""
+        """Number of arcs: characters and words."""
         return len(self.sources)
 
     @property
     def is_character(self) -> NDArray[np.bool_]:
-        """Whether each arc is a character (n_arcs,): the first into its state."""
+        """Flags (n_arcs,) of the arcs that are characters, the first into each state."""
         first = np.zeros(self.n_arcs, dtype=np.bool_)
         first[self.arc_start[1:-1]] = True
         return first
@@ -164,13 +172,17 @@ class Lattice:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Chain:
-    """One sentence, a label at every word: the next word (language model) or its tag.
+    """Sentence with a label for each word: the next word (language model) or its tag.
 
-    words, labels (n,): ids. characters (m,): ids of the letters of the words that are spelled out
-    since they are rare, one after the other; those of word i are char_start[i] to char_start[i + 1]
-    (n + 1,), none where it is not rare. Without these two, no word is spelled out.
+    Attributes:
+        words: (n,) word ids.
+        labels: (n,) label ids.
+        char_start: (n + 1,) the letters of word i are char_start[i] to char_start[i + 1]; only rare
+            words have any. If omitted, no word has letters.
+        characters: (m,) ids of the letters of all rare words.
 
-    Raises DataError where this does not hold, or for a sentence without words.
+    Raises:
+        DataError: The arrays do not describe such a sentence, or there are no words.
     """
 
     words: IntArray
@@ -198,18 +210,21 @@ class Chain:
 
     @property
     def n_words(self) -> int:
-        """Words of the sentence."""
+        """Number of words in the sentence."""
         return len(self.words)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SentencePair:
-    """A sentence and its translation.
+    """Sentence and its translation.
 
-    source (n,), target (m,): word ids, sentence marks included; m is at least 2, for a decoder
-    reads all words of the target but the last and predicts all but the first.
+    Attributes:
+        source: (n,) word ids, including sentence marks.
+        target: (m,) word ids, including sentence marks; m is at least 2, because a decoder reads
+            all words except the last and predicts all except the first.
 
-    Raises DataError where this does not hold.
+    Raises:
+        DataError: The arrays do not describe such a pair.
     """
 
     source: IntArray
@@ -224,7 +239,7 @@ class SentencePair:
 
     @property
     def n_steps(self) -> int:
-        """Words that are predicted."""
+        """Number of predicted words."""
         return len(self.target) - 1
 
 
@@ -232,9 +247,9 @@ Instance = Tree | Lattice | Chain | SentencePair | ParsedSentence
 
 
 def length_of(instance: Instance) -> tuple[int, ...]:
-    """Return numbers to sort by: leaves of a tree, characters of a lattice, words of a sentence.
+    """Return the length to sort by: leaves of a tree, characters of a lattice, or words.
 
-    Of a pair those of the source, then of the target.
+    A pair has the words of the source, then those of the target.
     """
     match instance:
         case Tree():

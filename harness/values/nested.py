@@ -1,4 +1,4 @@
-"""Values made of mappings and lists, as configurations are."""
+"""Functions for nested mappings and lists such as configurations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """All strings inside a value, but for keys."""
+    """Yield all strings in a value except keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

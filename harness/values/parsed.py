@@ -1,8 +1,8 @@
-"""Parsed sentences, and the transitions of an arc-hybrid parser that lead to their trees.
+"""Parsed sentences, and the transitions of an arc-hybrid parser that derive their trees.
 
-Kuhlmann, Gomez-Rodriguez and Satta, ACL 2011 (the transition system); features as in Kiperwasser
-and Goldberg, TACL 2016, with leftmost and rightmost children (the options userlmost and userl of
-their parser).
+Source: Kuhlmann, Gomez-Rodriguez and Satta, ACL 2011 (the transition system); Kiperwasser and
+Goldberg, TACL 2016 (the features, with leftmost and rightmost children as with the options
+userlmost and userl of their parser).
 """
 
 from __future__ import annotations
@@ -15,21 +15,25 @@ from harness.values.arrays import IntArray, int_array
 
 SHIFT, LEFT, RIGHT = 0, 1, 2
 MISSING = -1
-N_STACK = 3  # items of the stack that are looked at, the top first; then the buffer's first
-N_FEATURES = 2 * (N_STACK + 1)  # of each its leftmost and its rightmost child
+N_STACK = 3  # stack items used as features, starting at the top; followed by the buffer's first
+N_FEATURES = 2 * (N_STACK + 1)  # the leftmost and the rightmost child of each item
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ParsedSentence:
-    """A sentence and its projective dependency tree.
+    """Sentence with its projective dependency tree and the transitions that derive the tree.
 
-    words, tags (n + 1,): ids of every token and its part of speech; the last token is the root.
-    heads, relations (n,): of the other tokens; the root is head n.
-    Derived, the transitions to this tree: kinds (2 n,) is SHIFT, LEFT
-    or RIGHT, arcs (2 n,) the relation that a transition gives (-1: SHIFT gives none), features
-    (2 n, 8) the tokens that it looks at.
+    Attributes:
+        words: (n + 1,) word ids; the last token is the root.
+        tags: (n + 1,) ids of the parts of speech.
+        heads: (n,) head of each other token; the root is head n.
+        relations: (n,) relation id of each other token to its head.
+        kinds: (2 n,) SHIFT, LEFT or RIGHT.
+        arcs: (2 n,) relation that each transition assigns, -1 for SHIFT.
+        features: (2 n, 8) tokens that are the features of each transition.
 
-    Raises DataError where the heads make no tree, or one that is not projective.
+    Raises:
+        DataError: The heads do not form a tree, or it is not projective.
     """
 
     words: IntArray
@@ -67,12 +71,12 @@ class ParsedSentence:
 
     @property
     def n_tokens(self) -> int:
-        """Words and the root."""
+        """Number of tokens: the words and the root."""
         return len(self.words)
 
     @property
     def n_transitions(self) -> int:
-        """Decisions of the parser: two a word."""
+        """Number of decisions of the parser: two per word."""
         return len(self.kinds)
 
 
@@ -92,15 +96,19 @@ def check_equally_long(**arrays: IntArray) -> None:
 
 
 def derive_transitions(heads: Sequence[int]) -> tuple[list[int], list[int], list[list[int]]] | None:
-    """Return the transitions to a tree: kind, the token that each attaches, and its features.
+    """Derive the transitions of a tree.
 
-    heads: of tokens 0 to n - 1; the root is token n, behind them. A SHIFT attaches none (MISSING).
-    Features (2 n, N_FEATURES): for the three topmost items of the stack and the first of the buffer
-    the outermost child on the left and on the right that it has so far, itself where it has none,
-    MISSING where there is no item. None where no sequence leads to the tree: it is not projective.
+    Args:
+        heads: Heads of tokens 0 to n - 1; the root is token n.
+
+    Returns:
+        None if the tree is not projective. Otherwise the kind of each transition, the token that it
+        attaches (MISSING for SHIFT), and its features (2 n, N_FEATURES). The features are the
+        leftmost and the rightmost child so far of the three topmost stack items and of the first
+        buffer item: the item itself if it has no child, and MISSING without an item.
     """
     n = len(heads)
-    missing = [0] * (n + 1)  # children that are not attached yet
+    missing = [0] * (n + 1)  # number of children that are not attached yet
     for head in heads:
         missing[head] += 1
     outermost = [[token, token] for token in range(n + 1)]
@@ -138,7 +146,7 @@ def _children(outermost: Sequence[Sequence[int]], token: int) -> Sequence[int]:
 
 
 def is_tree(heads: Sequence[int]) -> bool:
-    """Whether every token reaches the root, token n, along its heads."""
+    """Return whether every token reaches the root, token n, along its heads."""
     n = len(heads)
     reaches = [False] * n + [True]
     for token in range(n):

@@ -1,4 +1,4 @@
-"""Where things lie in this repository; the only file that finds them from its own place."""
+"""Paths of this repository; only this file derives them from its own path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How exact products of matrices are, by name, and how far results may then be from the truth."""
+"""Precisions of matmuls by name, and the tolerances of checks for each."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ EXACT = "ieee"
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """What a check lets pass.
+    """Tolerances of the checks.
 
-    array: largest deviation over an array's largest entry, and root mean square over its own.
-    noise: of a loss or of outputs, over their size: float32 sums of hundreds of terms.
+    Attributes:
+        array: Largest deviation relative to an array's largest entry, or root mean square relative
+            to the array's root mean square.
+        noise: Relative error of a loss or of outputs, from float32 sums of hundreds of terms.
     """
 
     array: float = 1e-4
     noise: float = 2e-6
 
 
-# Factors have 24, about 22, 11 and 8 bits: what rounding takes goes through about a hundred
-# products between a leaf and a gradient. Half precision (2e-4) does not pass for an exact one.
+# Factors have 24, about 22, 11 and 8 bits, and rounding errors pass through about a hundred
+# matmuls between a leaf and a gradient. Half precision (2e-4) does not pass as exact.
 TOLERANCES: Mapping[str, Tolerance] = MappingProxyType(
     {
         EXACT: Tolerance(),
@@ -35,5 +37,5 @@ PRECISIONS = tuple(TOLERANCES)
 
 
 def is_exact(precision: str) -> bool:
-    """Whether results are checked as float32's are, so that their times may be compared."""
+    """Return whether results must be as exact as in float32, so that times are comparable."""
     return TOLERANCES[precision] == TOLERANCES[EXACT]

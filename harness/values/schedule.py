@@ -1,4 +1,4 @@
-"""A schedule: the order in which batches of vertices are executed, as integer arrays."""
+"""Schedules: batches of vertices in order of execution, as integer arrays."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ from harness.values.graph import UNBATCHABLE, Graph
 class Schedule:
     """Batches in order of execution; batch b is order[starts[b]:starts[b + 1]].
 
-    order (n,): every vertex once.
-    starts (n_batches + 1,): where each batch begins in `order`.
-    round_starts (n_rounds + 1,): the first batch of each round, where the graph has rounds.
+    Attributes:
+        order: (n,) every vertex once.
+        starts: (n_batches + 1,) start of each batch in `order`.
+        round_starts: (n_segments + 1,) first batch of each graph segment, if the graph has several.
+
+    Raises:
+        ScheduleError: The starts are inconsistent, or a batch is empty.
     """
 
     order: IntArray
@@ -34,9 +38,9 @@ class Schedule:
 
     @classmethod
     def proved(cls, order: IntArray, starts: IntArray) -> Schedule:
-        """A schedule of int32 arrays of a policy whose batches cannot be empty.
+        """Build a schedule from int32 arrays of a policy whose batches cannot be empty.
 
-        They are read-only from here on. What no time counts without, `check_schedule`, is left.
+        The arrays become read-only. `check_schedule` must still validate the schedule.
         """
         order.setflags(write=False)
         starts.setflags(write=False)
@@ -47,7 +51,11 @@ class Schedule:
         return made
 
     def check_starts(self) -> None:
-        """Raise ScheduleError unless batches begin one after the other, none of them empty."""
+        """Check that the batches are consecutive and not empty.
+
+        Raises:
+            ScheduleError: They are not.
+        """
         starts = self.starts
         if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(self.order):
             raise ScheduleError(f"batch starts must run from 0 to {len(self.order)}")
@@ -62,20 +70,22 @@ class Schedule:
 
     @property
     def n_batches(self) -> int:
-        """Number of batches: what policies are compared by."""
+        """Number of batches, by which policies are compared."""
         return len(self.starts) - 1
 
     def batch(self, index: int) -> IntArray:
-        """Vertices of one batch."""
+        """Return the vertices of one batch."""
         return self.order[self.starts[index] : self.starts[index + 1]]
 
 
 def check_schedule(graph: Graph, schedule: Schedule) -> None:
-    """Prove that a schedule is valid for a graph.
+    """Check that a schedule is valid for a graph.
 
-    Raises ScheduleError unless every vertex is executed once, after its arguments, in a batch of
-    one type and one round, and alone where its type is unbatchable; round after round; no batch is
-    empty; and for what is no Schedule at all.
+    Every vertex must be executed once, after its arguments, in a batch of one type and one graph
+    segment; segments must be in order, and unbatchable vertices in separate batches.
+
+    Raises:
+        ScheduleError: The schedule is invalid or not a Schedule.
     """
     if not isinstance(schedule, Schedule):
         raise ScheduleError(f"a {type(schedule).__name__} was returned; return a Schedule")
