@@ -61,7 +61,7 @@ def _to_milliseconds(column: str) -> Quantity:
     return lambda f: 1e3 * f[column]
 
 
-# Later entries use earlier ones. A quantity is NaN if the record lacks one of its inputs.
+# Later entries use earlier ones. A quantity is NaN if one of its inputs is missing.
 QUANTITIES: Mapping[str, Quantity] = {
     "throughput": lambda f: f.instances_per_s,
     "instance_s": lambda f: 1 / f.instances_per_s,

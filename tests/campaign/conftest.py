@@ -1,4 +1,4 @@
-"""A cache for each module of tests, and the records of a sweep that nothing disturbs."""
+"""Cache for each test module, and the records of an undisturbed sweep."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Cache entries of each kind that are damaged, another user's, or cannot be written, before a run.
+"""Cache entries of each kind that are damaged, belong to another user or are not writable.
 
-What cannot be read is made again, entries that another user may have written are not used, and the
-numbers are those of a run with a good cache.
+Unreadable entries are created again, entries that another user may have written are not used, and
+the numbers are those of a run with an intact cache.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SYSTEMS = ("vertex", "torch_compiled", "jax_scan")
 
 
 class Kind(NamedTuple):
-    """A system, and a pattern of entries that its runs leave below the folder of a sandbox."""
+    """System, and the pattern of the cache entries that its runs leave in a sandbox."""
 
     system: str
     pattern: str
@@ -58,7 +58,7 @@ DONE_TO_ONE: dict[str, Callable[[Path], object]] = {
 
 
 class Warm(NamedTuple):
-    """The folder that two runs of a system left, and the numbers of the second."""
+    """Directory that two runs of a system left, and the numbers of the second run."""
 
     folder: Path
     numbers: dict[str, Any]
@@ -93,7 +93,7 @@ def read_record(box: Sandbox) -> dict[str, Any]:
 
 
 def select_numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the fingerprint without the losses of passes, whose number depends on the time."""
+    """Return the fingerprint without the losses of passes, whose number depends on timing."""
     return {key: value for key, value in record["fingerprint"].items() if key != "pass_losses"}
 
 
@@ -110,7 +110,7 @@ def copied(folder: Path) -> Iterator[Sandbox]:
 
 
 def assert_same_numbers(box: Sandbox, system: str, warm: Warm) -> None:
-    """Run a system with what became of the cache."""
+    """Run a system with the damaged cache and compare its numbers."""
     assert_ended(box.run(command(box, system), LIMIT_S), (0,))
     record = read_record(box)
     assert record["status"] == "ok", record["reason"]
@@ -128,7 +128,7 @@ def test_damaged_entries(warm: Callable[[str], Warm], kind: str, damage: str) ->
 
 
 def spoil(folder: Path, pattern: str, damage: str) -> None:
-    """Damage one entry, by chance, or all of them."""
+    """Damage one random entry or all entries."""
     entries = sorted(path for path in folder.glob(pattern) if path.is_file())
     assert entries, f"nothing is at {pattern}: it is kept elsewhere"
     if damage == "all empty":

@@ -1,8 +1,8 @@
-"""Command lines drawn from the types of the configuration, right and wrong ones.
+"""Valid and invalid command lines, drawn from the types of the configuration.
 
-Exit code 0 or 1, one line for what is wrong, no stack and no long wait. Most lines run in this
-process and stop before they would measure; options, which the measuring process checks, and what
-planning accepts although it is wrong, run as commands.
+They must end with exit code 0 or 1, one line per error, no traceback and no long wait. Most lines
+run in this process and stop before measuring. Options, which the measuring process checks, and
+errors that planning does not detect run as commands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.support.sandbox import (
 )
 from tests.support.wrong_words import plain_keys, wrong_overrides
 
-# What is expected, in alphabetical order: of several, the last counts.
+# Expected outcomes in alphabetical order; the last one of several counts.
 RIGHT, UNCLEAR, WRONG = "right", "unclear", "wrong"  # unclear: any one line will do
 LIMIT_S, PROCESS_LIMIT_S = 20, 60.0
 BASE = ("system=null", *TINY)
@@ -46,7 +46,7 @@ MODULES = {
     "bench-collect": collect,
     "bench-data": data,
 }
-WORDS = {  # right values of keys that take one of a few
+WORDS = {  # valid values of keys with few choices
     "mode": ("train", "infer"),
     "device": ("cpu",),
     "split": ("train",),
@@ -70,7 +70,7 @@ SHAPES = (
     *(("seed=${nothing}", WRONG), ("~system", WRONG), ("system=null,reference", UNCLEAR)),
     *(("batch_size=range(1,3)", UNCLEAR), ("batch_size=choice(", WRONG), ("out=/dev/null", WRONG)),
     *(("experiment=nothing", WRONG), ("dataset=[sst,ptb]", WRONG), ("==", WRONG), ("", WRONG)),
-    ("split=nothing", WRONG),  # which is read where it is measured
+    ("split=nothing", WRONG),  # only the measuring process reads it
 )
 SCHEDULE = (
     *(("policy=agenda", RIGHT), ("policy=agenda,depth", RIGHT), ("policy=agend", WRONG)),
@@ -82,7 +82,7 @@ SCHEDULE = (
     *(("learning.trials=0", UNCLEAR), ("batch_size=0", WRONG), ("out=x.txt", WRONG)),
     *(("out=/dev/null", WRONG), ("--json", RIGHT), ("save_policy=/dev/full", WRONG)),
 )
-COLLECT = (  # places and flags where there are no records
+COLLECT = (  # paths and flags without any records
     *("nothing", "--latest", "--out=", "--out=/dev/null", "--pack=p", "--unpack=u", "--pack"),
     *("--nothing", "x" * 5000, "", "--out=a/b.csv", "/dev/null", "/dev/zero", "-", "a\nb"),
 )
@@ -96,7 +96,7 @@ DATA = (
 
 
 class Line(NamedTuple):
-    """A command, its arguments, and what is expected of it."""
+    """Command with its arguments and its expected outcome."""
 
     command: str
     arguments: Sequence[str]
@@ -109,7 +109,7 @@ KEYS = sorted(plain_keys().items(), key=str)
 
 @st.composite
 def typed(draw: st.DrawFn) -> tuple[str, str]:
-    """Draw a KEY=VALUE, and what is expected of it."""
+    """Draw a KEY=VALUE and its expected outcome."""
     expected = draw(st.sampled_from((RIGHT, UNCLEAR, WRONG)))
     if expected == WRONG:
         return draw(WRONG_TYPED), WRONG
@@ -142,7 +142,7 @@ LINES = st.one_of(
 
 
 def take(line: Line) -> Ended:
-    """Run a command in this process, up to where it would measure."""
+    """Run a command in this process, up to the start of the measurement."""
     out, err = io.StringIO(), io.StringIO()
     with (
         TemporaryDirectory() as folder,
@@ -170,7 +170,7 @@ def run(line: Line) -> Ended:
 
 
 def judge(line: Line, ended: Ended) -> None:
-    """Fail unless a command ended as is expected of its line."""
+    """Fail unless a command ended as expected."""
     assert_ended(ended, (0, 1))
     if ended.returncode == 1:
         assert_one_line(ended, line.command)
@@ -183,7 +183,7 @@ def judge(line: Line, ended: Ended) -> None:
 @given(line=LINES)
 def test_lines(line: Line) -> None:
     ended = take(line)
-    # Some of what is wrong is seen only by the process that would measure.
+    # Some errors are detected only by the process that would measure.
     is_late = ended.returncode == 0 and line.expected == WRONG
     judge(line, run(line) if is_late else ended)
 
@@ -196,7 +196,7 @@ def test_lines_of_processes(line: Line) -> None:
 
 
 class Option(NamedTuple):
-    """An option in a file of conf/, with its value there."""
+    """Option in a file of conf/ with its value."""
 
     group: str
     name: str
@@ -205,7 +205,7 @@ class Option(NamedTuple):
 
     @property
     def wrong_values(self) -> Sequence[str]:
-        """Values of another type, or misspelled words."""
+        """Return values of another type, or misspelled words."""
         if isinstance(self.value, bool):
             return ("perhaps", "5", "None", "off_")
         if isinstance(self.value, int | float):
@@ -214,7 +214,7 @@ class Option(NamedTuple):
 
 
 def find_options() -> list[Option]:
-    """Return every option of systems, models and generated data that is no mapping."""
+    """Return every option of systems, models and generated data that is not a mapping."""
     found = []
     for group in ("system", "model", "dataset"):
         for path in sorted((CONF_DIR / group).glob("*.yaml")):
@@ -230,7 +230,7 @@ def find_options() -> list[Option]:
 
 
 OPTIONS = find_options()
-WORKLOADS = {  # of a model, data on which it runs; the first serves most systems
+WORKLOADS = {  # a dataset for each model; the first workload suits most systems
     **{"tree_lstm": "sst_synthetic", "tree_fc": "complete_trees", "bilstm": "bilstm_synthetic"},
     **{"lattice_lstm": "lattice_synthetic", "var_lstm": "ptb_synthetic"},
     **{"bilstm_char": "wikiner_synthetic", "berxit": "xnli_synthetic"},
@@ -240,7 +240,7 @@ WORKLOADS = {  # of a model, data on which it runs; the first serves most system
 
 @cache
 def find_workload(group: str, name: str) -> Line | None:
-    """Return a line in which a choice of a group is right, None if none is supported here."""
+    """Return a line in which a choice of a group is valid, or None if it is unsupported here."""
     tiny = ("hidden_size=4", "batch_size=2", *(text for text in TINY if "timing" in text))
     for model, dataset in WORKLOADS.items():
         chosen = {"system": "null", "model": model, "dataset": dataset, group: name}

@@ -1,8 +1,8 @@
 """Damaged files of every corpus that is read from files.
 
-They are refused in one line that names the file, or read if they are well-formed: a strict check of
-its own says which. What does not change the text (a byte order mark, other ends of lines) is
-refused, or read as the same instances.
+They are refused in one line that names the file, or read if they are still well-formed, which a
+separate strict check decides. Damage that does not change the text (a byte order mark, other line
+endings) is refused, or the same instances are read.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tests.support.sandbox import examples
 from tests.support.well_formed import CHECKS, IllFormedError, count_instances
 
 NAMES = tuple(EXCERPTS)
-LIMIT_S, MOST_BYTES = 20, 6 * 2**30  # for reading a file: no endless wait, no endless file
-SAME_TEXT = ("bom", "cr")  # of which the strict check says nothing
-FEW, MANY = 30, 300  # examples of each corpus
+LIMIT_S, MOST_BYTES = 20, 6 * 2**30  # limits for reading a file
+SAME_TEXT = ("bom", "cr")  # kinds of damage that the strict check does not cover
+FEW, MANY = 30, 300  # examples for each corpus
 
 Lines = list[bytes]
 BYTES = (*(bytes([byte]) for byte in b"()\t \n|0#\0"), b"\xff")
@@ -45,7 +45,7 @@ RECODED: dict[str, Callable[[bytes], bytes]] = {
     "cr": lambda content: content.replace(b"\n", b"\r"),
     "utf16": lambda content: content.decode("utf-8").encode("utf-16"),
 }
-# Of lines, at the first number; some with the line at the other.
+# Changes to the line at the first number; some use the line at the second one.
 REWRITTEN: dict[str, Callable[[Lines, int, int], Lines]] = {
     "doubled": lambda lines, at, _: [*lines[: at + 1], *lines[at:]],
     "dropped": lambda lines, at, _: [*lines[:at], *lines[at + 1 :]],
@@ -59,7 +59,7 @@ KINDS = ("flipped", "inserted", "cut", "huge", *RECODED, *REWRITTEN)
 
 @st.composite
 def damages_of(draw: st.DrawFn, content: bytes) -> tuple[str, bytes]:
-    """Draw a kind of damage, and a file's bytes after it."""
+    """Draw a kind of damage, and the damaged bytes of a file."""
     kind = draw(st.sampled_from(KINDS))
     at = draw(st.integers(0, len(content) - 1))
     if kind in RECODED:
@@ -82,7 +82,7 @@ def damages_of(draw: st.DrawFn, content: bytes) -> tuple[str, bytes]:
 
 @cache
 def files_of(name: str) -> dict[str, bytes]:
-    """Return the files of an excerpt that its training part reads, by place below the root."""
+    """Return the files of an excerpt that its training part reads, by path below the root."""
     home = home_of(f"datasets.{name}")
     assert home is not None
     read = {file: text for file, text in EXCERPTS[name].items() if file[:5] in ("train", "vocab")}
@@ -91,7 +91,7 @@ def files_of(name: str) -> dict[str, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a reader made of files: a refusal, or a digest and the number of instances."""
+    """Result of reading files: a refusal, or a digest and the number of instances."""
 
     refusal: str = ""
     content: str = ""
@@ -99,13 +99,13 @@ class Answer:
 
 
 def leave(_: Path) -> None:
-    """Spoil nothing."""
+    """Leave the files unchanged."""
 
 
 def read(
     corpus: str, files: Mapping[str, bytes], spoil: Callable[[Path], object] = leave
 ) -> Answer:
-    """Write the files of a corpus to a folder, spoil it, and read all instances."""
+    """Write the files of a corpus to a directory, damage it, and read all instances."""
     with TemporaryDirectory() as folder:
         root = Path(folder)
         for name, content in files.items():
@@ -125,7 +125,7 @@ def read(
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Let what asks for more addresses get an error."""
+    """Limit the address space of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, hard))
@@ -136,7 +136,7 @@ def bounded_memory() -> Iterator[None]:
 
 
 def judge(name: str, kind: str, files: Mapping[str, bytes], answer: Answer, whole: Answer) -> None:
-    """Fail if a reader took what is wrong, or refused what is right."""
+    """Fail if a reader accepted invalid files or refused valid ones."""
     assert "\n" not in answer.refusal
     if kind in SAME_TEXT:
         assert answer.refusal or answer.content == whole.content, "the same text is read as another"

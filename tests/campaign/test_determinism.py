@@ -1,7 +1,7 @@
-"""Thousands of steps of every system that is installed, twice with one seed.
+"""Thousands of steps of every installed system, twice with one seed.
 
-Losses and parameters are the same to the last bit, and finite; memory does not grow after the
-first hundreds of steps.
+Losses and parameters must be bitwise equal and finite, and memory must not grow after the first
+hundreds of steps.
 
     python -m tests.campaign.test_determinism SYSTEM N_STEPS SECONDS    # one run, as JSON
 """
@@ -32,8 +32,8 @@ from tests.support.sandbox import assert_ended, campaign, run_module, sandbox
 SYSTEMS = sorted(path.stem for path in (CONF_DIR / "system").glob("*.yaml"))
 N_STEPS = 3200
 SETTLED = 200  # steps, after which caches and pools are full
-MOST_S = 40.0  # of stepping; slow systems make fewer steps in it
-LIMIT_S = 160.0  # with imports and compiling
+MOST_S = 40.0  # time limit of all steps; slow systems run fewer
+LIMIT_S = 160.0  # includes imports and compilation
 GROWTH_BYTES = 24 * 2**20
 FEW_WORDS = "dataset.options.vocab_modulo=32"
 SENTENCES = (
@@ -41,7 +41,7 @@ SENTENCES = (
     "dataset.options.n_words=32",
     "dataset.options.n_classes=4",
 )
-WORKLOADS = (  # the first that a system runs
+WORKLOADS = (  # each system runs the first that it supports
     ("model=tree_lstm", "dataset=sst_synthetic", FEW_WORDS),
     ("model=bilstm", "dataset=bilstm_synthetic", *SENTENCES),
     ("model=var_lstm", "dataset=ptb_synthetic", FEW_WORDS),
@@ -55,7 +55,7 @@ SIZES = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the result of many steps, or why there are none."""
+    """Print the result of many steps, or the reason if the system is unsupported."""
     name, n_steps, seconds = arguments[0], int(arguments[1]), float(arguments[2])
     try:
         workload, system = prepare(name)
@@ -67,7 +67,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def prepare(name: str) -> tuple[Workload, System]:
-    """Make a system ready to run; raises UnsupportedTrial if it runs none of the workloads."""
+    """Prepare a system for its first supported workload.
+
+    Raises:
+        UnsupportedTrial: It supports none of the workloads.
+    """
     reason = "no workload fits"
     for lines in WORKLOADS:
         spec = Composer().trial({"system": name} | read_settings([*lines, *SIZES]))
@@ -90,7 +94,7 @@ def prepare(name: str) -> tuple[Workload, System]:
 
 
 def step(workload: Workload, system: System, n_steps: int, until: float) -> dict[str, Any]:
-    """Run steps, fewer if the time is up; returns digests of the results, and memory."""
+    """Run steps until their number or the time is reached; return digests and memory growth."""
     losses: list[float] = []
     settled_bytes = resident_memory_bytes()
     clock = NullClock()
@@ -114,7 +118,7 @@ def step(workload: Workload, system: System, n_steps: int, until: float) -> dict
 
 
 def run_steps(cache: Path, name: str, n_steps: int, seconds: float) -> dict[str, Any]:
-    """Run steps in a process; skips if the system runs none."""
+    """Run steps in a separate process; skip the test if the system is unsupported."""
     with sandbox(cache) as box:
         arguments = (name, str(n_steps), str(seconds))
         ended = box.run(run_module("tests.campaign.test_determinism", *arguments), LIMIT_S)
@@ -126,7 +130,7 @@ def run_steps(cache: Path, name: str, n_steps: int, seconds: float) -> dict[str,
 
 
 def assert_repeated(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
-    """Fail if two runs with one seed differ, or both show a fault."""
+    """Fail if two runs with one seed differ, or both violate a requirement."""
     for name in ("n_steps", "losses", "parameters"):
         assert first[name] == second[name], name
     assert first["is_finite"]
@@ -137,7 +141,7 @@ def assert_repeated(first: Mapping[str, Any], second: Mapping[str, Any]) -> None
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_seed_decides_everything(cache: Path, name: str) -> None:
     first = run_steps(cache, name, N_STEPS, MOST_S)
-    # As many as the first had time for, however slow the machine is meanwhile.
+    # The second run has as many steps as the first, even if the machine is slower by then.
     assert_repeated(first, run_steps(cache, name, first["n_steps"], LIMIT_S))
 
 
@@ -157,7 +161,7 @@ def test_a_few_steps_are_repeated(cache: Path) -> None:
         ({"n_steps": 3199}, {}, False),
         ({}, {"is_finite": False}, False),
         ({}, {"growth_bytes": GROWTH_BYTES + 1}, False),
-        ({"growth_bytes": GROWTH_BYTES + 1}, {}, True),  # of one run alone: by chance
+        ({"growth_bytes": GROWTH_BYTES + 1}, {}, True),  # in only one run: by chance
     ],
 )
 def test_what_differs_is_seen(

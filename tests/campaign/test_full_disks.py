@@ -1,7 +1,7 @@
-"""Disks without room, folders that vanish and outputs that cannot be written, in mid-run.
+"""Full disks, deleted directories and outputs that cannot be written, during a run.
 
-A command ends with one line and exit code 1, complete records stay, nothing is half-written, and
-the same command goes on once there is room.
+A command ends with one line and exit code 1, complete records remain, there are no partial files,
+and the same command resumes once there is space.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tests.support.sandbox import (
 )
 
 DISK_BYTES = 8 * 2**20
-N_PAGES = st.integers(0, 12)  # free ones on a tmpfs
+N_PAGES = st.integers(0, 12)  # free pages on a tmpfs
 
 
 def assert_goes_on(box: Sandbox, first: Ended, before: Kept, sweep_records: list[str]) -> None:
-    """Fail unless a command ended as promised and is completed now that there is room."""
+    """Fail unless a command ended as required and completes now that there is space."""
     (box.folder / LOG).unlink(missing_ok=True)
     assert_ended(first, (0, 1))
     if first.returncode == 1:
@@ -50,7 +50,7 @@ def assert_goes_on(box: Sandbox, first: Ended, before: Kept, sweep_records: list
 
 @contextmanager
 def small_disk(folder: Path, n_free: int) -> Iterator[Path]:
-    """Mount a tmpfs; yields the file that fills it but for few bytes."""
+    """Mount a tmpfs; yield the file that fills it except for a few pages."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -79,7 +79,7 @@ def test_a_full_disk(cache: Path, sweep_records: list[str], disk: str, n_pages: 
 
 @campaign
 @examples(1, 3)
-@given(file_bytes=st.integers(1000, 6000))  # a line must fit, a record does not
+@given(file_bytes=st.integers(1000, 6000))  # enough for a line, too small for a record
 def test_files_that_do_not_grow(cache: Path, sweep_records: list[str], file_bytes: int) -> None:
     with sandbox(cache) as box:
         first = box.run(logged_sweep(box), file_bytes=file_bytes)
@@ -115,7 +115,7 @@ def test_a_folder_that_vanishes(
         if successor == "a dangling link":
             path.symlink_to(box.folder / "nowhere" / "at" / "all")
         first = box.wait(process)
-        before = Kept.of(box.results)  # without those that the test itself deleted
+        before = Kept.of(box.results)  # without the records that the test itself deleted
         if path.is_symlink() or path.is_file():
             path.unlink()
         assert_goes_on(box, first, before, sweep_records)

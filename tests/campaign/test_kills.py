@@ -1,7 +1,7 @@
-"""Commands that are killed, at random and aimed moments, and then repeated.
+"""Commands that are killed at random and at chosen moments, and then repeated.
 
-The records end up as those of a run that nobody killed: complete ones stay as they are, nothing is
-measured twice or at the same time as another trial, and nothing is left behind.
+The final records are those of an undisturbed run: complete ones stay unchanged, no trial is
+measured twice or at the same time as another, and no processes or partial files are left.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from tests.support.sandbox import (
 )
 
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
-# Codes that a command may exit with; 0 if it was done before.
+# Allowed exit codes of a command; 0 if it completed before the signal.
 EXIT_CODES = {"SIGKILL": (-9, 0), "SIGTERM": (143, 0), "SIGINT": (130, 0)}
 MOMENTS = ("worker_starts", "record_written", "any")
-SWEEP_S, PIPELINE_S = 8.0, 14.0  # about what they take
-ENDS_S = 30.0  # for a command that was told to end
+SWEEP_S, PIPELINE_S = 8.0, 14.0  # approximate durations
+ENDS_S = 30.0  # time limit for ending after a signal
 WORKER = "harness.measuring.worker"
-RECORDS = {"a/r0.json", "b/r0.json"}  # of odd_bench
+RECORDS = {"a/r0.json", "b/r0.json"}  # records of odd_bench
 
 Line = Callable[[Sandbox], list[str]]  # the command
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A signal at the n-th moment of a kind, or after a time, and whether to repeat at once."""
+    """Signal at the n-th moment of a kind or after a time, with or without immediate repetition."""
 
     signal: str
     moment: str
@@ -68,7 +68,7 @@ class Kill:
         process = box.start(line)
         workers: set[int] = set()
         moments: dict[str, Callable[[], bool]] = {
-            # Not before: what happens to Python while it starts is not ours.
+            # Not earlier: signals during Python's own start are not tested.
             "any": box.results.exists,
             "worker_starts": lambda: self.nth <= len(_find_workers(process.pid, workers)),
             "record_written": lambda: len(list(box.results.glob("raw/*/*r*.json*"))) >= self.nth,
@@ -77,7 +77,7 @@ class Kill:
         wait_until(lambda: False, self.after_s, process)
         number = signal.Signals[self.signal]
         with suppress(ProcessLookupError):
-            if number == signal.SIGINT:  # as Ctrl-C does, to all in the foreground
+            if number == signal.SIGINT:  # Ctrl-C signals the whole foreground group
                 os.killpg(process.pid, number)
             else:
                 process.send_signal(number)
@@ -85,7 +85,7 @@ class Kill:
 
 
 def _find_workers(pid: int, known: set[int]) -> set[int]:
-    """Add the measuring processes of a command to those that are known."""
+    """Add the measuring processes of a command to the known ones."""
     with suppress(psutil.Error):
         for child in psutil.Process(pid).children():
             with suppress(psutil.Error):
@@ -97,7 +97,7 @@ def _find_workers(pid: int, known: set[int]) -> set[int]:
 def kill_and_repeat(
     line: Line, kill: Kill, box: Sandbox, expected: Sequence[str], limit_s: float = LIMIT_S
 ) -> None:
-    """Kill `bench`, look at what is left, and give the same command again."""
+    """Kill `bench`, check the remaining files and processes, and run the same command again."""
     ended = kill.send(line(box), box)
     is_told = kill.signal != "SIGKILL"
     assert_ended(ended, EXIT_CODES[kill.signal])
@@ -118,7 +118,7 @@ def kill_and_repeat(
 
 
 def assert_no_orphans(box: Sandbox) -> None:
-    """Fail if processes live on, or measure on before they end by themselves."""
+    """Fail if processes survive, or continue to measure before they end by themselves."""
     log = box.folder / LOG
     before = log.read_text() if log.exists() else ""
     assert_no_survivors(box)
@@ -147,7 +147,7 @@ def test_bench(
 
 @pytest.fixture(scope="module")
 def pipeline_records(cache: Path) -> list[str]:
-    """Return the records of the pipeline if nobody kills it."""
+    """Return the records of an undisturbed pipeline."""
     with sandbox(cache) as box:
         write_conf(box)
         assert_ended(box.run(pipeline()), (0,))
@@ -176,7 +176,7 @@ def write_conf(box: Sandbox) -> None:
 def test_the_pipeline(cache: Path, pipeline_records: list[str], name: str, share: float) -> None:
     with sandbox(cache) as box:
         write_conf(box)
-        # Its words and exit code are Snakemake's own.
+        # The output and the exit code are Snakemake's.
         ended = Kill(name, "any", after_s=share * PIPELINE_S).send(pipeline(), box)
         assert ended.returncode is not None, "hang"
         before = Kept.of(box.results)

@@ -1,4 +1,4 @@
-"""The campaign's assertions fail on what they promise to see: sabotaged commands and records."""
+"""The campaign's assertions, which must fail for sabotaged commands and records."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_records_are_compared(box: Sandbox) -> None:
     write_record(box, "a/r0.json", n=1)
     before = Kept.of(box.results)
     write_record(box, "a/r1.json", n=1)
-    write_record(box, "a/superseded/r1.5.json", status="crash")  # a failed one may be tried again
+    write_record(box, "a/superseded/r1.5.json", status="crash")  # a failed trial may be repeated
     assert_kept(box.results, before, {"a/r0.json", "a/r1.json"})
     with pytest.raises(AssertionError, match="missing"):
         assert_kept(box.results, before, {"a/r2.json"})

@@ -1,7 +1,7 @@
-"""Systems that go wrong, each beside a good trial of the same sweep.
+"""Systems with injected faults, each together with a good trial in one sweep.
 
-The record has the right status, the log is small, no process survives, and the other trial is as
-if nothing had happened.
+The record has the right status, the log is small, no process survives, and the other trial is not
+affected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ METHODS = (
     *("result", "parameters", "last_loss", "counters", "moving_share", "peak_memory_bytes"),
     *("forget_peak_memory", "synchronize", "in_force", "versions"),
 )
-# Only of what learns or chooses, for a timeline, or of the class itself.
+# Methods of systems that learn or choose, methods for timelines, and class members.
 NOT_CALLED_HERE = {"learn", "choose", "run_in_parts", "listing", "options_of", "option_type"}
 SIGNALS = (
     *(int(getattr(signal, f"SIG{name}")) for name in ("TERM", "INT", "KILL", "SEGV", "ABRT")),
@@ -41,7 +41,7 @@ SIGNALS = (
 
 
 class Fault(NamedTuple):
-    """A fault, the method in which it happens, and the statuses that are right for it."""
+    """Fault, the method in which it occurs, and the statuses that are correct for it."""
 
     name: str
     at: str
@@ -65,7 +65,7 @@ FAULTS = (
     Fault("hog", "prepare", ("oom",)),
     *(Fault(name, "result", ("wrong_result",)) for name in (*WRONG, "no_update")),
 )
-LIMITS = {  # by fault or method, so that a trial ends, or the method is called at all
+LIMITS = {  # by fault or method, to end a trial, or to have the method called
     **{name: "limits.time_s=5" for name in ("loop", "wait", "stubborn")},
     "hog": f"limits.memory_bytes={600 * 2**20}",
     "upcoming": "timing.n_mini_batches=2",
@@ -121,4 +121,4 @@ def test_a_right_result_is_made_wrong_in_each_way() -> None:
         gradients = {name: list(value) for name, value in wrong.gradients.items()}
         assert not (is_same and gradients == {"W": [1.0, 1.0]}), name
     assert wrong_result(None, right) is right
-    do("wrong_loss")  # nothing is done, only the result is another
+    do("wrong_loss")  # changes only the result

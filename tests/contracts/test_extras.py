@@ -1,4 +1,4 @@
-"""A framework that is missing or too old: one line that names the extra to install."""
+"""Missing or outdated frameworks, reported in one line that names the extra to install."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_extra_that_is_installed_is_no_fault() -> None:
 
 
 def test_what_draws_is_loaded_when_something_is_drawn() -> None:
-    """So that a missing one is told in one line, not by whoever imports it first."""
+    """A missing library is reported in one line and not by the first module that imports it."""
     program = "import sys, harness.commands.first_look; print('matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "False\n"

@@ -58,7 +58,7 @@ def test_by_length_the_seed_decides_between_equals_and_what_is_left_out() -> Non
     one = indices(corpus, mini_batches(corpus, 10, 12, seed=1, order="length"))
     assert one == indices(corpus, mini_batches(corpus, 10, 12, seed=1, order="length"))
     assert one != indices(corpus, mini_batches(corpus, 10, 12, seed=2, order="length"))
-    assert one[:5] == one[5:10]  # a pass is five mini-batches, and leaves five instances out
+    assert one[:5] == one[5:10]  # a pass has five mini-batches and drops five instances
     assert len({i for batch in one for i in batch}) == 50
     left_out = [
         set(range(55)) - {i for batch in found for i in batch}

@@ -1,4 +1,4 @@
-"""Tables of networks: which module has a model's, and what is loaded of it."""
+"""Tables of networks: lookup of a model's module, and loading of its network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = {
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Write modules of a package of the test's own, of which importing one would fail."""
+    """Write the modules of a package, one of which cannot be imported."""
     name = f"networks_{tmp_path.name}"
     (tmp_path / name).mkdir()
     for file, text in FILES.items():

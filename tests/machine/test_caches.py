@@ -1,4 +1,4 @@
-"""Caches: this user's alone, found only as they were written, written whole, by several at once."""
+"""Caches: private to the user, intact, and written atomically by concurrent processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from harness.machine.caches import (
 from tests.support.odd_files import DAMAGES
 
 Output = pytest.CaptureFixture[str]
-CALLS: list[bytes] = []  # of what is remembered
+CALLS: list[bytes] = []  # calls of the cached function
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +153,7 @@ def test_what_may_not_be_read_is_not_found(tmp_path: Path, monkeypatch: pytest.M
     keep(place, CONTENT)
     place.chmod(0)
 
-    def refused(*_: object) -> int:  # also where tests run as root, who may read all
+    def refused(*_: object) -> int:  # also if tests run as root, which may read everything
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as patch:
@@ -194,7 +194,7 @@ def test_on_a_full_disk_nothing_is_kept_and_nothing_left(
 def test_all_is_on_the_disk_before_it_is_in_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a power cut leaves an empty file of the right name."""
+    """Otherwise a power failure could leave an empty file with the right name."""
     place, on_disk = tmp_path / "entry", []
 
     def seen(descriptor: int) -> None:
@@ -287,7 +287,7 @@ def test_it_is_worked_out_once_by_this_process_and_by_others(tmp_path: Path) -> 
     path = write(tmp_path / "a.txt", "one two", 1)
     first = remembered(words_of)
     assert first(path, "!") == first(path, "!") == ["one!", "two!"]
-    assert remembered(words_of)(path, "!") == ["one!", "two!"]  # as another process would ask
+    assert remembered(words_of)(path, "!") == ["one!", "two!"]  # like a call of another process
     assert len(CALLS) == 1
 
 
@@ -344,4 +344,4 @@ def test_too_many_answers_are_forgotten(
         remembered(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")
     answers_folder.cache_clear()  # the next process
     remembered(words_of)(write(tmp_path / "3.txt", "3", 1), "")
-    assert len(list((home / NAME / caches.FOLDER).iterdir())) == 1 + 1  # the newest and the new one
+    assert len(list((home / NAME / caches.FOLDER).iterdir())) == 1 + 1  # newest old entry, new one

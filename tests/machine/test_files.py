@@ -1,4 +1,4 @@
-"""Regular files alone are read and replaced; whatever fails leaves nothing behind."""
+"""Only regular files are read and replaced; failures leave no partial files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for(
     os.mkfifo(tmp_path / "x")
     (tmp_path / "file").touch()
     status = (tmp_path / "file").stat()
-    monkeypatch.setattr(Path, "stat", lambda _: status)  # as it was a moment before
+    monkeypatch.setattr(Path, "stat", lambda _: status)  # the state a moment earlier
     with in_time(20), pytest.raises(OSError, match="is a FIFO"):
         read_regular(tmp_path / "x")
 

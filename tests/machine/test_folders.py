@@ -1,4 +1,4 @@
-"""Folders of one process: deleted at its end, or by the next one where it was killed."""
+"""Directories of one process: deleted when it ends, or by the next process if it was killed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_next_block_deletes_what_killed_processes_left_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)  # as read anew
+    monkeypatch.setattr(tempfile, "tempdir", None)  # so that it is read again
     (killed, left), (living, held) = started(IN_A_BLOCK), started(IN_A_BLOCK)
     assert left.parent == tmp_path
     killed.kill()
@@ -159,7 +159,7 @@ def test_one_that_others_may_write_to_is_not_taken(memory: Path, tmp_path: Path)
 def test_locks_of_this_machine_outlive_what_others_clean_up(
     memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both may lie in one folder, and nobody holds the folder of the locks."""
+    """Both may be in one directory, and no process locks the directory of the locks."""
     monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(memory))
     (local_folder() / "lock").touch()
     os.utime(local_folder(), (0, 0))

@@ -1,4 +1,4 @@
-"""The machine's description, and what disturbs it."""
+"""Facts about the machine, and its noise."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_peak_of_memory_is_that_since_the_reset() -> None:
 
 @contextmanager
 def child_that(work: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that has done its work and waits."""
+    """Yield a process that has done its work and waits."""
     code = f"{work}\nprint('done', flush=True)\ninput()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as child:
@@ -132,7 +132,7 @@ def test_memory_of_a_child_is_part_of_the_peak_that_the_reset_forgets() -> None:
 
 
 def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
-    """Let the readings of the kernel's counters follow each other."""
+    """Replace the kernel's counters by sequences of readings."""
     for name, values in readings.items():
         source = iter(values)
         monkeypatch.setattr(noise, name, lambda source=source: next(source))
@@ -187,7 +187,7 @@ HOT = "GPU-second"  # slowed down by heat
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A driver of two GPUs; what is opened and closed."""
+    """Driver of two GPUs; yields the log of opening and closing it."""
     calls: list[str] = []
 
     def by_uuid(uuid: str) -> str:

@@ -1,4 +1,4 @@
-"""PyTorch is asked in a process of its own whether it can use the GPU, and its answer decides."""
+"""The test of PyTorch's use of the GPU, which runs in a separate process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_one_here_is_asked() -> None:
-    """Of the machine that tests run on, either answer is right, and comes in time."""
+    """On the machine that runs the tests, either result is correct, within the time limit."""
     said = why_torch_cannot()
     assert said is None or "PyTorch" in said
 

@@ -1,4 +1,4 @@
-"""A trial's identity: the work and nothing else."""
+"""A trial's identity, which covers everything that changes the work and nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_identity_covers_the_work_and_nothing_else(make_spec: Callable[..., Tria
 
 def test_the_usual_order_leaves_a_trial_its_name(make_spec: Callable[..., TrialSpec]) -> None:
     assert make_spec(order="shuffled").trial_id == make_spec().trial_id
-    assert "order" not in make_spec().identity  # so that records of before the choice are kept
+    assert "order" not in make_spec().identity  # so that records from before the option count
 
 
 def test_mini_batches_are_in_the_order_of_the_trial(make_spec: Callable[..., TrialSpec]) -> None:

@@ -1,4 +1,4 @@
-"""Ids that a table or a layer lacks are refused before any system sees them."""
+"""Ids outside of a table or a layer are refused before any system receives them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_mini_batch_and_instance_is_looked_at() -> None:
 
 
 class Pulls(VarLSTM):
-    """Var-LSTM with some pulls of its mini-batches replaced."""
+    """Var-LSTM whose mini-batches have some pulls replaced."""
 
     changes: Mapping[str, Any] = {}
 

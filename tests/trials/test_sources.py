@@ -1,4 +1,4 @@
-"""The hash of measured code: what a trial runs changes it, nothing else does."""
+"""The hash of measured code, which only code that a trial runs can change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FILES = {
         "    import sample.late\n"
         "    return importlib.import_module(f'{PLUGINS}.{name}')\n"
     ),
-    "near.py": "import sample.adapter\n",  # a circle must not hang the walk
+    "near.py": "import sample.adapter\n",  # a cycle must not hang the search
     "late.py": "",
     "unused.py": "",
     "deep/__init__.py": "from .inner import thing\n",
@@ -47,7 +47,7 @@ FILES = {
 
 @pytest.fixture
 def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package on the path that nothing imports."""
+    """Package on the path that no module imports."""
     for name, text in FILES.items():
         path = tmp_path / "sample" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,9 +70,9 @@ def test_what_is_found_by_name_counts_when_it_is_named(sample: Path) -> None:
 
 
 def test_the_network_of_a_trial_is_measured_code(sample: Path, make_spec: MakeSpec) -> None:
-    """Its module counts by the table alone: no import and no file of the model's name leads there.
+    """The network's module counts only because of the table, not by an import or a file name.
 
-    A network that were left out would pass an old time off as that of the code as it is.
+    Without it, times of an old network would count as those of the current code.
     """
     (sample / "runs.py").write_text("NETWORKS = 'sample.nets:NETWORKS'\n")
     (sample / "nets").mkdir()
@@ -158,7 +158,7 @@ def test_comments_docstrings_and_layout_are_no_code(
 
 
 def test_what_generated_source_imports_is_measured_code(sample: Path, make_spec: MakeSpec) -> None:
-    """A module that nothing but a text names, where that text is the beginning of a program."""
+    """A module counts if it is named only in a string that is the start of a program."""
     (sample / "kernels.py").write_text("scale = 1\n")
     (sample / "writer.py").write_text(
         "HEADER = 'import math\\nfrom sample.kernels import scale\\n'\n"
@@ -196,7 +196,7 @@ def test_a_policy_belongs_to_the_trials_that_name_it(make_spec: MakeSpec) -> Non
 
 
 def code_of(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Modules whose content the hash of a trial covers."""
+    """Return the modules whose content the hash of a trial covers."""
     found: set[str] = set()
 
     def note(files: Mapping[str, Path], *_: object) -> str:
@@ -212,7 +212,7 @@ def code_of(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     ("device", "options", "kernels"),
     [
         ("cpu", {}, {"compiled.program"}),
-        ("cuda", {}, {"cuda.module", "stepwise.steps"}),  # either, as the trial is
+        ("cuda", {}, {"cuda.module", "stepwise.steps"}),  # either one, depending on the trial
         ("cpu", {"backend": "stepwise"}, {"stepwise.steps"}),
     ],
 )
@@ -223,7 +223,7 @@ def test_the_backend_that_runs_a_trial_is_measured_code(
     options: dict[str, str],
     kernels: set[str],
 ) -> None:
-    """And no other: what is done for a GPU leaves what was measured on a CPU as it is."""
+    """No other backend counts: changes for a GPU do not invalidate measurements on a CPU."""
     spec = make_spec(adapter="systems.on_core.vertex", device=device, system_options=options)
     found = code_of(spec, monkeypatch)
     assert {f"harness.engine.backends.{name}" for name in kernels} <= found
@@ -237,7 +237,7 @@ def test_the_backend_that_runs_a_trial_is_measured_code(
 
 
 def test_a_module_below_what_is_named_counts(sample: Path) -> None:
-    """As in f"sample.plugins.{name}.core": the trial says red, the file says .core."""
+    """In f"sample.plugins.{name}.core" the trial has the name red, and the file has .core."""
     (sample / "plugins" / "deep").mkdir()
     for name in ("__init__", "core", "other"):
         (sample / "plugins" / "deep" / f"{name}.py").write_text("")

@@ -1,4 +1,4 @@
-"""Numbers, paths and files of a user: what is refused, and in which words."""
+"""Rejected numbers, paths and files of users, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph refuses what is not a typed, topologically ordered DAG."""
+"""Validation of graphs, which must be typed, topologically ordered DAGs."""
 
 from __future__ import annotations
 

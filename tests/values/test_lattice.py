@@ -1,4 +1,4 @@
-"""A lattice that is none is refused with the state and the reason."""
+"""Validation of lattices, whose errors name the state and the reason."""
 
 from __future__ import annotations
 

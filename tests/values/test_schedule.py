@@ -1,4 +1,4 @@
-"""check_schedule accepts valid schedules and names what is wrong with any other."""
+"""check_schedule, which accepts valid schedules and explains why others are invalid."""
 
 from __future__ import annotations
 
