@@ -136,7 +136,11 @@ def pack(held: Held, folder: Path, places: Sequence[Path]) -> str:
 
 
 def _merge(options: argparse.Namespace) -> None:
-    """Pack the results of several machines by kind of machine, or write them as one table."""
+    """Pack the results of several machines by kind of machine, or write them as one table.
+
+    Raises:
+        RecordError: if there are no records.
+    """
     by_kind = merge(options.places)
     if not by_kind:
         raise RecordError(_nothing_in(options.places))

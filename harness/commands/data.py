@@ -75,7 +75,11 @@ def _names() -> list[str]:
 
 
 def _choice(name: str) -> dict[str, Any]:
-    """Read conf/dataset/<name>.yaml."""
+    """Read conf/dataset/<name>.yaml.
+
+    Raises:
+        ConfigError: for an unknown dataset or an invalid file.
+    """
     if name not in _names():
         close = meant(name, _names())
         raise ConfigError(f"dataset {name} is unknown{close}; choose one of {', '.join(_names())}")
@@ -133,7 +137,7 @@ def _fetch(name: str, root: Path) -> None:
 
 
 def _how_checked(home: Home, sha256: Checksums) -> str:
-    """Return whether all files have a checksum, in words; others may be truncated."""
+    """Return "checked", or a note on files that have no checksum and may be truncated."""
     unknown = [part for part in home.origins if checksum_of(sha256, part) is None]
     if not unknown:
         return "checked"

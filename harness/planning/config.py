@@ -180,7 +180,7 @@ class Composer:
         return name
 
     def _file(self, group: str, name: str) -> dict[str, Any]:
-        """Return a file's content over its type's defaults; Hydra composes files with defaults."""
+        """Return a file's content, with its type's defaults; Hydra resolves a `defaults` list."""
         if (group, name) not in self._read:
             path = self.conf_dir / group / f"{name}.yaml"
             content = read_mapping(path)
@@ -201,7 +201,11 @@ class Composer:
 
 
 def _base(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the keys of bench.yaml, with its defaults list as a mapping of groups to names."""
+    """Return the keys of bench.yaml, with its defaults list as a mapping of groups to names.
+
+    Raises:
+        ConfigError: if the defaults list has no system, model or dataset.
+    """
     chosen: dict[str, Any] = {}
     for entry in content.get("defaults") or ():
         if isinstance(entry, Mapping):
@@ -291,7 +295,11 @@ def spec_of(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -
 
 
 def _with_hash(settings: LearningSettings) -> LearningSettings:
-    """Add the hash of a saved policy's file, which identifies the policy."""
+    """Add the hash of a saved policy's file, which identifies the policy.
+
+    Raises:
+        ConfigError: if the file cannot be read, or the user sets its hash.
+    """
     if settings.file_sha256 is not None:
         raise ConfigError(
             f"learning.file_sha256={settings.file_sha256} cannot be chosen: it is that of"

@@ -178,7 +178,12 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Content of a file for a scale that measures or counts."""
+    """Content of a file for a scale that measures or counts.
+
+    Raises:
+        ConfigError: if there are neither blocks nor counts, if a block is not a mapping, or if
+            screening skips no round.
+    """
 
     rounds: Count = 1
     screening: Screening | None = None
@@ -209,7 +214,11 @@ def _read_scale(place: str, chosen: Any) -> _Scale:
 
 
 def _others(name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path) -> tuple[str, ...]:
-    """Return the experiments that `trials_of` names and that measure at this scale."""
+    """Return the experiments that `trials_of` names and that measure at this scale.
+
+    Raises:
+        ConfigError: if there is none, or the scale has other keys, too.
+    """
     place = f"experiment/{name}.yaml, scale {scale}"
     if len(chosen) > 1:
         raise ConfigError(f"{place} has {', '.join(chosen)}; beside {TRIALS_OF} nothing is allowed")
@@ -227,7 +236,11 @@ def _others(name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path) ->
 def _without_walk(
     place: str, block: Mapping[str, Any], walks: Mapping[str, Walk]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the block itself, or a block for each trial of the walks that it names."""
+    """Yield the block itself, or a block for each trial of the walks that it names.
+
+    Raises:
+        ConfigError: for an unknown walk.
+    """
     rest = {key: value for key, value in block.items() if key not in (WALK, ALONG)}
     if len(rest) == len(block):
         yield rest
@@ -243,7 +256,11 @@ def _without_walk(
 
 
 def _points(place: str, block: Mapping[str, Any], conf_dir: Path) -> Iterator[dict[str, Any]]:
-    """Yield every point of a block; a kind selects the systems that run the point's model."""
+    """Yield every point of a block; a kind selects the systems that run the point's model.
+
+    Raises:
+        ConfigError: if systems are selected by kind, but the block has no model.
+    """
     selection = read_selection(place, block.get("system", []), conf_dir)
     if not selection.selects_by_kind:
         yield from _product(block)

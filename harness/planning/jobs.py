@@ -114,7 +114,7 @@ def jobs_of_nodes(
     """Build the jobs of a cluster by name; points that share an experiment may share a job.
 
     Args:
-        block_s: approximate seconds of a job; a point that takes longer is a job of its own.
+        block_s: approximate seconds of a job; a point that takes longer has a separate job.
         results_dir: part of the hash in each name, so that runs into several directories have jobs
             of different names.
         seconds_of: expected seconds of a round. They must not depend on records, because new

@@ -90,7 +90,7 @@ def read_systems(conf_dir: Path) -> tuple[SystemFile, ...]:
 
 
 def _check_variant(system: SystemFile, by_name: Mapping[str, SystemFile]) -> None:
-    """Raise ConfigError unless `variant_of` names a system of the same kind that has none."""
+    """Raise ConfigError unless `variant_of` names a system of its kind that is not a variant."""
     heads = sorted(
         name
         for name, other in by_name.items()
@@ -119,7 +119,11 @@ def _read(path: Path, _changed_ns: int) -> SystemFile:
 
 @cache
 def _models_in(file: str, text: str) -> frozenset[str]:
-    """Return the name itself if it is of a model, or the models of a table of networks."""
+    """Return the name itself if it is of a model, or the models of a table of networks.
+
+    Raises:
+        ConfigError: if there is no table of that name.
+    """
     if "." not in text and ":" not in text:
         return frozenset({text})
     found = modules_of(text)

@@ -69,7 +69,11 @@ def typed(key: str, value: Any) -> str:
 
 @cache
 def _parse(text: str) -> Override:
-    """Parse an argument; cached, because sweeps repeat arguments and Hydra takes a millisecond."""
+    """Parse an argument; cached, because sweeps repeat arguments and Hydra takes a millisecond.
+
+    Raises:
+        ConfigError: if Hydra's grammar does not accept the argument.
+    """
     try:
         return OverridesParser.create().parse_override(text)
     except OverrideParseException as error:
@@ -115,8 +119,11 @@ def _values(override: Override, conf_dir: Path) -> list[Any]:
 def _plain(key: str, value: Any, text: str) -> Any:
     """Convert a parsed value to Python's types.
 
-    A number is converted to text if the key takes text and the number's text is the user's, as in
-    results_dir=2026.
+    A number is converted to text if the key takes text and the conversion gives what the user
+    typed, as in results_dir=2026.
+
+    Raises:
+        ConfigError: for an empty value.
     """
     value = value.text if isinstance(value, QuotedString) else value
     if isinstance(value, list):

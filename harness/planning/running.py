@@ -69,7 +69,7 @@ def turn(
         patience_s: seconds to wait for the lock, may be infinite.
         say: called with a line that names the holder, before waiting.
         alone: False takes a shared lock, for work that is not timed.
-        first: called with the lock's name while no other process holds a shared lock.
+        first: called with the lock's name if no other process holds the lock.
 
     Yields:
         The lock's name, which is the same for all locks of the directory.
@@ -131,6 +131,9 @@ def _waited_for(
 
     Args:
         words: subject, verb and further remedy for messages.
+
+    Raises:
+        BenchError: if the holder does not release the lock in time.
     """
     what, how, way_out = words
     deadline_s = time.monotonic() + patience_s

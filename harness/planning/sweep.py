@@ -107,7 +107,11 @@ def _texts(key: str, value: Any) -> Values:
 
 
 def _policies(values: Values) -> Values:
-    """Return the names of policies; `all` adds every policy and `not:NAME` removes one."""
+    """Return the names of policies; `all` adds every policy and `not:NAME` removes one.
+
+    Raises:
+        ConfigError: if `not:NAME` names an unknown policy.
+    """
     found: list[str] = []
     for value in values:
         if value == "all":

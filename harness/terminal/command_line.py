@@ -99,7 +99,11 @@ def parse(arguments: Sequence[str]) -> list[Job]:
 
 
 def _take_conf_dir(arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    """Return the configuration directory, of `--config-path` if given, and the other arguments."""
+    """Return the configuration directory, of `--config-path` if given, and the other arguments.
+
+    Raises:
+        ConfigError: if `--config-path` has no value.
+    """
     conf_dir, rest, left = CONF_DIR, [], list(arguments)
     while left:
         flag, equals, value = (first := left.pop(0)).partition("=")
@@ -145,7 +149,11 @@ def _ask_hydra(arguments: Sequence[str], conf_dir: Path) -> None:
 
 @contextmanager
 def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
-    """Let Hydra read `arguments`, and raise its errors instead of printing them."""
+    """Let Hydra read `arguments`, and raise its errors instead of printing them.
+
+    Raises:
+        ConfigError: if Hydra rejects the arguments.
+    """
     argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = [argv[0], *arguments]
     os.environ["HYDRA_FULL_ERROR"] = "1"

@@ -160,7 +160,7 @@ def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
 
 
 def refusal(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
-    """Return the last line of a run that fails before measuring."""
+    """Return the error line of a run that fails before measuring."""
     assert process.wait(timeout=120) == 1
     assert not records(folder)
     said = (folder / log).read_text()
