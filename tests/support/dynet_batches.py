@@ -12,7 +12,7 @@ from typing import Any
 
 patch = ctypes.CDLL(sys.argv[3], mode=ctypes.RTLD_GLOBAL) if sys.argv[3:] else None
 
-import dynet_config  # noqa: E402 - after the patch, which takes the place of functions of DyNet
+import dynet_config  # noqa: E402 - after the patch, which replaces functions of DyNet
 
 dynet_config.set(mem="256", random_seed=1, autobatch=int(sys.argv[1]), profiling=2)
 import dynet as dy  # noqa: E402 - settings are read when it is imported

@@ -27,7 +27,7 @@ from systems.on_core.reference import Adapter as Reference
 
 FLOOD_BYTES = 48 * 2**20
 FIRST, LAST = b"the first words\n", b"the last words\n"
-BLOCK = 2**21  # numbers: 16 MiB
+BLOCK = 2**21  # float64 numbers: 16 MiB
 FEW_BYTES = 512  # a record has more
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from harness.engine.switches import LAYOUTS
 
 BOTH = (True, False)
-# Libraries and precision have their own tests (test_products.py, test_halves.py), and profile only
-# adds counters (test_programs.py).
+# Libraries and precision have their own tests (test_products.py, test_halves.py). Switch `profile`
+# only adds counters (test_programs.py).
 SWITCHES: dict[str, tuple[Any, ...]] = {
     "layout": LAYOUTS,
     "granularity": ("vertex", "operator"),
