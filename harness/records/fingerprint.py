@@ -26,7 +26,7 @@ TOLERANCE = 1e-4
 # so close to 0 that rounding decides whether a whole subtree learns. Correct systems changed the
 # gradient of Tree-FC's table by 2.5e-3 of its norm (hidden 512, 256 leaves, batch 64); omitting an
 # instance of 64 changes it by about 1 / sqrt(64). Products with signs vary like that norm, and four
-# times that change is allowed; two of 15 systems' sketches differed by at most 8e-4.
+# times that change is allowed; the sketches of 15 systems differed by at most 8e-4.
 KINK_TOLERANCE = 1e-2
 # Relative to the loss of a whole pass, whose steps accumulate rounding over mini-batches.
 PASS_TOLERANCE = 1e-3

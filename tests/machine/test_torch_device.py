@@ -53,7 +53,7 @@ def test_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_one_here_is_asked() -> None:
-    """On the machine that runs the tests, either result is correct, within the time limit."""
+    """Either result is correct on the machine that runs the tests, within the time limit."""
     said = why_torch_cannot()
     assert said is None or "PyTorch" in said
 
