@@ -91,7 +91,7 @@ class Compiled(Compilable, Generic[P, R]):
     def _loaded(self) -> Loaded:
         if self in _BY_MODULE.get(self.__module__, []):
             return load_module(self.__module__)
-        return load_ir(str(write_module([self])))  # a function without a module, written separately
+        return load_ir(str(write_module([self])))  # a local function, compiled separately
 
     @cached_property
     def address(self) -> int:
@@ -159,7 +159,7 @@ def _load(name: str, functions: tuple[Compiled[..., Any], ...]) -> Loaded:
 
 
 def _spell(kind: Any) -> Any:
-    """Return everything that an annotation means: stamps do not cover modules of annotations."""
+    """Return the full meaning of an annotation; stamps do not cover modules that only annotate."""
     if isinstance(kind, TupleKind):
         return getattr(kind.named, "_fields", None), [_spell(one) for one in kind.kinds]
     return describe(kind)

@@ -38,7 +38,7 @@ POLICIES = {"sufficient": "schedule", "sufficient_reversed": "schedule_reversed"
 
 
 def schedule(graph: Graph) -> Schedule:
-    """Execute all ready vertices of the type that leaves the smallest part of its frontier."""
+    """Execute all ready vertices of the type with the largest fraction, step by step."""
     return Schedule.proved(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
 
 

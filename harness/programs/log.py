@@ -31,7 +31,7 @@ from harness.values.arrays import IntArray, int_array
 RESUME, FORK, END, PHASE, GHOSTS, ROUND, OPEN, BRANCH, CLOSE, CHAIN = range(10)
 FIRST_KIND = 10
 NO_NUMBER = -1  # in place of a number that a call does not pass
-# Result of the maker of segments for the log: all done, or nothing yet. It defines further values.
+# Results of running a log's segment: all is done, or nothing. Its runner defines further values.
 DONE, UNDONE = 0, -1
 MOST_NAMED = 16  # operands that are separate parameters
 

@@ -1,4 +1,4 @@
-"""Rounds that compiled code plans are those that the policy and the layout make one by one."""
+"""Segments planned by compiled code equal those planned one by one by policy and layout."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ EVERY = settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 LAYOUTS = ("policy", "read_order")
-NEWEST = 27719  # one less than what all numbers up to 12 divide: the last of so many values
-# Deep, wide, and with rounds of nothing new; more of it than the first mini-batch had room for.
+NEWEST = 27719  # one less than a multiple of all numbers up to 12: the last of as many values
+# Deep and wide, with segments without new vertices; larger than the first mini-batch's memory.
 LARGE = [
     Scripted((Loop(3, (Choose(NEWEST, k, (3, 1)), Call("many", (0, k, 2), 1))),) * (k % 3 + 1), k)
     for k in range(9)
@@ -94,7 +94,7 @@ def test_models_are_planned_the_same(model: Model, batch: Sequence[Any]) -> None
 def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before all batches, too, if they read or write states there; here they are said to."""
+    """Also before all batches, if they use states there; the test pretends that they do."""
     kind_of = Backend._kind_of
     monkeypatch.setattr(Backend, "_kind_of", lambda *of: (kind_of(*of)[0], True))
     many, unary = Call("many", (0, NEWEST), 1), Call("unary_a", (NEWEST,), 0)
@@ -109,7 +109,7 @@ def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
 
 
 def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only those that are made anew when one asks: what addresses are found in."""
+    """A layout requested right after a segment must match that of the segment's arrangement."""
     adapter, met = live_adapter(ScriptedModel()), list[Any]()
     adapter.load(LARGE)
     adapter.run(NoClock())
@@ -160,12 +160,12 @@ def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next(
         adapter.run(NoClock())
         assert adapter.live.engine._current is rounds
     steady = np.ones(len(before), dtype=np.bool_)
-    steady[rounds.kept.numbers["statics"]] = False  # anew by what is known of a model
+    steady[rounds.kept.numbers["statics"]] = False  # set again from the model
     np.testing.assert_array_equal(rounds.kept.table[steady], before[steady])
 
 
 class Faulty(ScriptedModel):
-    """Wrong for an instance of number 7, in its second round."""
+    """Program with an error for instance number 7, in its second segment."""
 
     def program(self, p: Writer, instance: Scripted) -> Body:
         value = p.leaf(word=1, label=0)
@@ -196,7 +196,7 @@ def test_what_is_wrong_is_told_and_leaves_nothing_behind() -> None:
 
 
 def test_a_schedule_that_ran_is_what_is_proved() -> None:
-    """And not what another pass over the same graph would find."""
+    """The check uses the schedule that ran, not that of another pass over the same graph."""
     adapter = live_adapter(ScriptedModel())
     assert adapter.live is not None
     engine = adapter.live.engine

@@ -153,5 +153,5 @@ def encode(ready: Ready, encoding: int, key: Ints) -> int:
 
 @helper
 def n_actions(encoding: int, length: int) -> int:
-    """Return how many first entries of a state of this length are types to choose from."""
+    """Return the number of types to choose from, which are the first entries of a state."""
     return length - 1 if encoding == MAX else length

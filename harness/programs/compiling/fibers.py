@@ -56,7 +56,7 @@ def frame_of(state: int, fiber: int) -> int:
 
 @helper(apart=True)
 def grow(state: int, at: int, n: int) -> None:
-    """Extend a buffer by at least n entries."""
+    """Extend a buffer so that it has at least n free entries."""
     if call_for_number(word(state, GROW), (at, word(state, at + 1) + n)) != 0:
         raise MemoryError("a program goes on without end")
 
