@@ -277,7 +277,7 @@ def _concatenate(f: Any, parts: tuple[Any, ...]) -> Any:
     return found
 
 
-# --- memory by its address -------------------------------------------------------------------
+# --- memory by address -----------------------------------------------------------------------
 
 
 def _pointer(element: str, f: Any, address: Any) -> Value:

@@ -112,7 +112,7 @@ class CompiledPrograms:
         state[fibers.ROUND_AT], state[fibers.ROUNDS] = rounds or (0, 0)
 
     def _take_fields(self, instances: Sequence[Any]) -> None:
-        """Copy what programs read of instances; arrays become the first lists, in order of fields."""
+        """Copy what programs read of instances; arrays become the first lists, by field."""
         constants, state = self._constants, self._state
         counts = [[getattr(one, name) for one in instances] for name in constants.counts]
         self._put(fibers.COUNTS, np.array(counts, dtype=np.int64))
