@@ -2,8 +2,9 @@
 
 Slowdowns of the machine affect the candidates of one turn alike. Candidates therefore take turns
 at every mini-batch, and times are compared within a turn. Two candidates are compared by the median
-of their ratios over turns, with the interval of the sign test: two of the ordered ratios, which
-hold for any distribution of the noise. A candidate that is clearly slower drops out.
+of their ratios over turns, with the interval of the sign test. Its ends are two of the ordered
+ratios, and it holds for any distribution of the noise. A candidate that is clearly slower drops
+out.
 
 Source: Maron and Moore, "Hoeffding races", NIPS 1993.
 """

@@ -41,7 +41,7 @@ class LoomOp:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call of an op by a vertex of some type.
+    """Call of an op by the vertices of some type.
 
     Attributes:
         op: name of the op.

@@ -20,7 +20,10 @@ def replaced(x: Array, rows: Array, at: Array) -> Array:
 
 
 def picked(logits: Array, labels: Array) -> Array:
-    """Return the summed loss of logits with few classes (n, n_classes); labels below 0 count 0."""
+    """Return the summed loss of logits (n, n_classes), for few classes.
+
+    Rows with a negative label do not count.
+    """
     losses = jax.nn.logsumexp(logits, axis=1)
     right = jnp.take_along_axis(logits, jnp.maximum(labels, 0)[:, None], axis=1)[:, 0]
     return jnp.sum(jnp.where(labels >= 0, losses - right, 0))
@@ -28,7 +31,7 @@ def picked(logits: Array, labels: Array) -> Array:
 
 @jax.custom_vjp
 def classified(hidden: Array, weight: Array, bias: Array, labels: Array) -> Array:
-    """Return the summed loss of rows (n, n_inputs); labels below 0 count 0.
+    """Return the summed loss of rows (n, n_inputs); those with a negative label do not count.
 
     The exponentials of the logits are computed once, and the gradients reuse them in place: rows
     are scaled on the narrow side of the matmuls. The bias is an additional row of the weight, and
