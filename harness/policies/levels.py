@@ -13,11 +13,12 @@ Xu et al., "Cavs: An Efficient Runtime System for Dynamic Neural Networks", ATC 
 
 inline_depth: A recorded graph needs no pass. A graph built from arrays needs one (parts/levels.py).
 The recorder of a program decides if stages are phases and if ghosts are counted
-(harness.programs.recorder.RecordingOptions; options of system=acrobat). Source: ACRoBat (Fegade,
+(harness.programs.blocks.RecordingOptions; options of system=acrobat). Source: ACRoBat (Fegade,
 Chen, Gibbons and Mowry, MLSys 2024), sections 4.1 and B.3.
 
-unbatched: Source: DyNet with autobatching off (SimpleExecutionEngine in dynet/exec.cc), and Cavs's
-serial policy (SerialGraphScheduler in its release's cavs/midend/graph_scheduler.cc).
+unbatched: Every vertex is a separate batch. Source: DyNet with autobatching off
+(SimpleExecutionEngine in dynet/exec.cc), and Cavs's serial policy (SerialGraphScheduler in its
+release's cavs/midend/graph_scheduler.cc).
 """
 
 from __future__ import annotations
