@@ -123,7 +123,11 @@ def _sentences(lines: Sequence[str], ids: Mapping[str, int]) -> LazyInstances[Ch
 
 
 def _pieces(text: Part, ids: Mapping[str, int], steps: int) -> LazyInstances[Chain]:
-    """Return a chain for every `steps` words of the text; the first one starts with <eos>."""
+    """Return a chain for every `steps` words of the text; the first one starts with <eos>.
+
+    Raises:
+        DataError: for a text of fewer words.
+    """
     words = f" {END} ".join(["", *text.lines, ""]).split()
     stream = np.array([ids.get(word, ids[UNKNOWN]) for word in words], dtype=np.int32)
     n_pieces = (len(stream) - 1) // steps

@@ -228,7 +228,11 @@ def _sentence(file: Part, start: int, end: int) -> ParsedText:
 
 
 def _check_tree(file: Part, places: Sequence[int], heads: Sequence[int]) -> None:
-    """Raise DataError if heads are not a tree, or if it has several roots."""
+    """Check that heads are a tree with one root.
+
+    Raises:
+        DataError: for a cycle, or several roots.
+    """
     if not is_tree(heads):
         raise file.fault(places[0], "the heads of the sentence make no tree; they run in a circle")
     roots = [place for place, head in zip(places, heads, strict=True) if head == len(heads)]

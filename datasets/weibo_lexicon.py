@@ -200,7 +200,11 @@ def _tables(train: Sequence[LabelledText], into: Sequence[Words], modulo: int) -
 
 
 def _check_labels(text: Part, sentences: Sequence[LabelledText], known: Mapping[str, int]) -> None:
-    """Raise DataError with the line of a label that is not in the training split."""
+    """Check that all labels occur in the training split.
+
+    Raises:
+        DataError: for another label, with its line.
+    """
     for sentence in sentences:
         for index, label in enumerate(sentence.labels, sentence.first):
             if label not in known:
@@ -251,7 +255,11 @@ def jieba_lexicon(sha256: str | None = None) -> Lexicon:
 
 @cache
 def _read_lexicon() -> Lexicon:
-    """Read the dictionary file, once per process."""
+    """Read the dictionary file, once per process.
+
+    Raises:
+        DataError: if jieba is not installed, or its file cannot be read.
+    """
     try:
         package = distribution(PACKAGE)
     except PackageNotFoundError:

@@ -173,7 +173,11 @@ def _tables(counts: Counter[tuple[str, str]], rare_below: int) -> SpellingTables
 
 
 def _check_tags(text: Part, known: Mapping[str, int]) -> None:
-    """Raise DataError for a malformed line or an unknown tag."""
+    """Check that all lines are well formed and have known tags.
+
+    Raises:
+        DataError: for a malformed line or an unknown tag.
+    """
     for word, tag in _counted(text):
         if tag not in known:
             index = _line_with(text.lines, f"{word}|{tag}")

@@ -39,14 +39,26 @@ SUFFIXES = {"tables": (".csv", ".md", ".tex", ".html"), "figures": (".csv", ".pn
 
 
 def check_name(file: str, noun: str, name: object, known: Collection[str]) -> None:
-    """Raise ConfigError for an unknown name; suggest a similar one and list all."""
+    """Check that a name is known.
+
+    Args:
+        file: YAML file that has the name, for the message.
+        noun: kind of name, for the message.
+
+    Raises:
+        ConfigError: for an unknown name; the message suggests a similar one and lists all.
+    """
     if name not in known:
         close, choices = meant(str(name), known), ", ".join(known)
         raise ConfigError(f"{file}: unknown {noun} {name!r}{close}; choose from {choices}")
 
 
 def check_quantity(file: str, quantity: str) -> None:
-    """Raise ConfigError for an unknown quantity."""
+    """Check that a quantity is known.
+
+    Raises:
+        ConfigError: for an unknown quantity.
+    """
     known = (*QUANTITIES, *MEASURED)
     check_name(file, "quantity", quantity.removesuffix(PER_INSTANCE_SUFFIX), known)
 

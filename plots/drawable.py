@@ -29,7 +29,10 @@ Rounds = tuple[Record | None, ...]  # None: a round without a record
 
 
 class ResultsFolder:
-    """Records in a results directory of the pipeline; raises RecordError for a damaged file."""
+    """Source of records in a results directory of the pipeline.
+
+    Its methods raise RecordError for a damaged file.
+    """
 
     def __init__(self, results_dir: Path) -> None:
         self._results_dir = results_dir
@@ -46,7 +49,7 @@ class ResultsFolder:
 
 
 class Elsewhere:
-    """Records from any machine and any version of the code."""
+    """Source of records from any machine and any version of the code."""
 
     def __init__(self, held: Held, composer: Composer | None = None) -> None:
         self._answers = Answers(held.records)

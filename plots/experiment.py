@@ -153,7 +153,11 @@ def load_experiment(
 
 
 def load_held(name: str, held: Drawable) -> Experiment:
-    """Load an experiment from records of any machine; raises RecordError as `load_experiment`."""
+    """Load an experiment from records of any machine.
+
+    Raises:
+        RecordError: for records that may not share a table.
+    """
     part = held.drawn[name]
     command = f"snakemake draw_{name} --config records={held.place}"
     return load_experiment(name, held.choices, part.trials, part.sweeps, held.source, command)
@@ -220,7 +224,11 @@ def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
 
 
 def read_labels(conf_dir: Path) -> dict[str, str]:
-    """Return the printed name of each system and model, from its YAML; raises ConfigError."""
+    """Return the printed name of each system and model.
+
+    Raises:
+        ConfigError: for an invalid YAML file of a system or model.
+    """
     labels = {system.name: system.label for system in read_systems(conf_dir)}
     for path in sorted((conf_dir / "model").glob("*.yaml")):
         labels[path.stem] = read_mapping(path, "label")["label"]

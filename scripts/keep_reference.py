@@ -73,7 +73,11 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
 
 
 def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
-    """Return the named experiments, or by default those with at least half of their records."""
+    """Return the named experiments, or by default those with at least half of their records.
+
+    Raises:
+        ConfigError: for a named experiment without a record, or if no experiment is left.
+    """
     parts = held.drawn
     if unknown := [name for name in flags.only if name not in parts]:
         raise ConfigError(
@@ -108,7 +112,11 @@ def in_nanoseconds(record: Record) -> Record:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise ConfigError for a directory with other content, whose figures would be deleted."""
+    """Check that a directory is new, empty or has packed records, since its figures are deleted.
+
+    Raises:
+        ConfigError: for a directory with other content.
+    """
     if folder.is_dir() and any(folder.iterdir()) and not packed_files(folder):
         raise ConfigError(f"{folder} exists and holds no packed records; choose another directory")
 

@@ -173,7 +173,11 @@ def _typed(module: Module) -> Sequence[Any]:
 
 
 def _usage(cubin: bytes, folder: Path) -> tuple[int, int]:
-    """Return the number of registers, and the bytes of stack and local memory for spills."""
+    """Return the number of registers, and the bytes of stack and local memory for spills.
+
+    Raises:
+        UnsupportedTrial: if the tool reports no resources.
+    """
     tool = folder / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)

@@ -105,7 +105,7 @@ def keep_first(
     """Select each workload from the first frame with its results, sorted by experiment.
 
     Args:
-        is_told: tells if rows of a workload have its results.
+        is_told: predicate of rows of a workload that have its results.
     """
     found: dict[tuple[str, str], pd.DataFrame] = {}
     for one in frames:

@@ -66,10 +66,13 @@ class Part:
         return DataError(f"{self.path}:{index + 1}: {reason}")
 
     def refuse_empty(self, what: str) -> None:
-        """Raise DataError for the first line that is empty or only has white space.
+        """Check that no line is empty or has only white space.
 
         Args:
             what: rule or remedy at the end of the message.
+
+        Raises:
+            DataError: for the first such line.
         """
         for index, line in enumerate(self.lines):
             if not line or line.isspace():
@@ -175,7 +178,11 @@ def name_with(name: str, vocabulary: str) -> str:
 
 
 def check_modulo(modulo: int) -> None:
-    """Raise ConfigError for a negative number of rows that all words share."""
+    """Check a number of rows that all words share; 0 stands for a row per word.
+
+    Raises:
+        ConfigError: for a negative number.
+    """
     if modulo < 0:
         raise ConfigError(
             f"vocab_modulo={modulo} is not allowed; give 0 for a row per word, or how many rows all"

@@ -144,7 +144,11 @@ def number_batches(schedule: Schedule) -> Numbers:
 
 
 def check_drawable(graph: Graph) -> None:
-    """Raise ConfigError for a graph that is too large to be readable."""
+    """Check that a figure of a graph is readable.
+
+    Raises:
+        ConfigError: for more than MAX_VERTICES vertices.
+    """
     if graph.n_vertices > MAX_VERTICES:
         raise ConfigError(
             f"{graph.n_vertices} vertices cannot be drawn readably: expected at most"

@@ -59,7 +59,11 @@ def build(experiment: Experiment) -> list[Table]:
 
 
 def check_names(experiment: Experiment, declaration: TableDeclaration) -> None:
-    """Raise ConfigError for an unknown setting or side of a ratio, suggesting a similar name."""
+    """Check the settings and the sides of ratios in a declaration.
+
+    Raises:
+        ConfigError: for an unknown one; the message suggests a similar name.
+    """
     file, has_base = declaration.file, declaration.base or experiment.compare
     sides = ["", *EXTRA_KINDS, *experiment.kinds, *([BASE] if has_base else [])]
     for side in (value.partition(OVER)[2] for value in declaration.values):
