@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build DyNet 2.1.2 from its source package for this machine, into .dynet-native/ (ignored by git),
-# and beside it the benchmark's own programs for its C++ interface (systems/on_dynet/cpp/programs)
-# and what a variant of DyNet replaces of it (systems/on_dynet/patches).
+# and next to it the benchmark's programs for its C++ interface (systems/on_dynet/cpp/programs)
+# and the replaced parts of a DyNet variant (systems/on_dynet/patches).
 #
 #   scripts/build_dynet_native.sh [--force]
 #
@@ -10,7 +10,7 @@
 # BLAS: openblas (default) or eigen. Measured with Tree-LSTM training at batch 64, one thread, AMD
 #   EPYC (Zen 4): hidden 256 720-750 against 640-665 trees/s, hidden 64 2800-3000 against 2650-2800.
 # Needs g++, make and a package registry that pip can reach; about 4 minutes on 2 cores.
-# DyNet's own release flags are kept: -Ofast -funroll-loops -march=native.
+# DyNet's release flags are used: -Ofast -funroll-loops -march=native.
 set -euo pipefail
 
 readonly VERSION=2.1.2
@@ -21,7 +21,7 @@ readonly log="$work/build.log" venv="$work/venv"
 
 say() { printf 'dynet-native: %s\n' "$*"; }
 fail() { printf 'dynet-native: error: %s\n' "$*" >&2; exit 1; }
-# Run a step with its output in the log; on failure name the step and where to read on.
+# Run a step with its output in the log; on failure name the step and the log.
 step() {
     local what=$1
     shift
@@ -40,7 +40,7 @@ find_python() {
     printf '%s\n' "$python"
 }
 
-# The import is tried with the interpreter that will run the benchmark: its NumPy has to fit.
+# Test the import with the interpreter that will run the benchmark, whose NumPy must be compatible.
 works() {
     local python=$1 folder=$2
     PYTHONPATH=$folder "$python" - "$folder" >/dev/null 2>&1 <<'PY'
@@ -66,10 +66,10 @@ make_venv() {
         wheel numpy
 }
 
-# Where a package of the build environment keeps its files.
+# Print the directory of a package's files in the build environment.
 package_folder() { find "$venv" -type d -path "$1" -print -quit; }
 
-# The packaged OpenBLAS prefixes every symbol, to live beside NumPy's; Eigen calls the plain names.
+# The packaged OpenBLAS prefixes every symbol to avoid conflicts with NumPy's; Eigen calls plain names.
 write_blas_names() {
     local eigen=$1
     grep -oE 'BLASFUNC\([a-z0-9]+\)' "$eigen/Eigen/src/misc/blas.h" | sort -u |
@@ -87,7 +87,7 @@ unpack_source() {
     }
     rm -rf "$work/src" && mkdir "$work/src"
     tar -xzf "$sdist" -C "$work/src" --strip-components=1
-    # The last packaging step looks for the licence in the build folders and stops without it.
+    # The last packaging step fails without the license in the build directories.
     local folder="$work/src/build/py3.11-64bit"
     mkdir -p "$folder/python"
     cp "$work/src/LICENSE.txt" "$folder/"
@@ -96,7 +96,7 @@ unpack_source() {
 
 compile() {
     local eigen=$1 openblas=$2 jobs=${JOBS:-$(nproc)} library
-    # $ORIGIN lets the extension find the libraries beside itself, wherever the folder moves.
+    # With $ORIGIN, the extension finds the libraries in its directory, even if that is moved.
     local compiler_flags="" linker_flags='-Wl,-rpath,$ORIGIN'
     if [[ $blas == openblas ]]; then
         write_blas_names "$eigen"
@@ -132,23 +132,23 @@ pathlib.Path(path).write_text(json.dumps(facts, indent=1) + "\n")
 PY
 }
 
-# The benchmark's own code in C++ beside the DyNet in a folder.
+# Compile the benchmark's C++ code next to the DyNet in a directory.
 compile_programs() {
     local python=$1 folder=$2 sources="$root/systems/on_dynet"
-    if [[ ! -d $work/src/dynet ]]; then # headers are needed, also after the build folder was removed
+    if [[ ! -d $work/src/dynet ]]; then # headers are needed, even if the build directory was removed
         make_venv "$python"
         unpack_source
     fi
     compile_library "$folder/libdynet_programs.so" "$sources"/cpp/programs/*.cc
     compile_library "$folder/libdynet_product_signature.so" "$sources"/patches/product_signature.cc
-    PYTHONPATH=$root "$python" -m systems.on_dynet.build "$folder" # notes of which sources
+    PYTHONPATH=$root "$python" -m systems.on_dynet.build "$folder" # writes the hash of the sources
 }
 
 compile_library() {
     local library=$1 eigen
     shift
     eigen=$(package_folder '*cmeel.prefix/include/eigen3')
-    # -std and -march as DyNet's: they decide how Eigen's values lie in memory.
+    # -std and -march are DyNet's, because they determine the memory layout of Eigen's values.
     step "compiling ${library##*/}" g++ -std=c++11 -O2 -march=native -DEIGEN_FAST_MATH \
         -fPIC -shared -Wall -Werror=return-type -I"$work/src" -isystem "$eigen" "$@" \
         -o "$library.new" -L"${library%/*}" -ldynet '-Wl,-rpath,$ORIGIN'
