@@ -2,7 +2,7 @@
 
 Parameter nodes and the final sum of the losses, which DyNet also counts, do no batched work and are
 omitted. A vertex with a variable number of children is unrolled for its number (`unroll`). A state
-that a vertex only passes on is no operator, but another name for its child's state.
+that a vertex only passes on is another name for its child's state and not an operator.
 """
 
 from __future__ import annotations

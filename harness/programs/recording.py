@@ -130,7 +130,7 @@ class Recording:
     def give_up(self, fault: Exception) -> None:
         """Let Python run the programs from now on, after compiled code failed and Python did not.
 
-        A lack of memory is temporary and changes nothing.
+        A shortage of memory is temporary and changes nothing.
         """
         if self._programs is not None and not isinstance(fault, MemoryError):
             self._programs = None

@@ -65,7 +65,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> typ
 
 
 def test_every_backend_runs_every_operator(kind: type[Backend]) -> None:
-    """A backend may lack the operators of encoders; the engine then chooses another backend."""
+    """The engine chooses another backend if one does not have the operators of encoders."""
     assert kind.abilities.operators in (set(OPERATORS), set(OPERATORS) - OF_ENCODERS)
 
 

@@ -150,7 +150,7 @@ def test_three_children_of_a_p_node_follow_one_permutation(direction: tuple[int,
 
 
 def test_what_contradicts_is_copied_and_the_rest_kept() -> None:
-    """b needs a's results both in order and crosswise: the crosswise operand is dropped."""
+    """Vertex b needs a's results in order and crosswise: the crosswise operand is dropped."""
     a = Batch((0, 1, 2), ((OUTSIDE,) * 3,))
     b = Batch((3, 4, 5), ((0, 1, 2),))
     c = Batch((6, 7, 8), ((3, 4, 5), (1, 0, 2)))

@@ -191,7 +191,7 @@ class FrameWriter(Writer):
             self.builder.branch(self.exit)
 
     def convert(self, value: Any, kind: Any) -> Any:
-        """Convert a value to a kind with the same meaning in Python: an int is no float."""
+        """Convert a value to a kind with the same meaning in Python: an int is not a float."""
         if isinstance(kind, Number):
             own = kind_of_number(value)
             if own != kind and (own, kind) != (BOOL, INT):

@@ -173,7 +173,7 @@ class Backend(backend.Backend):
         self._plans |= new
         self._wholes.clear()
         self._row_sums += row_sums_of(new)
-        # Programs of one function stay valid; those of all functions lack the new ones.
+        # Programs of one function stay valid; those of all functions do not contain the new ones.
         of_one = {key: one for key, one in self._programs.items() if key[1] is not None}
         self._programs = of_one
 

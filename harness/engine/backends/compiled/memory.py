@@ -346,7 +346,7 @@ class Memory:
         if type_id not in layout:
             return []
         columns = slice(ref.start, ref.start + ref.width)
-        if ref.buffer.is_gathered:  # its buffer lacks the rows that are read in place
+        if ref.buffer.is_gathered:  # its buffer is without the rows that are read in place
             states = self.buffers[SHARED, plans.state_buffer(ref.buffer.of)]
             index = layout[type_id].gathers[self.plans[type_id].gathered(ref.buffer)].index
             width = self.plans[type_id].buffers[ref.buffer].width
