@@ -19,7 +19,8 @@ from harness.contracts.model import Weights
 from harness.contracts.timeline import Details, Part
 from harness.engine.lowering.plan import Abilities, Plan, Ref
 from harness.engine.rows.fields import Index
-from harness.engine.rows.layout import Layout, Loss, Round, RowRules, Run
+from harness.engine.rows.layout import Layout, RowRules
+from harness.engine.rows.rounds import Loss, Round, Run
 from harness.engine.switches import DEFAULT_BACKENDS, Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.programs.blocks import Feeds

@@ -23,16 +23,8 @@ from harness.engine.rows.fields import (
     reads_of,
     space_of_type,
 )
-from harness.engine.rows.layout import (
-    ALL_ROWS,
-    Around,
-    Layout,
-    Round,
-    Run,
-    around,
-    plan_layout,
-    plan_rounds,
-)
+from harness.engine.rows.layout import Layout, plan_layout
+from harness.engine.rows.rounds import ALL_ROWS, Around, Round, Run, around, plan_rounds
 from harness.engine.switches import Switches
 from harness.engine.work import words_of_batch
 from harness.errors import ScheduleError, UnsupportedTrial

@@ -12,7 +12,7 @@ import harness.engine.engine
 import systems.on_core.prepared
 from harness.contracts.model import Model
 from harness.engine.engine import Engine
-from harness.engine.rows.layout import ALL_ROWS, Round
+from harness.engine.rows.rounds import ALL_ROWS, Round
 from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.granularity.vertices import VertexModel

@@ -11,7 +11,7 @@ from harness.contracts.model import initial_weights
 from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Calls
 from harness.engine.lowering.plan import FORWARD
-from harness.engine.rows.layout import ALL_ROWS, Rounds
+from harness.engine.rows.rounds import ALL_ROWS, Rounds
 from harness.engine.switches import Switches
 from systems.on_core.vertex import Adapter
 from tests.support.engine_models import EXAMPLES

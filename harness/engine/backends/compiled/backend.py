@@ -33,7 +33,8 @@ from harness.engine.cpu_kernels.team import Call, Callee, Calls, Team
 from harness.engine.cpu_kernels.vectors import SMALL
 from harness.engine.lowering.plan import FORWARD, STAGES, WHOLE_STAGES, Abilities, Plan, Ref
 from harness.engine.rows.fields import Index
-from harness.engine.rows.layout import ALL_ROWS, Loss, Round, Rounds, RowRules, Run
+from harness.engine.rows.layout import RowRules
+from harness.engine.rows.rounds import ALL_ROWS, Loss, Round, Rounds, Run
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.values.arrays import IntArray

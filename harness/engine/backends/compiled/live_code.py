@@ -25,7 +25,7 @@ from harness.engine.backends.compiled.arguments import put_parts
 from harness.engine.lowering.plan import FORWARD as FORWARD_STAGES
 from harness.engine.rows.fields import FieldArrays
 from harness.engine.rows.filling import FILLED, Arrays, fill_fields, fill_pulls, place_fields
-from harness.engine.rows.layout import ALL_ROWS
+from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.rows.row_order import FOLLOWS, Source, assign_rows
 from harness.engine.rows.row_order import N_BATCHES as N_BATCHES_OF
 from harness.engine.rows.row_order import N as N_OF

@@ -38,7 +38,7 @@ from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.text import EXPRESSIONS
 from harness.engine.backends.cuda.words import PullOf
 from harness.engine.lowering.plan import Abilities, Plan, Ref
-from harness.engine.rows.layout import Round, Run
+from harness.engine.rows.rounds import Round, Run
 from harness.engine.switches import Switches
 from harness.engine.torch_cuda import why_no_cuda
 from harness.engine.torch_parameters import TorchBackend

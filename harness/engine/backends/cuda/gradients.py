@@ -20,15 +20,8 @@ from harness.engine.backends.cuda.kinds import (
     SumKind,
     Summand,
 )
-from harness.engine.backends.cuda.places import (
-    Piece,
-    Places,
-    ProductPart,
-    Terms,
-    inside,
-    overlap,
-    parameter_shape,
-)
+from harness.engine.backends.cuda.places import Piece, Places, ProductPart, Terms, parameter_shape
+from harness.engine.backends.cuda.readings import inside, overlap
 from harness.engine.backends.cuda.words import (
     CountOf,
     GradientOf,

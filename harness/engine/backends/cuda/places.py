@@ -7,7 +7,7 @@ with one row per row of the function, so that no value is overwritten before it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol
@@ -23,6 +23,14 @@ from harness.engine.backends.cuda.kinds import (
     Row,
     RowList,
 )
+from harness.engine.backends.cuda.readings import (
+    Reading,
+    end_of,
+    inside,
+    overlap,
+    readings_of,
+    shown_refs,
+)
 from harness.engine.backends.cuda.words import (
     SHARED,
     BufferOf,
@@ -36,17 +44,11 @@ from harness.engine.backends.cuda.words import (
 )
 from harness.engine.lowering.plan import (
     STAGES,
-    CopyStep,
-    ElementwiseStep,
     MatmulStep,
     Memory,
     OperatorStep,
     Plan,
     Ref,
-    ScatterAddStep,
-    SinkStep,
-    SoftmaxLossStep,
-    Step,
     state_buffer,
 )
 from harness.vertex.operators import EDGE
@@ -55,72 +57,6 @@ CONSTANTS = {"zeros": 0.0, "ones": 1.0}
 # Operators whose result kernels derive from the operand at each read.
 READ_THROUGH = ("lookup", "spread")
 Piece = tuple[Columns, int]  # columns, and their number
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Columns that a step reads from memory.
-
-    Attributes:
-        stage: stage of the step.
-        place: index of the step in the stage.
-        ref: the columns.
-        alone: whether the step reads position by position, so that constants need no memory.
-    """
-
-    stage: str
-    place: int
-    ref: Ref
-    alone: bool
-
-
-def readings_of(plan: Plan) -> list[Reading]:
-    """Return all columns that the steps of a plan read."""
-    return [
-        Reading(stage, place, ref, isinstance(step, ElementwiseStep))
-        for stage in STAGES
-        for place, step in enumerate(plan.steps(stage))
-        for ref in _read_by(plan, step)
-    ]
-
-
-def _read_by(plan: Plan, step: Step) -> Iterator[Ref]:
-    nodes: tuple[int, ...] = ()
-    if isinstance(step, ElementwiseStep):
-        nodes = tuple(k for i in step.nodes for k in plan.nodes[i].inputs if k not in step.nodes)
-    elif isinstance(step, OperatorStep | SinkStep):
-        nodes = plan.nodes[step.node].inputs
-    elif isinstance(step, MatmulStep):
-        yield step.x
-        if step.accumulate:
-            yield step.out
-    elif isinstance(step, CopyStep | ScatterAddStep):
-        yield step.source
-    elif isinstance(step, SoftmaxLossStep):
-        yield step.logits
-    yield from (plan.refs[k] for k in nodes if k in plan.refs)
-
-
-def shown_refs(plan: Plan) -> list[Ref]:
-    """Return the values that are read after all stages: pushed values and the loss."""
-    shown = (*plan.pushes, *(() if plan.loss is None else (plan.loss,)))
-    return [plan.refs[k] for k in shown if k in plan.refs]
-
-
-def overlap(one: Ref, other: Ref) -> bool:
-    """Return whether two refs have columns in common."""
-    apart = one.start + one.width <= other.start or other.start + other.width <= one.start
-    return one.buffer == other.buffer and not apart
-
-
-def inside(one: Ref, other: Ref) -> bool:
-    """Return whether all columns of one ref are columns of the other."""
-    starts = other.start <= one.start
-    return one.buffer == other.buffer and starts and _end(one) <= _end(other)
-
-
-def _end(ref: Ref) -> int:
-    return ref.start + ref.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +111,14 @@ class Places:
         if ref.buffer.is_gathered:
             return self._children(ref)
         found: list[Piece] = []
-        at, end = ref.start, _end(ref)
+        at, end = ref.start, end_of(ref)
         for one in sorted(self._read_through, key=lambda one: one.ref.start):
             if not overlap(one.ref, ref):
                 continue
             if at < one.ref.start:
                 found.append((self.out(Ref(ref.buffer, at, 1)), one.ref.start - at))
                 at = one.ref.start
-            width = min(_end(one.ref), end) - at
+            width = min(end_of(one.ref), end) - at
             found.append((one.columns.moved(at - one.ref.start), width))
             at += width
         if at < end:
@@ -200,10 +136,10 @@ class Places:
         width = self.plan.buffers[ref.buffer].width // n_slots
         array = BufferOf(SHARED, state_buffer(ref.buffer.of))
         found, at = [], ref.start
-        while at < _end(ref):
+        while at < end_of(ref):
             slot, column = divmod(at, width)
             row = Row(through=ChildOf(self.type_id, slots), stride=n_slots, at=slot)
-            n_columns = min(width - column, _end(ref) - at)
+            n_columns = min(width - column, end_of(ref) - at)
             found.append((Columns(array, row, width, column), n_columns))
             at += n_columns
         return found

@@ -26,16 +26,8 @@ from harness.engine.backends.cuda.kinds import (
     TileKind,
     parameters_of,
 )
-from harness.engine.backends.cuda.places import (
-    CONSTANTS,
-    READ_THROUGH,
-    EdgeSumPart,
-    Places,
-    Sum,
-    inside,
-    overlap,
-    shown_refs,
-)
+from harness.engine.backends.cuda.places import CONSTANTS, READ_THROUGH, EdgeSumPart, Places, Sum
+from harness.engine.backends.cuda.readings import inside, overlap, shown_refs
 from harness.engine.backends.cuda.words import ParameterOf, PullOf
 from harness.engine.lowering.plan import ElementwiseStep, Operation, Ref, Role, SoftmaxLossStep
 from harness.errors import UnsupportedTrial

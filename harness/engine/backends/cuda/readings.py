@@ -1,0 +1,87 @@
+"""Reads of values by the steps of a plan, and overlaps of what they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from harness.engine.lowering.plan import (
+    STAGES,
+    CopyStep,
+    ElementwiseStep,
+    MatmulStep,
+    OperatorStep,
+    Plan,
+    Ref,
+    ScatterAddStep,
+    SinkStep,
+    SoftmaxLossStep,
+    Step,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Columns that a step reads from memory.
+
+    Attributes:
+        stage: stage of the step.
+        place: index of the step in the stage.
+        ref: the columns.
+        alone: whether the step reads position by position, so that constants need no memory.
+    """
+
+    stage: str
+    place: int
+    ref: Ref
+    alone: bool
+
+
+def readings_of(plan: Plan) -> list[Reading]:
+    """Return all columns that the steps of a plan read."""
+    return [
+        Reading(stage, place, ref, isinstance(step, ElementwiseStep))
+        for stage in STAGES
+        for place, step in enumerate(plan.steps(stage))
+        for ref in _read_by(plan, step)
+    ]
+
+
+def _read_by(plan: Plan, step: Step) -> Iterator[Ref]:
+    nodes: tuple[int, ...] = ()
+    if isinstance(step, ElementwiseStep):
+        nodes = tuple(k for i in step.nodes for k in plan.nodes[i].inputs if k not in step.nodes)
+    elif isinstance(step, OperatorStep | SinkStep):
+        nodes = plan.nodes[step.node].inputs
+    elif isinstance(step, MatmulStep):
+        yield step.x
+        if step.accumulate:
+            yield step.out
+    elif isinstance(step, CopyStep | ScatterAddStep):
+        yield step.source
+    elif isinstance(step, SoftmaxLossStep):
+        yield step.logits
+    yield from (plan.refs[k] for k in nodes if k in plan.refs)
+
+
+def shown_refs(plan: Plan) -> list[Ref]:
+    """Return the values that are read after all stages: pushed values and the loss."""
+    shown = (*plan.pushes, *(() if plan.loss is None else (plan.loss,)))
+    return [plan.refs[k] for k in shown if k in plan.refs]
+
+
+def overlap(one: Ref, other: Ref) -> bool:
+    """Return whether two refs have columns in common."""
+    apart = one.start + one.width <= other.start or other.start + other.width <= one.start
+    return one.buffer == other.buffer and not apart
+
+
+def inside(one: Ref, other: Ref) -> bool:
+    """Return whether all columns of one ref are columns of the other."""
+    starts = other.start <= one.start
+    return one.buffer == other.buffer and starts and end_of(one) <= end_of(other)
+
+
+def end_of(ref: Ref) -> int:
+    """Return the first column after a reference."""
+    return ref.start + ref.width
