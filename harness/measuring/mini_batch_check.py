@@ -30,9 +30,9 @@ import numpy as np
 from harness.contracts.model import Model, traced_functions
 from harness.contracts.system import System
 from harness.machine.caches import remembered
+from harness.measuring.reference import Reference
 from harness.measuring.reference_check import (
     FLOAT32,
-    Reference,
     Step,
     Verdict,
     changed,

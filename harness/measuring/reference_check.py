@@ -20,30 +20,19 @@ The reference's mini-batch is small; harness/measuring/mini_batch_check.py check
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import EllipsisType
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.corpus import inputs_sha256
-from harness.contracts.model import Model, Weights
 from harness.contracts.system import Parameters, Result, System
-from harness.machine.caches import keep, kept
 from harness.measuring.clock import PhaseClock
-from harness.oracle import has_relu, run_reference
-from harness.trials.sources import hash_files, imported_files
-from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, run_settings
+from harness.measuring.reference import Array, ReferenceAnswer
 from harness.values.precision import EXACT, TOLERANCES, Tolerance
-from harness.vertex.operators import Node
 
-Array = NDArray[np.floating[Any]]
 Rows = EllipsisType | NDArray[np.intp]  # rows of an array: all, or by index
 EVERY = ...
 FLOAT32 = TOLERANCES[EXACT]
@@ -51,10 +40,6 @@ ROUNDING = 2.0**-24  # relative error of each addition to an entry
 N_ADDITIONS = 4  # most additions of a step to an entry outside of lookup tables
 CHANGE_TOLERANCE = 0.05  # relative to the change of the loss or the outputs by one step
 NOISE_GROWTH = 4.0  # deviation of the outputs' change, relative to that of the outputs before it
-# Relative to a vertex's largest ReLU input: the error of a float32 sum of a thousand products.
-RELU_ROUNDING = 1e-6
-LARGEST = float(np.finfo(np.float32).max)  # systems compute in float32
-MAX_CHECK_VERTICES = 1024  # the reference, one vertex at a time, then takes about a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +56,6 @@ class Verdict:
     max_rel_err: float | None = None
     reason: str | None = None
     is_finite: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceAnswer:
-    """Results of the reference; inference has no gradients and no results after a step.
-
-    Attributes:
-        slack: Largest change of each gradient entry by rounding of ReLU inputs; empty if the model
-            has no ReLU.
-    """
-
-    loss: float
-    outputs: Array
-    gradients: Mapping[str, Array]
-    loss_after_step: float | None
-    outputs_after_step: Array | None
-    slack: Mapping[str, Array] = field(default_factory=dict)
 
 
 def run_once(system: System, instances: Sequence[Any], *, update: bool) -> System:
@@ -295,165 +263,3 @@ def _outputs_fault(
 
 def _rms(array: Array) -> float:
     return float(np.sqrt(np.sum(np.square(array)) / max(array.size, 1)))
-
-
-def choose_check_instances(model: Model, instances: Sequence[Any], n_wanted: int) -> Sequence[Any]:
-    """Return the first few instances, at least two, and fewer if their graphs are large.
-
-    Raises:
-        ConfigError: The model does not accept such instances.
-    """
-    n, vertices = 0, 0
-    for instance in instances[:n_wanted]:
-        vertices += model.mini_batch([instance]).graph.n_vertices
-        if n >= 2 and vertices > MAX_CHECK_VERTICES:
-            break
-        n += 1
-    return instances[:n]
-
-
-class Reference:
-    """Reference of a trial, at its initial weights.
-
-    Attributes:
-        instances: The few instances of the check.
-        answer: The reference's results for them.
-
-    Raises:
-        ConfigError: The model does not accept such instances.
-    """
-
-    def __init__(self, spec: TrialSpec, workload: Workload) -> None:
-        self._model, self._weights, self._mode = workload.model, workload.weights, spec.mode
-        self._rate = run_settings(spec).learning_rate
-        self._cache_dir = Path(spec.cache_dir) if spec.cache_dir else None
-        n_wanted = spec.timing.n_check_instances
-        self.instances = choose_check_instances(self._model, workload.check_instances, n_wanted)
-        self.answer = self.ask(self.instances)
-
-    def ask(self, instances: Sequence[Any]) -> ReferenceAnswer:
-        """Return the reference's results, from the cache if possible.
-
-        The key is a hash of everything they depend on. A damaged entry is computed again.
-        """
-        given = (self._model, self._weights, instances, self._mode, self._rate)
-        if self._cache_dir is None:
-            return ask_oracle(*given)
-        path = self._cache_dir / _key(*given)
-        stored = kept(path)
-        if stored is not None:
-            return _unpacked(stored)
-        answer = ask_oracle(*given)
-        keep(path, _packed(answer))
-        return answer
-
-    def origin_of_not_finite(self, instances: Sequence[Any]) -> str:
-        """Return the origin of a value that is not finite; see the function of this name."""
-        return origin_of_not_finite(self._model, self._weights, instances, self._mode)
-
-
-def ask_oracle(
-    model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
-) -> ReferenceAnswer:
-    """Compute the reference's loss, outputs, gradients, and loss and outputs after one step."""
-    first = run_reference(model, weights, instances, mode)
-    if mode == "infer":
-        return ReferenceAnswer(first.loss, first.outputs, {}, None, None)
-    stepped = {
-        name: value.astype(np.float64) - learning_rate * first.gradients[name]
-        for name, value in weights.items()
-    }
-    after = run_reference(model, stepped, instances, "infer")
-    slack = _slack(model, weights, instances) if has_relu(model) else {}
-    gradients = dict(first.gradients)
-    return ReferenceAnswer(first.loss, first.outputs, gradients, after.loss, after.outputs, slack)
-
-
-def _slack(model: Model, weights: Weights, instances: Sequence[Any]) -> dict[str, Array]:
-    """Return how much gradients change between ReLU thresholds slightly below and above zero."""
-    opened, shut = (
-        run_reference(model, weights, instances, "train", relu_shift=shift).gradients
-        for shift in (RELU_ROUNDING, -RELU_ROUNDING)
-    )
-    return {name: np.abs(opened[name] - shut[name]) for name in opened}
-
-
-def _key(
-    model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
-) -> str:
-    module = type(model).__module__
-    code = hash_files(imported_files([run_reference.__module__, module, __name__]))
-    options = sorted(model.options.items())
-    digest = hashlib.sha256(f"{code} {module} {options} {mode} {learning_rate!r}".encode())
-    for name, value in weights.items():
-        digest.update(f"{name} {value.shape}".encode())
-        digest.update(np.ascontiguousarray(value).data)
-    digest.update(inputs_sha256([instances]).encode())
-    return digest.hexdigest()
-
-
-def _packed(answer: ReferenceAnswer) -> bytes:
-    """Serialize results with the nonzero rows of gradients: an embedding's gradient has few."""
-    arrays: dict[str, Array | NDArray[np.intp]] = {"outputs": answer.outputs}
-    after = np.nan if answer.loss_after_step is None else answer.loss_after_step
-    arrays["losses"] = np.array([answer.loss, after])
-    if answer.outputs_after_step is not None:
-        arrays["outputs_after_step"] = answer.outputs_after_step
-    for group, values in (("gradient", answer.gradients), ("slack", answer.slack)):
-        for name, value in values.items():
-            table = value.reshape(len(value), -1)
-            rows = np.flatnonzero(table.any(axis=1))
-            arrays[f"rows.{group}.{name}"] = rows
-            arrays[f"values.{group}.{name}"] = table[rows]
-            arrays[f"shape.{group}.{name}"] = np.array(value.shape)
-    packed = io.BytesIO()
-    np.savez(packed, **arrays)  # type: ignore[arg-type]
-    return packed.getvalue()
-
-
-def _unpacked(content: bytes) -> ReferenceAnswer:
-    with np.load(io.BytesIO(content)) as stored:
-        loss, after = (float(value) for value in stored["losses"])
-        found: dict[str, dict[str, Array]] = {"gradient": {}, "slack": {}}
-        for key in stored:
-            kind, _, place = key.partition(".")
-            group, _, name = place.partition(".")
-            if kind == "shape":
-                shape = tuple(stored[key])
-                table = np.zeros((shape[0], int(np.prod(shape[1:], dtype=int))))
-                table[stored[f"rows.{place}"]] = stored[f"values.{place}"]
-                found[group][name] = table.reshape(shape)
-        outputs = stored["outputs"]
-        stepped = "outputs_after_step" in stored
-        outputs_after = stored["outputs_after_step"] if stepped else None
-    after_step = after if stepped else None
-    return ReferenceAnswer(
-        loss, outputs, found["gradient"], after_step, outputs_after, found["slack"]
-    )
-
-
-class _FoundError(Exception):
-    """Signal that ends the reference's run at a value that is not finite."""
-
-
-def origin_of_not_finite(
-    model: Model, weights: Weights, instances: Sequence[Any], mode: str
-) -> str:
-    """Return which operator of the reference is the first whose value is not finite in float32.
-
-    The first one is meant in program order. If there is none, the system is wrong and not the
-    model.
-    """
-
-    def watch(function: str, node: Node, vertex: int, value: Any) -> None:
-        values = np.asarray(value, np.float64)
-        if not np.all(np.abs(values) <= LARGEST):  # also true of NaN
-            what = "NaN" if np.any(np.isnan(values)) else "infinite in float32"
-            raise _FoundError(f"{node.op} of {function} is the first operator that is {what}")
-
-    with np.errstate(all="ignore"):
-        try:
-            run_reference(model, weights, instances, mode, watch=watch)
-        except _FoundError as found:
-            return str(found)
-    return "the oracle is finite there, so the model is not at fault"

@@ -45,7 +45,8 @@ from harness.measuring.passes import (
     time_passes,
     warm_up,
 )
-from harness.measuring.reference_check import Reference, Verdict, proves_nothing
+from harness.measuring.reference import Reference
+from harness.measuring.reference_check import Verdict, proves_nothing
 from harness.measuring.timed_check import judged_passes, pass_losses, settled_between_s
 from harness.records.cross_check import fingerprints_beside
 from harness.records.record import (

@@ -11,22 +11,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-import harness.measuring.reference_check
+import harness.measuring.reference
 from harness.contracts.model import ModelSizes, initial_weights
 from harness.contracts.system import Counters, Result, System, load_adapter
-from harness.measuring.reference_check import (
-    FLOAT32,
+from harness.measuring.reference import (
     MAX_CHECK_VERTICES,
     Reference,
     ReferenceAnswer,
+    ask_oracle,
+    choose_check_instances,
+    origin_of_not_finite,
+)
+from harness.measuring.reference_check import (
+    FLOAT32,
     Step,
     agrees,
-    ask_oracle,
     check_answer,
     check_step,
-    choose_check_instances,
     compare,
-    origin_of_not_finite,
     proves_nothing,
     relative_error,
     rows_with_any,
@@ -286,7 +288,7 @@ def test_the_oracle_is_asked_once(
     first = ask(workload, spec, tmp_path)
     assert (first.loss_after_step is None) == (mode == "infer")
     assert (first.outputs_after_step is None) == (mode == "infer")
-    monkeypatch.setattr(harness.measuring.reference_check, "ask_oracle", None)
+    monkeypatch.setattr(harness.measuring.reference, "ask_oracle", None)
     assert_same(ask(workload, spec, tmp_path), first)
 
 
