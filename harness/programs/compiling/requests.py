@@ -31,11 +31,7 @@ class TheWriter:
 
 @dataclass(frozen=True, slots=True)
 class TheInstance:
-    """Stand-in for the instance that the program runs for.
-
-    Attributes:
-        kind: its class.
-    """
+    """Stand-in for the instance, of class `kind`, that the program runs for."""
 
     kind: type
 
