@@ -195,7 +195,7 @@ def _usage(cubin: bytes, folder: Path) -> tuple[int, int]:
 
 
 def read(path: Path) -> Found:
-    """Read the results so far; empty if there is no file, or if it has other columns."""
+    """Read the results so far; empty without a file, or if it has other columns."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     if lines[:1] != [HEAD]:
         return {}

@@ -110,7 +110,7 @@ def _results_dirs(records: Path | None) -> list[Path]:
 
 
 def _count(requests: Sequence[Request], flags: argparse.Namespace, who: str) -> Counted:
-    """Count batches for which there is no record; learn again if the learned policy is needed."""
+    """Count batches without a record; learn again if the learned policy is needed."""
     planned, first = planned_counts(requests), requests[0]
     shows = flags.show_policy or flags.draw is not None or flags.draw_policy is not None
     if first.records is not None:

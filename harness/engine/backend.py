@@ -291,7 +291,7 @@ def backend_class(name: str) -> type[Backend]:
     """Import a backend together with its library.
 
     Raises:
-        ConfigError: There is no backend of this name.
+        ConfigError: No backend has this name.
         UnsupportedTrial: A library is missing.
     """
     if name not in backend_names():

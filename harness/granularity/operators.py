@@ -34,7 +34,7 @@ NOWHERE = -1
 class OperatorModel:
     """Model in which every operator is a separate vertex function.
 
-    There is no output function: its operators are vertices, too.
+    Operators of the output function are vertices, too.
 
     Attributes:
         functions: by id, as in MiniBatch.functions; mini-batches with new numbers of children add

@@ -122,7 +122,7 @@ def _models_in(file: str, text: str) -> frozenset[str]:
     """Return the name itself if it is of a model, or the models of a table of networks.
 
     Raises:
-        ConfigError: if there is no table of that name.
+        ConfigError: if no table has that name.
     """
     if "." not in text and ":" not in text:
         return frozenset({text})

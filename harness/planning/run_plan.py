@@ -71,7 +71,7 @@ class RunPlan:
 
 
 def read_run_plan(path: Path) -> RunPlan | None:
-    """Read a plan; return None if there is no readable plan."""
+    """Read a plan; return None without a readable plan."""
     try:
         content = json.loads(read_regular(path))
         return RunPlan(content["started"], content["until"], content["seconds"])

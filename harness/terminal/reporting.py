@@ -29,7 +29,7 @@ def trial_words(trial: Trial) -> str:
 
 
 def outcome_words(record: Record) -> str:
-    """Return throughput, spread, status and warnings, or the reason why there is no number."""
+    """Return throughput, spread, status and warnings, or the reason for a missing number."""
     if record.status != "ok" or record.instances_per_s is None or not record.n_mini_batches:
         return f"{record.status}: {record.reason}" if record.reason else record.status
     spread = relative_spread(record.samples_s, record.n_mini_batches)

@@ -217,7 +217,7 @@ def list_names(*nodes: ast.AST) -> set[str]:
 
 @cache
 def parse_module(name: str) -> ast.Module:
-    """Parse the file of a module; return an empty module if there is no file."""
+    """Parse the file of a module; return an empty module without one."""
     path = module_file(name)
     return ast.parse("" if path is None else path.read_bytes())
 

@@ -103,11 +103,7 @@ def evaluate(
         shown = merge_variants(experiment, shown, at)
     names = (name for name in (SYSTEM, FAMILY, SEED) if name in shown and shown[name].notna().any())
     by = list(dict.fromkeys([*keys, *names]))
-    kinds = data.system.map(experiment.kinds)
-    sides = {str(name): rows for name, rows in data.groupby(SYSTEM, sort=False)}
-    needed = {*declaration.extra, *(value.partition(OVER)[2] for value in declaration.values)}
-    for name in needed & EXTRA_KINDS.keys():
-        sides[name] = select_fastest(data[kinds == EXTRA_KINDS[name]], at)
+    sides = build_sides(declaration, data, experiment, at)
     sides |= {"": shown, BASE: select(shown, base)}
     results = []
     for value in (*declaration.values, *([UNSEEN] if systems else [])):
@@ -134,7 +130,23 @@ def evaluate(
     found = pd.concat([found for found in results if len(found)], ignore_index=True)
     found = found[(found.quantity != UNSEEN) | (found.status == "ok")].reset_index(drop=True)
     found["label"] = found.quantity.map(declaration.values)
-    # Our times are per instance, a paper's per epoch.
+    return scale_to_epochs(found, declaration)
+
+
+def build_sides(
+    declaration: TableDeclaration, data: pd.DataFrame, experiment: Experiment, at: Sequence[str]
+) -> dict[str, pd.DataFrame]:
+    """Return the rows of each system, and of the fastest of each kind that the table needs."""
+    sides = {str(name): rows for name, rows in data.groupby(SYSTEM, sort=False)}
+    needed = {*declaration.extra, *(value.partition(OVER)[2] for value in declaration.values)}
+    kinds = data.system.map(experiment.kinds)
+    for name in needed & EXTRA_KINDS.keys():
+        sides[name] = select_fastest(data[kinds == EXTRA_KINDS[name]], at)
+    return sides
+
+
+def scale_to_epochs(found: pd.DataFrame, declaration: TableDeclaration) -> pd.DataFrame:
+    """Convert our times per instance to times per epoch, which papers give."""
     is_time = found.quantity.isin(PER_INSTANCE) & (found.role != PUBLISHED)
     epoch, ends = declaration.epoch, ["value", "low", "high"]
     sizes = found.setting.map(epoch) if isinstance(epoch, Mapping) else epoch

@@ -63,7 +63,7 @@ class Repeated:
     """Products of few rows by one weight (m, k), which is stored in oneDNN's own layout.
 
     4, 8, 22 and 64 rows by 256 x 1,024 take 26, 36, 73 and 157 µs instead of 45, 54, 85 and 185;
-    the conversion takes 200 µs. For a transposed weight there is no gain.
+    the conversion takes 200 µs. A transposed weight gains nothing.
     """
 
     def __init__(self, weight: Tensor) -> None:

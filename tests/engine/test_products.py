@@ -33,9 +33,6 @@ from harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
     SMALL,
-    numpy_blas_name,
-    onednn_kernels,
-    openblas_words,
     torchs_mkl,
 )
 from harness.engine.cpu_kernels.memory_kernels import transpose
@@ -430,27 +427,6 @@ def test_what_is_no_whole_vector_or_has_many_rows_is_a_librarys() -> None:
     assert not is_ours(OWN_ROWS_TRANSPOSED + 1, 64, 64, True)
     assert not is_our_outer(1, LANES + 1)
     assert not is_our_outer(OWN_ROWS_OUTER + 1, LANES)
-
-
-class Telling:
-    """A loaded library that reports this instruction set."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
-
-    def dnnl_get_effective_cpu_isa(self) -> int:
-        return self.code
-
-
-def test_libraries_tell_versions_and_kernels() -> None:
-    told = "OpenBLAS 0.3.30  USE64BITINT DYNAMIC_ARCH NO_AFFINITY SkylakeX MAX_THREADS=64"
-    assert openblas_words(told) == "OpenBLAS 0.3.30 (SkylakeX)"
-    assert openblas_words("OpenBLAS by  somebody") == "OpenBLAS by somebody"
-    assert openblas_words("") == "OpenBLAS"
-    assert [onednn_kernels(Telling(code)) for code in (0x7, 0xFEF)] == ["AVX2", "AVX-512 AMX"]
-    assert onednn_kernels(Telling(0xABC)) == "0xabc", "newer ones have a number"
-    assert onednn_kernels(object()) == "?", "an old library does not tell"
-    assert numpy_blas_name().split()[1:], "it names a version"
 
 
 @needs_blas

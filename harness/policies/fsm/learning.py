@@ -61,7 +61,7 @@ def learn_machine(
     """Learn on graphs of one model, in turn; equal seeds give equal machines.
 
     Raises:
-        ConfigError: if there is no graph, or if the graphs are of different models.
+        ConfigError: without any graph, or if the graphs are of different models.
     """
     if not graphs:
         raise ConfigError("no graph to learn a policy on; give at least one")
