@@ -172,7 +172,7 @@ def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
         Adapter(settings)
 
 
-N_DRAWN = int(os.environ.get("BENCH_TEST_EXAMPLES", "120"))
+N_DRAWN = int(os.environ.get("BENCH_TEST_EXAMPLES", "200"))
 WIDTHS = (2, 1, 37, 300)
 
 

@@ -46,10 +46,8 @@ from harness.values.instances import Tree
 from tests.support.instances import random_lattice, random_sentences, random_tree
 
 # Cases of systems that are slow to compile. torch.compile takes seconds per hidden size, so its
-# cases have the same one. XLA compiles for all lengths and batches, so it has one network per
-# arrangement of words; systems without XLA run all networks. TensorFlow traces for seconds, workers
-# start for every case, and gradients of all weights for every vertex are slow.
-LAYERS_AND_ONE_WORD = ("var_lstm_layers", "var_lstm_one_word")
+# cases have the same one. XLA compiles for all lengths and batches, unrolled steps are traced for
+# seconds, workers start for every case, and gradients of all weights for every vertex are slow.
 ONLY = {
     "torch_compiled": (
         "tree_lstm",
@@ -67,21 +65,19 @@ ONLY = {
         "var_lstm_layers",
         "bilstm_layers",
     ),
-    "fold": ("tree_lstm", "tree_fc_fold", "tree_fc_cavs", "tree_gru", *LAYERS_AND_ONE_WORD),
     "fold_workers": ("tree_lstm",),
     "tf_trees": ("tree_lstm", "tree_lstm_leaves", "tree_fc_fold", "tree_fc_cavs", "tree_gru"),
     "tf_static": ("var_lstm", "var_lstm_one_word", "bilstm_layers"),
     "tf_block": ("var_lstm", "var_lstm_one_word", "bilstm_layers"),
     "tf_block_bucketed": ("var_lstm_layers", "bilstm_layers"),
-    "tf_dynamic": (*LAYERS_AND_ONE_WORD, "bilstm_layers"),
-    "tf_dynamic_xla": ("var_lstm_equal",),
-    "tf_static_xla": ("bilstm_layers",),
+    "tf_dynamic_xla": ("var_lstm_equal", "bilstm_layers"),
+    "tf_static_xla": ("var_lstm_equal", "bilstm_layers"),
 }
-# Cases with large arrays are for DyNet, whose memory pools grow, and for hand-written derivatives.
-# With `reference` they would compare the reference with itself for 9 s.
+# Cases with large arrays are for DyNet, whose memory pools grow, and for one system of each other
+# way to run a mini-batch. With `reference` they would compare the reference with itself for 9 s.
 LARGE_TOO = (
     *("dynet", "dynet_depth", "dynet_off", "dynet_manual", "dynet_cpp"),
-    *("vertex", "cavs", "torch_levels", "torch_rnn"),
+    *("vertex", "cavs", "fold", "torch_eager", "torch_levels", "torch_rnn"),
 )
 # Fewer loops per program to compile, and fewer steps in each.
 SMALL = {
