@@ -14,13 +14,13 @@ import os
 import sys
 from pathlib import Path
 
-from harness.records.store import kinds_in, packed_files
-from harness.planning.requests import check_keys, ends_in_one_line, no_artefact
+from harness.records.store import list_machine_kinds, find_packed_files
+from harness.planning.requests import check_keys, exit_on_error, make_target_error
 
-with ends_in_one_line():
+with exit_on_error():
     check_keys(config, os.environ)
 # Kinds of machines, if `records` was packed by bench-collect --merge.
-KINDS = kinds_in(Path(config["records"])) if config.get("records") else []
+KINDS = list_machine_kinds(Path(config["records"])) if config.get("records") else []
 
 if workflow.remote_exec: # on a cluster node, whose work the head node has planned
     include: "workflow/rules/on_node.smk"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datasets.parts.drawing import Key, generated
+from datasets.parts.drawing import Key, generate_corpus
 from harness.contracts.corpus import Corpus
 from harness.errors import ConfigError
-from harness.values.arrays import int_array, uniforms
+from harness.values.arrays import as_int_array, draw_uniforms
 from harness.values.instances import Chain
 
 NAME = "bilstm_synthetic"
@@ -37,13 +37,15 @@ def load(
             raise ConfigError(f"{name}={value} is not allowed; give at least 1")
 
     def build(key: Key) -> Chain:
-        drawn = uniforms(2 * length, *key)
+        drawn = draw_uniforms(2 * length, *key)
         return Chain(
-            int_array((drawn[:length] * n_words).astype("i4")),
-            int_array((drawn[length:] * n_classes).astype("i4")),
+            as_int_array((drawn[:length] * n_words).astype("i4")),
+            as_int_array((drawn[length:] * n_classes).astype("i4")),
         )
 
     arguments = {**numbers, "n_instances": n_instances, "seed": seed}
     sizes = {"words": n_words, "classes": n_classes}
     source = f"random sentences of {length} words, generated as the benchmark defines"
-    return generated(NAME, split, n_instances, build, sizes, source, arguments, synthetic=False)
+    return generate_corpus(
+        NAME, split, n_instances, build, sizes, source, arguments, synthetic=False
+    )

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, generated
+from datasets.parts.drawing import Key, generate_corpus
 from harness.contracts.corpus import Corpus
 from harness.errors import ConfigError
-from harness.values.arrays import IntArray, int_array, uniforms
+from harness.values.arrays import IntArray, as_int_array, draw_uniforms
 from harness.values.instances import Tree
 
 NAME = "complete_trees"
@@ -28,17 +28,17 @@ def load(
         raise ConfigError(f"n_leaves={n_leaves} is not allowed; give a power of two, 2 or more")
     if n_instances < 1:
         raise ConfigError(f"n_instances={n_instances} is not allowed; give at least 1")
-    left, right = _structure(n_leaves)
+    left, right = _build_structure(n_leaves)
     is_leaf = left < 0
 
     def build(key: Key) -> Tree:
-        numbers = uniforms(3 * n_leaves - 1, *key)
+        numbers = draw_uniforms(3 * n_leaves - 1, *key)
         words = np.full(len(left), -1, dtype=np.int32)
         words[is_leaf] = (numbers[:n_leaves] * n_leaves).astype(np.int32)
         labels = (numbers[n_leaves:] * N_CLASSES).astype(np.int32)
         return Tree(words, labels, left, right)
 
-    return generated(
+    return generate_corpus(
         NAME,
         split,
         n_instances,
@@ -51,11 +51,11 @@ def load(
     )
 
 
-def _structure(n_leaves: int) -> tuple[IntArray, IntArray]:
+def _build_structure(n_leaves: int) -> tuple[IntArray, IntArray]:
     """Return the children of all vertices in post-order: a half, its shifted copy, the root."""
     left = right = np.array([-1])
     while len(left) < 2 * n_leaves - 1:
         half = len(left)
         left = np.concatenate([left, np.where(left < 0, -1, left + half), [half - 1]])
         right = np.concatenate([right, np.where(right < 0, -1, right + half), [2 * half - 1]])
-    return int_array(left), int_array(right)
+    return as_int_array(left), as_int_array(right)

@@ -12,18 +12,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from datasets.parts.reading import (
+    CorpusPart,
     LazyInstances,
-    Part,
     Vocabulary,
     check_modulo,
-    name_with,
-    part_of,
-    part_reader,
+    format_corpus_name,
+    make_part_reader,
+    select_part,
 )
-from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.corpus import Corpus, hash_arguments
 from harness.contracts.home import Checksums, Home
 from harness.errors import ConfigError, DataError
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.instances import SentencePair
 
 NAME = "iwslt15"
@@ -78,37 +78,37 @@ def load(
             f"dataset.options.empty_train_pairs={empty_train_pairs} is unknown; choose one of"
             f" {', '.join(EMPTY_PAIRS)}"
         )
-    part = part_of(split, vocabulary)
-    read = part_reader(NAME, HOME, root, sha256)
+    part = select_part(split, vocabulary)
+    read = make_part_reader(NAME, HOME, root, sha256)
     sides = [read(f"{STEMS[part]}_{side}") for side in SIDES]
     files = [read(f"vocab_{side}") for side in SIDES]
-    words = [_vocabulary(file, vocab_modulo) for file in files]
-    kept = _full_pairs(*sides, skip=part == "train" and empty_train_pairs == "skip")
+    vocabularies = [_build_vocabulary(file, vocab_modulo) for file in files]
+    kept = _find_full_pairs(*sides, skip=part == "train" and empty_train_pairs == "skip")
 
     def build(index: int) -> SentencePair:
         lines = (side.lines[kept[index]] for side in sides)
         return SentencePair(
-            *(_marked(line, known) for line, known in zip(lines, words, strict=True))
+            *(_add_marks(line, known) for line, known in zip(lines, vocabularies, strict=True))
         )
 
     return Corpus(
-        name=name_with(NAME, vocabulary),
+        name=format_corpus_name(NAME, vocabulary),
         split=part,
         instances=LazyInstances(len(kept), build),
-        sizes={"source_words": words[0].size, "target_words": words[1].size},
+        sizes={"source_words": vocabularies[0].size, "target_words": vocabularies[1].size},
         synthetic=False,
-        sha256=arguments_sha256(files=[file.sha256 for file in (*sides, *files)]),
+        sha256=hash_arguments(files=[file.sha256 for file in (*sides, *files)]),
         source="IWSLT'15 English-Vietnamese, as prepared by Luong and Manning (2015)",
         instance_kind="sentence_pair",
         skipped={"with an empty side": len(sides[0].lines) - len(kept)},
     )
 
 
-def _marked(line: str, words: Vocabulary) -> IntArray:
-    return int_array([words.row(word) for word in (BEGIN, *line.split(), END)])
+def _add_marks(line: str, vocabulary: Vocabulary) -> IntArray:
+    return as_int_array([vocabulary.find_row(word) for word in (BEGIN, *line.split(), END)])
 
 
-def _vocabulary(file: Part, modulo: int) -> Vocabulary:
+def _build_vocabulary(file: CorpusPart, modulo: int) -> Vocabulary:
     """Build the vocabulary of words numbered by their lines.
 
     Raises:
@@ -118,9 +118,9 @@ def _vocabulary(file: Part, modulo: int) -> Vocabulary:
     numbers: dict[str, int] = {}
     for index, word in enumerate(file.lines):
         if not word or len(word.split()) != 1:
-            raise file.fault(index, f"{word[:40]!r} is not a word; give one a line")
+            raise file.build_error(index, f"{word[:40]!r} is not a word; give one a line")
         if word in numbers:
-            raise file.fault(index, f"the word {word!r} is on line {numbers[word] + 1}, too")
+            raise file.build_error(index, f"the word {word!r} is on line {numbers[word] + 1}, too")
         numbers[word] = index
     for mark in (UNKNOWN, BEGIN, END):
         if mark not in numbers:
@@ -129,7 +129,7 @@ def _vocabulary(file: Part, modulo: int) -> Vocabulary:
     return Vocabulary(rows, rows[UNKNOWN], modulo or len(rows))
 
 
-def _full_pairs(source: Part, target: Part, *, skip: bool) -> list[int]:
+def _find_full_pairs(source: CorpusPart, target: CorpusPart, *, skip: bool) -> list[int]:
     """Return the indices of lines whose sides are both filled.
 
     Raises:
@@ -149,16 +149,16 @@ def _full_pairs(source: Part, target: Part, *, skip: bool) -> list[int]:
             if not words:
                 empty.add(index)
                 if not skip:
-                    raise side.fault(index, _why_empty(side))
+                    raise side.build_error(index, _explain_empty(side))
             for mark in MARKS:
                 if mark in words:
-                    raise side.fault(
+                    raise side.build_error(
                         index, f"the word {mark} is a mark, which loading adds; leave it out"
                     )
     return [index for index in range(n_lines[0]) if index not in empty]
 
 
-def _why_empty(side: Part) -> str:
+def _explain_empty(side: CorpusPart) -> str:
     reason = "the sentence is empty; give it words"
     if side.path.stem != STEMS["train"]:
         return reason

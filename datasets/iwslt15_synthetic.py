@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
 from datasets.parts.reading import check_modulo
 from harness.contracts.corpus import Corpus
-from harness.values.arrays import IntArray, int_array, uniforms
+from harness.values.arrays import IntArray, as_int_array, draw_uniforms
 from harness.values.instances import SentencePair
 
 NAME = "iwslt15_synthetic"
@@ -64,17 +64,17 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
     check_modulo(vocab_modulo)
 
     def build(key: Key) -> SentencePair:
-        n_source = drawn_length(key, LENGTHS, least=4) - 2
+        n_source = draw_length(key, LENGTHS, least=4) - 2
         ratios = RATIOS[int(np.searchsorted(SIZES, n_source + 2))]
-        place = uniforms(2, *key, 0)[1]
-        n_target = max(1, int(n_source * float(np.interp(place, TENTHS, ratios)) + 0.5))
+        quantile = draw_uniforms(2, *key, 0)[1]
+        n_target = max(1, int(n_source * float(np.interp(quantile, TENTHS, ratios)) + 0.5))
         sides = (
-            _marked(uniforms(n_source, *key, 1), SOURCE_SHARES, N_SOURCE),
-            _marked(uniforms(n_target, *key, 2), TARGET_SHARES, N_TARGET),
+            _convert_to_words(draw_uniforms(n_source, *key, 1), SOURCE_SHARES, N_SOURCE),
+            _convert_to_words(draw_uniforms(n_target, *key, 2), TARGET_SHARES, N_TARGET),
         )
         return SentencePair(*(side % vocab_modulo if vocab_modulo else side for side in sides))
 
-    return generated(
+    return generate_corpus(
         NAME,
         split,
         N_INSTANCES[split],
@@ -86,7 +86,7 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
     )
 
 
-def _marked(numbers: object, shares: tuple[float, ...], n_rows: int) -> IntArray:
+def _convert_to_words(numbers: object, shares: tuple[float, ...], n_rows: int) -> IntArray:
     """Convert uniform numbers to words, and add begin and end marks."""
-    drawn = ranks_at(numbers, shares, (*RANKS, n_rows - N_MARKS))
-    return int_array([BEGIN, *(N_MARKS + drawn), END])
+    drawn = convert_to_ranks(numbers, shares, (*RANKS, n_rows - N_MARKS))
+    return as_int_array([BEGIN, *(N_MARKS + drawn), END])

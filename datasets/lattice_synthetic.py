@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
 from datasets.parts.reading import TableRows
 from harness.contracts.corpus import Corpus
-from harness.values.arrays import int_array, uniforms
+from harness.values.arrays import as_int_array, draw_uniforms
 from harness.values.instances import Lattice
 
 NAME = "lattice_synthetic"
@@ -97,9 +97,9 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
     words = TableRows(N_WORDS, vocab_modulo)
 
     def build(key: Key) -> Lattice:
-        return _lattice(key, characters, words)
+        return _draw_lattice(key, characters, words)
 
-    return generated(
+    return generate_corpus(
         NAME,
         split,
         N_INSTANCES[split],
@@ -111,60 +111,67 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
     )
 
 
-def _lattice(key: Key, characters: TableRows, words: TableRows) -> Lattice:
+def _draw_lattice(key: Key, characters: TableRows, words: TableRows) -> Lattice:
     """Draw one lattice; words into a state are sorted by falling length, as in the real files."""
-    length = drawn_length(key, LENGTHS)
-    ends = _word_lengths(length, key)
+    length = draw_length(key, LENGTHS)
+    ends = _draw_word_lengths(length, key)
     n_arcs = [0, *(1 + len(lengths) for lengths in ends)]
     sources = [
         source
         for state, lengths in enumerate(ends, 1)
         for source in (state - 1, *(state - n for n in lengths))
     ]
-    arc_start = int_array(np.cumsum([0, *n_arcs]))
-    numbers = uniforms(len(sources), *key, 2)
-    tokens = words.of(ranks_at(numbers, WORD_SHARES, WORD_RANKS)).copy()
+    arc_start = as_int_array(np.cumsum([0, *n_arcs]))
+    numbers = draw_uniforms(len(sources), *key, 2)
+    tokens = words.find_rows(convert_to_ranks(numbers, WORD_SHARES, WORD_RANKS)).copy()
     first = arc_start[1:-1]
-    tokens[first] = characters.of(ranks_at(numbers[first], CHARACTER_SHARES, CHARACTER_RANKS))
-    tags = np.searchsorted(TAGS, uniforms(length, *key, 3), side="right")
+    tokens[first] = characters.find_rows(
+        convert_to_ranks(numbers[first], CHARACTER_SHARES, CHARACTER_RANKS)
+    )
+    tags = np.searchsorted(TAGS, draw_uniforms(length, *key, 3), side="right")
     return Lattice(
-        tags=int_array([0, *tags]), arc_start=arc_start, sources=int_array(sources), tokens=tokens
+        tags=as_int_array([0, *tags]),
+        arc_start=arc_start,
+        sources=as_int_array(sources),
+        tokens=tokens,
     )
 
 
-def _word_lengths(length: int, key: Key) -> list[list[int]]:
+def _draw_word_lengths(length: int, key: Key) -> list[list[int]]:
     """Draw the lengths of the words that end with each of `length` characters."""
-    numbers = uniforms(7 * length, *key, 1).reshape(length, 7).tolist()
+    numbers = draw_uniforms(7 * length, *key, 1).reshape(length, 7).tolist()
     two = [False] * 4 + [False] * length  # two[i + 4]: a word of two characters ends at i
     three = [False] * length
     ends: list[list[int]] = []
     for i, drawn in enumerate(numbers):
         before = 4 * two[i + 3] + 2 * two[i + 2] + two[i + 1]
-        two[i + 4] = i > 0 and drawn[0] < _chances_of_two(i, length)[before] * _fade(TWO_FADES, i)
+        two[i + 4] = i > 0 and drawn[0] < _select_chances(i, length)[before] * _compute_fade(
+            TWO_FADES, i
+        )
         edges = 2 * two[i + 3] + two[i + 4]
         three[i] = i > 1 and drawn[1] < (
-            THREE_FIRST[edges] if i == 2 else THREE[edges] * _fade(THREE_FADES, i)
+            THREE_FIRST[edges] if i == 2 else THREE[edges] * _compute_fade(THREE_FADES, i)
         )
-        found = [2] * two[i + 4] + [3] * three[i]
+        lengths = [2] * two[i + 4] + [3] * three[i]
         if i > 2:
             holds = 4 * two[i + 2] + 2 * two[i + 3] + two[i + 4]
             if drawn[2] < FOUR[8 * (three[i] or three[i - 1]) + holds]:
-                found.append(4)
+                lengths.append(4)
         for n, chances in LONGER.items():
             if i >= n - 1 and drawn[n - 2] < chances[2 * two[i + 6 - n] + two[i + 4]]:
-                found.append(n)
-        ends.append(found[::-1])
+                lengths.append(n)
+        ends.append(lengths[::-1])
     return ends
 
 
-def _chances_of_two(i: int, length: int) -> tuple[float, ...]:
+def _select_chances(i: int, length: int) -> tuple[float, ...]:
     """Return the probability table of two-character words for character i of `length`."""
     if i >= length - 2:
         return TWO_LAST if i == length - 1 else TWO_BEFORE_LAST
     return TWO_FIRST if i == 1 else TWO
 
 
-def _fade(factors: tuple[float, float], i: int) -> float:
+def _compute_fade(factors: tuple[float, float], i: int) -> float:
     """Return the factor of word probabilities at character i."""
     begin, end = factors
     return begin + (end - begin) * min(1.0, i / FADED)

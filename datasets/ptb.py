@@ -17,17 +17,17 @@ from pathlib import Path
 import numpy as np
 
 from datasets.parts.reading import (
+    CorpusPart,
     LazyInstances,
-    Part,
     check_modulo,
-    name_with,
-    part_of,
-    part_reader,
+    format_corpus_name,
+    make_part_reader,
+    select_part,
 )
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Home
 from harness.errors import ConfigError, DataError
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.instances import Chain
 
 NAME = "ptb"
@@ -73,20 +73,20 @@ def load(
     """
     if steps < 0:
         raise ConfigError(f"steps={steps} is not allowed; give 0 for sentences, or words a piece")
-    part = part_of(split, vocabulary)
-    read = part_reader(NAME, HOME, root, sha256)
+    part = select_part(split, vocabulary)
+    read = make_part_reader(NAME, HOME, root, sha256)
     text = read(part)
     text.refuse_empty("a line needs at least one word")
     check_modulo(vocab_modulo)
     known = text if part == vocabulary else read(vocabulary)
     for file in (text, known):
         _refuse_ends(file)
-    numbers = _numbers(known.lines)
+    numbers = _number_words(known.lines)
     ids = {word: number % vocab_modulo if vocab_modulo else number for word, number in numbers}
     return Corpus(
-        name=name_with(f"{NAME}_fixed" if steps else NAME, vocabulary),
+        name=format_corpus_name(f"{NAME}_fixed" if steps else NAME, vocabulary),
         split=part,
-        instances=_pieces(text, ids, steps) if steps else _sentences(text.lines, ids),
+        instances=_build_pieces(text, ids, steps) if steps else _build_sentences(text.lines, ids),
         sizes={"words": vocab_modulo or max(N_WORDS, len(ids))},
         synthetic=False,
         sha256=text.sha256,
@@ -95,14 +95,14 @@ def load(
     )
 
 
-def _refuse_ends(text: Part) -> None:
+def _refuse_ends(text: CorpusPart) -> None:
     for index, line in enumerate(text.lines):
         if END in line and END in line.split():
             reason = f"the word {END} ends a sentence, which loading adds; leave it out"
-            raise text.fault(index, reason)
+            raise text.build_error(index, reason)
 
 
-def _numbers(lines: Sequence[str]) -> list[tuple[str, int]]:
+def _number_words(lines: Sequence[str]) -> list[tuple[str, int]]:
     """Return words with their numbers, by descending frequency and then by spelling."""
     counts = Counter(" ".join(lines).split())
     counts[END] += len(lines)
@@ -111,18 +111,18 @@ def _numbers(lines: Sequence[str]) -> list[tuple[str, int]]:
     return [(word, number) for number, (word, _) in enumerate(ordered)]
 
 
-def _sentences(lines: Sequence[str], ids: Mapping[str, int]) -> LazyInstances[Chain]:
+def _build_sentences(lines: Sequence[str], ids: Mapping[str, int]) -> LazyInstances[Chain]:
     """Return a chain for every line."""
     end, unknown = ids[END], ids[UNKNOWN]
 
     def build(index: int) -> Chain:
         words = [ids.get(word, unknown) for word in lines[index].split()]
-        return Chain(int_array([end, *words]), int_array([*words, end]))
+        return Chain(as_int_array([end, *words]), as_int_array([*words, end]))
 
     return LazyInstances(len(lines), build)
 
 
-def _pieces(text: Part, ids: Mapping[str, int], steps: int) -> LazyInstances[Chain]:
+def _build_pieces(text: CorpusPart, ids: Mapping[str, int], steps: int) -> LazyInstances[Chain]:
     """Return a chain for every `steps` words of the text; the first one starts with <eos>.
 
     Raises:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
 from datasets.parts.reading import check_modulo
 from harness.contracts.corpus import Corpus
 from harness.errors import ConfigError
-from harness.values.arrays import IntArray, int_array, uniforms
+from harness.values.arrays import IntArray, as_int_array, draw_uniforms
 from harness.values.instances import Chain
 
 NAME = "ptb_synthetic"
@@ -59,11 +59,11 @@ def load(
     name = "ptb_fixed_synthetic" if steps else NAME
 
     def build(key: Key) -> Chain:
-        words = _piece(steps, key) if steps else _sentence(key)
+        words = _draw_piece(steps, key) if steps else _draw_sentence(key)
         words = words % vocab_modulo if vocab_modulo else words
         return Chain(words[:-1], words[1:])
 
-    return generated(
+    return generate_corpus(
         name,
         split,
         max(1, N_TOKENS[split] // steps if steps else N_SENTENCES[split]),
@@ -74,18 +74,18 @@ def load(
     )
 
 
-def _sentence(key: Key) -> IntArray:
+def _draw_sentence(key: Key) -> IntArray:
     """Draw the words of a sentence between two ends."""
-    length = drawn_length(key, LENGTHS, least=2)
-    return int_array([END, *_words(length - 1, key), END])
+    length = draw_length(key, LENGTHS, least=2)
+    return as_int_array([END, *_draw_words(length - 1, key), END])
 
 
-def _piece(steps: int, key: Key) -> IntArray:
+def _draw_piece(steps: int, key: Key) -> IntArray:
     """Draw a piece of text and the word after it; a sentence may end at any word."""
-    words = _words(steps + 1, key)
-    ends = uniforms(steps + 1, *key, 0) * MEAN_LENGTH < 1
-    return int_array(np.where(ends, END, words))
+    words = _draw_words(steps + 1, key)
+    ends = draw_uniforms(steps + 1, *key, 0) * MEAN_LENGTH < 1
+    return as_int_array(np.where(ends, END, words))
 
 
-def _words(n: int, key: Key) -> IntArray:
-    return int_array(1 + ranks_at(uniforms(n, *key, 1), SHARES, RANKS))
+def _draw_words(n: int, key: Key) -> IntArray:
+    return as_int_array(1 + convert_to_ranks(draw_uniforms(n, *key, 1), SHARES, RANKS))

@@ -16,9 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.reading import LazyInstances, Part, Vocabulary, part_reader, vocabulary_of
+from datasets.parts.reading import (
+    CorpusPart,
+    LazyInstances,
+    Vocabulary,
+    build_vocabulary,
+    make_part_reader,
+)
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Home, checksum_of
+from harness.contracts.home import Checksums, Home, find_checksum
 from harness.errors import DataError
 from harness.values.instances import Tree
 
@@ -54,14 +60,14 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
         DataError: for a missing, empty or malformed file (with file:line), or a wrong checksum.
         ConfigError: for a negative vocab_modulo.
     """
-    read = part_reader(NAME, HOME, root, sha256)
+    read = make_part_reader(NAME, HOME, root, sha256)
     text = read(split)
     train = text if split == "train" else read("train")
-    vocabulary = vocabulary_of(words_of("\n".join(train.lines)), vocab_modulo)
-    instances: Sequence[Tree] = _instances(text, vocabulary)
-    if None in (checksum_of(sha256, "train"), checksum_of(sha256, split)):
+    vocabulary = build_vocabulary(list_words("\n".join(train.lines)), vocab_modulo)
+    instances: Sequence[Tree] = _build_instances(text, vocabulary)
+    if None in (find_checksum(sha256, "train"), find_checksum(sha256, split)):
         if train is not text:
-            _instances(train, vocabulary)[:]
+            _build_instances(train, vocabulary)[:]
         instances = instances[:]
     return Corpus(
         name=NAME,
@@ -74,7 +80,7 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
     )
 
 
-def _instances(text: Part, vocabulary: Vocabulary) -> LazyInstances[Tree]:
+def _build_instances(text: CorpusPart, vocabulary: Vocabulary) -> LazyInstances[Tree]:
     """Return a tree for every line; words not in the training split have the unknown word's row."""
     n_lines = len(text.lines)
     while n_lines > 1 and not text.lines[n_lines - 1]:  # blank lines at the end
@@ -85,7 +91,7 @@ def _instances(text: Part, vocabulary: Vocabulary) -> LazyInstances[Tree]:
             return parse_tree(text.lines[index], vocabulary.known, vocabulary.unknown, N_CLASSES)
         except DataError as error:
             reason = f"{error}; a line must be one tree of (label word) and (label left right)"
-            raise text.fault(index, reason) from None
+            raise text.build_error(index, reason) from None
 
     return LazyInstances(n_lines, build)
 
@@ -95,7 +101,7 @@ def unescape(word: str) -> str:
     return word.replace("\\/", "/").replace("\\*", "*")
 
 
-def words_of(text: str) -> list[str]:
+def list_words(text: str) -> list[str]:
     """Return the distinct words of well-formed trees in order of first appearance."""
     return list(dict.fromkeys(map(unescape, dict.fromkeys(WORD.findall(text)))))
 
@@ -121,23 +127,23 @@ def parse_tree(line: str, word_ids: Mapping[str, int], unknown: int, n_classes: 
             enclosing.append((label_of[token], parts))
             parts = []
         elif token == ")":
-            word, left_right = _vertex(parts, is_open=bool(enclosing))
+            word, left_right = _parse_vertex(parts, is_open=bool(enclosing))
             words.append(-1 if word is None else word_ids.get(word, unknown))
             children.append(left_right)
             label, parts = enclosing.pop()
             parts.append(len(labels))
             labels.append(label)
         elif token[0] == "(":
-            raise DataError(_why_not_a_label(token[1:], n_classes))
+            raise DataError(_explain_invalid_label(token[1:], n_classes))
         else:
             parts.append(token)
     if enclosing or len(parts) != 1 or isinstance(parts[0], str):
-        raise DataError(_why_not_one_tree(parts, n_open=len(enclosing)))
+        raise DataError(_explain_invalid_tree(parts, n_open=len(enclosing)))
     left, right = np.array(children, dtype=np.int32).T
     return Tree(np.array(words), np.array(labels), left, right)
 
 
-def _vertex(parts: Parts, is_open: bool) -> tuple[str | None, tuple[int, int]]:
+def _parse_vertex(parts: Parts, is_open: bool) -> tuple[str | None, tuple[int, int]]:
     """Return the word of a leaf, or None and the children of an internal vertex.
 
     Raises:
@@ -150,16 +156,16 @@ def _vertex(parts: Parts, is_open: bool) -> tuple[str | None, tuple[int, int]]:
             left, right = parts
             if isinstance(left, int) and isinstance(right, int):
                 return None, (left, right)
-    raise DataError(_why_not_a_vertex(parts, is_open))
+    raise DataError(_explain_invalid_vertex(parts, is_open))
 
 
-def _why_not_a_label(text: str, n_classes: int) -> str:
+def _explain_invalid_label(text: str, n_classes: int) -> str:
     if not text:
         return "a '(' is not followed by a label"
     return f"label {text!r} is not an integer from 0 to {n_classes - 1}"
 
 
-def _why_not_a_vertex(parts: Parts, is_open: bool) -> str:
+def _explain_invalid_vertex(parts: Parts, is_open: bool) -> str:
     if not is_open:
         return "unbalanced: a ')' closes nothing"
     words = [part for part in parts if isinstance(part, str)]
@@ -173,7 +179,7 @@ def _why_not_a_vertex(parts: Parts, is_open: bool) -> str:
     return "a leaf has an empty word"
 
 
-def _why_not_one_tree(parts: Parts, n_open: int) -> str:
+def _explain_invalid_tree(parts: Parts, n_open: int) -> str:
     if n_open:
         return f"unbalanced: {n_open} '(' not closed"
     if not parts:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, generated
+from datasets.parts.drawing import Key, generate_corpus
 from datasets.parts.reading import TableRows
 from harness.contracts.corpus import Corpus
-from harness.values.arrays import IntArray, uniforms
+from harness.values.arrays import IntArray, draw_uniforms
 from harness.values.instances import Tree
 
 NAME = "sst_synthetic"
@@ -61,13 +61,13 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
     word_bounds /= word_bounds[-1]
 
     def build(key: Key) -> Tree:
-        left, right = _shape(key)
+        left, right = _draw_shape(key)
         is_leaf = left < 0
         words = np.full(len(left), -1)
         n_leaves = (len(left) + 1) // 2
-        drawn = np.searchsorted(word_bounds, uniforms(n_leaves, *key, 1), side="right")
-        words[is_leaf] = rows.of(drawn)
-        numbers = uniforms(len(left), *key, 2)
+        drawn = np.searchsorted(word_bounds, draw_uniforms(n_leaves, *key, 1), side="right")
+        words[is_leaf] = rows.find_rows(drawn)
+        numbers = draw_uniforms(len(left), *key, 2)
         labels = np.where(
             is_leaf,
             np.searchsorted(LEAF_LABELS, numbers, side="right"),
@@ -75,7 +75,7 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
         )
         return Tree(words, labels, left, right)
 
-    return generated(
+    return generate_corpus(
         NAME,
         split,
         N_INSTANCES[split],
@@ -87,14 +87,14 @@ def load(split: str, root: Path | None, seed: int = 0, vocab_modulo: int = 0) ->
     )
 
 
-def _shape(key: Key) -> tuple[IntArray, IntArray]:
+def _draw_shape(key: Key) -> tuple[IntArray, IntArray]:
     """Draw the children of every vertex of one tree, in post-order.
 
     A subtree of n leaves has 2n-1 consecutive indices, of which the last is its root. Splits can
     therefore be drawn from the root down.
     """
-    numbers = iter(uniforms(2 * int(LEAVES[-1]), *key, 0).tolist())
-    n_leaves = int(_quantile(LEAVES, next(numbers)))
+    numbers = iter(draw_uniforms(2 * int(LEAVES[-1]), *key, 0).tolist())
+    n_leaves = int(_interpolate_quantile(LEAVES, next(numbers)))
     left = np.full(2 * n_leaves - 1, -1, dtype=np.int32)
     right = left.copy()
     subtrees = [(0, n_leaves)]
@@ -102,14 +102,14 @@ def _shape(key: Key) -> tuple[IntArray, IntArray]:
         start, n = subtrees.pop()
         if n == 1:
             continue
-        n_left = _left_leaves(n, next(numbers), next(numbers))
+        n_left = _count_left_leaves(n, next(numbers), next(numbers))
         middle, root = start + 2 * n_left - 1, start + 2 * n - 2
         left[root], right[root] = middle - 1, root - 1
         subtrees += [(start, n_left), (middle, n - n_left)]
     return left, right
 
 
-def _left_leaves(n: int, choice: float, position: float) -> int:
+def _count_left_leaves(n: int, choice: float, position: float) -> int:
     """Return the number of leaves below the left child of a subtree of n leaves.
 
     Args:
@@ -121,12 +121,12 @@ def _left_leaves(n: int, choice: float, position: float) -> int:
         return 1
     if choice < LEFT_SINGLE[size_class] + RIGHT_SINGLE[size_class]:
         return n - 1
-    share = _quantile(SHARE_SMALL if n <= 7 else SHARE_LARGE, position)
+    share = _interpolate_quantile(SHARE_SMALL if n <= 7 else SHARE_LARGE, position)
     return min(n - 2, 2 + int(share * (n - 3)))
 
 
-def _quantile(table: Sequence[float], position: float) -> float:
+def _interpolate_quantile(table: Sequence[float], position: float) -> float:
     """Interpolate a table of equidistant quantiles linearly at `position` in [0, 1)."""
-    place = position * (len(table) - 1)
-    index = int(place)
-    return table[index] + (place - index) * (table[index + 1] - table[index])
+    offset = position * (len(table) - 1)
+    index = int(offset)
+    return table[index] + (offset - index) * (table[index + 1] - table[index])

@@ -23,18 +23,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.parts.reading import (
+    CorpusPart,
     LazyInstances,
-    Part,
     Vocabulary,
-    name_with,
-    part_of,
-    part_reader,
-    vocabulary_of,
+    build_vocabulary,
+    format_corpus_name,
+    make_part_reader,
+    select_part,
 )
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Home
 from harness.errors import DataError
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.parsed import ParsedSentence, derive_transitions, is_tree
 
 NAME = "ud_ewt"
@@ -83,14 +83,17 @@ class WordTables:
     relations: Vocabulary
     subtypes: bool
 
-    def parsed(self, sentence: ParsedText) -> ParsedSentence:
+    def build_sentence(self, sentence: ParsedText) -> ParsedSentence:
         """Build the instance of a sentence, with the root after its words."""
         return ParsedSentence(
-            words=int_array([self.words.row(word) for word in _words(sentence)]),
-            tags=int_array([self.tags.row(tag) for tag in (*sentence.tags, ROOT_TAG)]),
-            heads=int_array(sentence.heads),
-            relations=int_array(
-                [self.relations.row(relation) for relation in _relations(sentence, self.subtypes)]
+            words=as_int_array([self.words.find_row(word) for word in _normalize_words(sentence)]),
+            tags=as_int_array([self.tags.find_row(tag) for tag in (*sentence.tags, ROOT_TAG)]),
+            heads=as_int_array(sentence.heads),
+            relations=as_int_array(
+                [
+                    self.relations.find_row(relation)
+                    for relation in _list_relations(sentence, self.subtypes)
+                ]
             ),
         )
 
@@ -118,21 +121,23 @@ def load(
             tree (each with file:line), or a wrong checksum.
         ConfigError: for an unknown part.
     """
-    part = part_of(split, vocabulary)
-    read = part_reader(NAME, HOME, root, sha256)
+    part = select_part(split, vocabulary)
+    read = make_part_reader(NAME, HOME, root, sha256)
     text = read(part)
     sentences = read_treebank(text)
-    projective = _projective(sentences)
+    projective = _select_projective(sentences)
     if not projective:
         raise DataError(f"{text.path} has no projective tree; a transition parser needs them")
-    known = projective if part == vocabulary else _projective(read_treebank(read(vocabulary)))
-    tables = _tables(known, subtypes)
+    known = (
+        projective if part == vocabulary else _select_projective(read_treebank(read(vocabulary)))
+    )
+    tables = _build_tables(known, subtypes)
 
     def build(index: int) -> ParsedSentence:
-        return tables.parsed(projective[index])
+        return tables.build_sentence(projective[index])
 
     return Corpus(
-        name=name_with(NAME, vocabulary),
+        name=format_corpus_name(NAME, vocabulary),
         split=part,
         instances=LazyInstances(len(projective), build),
         sizes={
@@ -148,45 +153,45 @@ def load(
     )
 
 
-def _projective(sentences: Iterable[ParsedText]) -> list[ParsedText]:
+def _select_projective(sentences: Iterable[ParsedText]) -> list[ParsedText]:
     return [sentence for sentence in sentences if derive_transitions(sentence.heads) is not None]
 
 
-def _tables(known: Sequence[ParsedText], subtypes: bool) -> WordTables:
+def _build_tables(known: Sequence[ParsedText], subtypes: bool) -> WordTables:
     return WordTables(
-        words=vocabulary_of(word for sentence in known for word in _words(sentence)),
-        tags=vocabulary_of(tag for s in known for tag in (*s.tags, ROOT_TAG)),
-        relations=vocabulary_of(r for s in known for r in _relations(s, subtypes)),
+        words=build_vocabulary(word for sentence in known for word in _normalize_words(sentence)),
+        tags=build_vocabulary(tag for s in known for tag in (*s.tags, ROOT_TAG)),
+        relations=build_vocabulary(r for s in known for r in _list_relations(s, subtypes)),
         subtypes=subtypes,
     )
 
 
-def _words(sentence: ParsedText) -> list[str]:
+def _normalize_words(sentence: ParsedText) -> list[str]:
     """Return the normalized words, with the root last."""
-    return [*map(_normal, sentence.forms), ROOT_WORD]
+    return [*map(_normalize_form, sentence.forms), ROOT_WORD]
 
 
-def _normal(form: str) -> str:
+def _normalize_form(form: str) -> str:
     return NUMBER if "0" <= form[0] <= "9" else form.lower()
 
 
-def _relations(sentence: ParsedText, subtypes: bool) -> Sequence[str]:
+def _list_relations(sentence: ParsedText, subtypes: bool) -> Sequence[str]:
     if subtypes:
         return sentence.relations
     return [relation.partition(":")[0] for relation in sentence.relations]
 
 
-def read_treebank(file: Part) -> list[ParsedText]:
+def read_treebank(file: CorpusPart) -> list[ParsedText]:
     """Parse a treebank.
 
     Raises:
         DataError: for a malformed line, a sentence without words, or heads that are not a tree with
             one root; with file, line and reason.
     """
-    return [_sentence(file, start, end) for start, end in _blocks(file)]
+    return [_parse_sentence(file, start, end) for start, end in _find_blocks(file)]
 
 
-def _blocks(file: Part) -> Iterator[tuple[int, int]]:
+def _find_blocks(file: CorpusPart) -> Iterator[tuple[int, int]]:
     """Yield the first line of each sentence and the line after its last; blank lines separate them.
 
     Raises:
@@ -196,15 +201,17 @@ def _blocks(file: Part) -> Iterator[tuple[int, int]]:
     for index, line in enumerate(file.lines):
         if not line.strip():
             if index == start:
-                raise file.fault(index, "the sentence is empty; one blank line ends a sentence")
+                raise file.build_error(
+                    index, "the sentence is empty; one blank line ends a sentence"
+                )
             yield start, index
             start = index + 1
     if start < len(file.lines):
         yield start, len(file.lines)
 
 
-def _sentence(file: Part, start: int, end: int) -> ParsedText:
-    words: list[list[str]] = []
+def _parse_sentence(file: CorpusPart, start: int, end: int) -> ParsedText:
+    rows: list[list[str]] = []
     places: list[int] = []
     for index in range(start, end):
         line = file.lines[index]
@@ -213,36 +220,38 @@ def _sentence(file: Part, start: int, end: int) -> ParsedText:
         columns = line.split("\t")
         if NO_WORD.fullmatch(columns[ID]):
             continue
-        reason = _why_not_a_word(columns, len(words) + 1)
+        reason = _explain_invalid_word(columns, len(rows) + 1)
         if reason is not None:
-            raise file.fault(index, reason)
-        words.append(columns)
+            raise file.build_error(index, reason)
+        rows.append(columns)
         places.append(index)
-    if not words:
-        raise file.fault(start, "the sentence is empty; it has comments, but no words")
-    numbered = zip(places, words, strict=True)
-    heads = tuple(_head(file, place, columns, len(words)) for place, columns in numbered)
+    if not rows:
+        raise file.build_error(start, "the sentence is empty; it has comments, but no words")
+    numbered = zip(places, rows, strict=True)
+    heads = tuple(_parse_head(file, position, columns, len(rows)) for position, columns in numbered)
     _check_tree(file, places, heads)
-    forms, tags, relations = zip(*((w[FORM], w[UPOS], w[DEPREL]) for w in words), strict=True)
+    forms, tags, relations = zip(*((w[FORM], w[UPOS], w[DEPREL]) for w in rows), strict=True)
     return ParsedText(forms, tags, heads, relations, places[0])
 
 
-def _check_tree(file: Part, places: Sequence[int], heads: Sequence[int]) -> None:
+def _check_tree(file: CorpusPart, places: Sequence[int], heads: Sequence[int]) -> None:
     """Check that heads are a tree with one root.
 
     Raises:
         DataError: for a cycle, or several roots.
     """
     if not is_tree(heads):
-        raise file.fault(places[0], "the heads of the sentence make no tree; they run in a circle")
-    roots = [place for place, head in zip(places, heads, strict=True) if head == len(heads)]
+        raise file.build_error(
+            places[0], "the heads of the sentence make no tree; they run in a circle"
+        )
+    roots = [index for index, head in zip(places, heads, strict=True) if head == len(heads)]
     if len(roots) > 1:
-        raise file.fault(
+        raise file.build_error(
             roots[1], f"HEAD is 0 for {len(roots)} words of the sentence; a tree has one root"
         )
 
 
-def _why_not_a_word(columns: list[str], number: int) -> str | None:
+def _explain_invalid_word(columns: list[str], number: int) -> str | None:
     if len(columns) != N_COLUMNS:
         return f"{len(columns)} columns between tabs; a word of CoNLL-U has {N_COLUMNS}"
     if columns[ID] != str(number):
@@ -253,7 +262,7 @@ def _why_not_a_word(columns: list[str], number: int) -> str | None:
     return None
 
 
-def _head(file: Part, index: int, columns: list[str], n_words: int) -> int:
+def _parse_head(file: CorpusPart, index: int, columns: list[str], n_words: int) -> int:
     """Return the head as the index of a word; `n_words` for the root.
 
     Raises:
@@ -262,7 +271,7 @@ def _head(file: Part, index: int, columns: list[str], n_words: int) -> int:
     text = columns[HEAD]
     is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
     if not is_number or int(text) > n_words:
-        raise file.fault(
+        raise file.build_error(
             index,
             f"HEAD is {text[:40]!r}; it must be the ID of a word, 1 to {n_words}, or 0 for the"
             " root",

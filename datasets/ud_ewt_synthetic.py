@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
 from harness.contracts.corpus import Corpus
-from harness.values.arrays import int_array, uniforms
+from harness.values.arrays import as_int_array, draw_uniforms
 from harness.values.parsed import ParsedSentence
 
 NAME = "ud_ewt_synthetic"
@@ -78,18 +78,18 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
     """Generate as many sentences as the real split has; each depends on seed, split and index."""
 
     def build(key: Key) -> ParsedSentence:
-        n = drawn_length(key, LENGTHS)
-        words = ranks_at(uniforms(n, *key, 1), SHARES, RANKS)
-        tags = np.searchsorted(TAGS, uniforms(n, *key, 2), side="right")
-        relations = np.searchsorted(RELATIONS, uniforms(n, *key, 3), side="right")
+        n = draw_length(key, LENGTHS)
+        words = convert_to_ranks(draw_uniforms(n, *key, 1), SHARES, RANKS)
+        tags = np.searchsorted(TAGS, draw_uniforms(n, *key, 2), side="right")
+        relations = np.searchsorted(RELATIONS, draw_uniforms(n, *key, 3), side="right")
         return ParsedSentence(
-            words=int_array([*words, N_WORDS]),
-            tags=int_array([*tags, len(TAGS)]),
-            heads=int_array(_heads(n, iter(uniforms(4 * n, *key, 4).tolist()))),
-            relations=int_array(relations),
+            words=as_int_array([*words, N_WORDS]),
+            tags=as_int_array([*tags, len(TAGS)]),
+            heads=as_int_array(_draw_heads(n, iter(draw_uniforms(4 * n, *key, 4).tolist()))),
+            relations=as_int_array(relations),
         )
 
-    return generated(
+    return generate_corpus(
         NAME,
         split,
         N_INSTANCES[split],
@@ -102,7 +102,7 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
     )
 
 
-def _heads(n: int, numbers: Iterator[float]) -> list[int]:
+def _draw_heads(n: int, numbers: Iterator[float]) -> list[int]:
     """Draw a projective tree over n words from the top down.
 
     Args:
@@ -112,17 +112,17 @@ def _heads(n: int, numbers: Iterator[float]) -> list[int]:
     phrases = [(0, n, n)]  # first word, end, and head of the phrase's head
     while phrases:
         start, end, above = phrases.pop()
-        top = start + _place(end - start, HEADS, numbers)
+        top = start + _draw_position(end - start, HEADS, numbers)
         heads[top] = above
         for first, last, shares in ((start, top, ON_THE_LEFT), (top + 1, end, ON_THE_RIGHT)):
             while first < last:
-                behind = first + 1 + _place(last - first, shares, numbers)
+                behind = first + 1 + _draw_position(last - first, shares, numbers)
                 phrases.append((first, behind, top))
                 first = behind
     return heads
 
 
-def _place(n: int, shares: Shares, numbers: Iterator[float]) -> int:
+def _draw_position(n: int, shares: Shares, numbers: Iterator[float]) -> int:
     """Draw a position from 0 to n - 1: the first, the last, or one between them."""
     if n == 1:
         return 0

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.reading import LazyInstances, Part, TableRows, part_reader
+from datasets.parts.reading import CorpusPart, LazyInstances, TableRows, make_part_reader
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Home
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.instances import Lattice
 
 NAME = "weibo_lattice"
@@ -56,17 +56,21 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
         DataError: for a missing or malformed file (with file:line), or a wrong checksum.
         ConfigError: for a negative vocab_modulo.
     """
-    read = part_reader(NAME, HOME, root, sha256)
+    read = make_part_reader(NAME, HOME, root, sha256)
     text = read(split)
     lattices = read_lattices(text)
     train = lattices if split == "train" else read_lattices(read("train"))
-    characters = TableRows(1 + _greatest(train, characters=True), vocab_modulo)
-    words = TableRows(1 + _greatest(train, characters=False), vocab_modulo)
+    characters = TableRows(1 + _find_greatest(train, characters=True), vocab_modulo)
+    words = TableRows(1 + _find_greatest(train, characters=False), vocab_modulo)
 
     def build(index: int) -> Lattice:
-        one = lattices[index]
-        rows = np.where(one.is_character, characters.of(one.tokens), words.of(one.tokens))
-        return Lattice(one.tags, one.arc_start, one.sources, int_array(rows))
+        lattice = lattices[index]
+        rows = np.where(
+            lattice.is_character,
+            characters.find_rows(lattice.tokens),
+            words.find_rows(lattice.tokens),
+        )
+        return Lattice(lattice.tags, lattice.arc_start, lattice.sources, as_int_array(rows))
 
     return Corpus(
         name=NAME,
@@ -80,40 +84,40 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
     )
 
 
-def _greatest(lattices: Sequence[Lattice], *, characters: bool) -> int:
+def _find_greatest(lattices: Sequence[Lattice], *, characters: bool) -> int:
     """Return the greatest id of characters or of words; -1 if there are none."""
     return max(int(x.tokens[x.is_character == characters].max(initial=-1)) for x in lattices)
 
 
-def read_lattices(text: Part) -> list[Lattice]:
+def read_lattices(text: CorpusPart) -> list[Lattice]:
     """Parse a file; tokens are the ids in the file.
 
     Raises:
         DataError: for malformed content, with file, line and reason.
     """
-    counts = _numbers(text, 0)
+    counts = _read_numbers(text, 0)
     if len(counts) != 1:
-        raise text.fault(
+        raise text.build_error(
             0, f"the line has {len(counts)} numbers; it must be the number of lattices"
         )
     (n_lattices,) = counts
     if n_lattices == 0:
-        raise text.fault(0, "the file announces no lattices; it needs at least 1")
+        raise text.build_error(0, "the file announces no lattices; it needs at least 1")
     lattices, line = [], 1
     for index in range(n_lattices):
         name = f"lattice {index + 1} of {n_lattices}"
-        states = _lines_of_states(text, line, name)
-        tags = _tags(text, line + 1, len(states))
-        lattices.append(_lattice(text, line + 2, tags, states))
+        states = _read_states(text, line, name)
+        tags = _read_tags(text, line + 1, len(states))
+        lattices.append(_build_lattice(text, line + 2, tags, states))
         line += 3 + len(states)
     for rest in range(line, len(text.lines)):
-        if _numbers(text, rest):
+        if _read_numbers(text, rest):
             more = f"the first line announces {n_lattices} lattices, but more text follows them"
-            raise text.fault(rest, more)
+            raise text.build_error(rest, more)
     return lattices
 
 
-def _numbers(text: Part, index: int) -> list[int]:
+def _read_numbers(text: CorpusPart, index: int) -> list[int]:
     """Return the numbers of a line.
 
     Raises:
@@ -123,13 +127,15 @@ def _numbers(text: Part, index: int) -> list[int]:
     if not NUMBERS.fullmatch(line):
         for word in filter(None, re.split(r"[ \t]", line)):
             if not re.fullmatch("[0-9]+", word):
-                raise text.fault(index, f"{word[:40]!r} is not a whole number of 0 or more")
+                raise text.build_error(index, f"{word[:40]!r} is not a whole number of 0 or more")
             if len(word) > MAX_DIGITS:
-                raise text.fault(index, f"{word} is too large; ids have up to {MAX_DIGITS} digits")
+                raise text.build_error(
+                    index, f"{word} is too large; ids have up to {MAX_DIGITS} digits"
+                )
     return [int(word) for word in line.split()]
 
 
-def _lines_of_states(text: Part, head: int, name: str) -> list[list[int]]:
+def _read_states(text: CorpusPart, head: int, name: str) -> list[list[int]]:
     """Return the numbers of each state of a lattice.
 
     Args:
@@ -141,45 +147,49 @@ def _lines_of_states(text: Part, head: int, name: str) -> list[list[int]]:
     """
     n_lines = len(text.lines)
     if head >= n_lines:
-        raise text.fault(n_lines - 1, f"the file ends before {name}; it is truncated")
-    counts = _numbers(text, head)
+        raise text.build_error(n_lines - 1, f"the file ends before {name}; it is truncated")
+    counts = _read_numbers(text, head)
     if len(counts) != 1:
-        raise text.fault(
+        raise text.build_error(
             head, f"{name} begins with {len(counts)} numbers; give its number of states"
         )
     (n_states,) = counts
     if n_states < 2:
-        raise text.fault(
+        raise text.build_error(
             head, f"{name} has {n_states} states; it needs at least 2, for one character"
         )
     end = head + 2 + n_states
-    block = [_numbers(text, line) for line in range(head + 1, min(end, n_lines))]
+    block = [_read_numbers(text, line) for line in range(head + 1, min(end, n_lines))]
     if [] in block:
         after = block.index([])
-        found = f"ends after {max(0, after - 1)} of the {n_states} states it announces"
-        raise text.fault(head + 1 + after, f"{name} {found} on line {head + 1}")
+        problem = f"ends after {max(0, after - 1)} of the {n_states} states it announces"
+        raise text.build_error(head + 1 + after, f"{name} {problem} on line {head + 1}")
     if end >= n_lines:
-        raise text.fault(n_lines - 1, f"the file ends within {name}; it is truncated")
-    if _numbers(text, end):
+        raise text.build_error(n_lines - 1, f"the file ends within {name}; it is truncated")
+    if _read_numbers(text, end):
         states = f"the {n_states} states that it announces on line {head + 1}"
-        raise text.fault(end, f"no blank line ends {name} after {states}")
+        raise text.build_error(end, f"no blank line ends {name} after {states}")
     return block[1:]
 
 
-def _tags(text: Part, line: int, n_states: int) -> list[int]:
-    tags = _numbers(text, line)
+def _read_tags(text: CorpusPart, line: int, n_states: int) -> list[int]:
+    tags = _read_numbers(text, line)
     if len(tags) != n_states:
-        raise text.fault(
+        raise text.build_error(
             line, f"{len(tags)} tags for the {n_states} states of the lattice; give one each"
         )
     if (greatest := max(tags)) >= N_CLASSES:
-        raise text.fault(line, f"tag {greatest} is out of range; tags are 0 to {N_CLASSES - 1}")
+        raise text.build_error(
+            line, f"tag {greatest} is out of range; tags are 0 to {N_CLASSES - 1}"
+        )
     if tags[0]:
-        raise text.fault(line, f"the tag of state 0 is {tags[0]}; it must be 0")
+        raise text.build_error(line, f"the tag of state 0 is {tags[0]}; it must be 0")
     return tags
 
 
-def _lattice(text: Part, first: int, tags: list[int], states: list[list[int]]) -> Lattice:
+def _build_lattice(
+    text: CorpusPart, first: int, tags: list[int], states: list[list[int]]
+) -> Lattice:
     """Build a lattice from the numbers of its states, which start on line `first`.
 
     Raises:
@@ -189,31 +199,32 @@ def _lattice(text: Part, first: int, tags: list[int], states: list[list[int]]) -
     tokens: list[int] = []
     arc_start = [0]
     for state, (n_arcs, *pairs) in enumerate(states):
-        reason = _why_not_a_state(state, n_arcs, pairs)
+        reason = _explain_invalid_state(state, n_arcs, pairs)
         if reason is not None:
-            raise text.fault(first + state, reason)
+            raise text.build_error(first + state, reason)
         sources += pairs[::2]
         tokens += pairs[1::2]
         arc_start.append(len(sources))
-    return Lattice(*map(int_array, (tags, arc_start, sources, tokens)))
+    return Lattice(*map(as_int_array, (tags, arc_start, sources, tokens)))
 
 
-def _why_not_a_state(state: int, n_arcs: int, pairs: list[int]) -> str | None:
+def _explain_invalid_state(state: int, n_arcs: int, pairs: list[int]) -> str | None:
     if len(pairs) != 2 * n_arcs:
-        found = f"state {state} announces {n_arcs} arcs, which are two numbers each"
-        return f"{found}, but {len(pairs)} numbers follow"
+        problem = f"state {state} announces {n_arcs} arcs, which are two numbers each"
+        return f"{problem}, but {len(pairs)} numbers follow"
     if state == 0 and n_arcs:
         return f"state 0 has {n_arcs} incoming arcs; nothing can come before it"
     if state and not n_arcs:
         return f"state {state} has no incoming arc; it needs its character's, from {state - 1}"
-    for place, source in enumerate(pairs[::2]):
+    for index, source in enumerate(pairs[::2]):
         if source >= state:
             where = "itself" if source == state else f"state {source}, further on"
             return f"an arc into state {state} comes from {where}; it must come from before"
-        if (source == state - 1) != (place == 0):
-            found = "is one more" if place else "comes first"
+        if (source == state - 1) != (index == 0):
+            problem = "is one more" if index else "comes first"
             return (
-                f"state {state}: the arc from state {source} {found}, but exactly the first of its"
+                f"state {state}: the arc from state {source} {problem}, but exactly the first of"
+                " its"
                 f" arcs must be its character, from state {state - 1}"
             )
     return None

@@ -28,18 +28,18 @@ from pathlib import Path
 import numpy as np
 
 from datasets.parts.reading import (
+    CorpusPart,
     LazyInstances,
-    Part,
     Vocabulary,
-    decoded,
-    part_reader,
-    vocabulary_of,
+    build_vocabulary,
+    decode_text,
+    make_part_reader,
 )
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import Checksums, Home, checksum_of
+from harness.contracts.home import Checksums, Home, find_checksum
 from harness.errors import ConfigError, DataError
 from harness.machine.files import read_regular
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.instances import Lattice
 
 NAME = "weibo_lexicon"
@@ -95,7 +95,7 @@ class Lexicon:
     words: frozenset[str]
     sha256: str
 
-    def words_into(self, sentence: str, max_length: int) -> list[list[str]]:
+    def find_words(self, sentence: str, max_length: int) -> list[list[str]]:
         """Return the words of 2 to max_length that end with each character, longest first.
 
         All substrings of these lengths are looked up, so that words may overlap.
@@ -117,18 +117,18 @@ class LabelTables:
     words: Vocabulary
     classes: Mapping[str, int]
 
-    def lattice(self, sentence: LabelledText, into: Words) -> Lattice:
+    def build_lattice(self, sentence: LabelledText, into: Words) -> Lattice:
         """Build the lattice of a sentence; state i follows character i - 1."""
         sources: list[int] = []
         tokens: list[int] = []
         for before, (character, ending) in enumerate(zip(sentence.characters, into, strict=True)):
             sources += [before, *(before + 1 - len(word) for word in ending)]
-            tokens += [self.characters.row(character), *map(self.words.row, ending)]
+            tokens += [self.characters.find_row(character), *map(self.words.find_row, ending)]
         return Lattice(
-            tags=int_array([START, *(self.classes[label] for label in sentence.labels)]),
-            arc_start=int_array(np.cumsum([0, 0, *(1 + len(ending) for ending in into)])),
-            sources=int_array(sources),
-            tokens=int_array(tokens),
+            tags=as_int_array([START, *(self.classes[label] for label in sentence.labels)]),
+            arc_start=as_int_array(np.cumsum([0, 0, *(1 + len(ending) for ending in into)])),
+            sources=as_int_array(sources),
+            tokens=as_int_array(tokens),
         )
 
 
@@ -160,18 +160,18 @@ def load(
         raise ConfigError(
             f"max_word_length={max_word_length} is not allowed; give 1 (no words) or more"
         )
-    read = part_reader(NAME, HOME, root, sha256)
-    lexicon = jieba_lexicon(checksum_of(sha256, "lexicon"))
+    read = make_part_reader(NAME, HOME, root, sha256)
+    lexicon = load_jieba_lexicon(find_checksum(sha256, "lexicon"))
     text = read(split)
     sentences = read_sentences(text)
     train = sentences if split == "train" else read_sentences(read("train"))
-    into = [lexicon.words_into(sentence.text, max_word_length) for sentence in train]
-    tables = _tables(train, into, vocab_modulo)
+    into = [lexicon.find_words(sentence.text, max_word_length) for sentence in train]
+    tables = _build_tables(train, into, vocab_modulo)
     _check_labels(text, sentences, tables.classes)
 
     def build(index: int) -> Lattice:
         sentence = sentences[index]
-        return tables.lattice(sentence, lexicon.words_into(sentence.text, max_word_length))
+        return tables.build_lattice(sentence, lexicon.find_words(sentence.text, max_word_length))
 
     return Corpus(
         name=NAME,
@@ -189,17 +189,19 @@ def load(
     )
 
 
-def _tables(train: Sequence[LabelledText], into: Sequence[Words], modulo: int) -> LabelTables:
+def _build_tables(train: Sequence[LabelledText], into: Sequence[Words], modulo: int) -> LabelTables:
     """Build the tables, numbered by first appearance; classes of labels follow class START."""
     labels = dict.fromkeys(label for sentence in train for label in sentence.labels)
     return LabelTables(
-        characters=vocabulary_of((c for s in train for c in s.characters), modulo),
-        words=vocabulary_of((w for ends in into for end in ends for w in end), modulo),
+        characters=build_vocabulary((c for s in train for c in s.characters), modulo),
+        words=build_vocabulary((w for ends in into for end in ends for w in end), modulo),
         classes={label: START + 1 + index for index, label in enumerate(labels)},
     )
 
 
-def _check_labels(text: Part, sentences: Sequence[LabelledText], known: Mapping[str, int]) -> None:
+def _check_labels(
+    text: CorpusPart, sentences: Sequence[LabelledText], known: Mapping[str, int]
+) -> None:
     """Check that all labels occur in the training split.
 
     Raises:
@@ -209,10 +211,10 @@ def _check_labels(text: Part, sentences: Sequence[LabelledText], known: Mapping[
         for index, label in enumerate(sentence.labels, sentence.first):
             if label not in known:
                 reason = f"label {label!r} is not in the training split, which has"
-                raise text.fault(index, f"{reason} {', '.join(known)}")
+                raise text.build_error(index, f"{reason} {', '.join(known)}")
 
 
-def read_sentences(file: Part) -> list[LabelledText]:
+def read_sentences(file: CorpusPart) -> list[LabelledText]:
     """Parse a file.
 
     Raises:
@@ -224,7 +226,9 @@ def read_sentences(file: Part) -> list[LabelledText]:
         if line:
             match = LINE.fullmatch(line)
             if match is None:
-                raise file.fault(index, f"{line[:40]!r} is not a character, a tab and a label")
+                raise file.build_error(
+                    index, f"{line[:40]!r} is not a character, a tab and a label"
+                )
             open_.append((match[1], match[2]))
         elif open_:
             characters, labels = zip(*open_, strict=True)
@@ -235,7 +239,7 @@ def read_sentences(file: Part) -> list[LabelledText]:
     return sentences
 
 
-def jieba_lexicon(sha256: str | None = None) -> Lexicon:
+def load_jieba_lexicon(sha256: str | None = None) -> Lexicon:
     """Return the dictionary of the installed jieba.
 
     Args:
@@ -275,7 +279,7 @@ def _read_lexicon() -> Lexicon:
             f"{path} cannot be read ({error.strerror}); run `pip install --force-reinstall"
             f" {PACKAGE}`"
         ) from None
-    words = (line.partition(" ")[0] for line in decoded(content, str(path)).split("\n"))
+    words = (line.partition(" ")[0] for line in decode_text(content, str(path)).split("\n"))
     return Lexicon(
         name=f"{PACKAGE} {package.version}",
         words=frozenset(word for word in words if len(word) > 1),

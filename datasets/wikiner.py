@@ -22,18 +22,18 @@ from pathlib import Path
 import numpy as np
 
 from datasets.parts.reading import (
+    CorpusPart,
     LazyInstances,
-    Part,
     Vocabulary,
-    name_with,
-    part_of,
-    part_reader,
-    vocabulary_of,
+    build_vocabulary,
+    format_corpus_name,
+    make_part_reader,
+    select_part,
 )
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import Checksums, Home
 from harness.errors import ConfigError
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.instances import Chain
 
 NAME = "wikiner"
@@ -63,18 +63,18 @@ class SpellingTables:
     classes: Mapping[str, int]
     frequent: frozenset[str]
 
-    def chain(self, sentence: Pairs) -> Chain:
+    def build_chain(self, sentence: Pairs) -> Chain:
         """Build the instance of a sentence; unknown words are spelled out as rare ones."""
         spelled = [[] if word in self.frequent else self._spell(word) for word, _ in sentence]
         return Chain(
-            words=int_array([self.words.row(word) for word, _ in sentence]),
-            labels=int_array([self.classes[tag] for _, tag in sentence]),
-            char_start=int_array(np.cumsum([0, *map(len, spelled)])),
-            characters=int_array([letter for letters in spelled for letter in letters]),
+            words=as_int_array([self.words.find_row(word) for word, _ in sentence]),
+            labels=as_int_array([self.classes[tag] for _, tag in sentence]),
+            char_start=as_int_array(np.cumsum([0, *map(len, spelled)])),
+            characters=as_int_array([letter for letters in spelled for letter in letters]),
         )
 
     def _spell(self, word: str) -> list[int]:
-        return [self.letters.row(letter) for letter in (PAD, *word, PAD)]
+        return [self.letters.find_row(letter) for letter in (PAD, *word, PAD)]
 
 
 def load(
@@ -104,20 +104,20 @@ def load(
     """
     if rare_below < 0:
         raise ConfigError(f"rare_below={rare_below} is not allowed; give a count, 0 or more")
-    part = part_of(split, vocabulary)
-    read = part_reader(NAME, HOME, root, sha256)
+    part = select_part(split, vocabulary)
+    read = make_part_reader(NAME, HOME, root, sha256)
     text = read(part)
     known = text if part == vocabulary else read(vocabulary)
-    tables = _tables(_counted(known), rare_below)
+    tables = _build_tables(_count_pairs(known), rare_below)
     if known is not text:
         _check_tags(text, tables.classes)
     lines = text.lines
 
     def build(index: int) -> Chain:
-        return tables.chain(_pairs(lines[index]))
+        return tables.build_chain(_parse_pairs(lines[index]))
 
     return Corpus(
-        name=name_with(NAME, vocabulary),
+        name=format_corpus_name(NAME, vocabulary),
         split=part,
         instances=LazyInstances(len(lines), build),
         sizes={
@@ -132,12 +132,12 @@ def load(
     )
 
 
-def _pairs(line: str) -> Pairs:
+def _parse_pairs(line: str) -> Pairs:
     """Return the words of a well-formed line with their tags; words may contain "|"."""
     return [(word, tag) for word, _, tag in (token.rpartition("|") for token in line.split(" "))]
 
 
-def _counted(text: Part) -> Counter[tuple[str, str]]:
+def _count_pairs(text: CorpusPart) -> Counter[tuple[str, str]]:
     """Count pairs of a word and its tag, in order of first appearance.
 
     Raises:
@@ -149,39 +149,41 @@ def _counted(text: Part) -> Counter[tuple[str, str]]:
     for token, count in tokens.items():
         word, _, tag = token.rpartition("|")
         if not word or not tag:
-            index = _line_with(text.lines, token)
-            raise text.fault(index, f"{token[:40]!r} is not word|tag; put one blank between two")
+            index = _find_line(text.lines, token)
+            raise text.build_error(
+                index, f"{token[:40]!r} is not word|tag; put one blank between two"
+            )
         counts[word, tag] += count
     return counts
 
 
-def _line_with(lines: Sequence[str], token: str) -> int:
+def _find_line(lines: Sequence[str], token: str) -> int:
     return next(index for index, line in enumerate(lines) if token in line.split(" "))
 
 
-def _tables(counts: Counter[tuple[str, str]], rare_below: int) -> SpellingTables:
+def _build_tables(counts: Counter[tuple[str, str]], rare_below: int) -> SpellingTables:
     per_word: Counter[str] = Counter()
     for (word, _), count in counts.items():
         per_word[word] += count
     tags = dict.fromkeys(tag for _, tag in counts)
     return SpellingTables(
-        words=vocabulary_of(per_word),
-        letters=vocabulary_of([PAD, *(letter for word in per_word for letter in word)]),
+        words=build_vocabulary(per_word),
+        letters=build_vocabulary([PAD, *(letter for word in per_word for letter in word)]),
         classes={tag: index for index, tag in enumerate(tags)},
         frequent=frozenset(word for word, count in per_word.items() if count >= rare_below),
     )
 
 
-def _check_tags(text: Part, known: Mapping[str, int]) -> None:
+def _check_tags(text: CorpusPart, known: Mapping[str, int]) -> None:
     """Check that all lines are well formed and have known tags.
 
     Raises:
         DataError: for a malformed line or an unknown tag.
     """
-    for word, tag in _counted(text):
+    for word, tag in _count_pairs(text):
         if tag not in known:
-            index = _line_with(text.lines, f"{word}|{tag}")
-            raise text.fault(
+            index = _find_line(text.lines, f"{word}|{tag}")
+            raise text.build_error(
                 index,
                 f"tag {tag!r} is not in the part of the vocabulary, which has {', '.join(known)}",
             )

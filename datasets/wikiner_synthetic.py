@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets.parts.drawing import Key, drawn_length, generated, ranks_at
+from datasets.parts.drawing import Key, convert_to_ranks, draw_length, generate_corpus
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import SPLITS
-from harness.values.arrays import int_array, uniforms
+from harness.values.arrays import as_int_array, draw_uniforms
 from harness.values.instances import Chain
 
 NAME = "wikiner_synthetic"
@@ -53,17 +53,21 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
     """Generate sentences, each from seed, split and index; rare words are spelled out."""
 
     def build(key: Key) -> Chain:
-        length = drawn_length(key, LENGTHS)
-        words = ranks_at(uniforms(length, *key, 1), SHARES, RANKS)
-        spelled = [_spelling(seed, word) if word >= N_FREQUENT else [] for word in words.tolist()]
+        length = draw_length(key, LENGTHS)
+        words = convert_to_ranks(draw_uniforms(length, *key, 1), SHARES, RANKS)
+        spelled = [
+            _draw_spelling(seed, word) if word >= N_FREQUENT else [] for word in words.tolist()
+        ]
         return Chain(
-            words=int_array(words),
-            labels=int_array(np.searchsorted(TAGS, uniforms(length, *key, 2), side="right")),
-            char_start=int_array(np.cumsum([0, *map(len, spelled)])),
-            characters=int_array([letter for letters in spelled for letter in letters]),
+            words=as_int_array(words),
+            labels=as_int_array(
+                np.searchsorted(TAGS, draw_uniforms(length, *key, 2), side="right")
+            ),
+            char_start=as_int_array(np.cumsum([0, *map(len, spelled)])),
+            characters=as_int_array([letter for letters in spelled for letter in letters]),
         )
 
-    return generated(
+    return generate_corpus(
         NAME,
         split,
         N_INSTANCES[split],
@@ -74,9 +78,9 @@ def load(split: str, root: Path | None, seed: int = 0) -> Corpus:
     )
 
 
-def _spelling(seed: int, word: int) -> list[int]:
+def _draw_spelling(seed: int, word: int) -> list[int]:
     """Draw the letters of a word, with a padding letter on both sides."""
     key = (seed, len(SPLITS), word)
-    length = drawn_length(key, SPELLINGS)
-    drawn = ranks_at(uniforms(length, *key, 1), LETTER_SHARES, LETTER_RANKS)
+    length = draw_length(key, SPELLINGS)
+    drawn = convert_to_ranks(draw_uniforms(length, *key, 1), LETTER_SHARES, LETTER_RANKS)
     return [PAD, *(1 + drawn).tolist(), PAD]

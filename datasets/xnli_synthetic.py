@@ -14,10 +14,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from datasets.parts.drawing import Key, generated
+from datasets.parts.drawing import Key, generate_corpus
 from harness.contracts.corpus import Corpus
 from harness.errors import ConfigError
-from harness.values.arrays import int_array, uniforms
+from harness.values.arrays import as_int_array, draw_uniforms
 from harness.values.instances import Chain
 
 NAME = "xnli_synthetic"
@@ -46,12 +46,12 @@ def load(
         )
 
     def build(key: Key) -> Chain:
-        n = length or _length(*uniforms(2, *key, 0).tolist())
-        ranks = np.exp(uniforms(n, *key, 1) * math.log(N_WORDS))
-        labels = uniforms(n, *key, 2) * n_classes
-        return Chain(int_array(ranks.astype("i4") - 1), int_array(labels.astype("i4")))
+        n = length or _draw_length(*draw_uniforms(2, *key, 0).tolist())
+        ranks = np.exp(draw_uniforms(n, *key, 1) * math.log(N_WORDS))
+        labels = draw_uniforms(n, *key, 2) * n_classes
+        return Chain(as_int_array(ranks.astype("i4") - 1), as_int_array(labels.astype("i4")))
 
-    return generated(
+    return generate_corpus(
         NAME,
         split,
         N_INSTANCES[split],
@@ -62,15 +62,15 @@ def load(
     )
 
 
-def _length(kind: float, place: float) -> int:
+def _draw_length(kind: float, quantile: float) -> int:
     """Return the number of words of a sentence.
 
     Args:
         kind: uniform number in [0, 1) that chooses premise or hypothesis.
-        place: uniform number in [0, 1), the quantile of the length.
+        quantile: uniform number in [0, 1), the quantile of the length.
     """
     name = "premise" if kind < 0.5 else "hypothesis"
     spread = SPREADS[name]
-    normal = NormalDist().inv_cdf(min(max(place, 1e-9), 1 - 1e-9))
+    normal = NormalDist().inv_cdf(min(max(quantile, 1e-9), 1 - 1e-9))
     drawn = MEANS[name] * math.exp(spread * normal - spread**2 / 2)
     return min(LONGEST, max(2, round(drawn)))

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import ConfigError, meant
+from harness.errors import ConfigError, suggest_name
 from harness.planning.kinds import read_systems
-from harness.planning.nodes import admit
-from harness.planning.overrides import typed
-from harness.records.cross_check import seen_together
+from harness.planning.nodes import check_machine
+from harness.planning.overrides import format_override
+from harness.records.cross_check import cross_check_records
 from harness.records.numbers import check_columns
 from harness.records.record import Record
 from harness.records.tidy import build_frame
-from harness.terminal.command_line import opening, parse, plan
-from harness.terminal.ending import stoppable, tell
-from harness.terminal.measurement import in_turn, measure_each
+from harness.terminal.command_line import describe_plan, parse, plan
+from harness.terminal.ending import raise_on_signals, tell
+from harness.terminal.measurement import lock_results, measure_each
 from harness.values.nested import flatten
 from harness.values.places import CONF_DIR
 
@@ -77,15 +77,15 @@ def _measure_typed(typed: Sequence[str]) -> list[Record]:
     """Measure the trials of a `bench` command line, and return their cross-checked records."""
     jobs = parse(typed)
     planned = plan(jobs, typed)
-    for one in planned:
-        admit(one.spec)
-    for line in opening(jobs, planned):
+    for trial in planned:
+        check_machine(trial.spec)
+    for line in describe_plan(jobs, planned):
         tell(line)
-    with stoppable(), in_turn(planned, shlex.join(["bench", *typed])):
+    with raise_on_signals(), lock_results(planned, shlex.join(["bench", *typed])):
         outcome = measure_each(planned)
     if outcome.refusals:
         raise ConfigError(str(outcome.refusals[0]))
-    return [record for record in seen_together(outcome.records) if record is not None]
+    return [record for record in cross_check_records(outcome.records) if record is not None]
 
 
 def build_overrides(settings: Mapping[str, Any]) -> list[str]:
@@ -114,7 +114,7 @@ def _format_value(key: str, value: object) -> str:
         raise ConfigError(
             f"{key}={value!r}: expected a number, a text, true, false or None, or a list of those"
         )
-    return typed(key, value).partition("=")[2]
+    return format_override(key, value).partition("=")[2]
 
 
 def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
@@ -141,8 +141,8 @@ def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
         values = list(value) if _is_list(value) else [value]
         for each in values:
             _check_value(key, each, column)
-        found = column.isin([each for each in values if each is not None])
-        rows = rows[found | column.isna() if None in values else found]
+        matches = column.isin([each for each in values if each is not None])
+        rows = rows[matches | column.isna() if None in values else matches]
     return rows
 
 
@@ -152,6 +152,6 @@ def _check_value(key: str, value: Any, column: pd.Series) -> None:
         return
     known = [str(each) for each in column.dropna().unique()]
     raise ConfigError(
-        f"no row has {key}={value!r}{meant(str(value), known)}; choose from"
+        f"no row has {key}={value!r}{suggest_name(str(value), known)}; choose from"
         f" {', '.join(known) or 'nothing: no row is left'}"
     )

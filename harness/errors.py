@@ -50,7 +50,7 @@ class CompileError(BenchError):
         self.place = place
 
 
-def meant(word: str, known: Iterable[str]) -> str:
+def suggest_name(word: str, known: Iterable[str]) -> str:
     """Return ", did you mean X?" for the closest known name; empty if none is close."""
     close = get_close_matches(word, list(known), n=1)
     return f", did you mean {close[0]}?" if close else ""

@@ -16,13 +16,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import traced_functions
+from harness.contracts.model import trace_functions
 from harness.errors import ProgramError
 from harness.oracle import KERNELS, Array, ReferenceResult
-from harness.programs.decisions import chance
-from harness.programs.fibers import deep_calls
+from harness.programs.decisions import draw_chance
+from harness.programs.fibers import allow_deep_calls
 from harness.programs.model import ProgramModel
-from harness.programs.writer import Block, Body, Fork, Stage, Wait, Writer, finished, place_of
+from harness.programs.writer import (
+    Block,
+    Body,
+    CallWriter,
+    Fork,
+    StageRequest,
+    Wait,
+    find_location,
+    require_result,
+)
 from harness.vertex.operators import EDGE, Node
 from harness.vertex.program import VertexFunction
 
@@ -46,13 +55,13 @@ def interpret(
         ProgramError: for a program that breaks the rules.
     """
     parameters = {name: w.astype(np.float64) for name, w in weights.items()}
-    functions = traced_functions(model)
+    functions = trace_functions(model)
     outputs: list[Array] = []
     loss = 0.0
-    with deep_calls():
+    with allow_deep_calls():
         for instance in instances:
             run = Interpreter(model, functions, parameters, model.key_of(instance))
-            for read in run.results(instance):
+            for read in run.run_program(instance):
                 values = evaluate(functions["output"], parameters, (read,), read.numbers)
                 output = functions["output"]
                 assert output.push is not None
@@ -61,7 +70,7 @@ def interpret(
     return ReferenceResult(loss, np.stack(outputs) if outputs else np.zeros((0, 0)), {})
 
 
-class Interpreter(Writer):
+class Interpreter(CallWriter):
     """Interpreter of the program of one instance; its key determines random decisions."""
 
     def __init__(
@@ -74,18 +83,20 @@ class Interpreter(Writer):
         super().__init__(is_checked=True)
         self._model, self._key = model, key
         for name in model.vertex_types:
-            self.__dict__[name] = _block(functions[name], parameters)
+            self.__dict__[name] = _make_block(functions[name], parameters)
 
     def __getattr__(self, name: str) -> Block:
-        raise ProgramError(f"{place_of(sys._getframe(1))} calls the block {name}, which is none")
+        raise ProgramError(
+            f"{find_location(sys._getframe(1))} calls the block {name}, which is none"
+        )
 
-    def results(self, instance: Any) -> list[Computed]:
+    def run_program(self, instance: Any) -> list[Computed]:
         """Run the program of an instance, and return its results."""
-        result = self._finished(self._model.program(self, instance))
+        result = self._finish(self._model.program(self, instance))
         self.check_joined()
         return result if isinstance(result, list) else [result]
 
-    def _finished(self, result: Any) -> Any:
+    def _finish(self, result: Any) -> Any:
         return self._run(result) if type(result) is GeneratorType else result
 
     def _run(self, body: Body) -> Any:
@@ -95,32 +106,32 @@ class Interpreter(Writer):
                 request = body.send(answer)
             except StopIteration as ended:
                 return ended.value
-            self.taken(request)
+            self.accept_request(request)
             if isinstance(request, Fork):
                 answer = [self._run(branch) for branch in request.branches]
             else:
-                answer = self._number(request) if isinstance(request, Wait) else None
+                answer = self._resolve_wait(request) if isinstance(request, Wait) else None
 
-    def _number(self, wait: Wait) -> float:
+    def _resolve_wait(self, wait: Wait) -> float:
         if not isinstance(wait.of, Computed):
             raise ProgramError(f"{wait.made_at} waits for a value of what no block computed")
         if wait.key is not None:
-            return chance(self._model.seed, self._key, *wait.key)
+            return draw_chance(self._model.seed, self._key, *wait.key)
         return float(wait.of.states[wait.state][wait.column])
 
     def concurrent(self, *branches: Callable[[], Any]) -> list[Any]:
         """Run the branches one after the other, and return their results."""
-        return [finished(branch(), "concurrent") for branch in branches]
+        return [require_result(branch(), "concurrent") for branch in branches]
 
-    def stage(self) -> Stage:
+    def stage(self) -> StageRequest:
         """Return a stage; the order of computation does not change."""
-        return Stage(place_of(sys._getframe(1)))
+        return StageRequest(find_location(sys._getframe(1)))
 
     def ghosts(self, n: int) -> None:
         """Do nothing: ghost operators compute nothing."""
 
 
-def _block(function: VertexFunction, parameters: Parameters) -> Block:
+def _make_block(function: VertexFunction, parameters: Parameters) -> Block:
     def call(*operands: Computed, **numbers: int) -> Computed:
         values = evaluate(function, parameters, operands, numbers)
         states = {state: values[i].reshape(-1) for state, i in function.scatter}
@@ -138,11 +149,11 @@ def evaluate(
     """Compute the values of all operators of a function in float64."""
     values: list[Any] = []
     for node in function.nodes:
-        values.append(_value(node, values, parameters, operands, numbers))
+        values.append(_evaluate_node(node, values, parameters, operands, numbers))
     return values
 
 
-def _value(
+def _evaluate_node(
     node: Node,
     values: Sequence[Any],
     parameters: Parameters,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Model, traced_functions
+from harness.contracts.model import Model, trace_functions
 from harness.values.graph import MiniBatch
 from harness.vertex.autodiff import Gradient, differentiate
 from harness.vertex.operators import EDGE, LAYER_NORM_EPSILON, OPERATORS, Node
@@ -58,11 +58,11 @@ def run_reference(
 
 def has_relu(model: Model) -> bool:
     """Return True if the model has a relu, whose gradient entries can jump through rounding."""
-    functions = traced_functions(model).values()
+    functions = trace_functions(model).values()
     return any(node.op == "relu" for function in functions for node in function.nodes)
 
 
-def _sigmoid(x: Array) -> Array:
+def _compute_sigmoid(x: Array) -> Array:
     return np.asarray(0.5 * (1.0 + np.tanh(0.5 * x)))
 
 
@@ -71,7 +71,7 @@ def _pick(logits: Array, label: int) -> Array:
     return np.array([top + np.log(np.exp(logits - top).sum()) - logits[label]])
 
 
-def _softmax_minus_one_hot(logits: Array, label: int, dy: Array) -> Array:
+def _compute_pick_gradient(logits: Array, label: int, dy: Array) -> Array:
     probabilities = np.exp(logits - logits.max())
     probabilities /= probabilities.sum()
     probabilities[label] -= 1.0
@@ -93,12 +93,12 @@ def _cut(x: Array, n_heads: int) -> Array:
     return x.reshape(*x.shape[:-1], n_heads, -1)
 
 
-def _softmax(x: Array) -> Array:
+def _compute_softmax(x: Array) -> Array:
     exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
-def _layer_norm(x: Array, gain: Array) -> Array:
+def _compute_layer_norm(x: Array, gain: Array) -> Array:
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = np.square(centred).mean(axis=-1, keepdims=True)
     return np.asarray(gain * centred / np.sqrt(variance + LAYER_NORM_EPSILON))
@@ -121,7 +121,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "neg": lambda node, x: -x,
     "scale": lambda node, x: node.value * x,
     "shift": lambda node, x: node.value + x,
-    "sigmoid": lambda node, x: _sigmoid(x),
+    "sigmoid": lambda node, x: _compute_sigmoid(x),
     "tanh": lambda node, x: np.tanh(x),
     "exp": lambda node, x: np.exp(x),
     "log": lambda node, x: np.log(x),
@@ -136,11 +136,11 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "expand": lambda node, x: np.repeat(x, node.width, axis=-1),
     "score_heads": lambda node, q, k: _score_heads(q, k, node.index),
     "mix_heads": lambda node, p, v: _mix_heads(p, v, node.index),
-    "softmax": lambda node, x: _softmax(x),
-    "layer_norm": lambda node, x, gain: _layer_norm(x, gain),
+    "softmax": lambda node, x: _compute_softmax(x),
+    "layer_norm": lambda node, x, gain: _compute_layer_norm(x, gain),
     "sum_edges": lambda node, x: x.sum(axis=0),
     "pick_neg_log_softmax": lambda node, x, label: _pick(x, label),
-    "softmax_minus_one_hot": lambda node, x, label, dy: _softmax_minus_one_hot(x, label, dy),
+    "softmax_minus_one_hot": lambda node, x, label, dy: _compute_pick_gradient(x, label, dy),
 }
 
 
@@ -157,7 +157,7 @@ class _Reference:
     parameters: dict[str, Array] = field(init=False)
 
     def run(self, mode: str) -> ReferenceResult:
-        functions = traced_functions(self.model)
+        functions = trace_functions(self.model)
         types = [functions.get(name) for name in self.batch.graph.type_names]
         n = self.batch.graph.n_vertices
         self.parameters = {name: w.astype(np.float64) for name, w in self.weights.items()}
@@ -166,7 +166,7 @@ class _Reference:
         for vertex, vertex_type in enumerate(self.batch.graph.types):
             function = types[vertex_type]
             assert function is not None  # a vertex of an unknown type cannot be traced
-            args = self.batch.graph.args_of(vertex).tolist()
+            args = self.batch.graph.select_args(vertex).tolist()
             forward.append(self._forward(function, vertex, args))
         output = functions["output"]
         values = [self._forward(output, v, [v]) for v in self.batch.outputs]
@@ -181,7 +181,7 @@ class _Reference:
             self._backward("output", gradients["output"], value, vertex, [vertex])
         for vertex in reversed(range(n)):
             name = self.batch.graph.type_names[self.batch.graph.types[vertex]]
-            args = self.batch.graph.args_of(vertex).tolist()
+            args = self.batch.graph.select_args(vertex).tolist()
             self._backward(name, gradients[name], forward[vertex], vertex, args)
         return ReferenceResult(loss, outputs, self.parameter_gradients)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import pandas as pd
 
 from harness.records.numbers import NOT_MEASURED
-from harness.records.stats import INTERVAL, RANGE, ends_of
+from harness.records.stats import INTERVAL, RANGE, name_interval
 from harness.records.tidy import SEED
 from plots.declaration import BEST_BASELINE, TableDeclaration
 from plots.experiment import Experiment
@@ -100,7 +100,7 @@ def describe_statistics(experiment: Experiment) -> str:
     """Describe the statistics of numbers and error bars in one line."""
     counts = count_rounds(experiment.rows)
     bars = f"; error bars: {describe_ends(counts)}" if max(counts, default=0) > 1 else ""
-    return f"Median of {span(counts)} interleaved rounds{bars}." if counts else ""
+    return f"Median of {format_range(counts)} interleaved rounds{bars}." if counts else ""
 
 
 def count_rounds(rows: pd.DataFrame) -> list[int]:
@@ -112,7 +112,7 @@ def count_rounds(rows: pd.DataFrame) -> list[int]:
     return list(sizes[is_ok])
 
 
-def span(values: Collection[int]) -> str:
+def format_range(values: Collection[int]) -> str:
     """Format the range of numbers as "4" or "4 to 16"."""
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low} to {high}"
@@ -120,8 +120,8 @@ def span(values: Collection[int]) -> str:
 
 def describe_ends(rounds: Iterable[int]) -> str:
     """Describe the ends of intervals, which depend on the number of rounds."""
-    found = {ends_of(n) for n in rounds}
-    return " or ".join(text for ends, text in ENDS.items() if ends in found)
+    kinds = {name_interval(n) for n in rounds}
+    return " or ".join(text for ends, text in ENDS.items() if ends in kinds)
 
 
 def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[str, ...]:
@@ -172,8 +172,8 @@ def describe_warnings(rows: pd.DataFrame) -> str:
     ok = rows[rows.status == "ok"]
     if not len(ok):
         return ""
-    words = ok.assign(word=(ok.warnings + " " + ok.weak_build).str.split()).explode("word")
-    n_trials = words.groupby("word").point.nunique()
+    warned = ok.assign(word=(ok.warnings + " " + ok.weak_build).str.split()).explode("word")
+    n_trials = warned.groupby("word").point.nunique()
     listed = ", ".join(f"{word} ({n})" for word, n in n_trials.items())
     note = f"{DAGGER} Measured with warnings: {listed}; the CSV names those of each number."
     return note if listed else ""
@@ -197,8 +197,8 @@ def describe_counts(counts: pd.DataFrame) -> Iterator[str]:
     if len(counts):
         sizes, offset = counts.batch_size.unique(), counts.offset.iloc[0]
         size = sizes[0] if len(sizes) == 1 else "B"
-        place = " and ".join(counts["split"].unique()) + (f" from {offset} on" if offset else "")
-        yield f"A mini-batch is the first {size} instances of {place}, in file order."
+        source = " and ".join(counts["split"].unique()) + (f" from {offset} on" if offset else "")
+        yield f"A mini-batch is the first {size} instances of {source}, in file order."
         if counts.n_following.any():
             yield f"Means are over {counts.n_following.max():.0f} mini-batches that follow."
 
@@ -225,25 +225,27 @@ def list_unplanned(experiment: Experiment) -> list[str]:
     return [
         system.label
         for system in experiment.systems
-        if system.kind == FRAMEWORK and system.name not in planned and any(map(system.runs, models))
+        if system.kind == FRAMEWORK
+        and system.name not in planned
+        and any(map(system.can_run, models))
     ]
 
 
 def build_footnotes(
     experiment: Experiment,
     declaration: TableDeclaration,
-    found: pd.DataFrame,
+    numbers: pd.DataFrame,
     systems: Sequence[str],
     cells: pd.DataFrame,
 ) -> tuple[str, ...]:
     """Return the footnotes of a declared table, the most important first."""
     keys = {*declaration.rows, *declaration.columns}
     keys |= {key for setting in declaration.settings.values() for key in setting}
-    conditions, unseen = describe_conditions(experiment, keys), found[found.quantity == UNSEEN]
+    conditions, unseen = describe_conditions(experiment, keys), numbers[numbers.quantity == UNSEEN]
     ends = f"{unseen.value.min():.2f} to {unseen.value.max():.2f} times"
-    sources = "; ".join(found.source.dropna().unique()) if "source" in found else ""
+    sources = "; ".join(numbers.source.dropna().unique()) if "source" in numbers else ""
     has_gaps, epoch = (cells == EN_DASH).any(axis=None), declaration.epoch
-    measured = set(found.get("setting", declaration.settings))
+    measured = set(numbers.get("setting", declaration.settings))
     unmeasured = "; ".join(name for name in declaration.settings if name not in measured)
     sizes = epoch if isinstance(epoch, Mapping) else {"": epoch}
     epochs = "; ".join(f"{name}: {size:,}".removeprefix(": ") for name, size in sizes.items())
@@ -251,7 +253,7 @@ def build_footnotes(
     notes = {
         f"Baselines that run the model, but have no trial at this scale: {unplanned}.": unplanned,
         "[n]: of n rounds; a system far slower than the fastest gets no more.": True
-        in set(found.screened_out),
+        in set(numbers.screened_out),
         f"Mini-batches that a system had not seen before take {ends} as long as timed ones.": len(
             unseen
         ),
@@ -263,6 +265,6 @@ def build_footnotes(
     }
     return (
         *build_notes(experiment, systems),
-        *(note for quantity, note in QUANTITY_NOTES.items() if quantity in set(found.quantity)),
+        *(note for quantity, note in QUANTITY_NOTES.items() if quantity in set(numbers.quantity)),
         *(note for note, is_shown in notes.items() if is_shown),
     )

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from harness.errors import ConfigError, meant
+from harness.errors import ConfigError, suggest_name
 from harness.planning.grid import read_experiment
 from harness.planning.kinds import read_selection
-from harness.planning.yaml_files import choices_of
+from harness.planning.yaml_files import list_choices
 from harness.records.tidy import MEASURED, PER_INSTANCE_SUFFIX, QUANTITIES
 from harness.values.places import ROOT
 
@@ -49,7 +49,7 @@ def check_name(file: str, noun: str, name: object, known: Collection[str]) -> No
         ConfigError: for an unknown name; the message suggests a similar one and lists all.
     """
     if name not in known:
-        close, choices = meant(str(name), known), ", ".join(known)
+        close, choices = suggest_name(str(name), known), ", ".join(known)
         raise ConfigError(f"{file}: unknown {noun} {name!r}{close}; choose from {choices}")
 
 
@@ -208,11 +208,11 @@ class Declaration:
             return TypeAdapter(kind).validate_python(options)
         except ValidationError as error:
             fault = error.errors()[0]
-            place = ".".join([f"{self.file}: {part}", *map(str, fault["loc"])])
+            location = ".".join([f"{self.file}: {part}", *map(str, fault["loc"])])
             rule = fault["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
             got = "" if fault["type"] in ("missing", "value_error") else f", got {fault['input']!r}"
             where = f"see plots/{part}s/{content['kind']}.py"
-            raise ConfigError(f"{place}: {rule}{got}; fix it ({where})") from error
+            raise ConfigError(f"{location}: {rule}{got}; fix it ({where})") from error
 
 
 def read_declaration(name: str, conf_dir: Path) -> Declaration:
@@ -234,13 +234,13 @@ def read_declaration(name: str, conf_dir: Path) -> Declaration:
     for note in notes:
         if not isinstance(note, str):
             raise ConfigError(f"{file}: a note is text, got {note}; put it in quotes")
-    compare, systems = {}, choices_of("system", conf_dir)
-    for group, said in content.get("compare", {}).items():
+    compare, systems = {}, list_choices("system", conf_dir)
+    for group, listed in content.get("compare", {}).items():
         check_name(file, "comparison", group, GROUP_TITLES)
-        selection = read_selection(f"{file}, compare.{group}", said, conf_dir)
+        selection = read_selection(f"{file}, compare.{group}", listed, conf_dir)
         if not selection.entries or selection.entries[0].word:
             raise ConfigError(f"{file}: compare.{group} starts with no name; name the base first")
-        compare[group] = selection.names()
+        compare[group] = selection.list_names()
         for system in compare[group]:
             check_name(file, f"system in compare.{group}", system, systems)
     title, paper = content["title"], content["paper"]

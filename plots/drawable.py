@@ -15,14 +15,14 @@ from typing import Any
 from harness.counts.answers import CountAnswers
 from harness.errors import RecordError
 from harness.planning import artefacts
-from harness.planning.artefacts import Choices, PlannedTrial, choices_from
+from harness.planning.artefacts import Choices, PlannedTrial, build_choices
 from harness.planning.config import Composer
-from harness.planning.grid import SCALES, experiment_names, read_experiment
+from harness.planning.grid import SCALES, list_experiment_names, read_experiment
 from harness.planning.sweep import Sweep
 from harness.records.answers import Answers
 from harness.records.count_row import AnyCount, read_count_rows
 from harness.records.record import Record, read_record
-from harness.records.store import Held, held_in
+from harness.records.store import Held, read_all_records
 from plots.declaration import read_declaration
 
 Rounds = tuple[Record | None, ...]  # None: a round without a record
@@ -37,14 +37,14 @@ class ResultsFolder:
     def __init__(self, results_dir: Path) -> None:
         self._results_dir = results_dir
 
-    def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
+    def find_rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
         """Return the records of each trial by round; None for a round without a record."""
-        paths = [trial.record_paths(self._results_dir) for trial in trials]
+        paths = [trial.list_record_paths(self._results_dir) for trial in trials]
         return [tuple(read_record(p) if p.exists() else None for p in rounds) for rounds in paths]
 
     def counts(self, sweep: Sweep) -> Sequence[AnyCount]:
         """Return the counts of a sweep that have a record, in the order of the sweep."""
-        path = sweep.path(self._results_dir)
+        path = sweep.build_path(self._results_dir)
         return read_count_rows(path) if path.exists() else ()
 
 
@@ -56,17 +56,17 @@ class Elsewhere:
         self.count_answers = CountAnswers(held.counts, composer)
         self.counts = self.count_answers.to
 
-    def rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
+    def find_rounds(self, trials: Sequence[PlannedTrial]) -> list[Rounds]:
         """Return the records of each trial by round; None for a round without a record.
 
         Rounds after the last one that any trial has are omitted: the number of measured rounds is a
         property of the records, not of today's plan.
         """
-        found = self._answers.to([trial.spec for trial in trials])
-        held = 1 + max((round_ for rounds in found for round_ in rounds), default=0)
+        matches = self._answers.find_rounds([trial.spec for trial in trials])
+        held = 1 + max((round_ for rounds in matches for round_ in rounds), default=0)
         return [
             tuple(rounds.get(round_) for round_ in range(min(trial.rounds, held)))
-            for trial, rounds in zip(trials, found, strict=True)
+            for trial, rounds in zip(trials, matches, strict=True)
         ]
 
 
@@ -74,7 +74,7 @@ Source = ResultsFolder | Elsewhere
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExperimentPlan:
     """Plan of an experiment, with the records that it uses.
 
     Attributes:
@@ -104,8 +104,8 @@ class Drawable:
     choices: Choices
     held: Held
     source: Elsewhere
-    parts: Mapping[str, Part]
-    drawn: Mapping[str, Part]
+    parts: Mapping[str, ExperimentPlan]
+    drawn: Mapping[str, ExperimentPlan]
     seen: frozenset[tuple[str, int]]
 
     @property
@@ -147,11 +147,11 @@ def select_drawable(
     Raises:
         RecordError: without any record, and if no experiment, or not every named one, can be drawn.
     """
-    place = Path(config["records"])
-    held = held_in([place]) if place.exists() else Held()
+    path = Path(config["records"])
+    held = read_all_records([path]) if path.exists() else Held()
     if not held:
-        problem = "holds no records" if place.exists() else "does not exist"
-        raise RecordError(f"records={place} {problem}; name a place of bench-collect --pack")
+        problem = "holds no records" if path.exists() else "does not exist"
+        raise RecordError(f"records={path} {problem}; name a place of bench-collect --pack")
     trials = [record.trial for record in held.records]
     datasets = frozenset(item.dataset for item in (*trials, *held.counts))
     options: dict[str, Collection[Any]] = {
@@ -161,7 +161,7 @@ def select_drawable(
     }
     options |= {key: [config[key]] for key in options if config.get(key)}
     candidates = [
-        choices_from({**config, **dict(zip(options, values, strict=True))}, environment, datasets)
+        build_choices({**config, **dict(zip(options, values, strict=True))}, environment, datasets)
         for values in product(*options.values())
     ]
     composer = Composer(candidates[0].conf_dir)
@@ -169,13 +169,13 @@ def select_drawable(
     for choices in candidates:
         parts = {
             name: plan_part(name, choices, composer, source)
-            for name in names or experiment_names(choices.conf_dir)
+            for name in names or list_experiment_names(choices.conf_dir)
             if choices.scale in read_experiment(name, choices.conf_dir)["scales"]
         }
         parts = {name: part for name, part in parts.items() if part.seen}
         drawn = {name: part for name, part in parts.items() if not part.obstacle}
         seen = frozenset(name for part in parts.values() for name in part.seen)
-        tried.append(Drawable(place, choices, held, source, parts, drawn, seen))
+        tried.append(Drawable(path, choices, held, source, parts, drawn, seen))
         if len(seen) == len(held):
             break
     best = max(tried, key=lambda drawable: len(drawable.seen))
@@ -184,28 +184,28 @@ def select_drawable(
         obstacles = [part.obstacle for part in best.parts.values() if part.obstacle]
         why = "; ".join(obstacles) or "list its records with bench-collect"
         raise RecordError(
-            f"records={place} holds nothing that {absent or 'any experiment'} can be drawn from;"
+            f"records={path} holds nothing that {absent or 'any experiment'} can be drawn from;"
             f" {why}, or set another scale=, device= or threads="
         )
     return best
 
 
-def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere) -> Part:
+def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere) -> ExperimentPlan:
     """Plan an experiment, and find its records."""
     trials = artefacts.plan_artefact(name, choices, composer)
     sweeps = artefacts.plan_counts(name, choices)
     unique = list({trial.trial_id: trial for trial in trials}.values())
-    rounds = [record for records in source.rounds(unique) for record in records]
+    rounds = [record for records in source.find_rounds(unique) for record in records]
     seen = {(record.trial_id, record.trial.round) for record in rounds if record}
     seen |= {(row.count_id, 0) for sweep in sweeps for row in source.counts(sweep)}
-    n_missing_counts = sum(map(source.count_answers.n_missing, sweeps))
+    n_missing_counts = sum(map(source.count_answers.count_missing, sweeps))
     obstacle = ""
     if read_declaration(name, choices.conf_dir).draws_mini_batch:
-        datasets = {dataset for sweep in sweeps for dataset in sweep.values("dataset")}
+        datasets = {dataset for sweep in sweeps for dataset in sweep.get_values("dataset")}
         if absent := sorted(d for d in datasets if not artefacts.is_here(d, choices)):
             where = f"not in data_root={choices.data_root}"
             obstacle = f"it draws a mini-batch of {', '.join(absent)}, {where}"
         elif n_missing_counts:
             obstacle = f"{n_missing_counts} of its counts have no record"
     n_missing = rounds.count(None) + n_missing_counts
-    return Part(trials, sweeps, frozenset(seen), n_missing, obstacle)
+    return ExperimentPlan(trials, sweeps, frozenset(seen), n_missing, obstacle)

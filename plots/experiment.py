@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.contracts.model import model_class
+from harness.contracts.model import find_model_class
 from harness.contracts.policy import is_learned
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.claims import Claim, read_claims
@@ -21,10 +21,16 @@ from harness.planning.grid import EXPERIMENT, expand
 from harness.planning.kinds import SystemFile, read_systems
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
-from harness.records.cross_check import check_comparable, rounds_seen_together
+from harness.records.cross_check import check_comparable, cross_check_rounds
 from harness.records.numbers import NOT_MEASURED, SCREENED_OUT
 from harness.records.record import Record
-from harness.records.tidy import PLAIN, RELEASED, build_count_rows, build_record_row, frame_of_rows
+from harness.records.tidy import (
+    PLAIN,
+    RELEASED,
+    build_count_rows,
+    build_frame_from_rows,
+    build_record_row,
+)
 from harness.values.places import CONF_DIR
 from plots.declaration import Declaration, read_declaration
 from plots.drawable import Drawable, ResultsFolder, Rounds, Source
@@ -105,8 +111,8 @@ class Experiment:
             for name, version in sorted({pair for text in texts for pair in text.items()}):
                 versions[name] = f"{versions[name]}/{version}" if name in versions else version
             days = dict.fromkeys((records.day.min(), records.day.max()))
-            told = "; ".join(map(" ".join, versions.items()))
-            rows.append({"system": system, "measured_on": " to ".join(days), "versions": told})
+            summary = "; ".join(map(" ".join, versions.items()))
+            rows.append({"system": system, "measured_on": " to ".join(days), "versions": summary})
         return pd.DataFrame(rows)
 
 
@@ -128,10 +134,12 @@ def load_experiment(
         RecordError: for a damaged record, and for records that may not share a table.
     """
     source = source or ResultsFolder(choices.results_dir)
-    rounds = rounds_seen_together(source.rounds(trials))
+    rounds = cross_check_rounds(source.find_rounds(trials))
     groups: defaultdict[object, list[Record]] = defaultdict(list)
     for trial, records in zip(trials, rounds, strict=True):
-        groups[trial.settings.get(EXPERIMENT)] += [one for one in records if one is not None]
+        groups[trial.settings.get(EXPERIMENT)] += [
+            record for record in records if record is not None
+        ]
     for group in groups.values():
         check_comparable(group)
     conf_dir = choices.conf_dir
@@ -179,7 +187,7 @@ def join_plan(trials: Sequence[PlannedTrial], rounds: Iterable[Rounds]) -> pd.Da
         planned |= {key.lstrip("+"): value for key, value in trial.settings.items()}
         planned |= {"point": point, "screened_out": len(built) < len(records)}
         rows += [{**row, **planned} for row in built]
-    return frame_of_rows(rows)
+    return build_frame_from_rows(rows)
 
 
 def join_counts(sweeps: Iterable[Sweep], source: Source, conf_dir: Path) -> pd.DataFrame:
@@ -200,7 +208,7 @@ def join_counts(sweeps: Iterable[Sweep], source: Source, conf_dir: Path) -> pd.D
         elif key[:-1] not in counted:
             missing = MISSING_COUNT | dict(zip(COUNT_KEYS, key, strict=True))
             unique[key] = [{**missing, "graph": graph} for graph in (PLAIN, RELEASED)]
-    return frame_of_rows([row for rows in unique.values() for row in rows])
+    return build_frame_from_rows([row for rows in unique.values() for row in rows])
 
 
 def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
@@ -209,14 +217,14 @@ def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:
     Each model is combined only with datasets of its instance kind.
     """
     models = {
-        name: model_class(read_mapping(conf_dir / f"model/{name}.yaml", "model")["model"])
-        for name in sweep.values("model")
+        name: find_model_class(read_mapping(conf_dir / f"model/{name}.yaml", "model")["model"])
+        for name in sweep.get_values("model")
     }
     kinds = {
         name: read_mapping(conf_dir / f"dataset/{name}.yaml", "instance_kind")["instance_kind"]
-        for name in sweep.values("dataset")
+        for name in sweep.get_values("dataset")
     }
-    values = [sweep.values(key, default) for key, default in COUNT_KEYS.items()]
+    values = [sweep.get_values(key, default) for key, default in COUNT_KEYS.items()]
     for model, dataset, split, size, granularity, policy, seed in product(*values):
         if models[model].instance_kind == kinds[dataset]:
             learned = int(seed) if is_learned(policy) else None

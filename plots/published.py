@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from harness.errors import ConfigError, meant
+from harness.errors import ConfigError, suggest_name
 from harness.values.places import ROOT
 
 FOLDER = ROOT / "plots" / "published"
@@ -37,8 +37,8 @@ def read_published(table: str, model: str | None = None, folder: Path = FOLDER) 
     content = _read_content(table, model, folder)
     keys = content["key"].split(" ")
     columns = [
-        said if isinstance(said, dict) else dict(zip(("quantity", "system"), said, strict=False))
-        for said in content["columns"]
+        entry if isinstance(entry, dict) else dict(zip(("quantity", "system"), entry, strict=False))
+        for entry in content["columns"]
     ]
     rows = []
     for name, values in content["rows"].items():
@@ -47,11 +47,11 @@ def read_published(table: str, model: str | None = None, folder: Path = FOLDER) 
                 f"{folder / table}.yaml, row {name}: expected {len(columns)} numbers, one for each"
                 f" column, got {len(values)}; fix the row"
             )
-        words = map(yaml.safe_load, str(name).split(" "))
-        row = dict(zip(keys, words, strict=True))
+        settings = map(yaml.safe_load, str(name).split(" "))
+        row = dict(zip(keys, settings, strict=True))
         rows += [{**row, **columns[n], "value": value} for n, value in enumerate(values)]
-    found = _add_sums(pd.DataFrame(rows).dropna(subset="value").astype({"value": float}))
-    return found.assign(
+    results = _add_sums(pd.DataFrame(rows).dropna(subset="value").astype({"value": float}))
+    return results.assign(
         status=PUBLISHED,
         warnings="",
         source="; ".join([f"{content['paper']}, {content['where']}", content["hardware"]]),
@@ -64,7 +64,7 @@ def _read_content(table: str, model: str | None, folder: Path) -> dict[str, Any]
     known = sorted(path.stem for path in folder.glob("*.yaml"))
     if table not in known:
         raise ConfigError(
-            f"unknown published table {table!r}{meant(table, known)}; choose from"
+            f"unknown published table {table!r}{suggest_name(table, known)}; choose from"
             f" {', '.join(known)}"
         )
     content: dict[str, Any] = yaml.safe_load((folder / f"{table}.yaml").read_text(encoding="utf-8"))
@@ -77,19 +77,20 @@ def _read_content(table: str, model: str | None, folder: Path) -> dict[str, Any]
         return content
     if model not in parts:
         raise ConfigError(
-            f"published table {table!r}: no part about model {model!r}{meant(str(model), parts)};"
+            f"published table {table!r}: no part about model"
+            f" {model!r}{suggest_name(str(model), parts)};"
             f" choose from {', '.join(parts)}"
         )
     return {**content, **parts[model]}
 
 
-def _add_sums(found: pd.DataFrame) -> pd.DataFrame:
+def _add_sums(results: pd.DataFrame) -> pd.DataFrame:
     """Add the sum of construction and computation, and the percentage of construction."""
-    if "construction_s" not in set(found.quantity):
-        return found
-    keys = [name for name in found if name not in ("quantity", "value")]
-    times = found.pivot(index=keys, columns="quantity", values="value")  # noqa: PD010
+    if "construction_s" not in set(results.quantity):
+        return results
+    keys = [name for name in results if name not in ("quantity", "value")]
+    times = results.pivot(index=keys, columns="quantity", values="value")  # noqa: PD010
     added = pd.DataFrame({"instance_s": times.construction_s + times.computation_s})
     added["construction_percent"] = 100 * times.construction_s / added.instance_s
     long = added.melt(var_name="quantity", ignore_index=False).dropna().reset_index()
-    return pd.concat([found, long], ignore_index=True)
+    return pd.concat([results, long], ignore_index=True)

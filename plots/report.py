@@ -61,12 +61,12 @@ def read_results(folder: Path, root: Path, names: Collection[str] | None) -> Res
     Raises:
         OutputError: if nothing was drawn into the directory.
     """
-    found = sorted((folder / "artefacts").glob("*.json"))
-    found = [path for path in found if names is None or path.stem in names]
-    if not found:
+    paths = sorted((folder / "artefacts").glob("*.json"))
+    paths = [path for path in paths if names is None or path.stem in names]
+    if not paths:
         raise OutputError(f"nothing was drawn into {folder}; draw experiments first")
     sheets = []
-    for path in sorted(found, key=lambda path: path.stem not in OPENING):
+    for path in sorted(paths, key=lambda path: path.stem not in OPENING):
         sheet = json.loads(path.read_text(encoding="utf-8"))
         sheet["parts"] = [read_part(folder / stem, root) for stem in sheet["stems"]]
         named = [paper for paper in PAPERS if paper in sheet["paper"].partition("(")[0]]

@@ -117,7 +117,7 @@ def to_markdown(table: Table) -> str:
     Markdown has one header line, so labels start with the name of their group.
     """
     blocks = [f"**{table.title}**"]
-    for group, cells in table.parts():
+    for group, cells in table.split_parts():
         blocks += [f"*{group}*"] if group else []
         blocks.append("\n".join(to_pipes(cells)))
     return "\n\n".join([*blocks, *table.notes]) + "\n"
@@ -126,11 +126,11 @@ def to_markdown(table: Table) -> str:
 def to_pipes(cells: pd.DataFrame) -> list[str]:
     """Return the lines of a Markdown table; numbers are aligned to the right."""
     columns = []
-    for place, (key, texts) in enumerate(flatten(cells).items()):
+    for position, (key, texts) in enumerate(flatten(cells).items()):
         label = ": ".join(filter(None, key)) if isinstance(key, tuple) else str(key)
         head, *others = (text.replace("|", r"\|") for text in (label, *texts))
         width = max(3, *map(len, (head, *others)))
-        is_head = place < cells.index.nlevels
+        is_head = position < cells.index.nlevels
         align, rule = (str.ljust, "-" * width) if is_head else (str.rjust, "-" * (width - 1) + ":")
         columns.append([align(text, width) for text in (head, rule, *others)])
     return [f"| {' | '.join(line)} |" for line in zip(*columns, strict=True)]
@@ -139,10 +139,10 @@ def to_pipes(cells: pd.DataFrame) -> list[str]:
 def to_latex(table: Table) -> str:
     """Return a LaTeX table environment for each part; these need the package booktabs."""
     lines = []
-    for group, cells in table.parts():
+    for group, cells in table.split_parts():
         title = f"{table.title}: {group}" if group else table.title
         style = flatten(cells).style.hide(axis="index").format(_escape_latex)
-        style = style.format_index(_stack_latex, axis="columns")
+        style = style.format_index(_wrap_latex, axis="columns")
         columns = "l" * cells.index.nlevels + "r" * cells.shape[1]
         lines += [
             "\\begin{table}\n\\centering\n\\footnotesize",
@@ -158,7 +158,7 @@ def _escape_latex(text: object) -> str:
     return str(text).translate(LATEX)
 
 
-def _stack_latex(label: object) -> str:
+def _wrap_latex(label: object) -> str:
     """Break a long label of a column into lines."""
     lines = textwrap.wrap(str(label), LABEL_LETTERS, break_on_hyphens=False)
     stack = " \\\\ ".join(map(_escape_latex, lines))
@@ -171,7 +171,7 @@ def to_html(table: Table) -> str:
     Published numbers have the class "published"; tables of text also have the class "text".
     """
     lines, classes = [], "numbers text" if table.is_text else "numbers"
-    for group, cells in table.parts():
+    for group, cells in table.split_parts():
         lines += [f"<h4>{escape(group)}</h4>"] if group else []
         marked = flatten(cells).apply(_mark_published).rename(columns=escape)
         with pd.option_context("display.max_colwidth", None):

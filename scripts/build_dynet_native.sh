@@ -158,8 +158,8 @@ compile_library() {
 programs_are_there() {
     PYTHONPATH=$root "$1" -c '
 import sys
-from systems.on_dynet.build import why_not_built
-sys.exit(why_not_built() is not None)' >/dev/null 2>&1
+from systems.on_dynet.build import explain_missing_build
+sys.exit(explain_missing_build() is not None)' >/dev/null 2>&1
 }
 
 main() {

@@ -21,13 +21,13 @@ from pathlib import Path
 from harness.contracts.corpus import Corpus, load_corpus
 from harness.contracts.model import Model, ModelSizes
 from harness.contracts.policy import LearningSettings, Policy, is_learned, learn_policy, load_policy
-from harness.granularity.operators import operator_graph
-from harness.granularity.released import released_graph
+from harness.granularity.operators import build_operator_graph
+from harness.granularity.released import build_released_graph
 from harness.granularity.vertices import VertexModel
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TYPE_NAMES, TreeLSTM2Type
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.values.graph import Graph
 
 N_TURNS = 300
@@ -58,20 +58,20 @@ def print_times(data: Path, policies: list[str]) -> None:
     """
     print("\n| graph of 64 | vertices | policy | ms | over the first | batches |")
     print("|---|---|---|---|---|---|")
-    for name, graph in timed_graphs(data):
-        run = {policy: scheduler(policy, graph) for policy in policies}
-        n_batches = {policy: one(graph).n_batches for policy, one in run.items()}
-        turns = [[call_s(one, graph) for one in run.values()] for _ in range(N_TURNS)]
+    for name, graph in build_graphs(data):
+        run = {policy: prepare_policy(policy, graph) for policy in policies}
+        n_batches = {policy: schedule(graph).n_batches for policy, schedule in run.items()}
+        turns = [[time_call(schedule, graph) for schedule in run.values()] for _ in range(N_TURNS)]
         for k, policy in enumerate(policies):
-            taken = quartiles([turn[k] * 1e3 for turn in turns], 3)
-            ratio = quartiles([turn[k] / turn[0] for turn in turns], 2)
+            taken = format_quartiles([turn[k] * 1e3 for turn in turns], 3)
+            ratio = format_quartiles([turn[k] / turn[0] for turn in turns], 2)
             print(
                 f"| {name} | {graph.n_vertices} | {policy} | {taken} | {ratio} |"
                 f" {n_batches[policy]} |"
             )
 
 
-def timed_graphs(data: Path) -> Iterator[tuple[str, Graph]]:
+def build_graphs(data: Path) -> Iterator[tuple[str, Graph]]:
     """Yield the name and the graph of 64 training instances, at all granularities."""
     lattices, trees = load_lattices(data), load_corpus("datasets.sst", "train", data, sha256=None)
     for cls, corpus in ((LatticeLSTM, lattices), (TreeLSTM, trees)):
@@ -80,11 +80,11 @@ def timed_graphs(data: Path) -> Iterator[tuple[str, Graph]]:
             graph = VertexModel(model, outputs=outputs).mini_batch(instances).graph
             yield f"{cls.__name__}, outputs={outputs}", graph
         mini_batch = model.mini_batch(instances)
-        yield f"{cls.__name__}, released", released_graph(model, mini_batch)
-        yield f"{cls.__name__}, operators", operator_graph(model, mini_batch)
+        yield f"{cls.__name__}, released", build_released_graph(model, mini_batch)
+        yield f"{cls.__name__}, operators", build_operator_graph(model, mini_batch)
 
 
-def scheduler(policy: str, graph: Graph) -> Policy:
+def prepare_policy(policy: str, graph: Graph) -> Policy:
     """Return a policy after one run; a learned policy is trained on the graph."""
     learned = is_learned(policy)
     run = learn_policy(policy, [graph], LearningSettings()) if learned else load_policy(policy)
@@ -92,16 +92,16 @@ def scheduler(policy: str, graph: Graph) -> Policy:
     return run
 
 
-def call_s(run: Policy, graph: Graph) -> float:
+def time_call(run: Policy, graph: Graph) -> float:
     """Return the time of one schedule in seconds."""
     started = time.perf_counter()
     run(graph)
     return time.perf_counter() - started
 
 
-def quartiles(found: list[float], digits: int) -> str:
+def format_quartiles(values: list[float], digits: int) -> str:
     """Format the median and the quartiles."""
-    low, median, high = statistics.quantiles(found, n=4)
+    low, median, high = statistics.quantiles(values, n=4)
     return f"{median:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
@@ -124,14 +124,16 @@ def print_minimum(data: Path) -> None:
     for size in SIZES:
         for seed in range(N_SEEDS):
             model = TreeLSTM2Type(ModelSizes(hidden_size=4, data=trees.sizes), type_seed=seed)
-            graph = released_graph(model, model.mini_batch(trees.instances[:size]))
+            graph = build_released_graph(model, model.mini_batch(trees.instances[:size]))
             counts = [load_policy(name)(graph).n_batches for name in BESIDE]
             states = [TreeStates(model.mini_batch([tree]).graph) for tree in trees.instances[:size]]
             known = (min(counts) - OTHERS) // PER_CHOICE
-            minimum = fewest_choices(states, known) * PER_CHOICE + OTHERS
+            minimum = find_fewest_choices(states, known) * PER_CHOICE + OTHERS
             row = [minimum, *counts]
-            ratios.append([n / lower_bound(graph) for n in row])
-            print(f"| {size} | {seed} | {lower_bound(graph)} | {' | '.join(map(str, row))} |")
+            ratios.append([n / compute_lower_bound(graph) for n in row])
+            print(
+                f"| {size} | {seed} | {compute_lower_bound(graph)} | {' | '.join(map(str, row))} |"
+            )
     means = [f"{statistics.mean(column):.3f}" for column in zip(*ratios, strict=True)]
     print(f"| average over the bound | | 1 | {' | '.join(means)} |")
 
@@ -142,7 +144,7 @@ class TreeStates:
     def __init__(self, graph: Graph) -> None:
         self.types = graph.types.tolist()
         self.children = [
-            [a for a in graph.args_of(v).tolist() if self.types[a] in TYPES]
+            [a for a in graph.select_args(v).tolist() if self.types[a] in TYPES]
             for v in range(graph.n_vertices)
         ]
         self.chains: list[list[int]] = []  # longest chain of each type from a vertex down
@@ -166,7 +168,7 @@ class TreeStates:
             self.longest.append([max((c[k] for c in chains), default=0) for k in range(2)])
         return self.numbers[ready]
 
-    def place(self, state: int, k: int) -> int:
+    def advance(self, state: int, k: int) -> int:
         """Return the number of the state after a batch of the k-th type."""
         if (state, k) not in self.after:
             ready = self.ready[state]
@@ -176,31 +178,31 @@ class TreeStates:
         return self.after[state, k]
 
 
-def fewest_choices(trees: list[TreeStates], known: int) -> int:
+def find_fewest_choices(trees: list[TreeStates], known: int) -> int:
     """Return the minimum number of choices.
 
     Args:
         known: number of choices of a known schedule, which is the upper limit.
     """
 
-    def longest(states: tuple[int, ...]) -> list[int]:
+    def find_longest(states: tuple[int, ...]) -> list[int]:
         each = [tree.longest[state] for tree, state in zip(trees, states, strict=True)]
         return [max(tree[k] for tree in each) for k in range(2)]
 
     start = (0,) * len(trees)
-    bound = sum(longest(start))
+    bound = sum(find_longest(start))
     layer = {start: 0}  # choices in excess of the bound, by state
     while layer:
         following: dict[tuple[int, ...], int] = {}
         for states, lost in layer.items():
-            before = longest(states)
+            before = find_longest(states)
             if before == [0, 0]:
                 return bound + lost
             for k in (0, 1):
                 after = tuple(
-                    tree.place(state, k) for tree, state in zip(trees, states, strict=True)
+                    tree.advance(state, k) for tree, state in zip(trees, states, strict=True)
                 )
-                cost = lost + int(longest(after)[k] == before[k])
+                cost = lost + int(find_longest(after)[k] == before[k])
                 if after != states and bound + cost < min(known, following.get(after, known)):
                     following[after] = cost
         layer = following

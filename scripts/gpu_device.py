@@ -31,7 +31,7 @@ from harness.measuring.clock import PhaseClock
 from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import load_workload, run_settings
+from harness.trials.workload import build_run_settings, load_workload
 
 N_REPEATS = 7
 COPIED_BYTES = 2**28
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(measure_ceilings(device), indent=2))
     else:
         chosen = [*TREE_LSTM, "mode=train", f"device={device}", *overrides]
-        print(profile_trial(Composer().trial(read_settings(chosen))))
+        print(profile_trial(Composer().resolve_trial(read_settings(chosen))))
     return 0
 
 
@@ -72,50 +72,50 @@ def measure_ceilings(device: str, *, copied_bytes: int = COPIED_BYTES) -> dict[s
     is_cuda = device.startswith("cuda")
     source = torch.zeros(copied_bytes // 4, device=device)
     target = torch.empty_like(source)
-    copy_s = seconds(lambda: target.copy_(source), device)
+    copy_s = measure_seconds(lambda: target.copy_(source), device)
     return {
         "device": torch.cuda.get_device_name() if is_cuda else "cpu",
         "copied_gb_per_s": 2 * copied_bytes / copy_s / 1e9,
         "product_gflop_per_s": {
-            "x".join(map(str, shape)): _product(shape, device) for shape in PRODUCTS
+            "x".join(map(str, shape)): _measure_product(shape, device) for shape in PRODUCTS
         },
-        "launch_us": _launch_us(device) if is_cuda else None,
-        "graph_node_us": _graph_node_us(device) if is_cuda else None,
-        "barrier_us": _barrier_us(device) if is_cuda else None,
+        "launch_us": _measure_launch_us(device) if is_cuda else None,
+        "graph_node_us": _measure_graph_node_us(device) if is_cuda else None,
+        "barrier_us": _measure_barrier_us(device) if is_cuda else None,
     }
 
 
-def _product(shape: tuple[int, int, int], device: str) -> float:
+def _measure_product(shape: tuple[int, int, int], device: str) -> float:
     n, k, m = shape
     x, w = torch.ones(n, k, device=device), torch.ones(k, m, device=device)
     out = torch.empty(n, m, device=device)
-    return 2e-9 * n * k * m / seconds(lambda: torch.mm(x, w, out=out), device)
+    return 2e-9 * n * k * m / measure_seconds(lambda: torch.mm(x, w, out=out), device)
 
 
-def _launch_us(device: str) -> float:
+def _measure_launch_us(device: str) -> float:
     """Return the mean time of kernels that are launched from Python."""
-    one = torch.zeros(1, device=device)
+    scalar = torch.zeros(1, device=device)
 
     def launch() -> None:
         for _ in range(N_LAUNCHES):
-            one.zero_()
+            scalar.zero_()
 
-    return 1e6 * seconds(launch, device) / N_LAUNCHES
+    return 1e6 * measure_seconds(launch, device) / N_LAUNCHES
 
 
-def _graph_node_us(device: str) -> float:
+def _measure_graph_node_us(device: str) -> float:
     """Return the mean time of kernels in a captured graph."""
-    one = torch.zeros(1, device=device)
-    one.zero_()
+    scalar = torch.zeros(1, device=device)
+    scalar.zero_()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(N_LAUNCHES):
-            one.zero_()
-    return 1e6 * seconds(graph.replay, device) / N_LAUNCHES
+            scalar.zero_()
+    return 1e6 * measure_seconds(graph.replay, device) / N_LAUNCHES
 
 
-def _barrier_us(device: str) -> float:
+def _measure_barrier_us(device: str) -> float:
     """Return the time of a barrier of as many programs as a persistent kernel has."""
     kernel: Any = load_generated(MEETING, "run")
     n_programs = torch.cuda.get_device_properties(device).multi_processor_count
@@ -126,11 +126,11 @@ def _barrier_us(device: str) -> float:
         barrier.zero_()
         kernel[grid](barrier, n, **OPTIONS, **COOPERATIVE)
 
-    spent = [seconds(partial(meet, n), device) for n in (0, N_LAUNCHES)]
+    spent = [measure_seconds(partial(meet, n), device) for n in (0, N_LAUNCHES)]
     return 1e6 * (spent[1] - spent[0]) / N_LAUNCHES
 
 
-def seconds(run: Callable[[], object], device: str) -> float:
+def measure_seconds(run: Callable[[], object], device: str) -> float:
     """Return the median time of a run until the device is idle; the first run does not count."""
     times = []
     for _ in range(N_REPEATS + 1):
@@ -145,7 +145,7 @@ def seconds(run: Callable[[], object], device: str) -> float:
 def profile_trial(spec: TrialSpec) -> str:
     """Profile a pass of a trial; return a table of kernels and a JSON object of totals."""
     workload = load_workload(spec)
-    adapter = load_adapter(spec.adapter)(run_settings(spec))
+    adapter = load_adapter(spec.adapter)(build_run_settings(spec))
     adapter.prepare(workload.model, workload.weights)
 
     def run_all() -> float:
@@ -163,11 +163,15 @@ def profile_trial(spec: TrialSpec) -> str:
     activities = [ProfilerActivity.CPU]
     if spec.device == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    with profile(activities=activities) as found:
+    with profile(activities=activities) as profiler:
         watched_s = run_all()
-    averages: Any = found.key_averages()
+    averages: Any = profiler.key_averages()
     on_device = "cuda" if spec.device == "cuda" else "cpu"
-    busy_s = sum(one.self_device_time_total for one in averages) / 1e6 if on_device == "cuda" else 0
+    busy_s = (
+        sum(average.self_device_time_total for average in averages) / 1e6
+        if on_device == "cuda"
+        else 0
+    )
     facts = {
         "trial": spec.to_dict(),
         "torch": torch.__version__,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from harness.contracts.policy import load_policy
 from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.memory import Prepared
+from harness.engine.backends.cuda.memory import PreparedMiniBatch
 from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.module import KernelModule
 from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.words import WordArray, Words
 from harness.engine.engine import Engine
@@ -27,29 +27,29 @@ class Unstarted(Backend):
     """CUDA backend that generates programs and kernels, but runs none."""
 
     @classmethod
-    def why_not(cls, switches: Switches, device: str) -> str | None:
+    def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         """Return None: nothing is run, so every device is supported."""
         return None
 
-    def phases(self, kernel: str) -> list[Phase]:
+    def read_phases(self, kernel: str) -> list[Phase]:
         """Return the phases of a kernel's program for the last arranged mini-batch."""
         return read_program(self.modules[kernel], self._mini_batch.programs[KERNELS.index(kernel)])
 
     @property
-    def modules(self) -> Mapping[str, Module]:
+    def modules(self) -> Mapping[str, KernelModule]:
         """Generated module of each kernel."""
         return self._preparation.modules
 
-    def words(self) -> Mapping[WordArray, Words]:
+    def collect_index_arrays(self) -> Mapping[WordArray, Words]:
         """Return the index arrays of the last arranged mini-batch."""
         return dict(zip(self._preparation.places, self._mini_batch.indices, strict=True))
 
-    def uploaded_bytes(self) -> int:
+    def count_uploaded_bytes(self) -> int:
         """Return the size of all index arrays and programs of the mini-batch."""
-        return sum(words.nbytes for words in self._mini_batch.arrays)
+        return sum(array.nbytes for array in self._mini_batch.arrays)
 
     @property
-    def _mini_batch(self) -> Prepared:
+    def _mini_batch(self) -> PreparedMiniBatch:
         assert self._prepared is not None
         return self._prepared
 
@@ -73,12 +73,14 @@ class GpuWorkload:
         """Printed name."""
         return f"{self.model}, {self.dataset}, hidden {self.hidden_size}, {self.mode}"
 
-    def arranged(self, n_mini_batches: int) -> Iterator[tuple[Unstarted, int]]:
+    def arrange_mini_batches(self, n_mini_batches: int) -> Iterator[tuple[Unstarted, int]]:
         """Yield the backend after each mini-batch was arranged, and its number of batches."""
         chosen = {"system": "vertex", "model": self.model, "dataset": self.dataset}
         sizes = {"hidden_size": self.hidden_size, "batch_size": 64, "mode": self.mode}
         n_batches = {"timing.n_mini_batches": n_mini_batches}
-        spec = Composer().trial({**chosen, **sizes, **n_batches, **read_settings(self.options)})
+        spec = Composer().resolve_trial(
+            {**chosen, **sizes, **n_batches, **read_settings(self.options)}
+        )
         workload = load_workload(spec)
         model = VertexModel(workload.model, share_equal_inputs=False, outputs="stage")
         train = self.mode == "train"

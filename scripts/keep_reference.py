@@ -27,7 +27,7 @@ from harness.errors import BenchError, ConfigError
 from harness.planning.grid import SCALES
 from harness.records.files import replace_whole
 from harness.records.record import Record
-from harness.records.store import Held, packed_files
+from harness.records.store import Held, find_packed_files
 from harness.trials.spec import TrialSpec
 from plots.drawable import Drawable, select_drawable
 from plots.report import shrink_picture
@@ -54,10 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> list[str]:
     """Write the committed directory, and return a summary in lines."""
     _check_folder(folder)
-    places = [raw if (raw := place / "raw").is_dir() else place for place in results]
-    found = read_held(places, latest=True)
-    records = tuple(in_nanoseconds(without_paths(record)) for record in found.records)
-    lines = [pack(Held(records, found.counts), folder, places)]
+    places = [raw if (raw := location / "raw").is_dir() else location for location in results]
+    stored = read_held(places, latest=True)
+    records = tuple(round_to_nanoseconds(remove_paths(record)) for record in stored.records)
+    lines = [pack(Held(records, stored.counts), folder, places)]
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
         held = select_drawable(config | {"scale": flags.scale}, os.environ)
@@ -90,10 +90,10 @@ def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
     return flags.only or names
 
 
-def without_paths(record: Record) -> Record:
+def remove_paths(record: Record) -> Record:
     """Return the record with default directories, because its paths are those of one machine."""
-    words = [word.partition("=") for word in record.command.split(" ")]
-    command = " ".join(f"{key}{sign}{DEFAULTS.get(key, value)}" for key, sign, value in words)
+    parts = [word.partition("=") for word in record.command.split(" ")]
+    command = " ".join(f"{key}{sign}{DEFAULTS.get(key, value)}" for key, sign, value in parts)
     elsewhere = {"data_root": DEFAULTS["data_root"], "command": command}
     if cache_dir := record.config.get("cache_dir"):
         elsewhere["cache_dir"] = f"{DEFAULTS['results_dir']}/{Path(cache_dir).name}"
@@ -101,7 +101,7 @@ def without_paths(record: Record) -> Record:
     return record.model_copy(update={"config": config, "command": command})
 
 
-def in_nanoseconds(record: Record) -> Record:
+def round_to_nanoseconds(record: Record) -> Record:
     """Return the record with samples in whole nanoseconds, the resolution of the clock.
 
     Further digits, which come from sums, would be a ninth of a packed file.
@@ -117,7 +117,7 @@ def _check_folder(folder: Path) -> None:
     Raises:
         ConfigError: for a directory with other content.
     """
-    if folder.is_dir() and any(folder.iterdir()) and not packed_files(folder):
+    if folder.is_dir() and any(folder.iterdir()) and not find_packed_files(folder):
         raise ConfigError(f"{folder} exists and holds no packed records; choose another directory")
 
 

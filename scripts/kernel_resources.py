@@ -30,7 +30,7 @@ from triton.compiler import ASTSource
 from harness.compiler.registry import load_generated
 from harness.engine.backends.cuda.backend import use_own_kernel_cache
 from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
-from harness.engine.backends.cuda.module import Entry, Module, write_module
+from harness.engine.backends.cuda.module import KernelModule, ModuleEntry, write_module
 from harness.errors import UnsupportedTrial
 from harness.records.files import replace_whole
 from harness.values.places import ROOT
@@ -63,7 +63,7 @@ class Resources:
 
 
 Found = dict[tuple[str, str], Resources]  # by the hash of a kind's text, and architecture
-Compile = Callable[[Module, str], Resources]
+Compile = Callable[[KernelModule, str], Resources]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=9.0)
     seconds = 60 * parser.parse_args(arguments).minutes
     is_over = partial(_is_over, time.monotonic() + seconds)
-    kernels, texts = kernels_of(
+    kernels, texts = collect_kernels(
         (workload.name, kernel, module.entries)
         for workload in WORKLOADS
-        for backend, _ in workload.arranged(1)
+        for backend, _ in workload.arrange_mini_batches(1)
         for kernel, module in backend.modules.items()
     )
-    found = {key: one for key, one in read(KINDS).items() if key[0] in texts}
-    n_left = compile_all(texts, found, resources_of, is_over, partial(save, KINDS))
-    save(KINDS, found)
-    PAGE.write(table(kernels, found))
+    resources = {key: value for key, value in read(KINDS).items() if key[0] in texts}
+    n_left = compile_all(texts, resources, measure_resources, is_over, partial(save, KINDS))
+    save(KINDS, resources)
+    PAGE.write(format_table(kernels, resources))
     print(f"{n_left} of {len(texts) * len(ARCHITECTURES)} are left for the next call")
     return 0
 
@@ -99,9 +99,9 @@ def _is_over(end: float) -> bool:
     return time.monotonic() >= end
 
 
-def kernels_of(
-    modules: Iterable[tuple[str, str, Sequence[Entry]]],
-) -> tuple[list[KernelKinds], dict[str, Module]]:
+def collect_kernels(
+    modules: Iterable[tuple[str, str, Sequence[ModuleEntry]]],
+) -> tuple[list[KernelKinds], dict[str, KernelModule]]:
     """Return the kernels that have kinds, and a module for each distinct kind by its hash.
 
     Args:
@@ -111,15 +111,15 @@ def kernels_of(
     for workload, kernel, entries in modules:
         if entries:
             alone = [write_module([entry], PRECISION, {}) for entry in entries]
-            names = [hashlib.sha256(one.text.encode()).hexdigest()[:12] for one in alone]
+            names = [hashlib.sha256(module.text.encode()).hexdigest()[:12] for module in alone]
             texts |= dict(zip(names, alone, strict=True))
             kernels.append(KernelKinds(workload, kernel, tuple(names)))
     return kernels, texts
 
 
 def compile_all(
-    texts: dict[str, Module],
-    found: Found,
+    texts: dict[str, KernelModule],
+    results: Found,
     compile_: Compile,
     is_over: Callable[[], bool],
     save_: Callable[[Found], None],
@@ -132,33 +132,33 @@ def compile_all(
     others = [name for name in ARCHITECTURES if name != "sm_90"]
     wanted = [*product(texts, ["sm_90"]), *product(texts, others)]
     for name, architecture in wanted:
-        if (name, architecture) not in found and not is_over():
-            found[name, architecture] = compile_(texts[name], architecture)
-            if len(found) % SAVED_EVERY == 0:
-                save_(found)
-    return len(texts) * len(ARCHITECTURES) - len(found)
+        if (name, architecture) not in results and not is_over():
+            results[name, architecture] = compile_(texts[name], architecture)
+            if len(results) % SAVED_EVERY == 0:
+                save_(results)
+    return len(texts) * len(ARCHITECTURES) - len(results)
 
 
 # --- one kernel ---
 
 
-def resources_of(module: Module, architecture: str) -> Resources:
+def measure_resources(module: KernelModule, architecture: str) -> Resources:
     """Compile a generated module as for a launch, and read its resources from the binary.
 
     Raises:
         KeyError: for an unknown architecture.
     """
     use_own_kernel_cache()
-    source = ASTSource(*_typed(module))
+    source = ASTSource(*_build_signature(module))
     target = GPUTarget("cuda", ARCHITECTURES[architecture], WARP_SIZE)
     options = {**OPTIONS, **(COOPERATIVE if module.persistent else {})}
     compiled: Any = triton.compile(source, target=target, options=options)
-    found = _usage(compiled.asm["cubin"], Path(triton.__file__).parent)
+    usage = _read_usage(compiled.asm["cubin"], Path(triton.__file__).parent)
     # Shared memory is allocated at launch, so the binary does not show it.
-    return Resources(found[0], found[1], int(compiled.metadata.shared))
+    return Resources(usage[0], usage[1], int(compiled.metadata.shared))
 
 
-def _typed(module: Module) -> Sequence[Any]:
+def _build_signature(module: KernelModule) -> Sequence[Any]:
     """Return the function, its argument types, constants, and the alignment of its pointers."""
     function = load_generated(module.text, "run")
     floats = {f"p{k}": "*fp32" for k in range(len(module.floats))}
@@ -172,7 +172,7 @@ def _typed(module: Module) -> Sequence[Any]:
     return function, signature, {}, aligned
 
 
-def _usage(cubin: bytes, folder: Path) -> tuple[int, int]:
+def _read_usage(cubin: bytes, folder: Path) -> tuple[int, int]:
     """Return the number of registers, and the bytes of stack and local memory for spills.
 
     Raises:
@@ -182,13 +182,13 @@ def _usage(cubin: bytes, folder: Path) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        said = subprocess.run(
+        output = subprocess.run(
             [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
         ).stdout
-    found = [tuple(map(int, numbers)) for numbers in _USAGE.findall(said)]
-    if not found:
-        raise UnsupportedTrial(f"cuobjdump says nothing of registers: {said[:200]}")
-    return max(one[0] for one in found), max(one[1] + one[3] for one in found)
+    rows = [tuple(map(int, numbers)) for numbers in _USAGE.findall(output)]
+    if not rows:
+        raise UnsupportedTrial(f"cuobjdump says nothing of registers: {output[:200]}")
+    return max(row[0] for row in rows), max(row[1] + row[3] for row in rows)
 
 
 # --- files ---
@@ -203,35 +203,35 @@ def read(path: Path) -> Found:
     return {(row[0], row[1]): Resources(*map(int, row[2:])) for row in rows}
 
 
-def save(path: Path, found: Found) -> None:
+def save(path: Path, results: Found) -> None:
     """Write all results, sorted by name."""
     lines = [
-        f"{name},{architecture},{one.n_registers},{one.spilled_bytes},{one.shared_bytes}"
-        for (name, architecture), one in sorted(found.items())
+        f"{name},{architecture},{resources.n_registers},{resources.spilled_bytes},{resources.shared_bytes}"
+        for (name, architecture), resources in sorted(results.items())
     ]
     replace_whole(path, "\n".join([HEAD, *lines]) + "\n")
 
 
-def table(kernels: Sequence[KernelKinds], found: Found) -> str:
+def format_table(kernels: Sequence[KernelKinds], results: Found) -> str:
     """Return a Markdown table with a row for each kernel."""
     head = ("workload", "kernel", "kinds", *ARCHITECTURES)
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for one in kernels:
-        cells = (words_of(one.kinds, name, found) for name in ARCHITECTURES)
-        words = (one.workload, one.kernel, str(len(one.kinds)), *cells)
-        lines.append(f"| {' | '.join(words)} |")
+    for kernel in kernels:
+        cells = (format_cell(kernel.kinds, name, results) for name in ARCHITECTURES)
+        texts = (kernel.workload, kernel.kernel, str(len(kernel.kinds)), *cells)
+        lines.append(f"| {' | '.join(texts)} |")
     return "\n".join(lines)
 
 
-def words_of(kinds: Sequence[str], architecture: str, found: Found) -> str:
+def format_cell(kinds: Sequence[str], architecture: str, results: Found) -> str:
     """Format the maxima over kinds: registers, spilled bytes (number of kinds), KiB shared."""
-    known = [found[kind, architecture] for kind in kinds if (kind, architecture) in found]
+    known = [results[kind, architecture] for kind in kinds if (kind, architecture) in results]
     if len(known) < len(kinds):
         return f"{len(known)} of {len(kinds)} compiled"
-    spilled = [one.spilled_bytes for one in known if one.spilled_bytes]
+    spilled = [resources.spilled_bytes for resources in known if resources.spilled_bytes]
     by = f" (by {len(spilled)})" if spilled else ""
-    registers = max(one.n_registers for one in known)
-    shared = max(-(-one.shared_bytes // 1024) for one in known)
+    registers = max(resources.n_registers for resources in known)
+    shared = max(-(-resources.shared_bytes // 1024) for resources in known)
     return f"{registers}, {max(spilled, default=0)}{by}, {shared}"
 
 

@@ -14,10 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from harness.engine.backends.cuda.kinds import SumKind, Tile, TileKind, cut_of, rows_per_vertex
-from harness.engine.backends.cuda.launching import bucket_of
+from harness.engine.backends.cuda.kinds import (
+    SumKind,
+    Tile,
+    TileKind,
+    count_rows_per_vertex,
+    make_cut,
+)
+from harness.engine.backends.cuda.launching import select_bucket
 from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.program import Instruction, Phase
+from harness.engine.backends.cuda.program import DeviceInstruction, Phase
 from harness.engine.backends.cuda.words import WordArray, Words
 from harness.values.places import ROOT
 from scripts.gpu_workloads import WORKLOADS, GpuWorkload, Unstarted
@@ -41,7 +47,7 @@ PAGE = MarkedPage(ROOT / "docs" / "gpu.md", "model_gpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedWorkload:
     """Means over the mini-batches of a workload.
 
     Attributes:
@@ -65,89 +71,105 @@ class Counted:
 
 def main() -> int:
     """Write the table."""
-    PAGE.write(table([counted(workload) for workload in WORKLOADS]))
+    PAGE.write(format_table([count_work(workload) for workload in WORKLOADS]))
     return 0
 
 
-def counted(workload: GpuWorkload) -> Counted:
+def count_work(workload: GpuWorkload) -> CountedWorkload:
     """Count the programs of a few mini-batches."""
     replays = 2 if workload.mode == "train" else 1
-    found = [
-        _mini_batch(backend, n_batches, replays)
-        for backend, n_batches in workload.arranged(N_MINI_BATCHES)
+    rows = [
+        _count_mini_batch(backend, n_batches, replays)
+        for backend, n_batches in workload.arrange_mini_batches(N_MINI_BATCHES)
     ]
-    return Counted(workload.name, *(mean(values) for values in zip(*found, strict=True)))
+    return CountedWorkload(workload.name, *(mean(values) for values in zip(*rows, strict=True)))
 
 
-def _mini_batch(backend: Unstarted, n_batches: int, replays: int) -> tuple[float, ...]:
-    by_kernel = [backend.phases(kernel) for kernel in KERNELS]
+def _count_mini_batch(backend: Unstarted, n_batches: int, replays: int) -> tuple[float, ...]:
+    by_kernel = [backend.read_phases(kernel) for kernel in KERNELS]
     phases = [phase for of_kernel in by_kernel for phase in of_kernel]
-    nodes = sum(bucket_of(len(of_kernel)) for of_kernel in by_kernel if of_kernel)
-    words = backend.words()
-    once_us = sum(phase_us(phase, words) for phase in phases)
+    nodes = sum(select_bucket(len(of_kernel)) for of_kernel in by_kernel if of_kernel)
+    arrays = backend.collect_index_arrays()
+    once_us = sum(estimate_phase_us(phase, arrays) for phase in phases)
     graph_us = once_us + (nodes - len(phases)) * NODE_US + UPLOAD_US + replays * REPLAY_US
-    barriers_us = sum(phase_us(phase, words) - NODE_US - RAMP_US + BARRIER_US for phase in phases)
+    barriers_us = sum(
+        estimate_phase_us(phase, arrays) - NODE_US - RAMP_US + BARRIER_US for phase in phases
+    )
     n_kernels = sum(1 for of_kernel in by_kernel if of_kernel)
     persistent_us = barriers_us + UPLOAD_US + n_kernels * LAUNCH_US
-    flop = sum(_flop(one, words) for phase in phases for one in phase)
-    written = sum(map(_bytes, phases))
+    flop = sum(_count_flop(instruction, arrays) for phase in phases for instruction in phase)
+    written = sum(map(_estimate_bytes, phases))
     return (
-        n_batches, len(phases), nodes, replays, 1, backend.uploaded_bytes() / 1e3, written / 1e6,
+        n_batches, len(phases), nodes, replays, 1, backend.count_uploaded_bytes() / 1e3,
+        written / 1e6,
         flop / 1e9, graph_us / 1e3, persistent_us / 1e3,
     )  # fmt: skip
 
 
-def phase_us(phase: Phase, words: Mapping[WordArray, Words]) -> float:
+def estimate_phase_us(phase: Phase, arrays: Mapping[WordArray, Words]) -> float:
     """Model the time of a phase: its kernel start, and the slower of compute and copies."""
-    compute = sum(_compute_us(one, words) for one in phase)
-    return NODE_US + RAMP_US + TRIPS_US + max(compute, _bytes(phase) / COPIED_BYTES_PER_US)
+    compute = sum(_estimate_compute_us(instruction, arrays) for instruction in phase)
+    return NODE_US + RAMP_US + TRIPS_US + max(compute, _estimate_bytes(phase) / COPIED_BYTES_PER_US)
 
 
-def _compute_us(one: Instruction, words: Mapping[WordArray, Words]) -> float:
+def _estimate_compute_us(
+    instruction: DeviceInstruction, arrays: Mapping[WordArray, Words]
+) -> float:
     tiling = Unstarted.tiling
-    if isinstance(one.kind, TileKind) and one.kind.products:
-        n = one.rows.n * one.kind.per_row
-        inner = sum(product.k for product in one.kind.products)
-        tile = tiling.products[tiling.variant(n)][1]
+    if isinstance(instruction.kind, TileKind) and instruction.kind.products:
+        n = instruction.rows.n * instruction.kind.per_row
+        inner = sum(product.k for product in instruction.kind.products)
+        tile = tiling.products[tiling.find_variant(n)][1]
         if tile.spread:
-            return FEW_ROWS_US * inner * -(-_n_tiles(one, tile) // N_RESIDENT)
-        return _waves_us(one, tile, 2 * inner)
-    return _flop(one, words) / (FLOP_PER_US_AND_PROCESSOR * N_PROCESSORS)
+            return FEW_ROWS_US * inner * -(-_count_tiles(instruction, tile) // N_RESIDENT)
+        return _estimate_waves_us(instruction, tile, 2 * inner)
+    return _count_flop(instruction, arrays) / (FLOP_PER_US_AND_PROCESSOR * N_PROCESSORS)
 
 
-def _n_tiles(one: Instruction, tile: Tile) -> int:
-    return cut_of(one.kind, tile).n_tiles(one.rows.n * rows_per_vertex(one.kind))
+def _count_tiles(instruction: DeviceInstruction, tile: Tile) -> int:
+    return make_cut(instruction.kind, tile).count_tiles(
+        instruction.rows.n * count_rows_per_vertex(instruction.kind)
+    )
 
 
-def _waves_us(one: Instruction, tile: Tile, flop_per_element: float) -> float:
-    waves = -(-_n_tiles(one, tile) // N_PROCESSORS)
+def _estimate_waves_us(
+    instruction: DeviceInstruction, tile: Tile, flop_per_element: float
+) -> float:
+    waves = -(-_count_tiles(instruction, tile) // N_PROCESSORS)
     return waves * tile.rows * tile.columns * flop_per_element / FLOP_PER_US_AND_PROCESSOR
 
 
-def _flop(one: Instruction, words: Mapping[WordArray, Words]) -> float:
+def _count_flop(instruction: DeviceInstruction, arrays: Mapping[WordArray, Words]) -> float:
     """Count the operations of matmuls; gradients sum the rows of all functions that add to them."""
-    kind = one.kind
+    kind = instruction.kind
     if isinstance(kind, TileKind):
-        n = one.rows.n * kind.per_row
+        n = instruction.rows.n * kind.per_row
         return float(sum(2 * n * product.k * kind.width for product in kind.products))
     if isinstance(kind, SumKind) and kind.height:
         counts = (
-            (int(words[s.count][0]) if s.count else one.rows.n) * s.per_row for s in kind.summands
+            (int(arrays[s.count][0]) if s.count else instruction.rows.n) * s.per_row
+            for s in kind.summands
         )
         return 2.0 * kind.height * kind.width * sum(counts)
     return 0.0
 
 
-def _bytes(phase: Phase) -> float:
+def _estimate_bytes(phase: Phase) -> float:
     """Estimate the bytes that tiles write and read, assumed equal; few phases are memory bound."""
     written = 0.0
-    for one in phase:
-        if isinstance(one.kind, TileKind):
-            written += 4 * one.rows.n * one.kind.per_row * one.kind.width * len(one.kind.stores)
+    for instruction in phase:
+        if isinstance(instruction.kind, TileKind):
+            written += (
+                4
+                * instruction.rows.n
+                * instruction.kind.per_row
+                * instruction.kind.width
+                * len(instruction.kind.stores)
+            )
     return 2 * written
 
 
-def table(rows: Sequence[Counted]) -> str:
+def format_table(rows: Sequence[CountedWorkload]) -> str:
     """Return the table as Markdown."""
     lines = [
         "| workload | batches | phases | graph nodes | launches | uploads | uploaded, kB"

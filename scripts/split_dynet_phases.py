@@ -20,12 +20,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from harness.contracts.system import load_adapter
-from harness.measuring.clock import PhaseClock, collector_paused
-from harness.measuring.launch import worker_environment
+from harness.measuring.clock import PhaseClock, pause_collector
+from harness.measuring.launch import build_worker_environment
 from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import load_workload, run_settings
+from harness.trials.workload import build_run_settings, load_workload
 from harness.values.places import ROOT
 
 N_PASSES = 10  # the first, in which memory grows, is counted in both processes
@@ -34,16 +34,18 @@ BATCH_LINE = re.compile(r"^\s*([\d.e+-]+)\s+[\d.e+-]+%\s+(FWD|BWD) ", re.MULTILI
 
 def main(overrides: list[str]) -> None:
     """Run both processes and print the segments."""
-    spec = Composer().trial(read_settings(overrides))
-    phases_ms = json.loads(in_process(spec, profiling=False).splitlines()[-1])
-    segments = segments_ms(
-        phases_ms, batches_ms(in_process(spec, profiling=True), instances_of(spec))
+    spec = Composer().resolve_trial(read_settings(overrides))
+    phases_ms = json.loads(run_in_process(spec, profiling=False).splitlines()[-1])
+    segments = compute_segments_ms(
+        phases_ms, sum_batches_ms(run_in_process(spec, profiling=True), count_instances(spec))
     )
     for name, milliseconds in segments.items():
         print(f"{name:14s}{milliseconds:9.3f} ms/instance")
 
 
-def segments_ms(phases: Mapping[str, float], batches: Mapping[str, float]) -> dict[str, float]:
+def compute_segments_ms(
+    phases: Mapping[str, float], batches: Mapping[str, float]
+) -> dict[str, float]:
     """Compute the segments of Fig. 2 from milliseconds of phases, and of FWD and BWD batches."""
     forward, backward = batches.get("FWD", 0.0), batches.get("BWD", 0.0)
     return {
@@ -55,7 +57,7 @@ def segments_ms(phases: Mapping[str, float], batches: Mapping[str, float]) -> di
     }
 
 
-def batches_ms(printed: str, n_instances: int) -> dict[str, float]:
+def sum_batches_ms(printed: str, n_instances: int) -> dict[str, float]:
     """Sum the milliseconds per instance of FWD and BWD batches in the profiler's table."""
     sums = {"FWD": 0.0, "BWD": 0.0}
     for milliseconds, direction in BATCH_LINE.findall(printed):
@@ -63,17 +65,17 @@ def batches_ms(printed: str, n_instances: int) -> dict[str, float]:
     return {direction: total / N_PASSES / n_instances for direction, total in sums.items()}
 
 
-def instances_of(spec: TrialSpec) -> int:
+def count_instances(spec: TrialSpec) -> int:
     """Return the number of instances of a pass."""
     return load_workload(spec).n_instances
 
 
-def in_process(spec: TrialSpec, *, profiling: bool) -> str:
+def run_in_process(spec: TrialSpec, *, profiling: bool) -> str:
     """Run all passes in a new process with a worker's environment; return its output."""
     options = {**spec.system_options, "profiling": profiling}
     text = json.dumps(replace(spec, system_options=options).to_dict())
     command = [sys.executable, "-m", "scripts.split_dynet_phases", "--passes"]
-    environment = worker_environment(spec)
+    environment = build_worker_environment(spec)
     done = subprocess.run(
         command,
         input=text,
@@ -89,10 +91,10 @@ def in_process(spec: TrialSpec, *, profiling: bool) -> str:
 def run_passes(spec: TrialSpec) -> None:
     """Run all passes over the mini-batches, and print milliseconds per instance by phase."""
     workload = load_workload(spec)
-    system = load_adapter(spec.adapter)(run_settings(spec))
+    system = load_adapter(spec.adapter)(build_run_settings(spec))
     system.prepare(workload.model, workload.weights)
     total: dict[str, float] = {}
-    with collector_paused():
+    with pause_collector():
         for mini_batch in list(workload.mini_batches) * N_PASSES:
             system.load(mini_batch)
             clock = PhaseClock(system.synchronize)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.planning.grid import experiment_names, read_experiment
+from harness.planning.grid import list_experiment_names, read_experiment
 from harness.planning.kinds import read_systems
 from harness.planning.yaml_files import read_mapping
 from harness.records.files import replace_whole
@@ -44,18 +44,18 @@ class MarkedPage:
     @property
     def written(self) -> str:
         """Current text of the part."""
-        return self._text().partition(self.begin)[2].partition(END)[0].strip()
+        return self._read_text().partition(self.begin)[2].partition(END)[0].strip()
 
     def replace(self, part: str) -> str:
         """Return the whole page with another part."""
-        before, _, rest = self._text().partition(self.begin)
+        before, _, rest = self._read_text().partition(self.begin)
         return f"{before}{self.begin}\n{part.strip()}\n\n{END}{rest.partition(END)[2]}"
 
     def write(self, part: str) -> None:
         """Replace the part on the page."""
         replace_whole(self.path, self.replace(part))
 
-    def _text(self) -> str:
+    def _read_text(self) -> str:
         return self.path.read_text(encoding="utf-8")
 
 
@@ -181,7 +181,7 @@ def tabulate_presets() -> str:
     ]
     for switch, first in presets[FIRST].items():
         if switch not in NO_PRESET:
-            cells = [_format_switch(of[switch], first) for of in presets.values()]
+            cells = [_format_switch(preset[switch], first) for preset in presets.values()]
             lines.append(f"| `{switch}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -194,7 +194,7 @@ def _format_switch(value: object, first: object) -> str:
 def tabulate_experiments() -> str:
     """Return a row for each file of conf/experiment."""
     lines = ["| experiment | paper | title | command |", "|---|---|---|---|"]
-    for name in experiment_names():
+    for name in list_experiment_names():
         content = read_experiment(name)
         cells = (content["paper"], content["title"], f"`{_find_command(name, content)}`")
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
@@ -204,7 +204,9 @@ def tabulate_experiments() -> str:
 def _find_command(name: str, content: Mapping[str, Any]) -> str:
     """Return the `bench` command if there are trials to measure, otherwise that of the pipeline."""
     scales = content["scales"].values()
-    measures = any(isinstance(of, dict) and (of.keys() & {"blocks", "trials_of"}) for of in scales)
+    measures = any(
+        isinstance(scale, dict) and (scale.keys() & {"blocks", "trials_of"}) for scale in scales
+    )
     return f"bench experiment={name}" if measures else f"snakemake draw_{name}"
 
 

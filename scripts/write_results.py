@@ -37,7 +37,7 @@ from plots.tables.cells import (
     format_number,
     format_ratio,
     format_significant,
-    pivot,
+    pivot_numbers,
 )
 from plots.write import save_figure, to_pipes
 from scripts.write_pages import MarkedPage
@@ -77,7 +77,7 @@ FEW_STRATEGIES = 3  # too few for a comparison
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class CpuResults:
     """Results on one CPU: rows of plots.tables.answers; a workload's first directory counts."""
 
     answers: pd.DataFrame
@@ -85,10 +85,10 @@ class Results:
 
 
 @cache
-def load_results(folders: Sequence[Path]) -> Results:
+def load_results(folders: Sequence[Path]) -> CpuResults:
     """Evaluate the answers of several directories; the first that has a workload is used."""
     experiments = [load_answers(folder) for folder in folders]
-    return Results(
+    return CpuResults(
         keep_first(map(evaluate_answers, experiments), has_answer),
         keep_first(map(evaluate_strategies, experiments), has_strategies),
     )
@@ -107,12 +107,12 @@ def keep_first(
     Args:
         is_told: predicate of rows of a workload that have its results.
     """
-    found: dict[tuple[str, str], pd.DataFrame] = {}
-    for one in frames:
-        for key, rows in one.groupby(["experiment", "workload"], sort=False):
+    selected: dict[tuple[str, str], pd.DataFrame] = {}
+    for table in frames:
+        for key, rows in table.groupby(["experiment", "workload"], sort=False):
             if is_told(rows):
-                found.setdefault(key, rows)
-    ordered = sorted(found.items(), key=lambda item: item[0][0])
+                selected.setdefault(key, rows)
+    ordered = sorted(selected.items(), key=lambda item: item[0][0])
     return pd.concat([rows for _, rows in ordered], ignore_index=True)
 
 
@@ -126,7 +126,7 @@ def has_strategies(rows: pd.DataFrame) -> bool:
     return bool((rows.speedup_status == "ok").sum() >= FEW_STRATEGIES)
 
 
-def select_answers(results: Results) -> pd.DataFrame:
+def select_answers(results: CpuResults) -> pd.DataFrame:
     """Return a row per workload, with its fastest baseline and the engine's throughput."""
     answers = results.answers
     engine = answers[answers.is_engine][["experiment", "workload", "value", "warnings"]]
@@ -163,7 +163,7 @@ def build_table(rows: pd.DataFrame) -> str:
 def format_speeds(values: pd.Series[float], warnings: pd.Series[str]) -> list[str]:
     """Format whole instances per second, with a dagger for warnings."""
     pairs = zip(values, warnings, strict=True)
-    return [f"{value:,.0f}{DAGGER * bool(found)}" for value, found in pairs]
+    return [f"{value:,.0f}{DAGGER * bool(warning)}" for value, warning in pairs]
 
 
 def format_gain(row: pd.Series, factor: float = BETWEEN_RUNS) -> str:
@@ -180,7 +180,7 @@ def select_smallest(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~kinds.duplicated()][::-1]
 
 
-def build_bullets(first: Results, second: Results) -> str:
+def build_bullets(first: CpuResults, second: CpuResults) -> str:
     """Summarize the results in five bullets; every number is computed from the records."""
     rows, others = select_answers(first), select_answers(second)
     classes = [classify(*ends) for ends in rows[["speedup_low", "speedup_high"]].to_numpy()]
@@ -233,19 +233,20 @@ def shorten(label: str) -> str:
     return label.removesuffix(" strategy")
 
 
-def describe_batches(results: Results) -> str:
+def describe_batches(results: CpuResults) -> str:
     """Compare the batches of Cavs's strategy and of ours on lattices, and their speed."""
     rows = load_answers(REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper").rows
     lattices = rows[rows.experiment == "headline_lattice_lstm"].groupby("system").n_batches.median()
-    found = results.strategies
-    is_cavs = (found.experiment == "headline_lattice_lstm") & (found.system == "cavs")
+    strategies = results.strategies
+    is_cavs = (strategies.experiment == "headline_lattice_lstm") & (strategies.system == "cavs")
     return (
         f"on lattices Cavs's strategy runs {lattices['cavs']:.0f} batches where ours runs"
-        f" {lattices['vertex']:.0f}, and ours is {found.speedup[is_cavs].iloc[0]:.2f} times as fast"
+        f" {lattices['vertex']:.0f}, and ours is {strategies.speedup[is_cavs].iloc[0]:.2f} times"
+        " as fast"
     )
 
 
-def build_strategies(results: Results) -> str:
+def build_strategies(results: CpuResults) -> str:
     """Tabulate the engine's speedup over each strategy, bold if its interval does not contain 1."""
     rows = results.strategies[results.strategies.speedup_status == "ok"]
     names = rows.label.map(shorten)
@@ -316,7 +317,7 @@ def _arrange_run(texts: pd.DataFrame, labels: Mapping[str, str]) -> str:
 
 def pivot_texts(texts: pd.DataFrame, rows: Mapping[str, str], column: str) -> str:
     """Arrange the column `text` as a Markdown table."""
-    return "\n".join(to_pipes(pivot(texts, rows, [column], lambda row: str(row.text))))
+    return "\n".join(to_pipes(pivot_numbers(texts, rows, [column], lambda row: str(row.text))))
 
 
 def build_parts() -> dict[MarkedPage, str]:

@@ -17,10 +17,16 @@ import llvmlite
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import address_of, compiled
-from harness.contracts.model import Model, Weights, traced_functions
+from harness.compiler.compiled import compiled, find_address
+from harness.contracts.model import Model, Weights, trace_functions
 from harness.contracts.system import Clock, Counters, RunSettings
-from harness.engine.cpu_kernels.blas import Scratch, add_outer, library_of, multiply, multiplying
+from harness.engine.cpu_kernels.blas import (
+    Scratch,
+    add_outer,
+    multiply,
+    prepare_libraries,
+    select_library,
+)
 from harness.engine.cpu_kernels.context import FACTORS, LETTERS, N_WORDS, SIZES
 from harness.engine.switches import CHOICES
 from harness.errors import UnsupportedTrial
@@ -54,7 +60,7 @@ class ProductOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ParameterMatmul:
     """Matmul of rows with a parameter of shape (k, m) in a vertex function.
 
     Attributes:
@@ -84,7 +90,7 @@ class Adapter(Control):
         if settings.device != "cpu":
             return "its products are those of compiled code on a CPU; use device=cpu"
         try:
-            library_of(cls.options_of(settings).blas)
+            select_library(cls.options_of(settings).blas)
         except UnsupportedTrial as error:
             return str(error)
         return None
@@ -97,26 +103,26 @@ class Adapter(Control):
         self._known: dict[int, tuple[Sequence[Any], list[int]]] = {}
         self._products = [
             product
-            for function in traced_functions(model).values()
-            for product in products_of(function)
+            for function in trace_functions(model).values()
+            for product in list_matmuls(function)
         ]
-        self._multiplying = multiplying(self.options.blas, self.settings.threads)
-        self._context = context_of(self._multiplying.scratch)
+        self._multiplying = prepare_libraries(self.options.blas, self.settings.threads)
+        self._context = make_context(self._multiplying.scratch)
         self._random = np.random.default_rng(self.settings.seed)
-        self._factors = [self._array(product.k, product.m) for product in self._products]
+        self._factors = [self._draw_array(product.k, product.m) for product in self._products]
         self._gradients = [np.empty_like(factor) for factor in self._factors]
-        self._x = [self._array(1, product.k) for product in self._products]
-        self._y = [self._array(1, product.m) for product in self._products]
+        self._x = [self._draw_array(1, product.k) for product in self._products]
+        self._y = [self._draw_array(1, product.m) for product in self._products]
 
     def compile_for(self, instances: Sequence[Any]) -> None:
         """Count the rows of a mini-batch, which is not to be timed, and allocate their arrays."""
         mini_batch = self._model.mini_batch(instances)
-        n_rows = [n_rows_of(product, mini_batch) for product in self._products]
+        n_rows = [count_rows(product, mini_batch) for product in self._products]
         self._known[id(instances)] = (instances, n_rows)  # holds the instances: ids can be reused
         for arrays in (self._x, self._y):
             for i, (array, n) in enumerate(zip(arrays, n_rows, strict=True)):
                 if len(array) < n:
-                    arrays[i] = self._array(n, array.shape[1])
+                    arrays[i] = self._draw_array(n, array.shape[1])
 
     def load(self, instances: Sequence[Any]) -> None:
         """Select the row counts of a mini-batch, computed by `compile_for`."""
@@ -142,9 +148,9 @@ class Adapter(Control):
 
     def counters(self) -> Counters:
         """Return the work of the last mini-batch, with one batch per matmul."""
-        return Counters(len(self._products), None, 0, n_flop=self._n_flop())
+        return Counters(len(self._products), None, 0, n_flop=self._count_flop())
 
-    def _n_flop(self) -> int:
+    def _count_flop(self) -> int:
         """Return the floating-point operations of the last mini-batch; 0 before the first one."""
         n_flop = 0
         for product, n in zip(self._products, self._n_rows, strict=False):
@@ -154,18 +160,18 @@ class Adapter(Control):
 
     def in_force(self) -> dict[str, str]:
         """Return the options, the library that multiplies and the work of the last mini-batch."""
-        work = {"last mini-batch": f"{self._n_flop() / 1e9:.3g} GFLOP"}
+        work = {"last mini-batch": f"{self._count_flop() / 1e9:.3g} GFLOP"}
         return super().in_force() | {"blas": self._multiplying.names} | work
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the compiler and of the matmul library."""
         return {"llvmlite": llvmlite.__version__, "blas": self._multiplying.names}
 
-    def _array(self, n: int, width: int) -> NDArray[np.float32]:
+    def _draw_array(self, n: int, width: int) -> NDArray[np.float32]:
         return self._random.standard_normal((n, width), dtype=np.float32)
 
 
-def products_of(function: VertexFunction) -> Iterator[Product]:
+def list_matmuls(function: VertexFunction) -> Iterator[ParameterMatmul]:
     """Yield the matmuls with a parameter.
 
     Matmuls of two values of a vertex are excluded: each vertex has its own.
@@ -176,10 +182,10 @@ def products_of(function: VertexFunction) -> Iterator[Product]:
         x, weight = (function.nodes[i] for i in node.inputs)
         k, m = weight.shape
         passes_on = x.op not in CONSTANTS
-        yield Product(function.name, k, m, x.width // k, x.domain == EDGE, passes_on)
+        yield ParameterMatmul(function.name, k, m, x.width // k, x.domain == EDGE, passes_on)
 
 
-def n_rows_of(product: Product, mini_batch: MiniBatch) -> int:
+def count_rows(product: ParameterMatmul, mini_batch: MiniBatch) -> int:
     """Return the number of rows that a matmul multiplies in a mini-batch."""
     if product.function == OUTPUT:
         return len(mini_batch.outputs) * product.rows_each
@@ -191,13 +197,13 @@ def n_rows_of(product: Product, mini_batch: MiniBatch) -> int:
     return int(n_each.sum()) * product.rows_each
 
 
-def context_of(scratch: Scratch) -> Words:
+def make_context(scratch: Scratch) -> Words:
     """Return a kernel context with the addresses of the scratch arrays.
 
     The other words are for teams of threads and stay 0.
     """
     context = np.zeros(N_WORDS, np.int64)
-    context[[SIZES, LETTERS, FACTORS]] = [address_of(array) for array in scratch]
+    context[[SIZES, LETTERS, FACTORS]] = [find_address(array) for array in scratch]
     return context
 
 
@@ -207,8 +213,8 @@ def forward(x: Matrix, weight: Matrix, y: Matrix, n: int, at_once: int, context:
     k, m = weight.shape
     for i in range(0, n, at_once):
         multiply(
-            address_of(context), address_of(x[i]), FLOAT_BYTES * k, min(at_once, n - i),
-            address_of(weight), k, m, 0, 0, address_of(y[i]), FLOAT_BYTES * m,
+            find_address(context), find_address(x[i]), FLOAT_BYTES * k, min(at_once, n - i),
+            find_address(weight), k, m, 0, 0, find_address(y[i]), FLOAT_BYTES * m,
         )  # fmt: skip
 
 
@@ -222,11 +228,12 @@ def backward(
     for i in range(0, n, at_once):
         n_now = min(at_once, n - i)
         add_outer(
-            address_of(context), address_of(x[i]), FLOAT_BYTES * k, k, address_of(dy[i]),
-            FLOAT_BYTES * m, m, n_now, address_of(gradient), 1 if i > 0 else 0,
+            find_address(context), find_address(x[i]), FLOAT_BYTES * k, k, find_address(dy[i]),
+            FLOAT_BYTES * m, m, n_now, find_address(gradient), 1 if i > 0 else 0,
         )  # fmt: skip
         if passes_on:
             multiply(
-                address_of(context), address_of(dy[i]), FLOAT_BYTES * m, n_now, address_of(weight),
-                k, m, 1, 0, address_of(x[i]), FLOAT_BYTES * k,
+                find_address(context), find_address(dy[i]), FLOAT_BYTES * m, n_now,
+                find_address(weight),
+                k, m, 1, 0, find_address(x[i]), FLOAT_BYTES * k,
             )  # fmt: skip

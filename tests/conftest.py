@@ -19,7 +19,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hypothesis import HealthCheck, Phase, settings
 
 from harness.machine import process
-from harness.machine.process import give_back_memory
+from harness.machine.process import release_memory
 from harness.measuring import clock
 from harness.records.record import Record
 from harness.trials.spec import Limits, Timing, TrialSpec
@@ -172,4 +172,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _memory_is_given_back() -> Iterator[None]:
     """Return freed memory to the system after each file; compilers leave hundreds of MiB of it."""
     yield
-    give_back_memory()
+    release_memory()

@@ -19,7 +19,7 @@ from harness.commands import bench, collect, doctor, schedule
 from harness.errors import ConfigError
 from harness.planning.config import Composer
 from harness.planning.overrides import MOST_TRIALS, read_points, read_settings
-from harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, word
+from harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, to_argument
 from harness.terminal.command_line import parse, plan
 from harness.values.places import CONF_DIR
 from tests.support.sandbox import TINY
@@ -312,7 +312,7 @@ def test_right_ones_are_not() -> None:
     right = ["force=true", "batch_size=8", "learning_rate=1", "timing.min_seconds=0", "rounds=null"]
     right += ["results_dir=2026", "seed=0", "policy=null", "mode=infer", "learning_rate=1e-3"]
     for text in (*right, "batch_size=${hidden_size}"):
-        Composer().config(read_settings(["system=null", text]))
+        Composer().compose_config(read_settings(["system=null", text]))
     assert len(read_points(["system=vertex,dynet"], may_sweep=True)) == 2
 
 
@@ -321,7 +321,7 @@ def test_right_ones_are_not() -> None:
 )
 def test_grids_are_held_to_the_same(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"not allowed|names no|is empty"):
-        Composer().config({"system": "null"} | settings)
+        Composer().compose_config({"system": "null"} | settings)
 
 
 MISREAD = ("{x}", "a{b", "}", "<logs>", "a\nb", "a\tb", "\x7f")
@@ -336,7 +336,12 @@ def test_the_pipeline_takes_every_key_that_it_knows() -> None:
     for name in ("a b", "it's", 'say "so"', "$(touch x)", "`x`;&|", "-n", "a: b", "a #b", "*[a]"):
         check_keys({"results_dir": name, "data_root": name, "records": name}, {})
     check_keys({"records": __file__}, {})
-    assert [word(name) for name in ("-n", "--x", "a-b", "/-n")] == ["./-n", "./--x", "a-b", "/-n"]
+    assert [to_argument(name) for name in ("-n", "--x", "a-b", "/-n")] == [
+        "./-n",
+        "./--x",
+        "a-b",
+        "/-n",
+    ]
     assert set(KEYS) == {*given, "budget", "records", "nodes"}
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from datasets.parts.reading import LazyInstances
-from harness.contracts.corpus import Corpus, arguments_sha256
+from harness.contracts.corpus import Corpus, hash_arguments
 from harness.contracts.home import SPLITS
-from harness.values.arrays import IntArray, int_array, uniforms
+from harness.values.arrays import IntArray, as_int_array, draw_uniforms
 from harness.values.instances import Instance
 
 Key = tuple[int, int, int]  # seed, split and index of an instance
@@ -18,12 +18,12 @@ Key = tuple[int, int, int]  # seed, split and index of an instance
 QUANTILES = (*(step / 20 for step in range(20)), 0.975, 0.99, 0.995, 1.0)
 
 
-def drawn_length(key: Key, lengths: Sequence[float], least: int = 1) -> int:
+def draw_length(key: Key, lengths: Sequence[float], least: int = 1) -> int:
     """Draw a length from a table of its values at QUANTILES."""
-    return max(least, int(np.interp(uniforms(1, *key, 0)[0], QUANTILES, lengths) + 0.5))
+    return max(least, int(np.interp(draw_uniforms(1, *key, 0)[0], QUANTILES, lengths) + 0.5))
 
 
-def ranks_at(numbers: object, shares: Sequence[float], ranks: Sequence[int]) -> IntArray:
+def convert_to_ranks(numbers: object, shares: Sequence[float], ranks: Sequence[int]) -> IntArray:
     """Convert uniform numbers to ranks.
 
     Args:
@@ -31,10 +31,10 @@ def ranks_at(numbers: object, shares: Sequence[float], ranks: Sequence[int]) -> 
         shares: fractions of all draws that fall below each of `ranks`.
         ranks: ranks at which these fractions are given; values between them are interpolated.
     """
-    return int_array(np.interp(np.asarray(numbers), shares, ranks).astype(np.int32))
+    return as_int_array(np.interp(np.asarray(numbers), shares, ranks).astype(np.int32))
 
 
-def generated(
+def generate_corpus(
     name: str,
     split: str,
     n_instances: int,
@@ -56,17 +56,17 @@ def generated(
         synthetic: True if the corpus replaces a real one.
     """
 
-    def instance(index: int) -> Instance:
+    def build_instance(index: int) -> Instance:
         return build((arguments["seed"], SPLITS.index(split), index))
 
     return Corpus(
         name=name,
         split=split,
-        instances=LazyInstances(n_instances, instance),
+        instances=LazyInstances(n_instances, build_instance),
         sizes=sizes,
         synthetic=synthetic,
         generated=True,
-        sha256=arguments_sha256(name=name, split=split, **arguments),
+        sha256=hash_arguments(name=name, split=split, **arguments),
         source=source,
         instance_kind=kind,
     )

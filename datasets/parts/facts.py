@@ -15,7 +15,7 @@ from harness.values.parsed import LEFT, RIGHT, SHIFT, ParsedSentence
 Facts = list[tuple[str, str]]
 
 
-def facts(corpus: Corpus) -> Facts:
+def describe_corpus(corpus: Corpus) -> Facts:
     """Describe a corpus: source, statistics of its instances, vocabulary and checksum."""
     describe = DESCRIBED.get(corpus.instance_kind)
     skipped = ", ".join(f"{count} {reason}" for reason, count in corpus.skipped.items())
@@ -30,7 +30,7 @@ def facts(corpus: Corpus) -> Facts:
     ]
 
 
-def _tree_facts(corpus: Corpus, trees: Sequence[Tree]) -> Facts:
+def _describe_trees(corpus: Corpus, trees: Sequence[Tree]) -> Facts:
     leaves = np.array([tree.n_leaves for tree in trees])
     heights = np.array([tree.height for tree in trees])  # edges from the root to the farthest leaf
     words = np.concatenate([tree.words for tree in trees])
@@ -39,12 +39,12 @@ def _tree_facts(corpus: Corpus, trees: Sequence[Tree]) -> Facts:
         ("vertices", f"{len(words)}, {leaves.sum()} leaves and {n_internal} internal"),
         ("leaves", f"mean {leaves.mean():.2f}, max {leaves.max()}"),
         ("height", f"mean {heights.mean():.2f}, max {heights.max()}"),
-        ("vocabulary", _rows(corpus, "words", words[words >= 0])),
-        ("labels", _shares(corpus, [tree.labels for tree in trees])),
+        ("vocabulary", _format_rows(corpus, "words", words[words >= 0])),
+        ("labels", _format_shares(corpus, [tree.labels for tree in trees])),
     ]
 
 
-def _lattice_facts(corpus: Corpus, lattices: Sequence[Lattice]) -> Facts:
+def _describe_lattices(corpus: Corpus, lattices: Sequence[Lattice]) -> Facts:
     states = np.array([lattice.n_states for lattice in lattices])
     arcs_into = [np.diff(lattice.arc_start) for lattice in lattices]  # state 0 has none
     targets = np.concatenate([np.arange(len(n)).repeat(n) for n in arcs_into])
@@ -57,85 +57,85 @@ def _lattice_facts(corpus: Corpus, lattices: Sequence[Lattice]) -> Facts:
         ("states", f"{states.sum()}, mean {states.mean():.2f}, {spread}"),
         ("arcs", f"{n_characters} characters and {n_words} words"),
         ("words per character", f"{n_words / n_characters:.3f}"),
-        ("arcs into a state", _counts(np.concatenate(arcs_into))),
-        ("word lengths", _counts(lengths[is_word])),
-        ("words", _rows(corpus, "words", tokens[is_word])),
-        ("characters", _rows(corpus, "characters", tokens[~is_word])),
-        ("labels", _shares(corpus, [lattice.tags for lattice in lattices])),
+        ("arcs into a state", _format_counts(np.concatenate(arcs_into))),
+        ("word lengths", _format_counts(lengths[is_word])),
+        ("words", _format_rows(corpus, "words", tokens[is_word])),
+        ("characters", _format_rows(corpus, "characters", tokens[~is_word])),
+        ("labels", _format_shares(corpus, [lattice.tags for lattice in lattices])),
     ]
 
 
-def _chain_facts(corpus: Corpus, chains: Sequence[Chain]) -> Facts:
+def _describe_chains(corpus: Corpus, chains: Sequence[Chain]) -> Facts:
     words = np.concatenate([chain.words for chain in chains])
     labels = np.concatenate([chain.labels for chain in chains])
-    found = [
-        ("words", _lengths([chain.n_words for chain in chains])),
-        ("vocabulary", _rows(corpus, "words", words)),
+    entries = [
+        ("words", _format_lengths([chain.n_words for chain in chains])),
+        ("vocabulary", _format_rows(corpus, "words", words)),
     ]
     if "characters" in corpus.sizes:
         letters = np.concatenate([np.diff(chain.char_start) for chain in chains])
         spelled = letters[letters > 0]
         share = f"{len(spelled)}, {len(spelled) / len(letters):.1%} of all"
         used = np.concatenate([chain.characters for chain in chains])
-        found.append(("rare words", f"{share}, spelled out"))
+        entries.append(("rare words", f"{share}, spelled out"))
         if len(spelled):
-            found.append(("their letters", _lengths(spelled)))
-            found.append(("characters", _rows(corpus, "characters", used)))
+            entries.append(("their letters", _format_lengths(spelled)))
+            entries.append(("characters", _format_rows(corpus, "characters", used)))
     if "classes" in corpus.sizes:
-        counts = np.sort(np.bincount(labels, minlength=corpus.size("classes")))[::-1]
+        counts = np.sort(np.bincount(labels, minlength=corpus.get_size("classes")))[::-1]
         most = ", ".join(f"{count / counts.sum():.1%}" for count in counts[:5].tolist())
-        found.append(("labels", f"{corpus.size('classes')}, the most frequent {most}"))
+        entries.append(("labels", f"{corpus.get_size('classes')}, the most frequent {most}"))
     else:
-        found.append(("labels", "the next word"))
-    return found
+        entries.append(("labels", "the next word"))
+    return entries
 
 
-def _pair_facts(corpus: Corpus, pairs: Sequence[SentencePair]) -> Facts:
+def _describe_pairs(corpus: Corpus, pairs: Sequence[SentencePair]) -> Facts:
     source = np.concatenate([pair.source for pair in pairs])
     target = np.concatenate([pair.target for pair in pairs])
     return [
-        ("source words", _lengths([len(pair.source) for pair in pairs])),
-        ("target words", _lengths([len(pair.target) for pair in pairs])),
+        ("source words", _format_lengths([len(pair.source) for pair in pairs])),
+        ("target words", _format_lengths([len(pair.target) for pair in pairs])),
         ("decoder steps", str(sum(pair.n_steps for pair in pairs))),
-        ("source vocabulary", _rows(corpus, "source_words", source)),
-        ("target vocabulary", _rows(corpus, "target_words", target)),
+        ("source vocabulary", _format_rows(corpus, "source_words", source)),
+        ("target vocabulary", _format_rows(corpus, "target_words", target)),
     ]
 
 
-def _parsed_facts(corpus: Corpus, parsed: Sequence[ParsedSentence]) -> Facts:
-    kinds = np.bincount(np.concatenate([one.kinds for one in parsed]), minlength=3)
+def _describe_parsed(corpus: Corpus, parsed: Sequence[ParsedSentence]) -> Facts:
+    kinds = np.bincount(np.concatenate([sentence.kinds for sentence in parsed]), minlength=3)
     named = (("shifts", SHIFT), ("left", LEFT), ("right", RIGHT))
     steps = ", ".join(f"{kinds[kind]} {name}" for name, kind in named)
-    words = np.concatenate([one.words for one in parsed])
-    tags = np.concatenate([one.tags for one in parsed])
-    relations = np.concatenate([one.relations for one in parsed])
+    words = np.concatenate([sentence.words for sentence in parsed])
+    tags = np.concatenate([sentence.tags for sentence in parsed])
+    relations = np.concatenate([sentence.relations for sentence in parsed])
     return [
-        ("words", _lengths([len(one.heads) for one in parsed])),
+        ("words", _format_lengths([len(sentence.heads) for sentence in parsed])),
         ("transitions", f"{kinds.sum()}: {steps}"),
-        ("vocabulary", _rows(corpus, "words", words)),
-        ("parts of speech", _rows(corpus, "tags", tags)),
-        ("relations", _rows(corpus, "relations", relations)),
+        ("vocabulary", _format_rows(corpus, "words", words)),
+        ("parts of speech", _format_rows(corpus, "tags", tags)),
+        ("relations", _format_rows(corpus, "relations", relations)),
     ]
 
 
-def _lengths(lengths: Sequence[int] | IntArray) -> str:
+def _format_lengths(lengths: Sequence[int] | IntArray) -> str:
     """Format total, mean and extremes."""
-    found = np.asarray(lengths)
-    return f"{found.sum()}, mean {found.mean():.2f}, min {found.min()}, max {found.max()}"
+    values = np.asarray(lengths)
+    return f"{values.sum()}, mean {values.mean():.2f}, min {values.min()}, max {values.max()}"
 
 
-def _rows(corpus: Corpus, size: str, ids: IntArray) -> str:
-    return f"{corpus.size(size)} rows, {len(np.unique(ids))} used in this split"
+def _format_rows(corpus: Corpus, size: str, ids: IntArray) -> str:
+    return f"{corpus.get_size(size)} rows, {len(np.unique(ids))} used in this split"
 
 
-def _shares(corpus: Corpus, labels: Sequence[IntArray]) -> str:
+def _format_shares(corpus: Corpus, labels: Sequence[IntArray]) -> str:
     """Format the fraction of each class, by class number."""
-    counts = np.bincount(np.concatenate(labels), minlength=corpus.size("classes"))
+    counts = np.bincount(np.concatenate(labels), minlength=corpus.get_size("classes"))
     shares = counts / counts.sum()
     return ", ".join(f"{label}: {share:.1%}" for label, share in enumerate(shares))
 
 
-def _counts(values: IntArray) -> str:
+def _format_counts(values: IntArray) -> str:
     """Format the number of occurrences of each value."""
     return ", ".join(
         f"{value}: {count}" for value, count in enumerate(np.bincount(values)) if count
@@ -143,9 +143,9 @@ def _counts(values: IntArray) -> str:
 
 
 DESCRIBED: dict[str, Callable[[Corpus, Any], Facts]] = {
-    "tree": _tree_facts,
-    "lattice": _lattice_facts,
-    "chain": _chain_facts,
-    "sentence_pair": _pair_facts,
-    "parsed_sentence": _parsed_facts,
+    "tree": _describe_trees,
+    "lattice": _describe_lattices,
+    "chain": _describe_chains,
+    "sentence_pair": _describe_pairs,
+    "parsed_sentence": _describe_parsed,
 }

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from harness.contracts.home import Checksums, Home, checksum_of, difference
+from harness.contracts.home import Checksums, Home, find_checksum, find_checksum_mismatch
 from harness.errors import DataError
 
 TIMEOUT_S = 30.0
@@ -62,7 +62,7 @@ def open_url(url: str, timeout_s: float) -> AbstractContextManager[Response]:
 
 
 @contextmanager
-def within(seconds: float, reason: str) -> Iterator[None]:
+def limit_time(seconds: float, reason: str) -> Iterator[None]:
     """Raise TimeoutError in a block that takes longer; works only in the main thread.
 
     A socket's timeout applies to each read, so that a server which sends a byte per second of a
@@ -87,19 +87,22 @@ def within(seconds: float, reason: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
-def faults(home: Home, sha256: Checksums, root: Path) -> dict[str, str]:
+def find_faults(home: Home, sha256: Checksums, root: Path) -> dict[str, str]:
     """Return the problem of each part that has one: "missing", "changed" or "not readable"."""
-    found = {
-        part: _fault(home.path(root, part), checksum_of(sha256, part)) for part in home.origins
+    problems = {
+        part: _find_fault(home.locate_part(root, part), find_checksum(sha256, part))
+        for part in home.origins
     }
-    return {part: fault for part, fault in found.items() if fault is not None}
+    return {part: fault for part, fault in problems.items() if fault is not None}
 
 
-def _fault(path: Path, expected: str | None) -> str | None:
+def _find_fault(path: Path, expected: str | None) -> str | None:
     try:
         if not path.is_file():
             return "missing"
-        changed = expected is not None and difference(expected, path.read_bytes()) is not None
+        changed = (
+            expected is not None and find_checksum_mismatch(expected, path.read_bytes()) is not None
+        )
     except OSError:
         return "not readable"
     return "changed" if changed else None
@@ -107,7 +110,7 @@ def _fault(path: Path, expected: str | None) -> str | None:
 
 def is_complete(home: Home, sha256: Checksums, root: Path) -> bool:
     """Return whether every file exists and has its checksum; a null checksum accepts any file."""
-    return not faults(home, sha256, root)
+    return not find_faults(home, sha256, root)
 
 
 def fetch(
@@ -137,14 +140,14 @@ def fetch(
         with tempfile.TemporaryDirectory(prefix=f".{home.folder}-", dir=root) as staging:
             files = _collect(home, sha256, Path(staging), progress, opener)
             _check(home, files, sha256)
-            _place(files, {part: home.path(root, part) for part in files})
+            _place(files, {part: home.locate_part(root, part) for part in files})
     except OSError as error:
         raise DataError(
             f"cannot write below {root} ({error.strerror}); choose another --data-root"
         ) from None
     except DataError as error:
         raise DataError(
-            f"{error}; nothing was placed: try again, or {_by_hand(home, root)}"
+            f"{error}; nothing was placed: try again, or {_describe_manual_install(home, root)}"
         ) from None
     finally:
         if not existed:
@@ -157,19 +160,19 @@ def _collect(
 ) -> dict[str, Path]:
     """Download into an empty directory, and return the file of each part."""
     most = {
-        part: home.bound_bytes(part, checked=checksum_of(sha256, part) is not None)
+        part: home.bound_bytes(part, checked=find_checksum(sha256, part) is not None)
         for part in home.origins
     }
-    files = {part: folder / home.path(folder, part).name for part in home.origins}
+    files = {part: folder / home.locate_part(folder, part).name for part in home.origins}
     if home.is_archive:
         archive = folder / "archive.zip"
-        _write(archive, _pieces(home.url, home.most_bytes, progress, opener))
-        with _opened(home, archive) as opened:
+        _write(archive, _stream_url(home.url, home.most_bytes, progress, opener))
+        with _open_archive(home, archive) as opened:
             for part, member in home.names.items():
-                _write(files[part], _unpacked(home, opened, member, most[part]))
+                _write(files[part], _extract_member(home, opened, member, most[part]))
         return files
     for part, url in home.origins.items():
-        _write(files[part], _pieces(url, most[part], progress, opener))
+        _write(files[part], _stream_url(url, most[part], progress, opener))
     return files
 
 
@@ -182,7 +185,7 @@ def _write(target: Path, pieces: Iterator[bytes]) -> None:
         os.fsync(file.fileno())
 
 
-def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> Iterator[bytes]:
+def _stream_url(url: str, most_bytes: int, progress: Progress, opener: Opener) -> Iterator[bytes]:
     """Yield the content of an address.
 
     Raises:
@@ -191,69 +194,73 @@ def _pieces(url: str, most_bytes: int, progress: Progress, opener: Opener) -> It
     """
     try:
         with ExitStack() as stack:
-            with within(TIMEOUT_S, f"timed out, no answer in {TIMEOUT_S:g} s"):
+            with limit_time(TIMEOUT_S, f"timed out, no answer in {TIMEOUT_S:g} s"):
                 response = stack.enter_context(opener(url, TIMEOUT_S))
-            total = _length(response.headers.get("Content-Length"))
+            total = _parse_length(response.headers.get("Content-Length"))
             if total is not None and total > most_bytes:
-                raise DataError(f"{url} has {total} bytes, {_at_most(most_bytes)}")
+                raise DataError(f"{url} has {total} bytes, {_format_limit(most_bytes)}")
             encoding = (response.headers.get("Content-Encoding") or "identity").strip().lower()
             if encoding != "identity":
                 raise DataError(
-                    f"{url} came encoded as {_shown(repr(encoding))}, which was not asked for"
+                    f"{url} came encoded as {_shorten(repr(encoding))}, which was not asked for"
                 )
             done, passed_s, began_s = 0, 0.0, time.monotonic()
             while True:
-                with within(_patience_s(done) - passed_s, f"timed out after {done} bytes"):
+                with limit_time(
+                    _compute_time_limit(done) - passed_s, f"timed out after {done} bytes"
+                ):
                     chunk = response.read1(CHUNK_BYTES)
                 if not chunk:
                     break
                 done += len(chunk)
                 if done > most_bytes:
-                    raise DataError(f"{url} sends more than {done} bytes, {_at_most(most_bytes)}")
+                    raise DataError(
+                        f"{url} sends more than {done} bytes, {_format_limit(most_bytes)}"
+                    )
                 passed_s = time.monotonic() - began_s
-                if passed_s > _patience_s(done):
+                if passed_s > _compute_time_limit(done):
                     raise DataError(f"{url} is too slow, {done} bytes in {passed_s:.0f} s")
                 yield chunk
                 progress(done, total)
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: invalid address
         reason = getattr(error, "reason", None) or error  # urllib wraps the cause
         reason = getattr(reason, "strerror", None) or reason
-        raise DataError(f"cannot download {url} ({_shown(str(reason))})") from None
+        raise DataError(f"cannot download {url} ({_shorten(str(reason))})") from None
     if total is not None and done != total:
         raise DataError(f"{url} ended after {done} of {total} bytes")
 
 
-def _patience_s(n_bytes: int) -> float:
+def _compute_time_limit(n_bytes: int) -> float:
     """Return the time limit in seconds for n_bytes and the next chunk."""
     return max(TIMEOUT_S, n_bytes / SLOWEST_BYTES_PER_S)
 
 
-def _shown(words: str) -> str:
+def _shorten(text: str) -> str:
     """Return a server's text shortened to one line, without control characters."""
-    line = " ".join(words[: 2 * MOST_WORDS].split())
+    line = " ".join(text[: 2 * MOST_WORDS].split())
     cut = line[:MOST_WORDS] + ("..." if len(line) > MOST_WORDS else "")
     return cut if cut.isprintable() else repr(cut)
 
 
-def _at_most(n_bytes: int) -> str:
+def _format_limit(n_bytes: int) -> str:
     return f"and the data set at most {n_bytes}"
 
 
-def _length(header: str | None) -> int | None:
+def _parse_length(header: str | None) -> int | None:
     """Return the number of bytes in a Content-Length header; None if it is missing or invalid."""
     text = (header or "").strip()
     is_number = text.isascii() and text.isdecimal() and len(text) <= MAX_LENGTH_DIGITS
     return int(text) if is_number else None
 
 
-def _opened(archive: Home, downloaded: Path) -> zipfile.ZipFile:
+def _open_archive(archive: Home, downloaded: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(downloaded)
     except DAMAGED:
         raise DataError(f"{archive.url} did not give a zip file") from None
 
 
-def _unpacked(
+def _extract_member(
     archive: Home, opened: zipfile.ZipFile, member: str, most_bytes: int
 ) -> Iterator[bytes]:
     """Yield the content of an archive member.
@@ -263,19 +270,19 @@ def _unpacked(
             above that of the dataset.
     """
     try:
-        told = opened.getinfo(member)
+        info = opened.getinfo(member)
     except KeyError as error:
         raise DataError(f"{archive.url}: {error.args[0]}") from None
-    if told.flag_bits & ENCRYPTED:
+    if info.flag_bits & ENCRYPTED:
         raise DataError(f"{archive.url}: {member} is encrypted")
-    if told.compress_type not in COMPRESSED_AS:
+    if info.compress_type not in COMPRESSED_AS:
         raise DataError(f"{archive.url}: {member} is compressed in a way that is not known")
-    if told.file_size > most_bytes:
+    if info.file_size > most_bytes:
         raise DataError(
-            f"{archive.url}: {member} has {told.file_size} bytes, {_at_most(most_bytes)}"
+            f"{archive.url}: {member} has {info.file_size} bytes, {_format_limit(most_bytes)}"
         )
     try:
-        with opened.open(told) as stream:  # ends at the declared size
+        with opened.open(info) as stream:  # ends at the declared size
             yield from _read_all(stream)
     except DAMAGED:
         raise DataError(f"{archive.url} is a damaged zip file: {member} cannot be read") from None
@@ -310,12 +317,12 @@ def _place(files: Mapping[str, Path], targets: Mapping[str, Path]) -> None:
 
 def _check(home: Home, files: Mapping[str, Path], sha256: Checksums) -> None:
     for part, file in files.items():
-        wrong = difference(checksum_of(sha256, part), file.read_bytes())
+        wrong = find_checksum_mismatch(find_checksum(sha256, part), file.read_bytes())
         if wrong is not None:
             raise DataError(f"{home.origins[part]} has {wrong}")
 
 
-def _by_hand(home: Home, root: Path) -> str:
+def _describe_manual_install(home: Home, root: Path) -> str:
     """Describe manual installation and generated corpora, with the note on the corpus."""
     generated = "or use a generated corpus, see `bench-data list`"
-    return f"put {home.by_hand(root)}; {generated}{home.note and f' ({home.note})'}"
+    return f"put {home.describe_manual_install(root)}; {generated}{home.note and f' ({home.note})'}"

@@ -10,9 +10,9 @@ from typing import Generic, TypeVar, overload
 
 import numpy as np
 
-from harness.contracts.home import SPLITS, Checksums, Home, checksum_of, read_checked
+from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, read_checked
 from harness.errors import ConfigError, DataError
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.instances import Instance
 
 T = TypeVar("T", bound=Instance)
@@ -49,7 +49,7 @@ class LazyInstances(Sequence[T], Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CorpusPart:
     """A file of a corpus.
 
     Attributes:
@@ -61,7 +61,7 @@ class Part:
     lines: list[str]
     sha256: str
 
-    def fault(self, index: int, reason: str) -> DataError:
+    def build_error(self, index: int, reason: str) -> DataError:
         """Return the error for the line of an index, which starts from 0."""
         return DataError(f"{self.path}:{index + 1}: {reason}")
 
@@ -76,13 +76,13 @@ class Part:
         """
         for index, line in enumerate(self.lines):
             if not line or line.isspace():
-                raise self.fault(index, f"the sentence is empty; {what}")
+                raise self.build_error(index, f"the sentence is empty; {what}")
 
 
-PartReader = Callable[[str], Part]
+PartReader = Callable[[str], CorpusPart]
 
 
-def part_reader(name: str, home: Home, root: Path | None, sha256: Checksums) -> PartReader:
+def make_part_reader(name: str, home: Home, root: Path | None, sha256: Checksums) -> PartReader:
     """Return a function that reads and checks the file of a named part of a corpus.
 
     Args:
@@ -99,27 +99,27 @@ def part_reader(name: str, home: Home, root: Path | None, sha256: Checksums) -> 
             f"{name} needs a data_root; set BENCH_DATA to the folder that holds {home.folder}/"
         )
 
-    def read(part: str) -> Part:
-        path = home.path(root, part)
-        return split_text(path, *read_checked(path, checksum_of(sha256, part), name))
+    def read(part: str) -> CorpusPart:
+        path = home.locate_part(root, part)
+        return split_text(path, *read_checked(path, find_checksum(sha256, part), name))
 
     return read
 
 
-def split_text(path: Path, content: bytes, sha256: str) -> Part:
+def split_text(path: Path, content: bytes, sha256: str) -> CorpusPart:
     """Return a file from its bytes.
 
     Raises:
         DataError: for an empty file, or text that is not UTF-8.
     """
     # Not splitlines(), which also splits at characters that a word may contain.
-    lines = decoded(content, str(path)).removesuffix("\n").split("\n")
+    lines = decode_text(content, str(path)).removesuffix("\n").split("\n")
     if lines == [""]:
         raise DataError(f"{path} is empty; get it again, or use another file")
-    return Part(path, lines, sha256)
+    return CorpusPart(path, lines, sha256)
 
 
-def decoded(content: bytes, place: str) -> str:
+def decode_text(content: bytes, path: str) -> str:
     """Decode a file's bytes; lines end with a line feed.
 
     All corpora are UTF-8. A byte order mark at the start is skipped, and a carriage return before a
@@ -127,7 +127,7 @@ def decoded(content: bytes, place: str) -> str:
 
     Args:
         content: bytes of the file.
-        place: path of the file, for messages.
+        path: path of the file, for messages.
 
     Raises:
         DataError: with the line, for text that is not UTF-8, a NUL character (UTF-16 has many, and
@@ -138,21 +138,21 @@ def decoded(content: bytes, place: str) -> str:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _not_text(content, place, error.start, "not UTF-8 text") from None
+        raise _build_text_error(content, path, error.start, "not UTF-8 text") from None
     for sign, name in (("\0", "a NUL character"), ("\r", "a carriage return alone")):
         if sign in text:
-            raise _not_text(content, place, content.index(sign.encode()), name)
+            raise _build_text_error(content, path, content.index(sign.encode()), name)
     return text
 
 
-def _not_text(content: bytes, place: str, wrong: int, found: str) -> DataError:
+def _build_text_error(content: bytes, path: str, wrong: int, problem: str) -> DataError:
     line = content.count(b"\n", 0, wrong) + 1
     return DataError(
-        f"{place}:{line}: {found}; save the file as UTF-8, its lines ended by a line feed"
+        f"{path}:{line}: {problem}; save the file as UTF-8, its lines ended by a line feed"
     )
 
 
-def part_of(split: str, vocabulary: str) -> str:
+def select_part(split: str, vocabulary: str) -> str:
     """Return the part that a split is read from.
 
     Args:
@@ -169,7 +169,7 @@ def part_of(split: str, vocabulary: str) -> str:
     return vocabulary if split == "train" else split
 
 
-def name_with(name: str, vocabulary: str) -> str:
+def format_corpus_name(name: str, vocabulary: str) -> str:
     """Return the name of a corpus, with a suffix if another part is read as the training split.
 
     For example, ptb is ptb_dev if its words are numbered by the development part.
@@ -214,10 +214,10 @@ class TableRows:
         """Number of rows of the table."""
         return self.modulo or self.n_known + 1
 
-    def of(self, ids: object) -> IntArray:
+    def find_rows(self, ids: object) -> IntArray:
         """Return the row of each id; ids may be larger than those of the training split."""
         ids = np.asarray(ids)
-        return int_array(ids % self.modulo if self.modulo else np.minimum(ids, self.n_known))
+        return as_int_array(ids % self.modulo if self.modulo else np.minimum(ids, self.n_known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +234,14 @@ class Vocabulary:
     unknown: int
     size: int
 
-    def row(self, word: str) -> int:
+    def find_row(self, word: str) -> int:
         """Return the row of a word."""
         return self.known.get(word, self.unknown)
 
 
-def vocabulary_of(words: Iterable[str], modulo: int = 0) -> Vocabulary:
+def build_vocabulary(words: Iterable[str], modulo: int = 0) -> Vocabulary:
     """Build a vocabulary of words numbered by first appearance; `modulo` as in TableRows."""
     distinct = list(dict.fromkeys(words))
     rows = TableRows(len(distinct), modulo)
-    *known, unknown = rows.of(range(len(distinct) + 1)).tolist()
+    *known, unknown = rows.find_rows(range(len(distinct) + 1)).tolist()
     return Vocabulary(dict(zip(distinct, known, strict=True)), unknown, rows.size)

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 
 
-def _in_one_line(
+def _handle_exception(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     """Print one line if Ctrl-C interrupts the imports, which take a second."""
@@ -16,4 +16,4 @@ def _in_one_line(
         sys.__excepthook__(kind, error, trace)
 
 
-sys.excepthook = _in_one_line
+sys.excepthook = _handle_exception

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from harness.planning.kinds import read_systems
-from harness.planning.nodes import admit
+from harness.planning.nodes import check_machine
 from harness.planning.requests import KEYS
-from harness.records.cross_check import seen_together
+from harness.records.cross_check import cross_check_records
 from harness.records.record import Record
 from harness.records.tidy import build_frame
-from harness.terminal.command_line import Job, opening, parse, plan
+from harness.terminal.command_line import BenchJob, describe_plan, parse, plan
 from harness.terminal.ending import run_command, tell
-from harness.terminal.measurement import in_turn, measure_all
+from harness.terminal.measurement import lock_results, measure_all
 from harness.values.places import CONF_DIR
 from plots.declaration import SYSTEMS, read_declaration
 from plots.terminal import compare_with_baselines, rank_systems
@@ -29,28 +29,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         crashed or its result is wrong.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench", partial(_bench, typed), typed)
+    return run_command("bench", partial(_run_bench, typed), typed)
 
 
-def _bench(typed: Sequence[str]) -> int:
+def _run_bench(typed: Sequence[str]) -> int:
     jobs = parse(typed)
     planned = plan(jobs, typed)
-    for one in planned:
-        admit(one.spec)
-    for words in opening(jobs, planned):
-        tell(f"bench: {words}")
-    with in_turn(planned, shlex.join(["bench", *typed])):
+    for measurement in planned:
+        check_machine(measurement.spec)
+    for line in describe_plan(jobs, planned):
+        tell(f"bench: {line}")
+    with lock_results(planned, shlex.join(["bench", *typed])):
         return measure_all(planned, partial(compare, jobs=jobs))
 
 
-def compare(records: Sequence[Record], jobs: Sequence[Job]) -> Iterator[str]:
+def compare(records: Sequence[Record], jobs: Sequence[BenchJob]) -> Iterator[str]:
     """Yield the lines that are printed below the trials.
 
     For experiments that compare systems, these are the speedup over the fastest baseline, the
     fraction of the matmul bound, and the command that draws the experiment. For trials without an
     experiment they are a ranking.
     """
-    rows = build_frame(record for record in seen_together(records) if record is not None)
+    rows = build_frame(record for record in cross_check_records(records) if record is not None)
     experiments = sorted({job.experiment for job in jobs if job.experiment})
     if not experiments:
         yield from rank_systems(rows)
@@ -60,7 +60,7 @@ def compare(records: Sequence[Record], jobs: Sequence[Job]) -> Iterator[str]:
     yield from describe_drawing(jobs)
 
 
-def describe_drawing(jobs: Sequence[Job]) -> Iterator[str]:
+def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
     """Yield the command that draws each experiment from its records."""
     for job in jobs:
         if job.experiment is not None:

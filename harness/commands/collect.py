@@ -24,15 +24,15 @@ import pandas as pd
 from harness.errors import ConfigError, RecordError
 from harness.machine.files import check_regular
 from harness.records.columns import is_table, to_csv
-from harness.records.cross_check import check_builds, latest_builds, seen_together
+from harness.records.cross_check import check_builds, cross_check_records, select_latest_builds
 from harness.records.files import Output, check_writable, replace_whole
 from harness.records.store import (
     COUNTS,
     TRIALS,
     Held,
-    held_in,
     is_packed,
     merge,
+    read_all_records,
     unpack,
     write_packed,
 )
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _collect(typed: Sequence[str]) -> int:
-    options = _parser().parse_args(typed)
+    options = _build_parser().parse_args(typed)
     _check_flags(options)
     _check_paths(options)
     places = options.places
@@ -85,13 +85,13 @@ def collect(places: Sequence[Path], *, latest: bool) -> str:
     """
     held = read_held(places, latest=latest)
     if not held:
-        raise RecordError(_nothing_in(places))
+        raise RecordError(_describe_missing_records(places))
     return to_csv(_to_frame(held))
 
 
 def _to_frame(held: Held) -> pd.DataFrame:
     """Build the frame; records that contradict others have no number."""
-    records = [record for record in seen_together(held.records) if record is not None]
+    records = [record for record in cross_check_records(held.records) if record is not None]
     return build_frame(records, held.counts)
 
 
@@ -104,11 +104,11 @@ def read_held(places: Sequence[Path], *, latest: bool) -> Held:
     Raises:
         RecordError: for a damaged record, and for two builds of a system.
     """
-    return _of_one_build(held_in(places), latest=latest)
+    return _select_builds(read_all_records(places), latest=latest)
 
 
-def _of_one_build(held: Held, *, latest: bool) -> Held:
-    records = latest_builds(held.records) if latest else held.records
+def _select_builds(held: Held, *, latest: bool) -> Held:
+    records = select_latest_builds(held.records) if latest else held.records
     check_builds(records)
     return Held(tuple(records), held.counts)
 
@@ -121,15 +121,16 @@ def pack(held: Held, folder: Path, places: Sequence[Path]) -> str:
             the places do not have.
     """
     if not held:
-        raise RecordError(_nothing_in(places))
-    found = {TRIALS.packed: held.records, COUNTS.packed: held.counts}
-    for name, items in found.items():
+        raise RecordError(_describe_missing_records(places))
+    contents = {TRIALS.packed: held.records, COUNTS.packed: held.counts}
+    for name, items in contents.items():
         if not items and (folder / name).exists():
             raise RecordError(
-                f"{folder / name} is there, but none of its kind is in {_words(places)}; delete it,"
+                f"{folder / name} is there, but none of its kind is in {_join_paths(places)};"
+                " delete it,"
                 " or choose another folder"
             )
-    for name in (name for name, items in found.items() if items):
+    for name in (name for name, items in contents.items() if items):
         PACKED.check(folder / name)
     write_packed(held, folder)
     return f"{len(held.records)} records and {len(held.counts)} counts packed in {folder}"
@@ -143,10 +144,10 @@ def _merge(options: argparse.Namespace) -> None:
     """
     by_kind = merge(options.places)
     if not by_kind:
-        raise RecordError(_nothing_in(options.places))
+        raise RecordError(_describe_missing_records(options.places))
     if options.pack is not None:
         for kind, held in by_kind.items():
-            kept = _of_one_build(held, latest=options.latest)
+            kept = _select_builds(held, latest=options.latest)
             tell(pack(kept, options.pack / kind, options.places))
         tell(f"to draw them side by side: snakemake all --config records={options.pack}")
         return
@@ -159,9 +160,9 @@ def _merge(options: argparse.Namespace) -> None:
 
 
 def _unpack(places: Sequence[Path], folder: Path) -> str:
-    held = held_in(places)
+    held = read_all_records(places)
     if not held:
-        raise RecordError(_nothing_in(places))
+        raise RecordError(_describe_missing_records(places))
     check_writable(folder, "--unpack")
     n_new = unpack(held, folder)
     return f"{n_new} records laid out below {folder / 'raw'}; {len(held) - n_new} were there"
@@ -178,21 +179,21 @@ def _check_paths(options: argparse.Namespace) -> None:
         if getattr(options, flag) is not None:
             check_path_text(f"--{flag}", getattr(options, flag))
             setattr(options, flag, Path(getattr(options, flag)))
-    for place in options.places:
-        check_path_text("PLACE", place)
+    for path in options.places:
+        check_path_text("PLACE", path)
     here = (Path("results"),) if options.status else HERE
-    options.places = [Path(place) for place in options.places] or list(here)
-    for place in options.places:
-        if not place.is_dir():
-            _check_file(place)
+    options.places = [Path(path) for path in options.places] or list(here)
+    for path in options.places:
+        if not path.is_dir():
+            _check_file(path)
 
 
-def _check_file(place: Path) -> None:
+def _check_file(path: Path) -> None:
     try:
-        check_regular(place)
+        check_regular(path)
     except OSError as error:
         raise RecordError(
-            f"{place} cannot be read ({error.strerror}); name a record, a packed file or a folder"
+            f"{path} cannot be read ({error.strerror}); name a record, a packed file or a folder"
         ) from error
 
 
@@ -213,15 +214,15 @@ def _check_flags(options: argparse.Namespace) -> None:
         raise ConfigError("--unpack lays everything out; leave --latest out, or give it to --pack")
 
 
-def _nothing_in(places: Sequence[Path]) -> str:
-    return f"no records in {_words(places)}; run bench first, or name another folder"
+def _describe_missing_records(places: Sequence[Path]) -> str:
+    return f"no records in {_join_paths(places)}; run bench first, or name another folder"
 
 
-def _words(places: Sequence[Path]) -> str:
-    return ", ".join(str(place) for place in places)
+def _join_paths(places: Sequence[Path]) -> str:
+    return ", ".join(str(path) for path in places)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="bench-collect",
         description="Records to one CSV, to packed files, or back from packed files.",

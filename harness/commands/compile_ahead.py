@@ -20,7 +20,7 @@ from pathlib import Path
 from harness.compiler.compiled import has_compiled, load_module
 from harness.compiler.object_code import FOLDER
 from harness.engine.cpu_kernels.vectors import load_products
-from harness.machine.caches import cache_folder
+from harness.machine.caches import make_cache_folder
 from harness.values.places import ROOT
 
 _DECORATED = re.compile(r"^@compiled\b", re.MULTILINE)
@@ -57,11 +57,11 @@ def main() -> int:
     n_processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
     with ProcessPoolExecutor(min(n_processes, 8), mp_context=get_context("spawn")) as pool:
         load_products()
-        answers = [one for one in pool.map(compile_module, names) if one is not None]
+        answers = [answer for answer in pool.map(compile_module, names) if answer is not None]
     for reason in filter(None, answers):
         print(f"not compiled ahead: {reason}")
     seconds, n_compiled = time.perf_counter() - began, answers.count("")
-    kept = "kept" if cache_folder(FOLDER) is not None else "compiled, and kept nowhere"
+    kept = "kept" if make_cache_folder(FOLDER) is not None else "compiled, and kept nowhere"
     print(f"{n_compiled} modules with compiled functions are {kept} ({seconds:.1f} s)")
     return 0
 

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets.parts.facts import facts
-from datasets.parts.fetch import faults, fetch, is_complete
+from datasets.parts.facts import describe_corpus
+from datasets.parts.fetch import fetch, find_faults, is_complete
 from harness.contracts.corpus import load_corpus
-from harness.contracts.home import SPLITS, Checksums, Home, checksum_of, home_of
-from harness.errors import ConfigError, meant
+from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_home
+from harness.errors import ConfigError, suggest_name
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.ending import OneLineParser, run_command
 from harness.values.places import CONF_DIR
@@ -27,12 +27,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 on success, 1 for wrong input or data, 2 for an internal error.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-data", partial(_data, typed), typed)
+    return run_command("bench-data", partial(_run_data, typed), typed)
 
 
-def _data(typed: Sequence[str]) -> int:
-    options = _parser().parse_args(typed)
-    root = _root(options.data_root)
+def _run_data(typed: Sequence[str]) -> int:
+    options = _build_parser().parse_args(typed)
+    root = _parse_root(options.data_root)
     if options.command == "list":
         _list(root)
     elif options.command == "fetch":
@@ -42,7 +42,7 @@ def _data(typed: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="bench-data", description=__doc__)
     common = OneLineParser(add_help=False)
     common.add_argument(
@@ -53,15 +53,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("list", parents=[common], help="list corpora and where each was found")
-    one = commands.add_parser("fetch", parents=[common], help="download one from its official home")
-    one.add_argument("name")
-    one = commands.add_parser("describe", parents=[common], help="print shape statistics of one")
-    one.add_argument("name")
-    one.add_argument("--split", choices=SPLITS, default="train")
+    subparser = commands.add_parser(
+        "fetch", parents=[common], help="download one from its official home"
+    )
+    subparser.add_argument("name")
+    subparser = commands.add_parser(
+        "describe", parents=[common], help="print shape statistics of one"
+    )
+    subparser.add_argument("name")
+    subparser.add_argument("--split", choices=SPLITS, default="train")
     return parser
 
 
-def _root(given: str) -> Path:
+def _parse_root(given: str) -> Path:
     root = Path(given)
     try:
         root.exists()
@@ -70,59 +74,61 @@ def _root(given: str) -> Path:
     return root
 
 
-def _names() -> list[str]:
+def _list_datasets() -> list[str]:
     return sorted(path.stem for path in (CONF_DIR / "dataset").glob("*.yaml"))
 
 
-def _choice(name: str) -> dict[str, Any]:
+def _read_dataset(name: str) -> dict[str, Any]:
     """Read conf/dataset/<name>.yaml.
 
     Raises:
         ConfigError: for an unknown dataset or an invalid file.
     """
-    if name not in _names():
-        close = meant(name, _names())
-        raise ConfigError(f"dataset {name} is unknown{close}; choose one of {', '.join(_names())}")
+    if name not in _list_datasets():
+        close = suggest_name(name, _list_datasets())
+        raise ConfigError(
+            f"dataset {name} is unknown{close}; choose one of {', '.join(_list_datasets())}"
+        )
     return read_mapping(CONF_DIR / "dataset" / f"{name}.yaml", "loader", "options")
 
 
 def _list(root: Path) -> None:
     rows = []
-    for name in _names():
-        choice = _choice(name)
-        home = home_of(choice["loader"])
+    for name in _list_datasets():
+        choice = _read_dataset(name)
+        home = find_home(choice["loader"])
         generated = "ready: generated from a seed"
-        rows.append((name, _where(name, choice, home, root) if home else generated))
+        rows.append((name, _describe_location(name, choice, home, root) if home else generated))
     _print_aligned(rows)
 
 
-def _where(name: str, choice: dict[str, Any], home: Home, root: Path) -> str:
+def _describe_location(name: str, choice: dict[str, Any], home: Home, root: Path) -> str:
     """Return the directory of a downloaded dataset, and its missing or changed files."""
     folder = root / home.folder
     if not folder.exists():
         return f"not in {root}: `bench-data fetch {name}`; {choice['stand_in']} stands in"
-    wrong = faults(home, choice["options"]["sha256"], root)
+    wrong = find_faults(home, choice["options"]["sha256"], root)
     if not wrong:
         return f"found in {folder}"
     needed = choice.get("needs")
-    told = [
-        f"{', '.join(part for part, found in wrong.items() if found == fault)} {fault}"
+    notes = [
+        f"{', '.join(part for part, part_fault in wrong.items() if part_fault == fault)} {fault}"
         for fault in dict.fromkeys(wrong.values())
     ]
-    if needed and needed not in [home.path(root, part).name for part in wrong]:
-        return f"found in {folder} ({'; '.join(told)})"
-    return f"incomplete or changed in {folder} ({'; '.join(told)}): `bench-data fetch {name}`"
+    if needed and needed not in [home.locate_part(root, part).name for part in wrong]:
+        return f"found in {folder} ({'; '.join(notes)})"
+    return f"incomplete or changed in {folder} ({'; '.join(notes)}): `bench-data fetch {name}`"
 
 
 def _fetch(name: str, root: Path) -> None:
-    choice = _choice(name)
-    home = home_of(choice["loader"])
+    choice = _read_dataset(name)
+    home = find_home(choice["loader"])
     if home is None:
         print(f"{name} needs no download: it is generated from a seed")
         return
     sha256 = choice["options"]["sha256"]
     if is_complete(home, sha256, root):
-        print(f"{name} is already in {root / home.folder}, {_how_checked(home, sha256)}")
+        print(f"{name} is already in {root / home.folder}, {_describe_check(home, sha256)}")
         return
     print(f"downloading {home.url}", file=sys.stderr)
     try:
@@ -133,12 +139,12 @@ def _fetch(name: str, root: Path) -> None:
     finally:
         if sys.stderr.isatty():
             print(file=sys.stderr)
-    print(f"{name} is in {root / home.folder}, {_how_checked(home, sha256)}")
+    print(f"{name} is in {root / home.folder}, {_describe_check(home, sha256)}")
 
 
-def _how_checked(home: Home, sha256: Checksums) -> str:
+def _describe_check(home: Home, sha256: Checksums) -> str:
     """Return "checked", or a note on files that have no checksum and may be truncated."""
-    unknown = [part for part in home.origins if checksum_of(sha256, part) is None]
+    unknown = [part for part in home.origins if find_checksum(sha256, part) is None]
     if not unknown:
         return "checked"
     return f"not checked: no checksum is known of {', '.join(unknown)}, which may be cut off"
@@ -152,9 +158,9 @@ def _show_progress(done_bytes: int, total_bytes: int | None) -> None:
 
 
 def _describe(name: str, split: str, root: Path) -> None:
-    choice = _choice(name)
+    choice = _read_dataset(name)
     corpus = load_corpus(choice["loader"], split, root, **choice["options"])
-    _print_aligned(facts(corpus))
+    _print_aligned(describe_corpus(corpus))
 
 
 def _print_aligned(rows: Sequence[tuple[str, str]]) -> None:

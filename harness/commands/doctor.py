@@ -8,23 +8,23 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from harness.contracts.model import model_class
-from harness.engine.cpu_kernels.libraries import multiplies_with
+from harness.contracts.model import find_model_class
+from harness.engine.cpu_kernels.libraries import describe_libraries
 from harness.machine.facts import Machine, describe_machine, has_cuda_device
-from harness.machine.folders import temporary_folder
-from harness.machine.noise import Finding, judge_core, look_for_disturbance
+from harness.machine.folders import make_temporary_folder
+from harness.machine.noise import Finding, check_noise, judge_core
 from harness.measuring.clock import watch_core
 from harness.measuring.launch import (
-    interpreter_of,
-    what_it_lacks,
-    why_no_python,
-    why_not_startable,
-    worker_environment,
+    build_worker_environment,
+    describe_missing_package,
+    find_interpreter,
+    find_interpreter_fault,
+    find_start_obstacle,
 )
-from harness.measuring.supervise import Ending, death_reason, last_line, supervise
-from harness.planning.config import Composer, datasets_of
+from harness.measuring.supervise import Ending, explain_death, read_last_line, supervise_child
+from harness.planning.config import Composer, find_datasets
 from harness.planning.kinds import SystemFile, read_systems
-from harness.planning.yaml_files import choices_of, read_mapping
+from harness.planning.yaml_files import list_choices, read_mapping
 from harness.terminal.ending import OneLineParser, run_command
 from harness.trials.spec import Limits, TrialSpec
 from harness.values.places import CONF_DIR
@@ -37,7 +37,7 @@ _SMALL = {"batch_size": 1, "hidden_size": 8, "mode": "infer"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Availability:
     """Availability of a system on a device; `reason` is None if it runs."""
 
     system: str
@@ -52,82 +52,85 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 whatever the findings are, 1 for wrong input, 2 for an internal error.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("bench-doctor", partial(_doctor, typed), typed)
+    return run_command("bench-doctor", partial(_run_doctor, typed), typed)
 
 
-def _doctor(typed: Sequence[str]) -> int:
+def _run_doctor(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="bench-doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     show = to_json if parser.parse_args(typed).json else to_text
     answers = ask_all()
     machine = describe_machine()
-    products = Finding("products", *multiplies_with())
-    disturbance = [*look_for_disturbance(machine), judge_core(watch_core())]
+    products = Finding("products", *describe_libraries())
+    disturbance = [*check_noise(machine), judge_core(watch_core())]
     print(show(machine, answers, disturbance, products))
     return 0
 
 
-def ask_all() -> list[Answer]:
+def ask_all() -> list[Availability]:
     """Check every system on every device, in one process per adapter."""
     composer = Composer()
     devices = ("cpu", "cuda") if has_cuda_device() else ("cpu",)
     by_adapter: dict[tuple[str, str], list[TrialSpec]] = {}
     for system in read_systems(CONF_DIR):
         for device in devices:
-            spec = _small_trial(system, device, composer)
-            by_adapter.setdefault((spec.adapter, interpreter_of(spec)), []).append(spec)
+            spec = _build_small_trial(system, device, composer)
+            by_adapter.setdefault((spec.adapter, find_interpreter(spec)), []).append(spec)
     answers = [answer for specs in by_adapter.values() for answer in ask(specs)]
     if "cuda" not in devices:
         names = dict.fromkeys(answer.system for answer in answers)
-        answers += [Answer(name, "cuda", NO_CUDA) for name in names]
+        answers += [Availability(name, "cuda", NO_CUDA) for name in names]
     return answers
 
 
-def _small_trial(system: SystemFile, device: str, composer: Composer) -> TrialSpec:
+def _build_small_trial(system: SystemFile, device: str, composer: Composer) -> TrialSpec:
     """Build a small trial of a model that the system runs, on generated data if possible."""
-    models = [FIRST_MODEL, *choices_of("model")]
-    model = next((one for one in models if system.runs(one)), FIRST_MODEL)
+    models = [FIRST_MODEL, *list_choices("model")]
+    model = next((name for name in models if system.can_run(name)), FIRST_MODEL)
     module = read_mapping(CONF_DIR / "model" / f"{model}.yaml")["model"]
-    fitting = datasets_of(model_class(module).instance_kind)
-    generated = [one for one in fitting if one.endswith("_synthetic")]
+    fitting = find_datasets(find_model_class(module).instance_kind)
+    generated = [name for name in fitting if name.endswith("_synthetic")]
     chosen = {"system": system.name, "model": model, "dataset": (generated or fitting)[0]}
-    return composer.trial({**chosen, "device": device, **_SMALL})
+    return composer.resolve_trial({**chosen, "device": device, **_SMALL})
 
 
-def ask(specs: Sequence[TrialSpec]) -> list[Answer]:
+def ask(specs: Sequence[TrialSpec]) -> list[Availability]:
     """Check the systems of one adapter in a new process."""
-    reason = why_not_startable(specs[0])
+    reason = find_start_obstacle(specs[0])
     if reason is not None:
-        return _all(specs, reason)
+        return _make_answers(specs, reason)
     first = specs[0]
-    with temporary_folder() as folder:
+    with make_temporary_folder() as folder:
         asked, answered, log = (folder / name for name in ("specs", "answers", "log"))
         asked.write_text(json.dumps([spec.to_dict() for spec in specs]), encoding="utf-8")
         probe = (PROBE, str(asked), str(answered))
-        environment = worker_environment(first)
-        ending = supervise(interpreter_of(first), probe, environment, PROBE_LIMITS, log)
+        environment = build_worker_environment(first)
+        ending = supervise_child(find_interpreter(first), probe, environment, PROBE_LIMITS, log)
         if ending.returncode != 0 or not answered.exists():
-            return _all(specs, _why_not(first, ending, last_line(log)))
+            return _make_answers(specs, _explain_failure(first, ending, read_last_line(log)))
         reasons = json.loads(answered.read_text(encoding="utf-8"))
-    return [Answer(s.system, s.device, r) for s, r in zip(specs, reasons, strict=True)]
+    return [Availability(s.system, s.device, r) for s, r in zip(specs, reasons, strict=True)]
 
 
-def _why_not(spec: TrialSpec, ending: Ending, last_words: str) -> str:
+def _explain_failure(spec: TrialSpec, ending: Ending, last_words: str) -> str:
     if ending.status == "timeout":
         return f"its import takes more than {PROBE_LIMITS.time_s:g} s"
     if ending.returncode is None or ending.reason is not None:
         return f"its import fails: {ending.reason}"
-    why = death_reason(ending.returncode, last_words)
-    lacks = what_it_lacks(spec, last_words) or why_no_python(spec, why)
+    why = explain_death(ending.returncode, last_words)
+    lacks = describe_missing_package(spec, last_words) or find_interpreter_fault(spec, why)
     return lacks or f"its import fails: {why}"
 
 
-def _all(specs: Sequence[TrialSpec], reason: str) -> list[Answer]:
-    return [Answer(spec.system, spec.device, reason) for spec in specs]
+def _make_answers(specs: Sequence[TrialSpec], reason: str) -> list[Availability]:
+    return [Availability(spec.system, spec.device, reason) for spec in specs]
 
 
 def to_json(
-    machine: Machine, answers: Sequence[Answer], findings: Sequence[Finding], products: Finding
+    machine: Machine,
+    answers: Sequence[Availability],
+    findings: Sequence[Finding],
+    products: Finding,
 ) -> str:
     """Return all findings as JSON; `products` is the engine's matmul library on a CPU."""
     quiet = not any(finding.advice for finding in findings)
@@ -142,7 +145,10 @@ def to_json(
 
 
 def to_text(
-    machine: Machine, answers: Sequence[Answer], findings: Sequence[Finding], products: Finding
+    machine: Machine,
+    answers: Sequence[Availability],
+    findings: Sequence[Finding],
+    products: Finding,
 ) -> str:
     """Return all findings as text; `products` is the engine's matmul library on a CPU."""
     gpus = ", ".join(f"{gpu.name} (driver {gpu.driver})" for gpu in machine.gpus) or "none"
@@ -153,7 +159,7 @@ def to_text(
         f"  GPU     {gpus}",
         "",
         "Engine",
-        _line(products),
+        _format_finding(products),
         "",
         "Systems",
     ]
@@ -166,12 +172,12 @@ def to_text(
     if any(answer.reason == NO_CUDA for answer in answers):
         lines.append(f"  {'all':{width}}  cuda  no: {NO_CUDA}")
     lines += ["", "Quiet enough to measure?"]
-    lines += [_line(finding) for finding in findings]
+    lines += [_format_finding(finding) for finding in findings]
     disturbed = any(finding.advice for finding in findings)
     return "\n".join([*lines, "  no, see the advice above" if disturbed else "  yes"])
 
 
-def _line(finding: Finding) -> str:
+def _format_finding(finding: Finding) -> str:
     advice = f"  <- {finding.advice}" if finding.advice else ""
     return f"  {finding.name:12} {finding.value}{advice}"
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from harness.contracts.extras import check_extra
 from harness.errors import BenchError
-from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
+from harness.planning.artefacts import Choices, build_choices, plan_artefact, plan_counts
 from harness.planning.config import Composer
-from harness.planning.grid import experiment_names, read_experiment
-from harness.terminal.ending import USAGE, OneLineParser, complain, run_command, tell
+from harness.planning.grid import list_experiment_names, read_experiment
+from harness.terminal.ending import USAGE, OneLineParser, print_error, run_command, tell
 from plots.draw import draw_experiment
 from plots.drawable import Drawable, ResultsFolder, select_drawable
 from plots.experiment import load_experiment, load_held
@@ -68,7 +68,7 @@ def draw(names: Sequence[str], options: Mapping[str, str | None]) -> int:
         choices, names = held.choices, names or list(held.drawn)
         draw_one = partial(draw_held, held=held)
     else:
-        choices = choices_from(options, os.environ)
+        choices = build_choices(options, os.environ)
         names = names or list_experiments(choices)
         composer, source = Composer(choices.conf_dir), ResultsFolder(choices.results_dir)
         draw_one = partial(draw_measured, choices=choices, composer=composer, source=source)
@@ -89,7 +89,7 @@ def write_report(
 
 def list_experiments(choices: Choices) -> list[str]:
     """Return the names of all experiments that have the chosen scale."""
-    names = experiment_names(choices.conf_dir)
+    names = list_experiment_names(choices.conf_dir)
     return [n for n in names if choices.scale in read_experiment(n, choices.conf_dir)["scales"]]
 
 
@@ -101,7 +101,7 @@ def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
             draw_one(name)
         except BenchError as error:
             failed.append(name)
-            complain(f"{name}: {error}", COMMAND)
+            print_error(f"{name}: {error}", COMMAND)
             continue
         except Exception as error:
             error.add_note(f"while drawing {name}")

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from harness.contracts.extras import check_extra
 from harness.errors import ConfigError
-from harness.planning.artefacts import choices_from, plan_artefact
+from harness.planning.artefacts import build_choices, plan_artefact
 from harness.planning.config import Composer
-from harness.planning.overrides import typed
+from harness.planning.overrides import format_override
 from harness.terminal.command_line import parse, plan
 from harness.terminal.ending import run_command
-from harness.terminal.measurement import in_turn, measure_all
+from harness.terminal.measurement import lock_results, measure_all
 from plots.declaration import SYSTEMS
 from plots.draw import draw_experiment
 from plots.experiment import load_experiment
@@ -42,10 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _try(typed: Sequence[str]) -> int:
-    return look(_results_dir(typed))
+    return look(_parse_results_dir(typed))
 
 
-def _results_dir(typed: Sequence[str]) -> Path:
+def _parse_results_dir(typed: Sequence[str]) -> Path:
     unknown = [word for word in typed if not word.startswith(RESULTS)]
     if unknown:
         raise ConfigError(
@@ -57,12 +57,15 @@ def _results_dir(typed: Sequence[str]) -> Path:
 def look(results_dir: Path) -> int:
     """Measure missing trials, draw them, print their table and a sentence; return the exit code."""
     check_extra("plots")
-    said = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
-    words = [f"experiment={NAME}", *(typed(key, value) for key, value in said.items())]
-    planned = plan(parse(words), words)
-    with in_turn(planned, "bench-try"):
+    settings = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}
+    arguments = [
+        f"experiment={NAME}",
+        *(format_override(key, value) for key, value in settings.items()),
+    ]
+    planned = plan(parse(arguments), arguments)
+    with lock_results(planned, "bench-try"):
         code = measure_all(planned)
-    choices = choices_from(said, os.environ)
+    choices = build_choices(settings, os.environ)
     trials = plan_artefact(NAME, choices, Composer(choices.conf_dir))
     experiment = load_experiment(NAME, choices, trials, command="make try")
     draw_experiment(experiment, results_dir)

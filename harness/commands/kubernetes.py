@@ -33,43 +33,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if kubectl succeeded, 1 for wrong input or an error of kubectl, 2 for an internal error.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command("kubernetes", partial(_kubernetes, typed), typed)
+    return run_command("kubernetes", partial(_run_kubernetes, typed), typed)
 
 
-def _kubernetes(typed: Sequence[str]) -> int:
+def _run_kubernetes(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="python -m harness.commands.kubernetes", description=__doc__)
     parser.add_argument("action", choices=("submit", "status", "cancel"))
     parser.add_argument("words", nargs="+")
     given = parser.parse_args(typed)
     if given.action == "submit":
         template, script = map(Path, given.words)
-        print(_submit(template, script))
+        print(_submit_job(template, script))
     elif given.action == "status":
-        print(_status(given.words[0]))
+        print(_query_status(given.words[0]))
     else:
-        _kubectl(["delete", "job", "--ignore-not-found", "--wait=false", *given.words])
+        _run_kubectl(["delete", "job", "--ignore-not-found", "--wait=false", *given.words])
     return 0
 
 
-def _submit(template: Path, script: Path) -> str:
-    job = job_for(template, script.read_text(encoding="utf-8"), Path.cwd(), os.environ)
-    _kubectl(["create", "--filename=-"], json.dumps(job))
+def _submit_job(template: Path, script: Path) -> str:
+    job = build_job(template, script.read_text(encoding="utf-8"), Path.cwd(), os.environ)
+    _run_kubectl(["create", "--filename=-"], json.dumps(job))
     return str(job["metadata"]["name"])
 
 
-def _status(name: str) -> str:
+def _query_status(name: str) -> str:
     try:
-        return ending_of(json.loads(_kubectl(["get", "job", name, "--output=json"])))
+        return determine_ending(json.loads(_run_kubectl(["get", "job", name, "--output=json"])))
     except ConfigError as error:
         if NOT_FOUND in str(error):
             return "failed"
         raise
 
 
-def _kubectl(words: Sequence[str], text: str = "") -> str:
+def _run_kubectl(arguments: Sequence[str], text: str = "") -> str:
     try:
         done = subprocess.run(
-            ["kubectl", *words],
+            ["kubectl", *arguments],
             input=text,
             capture_output=True,
             text=True,
@@ -83,7 +83,7 @@ def _kubectl(words: Sequence[str], text: str = "") -> str:
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"kubectl does not answer within {PATIENCE_S:g} s") from error
     if done.returncode != 0:
-        raise ConfigError(f"kubectl {words[0]} fails: {' '.join(done.stderr.split())}")
+        raise ConfigError(f"kubectl {arguments[0]} fails: {' '.join(done.stderr.split())}")
     return done.stdout
 
 
@@ -93,7 +93,7 @@ NODE = "BENCH_NODE"  # environment variable of a job with the name of its node
 Ending = Literal["running", "success", "failed"]
 
 
-def job_for(
+def build_job(
     template: Path, script: str, folder: Path, environment: Mapping[str, str]
 ) -> dict[str, Any]:
     """Build a job with a unique name from a template.
@@ -121,17 +121,17 @@ def job_for(
     job["metadata"]["name"] = f"bench-{uuid.uuid4().hex[:16]}"
     container["command"] = ["/bin/sh", "-c", script]
     container["workingDir"] = str(folder)
-    told = [{"name": k, "value": environment[k]} for k in PASSED_ON if k in environment]
+    variables = [{"name": k, "value": environment[k]} for k in PASSED_ON if k in environment]
     where = {"name": NODE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
-    container["env"] = [*container.get("env", ()), *told, where]
+    container["env"] = [*container.get("env", ()), *variables, where]
     return job
 
 
-def ending_of(job: Mapping[str, Any]) -> Ending:
+def determine_ending(job: Mapping[str, Any]) -> Ending:
     """Return the state of a job in Snakemake's terms; `job` is its object from the API."""
     status = job.get("status") or {}
     conditions = status.get("conditions") or ()
-    true = {one["type"] for one in conditions if one.get("status") == "True"}
+    true = {condition["type"] for condition in conditions if condition.get("status") == "True"}
     if "Failed" in true or status.get("failed"):
         return "failed"
     return "success" if "Complete" in true or status.get("succeeded") else "running"

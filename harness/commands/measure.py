@@ -24,18 +24,18 @@ from functools import partial
 from pathlib import Path
 
 from harness.errors import BenchError
-from harness.measuring.turns import patience_s, turns
-from harness.planning.durations import words_of
+from harness.measuring.turns import choose_patience_s, lock_results_dirs
+from harness.planning.durations import format_duration
 from harness.planning.ordering import Field
 from harness.planning.orders import Order, check_code, read_order
 from harness.planning.run_plan import VARIABLE, RunPlan, Step, read_run_plan
-from harness.planning.running import turn_on_machine
+from harness.planning.running import hold_machine
 from harness.records.files import replace_whole
-from harness.records.record import path_of, read_record, trial_of
-from harness.terminal.ending import FAILED, FAULT, USAGE, OneLineParser, complain, run_command
+from harness.records.record import build_record_path, build_trial, read_record
+from harness.terminal.ending import FAILED, FAULT, USAGE, OneLineParser, print_error, run_command
 from harness.terminal.measurement import Measurement, measure_all
-from harness.terminal.reporting import outcome_words, trial_words
-from harness.terminal.status import Notice, node_name
+from harness.terminal.reporting import format_outcome, format_trial
+from harness.terminal.status import Notice, find_node_name
 
 COUNTER = "harness.commands.schedule"
 MOST_COUNTING_S = 24 * 3600.0
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         an internal error.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command(node_name(), partial(_do, typed), again="the same run of snakemake")
+    return run_command(find_node_name(), partial(_do, typed), again="the same run of snakemake")
 
 
 def _do(typed: Sequence[str]) -> int:
@@ -73,25 +73,27 @@ def _measure(order: Order, done: Path, notice: Notice) -> int:
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
     codes = {0}
     for steps in order.turns:
-        notice.says("waits for its turn", patience_s())
-        with _turn(order, f"a job of snakemake, {done}"):
-            codes |= {_measure_in_time(_planned(order, step), plan, notice) for step in steps}
+        notice.show_work("waits for its turn", choose_patience_s())
+        with _hold_turn(order, f"a job of snakemake, {done}"):
+            codes |= {
+                _measure_in_time(_build_measurement(order, step), plan, notice) for step in steps
+            }
     if max(codes) == 0:
         replace_whole(done, f"{time.time_ns()}\n")  # Snakemake compares contents, too
     return max(codes)
 
 
 @contextmanager
-def _turn(order: Order, who: str) -> Iterator[None]:
+def _hold_turn(order: Order, who: str) -> Iterator[None]:
     with ExitStack() as stack:
         if order.nodes is not None:
-            stack.enter_context(turn_on_machine(who, patience_s(), _say_who))
-        stack.enter_context(turns({order.results_dir}, who, _say_who))
+            stack.enter_context(hold_machine(who, choose_patience_s(), _report_holder))
+        stack.enter_context(lock_results_dirs({order.results_dir}, who, _report_holder))
         yield
 
 
-def _planned(order: Order, step: Step) -> Measurement:
-    spec = order.specs[step.name].with_round(step.round)
+def _build_measurement(order: Order, step: Step) -> Measurement:
+    spec = order.specs[step.name].replace_round(step.round)
     running = order.running.get(step.name)
     field = None
     if running is not None and spec.screening is not None:
@@ -99,7 +101,7 @@ def _planned(order: Order, step: Step) -> Measurement:
     return Measurement(
         spec=spec,
         results_dir=order.results_dir,
-        path=path_of(order.results_dir, *step),
+        path=build_record_path(order.results_dir, *step),
         log=order.results_dir / "logs" / f"{step.name}.r{step.round}.log",
         force=False,
         records_bad_data=True,
@@ -108,7 +110,7 @@ def _planned(order: Order, step: Step) -> Measurement:
     )
 
 
-def _measure_in_time(one: Measurement, plan: RunPlan | None, notice: Notice) -> int:
+def _measure_in_time(measurement: Measurement, plan: RunPlan | None, notice: Notice) -> int:
     """Measure one round of a trial if the budget allows it.
 
     Args:
@@ -117,45 +119,53 @@ def _measure_in_time(one: Measurement, plan: RunPlan | None, notice: Notice) -> 
     Returns:
         0, USAGE if the trial was refused, or FAULT after an internal error.
     """
-    notice.says(trial_words(trial_of(one.spec)), one.spec.limits.time_s + GRACE_S)
-    if plan is not None and not plan.fits(one.path, time.time()):
-        tell(f"{one.spec.trial_id} r{one.spec.round}  left for the next run: the budget is over")
+    notice.show_work(
+        format_trial(build_trial(measurement.spec)), measurement.spec.limits.time_s + GRACE_S
+    )
+    if plan is not None and not plan.fits(measurement.path, time.time()):
+        tell(
+            f"{measurement.spec.trial_id} r{measurement.spec.round}  left for the next run: the"
+            " budget is over"
+        )
         return 0
     code = 0
     try:
-        code = USAGE if measure_all([one]) == USAGE else 0
+        code = USAGE if measure_all([measurement]) == USAGE else 0
     except BenchError:  # no disk space for records
         raise
     except Exception:
         traceback.print_exc()
         code = FAULT
     if code:
-        tell(f"{one.spec.trial_id} r{one.spec.round}  refused, or a fault of ours: see the log")
+        tell(
+            f"{measurement.spec.trial_id} r{measurement.spec.round}  refused, or a fault of ours:"
+            " see the log"
+        )
     elif plan is not None:
-        tell(progress_words(plan, one.path))
+        tell(format_progress(plan, measurement.path))
     return code
 
 
-def progress_words(plan: RunPlan, out: Path) -> str:
+def format_progress(plan: RunPlan, out: Path) -> str:
     """Return a line with the result, the number of completed steps, and the remaining time."""
     record = read_record(out)
-    left = words_of(plan.remaining_s(time.time(), plan.is_done))
-    place = f"[{plan.n_done(plan.is_done)}/{len(plan.seconds)}]"
-    return f"{place} {trial_words(record.trial)}  {outcome_words(record)}; about {left} left"
+    left = format_duration(plan.estimate_remaining_s(time.time(), plan.is_done))
+    position = f"[{plan.count_done(plan.is_done)}/{len(plan.seconds)}]"
+    return f"{position} {format_trial(record.trial)}  {format_outcome(record)}; about {left} left"
 
 
 def _count(order: Order, notice: Notice) -> int:
     who = f"a count of snakemake, {order.count[0]}"
-    notice.says("waits for its turn", patience_s())
-    with turn_on_machine(who, patience_s(), _say_who, alone=not order.shares_machine):
-        notice.says(f"counts {order.count[0]}", MOST_COUNTING_S)
+    notice.show_work("waits for its turn", choose_patience_s())
+    with hold_machine(who, choose_patience_s(), _report_holder, alone=not order.shares_machine):
+        notice.show_work(f"counts {order.count[0]}", MOST_COUNTING_S)
         code = subprocess.call([sys.executable, "-m", COUNTER, *order.count])
     return 0 if code == FAILED else code  # the row of a failed policy has its status
 
 
-def _say_who(line: str) -> None:
+def _report_holder(line: str) -> None:
     """Print a line about the holder of a lock, to the log and to the pipeline's terminal."""
-    complain(line)
+    print_error(line)
     tell(line)
 
 

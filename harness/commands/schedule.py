@@ -14,22 +14,22 @@ from types import ModuleType
 from typing import Any
 
 from harness.contracts.policy import is_learned, load_policy
-from harness.counts.in_turn import count_in_turn, planned_counts
-from harness.counts.request import PlannedCount, Request, Source, parse_requests
-from harness.counts.worker import Outcome
+from harness.counts.in_turn import count_in_turn, plan_policy_counts
+from harness.counts.request import GraphSource, PlannedCount, Request, parse_requests
+from harness.counts.worker import CountOutcome
 from harness.errors import ConfigError
-from harness.measuring.turns import turns
+from harness.measuring.turns import lock_results_dirs
 from harness.policies.fsm.machine import is_saved_policy
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.count_row import AnyCount, CountRow, are_count_rows, write_count_rows
 from harness.records.files import Output, check_writable
-from harness.terminal.ending import FAILED, USAGE, OneLineParser, complain, run_command, tell
+from harness.terminal.ending import FAILED, USAGE, OneLineParser, print_error, run_command, tell
 from harness.terminal.measurement import FAULTY
-from harness.terminal.reporting import totals
+from harness.terminal.reporting import format_totals
 
 PICTURES = (".pdf", ".png", ".svg")
 NAME = "bench-schedule"
-Counted = list[tuple[PlannedCount, Outcome]]
+Counted = list[tuple[PlannedCount, CountOutcome]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,22 +44,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _schedule(typed: Sequence[str]) -> int:
-    flags = _parser().parse_args(typed)
+    flags = _build_parser().parse_args(typed)
     requests = parse_requests(flags.settings)
-    _refuse_what_does_not_fit(requests, flags)
+    _check_flags(requests, flags)
     counted = _count(requests, flags, shlex.join([NAME, *typed]))
     _draw_and_save(counted, flags)
     _write_and_print(counted, flags)
-    refusals = dict.fromkeys(one.refusal for _, one in counted if one.refusal is not None)
+    refusals = dict.fromkeys(
+        outcome.refusal for _, outcome in counted if outcome.refusal is not None
+    )
     for refusal in refusals:
-        complain(refusal, NAME)
+        print_error(refusal, NAME)
     if refusals:
         return USAGE
     rows = [outcome.row for _, outcome in counted if outcome.row is not None]
     return FAILED if any(row.status in FAULTY for row in rows) else 0
 
 
-def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Namespace) -> None:
+def _check_flags(requests: Sequence[Request], flags: argparse.Namespace) -> None:
     files = {"--draw": flags.draw, "--draw-policy": flags.draw_policy}
     files["save_policy"] = requests[0].save_policy
     for name, file in files.items():
@@ -75,18 +77,18 @@ def _refuse_what_does_not_fit(requests: Sequence[Request], flags: argparse.Names
             f"--show-policy shows what was learned, but none of policy={','.join(policies)} is"
             " learned; add one, such as fsm_sort"
         )
-    for output, path in _outputs(requests[0], flags):
+    for output, path in _list_outputs(requests[0], flags):
         output.check(path)
     if flags.draw_policy is not None:
-        requests[0].the_learned_policy("--draw-policy")
-        _drawing_for("state_machine", flags.draw_policy)
+        requests[0].select_learned_policy("--draw-policy")
+        _import_drawing("state_machine", flags.draw_policy)
     if flags.draw is not None:  # before counting, which takes time
         request = requests[0]
-        drawing = _drawing_for("graph", flags.draw)
-        drawing.check_drawable(Source(request).at(request.offset).plain)
+        drawing = _import_drawing("graph", flags.draw)
+        drawing.check_drawable(GraphSource(request).build_at(request.offset).plain)
 
 
-def _outputs(request: Request, flags: argparse.Namespace) -> list[tuple[Output, Path]]:
+def _list_outputs(request: Request, flags: argparse.Namespace) -> list[tuple[Output, Path]]:
     """Return all requested output files; only the directory of the rows is created if missing."""
     rows = Output("out=", "batch counts", are_count_rows)
     policy = Output("save_policy=", "a saved policy", is_saved_policy, makes_folder=False)
@@ -101,7 +103,7 @@ def _is_picture(content: bytes) -> bool:
     return content.startswith((b"\x89PNG", b"%PDF")) or b"<svg" in content[:2000]
 
 
-def _results_dirs(records: Path | None) -> list[Path]:
+def _find_results_dirs(records: Path | None) -> list[Path]:
     """Return the directories to lock; a pipeline's counts are in raw/counts of the results."""
     if records is None:
         return []
@@ -111,24 +113,24 @@ def _results_dirs(records: Path | None) -> list[Path]:
 
 def _count(requests: Sequence[Request], flags: argparse.Namespace, who: str) -> Counted:
     """Count batches without a record; learn again if the learned policy is needed."""
-    planned, first = planned_counts(requests), requests[0]
+    planned, first = plan_policy_counts(requests), requests[0]
     shows = flags.show_policy or flags.draw is not None or flags.draw_policy is not None
     if first.records is not None:
         check_writable(first.records, "records")
     wants_learned = shows or first.save_policy is not None
     # Timed counts need an exclusive lock.
-    is_timed = any(one.spec.timing.min_seconds > 0 for one in requests)
-    say = partial(complain, name=NAME)
-    with turns(_results_dirs(first.records), who, say, alone=is_timed):
+    is_timed = any(item.spec.timing.min_seconds > 0 for item in requests)
+    say = partial(print_error, name=NAME)
+    with lock_results_dirs(_find_results_dirs(first.records), who, say, alone=is_timed):
         outcomes, n_kept = count_in_turn(
             planned,
             first.records,
-            anew=wants_learned or first.force,
+            repeat=wants_learned or first.force,
             wants_learned=wants_learned,
         )
     if first.records is not None:
-        statuses = [one.row.status for one in outcomes if one.row is not None]
-        tell(totals(statuses, n_kept, len(outcomes) - len(statuses)))
+        statuses = [item.row.status for item in outcomes if item.row is not None]
+        tell(format_totals(statuses, n_kept, len(outcomes) - len(statuses)))
     return list(zip(planned, outcomes, strict=True))
 
 
@@ -136,20 +138,20 @@ def _draw_and_save(counted: Counted, flags: argparse.Namespace) -> None:
     """Draw and save the policies as requested; the picture omits policies that failed."""
     request = counted[0][0].request
     good = {p.policy: o.learned for p, o in counted if o.row is not None and o.row.status == "ok"}
-    the_learned = next((one for one in good.values() if one is not None), None)
+    the_learned = next((policy for policy in good.values() if policy is not None), None)
     if request.save_policy is not None and the_learned is not None:
         the_learned.save(request.save_policy)
     if not good or (flags.draw is None and flags.draw_policy is None):
         return
-    graph = Source(request).at(request.offset).plain
+    graph = GraphSource(request).build_at(request.offset).plain
     if flags.draw is not None:
         policies = {name: learned or load_policy(name) for name, learned in good.items()}
-        schedules = {name: schedule_in_rounds(one, graph) for name, one in policies.items()}
-        drawing = _drawing_for("graph", flags.draw)
+        schedules = {name: schedule_in_rounds(policy, graph) for name, policy in policies.items()}
+        drawing = _import_drawing("graph", flags.draw)
         figure = drawing.draw_schedules(graph, schedules, "Batches by policy", request.title)
         _save_figure(figure, flags.draw)
     if flags.draw_policy is not None and the_learned is not None:
-        drawing = _drawing_for("state_machine", flags.draw_policy)
+        drawing = _import_drawing("state_machine", flags.draw_policy)
         figure = drawing.draw_machine(the_learned, graph, "Learned state machine")
         _save_figure(figure, flags.draw_policy)
 
@@ -165,10 +167,10 @@ def _write_and_print(counted: Counted, flags: argparse.Namespace) -> None:
     if flags.json:
         print(json.dumps([row.to_dict() for row in rows], indent=2))
         return
-    print("\n\n".join(_parts(counted, show_policy=flags.show_policy)))
+    print("\n\n".join(_format_parts(counted, show_policy=flags.show_policy)))
 
 
-def _parts(counted: Counted, *, show_policy: bool) -> list[str]:
+def _format_parts(counted: Counted, *, show_policy: bool) -> list[str]:
     """Return the title and table of each mini-batch, and the learned policies if requested."""
     by_title: dict[str, tuple[list[AnyCount], list[str]]] = {}
     for planned, outcome in counted:
@@ -179,11 +181,11 @@ def _parts(counted: Counted, *, show_policy: bool) -> list[str]:
             machines.append(outcome.learned.describe())
     parts = []
     for title, (rows, machines) in by_title.items():
-        parts += [title, table_of(rows), *machines] if rows else []
+        parts += [title, format_table(rows), *machines] if rows else []
     return parts
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog=NAME,
         description=__doc__,
@@ -224,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _drawing_for(module: str, picture: Path) -> ModuleType:
+def _import_drawing(module: str, picture: Path) -> ModuleType:
     """Import the module that draws; only then is matplotlib needed, which is optional.
 
     Raises:
@@ -255,44 +257,47 @@ LEARNED_HEADERS = ("learn (s)", "unseen (%)")
 FOLLOWING_HEADERS = ("ratio after", "unseen after (%)")
 
 
-def table_of(rows: Sequence[AnyCount]) -> str:
+def format_table(rows: Sequence[AnyCount]) -> str:
     """Return an aligned table with one line per policy and times in milliseconds.
 
     Columns without any value are omitted. Below the table, each policy without counts has a line
     with the reason.
     """
     head = ["policy", *HEADERS.values(), "schedule (ms)", *LEARNED_HEADERS, *FOLLOWING_HEADERS]
-    body = [_cells(row) if isinstance(row, CountRow) else _status_cells(row, head) for row in rows]
+    body = [
+        _format_cells(row) if isinstance(row, CountRow) else _format_status_cells(row, head)
+        for row in rows
+    ]
     columns = [c for c in zip(head, *body, strict=True) if any(c[1:])]
     widths = [max(map(len, column)) for column in columns]
     lines = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
         for row in zip(*columns, strict=True)
     ]
-    return "\n".join([*lines, *reasons(rows)])
+    return "\n".join([*lines, *format_reasons(rows)])
 
 
-def _cells(row: CountRow) -> list[str]:
+def _format_cells(row: CountRow) -> list[str]:
     after = row.following
     counts = (getattr(row, name) for name in HEADERS)
     return [
         row.policy,
         *(row.status_ed if count is None else str(count) for count in counts),
         f"{row.schedule_s * 1e3:.3f}",
-        _shown(row.learn_s, "{:.3f}"),
-        _shown(row.unseen_share, "{:.2%}"),
-        _shown(None if after is None else after.ratio, "{:.3f}"),
-        _shown(None if after is None else after.unseen_share, "{:.2%}"),
+        _format_value(row.learn_s, "{:.3f}"),
+        _format_value(row.unseen_share, "{:.2%}"),
+        _format_value(None if after is None else after.ratio, "{:.3f}"),
+        _format_value(None if after is None else after.unseen_share, "{:.2%}"),
     ]
 
 
-def _status_cells(row: AnyCount, head: Sequence[str]) -> list[str]:
+def _format_status_cells(row: AnyCount, head: Sequence[str]) -> list[str]:
     """Return a failed policy's cells, with its status in the column of batches."""
-    place = head.index(HEADERS["n_batches"])
-    return [row.policy, *("" if i != place else row.status for i in range(1, len(head)))]
+    column = head.index(HEADERS["n_batches"])
+    return [row.policy, *("" if i != column else row.status for i in range(1, len(head)))]
 
 
-def reasons(rows: Sequence[AnyCount]) -> list[str]:
+def format_reasons(rows: Sequence[AnyCount]) -> list[str]:
     """Return one line with status and reason for each policy without numbers."""
     lines = []
     for row in rows:
@@ -303,7 +308,7 @@ def reasons(rows: Sequence[AnyCount]) -> list[str]:
     return lines
 
 
-def _shown(value: float | None, form: str) -> str:
+def _format_value(value: float | None, form: str) -> str:
     return "" if value is None else form.format(value).rstrip("%")
 
 

@@ -54,12 +54,12 @@ class Arithmetic:
 
     def number(self, value: Any) -> Value:
         """Return a number in a register, also if it was static."""
-        kind = kind_of_number(value)
-        return value if isinstance(value, Value) else self.constant(value, kind)
+        kind = find_number_kind(value)
+        return value if isinstance(value, Value) else self.make_constant(value, kind)
 
-    def constant(self, value: Any, kind: Number) -> Value:
+    def make_constant(self, value: Any, kind: Number) -> Value:
         """Return a static number as one of a kind; raise CompileError if it is out of range."""
-        kind_of_number(value)
+        find_number_kind(value)
         if kind.is_float:
             plain = float(value) if kind == FLOAT else float(np.float32(value))
             return Value(kind, ir.Constant(kind.ir, plain))
@@ -75,47 +75,49 @@ class Arithmetic:
         Raises:
             CompileError: if the kind does not.
         """
-        own = kind_of_number(value)
+        own = find_number_kind(value)
         if own == kind:
             return self.number(value)
         if not isinstance(value, Value):
             if own.is_float > kind.is_float or kind == BOOL:
                 raise CompileError(f"{value} is no {kind.name}")
-            return self.constant(value, kind)
+            return self.make_constant(value, kind)
         if own.rank > kind.rank or kind == UINT or (own == UINT and not kind.is_float):
             raise CompileError(f"{own.name} is not converted to {kind.name} unless asked for")
         return self.cast(value, kind)
 
     def cast(self, value: Any, kind: Number) -> Value:
         """Return a number as one of a kind, even if information is lost."""
-        own, b = kind_of_number(value), self.builder
+        own, b = find_number_kind(value), self.builder
         if not isinstance(value, Value):
-            return self.constant(value, kind)
+            return self.make_constant(value, kind)
         if own == kind or {own, kind} == {INT, UINT}:
             return Value(kind, value.ir)
         if kind == BOOL:
-            found: Value = self.truth(value)
-            return found
+            converted: Value = self.compute_truth(value)
+            return converted
         if own.is_float and kind.is_float:
-            found = b.fpext(value.ir, kind.ir) if kind == FLOAT else b.fptrunc(value.ir, kind.ir)
+            converted = (
+                b.fpext(value.ir, kind.ir) if kind == FLOAT else b.fptrunc(value.ir, kind.ir)
+            )
         elif kind.is_float:
             is_signed = own not in (UINT, BOOL)
-            found = (b.sitofp if is_signed else b.uitofp)(value.ir, kind.ir)
+            converted = (b.sitofp if is_signed else b.uitofp)(value.ir, kind.ir)
         elif own.is_float:
-            found = (b.fptoui if kind == UINT else b.fptosi)(value.ir, kind.ir)
+            converted = (b.fptoui if kind == UINT else b.fptosi)(value.ir, kind.ir)
         elif own.ir.width > kind.ir.width:
-            found = b.trunc(value.ir, kind.ir)
+            converted = b.trunc(value.ir, kind.ir)
         else:
-            found = (b.zext if own == BOOL else b.sext)(value.ir, kind.ir)
-        return Value(kind, found)
+            converted = (b.zext if own == BOOL else b.sext)(value.ir, kind.ir)
+        return Value(kind, converted)
 
-    def truth(self, value: Any) -> Any:
+    def compute_truth(self, value: Any) -> Any:
         """Return True if a number is not 0; the result is static for a static number."""
         if isinstance(value, Array):
             raise CompileError("an array is neither true nor false; write a loop, or len(...) > 0")
         if not isinstance(value, Value):
             return bool(value)
-        if kind_of_number(value) == BOOL:
+        if find_number_kind(value) == BOOL:
             return value
         zero = ir.Constant(value.kind.ir, 0)
         if value.kind.is_float:
@@ -124,30 +126,30 @@ class Arithmetic:
 
     def unify(self, a: Any, b: Any) -> tuple[Value, Value]:
         """Convert two numbers to a common kind."""
-        kind = self.common_kind(a, b)
+        kind = self.find_common_kind(a, b)
         return self.convert(a, kind), self.convert(b, kind)
 
-    def common_kind(self, a: Any, b: Any) -> Number:
+    def find_common_kind(self, a: Any, b: Any) -> Number:
         """Return the common kind of two numbers; a literal adapts to the other one."""
-        x, y = kind_of_number(a), kind_of_number(b)
+        x, y = find_number_kind(a), find_number_kind(b)
         if {x, y} == {INT, UINT}:
-            if _adapts(a) != _adapts(b):
+            if _is_adaptable(a) != _is_adaptable(b):
                 return UINT
             raise CompileError("uint64 and int64 are not combined; convert one of them")
         for weak, own, other in ((a, x, y), (b, y, x)):
-            if _adapts(weak) and (own.is_float == other.is_float or other.is_float):
+            if _is_adaptable(weak) and (own.is_float == other.is_float or other.is_float):
                 return INT if other == BOOL and own != BOOL else other
-        return max(x, y, key=lambda one: one.rank)
+        return max(x, y, key=lambda kind: kind.rank)
 
-    def operate(self, operator_: type, a: Any, b: Any) -> Any:
+    def apply_operator(self, operator_: type, a: Any, b: Any) -> Any:
         """Return the value of a binary operator."""
         if operator_ not in STATIC_OPERATORS:
             raise CompileError(f"no {operator_.__name__} is compiled")
         if are_static(a, b):
             return STATIC_OPERATORS[operator_](a, b)
         if operator_ is ast.Pow:
-            return self._power(a, b)
-        is_float = kind_of_number(a).is_float or kind_of_number(b).is_float
+            return self._apply_power(a, b)
+        is_float = find_number_kind(a).is_float or find_number_kind(b).is_float
         if operator_ is ast.Div and not is_float:
             a, b = self.cast(a, FLOAT), self.cast(b, FLOAT)
         if is_float and operator_ is not ast.Div and operator_ not in _PLAIN:
@@ -161,21 +163,21 @@ class Arithmetic:
             return self._shift(operator_, x, y)
         if operator_ in (ast.FloorDiv, ast.Mod):
             return self._divide(operator_, x, y, b)
-        return self._plain(operator_, x, y)
+        return self._apply_plain(operator_, x, y)
 
-    def _plain(self, operator_: type, x: Value, y: Value) -> Value:
+    def _apply_plain(self, operator_: type, x: Value, y: Value) -> Value:
         name = "div" if operator_ is ast.Div else _PLAIN[operator_]
         if x.kind.is_float:
             return Value(x.kind, getattr(self.builder, f"f{name}")(x.ir, y.ir, flags=self.fast))
         return Value(x.kind, getattr(self.builder, name)(x.ir, y.ir))
 
-    def _power(self, a: Any, b: Any) -> Any:
+    def _apply_power(self, a: Any, b: Any) -> Any:
         if not isinstance(b, int) or not 0 < b < 4:
             raise CompileError("only powers of 1, 2 and 3 are compiled")
-        found = a
+        result = a
         for _ in range(b - 1):
-            found = self.operate(ast.Mult, found, a)
-        return found
+            result = self.apply_operator(ast.Mult, result, a)
+        return result
 
     def _shift(self, operator_: type, x: Value, y: Value) -> Value:
         """Return the result of a shift; shifting by all bits or more leaves none."""
@@ -183,8 +185,8 @@ class Arithmetic:
         fits = b.icmp_unsigned("<", y.ir, ir.Constant(kind, n))
         if operator_ is ast.RShift and x.kind != UINT:
             return Value(x.kind, b.ashr(x.ir, b.select(fits, y.ir, ir.Constant(kind, n - 1))))
-        found = (b.shl if operator_ is ast.LShift else b.lshr)(x.ir, y.ir)
-        return Value(x.kind, b.select(fits, found, ir.Constant(kind, 0)))
+        shifted = (b.shl if operator_ is ast.LShift else b.lshr)(x.ir, y.ir)
+        return Value(x.kind, b.select(fits, shifted, ir.Constant(kind, 0)))
 
     def _divide(self, operator_: type, x: Value, y: Value, divisor: Any) -> Value:
         """Return a quotient or remainder that is rounded down."""
@@ -210,7 +212,7 @@ class Arithmetic:
             if a is not None and b is not None:
                 raise CompileError("only None is compared by `is`")
             return (a is b) == (operator_ is ast.Is)
-        if any(isinstance(one, tuple) and take_apart(one)[1] for one in (a, b)):
+        if any(isinstance(value, tuple) and take_apart(value)[1] for value in (a, b)):
             raise CompileError("tuples are compared part by part")
         if are_static(a, b):
             return STATIC_OPERATORS[operator_](a, b)
@@ -226,13 +228,13 @@ class Arithmetic:
     def negate(self, operator_: type, value: Any) -> Any:
         """Return the value of a unary operator."""
         if operator_ is ast.Not:
-            is_true = self.truth(value)
+            is_true = self.compute_truth(value)
             if not isinstance(is_true, Value):
                 return not is_true
             return Value(BOOL, self.builder.not_(is_true.ir))
         if are_static(value):
             return STATIC_OPERATORS[operator_](value)
-        if kind_of_number(value) == BOOL:
+        if find_number_kind(value) == BOOL:
             value = self.convert(value, INT)
         if operator_ is ast.UAdd:
             return value
@@ -250,26 +252,26 @@ class Arithmetic:
         return Value(x.kind, self.builder.select(condition.ir, x.ir, y.ir))
 
 
-def _adapts(value: Any) -> bool:
+def _is_adaptable(value: Any) -> bool:
     """Return True for a static number without a NumPy type, which would be preserved."""
     return not isinstance(value, Value | np.generic)
 
 
 def are_static(*values: Any) -> bool:
     """Return True if all values are known at compile time."""
-    if any(isinstance(one, Array) for one in values):
+    if any(isinstance(value, Array) for value in values):
         raise CompileError("no operator takes whole arrays; write a loop")
-    return not any(isinstance(one, Value) for one in values)
+    return not any(isinstance(value, Value) for value in values)
 
 
-def kind_of_number(value: Any) -> Number:
+def find_number_kind(value: Any) -> Number:
     """Return the kind of a number, static or not; raise CompileError for anything else."""
     kind = take_apart(value)[0]
     if isinstance(kind, Number):
         return kind
     if isinstance(value, np.generic) and value.dtype.name in _OF_NUMPY:
         return _OF_NUMPY[value.dtype.name]
-    for of_python, found in ((bool, BOOL), (int, INT), (float, FLOAT)):
+    for of_python, number_kind in ((bool, BOOL), (int, INT), (float, FLOAT)):
         if isinstance(value, of_python):
-            return found
+            return number_kind
     raise CompileError(f"{describe(kind)} is no number")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.compiler.pointers import call_system_library, put_word, word
+from harness.compiler.pointers import call_system_library, put_word, read_word
 from harness.compiler.registry import helper
 
 CHUNK, USED, SIZE = range(3)
@@ -21,24 +21,24 @@ _ALIGNED, _LINK, _FEWEST, _MOST = 64, 64, 2**16, 2**47
 @helper(apart=True)
 def take(arena: int, n_bytes: int) -> int:
     """Return the address of new memory; raise MemoryError if there is none."""
-    used, size = word(arena, USED), word(arena, SIZE)
+    used, size = read_word(arena, USED), read_word(arena, SIZE)
     if n_bytes < 0 or n_bytes > size - used:
         _grow(arena, n_bytes)
-        used = word(arena, USED)
+        used = read_word(arena, USED)
     put_word(arena, USED, used + (n_bytes + _ALIGNED - 1) // _ALIGNED * _ALIGNED)
-    return word(arena, CHUNK) + used
+    return read_word(arena, CHUNK) + used
 
 
 @helper
 def _grow(arena: int, n_bytes: int) -> None:
     """Allocate a chunk of twice the size; its first word is the previous chunk's address."""
-    size = max(2 * word(arena, SIZE), n_bytes + 2 * _LINK, _FEWEST)
+    size = max(2 * read_word(arena, SIZE), n_bytes + 2 * _LINK, _FEWEST)
     chunk = 0
     if 0 <= n_bytes < _MOST:
         chunk = call_system_library("aligned_alloc", (_ALIGNED, (size + 63) // 64 * 64))
     if chunk == 0:
         raise MemoryError("a compiled function found no memory for an array")
-    put_word(chunk, 0, word(arena, CHUNK))
+    put_word(chunk, 0, read_word(arena, CHUNK))
     put_word(arena, CHUNK, chunk)
     put_word(arena, SIZE, size)
     put_word(arena, USED, _LINK)
@@ -47,13 +47,13 @@ def _grow(arena: int, n_bytes: int) -> None:
 @helper(apart=True)
 def release(arena: int) -> None:
     """Free all memory except the newest chunk, which is the largest."""
-    chunk = word(arena, CHUNK)
+    chunk = read_word(arena, CHUNK)
     if chunk != 0:
-        older = word(chunk, 0)
+        older = read_word(chunk, 0)
         put_word(chunk, 0, 0)
         put_word(arena, USED, _LINK)
         while older != 0:
-            before = word(older, 0)
+            before = read_word(older, 0)
             call_system_library("free", (older,))
             older = before
 
@@ -73,21 +73,21 @@ def copy_all(x: Any, source: Any) -> None:
 
 
 @helper
-def highest(x: Any) -> Any:
+def find_maximum(x: Any) -> Any:
     """Return the maximum of a flat, nonempty array."""
-    found = x[0]
+    result = x[0]
     for k in range(1, len(x)):
-        found = max(found, x[k])
-    return found
+        result = max(result, x[k])
+    return result
 
 
 @helper
-def lowest(x: Any) -> Any:
+def find_minimum(x: Any) -> Any:
     """Return the minimum of a flat, nonempty array."""
-    found = x[0]
+    result = x[0]
     for k in range(1, len(x)):
-        found = min(found, x[k])
-    return found
+        result = min(result, x[k])
+    return result
 
 
 @helper
@@ -111,19 +111,19 @@ def add_up(x: Any) -> int:
 @helper
 def concatenate(a: Any, b: Any) -> Any:
     """Concatenate two arrays of one dimension."""
-    found = np.empty(len(a) + len(b), a.dtype)
-    found[: len(a)] = a
-    found[len(a) :] = b
-    return found
+    result = np.empty(len(a) + len(b), a.dtype)
+    result[: len(a)] = a
+    result[len(a) :] = b
+    return result
 
 
 @helper
 def gather(x: Any, index: Any) -> Any:
     """Return the elements of a flat array at the given indices."""
-    found = np.empty(len(index), x.dtype)
+    result = np.empty(len(index), x.dtype)
     for k in range(len(index)):
-        found[k] = x[index[k]]
-    return found
+        result[k] = x[index[k]]
+    return result
 
 
 @helper

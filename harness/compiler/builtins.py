@@ -14,7 +14,7 @@ import numpy as np
 from llvmlite import ir
 
 from harness.compiler import arrays, pointers
-from harness.compiler.arithmetic import kind_of_number
+from harness.compiler.arithmetic import find_number_kind
 from harness.compiler.kinds import (
     ADDRESS,
     BOOL,
@@ -31,9 +31,9 @@ from harness.compiler.kinds import (
     Number,
     Pointer,
     Value,
-    kind_of_annotation,
+    parse_annotation,
 )
-from harness.compiler.registry import emitter, method
+from harness.compiler.registry import register_emitter, register_method
 from harness.errors import CompileError
 
 ARENA = "arena"
@@ -41,80 +41,84 @@ ARENA = "arena"
 
 def _write_each(register: Any, write: Any, table: dict[Any, Any]) -> None:
     """Register write(value, writer, *arguments) as emitter of each key's calls in a table."""
-    for one, own in table.items():
-        register(one)(partial(write, own))
+    for key, own in table.items():
+        register(key)(partial(write, own))
 
 
-def _word(f: Any, value: Any) -> Any:
+def _to_word(f: Any, value: Any) -> Any:
     return f.arithmetic.cast(value, INT).ir
 
 
-def _at(f: Any, address: Any, k: Any, kind: Any) -> Any:
-    pointer = f.builder.inttoptr(_word(f, address), kind.as_pointer())
-    return f.builder.gep(pointer, [_word(f, k)])
+def _locate_element(f: Any, address: Any, k: Any, kind: Any) -> Any:
+    pointer = f.builder.inttoptr(_to_word(f, address), kind.as_pointer())
+    return f.builder.gep(pointer, [_to_word(f, k)])
 
 
 # --- numbers ---------------------------------------------------------------------------------
 
 
-@emitter(builtins.min)
-def _min(f: Any, *values: Any) -> Any:
+@register_emitter(builtins.min)
+def _emit_min(f: Any, *values: Any) -> Any:
     return _choose(f, ast.Lt, values)
 
 
-@emitter(builtins.max)
-def _max(f: Any, *values: Any) -> Any:
+@register_emitter(builtins.max)
+def _emit_max(f: Any, *values: Any) -> Any:
     return _choose(f, ast.Gt, values)
 
 
 def _choose(f: Any, operator_: type, values: tuple[Any, ...]) -> Any:
     first, *rest = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
-    found = f.arithmetic.convert(first, kind_of_number(first))
-    for one in rest:
-        found = f.arithmetic.choose(f.arithmetic.compare(operator_, one, found), one, found)
-    return found
+    chosen = f.arithmetic.convert(first, find_number_kind(first))
+    for value in rest:
+        chosen = f.arithmetic.choose(f.arithmetic.compare(operator_, value, chosen), value, chosen)
+    return chosen
 
 
-@emitter(builtins.abs)
-def _abs(f: Any, value: Any) -> Any:
+@register_emitter(builtins.abs)
+def _emit_abs(f: Any, value: Any) -> Any:
     number = f.fixed(value)
-    if kind_of_number(number).is_float:
-        return _intrinsic(f, "fabs", number)
+    if find_number_kind(number).is_float:
+        return _call_intrinsic(f, "fabs", number)
     if number.kind == UINT:
         return number
     return _choose(f, ast.Gt, (number, f.arithmetic.negate(ast.USub, number)))
 
 
-def _intrinsic(f: Any, name: str, number: Any) -> Value:
+def _call_intrinsic(f: Any, name: str, number: Any) -> Value:
     value = f.fixed(number)
     kind = value.kind
     named = f"llvm.{name}.f{32 if kind == FLOAT32 else 64}"
     return Value(kind, f.builder.call(f.module.declare(named, kind.ir, kind.ir), [value.ir]))
 
 
-def _of_float(name: str, f: Any, value: Any) -> Any:
-    is_float = kind_of_number(value).is_float
-    return _intrinsic(f, name, value if is_float else f.arithmetic.cast(value, FLOAT))
+def _call_float_intrinsic(name: str, f: Any, value: Any) -> Any:
+    is_float = find_number_kind(value).is_float
+    return _call_intrinsic(f, name, value if is_float else f.arithmetic.cast(value, FLOAT))
 
 
 _OF_FLOATS = {math.sqrt: "sqrt", math.log: "log", math.exp: "exp", np.floor: "floor"}
-_write_each(emitter, _of_float, _OF_FLOATS)
+_write_each(register_emitter, _call_float_intrinsic, _OF_FLOATS)
 
 
-@emitter(math.fmod)
-def _fmod(f: Any, a: Any, b: Any) -> Value:
-    x, y = (f.arithmetic.cast(one, FLOAT) for one in (a, b))
+@register_emitter(math.fmod)
+def _emit_fmod(f: Any, a: Any, b: Any) -> Value:
+    x, y = (f.arithmetic.cast(value, FLOAT) for value in (a, b))
     return Value(FLOAT, f.builder.frem(x.ir, y.ir))
 
 
 def _cast(to: tuple[Any, Number, int], f: Any, value: Any) -> Any:
     """Convert a number; results of less than 64 bits are in registers of 64."""
     function, kind, n_bits = to
-    kind_of_number(value)
+    find_number_kind(value)
     if not isinstance(value, Value):
         return function(value)
-    found = f.arithmetic.cast(value, kind)
-    return f.arithmetic.operate(ast.BitAnd, found, 2**n_bits - 1) if n_bits < 64 else found
+    converted = f.arithmetic.cast(value, kind)
+    return (
+        f.arithmetic.apply_operator(ast.BitAnd, converted, 2**n_bits - 1)
+        if n_bits < 64
+        else converted
+    )
 
 
 _KINDS = {
@@ -122,11 +126,11 @@ _KINDS = {
     builtins.float: FLOAT, np.float64: FLOAT, np.float32: FLOAT32,
 }  # fmt: skip
 _BITS = {np.uint8: 8, np.uint16: 16, np.uint32: 32}
-_write_each(emitter, _cast, {one: (one, kind, 64) for one, kind in _KINDS.items()})
-_write_each(emitter, _cast, {one: (one, INT, n_bits) for one, n_bits in _BITS.items()})
+_write_each(register_emitter, _cast, {one: (one, kind, 64) for one, kind in _KINDS.items()})
+_write_each(register_emitter, _cast, {one: (one, INT, n_bits) for one, n_bits in _BITS.items()})
 
 
-@method("view")
+@register_method("view")
 def _view(f: Any, value: Any, kind: Any) -> Value:
     """Reinterpret the bits of a number as another type of the same width."""
     number = {np.float32: FLOAT32, np.int32: INT32}.get(kind)
@@ -138,33 +142,33 @@ def _view(f: Any, value: Any, kind: Any) -> Value:
 # --- arrays ----------------------------------------------------------------------------------
 
 
-@emitter(builtins.len)
-def _len(f: Any, value: Any) -> Any:
+@register_emitter(builtins.len)
+def _emit_len(f: Any, value: Any) -> Any:
     return Value(INT, value.shape[0]) if isinstance(value, Array) else len(value)
 
 
-def _element(dtype: Any) -> Element:
+def _find_element(dtype: Any) -> Element:
     return ELEMENTS[np.dtype(dtype).name]
 
 
-def _flat(f: Any, array: Array) -> Array:
+def _flatten(f: Any, array: Array) -> Array:
     return Array(array.element, array.pointer, (f.count_elements(array.shape),))
 
 
-def _sizes(array: Array) -> tuple[Value, ...]:
-    return tuple(Value(INT, one) for one in array.shape)
+def _list_sizes(array: Array) -> tuple[Value, ...]:
+    return tuple(Value(INT, size) for size in array.shape)
 
 
-def _shape(f: Any, shape: Any) -> tuple[Any, ...]:
-    return tuple(_word(f, one) for one in (shape if isinstance(shape, tuple) else (shape,)))
+def _to_shape(f: Any, shape: Any) -> tuple[Any, ...]:
+    return tuple(_to_word(f, size) for size in (shape if isinstance(shape, tuple) else (shape,)))
 
 
-@emitter(np.empty)
-def _empty(f: Any, shape: Any, dtype: Any = np.float64) -> Array:
-    element, sizes = _element(dtype), _shape(f, shape)
+@register_emitter(np.empty)
+def _emit_empty(f: Any, shape: Any, dtype: Any = np.float64) -> Array:
+    element, sizes = _find_element(dtype), _to_shape(f, shape)
     n_bytes, is_odd = WORD(element.n_bytes), BOOL.ir(0)
-    for one in sizes:
-        product = f.builder.umul_with_overflow(n_bytes, one)
+    for size in sizes:
+        product = f.builder.umul_with_overflow(n_bytes, size)
         n_bytes = f.builder.extract_value(product, 0)
         is_odd = f.builder.or_(is_odd, f.builder.extract_value(product, 1))
     arena = f.builder.ptrtoint(f.module.word(ARENA, arrays.N_ARENA), WORD)
@@ -173,236 +177,240 @@ def _empty(f: Any, shape: Any, dtype: Any = np.float64) -> Array:
     return Array(element, f.builder.inttoptr(address.ir, element.ir.as_pointer()), sizes)
 
 
-@emitter(np.zeros)
-def _zeros(f: Any, shape: Any, dtype: Any = np.float64) -> Array:
-    found = _empty(f, shape, dtype)
+@register_emitter(np.zeros)
+def _emit_zeros(f: Any, shape: Any, dtype: Any = np.float64) -> Array:
+    array = _emit_empty(f, shape, dtype)
     clear = f.module.declare("llvm.memset.p0.i64", ir.VoidType(), ADDRESS, BYTE, WORD, BOOL.ir)
-    pointer = f.builder.bitcast(found.pointer, ADDRESS)
-    f.builder.call(clear, [pointer, BYTE(0), _n_bytes(f, found), BOOL.ir(0)])
-    return found
+    pointer = f.builder.bitcast(array.pointer, ADDRESS)
+    f.builder.call(clear, [pointer, BYTE(0), _count_bytes(f, array), BOOL.ir(0)])
+    return array
 
 
-def _n_bytes(f: Any, array: Array) -> Any:
+def _count_bytes(f: Any, array: Array) -> Any:
     return f.builder.mul(f.count_elements(array.shape), WORD(array.element.n_bytes))
 
 
-@emitter(np.ones)
-def _ones(f: Any, shape: Any, dtype: Any = np.float64) -> Array:
-    return _full(f, shape, 1, dtype)
+@register_emitter(np.ones)
+def _emit_ones(f: Any, shape: Any, dtype: Any = np.float64) -> Array:
+    return _emit_full(f, shape, 1, dtype)
 
 
-@emitter(np.full)
-def _full(f: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Array:
+@register_emitter(np.full)
+def _emit_full(f: Any, shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     if dtype is None:
-        dtype = kind_of_number(fill_value).name
-    found = _empty(f, shape, dtype)
-    put_all(f, found, fill_value)
-    return found
+        dtype = find_number_kind(fill_value).name
+    array = _emit_empty(f, shape, dtype)
+    put_all(f, array, fill_value)
+    return array
 
 
-@emitter(np.empty_like)
-def _empty_like(f: Any, array: Array) -> Array:
-    return _empty(f, _sizes(array), array.element.name)
+@register_emitter(np.empty_like)
+def _emit_empty_like(f: Any, array: Array) -> Array:
+    return _emit_empty(f, _list_sizes(array), array.element.name)
 
 
-@emitter(np.zeros_like)
-def _zeros_like(f: Any, array: Array) -> Array:
-    return _zeros(f, _sizes(array), array.element.name)
+@register_emitter(np.zeros_like)
+def _emit_zeros_like(f: Any, array: Array) -> Array:
+    return _emit_zeros(f, _list_sizes(array), array.element.name)
 
 
 def put_all(f: Any, array: Array, value: Any) -> None:
     """Set all elements of an array to a number, or to those of another array of its shape."""
     if not isinstance(value, Array):
-        f.call(arrays.fill, _flat(f, array), f.fixed(value))
+        f.call(arrays.fill, _flatten(f, array), f.fixed(value))
     elif value.element == array.element:
         kinds = ir.VoidType(), ADDRESS, ADDRESS, WORD, BOOL.ir
         move = f.module.declare("llvm.memmove.p0.p0.i64", *kinds)
-        to, source = (f.builder.bitcast(one.pointer, ADDRESS) for one in (array, value))
-        f.builder.call(move, [to, source, _n_bytes(f, array), BOOL.ir(0)])
+        to, source = (f.builder.bitcast(operand.pointer, ADDRESS) for operand in (array, value))
+        f.builder.call(move, [to, source, _count_bytes(f, array), BOOL.ir(0)])
     else:
-        f.call(arrays.copy_all, _flat(f, array), _flat(f, value))
+        f.call(arrays.copy_all, _flatten(f, array), _flatten(f, value))
 
 
-@method("copy")
+@register_method("copy")
 def _copy(f: Any, array: Array) -> Array:
-    return _astype(f, array, array.element.name)
+    return _emit_astype(f, array, array.element.name)
 
 
-@method("astype")
-def _astype(f: Any, array: Array, dtype: Any) -> Array:
-    found = _empty(f, _sizes(array), dtype)
-    put_all(f, found, array)
-    return found
+@register_method("astype")
+def _emit_astype(f: Any, array: Array, dtype: Any) -> Array:
+    converted = _emit_empty(f, _list_sizes(array), dtype)
+    put_all(f, converted, array)
+    return converted
 
 
-@method("ravel")
-def _ravel(f: Any, array: Array) -> Array:
-    return _flat(f, array)
+@register_method("ravel")
+def _emit_ravel(f: Any, array: Array) -> Array:
+    return _flatten(f, array)
 
 
-def _of_all(function: Any, f: Any, array: Array) -> Any:
-    return f.call(function, _flat(f, array))
+def _reduce_array(function: Any, f: Any, array: Array) -> Any:
+    return f.call(function, _flatten(f, array))
 
 
 _OF_ARRAYS = {
-    "max": arrays.highest, "min": arrays.lowest, "any": arrays.is_any, "sum": arrays.add_up,
+    "max": arrays.find_maximum, "min": arrays.find_minimum, "any": arrays.is_any,
+    "sum": arrays.add_up,
 }  # fmt: skip
-_write_each(method, _of_all, _OF_ARRAYS)
+_write_each(register_method, _reduce_array, _OF_ARRAYS)
 
 
-@method("sort")
+@register_method("sort")
 def _sort(f: Any, array: Array, kind: str = "stable") -> None:
-    f.call(arrays.sort, _of_one_dimension(array))
+    f.call(arrays.sort, _check_one_dimension(array))
 
 
-@method("argsort")
-@emitter(np.argsort)
-def _argsort(f: Any, array: Array, kind: str = "stable") -> Any:
-    return f.call(arrays.argsort, _of_one_dimension(array))
+@register_method("argsort")
+@register_emitter(np.argsort)
+def _emit_argsort(f: Any, array: Array, kind: str = "stable") -> Any:
+    return f.call(arrays.argsort, _check_one_dimension(array))
 
 
-def _of_one_dimension(array: Array) -> Array:
+def _check_one_dimension(array: Array) -> Array:
     if len(array.shape) != 1:
         raise CompileError("only arrays of one dimension are sorted or concatenated")
     return array
 
 
-@emitter(np.concatenate)
+@register_emitter(np.concatenate)
 def _concatenate(f: Any, parts: tuple[Any, ...]) -> Any:
-    if len({_of_one_dimension(one).element for one in parts}) != 1:
+    if len({_check_one_dimension(part).element for part in parts}) != 1:
         raise CompileError("arrays with the same elements are concatenated")
-    found = _copy(f, parts[0])
-    for one in parts[1:]:
-        found = f.call(arrays.concatenate, found, one)
-    return found
+    result = _copy(f, parts[0])
+    for part in parts[1:]:
+        result = f.call(arrays.concatenate, result, part)
+    return result
 
 
 # --- memory by address -----------------------------------------------------------------------
 
 
-def _pointer(element: str, f: Any, address: Any) -> Value:
+def _make_pointer(element: str, f: Any, address: Any) -> Value:
     kind = Pointer(ELEMENTS[element])
-    return Value(kind, f.builder.inttoptr(_word(f, address), kind.ir))
+    return Value(kind, f.builder.inttoptr(_to_word(f, address), kind.ir))
 
 
 _POINTERS = {
     pointers.floats_at: "float32", pointers.doubles_at: "float64",
     pointers.unsigned_ints_at: "uint32", pointers.shorts_at: "uint16",
 }  # fmt: skip
-_write_each(emitter, _pointer, _POINTERS)
+_write_each(register_emitter, _make_pointer, _POINTERS)
 
 
-@emitter(pointers.array_at)
-def _array_at(f: Any, address: Any, shape: Any, dtype: Any) -> Array:
-    element = _element(dtype)
-    pointer = f.builder.inttoptr(_word(f, address), element.ir.as_pointer())
-    return Array(element, pointer, _shape(f, shape))
+@register_emitter(pointers.view_array)
+def _view_array(f: Any, address: Any, shape: Any, dtype: Any) -> Array:
+    element = _find_element(dtype)
+    pointer = f.builder.inttoptr(_to_word(f, address), element.ir.as_pointer())
+    return Array(element, pointer, _to_shape(f, shape))
 
 
-@emitter(pointers.arrays_at)
-def _arrays_at(f: Any, address: Any, kind: Any) -> Any:
-    found = []
-    for k, one in enumerate(kind_of_annotation(kind).kinds):
+@register_emitter(pointers.view_arrays)
+def _view_arrays(f: Any, address: Any, kind: Any) -> Any:
+    fields = []
+    for k, field in enumerate(parse_annotation(kind).kinds):
         first = pointers.WORDS_OF_ARRAY * k
         begin, *shape = (
-            f.builder.load(_at(f, address, first + i, WORD)) for i in range(1 + one.n_dimensions)
+            f.builder.load(_locate_element(f, address, first + i, WORD))
+            for i in range(1 + field.n_dimensions)
         )
-        pointer = f.builder.inttoptr(begin, one.element.ir.as_pointer())
-        found.append(Array(one.element, pointer, tuple(shape)))
-    return kind(*found)
+        pointer = f.builder.inttoptr(begin, field.element.ir.as_pointer())
+        fields.append(Array(field.element, pointer, tuple(shape)))
+    return kind(*fields)
 
 
-@emitter(pointers.word)
+@register_emitter(pointers.read_word)
 def _load_word(f: Any, address: Any, k: Any) -> Value:
-    return Value(INT, f.builder.load(_at(f, address, k, WORD)))
+    return Value(INT, f.builder.load(_locate_element(f, address, k, WORD)))
 
 
-@emitter(pointers.half_word)
+@register_emitter(pointers.read_half_word)
 def _load_half_word(f: Any, address: Any, k: Any) -> Value:
-    return Value(INT, f.builder.sext(f.builder.load(_at(f, address, k, INT32.ir)), WORD))
+    return Value(
+        INT, f.builder.sext(f.builder.load(_locate_element(f, address, k, INT32.ir)), WORD)
+    )
 
 
-@emitter(pointers.put_word)
+@register_emitter(pointers.put_word)
 def _put_word(f: Any, address: Any, k: Any, value: Any) -> None:
-    f.builder.store(_word(f, value), _at(f, address, k, WORD))
+    f.builder.store(_to_word(f, value), _locate_element(f, address, k, WORD))
 
 
-@emitter(pointers.add_to_word)
+@register_emitter(pointers.add_to_word)
 def _add_to_word(f: Any, address: Any, k: Any, value: Any) -> None:
-    place = _at(f, address, k, WORD)
-    f.builder.store(f.builder.add(f.builder.load(place), _word(f, value)), place)
+    pointer = _locate_element(f, address, k, WORD)
+    f.builder.store(f.builder.add(f.builder.load(pointer), _to_word(f, value)), pointer)
 
 
-@emitter(pointers.address_of)
-def _address_of(f: Any, array: Array) -> Value:
+@register_emitter(pointers.find_address)
+def _find_address(f: Any, array: Array) -> Value:
     return Value(INT, f.builder.ptrtoint(array.pointer, WORD))
 
 
-@emitter(pointers.copy_bytes)
+@register_emitter(pointers.copy_bytes)
 def _copy_bytes(f: Any, out: Any, source: Any, n: Any) -> None:
     copy = f.module.declare("memcpy", ADDRESS, ADDRESS, ADDRESS, WORD)
-    to, of = (f.builder.inttoptr(_word(f, one), ADDRESS) for one in (out, source))
-    f.builder.call(copy, [to, of, _word(f, n)])
+    to, origin = (f.builder.inttoptr(_to_word(f, address), ADDRESS) for address in (out, source))
+    f.builder.call(copy, [to, origin, _to_word(f, n)])
 
 
 def _call_at(f: Any, address: Any, arguments: tuple[Any, ...], returned: Any) -> Any:
-    values = [f.fixed(one).ir for one in arguments]
-    kind = ir.FunctionType(returned, [one.type for one in values])
-    return f.builder.call(f.builder.inttoptr(_word(f, address), kind.as_pointer()), values)
+    values = [f.fixed(value).ir for value in arguments]
+    kind = ir.FunctionType(returned, [value.type for value in values])
+    return f.builder.call(f.builder.inttoptr(_to_word(f, address), kind.as_pointer()), values)
 
 
-@emitter(pointers.call)
+@register_emitter(pointers.call)
 def _call(f: Any, address: Any, arguments: tuple[Any, ...]) -> None:
     _call_at(f, address, arguments, ir.VoidType())
 
 
-@emitter(pointers.call_for_number)
+@register_emitter(pointers.call_for_number)
 def _call_for_number(f: Any, address: Any, arguments: tuple[Any, ...]) -> Value:
     return Value(INT, _call_at(f, address, arguments, WORD))
 
 
-@emitter(pointers.call_system_library)
+@register_emitter(pointers.call_system_library)
 def _call_system_library(f: Any, name: str, arguments: tuple[Any, ...]) -> Value:
     if not hasattr(ctypes.CDLL(None), name):
         raise CompileError(f"there is no {name} in the system's library")
     function = f.module.declare(name, WORD, *[WORD] * len(arguments))
-    return Value(INT, f.builder.call(function, [_word(f, one) for one in arguments]))
+    return Value(INT, f.builder.call(function, [_to_word(f, argument) for argument in arguments]))
 
 
-@emitter(pointers.call_system)
+@register_emitter(pointers.call_system)
 def _call_system(f: Any, *numbers: Any) -> None:
     _call_system_library(f, "syscall", numbers)
 
 
-@emitter(pointers.load_atomic)
+@register_emitter(pointers.load_atomic)
 def _load_atomic(f: Any, address: Any) -> Value:
-    return Value(INT, f.builder.load_atomic(_at(f, address, 0, WORD), "seq_cst", 8))
+    return Value(INT, f.builder.load_atomic(_locate_element(f, address, 0, WORD), "seq_cst", 8))
 
 
-@emitter(pointers.store_atomic)
+@register_emitter(pointers.store_atomic)
 def _store_atomic(f: Any, address: Any, value: Any) -> None:
-    f.builder.store_atomic(_word(f, value), _at(f, address, 0, WORD), "seq_cst", 8)
+    f.builder.store_atomic(_to_word(f, value), _locate_element(f, address, 0, WORD), "seq_cst", 8)
 
 
-@emitter(pointers.add_atomic)
+@register_emitter(pointers.add_atomic)
 def _add_atomic(f: Any, address: Any, value: Any) -> Value:
-    place = _at(f, address, 0, WORD)
-    return Value(INT, f.builder.atomic_rmw("add", place, _word(f, value), "seq_cst"))
+    pointer = _locate_element(f, address, 0, WORD)
+    return Value(INT, f.builder.atomic_rmw("add", pointer, _to_word(f, value), "seq_cst"))
 
 
-@emitter(pointers.pause)
+@register_emitter(pointers.pause)
 def _pause(f: Any) -> None:
     if platform.machine() in ("x86_64", "AMD64"):
         f.builder.call(f.module.declare("llvm.x86.sse2.pause", ir.VoidType()), [])
 
 
-@emitter(pointers.count_cycles)
+@register_emitter(pointers.count_cycles)
 def _count_cycles(f: Any) -> Value:
     return Value(INT, f.builder.call(f.module.declare("llvm.readcyclecounter", WORD), []))
 
 
-@emitter(pointers.room_on_stack)
-def _room_on_stack(f: Any) -> Value:
+@register_emitter(pointers.allocate_on_stack)
+def _allocate_on_stack(f: Any) -> Value:
     room = f.place(ir.ArrayType(BYTE, pointers.ROOM_BYTES))
     room.align = 64
     return Value(INT, f.builder.ptrtoint(room, WORD))

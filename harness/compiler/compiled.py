@@ -17,7 +17,7 @@ import harness.compiler.builtins
 import harness.compiler.lanes  # noqa: F401 - registers what the compiler knows of them
 from harness.compiler import arrays, pointers
 from harness.compiler.builtins import ARENA
-from harness.compiler.functions import ERROR, Module, Translated
+from harness.compiler.functions import ERROR, IRModule, Translated
 from harness.compiler.kinds import (
     INT,
     NOTHING,
@@ -25,12 +25,12 @@ from harness.compiler.kinds import (
     AnyArray,
     TupleKind,
     describe,
-    kind_of_annotation,
+    parse_annotation,
 )
 from harness.compiler.object_code import Loaded, load_ir, load_kept
 from harness.compiler.pointers import FAILED
-from harness.compiler.python_calls import Wrapper, classes_in, make_callable
-from harness.compiler.registry import HELPERS, Compilable, stamp_of
+from harness.compiler.python_calls import Wrapper, list_tuple_classes, make_callable
+from harness.compiler.registry import HELPERS, Compilable, hash_modules
 from harness.errors import CompileError
 
 P = ParamSpec("P")
@@ -59,14 +59,14 @@ class Compiled(Compilable, Generic[P, R]):
         HELPERS[function] = fast
         if "<locals>" not in function.__qualname__:
             own = _BY_MODULE.setdefault(function.__module__, [])
-            own[:] = [*(one for one in own if one.__name__ != self.__name__), self]
+            own[:] = [*(other for other in own if other.__name__ != self.__name__), self]
 
     @cached_property
     def kinds(self) -> tuple[Any, ...]:
         """Kinds of the arguments, from their annotations; CompileError if these are missing."""
         try:
             hints = typing.get_type_hints(self.function, include_extras=True)
-            return tuple(kind_of_annotation(hints[name]) for name in self.names)
+            return tuple(parse_annotation(hints[name]) for name in self.names)
         except (KeyError, NameError, CompileError) as error:
             where = f"{self.__module__}.{self.__name__}"
             raise CompileError(f"{where} is called from Python: declare {error}") from error
@@ -80,7 +80,7 @@ class Compiled(Compilable, Generic[P, R]):
     @property
     def named(self) -> Sequence[type]:
         """Classes of the named tuples in the declared return type."""
-        return classes_in(typing.get_type_hints(self.function).get("return"))
+        return list_tuple_classes(typing.get_type_hints(self.function).get("return"))
 
     @property
     def names(self) -> Sequence[str]:
@@ -96,7 +96,7 @@ class Compiled(Compilable, Generic[P, R]):
     @cached_property
     def address(self) -> int:
         """Address of the machine code, for functions of integers only."""
-        return self._loaded.address(f"{self.__name__}.plain")
+        return self._loaded.find_address(f"{self.__name__}.plain")
 
     @cached_property
     def _called(self) -> Any:
@@ -106,17 +106,17 @@ class Compiled(Compilable, Generic[P, R]):
                 ctypes.c_int64 if returned is int else None, *[ctypes.c_int64] * len(self.names)
             )
             return kind(self.address)
-        address = self._loaded.address(f"{self.__name__}.python")
-        found, alive = make_callable(self.__name__, address, self.named)
-        _CALLED.append((found, alive))
-        return found
+        address = self._loaded.find_address(f"{self.__name__}.python")
+        wrapper, alive = make_callable(self.__name__, address, self.named)
+        _CALLED.append((wrapper, alive))
+        return wrapper
 
     def __call__(self, *arguments: P.args, **named: P.kwargs) -> R:
         values: Any = arguments
         if named:
             values = inspect.signature(self.function).bind(*arguments, **named).arguments.values()
-        found: R = self._called(*values)
-        return found
+        result: R = self._called(*values)
+        return result
 
 
 @overload
@@ -136,7 +136,7 @@ def compiled(
         without_lock: see Compiled.
     """
     if function is None:
-        return lambda one: Compiled(one, fast, without_lock=without_lock)
+        return lambda target: Compiled(target, fast, without_lock=without_lock)
     return Compiled(function, fast, without_lock=without_lock)
 
 
@@ -153,51 +153,55 @@ def load_module(name: str) -> Loaded:
 
 @functools.cache
 def _load(name: str, functions: tuple[Compiled[..., Any], ...]) -> Loaded:
-    declared = [(one.__name__, [_spell(kind) for kind in one.kinds]) for one in functions]
-    words = repr((name, stamp_of((name, __name__)), declared))
-    return load_kept(words, lambda: str(write_module(functions)))
+    declared = [
+        (function.__name__, [_spell(kind) for kind in function.kinds]) for function in functions
+    ]
+    key = repr((name, hash_modules((name, __name__)), declared))
+    return load_kept(key, lambda: str(write_module(functions)))
 
 
 def _spell(kind: Any) -> Any:
     """Return the full meaning of an annotation; stamps do not cover modules that only annotate."""
     if isinstance(kind, TupleKind):
-        return getattr(kind.named, "_fields", None), [_spell(one) for one in kind.kinds]
+        return getattr(kind.named, "_fields", None), [_spell(part) for part in kind.kinds]
     return describe(kind)
 
 
 def write_module(
-    functions: Sequence[Compiled[..., Any]], module: Module | None = None
+    functions: Sequence[Compiled[..., Any]], module: IRModule | None = None
 ) -> ir.Module:
     """Return the LLVM IR of functions and of all that they call.
 
     Args:
         module: a module that may already contain some of them; None: a new one.
     """
-    module = Module() if module is None else module
-    for one in functions:
-        _write_entry(module, one)
+    module = IRModule() if module is None else module
+    for entry in functions:
+        _write_entry(module, entry)
     return module.ir
 
 
-def _write_entry(module: Module, one: Compiled[..., Any]) -> None:
-    translated = module.translate(one.function, one.kinds, one.fast)
+def _write_entry(module: IRModule, entry: Compiled[..., Any]) -> None:
+    translated = module.translate(entry.function, entry.kinds, entry.fast)
     release = None
     if ARENA in module.ir.globals:
         release = module.translate(arrays.release, (INT,), ()).function
     returned = (INT,) if translated.raises else (INT, NOTHING, None)
-    is_plain = all(kind == INT for kind in one.kinds) and translated.returned in returned
+    is_plain = all(kind == INT for kind in entry.kinds) and translated.returned in returned
     if is_plain:
-        _write_plain(module, one.__name__, translated, len(one.kinds), release)
-    if not one.without_lock:
-        wrapper = Wrapper(module, one.__name__, one.names)
-        wrapper.write(one.kinds, translated, release)
-        if wrapper.named != one.named:
-            raise CompileError(f"{one.__name__}: the tuples that it returns are not as declared")
+        _write_plain(module, entry.__name__, translated, len(entry.kinds), release)
+    if not entry.without_lock:
+        wrapper = Wrapper(module, entry.__name__, entry.names)
+        wrapper.write(entry.kinds, translated, release)
+        if wrapper.named != entry.named:
+            raise CompileError(f"{entry.__name__}: the tuples that it returns are not as declared")
     elif translated.raises or not is_plain:
-        raise CompileError(f"{one.__name__}: without Python's lock there are no errors and arrays")
+        raise CompileError(
+            f"{entry.__name__}: without Python's lock there are no errors and arrays"
+        )
 
 
-def _write_plain(module: Module, name: str, translated: Translated, n: int, release: Any) -> None:
+def _write_plain(module: IRModule, name: str, translated: Translated, n: int, release: Any) -> None:
     """Write the function of int64 that others call by its address.
 
     Its errors become FAILED. Only functions that can raise an error create arrays: all others do
@@ -213,17 +217,17 @@ def _write_plain(module: Module, name: str, translated: Translated, n: int, rele
         return
     value = builder.extract_value(result, 0)
     if translated.raises:
-        place = module.word(ERROR)
-        is_fine = builder.icmp_signed("==", builder.load(place), WORD(0))
-        builder.store(WORD(0), place)
+        pointer = module.reserve_words(ERROR)
+        is_fine = builder.icmp_signed("==", builder.load(pointer), WORD(0))
+        builder.store(WORD(0), pointer)
         value = builder.select(is_fine, value, WORD(FAILED))
         if release is not None:
-            arena = module.word(ARENA, arrays.N_ARENA)
+            arena = module.reserve_words(ARENA, arrays.N_ARENA)
             builder.call(release, [builder.ptrtoint(arena, WORD)])
     builder.ret(value)
 
 
 @compiled
-def address_of(array: AnyArray) -> int:
+def find_address(array: AnyArray) -> int:
     """Return the address of an array's elements, in a tenth of NumPy's time."""
-    return pointers.address_of(array)
+    return pointers.find_address(array)

@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 
 from harness.compiler import arrays
-from harness.compiler.arithmetic import Arithmetic, kind_of_number
+from harness.compiler.arithmetic import Arithmetic, find_number_kind
 from harness.compiler.builtins import put_all
 from harness.compiler.kinds import (
     BOOL,
@@ -71,14 +71,14 @@ class Expressions:
 
     def evaluate_Tuple(self, node: ast.Tuple) -> Any:
         """Return the values of a tuple's elements."""
-        return tuple(self.evaluate(one) for one in node.elts)
+        return tuple(self.evaluate(element) for element in node.elts)
 
     def evaluate_Attribute(self, node: ast.Attribute) -> Any:
         """Return a field of a tuple, the sizes of an array, or an attribute of a module."""
         value = self.evaluate(node.value)
         if isinstance(value, Array):
             if node.attr == "shape":
-                return tuple(Value(INT, one) for one in value.shape)
+                return tuple(Value(INT, size) for size in value.shape)
             if node.attr == "size":
                 return Value(INT, self.count_elements(value.shape))
             if node.attr == "dtype":
@@ -93,29 +93,35 @@ class Expressions:
     def evaluate_BinOp(self, node: ast.BinOp) -> Any:
         """Return the value of a binary operator."""
         left = self.evaluate(node.left)
-        return self.arithmetic.operate(type(node.op), left, self.evaluate(node.right))
+        return self.arithmetic.apply_operator(type(node.op), left, self.evaluate(node.right))
 
     def evaluate_UnaryOp(self, node: ast.UnaryOp) -> Any:
         """Return the value of a unary operator."""
-        evaluate = self.condition if isinstance(node.op, ast.Not) else self.evaluate
+        evaluate = self.evaluate_condition if isinstance(node.op, ast.Not) else self.evaluate
         return self.arithmetic.negate(type(node.op), evaluate(node.operand))
 
     def evaluate_BoolOp(self, node: ast.BoolOp) -> Any:
         """Return the deciding value of `and` or `or`; operands after it are not evaluated."""
-        return self._logic(isinstance(node.op, ast.And), node.values, self.evaluate)
+        return self._evaluate_logic(isinstance(node.op, ast.And), node.values, self.evaluate)
 
-    def condition(self, node: ast.expr) -> Any:
+    def evaluate_condition(self, node: ast.expr) -> Any:
         """Return the truth of an expression; static if it is known at compile time."""
         if isinstance(node, ast.BoolOp):
-            return self._logic(isinstance(node.op, ast.And), node.values, self.condition)
-        return self.arithmetic.truth(self.evaluate(node))
+            return self._evaluate_logic(
+                isinstance(node.op, ast.And), node.values, self.evaluate_condition
+            )
+        return self.arithmetic.compute_truth(self.evaluate(node))
 
-    def _logic(self, is_and: bool, nodes: list[ast.expr], evaluate: Callable[..., Any]) -> Any:
+    def _evaluate_logic(
+        self, is_and: bool, nodes: list[ast.expr], evaluate: Callable[..., Any]
+    ) -> Any:
         first = evaluate(nodes[0])
         if len(nodes) == 1:
             return first
-        ways = (lambda: self._logic(is_and, nodes[1:], evaluate)), (lambda: first)
-        return self.either(self.arithmetic.truth(first), *(ways if is_and else ways[::-1]))
+        ways = (lambda: self._evaluate_logic(is_and, nodes[1:], evaluate)), (lambda: first)
+        return self.branch_on(
+            self.arithmetic.compute_truth(first), *(ways if is_and else ways[::-1])
+        )
 
     def evaluate_Compare(self, node: ast.Compare) -> Any:
         """Return the result of a chained comparison; evaluation stops at the first false one."""
@@ -132,27 +138,27 @@ class Expressions:
         if len(nodes) == 1:
             return holds
         rest = lambda: self._compare(right, operators[1:], nodes[1:])  # noqa: E731
-        return self.either(holds, rest, lambda: False)
+        return self.branch_on(holds, rest, lambda: False)
 
     def _is_in(self, value: Any, values: Any) -> Any:
         if not isinstance(values, tuple):
             raise CompileError("`in` looks into tuples alone")
-        found: Any = False
-        for one in values:
-            found = self.arithmetic.operate(
-                ast.BitOr, found, self.arithmetic.compare(ast.Eq, value, one)
+        result: Any = False
+        for item in values:
+            result = self.arithmetic.apply_operator(
+                ast.BitOr, result, self.arithmetic.compare(ast.Eq, value, item)
             )
-        return found
+        return result
 
     def evaluate_IfExp(self, node: ast.IfExp) -> Any:
         """Return one of two values; only that one is evaluated."""
-        return self.either(
-            self.condition(node.test),
+        return self.branch_on(
+            self.evaluate_condition(node.test),
             lambda: self.evaluate(node.body),
             lambda: self.evaluate(node.orelse),
         )
 
-    def either(self, condition: Any, *ways: Callable[[], Any]) -> Any:
+    def branch_on(self, condition: Any, *ways: Callable[[], Any]) -> Any:
         """Return the value of the first way if a condition holds, otherwise of the second."""
         if not isinstance(condition, Value):
             return ways[0 if condition else 1]()
@@ -162,29 +168,29 @@ class Expressions:
                 with branch:
                     values.append(way())
                     ends.append(self.builder.block)
-        kind = self.common_kind(*values)
+        kind = self.find_common_kind(*values)
         registers = []
         for value, end in zip(values, ends, strict=True):
             with self.builder.goto_block(end):
                 registers.append(take_apart(self.convert(value, kind))[1])
-        found = []
+        phis = []
         for own in zip(*registers, strict=True):
             phi = self.builder.phi(own[0].type)
             for register, end in zip(own, ends, strict=True):
                 phi.add_incoming(register, end)
-            found.append(phi)
-        return put_together(kind, iter(found))
+            phis.append(phi)
+        return put_together(kind, iter(phis))
 
-    def common_kind(self, a: Any, b: Any) -> Any:
+    def find_common_kind(self, a: Any, b: Any) -> Any:
         """Return the kind of a value that is one of two."""
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-            kinds = tuple(self.common_kind(*both) for both in zip(a, b, strict=True))
+            kinds = tuple(self.find_common_kind(*both) for both in zip(a, b, strict=True))
             return TupleKind(kinds, type(a) if hasattr(a, "_fields") else None)
         own, other = take_apart(a)[0], take_apart(b)[0]
         if own == other and not isinstance(own, Static):
             return own
-        if all(isinstance(one, Number | Static) for one in (own, other)):
-            return self.arithmetic.common_kind(a, b)
+        if all(isinstance(kind, Number | Static) for kind in (own, other)):
+            return self.arithmetic.find_common_kind(a, b)
         raise CompileError(f"either {describe(own)} or {describe(other)}")
 
     def convert(self, value: Any, kind: Any) -> Any:
@@ -202,8 +208,8 @@ class Expressions:
 
     def evaluate_Call(self, node: ast.Call) -> Any:
         """Write a call of another compiled function or of one known to the compiler."""
-        arguments = [self.evaluate(one) for one in node.args]
-        named = {str(one.arg): self.evaluate(one.value) for one in node.keywords}
+        arguments = [self.evaluate(argument) for argument in node.args]
+        named = {str(argument.arg): self.evaluate(argument.value) for argument in node.keywords}
         if isinstance(node.func, ast.Attribute):
             receiver = self.evaluate(node.func.value)
             if isinstance(receiver, Array | Value):
@@ -230,42 +236,45 @@ class Expressions:
         """Return an element or a part of an array or tuple, or an element at a pointer."""
         value = self.evaluate(node.value)
         if isinstance(value, tuple):
-            place = self.evaluate(node.slice)
-            if not isinstance(place, int) or not -len(value) <= place < len(value):
+            position = self.evaluate(node.slice)
+            if not isinstance(position, int) or not -len(value) <= position < len(value):
                 raise CompileError(f"which of {len(value)} parts is wanted is a constant")
-            return value[place]
+            return value[position]
         if isinstance(value, Array):
-            return self.index(value, self._places(node.slice))
+            return self.index(value, self._evaluate_subscripts(node.slice))
         if isinstance(value, Value) and isinstance(value.kind, Pointer):
             return self.load(*self.find_place(node, value))
         raise CompileError("only arrays, pointers and tuples have parts")
 
-    def _places(self, node: ast.expr) -> list[Any]:
+    def _evaluate_subscripts(self, node: ast.expr) -> list[Any]:
         """Return the subscripts: values, and slices with values or None as bounds."""
         nodes = node.elts if isinstance(node, ast.Tuple) else [node]
         return [
-            self._slice(one) if isinstance(one, ast.Slice) else self.evaluate(one) for one in nodes
+            self._slice(subscript) if isinstance(subscript, ast.Slice) else self.evaluate(subscript)
+            for subscript in nodes
         ]
 
     def _slice(self, node: ast.Slice) -> slice:
         if node.step is not None:
             raise CompileError("a slice has no step in compiled code")
-        bounds = (None if one is None else self.evaluate(one) for one in (node.lower, node.upper))
+        bounds = (
+            None if bound is None else self.evaluate(bound) for bound in (node.lower, node.upper)
+        )
         return slice(*bounds)
 
     def count_elements(self, shape: tuple[Any, ...]) -> Any:
         """Return the number of elements of an array with these sizes."""
-        found = ir.Constant(WORD, 1)
-        for k, one in enumerate(shape):
-            found = one if k == 0 else self.builder.mul(found, one)
-        return found
+        product = ir.Constant(WORD, 1)
+        for k, size in enumerate(shape):
+            product = size if k == 0 else self.builder.mul(product, size)
+        return product
 
-    def _index_of(self, place: Any, size: Any) -> Any:
+    def _to_index(self, index: Any, size: Any) -> Any:
         """Return an index as a word; a negative static one counts from the end."""
-        if kind_of_number(place) not in (INT, UINT, INT32):
+        if find_number_kind(index) not in (INT, UINT, INT32):
             raise CompileError("an index is a whole number")
-        word = self.arithmetic.cast(place, INT).ir
-        return word if isinstance(place, Value) or place >= 0 else self.builder.add(size, word)
+        word = self.arithmetic.cast(index, INT).ir
+        return word if isinstance(index, Value) or index >= 0 else self.builder.add(size, word)
 
     def index(self, array: Array, places: list[Any]) -> Any:
         """Return an element of an array, or the part of it that one or more indices select.
@@ -274,40 +283,40 @@ class Expressions:
         """
         if len(places) == 1 and isinstance(places[0], Array):
             return self.call(arrays.gather, array, places[0])
-        found = self.part(array, places)
-        return found if found.shape else self.load(found.pointer, found.element)
+        selected = self.select_part(array, places)
+        return selected if selected.shape else self.load(selected.pointer, selected.element)
 
-    def part(self, array: Array, places: list[Any]) -> Array:
+    def select_part(self, array: Array, places: list[Any]) -> Array:
         """Return the part of an array that indices select; a slice must be the last index."""
         pointer, shape = array.pointer, array.shape
-        for k, place in enumerate(places):
+        for k, index in enumerate(places):
             if not shape:
                 raise CompileError(
                     f"an array of {len(array.shape)} dimension(s) has one index each"
                 )
             size, rest = shape[0], shape[1:]
             n_each = self.count_elements(rest)
-            if not isinstance(place, slice):
-                at = self._index_of(place, size)
+            if not isinstance(index, slice):
+                at = self._to_index(index, size)
                 shape = rest
             elif k + 1 < len(places):
                 raise CompileError("columns of an array are taken one by one, in a loop")
             else:
-                at, n = self._bounds(place, size)
+                at, n = self._compute_bounds(index, size)
                 shape = (n, *rest)
             pointer = self.builder.gep(pointer, [self.builder.mul(at, n_each) if rest else at])
         return Array(array.element, pointer, shape)
 
-    def _bounds(self, place: slice, size: Any) -> tuple[Any, Any]:
+    def _compute_bounds(self, bounds: slice, size: Any) -> tuple[Any, Any]:
         """Return the start and the length of a slice, limited by the array's end."""
         b, zero = self.builder, ir.Constant(WORD, 0)
-        at = zero if place.start is None else self._index_of(place.start, size)
-        if not isinstance(place.start, Value | None):
+        at = zero if bounds.start is None else self._to_index(bounds.start, size)
+        if not isinstance(bounds.start, Value | None):
             at = b.select(b.icmp_signed(">", at, zero), at, zero)
-        if place.stop is not None:
-            end = self._index_of(place.stop, size)
+        if bounds.stop is not None:
+            end = self._to_index(bounds.stop, size)
             size = b.select(b.icmp_signed("<", end, size), end, size)
-        elif place.start is None:
+        elif bounds.start is None:
             return at, size
         n = b.sub(size, at)
         return at, b.select(b.icmp_signed(">", n, zero), n, zero)
@@ -316,25 +325,25 @@ class Expressions:
         """Return the address of an element, and its kind."""
         value = self.evaluate(node.value) if value is None else value
         if isinstance(value, Array):
-            found = self.part(value, self._places(node.slice))
-            if found.shape:
+            selected = self.select_part(value, self._evaluate_subscripts(node.slice))
+            if selected.shape:
                 raise CompileError("an operator changes one element at a time; write a loop")
-            return found.pointer, found.element
+            return selected.pointer, selected.element
         at = self.arithmetic.cast(self.evaluate(node.slice), INT)
         return self.builder.gep(value.ir, [at.ir]), value.kind.element
 
     def load(self, pointer: Any, element: Element) -> Value:
         """Return an element as a number."""
-        found, to = self.builder.load(pointer), element.number.ir
+        loaded, to = self.builder.load(pointer), element.number.ir
         if element.number == BOOL:
-            found = self.builder.icmp_unsigned("!=", found, ir.Constant(element.ir, 0))
-        elif found.type != to:
-            found = (self.builder.sext if element.is_signed else self.builder.zext)(found, to)
-        return Value(element.number, found)
+            loaded = self.builder.icmp_unsigned("!=", loaded, ir.Constant(element.ir, 0))
+        elif loaded.type != to:
+            loaded = (self.builder.sext if element.is_signed else self.builder.zext)(loaded, to)
+        return Value(element.number, loaded)
 
     def store(self, pointer: Any, element: Element, value: Any) -> None:
         """Write a number to memory as an element of its kind."""
-        if kind_of_number(value).is_float and not element.number.is_float:
+        if find_number_kind(value).is_float and not element.number.is_float:
             raise CompileError(f"a float is no {element.name}; write int(...)")
         number = self.arithmetic.cast(value, element.number).ir
         if element.number == BOOL:
@@ -349,13 +358,13 @@ class Expressions:
         if not isinstance(into, Array):
             self.store(*self.find_place(target, into), value)
             return
-        found = self.part(into, self._places(target.slice))
-        if not found.shape:
-            self.store(found.pointer, found.element, value)
+        selected = self.select_part(into, self._evaluate_subscripts(target.slice))
+        if not selected.shape:
+            self.store(selected.pointer, selected.element, value)
         else:
-            if isinstance(value, Array) and len(value.shape) != len(found.shape):
+            if isinstance(value, Array) and len(value.shape) != len(selected.shape):
                 raise CompileError("an array is copied to one of as many dimensions")
-            put_all(self, found, value)
+            put_all(self, selected, value)
 
     def unpack(self, value: Any, n: int) -> Any:
         """Return the n elements of a tuple or of an array."""

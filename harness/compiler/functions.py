@@ -30,7 +30,7 @@ from harness.compiler.kinds import (
     put_together,
     take_apart,
 )
-from harness.compiler.registry import APART, definition_of
+from harness.compiler.registry import APART, find_definition
 from harness.errors import CompileError
 
 _NO_PLAIN_FUNCTION = (
@@ -49,7 +49,7 @@ class Translated:
 
 
 @dataclass(slots=True)
-class Module:
+class IRModule:
     """Contents of one object file: functions by Python function and kinds, and raised errors."""
 
     ir: Any = field(default_factory=ir.Module)
@@ -67,7 +67,7 @@ class Module:
         key = (function, kinds)
         if key not in self.translated:
             self.translated[key] = None
-            writer = Writer(self, function, kinds, fast)
+            writer = FunctionWriter(self, function, kinds, fast)
             try:
                 self.translated[key] = writer.write()
             except CompileError as error:
@@ -75,17 +75,17 @@ class Module:
             except Exception as error:  # of the function's static code, or of the compiler
                 text = f"{type(error).__name__}: {error}"
                 raise writer.locate(CompileError(text)) from error
-        found = self.translated[key]
-        if found is None:
+        translation = self.translated[key]
+        if translation is None:
             raise CompileError(f"{function.__name__} calls itself")
-        return found
+        return translation
 
-    def word(self, name: str, n: int = 1) -> Any:
+    def reserve_words(self, name: str, n: int = 1) -> Any:
         """Return the address of n words that belong to the module and start as zeros."""
         if name not in self.ir.globals:
             kind = ir.ArrayType(WORD, n)
-            found = ir.GlobalVariable(self.ir, kind, name)
-            found.initializer, found.linkage = ir.Constant(kind, None), "internal"
+            variable = ir.GlobalVariable(self.ir, kind, name)
+            variable.initializer, variable.linkage = ir.Constant(kind, None), "internal"
         return self.ir.globals[name].bitcast(WORD.as_pointer())
 
     def number_error(self, kind: type[Exception], text: str) -> int:
@@ -101,18 +101,18 @@ class Module:
         return self.ir.globals[name]
 
 
-class Writer(Expressions):
+class FunctionWriter(Expressions):
     """Writer of one function for arguments of given kinds."""
 
     def __init__(
-        self, module: Module, function: Callable[..., Any], kinds: tuple[Any, ...],
+        self, module: IRModule, function: Callable[..., Any], kinds: tuple[Any, ...],
         fast: tuple[str, ...],
     ) -> None:  # fmt: skip
         self.module, self.function = module, function
         self.node: Any = None
         self.kinds = kinds
         name = f"{function.__name__}.{len(module.translated)}.{len(module.ir.globals)}"
-        registers = [one for kind in kinds for one in list_registers(kind)]
+        registers = [register for kind in kinds for register in list_registers(kind)]
         self.ir = ir.Function(module.ir, ir.FunctionType(ir.VoidType(), registers), name)
         self.ir.linkage = "internal"
         if function in APART:
@@ -132,10 +132,10 @@ class Writer(Expressions):
     def locate(self, error: CompileError) -> CompileError:
         """Return an error with the line of the last statement, or with that of the call."""
         line = getattr(self.node, "lineno", self.function.__code__.co_firstlineno)
-        place = f"{self.function.__code__.co_filename}, line {line}"
+        location = f"{self.function.__code__.co_filename}, line {line}"
         if error.place:
-            return CompileError(f"{error}; called in {place}", error.place)
-        return CompileError(f"{place}, is not compiled: {error}", place)
+            return CompileError(f"{error}; called in {location}", error.place)
+        return CompileError(f"{location}, is not compiled: {error}", location)
 
     def write(self) -> Translated:
         """Write the whole function."""
@@ -152,7 +152,7 @@ class Writer(Expressions):
 
     def write_body(self) -> None:
         """Write all statements of the function, and an implicit return after the last one."""
-        self.write_all(definition_of(self.function).body)
+        self.write_all(find_definition(self.function).body)
         if not self.builder.block.is_terminated:
             if self.returned in (None, NOTHING):
                 self.leave(None)
@@ -163,24 +163,24 @@ class Writer(Expressions):
 
     def _is_reached(self, block: Any) -> bool:
         reached = list(self.begins)
-        for one in reached:
-            targets = one.terminator.operands if one.terminator else ()
+        for reached_block in reached:
+            targets = reached_block.terminator.operands if reached_block.terminator else ()
             reached += [to for to in targets if isinstance(to, ir.Block) and to not in reached]
         return block in reached
 
     def _return(self) -> None:
         """Write the function's single return, of the values stored in its results."""
-        types = [one.type.pointee for one in self.results]
+        types = [result.type.pointee for result in self.results]
         returned = ir.VoidType() if not types else ir.LiteralStructType(types)
         self.ir.ftype.return_type = self.ir.return_value.type = returned
         builder = ir.IRBuilder(self.end)
         if not types:
             builder.ret_void()
             return
-        found = ir.Constant(returned, ir.Undefined)
-        for k, one in enumerate(self.results):
-            found = builder.insert_value(found, builder.load(one), k)
-        builder.ret(found)
+        value = ir.Constant(returned, ir.Undefined)
+        for k, result in enumerate(self.results):
+            value = builder.insert_value(value, builder.load(result), k)
+        builder.ret(value)
 
     def leave(self, value: Any) -> None:
         """Return a value; the first one in a function determines the kind of all."""
@@ -188,7 +188,7 @@ class Writer(Expressions):
         kind, registers = take_apart(value)
         if self.returned is None:
             self.returned = kind
-            self.results = [self.place(one.type) for one in registers]
+            self.results = [self.place(register.type) for register in registers]
         self._store(self.returned, self.results, value)
         self.builder.branch(self.end)
 
@@ -196,12 +196,12 @@ class Writer(Expressions):
         """Allocate a variable on the stack; clear: set it to zero before anything is stored."""
         builder = ir.IRBuilder(self.entry)
         builder.position_at_start(self.entry)
-        found = builder.alloca(kind)
+        variable = builder.alloca(kind)
         if clear:
-            builder.store(ir.Constant(kind, None), found)
-        return found
+            builder.store(ir.Constant(kind, None), variable)
+        return variable
 
-    def fixed(self, value: Any) -> Any:
+    def materialize(self, value: Any) -> Any:
         """Return a static number as a value, and anything else unchanged."""
         is_number = isinstance(value, bool | int | float | np.generic)
         return self.arithmetic.number(value) if is_number else value
@@ -211,7 +211,10 @@ class Writer(Expressions):
         value = self._fix_all(value)
         kind, registers = take_apart(value)
         if name not in self.variables:
-            self.variables[name] = kind, [self.place(one.type, clear=True) for one in registers]
+            self.variables[name] = (
+                kind,
+                [self.place(register.type, clear=True) for register in registers],
+            )
         known, places = self.variables[name]
         try:
             self._store(known, places, value)
@@ -220,9 +223,9 @@ class Writer(Expressions):
 
     def _fix_all(self, value: Any) -> Any:
         if isinstance(value, tuple):
-            parts = [self._fix_all(one) for one in value]
+            parts = [self._fix_all(part) for part in value]
             return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-        return self.fixed(value)
+        return self.materialize(value)
 
     def _store(self, kind: Any, places: list[Any], value: Any) -> None:
         for register, to in zip(take_apart(self.convert(value, kind))[1], places, strict=True):
@@ -231,7 +234,7 @@ class Writer(Expressions):
     def read_name(self, name: str) -> Any:
         """Return a variable's value."""
         kind, places = self.variables[name]
-        return put_together(kind, iter([self.builder.load(one) for one in places]))
+        return put_together(kind, iter([self.builder.load(pointer) for pointer in places]))
 
     def write_all(self, statements: list[ast.stmt]) -> None:
         """Write statements, up to one after which nothing can be reached."""
@@ -270,17 +273,17 @@ class Writer(Expressions):
     def write_AugAssign(self, node: ast.AugAssign) -> None:
         """Write an augmented assignment to a name or an element."""
         if isinstance(node.target, ast.Name):
-            before, place = self.evaluate_Name(node.target), None
+            before, address = self.evaluate_Name(node.target), None
         elif isinstance(node.target, ast.Subscript):
-            place = self.find_place(node.target)
-            before = self.load(*place)
+            address = self.find_place(node.target)
+            before = self.load(*address)
         else:
             raise CompileError("an operator changes a name or an element")
-        value = self.arithmetic.operate(type(node.op), before, self.evaluate(node.value))
-        if place is None:
+        value = self.arithmetic.apply_operator(type(node.op), before, self.evaluate(node.value))
+        if address is None:
             self.assign(node.target, value)
         else:
-            self.store(*place, value)
+            self.store(*address, value)
 
     def assign(self, target: ast.expr, value: Any) -> None:
         """Assign to a name, an element, a part of an array, or several of these."""
@@ -288,8 +291,8 @@ class Writer(Expressions):
             self.assign_name(target.id, value)
         elif isinstance(target, ast.Tuple):
             values = self.unpack(value, len(target.elts))
-            for one, part in zip(target.elts, values, strict=True):
-                self.assign(one, part)
+            for element, part in zip(target.elts, values, strict=True):
+                self.assign(element, part)
         elif isinstance(target, ast.Subscript):
             self.store_at(target, value)
         else:
@@ -297,7 +300,7 @@ class Writer(Expressions):
 
     def write_If(self, node: ast.If) -> None:
         """Write a branch; a condition known at compile time selects one path then."""
-        condition = self.condition(node.test)
+        condition = self.evaluate_condition(node.test)
         if not isinstance(condition, Value):
             self.write_all(node.body if condition else node.orelse)
             return
@@ -317,8 +320,8 @@ class Writer(Expressions):
         test = self.ir.append_basic_block("test")
         self.builder.branch(test)
         self.builder.position_at_end(test)
-        condition = self.condition(node.test)
-        with self.loop(test) as (body, behind):
+        condition = self.evaluate_condition(node.test)
+        with self.write_loop(test) as (body, behind):
             if isinstance(condition, Value):
                 self.builder.cbranch(condition.ir, body, behind)
             else:
@@ -327,7 +330,7 @@ class Writer(Expressions):
             self.write_all(node.body)
 
     @contextmanager
-    def loop(self, test: Any, go_on: Any = None) -> Iterator[tuple[Any, Any]]:
+    def write_loop(self, test: Any, go_on: Any = None) -> Iterator[tuple[Any, Any]]:
         """Write a loop around the body of this context; it continues at `go_on` or at its test."""
         body, behind = self.ir.append_basic_block("loop"), self.ir.append_basic_block("behind")
         self.loops.append((go_on or test, behind))
@@ -343,7 +346,7 @@ class Writer(Expressions):
             raise CompileError("a loop has no else")
         match node.iter:
             case ast.Call(func=ast.Name() as called) if self.evaluate(called) is range:
-                self._count(node, [self.evaluate(one) for one in node.iter.args])
+                self._count(node, [self.evaluate(argument) for argument in node.iter.args])
                 return
         over = self.evaluate(node.iter)
         if isinstance(over, Array):
@@ -359,7 +362,7 @@ class Writer(Expressions):
         begin, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         if not isinstance(step, Value) and step == 0:
             raise CompileError("the step of a range is not 0")
-        begin, end, step = (self.arithmetic.convert(one, INT) for one in (begin, end, step))
+        begin, end, step = (self.arithmetic.convert(bound, INT) for bound in (begin, end, step))
         counter = self.place(WORD)
         self.builder.store(begin.ir, counter)
         test, following = self.ir.append_basic_block("test"), self.ir.append_basic_block("next")
@@ -371,7 +374,7 @@ class Writer(Expressions):
             self.builder.icmp_signed("<", number.ir, end.ir),
             self.builder.icmp_signed(">", number.ir, end.ir),
         )
-        with self.loop(test, following) as (body, behind):
+        with self.write_loop(test, following) as (body, behind):
             self.builder.cbranch(goes_on, body, behind)
             self.builder.position_at_end(body)
             self.assign(node.target, number if over is None else self.index(over, [number]))
@@ -427,10 +430,10 @@ class Writer(Expressions):
         self, function: Callable[..., Any], *arguments: Any, fast: tuple[str, ...] = ()
     ) -> Any:
         """Write a call of a function that is compiled for these arguments."""
-        values = [self._fix_all(one) for one in arguments]
-        parts = [take_apart(one) for one in values]
+        values = [self._fix_all(value) for value in arguments]
+        parts = [take_apart(value) for value in values]
         known = self.module.translate(function, tuple(kind for kind, _ in parts), fast)
-        registers = [one for _, own in parts for one in own]
+        registers = [value for _, own in parts for value in own]
         result = self.builder.call(known.function, registers)
         if known.raises:
             self.leave_if_raised()

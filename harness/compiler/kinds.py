@@ -143,10 +143,10 @@ def take_apart(value: Any) -> tuple[Any, list[Any]]:
     if isinstance(value, Array):
         return ArrayKind(value.element, len(value.shape)), [value.pointer, *value.shape]
     if isinstance(value, tuple):
-        parts = [take_apart(one) for one in value]
+        parts = [take_apart(item) for item in value]
         named = type(value) if hasattr(value, "_fields") else None
         kind = TupleKind(tuple(kind for kind, _ in parts), named)
-        return kind, [one for _, registers in parts for one in registers]
+        return kind, [item for _, registers in parts for item in registers]
     return Static(value), []
 
 
@@ -158,7 +158,7 @@ def put_together(kind: Any, registers: Iterator[Any]) -> Any:
             kind.element, pointer, tuple(next(registers) for _ in range(kind.n_dimensions))
         )
     if isinstance(kind, TupleKind):
-        values = [put_together(one, registers) for one in kind.kinds]
+        values = [put_together(part, registers) for part in kind.kinds]
         return kind.named(*values) if kind.named is not None else tuple(values)
     if isinstance(kind, Static):
         return kind.value
@@ -170,7 +170,7 @@ def list_registers(kind: Any) -> list[Any]:
     if isinstance(kind, ArrayKind):
         return [kind.element.ir.as_pointer(), *[WORD] * kind.n_dimensions]
     if isinstance(kind, TupleKind):
-        return [one for part in kind.kinds for one in list_registers(part)]
+        return [register for part in kind.kinds for register in list_registers(part)]
     return [] if isinstance(kind, Static) else [kind.ir]
 
 
@@ -194,7 +194,7 @@ _PLAIN: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def kind_of_annotation(annotation: Any) -> Any:
+def parse_annotation(annotation: Any) -> Any:
     """Return the kind that an annotation declares.
 
     NDArray[np.int32] has one dimension, Annotated[NDArray[np.int32], 2] two. Of an AnyArray only
@@ -206,21 +206,21 @@ def kind_of_annotation(annotation: Any) -> Any:
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated and (element := _element_of(inner[0])) is not None:
+    if origin is typing.Annotated and (element := _find_declared_element(inner[0])) is not None:
         return ArrayKind(element, inner[1])
-    if (element := _element_of(annotation)) is not None:
+    if (element := _find_declared_element(annotation)) is not None:
         return ArrayKind(element, 1)
     if origin is tuple:
-        return TupleKind(tuple(map(kind_of_annotation, inner)))
+        return TupleKind(tuple(map(parse_annotation, inner)))
     if hasattr(annotation, "_fields"):
         hints = typing.get_type_hints(annotation, include_extras=True)
-        return TupleKind(tuple(map(kind_of_annotation, hints.values())), annotation)
+        return TupleKind(tuple(map(parse_annotation, hints.values())), annotation)
     raise CompileError(
         f"{annotation} does not say which elements and how many dimensions there are"
     )
 
 
-def _element_of(annotation: Any) -> Element | None:
+def _find_declared_element(annotation: Any) -> Element | None:
     """Return the element kind of a declared array; None for any other annotation."""
     origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is np.ndarray:

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from harness.compiler.kinds import INT, Array, Lanes, Value
-from harness.compiler.registry import emitter
+from harness.compiler.registry import register_emitter
 from harness.errors import CompileError
 
 N_LANES = 16
@@ -38,72 +38,74 @@ def store(rows: NDArray[Any], row: int, column: int, lanes: Any) -> None:
     rows[row, column : column + N_LANES] = lanes
 
 
-def every(rows: NDArray[Any], number: int) -> Any:
+def broadcast_number(rows: NDArray[Any], number: int) -> Any:
     """Return a number in each lane, with the width of an array's elements."""
     return np.full(N_LANES, number, rows.dtype)
 
 
-def wide(lanes: Any) -> Any:
+def widen_lanes(lanes: Any) -> Any:
     """Return the same numbers with 16 bits."""
     return lanes.astype(np.uint16)
 
 
-def higher(one: Any, other: Any) -> Any:
+def take_maximum(lanes: Any, other: Any) -> Any:
     """Return the maximum of each lane."""
-    return np.maximum(one, other)
+    return np.maximum(lanes, other)
 
 
-def lower(one: Any, other: Any) -> Any:
+def take_minimum(lanes: Any, other: Any) -> Any:
     """Return the minimum of each lane."""
-    return np.minimum(one, other)
+    return np.minimum(lanes, other)
 
 
-def plus(one: Any, other: Any) -> Any:
+def add_saturated(lanes: Any, other: Any) -> Any:
     """Return the saturated sum of each lane."""
-    most = np.iinfo(one.dtype).max
-    return np.minimum(one.astype(np.int64) + other, most).astype(one.dtype)
+    most = np.iinfo(lanes.dtype).max
+    return np.minimum(lanes.astype(np.int64) + other, most).astype(lanes.dtype)
 
 
-def minus(one: Any, other: Any) -> Any:
+def subtract_saturated(lanes: Any, other: Any) -> Any:
     """Return the difference of each lane, at least 0."""
-    return np.maximum(one.astype(np.int64) - other, 0).astype(one.dtype)
+    return np.maximum(lanes.astype(np.int64) - other, 0).astype(lanes.dtype)
 
 
-def times(one: Any, other: Any) -> Any:
+def multiply_lanes(lanes: Any, other: Any) -> Any:
     """Return the product of each lane, which must not overflow."""
-    return one * other
+    return lanes * other
 
 
-def halved(number: Any, times: Any) -> Any:
+def shift_right(number: Any, times: Any) -> Any:
     """Return each number shifted right by the other lanes, by at most all bits except one."""
     return number >> np.minimum(times, np.iinfo(number.dtype).bits - 1).astype(number.dtype)
 
 
-def _lanes_of(rows: Array) -> Lanes:
+def _select_lanes(rows: Array) -> Lanes:
     return SHORT if rows.element.name == "uint8" else LANES
 
 
 def _place(f: Any, rows: Array, row: Any, column: Any) -> Any:
     at = f.builder.mul(f.arithmetic.cast(row, INT).ir, rows.shape[1])
     first = f.builder.add(at, f.arithmetic.cast(column, INT).ir)
-    return f.builder.bitcast(f.builder.gep(rows.pointer, [first]), _lanes_of(rows).ir.as_pointer())
+    return f.builder.bitcast(
+        f.builder.gep(rows.pointer, [first]), _select_lanes(rows).ir.as_pointer()
+    )
 
 
-@emitter(load)
+@register_emitter(load)
 def _load(f: Any, rows: Array, row: Any, column: Any) -> Value:
-    kind = _lanes_of(rows)
+    kind = _select_lanes(rows)
     return Value(kind, f.builder.load(_place(f, rows, row, column), align=kind.bits // 8))
 
 
-@emitter(store)
+@register_emitter(store)
 def _store(f: Any, rows: Array, row: Any, column: Any, lanes: Value) -> None:
-    align = _lanes_of(rows).bits // 8
+    align = _select_lanes(rows).bits // 8
     f.builder.store(lanes.ir, _place(f, rows, row, column), align=align)
 
 
-@emitter(every)
-def _every(f: Any, rows: Array, number: Any) -> Value:
-    kind = _lanes_of(rows)
+@register_emitter(broadcast_number)
+def _broadcast_number(f: Any, rows: Array, number: Any) -> Value:
+    kind = _select_lanes(rows)
     if not isinstance(number, Value):
         return Value(kind, ir.Constant(kind.ir, [number] * kind.n))
     lane = f.builder.trunc(f.arithmetic.cast(number, INT).ir, ir.IntType(kind.bits))
@@ -113,35 +115,36 @@ def _every(f: Any, rows: Array, number: Any) -> Value:
     return Value(kind, f.builder.shuffle_vector(vector, undefined, mask))
 
 
-@emitter(wide)
-def _wide(f: Any, lanes: Value) -> Value:
+@register_emitter(widen_lanes)
+def _widen_lanes(f: Any, lanes: Value) -> Value:
     return lanes if lanes.kind == LANES else Value(LANES, f.builder.zext(lanes.ir, LANES.ir))
 
 
-def _implement(function: Any, name: str) -> None:
-    @emitter(function)
-    def emit(f: Any, one: Value, other: Value) -> Value:
-        if one.kind != other.kind:
+def _register_intrinsic(function: Any, name: str) -> None:
+    @register_emitter(function)
+    def emit(f: Any, lanes: Value, other: Value) -> Value:
+        if lanes.kind != other.kind:
             raise CompileError("lanes of one width are needed")
-        kind = one.kind
+        kind = lanes.kind
         named = f"llvm.{name}.v{kind.n}i{kind.bits}"
         operation = f.module.declare(named, kind.ir, kind.ir, kind.ir)
-        return Value(kind, f.builder.call(operation, [one.ir, other.ir]))
+        return Value(kind, f.builder.call(operation, [lanes.ir, other.ir]))
 
 
 for _function, _name in (
-    (higher, "umax"), (lower, "umin"), (plus, "uadd.sat"), (minus, "usub.sat"),
+    (take_maximum, "umax"), (take_minimum, "umin"), (add_saturated, "uadd.sat"),
+    (subtract_saturated, "usub.sat"),
 ):  # fmt: skip
-    _implement(_function, _name)
+    _register_intrinsic(_function, _name)
 
 
-@emitter(times)
-def _times(f: Any, one: Value, other: Value) -> Value:
-    return Value(one.kind, f.builder.mul(one.ir, other.ir))
+@register_emitter(multiply_lanes)
+def _multiply_lanes(f: Any, lanes: Value, other: Value) -> Value:
+    return Value(lanes.kind, f.builder.mul(lanes.ir, other.ir))
 
 
-@emitter(halved)
-def _halved(f: Any, number: Value, times: Value) -> Value:
+@register_emitter(shift_right)
+def _shift_right(f: Any, number: Value, times: Value) -> Value:
     kind = number.kind
     most = ir.Constant(kind.ir, [kind.bits - 1] * kind.n)  # a larger shift is undefined
     is_less = f.builder.icmp_unsigned("<", times.ir, most)

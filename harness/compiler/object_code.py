@@ -14,7 +14,7 @@ import llvmlite
 from llvmlite import binding as llvm
 
 from harness.errors import CompileError
-from harness.machine.caches import cache_folder, forget_the_oldest, keep, kept
+from harness.machine.caches import delete_oldest, keep, make_cache_folder, read_kept
 
 FOLDER = "object_code"
 MOST_ENTRIES = 10_000  # of about 3 KB each
@@ -28,7 +28,7 @@ class Target:
     cpu: str
     features: str
 
-    def machine(self) -> llvm.TargetMachine:
+    def create_machine(self) -> llvm.TargetMachine:
         """Return LLVM's target machine; raise CompileError if LLVM does not support it."""
         try:
             target = llvm.Target.from_triple(self.triple)
@@ -38,7 +38,7 @@ class Target:
 
 
 @functools.cache
-def host_target() -> Target:
+def find_host_target() -> Target:
     """Return this machine's target.
 
     The environment variables BENCH_CPU_NAME and BENCH_CPU_FEATURES override its CPU and features.
@@ -63,13 +63,13 @@ def verify(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachin
     Raises:
         CompileError: for malformed IR.
     """
-    machine = target.machine()
+    machine = target.create_machine()
     try:
         module = llvm.parse_assembly(text)
         module.verify()
     except RuntimeError as error:
-        words = " ".join(str(error).split())
-        raise CompileError(f"LLVM refuses what a function became: {words}") from error
+        reason = " ".join(str(error).split())
+        raise CompileError(f"LLVM refuses what a function became: {reason}") from error
     return module, machine
 
 
@@ -104,34 +104,34 @@ class Loaded:
 
     def __init__(self, code: bytes) -> None:
         nothing = llvm.parse_assembly("")
-        self._engine: Any = llvm.create_mcjit_compiler(nothing, host_target().machine())
+        self._engine: Any = llvm.create_mcjit_compiler(nothing, find_host_target().create_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         _LOADED.append(self)
 
-    def address(self, symbol: str) -> int:
+    def find_address(self, symbol: str) -> int:
         """Return the address of a function; raise KeyError if there is none of this name."""
-        found: int = self._engine.get_function_address(symbol)
-        if not found:
+        address: int = self._engine.get_function_address(symbol)
+        if not address:
             raise KeyError(symbol)
-        return found
+        return address
 
 
-def load_kept(words: str, write: Callable[[], str], *, as_written: bool = False) -> Loaded:
+def load_kept(key: str, write: Callable[[], str], *, as_written: bool = False) -> Loaded:
     """Load machine code from the cache, or compile and cache it.
 
     Args:
-        words: identification of the code, without CPU and LLVM version.
+        key: identification of the code, without CPU and LLVM version.
         write: creates the module's LLVM IR if nothing is cached.
         as_written: see `compile_ir`.
     """
-    place = _place(f"{as_written} {words}", host_target())
-    code = kept(place) if place is not None else None
+    path = _find_path(f"{as_written} {key}", find_host_target())
+    code = read_kept(path) if path is not None else None
     if code is None:
-        code = compile_ir(write(), host_target(), as_written=as_written)
-        if place is not None:
-            keep(place, code)
-            forget_the_oldest(place.parent, MOST_ENTRIES)
+        code = compile_ir(write(), find_host_target(), as_written=as_written)
+        if path is not None:
+            keep(path, code)
+            delete_oldest(path.parent, MOST_ENTRIES)
     return Loaded(code)
 
 
@@ -140,9 +140,9 @@ def load_ir(text: str, *, as_written: bool = False) -> Loaded:
     return load_kept(text, lambda: text, as_written=as_written)
 
 
-def _place(words: str, target: Target) -> Path | None:
-    folder = cache_folder(FOLDER)
+def _find_path(key: str, target: Target) -> Path | None:
+    folder = make_cache_folder(FOLDER)
     if folder is None:
         return None
-    whole = repr((words, target, llvmlite.__version__, llvm.llvm_version_info))
+    whole = repr((key, target, llvmlite.__version__, llvm.llvm_version_info))
     return folder / hashlib.sha256(whole.encode()).hexdigest()[:32]

@@ -24,13 +24,13 @@ T = TypeVar("T")
 Pointer = Any  # to elements of one type; indexed from 0, like an array
 
 
-def address_of(array: NDArray[Any]) -> int:
+def find_address(array: NDArray[Any]) -> int:
     """Return the address of an array's elements."""
-    found: int = array.__array_interface__["data"][0]
-    return found
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
-def word(address: int, k: int) -> int:
+def read_word(address: int, k: int) -> int:
     """Return the k-th int64 at an address."""
     return ctypes.c_int64.from_address(address + WORD_BYTES * k).value
 
@@ -42,24 +42,27 @@ def put_word(address: int, k: int, value: int) -> None:
 
 def add_to_word(address: int, k: int, value: int) -> None:
     """Add to the k-th int64 at an address."""
-    put_word(address, k, word(address, k) + value)
+    put_word(address, k, read_word(address, k) + value)
 
 
-def half_word(address: int, k: int) -> int:
+def read_half_word(address: int, k: int) -> int:
     """Return the k-th int32 at an address."""
     return ctypes.c_int32.from_address(address + HALF_WORD_BYTES * k).value
 
 
-def _pointers_to(kind: Any) -> Callable[[int], Pointer]:
+def _make_pointer_cast(kind: Any) -> Callable[[int], Pointer]:
     return lambda address: ctypes.cast(address, ctypes.POINTER(kind))
 
 
 # Each of these returns a pointer to the elements at an address.
-floats_at, doubles_at = _pointers_to(ctypes.c_float), _pointers_to(ctypes.c_double)
-unsigned_ints_at, shorts_at = _pointers_to(ctypes.c_uint32), _pointers_to(ctypes.c_uint16)
+floats_at, doubles_at = _make_pointer_cast(ctypes.c_float), _make_pointer_cast(ctypes.c_double)
+unsigned_ints_at, shorts_at = (
+    _make_pointer_cast(ctypes.c_uint32),
+    _make_pointer_cast(ctypes.c_uint16),
+)
 
 
-def array_at(address: int, shape: tuple[int, ...] | int, dtype: Any) -> NDArray[Any]:
+def view_array(address: int, shape: tuple[int, ...] | int, dtype: Any) -> NDArray[Any]:
     """Return an array over the memory at an address."""
     sizes = shape if isinstance(shape, tuple) else (shape,)
     n_bytes = int(np.prod(sizes)) * np.dtype(dtype).itemsize
@@ -67,7 +70,7 @@ def array_at(address: int, shape: tuple[int, ...] | int, dtype: Any) -> NDArray[
     return np.frombuffer(memory, dtype).reshape(sizes)
 
 
-def arrays_at(address: int, kind: type[T]) -> T:
+def view_arrays(address: int, kind: type[T]) -> T:
     """Return the arrays of a table as a NamedTuple, without the cost of Python arguments.
 
     A call with forty arrays takes Python 40 us. A call with a table's address takes 1 us, and
@@ -91,15 +94,15 @@ def call(address: int, arguments: tuple[Any, ...]) -> None:
 
     Arguments are passed with their types: int64, np.int32, np.float32.
     """
-    kinds = [_KINDS.get(type(one).__name__, ctypes.c_int64) for one in arguments]
+    kinds = [_KINDS.get(type(argument).__name__, ctypes.c_int64) for argument in arguments]
     ctypes.CFUNCTYPE(None, *kinds)(address)(*arguments)
 
 
 def call_for_number(address: int, arguments: tuple[int, ...]) -> int:
     """Call the C function of int64 at an address; return its int64, or FAILED."""
     kinds = [ctypes.c_int64] * len(arguments)
-    found: int = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(address)(*arguments)
-    return found
+    result: int = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(address)(*arguments)
+    return result
 
 
 _KINDS: dict[str, Any] = {"int32": ctypes.c_int32, "float32": ctypes.c_float}
@@ -114,7 +117,7 @@ def call_system_library(name: str, arguments: tuple[int, ...]) -> int:
 
 def load_atomic(address: int) -> int:
     """Return the int64 at an address, in one order for all threads."""
-    return word(address, 0)
+    return read_word(address, 0)
 
 
 def store_atomic(address: int, value: int) -> None:
@@ -124,7 +127,7 @@ def store_atomic(address: int, value: int) -> None:
 
 def add_atomic(address: int, value: int) -> int:
     """Add to the int64 at an address, in one order for all threads; return its old value."""
-    before = word(address, 0)
+    before = read_word(address, 0)
     put_word(address, 0, before + value)
     return before
 
@@ -142,7 +145,7 @@ def call_system(number: int, a: int, b: int, c: int, d: int) -> None:
     """Make a system call with four arguments; in Python do nothing."""
 
 
-def room_on_stack() -> int:
+def allocate_on_stack() -> int:
     """Return the address of ROOM_BYTES of memory, valid until the kernel returns.
 
     Threads must not allocate memory: a tracer of allocations such as tracemalloc would wait for

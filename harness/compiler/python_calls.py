@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from harness.compiler import arrays
 from harness.compiler.builtins import ARENA
-from harness.compiler.functions import ERROR, Module, Translated
+from harness.compiler.functions import ERROR, IRModule, Translated
 from harness.compiler.kinds import (
     ADDRESS,
     BOOL,
@@ -57,7 +57,7 @@ _FASTCALL = 0x0080
 class Wrapper:
     """Writer of PyObject *name(self, arguments, n), through which Python calls a function."""
 
-    def __init__(self, module: Module, name: str, names: Sequence[str]) -> None:
+    def __init__(self, module: IRModule, name: str, names: Sequence[str]) -> None:
         self.module, self.name, self.names = module, name, names
         kind = ir.FunctionType(ADDRESS, [ADDRESS, ADDRESS.as_pointer(), WORD])
         self.ir = ir.Function(module.ir, kind, f"{name}.python")
@@ -73,12 +73,12 @@ class Wrapper:
             release: the function that frees an arena's memory, or None.
         """
         n = len(kinds)
-        words = f"{self.name} takes {n} arguments: {', '.join(self.names)}"
-        self._refuse_unless(self._is(self.n, WORD(n)), words)
+        message = f"{self.name} takes {n} arguments: {', '.join(self.names)}"
+        self._refuse_unless(self._is(self.n, WORD(n)), message)
         registers: list[Any] = []
         for k, kind in enumerate(kinds):
-            one = self.builder.load(self.builder.gep(self.arguments, [WORD(k)]))
-            registers += self._unbox(one, kind, self.names[k])
+            argument = self.builder.load(self.builder.gep(self.arguments, [WORD(k)]))
+            registers += self._unbox(argument, kind, self.names[k])
         result = self.builder.call(translated.function, registers)
         if translated.raises:
             self._raise_errors(release)
@@ -92,38 +92,38 @@ class Wrapper:
 
     def _release(self, release: Any) -> None:
         if release is not None:
-            arena = self.module.word(ARENA, arrays.N_ARENA)
+            arena = self.module.reserve_words(ARENA, arrays.N_ARENA)
             self.builder.call(release, [self.builder.ptrtoint(arena, WORD)])
 
     def _is(self, a: Any, b: Any) -> Any:
         return self.builder.icmp_signed("==", a, b)
 
     def _call(self, name: str, *arguments: Any, returned: Any = ADDRESS) -> Any:
-        function = self.module.declare(name, returned, *[one.type for one in arguments])
+        function = self.module.declare(name, returned, *[argument.type for argument in arguments])
         return self.builder.call(function, arguments)
 
-    def _object(self, k: int) -> Any:
+    def _load_object(self, k: int) -> Any:
         return self._call("PyTuple_GetItem", self.own, WORD(k))
 
     def _drop(self, object_: Any) -> None:
         self._call("Py_DecRef", object_, returned=ir.VoidType())
 
-    def _text(self, text: str) -> Any:
+    def _make_text(self, text: str) -> Any:
         content = bytearray(text.encode() + b"\0")
         kind = ir.ArrayType(BYTE, len(content))
-        found = ir.GlobalVariable(self.module.ir, kind, self.module.ir.get_unique_name("text"))
-        found.initializer, found.linkage = ir.Constant(kind, content), "internal"
-        return found.bitcast(ADDRESS)
+        variable = ir.GlobalVariable(self.module.ir, kind, self.module.ir.get_unique_name("text"))
+        variable.initializer, variable.linkage = ir.Constant(kind, content), "internal"
+        return variable.bitcast(ADDRESS)
 
-    def _error(self, name: str) -> Any:
+    def _load_error(self, name: str) -> Any:
         if name not in self.module.ir.globals:
             ir.GlobalVariable(self.module.ir, ADDRESS, name)
         return self.builder.load(self.module.ir.globals[name])
 
     def _fail(self, name: str, text: str) -> None:
         """Raise a Python error and return NULL."""
-        error, words = self._error(f"PyExc_{name}"), self._text(text)
-        self._call("PyErr_SetString", error, words, returned=ir.VoidType())
+        error, message = self._load_error(f"PyExc_{name}"), self._make_text(text)
+        self._call("PyErr_SetString", error, message, returned=ir.VoidType())
         self.builder.ret(ADDRESS(None))
 
     def _refuse_unless(self, condition: Any, text: str) -> None:
@@ -137,20 +137,20 @@ class Wrapper:
 
     def _raise_errors(self, release: Any) -> None:
         """Raise the error that the function has recorded, if any."""
-        place = self.module.word(ERROR)
-        error = self.builder.load(place)
+        pointer = self.module.reserve_words(ERROR)
+        error = self.builder.load(pointer)
         is_raised = self.builder.not_(self._is(error, WORD(0)))
         with self.builder.if_then(is_raised, likely=False):
-            self.builder.store(WORD(0), place)
+            self.builder.store(WORD(0), pointer)
             self._release(release)
             for number, (kind, text) in enumerate(self.module.errors, 1):
                 with self.builder.if_then(self._is(error, WORD(number))):
                     self._fail(kind.__name__, text)
             self.builder.unreachable()
 
-    def _field(self, object_: Any, offset: int, kind: Any) -> Any:
-        place = self.builder.gep(object_, [WORD(offset)])
-        return self.builder.load(self.builder.bitcast(place, kind.as_pointer()))
+    def _load_field(self, object_: Any, offset: int, kind: Any) -> Any:
+        pointer = self.builder.gep(object_, [WORD(offset)])
+        return self.builder.load(self.builder.bitcast(pointer, kind.as_pointer()))
 
     def _unbox(self, object_: Any, kind: Any, name: str) -> list[Any]:
         """Return the registers of an argument; reject one that does not match its declaration."""
@@ -158,16 +158,16 @@ class Wrapper:
             return self._unbox_array(object_, kind, name)
         if isinstance(kind, TupleKind):
             n = self._call("PyTuple_Size", object_, returned=WORD)
-            words = f"{self.name}: {name} is a {describe(kind)}, as it is declared"
-            self._refuse_unless(self._is(n, WORD(len(kind.kinds))), words)
+            message = f"{self.name}: {name} is a {describe(kind)}, as it is declared"
+            self._refuse_unless(self._is(n, WORD(len(kind.kinds))), message)
             parts = [
                 self._call("PyTuple_GetItem", object_, WORD(k)) for k in range(len(kind.kinds))
             ]
             boxed = zip(parts, kind.kinds, strict=True)
             return [
                 register
-                for k, (one, part) in enumerate(boxed)
-                for register in self._unbox(one, part, f"{name}[{k}]")
+                for k, (item, part) in enumerate(boxed)
+                for register in self._unbox(item, part, f"{name}[{k}]")
             ]
         if kind in (FLOAT, FLOAT32):
             number = self._call("PyFloat_AsDouble", object_, returned=FLOAT.ir)
@@ -192,27 +192,27 @@ class Wrapper:
             self._return_if(self.builder.not_(is_fine))
 
     def _unbox_array(self, object_: Any, kind: ArrayKind, name: str) -> list[Any]:
-        words = f"{self.name}: {name} is a contiguous {describe(kind)}, as it is declared"
-        own = self.builder.ptrtoint(self._field(object_, 8, ADDRESS), WORD)
-        is_array = self._is(own, self.builder.ptrtoint(self._object(_NDARRAY), WORD))
-        self._refuse_unless(is_array, words)
-        data = self._field(object_, _DATA, kind.element.ir.as_pointer())
+        message = f"{self.name}: {name} is a contiguous {describe(kind)}, as it is declared"
+        own = self.builder.ptrtoint(self._load_field(object_, 8, ADDRESS), WORD)
+        is_array = self._is(own, self.builder.ptrtoint(self._load_object(_NDARRAY), WORD))
+        self._refuse_unless(is_array, message)
+        data = self._load_field(object_, _DATA, kind.element.ir.as_pointer())
         if kind.n_dimensions == 0:
             return [data]
-        dtype = self._field(object_, _DTYPE, ADDRESS)
-        own_number = self._field(dtype, _TYPE_NUMBER, INT32)
+        dtype = self._load_field(object_, _DTYPE, ADDRESS)
+        own_number = self._load_field(dtype, _TYPE_NUMBER, INT32)
         is_right: Any = BOOL.ir(0)
-        for number in _same_numbers(kind.element.name):
+        for number in _list_type_numbers(kind.element.name):
             is_right = self.builder.or_(is_right, self._is(own_number, INT32(number)))
-        flags = self.builder.and_(self._field(object_, _FLAGS, INT32), INT32(_IN_ORDER))
+        flags = self.builder.and_(self._load_field(object_, _FLAGS, INT32), INT32(_IN_ORDER))
         for is_so in (
-            self._is(self._field(object_, _N_DIMENSIONS, INT32), INT32(kind.n_dimensions)),
+            self._is(self._load_field(object_, _N_DIMENSIONS, INT32), INT32(kind.n_dimensions)),
             self._is(flags, INT32(_IN_ORDER)),
-            self.builder.not_(self._is(self._field(dtype, _BYTE_ORDER, BYTE), BYTE(_SWAPPED))),
+            self.builder.not_(self._is(self._load_field(dtype, _BYTE_ORDER, BYTE), BYTE(_SWAPPED))),
         ):
             is_right = self.builder.and_(is_right, is_so)
-        self._refuse_unless(is_right, words)
-        sizes = self._field(object_, _DIMENSIONS, WORD.as_pointer())
+        self._refuse_unless(is_right, message)
+        sizes = self._load_field(object_, _DIMENSIONS, WORD.as_pointer())
         shape = [
             self.builder.load(self.builder.gep(sizes, [WORD(k)])) for k in range(kind.n_dimensions)
         ]
@@ -225,10 +225,10 @@ class Wrapper:
         if isinstance(value, tuple):
             return self._box_tuple(value)
         if value is None:
-            return self._new_reference(_NONE)
-        found = self._box_number(value)
-        self._return_if(self._is_null(found))
-        return found
+            return self._take_reference(_NONE)
+        number = self._box_number(value)
+        self._return_if(self._is_null(number))
+        return number
 
     def _box_number(self, value: Any) -> Any:
         if not isinstance(value, Value) or not isinstance(value.kind, Number):
@@ -249,79 +249,81 @@ class Wrapper:
         """Return a new tuple, of its class if it is named."""
         named = _NAMED + len(self.named)
         self.named += [type(value)] if hasattr(value, "_fields") else []
-        found = self._new_tuple([self._box(one) for one in value])
+        result = self._make_tuple([self._box(item) for item in value])
         if not hasattr(value, "_fields"):
-            return found
+            return result
         # As a class of named tuples does; in Python code a signal could interrupt it.
-        arguments = self._new_tuple([self._new_reference(named), found])
-        called = self._call("PyObject_Call", self._object(_NEW_TUPLE), arguments, ADDRESS(None))
+        arguments = self._make_tuple([self._take_reference(named), result])
+        called = self._call(
+            "PyObject_Call", self._load_object(_NEW_TUPLE), arguments, ADDRESS(None)
+        )
         self._drop(arguments)
         self._return_if(self._is_null(called))
         return called
 
-    def _new_tuple(self, objects: Sequence[Any]) -> Any:
+    def _make_tuple(self, objects: Sequence[Any]) -> Any:
         """Return a new tuple, which takes ownership of the objects."""
-        found = self._call("PyTuple_New", WORD(len(objects)))
-        self._return_if(self._is_null(found))
-        for k, one in enumerate(objects):
-            self._call("PyTuple_SetItem", found, WORD(k), one, returned=INT32)
-        return found
+        result = self._call("PyTuple_New", WORD(len(objects)))
+        self._return_if(self._is_null(result))
+        for k, item in enumerate(objects):
+            self._call("PyTuple_SetItem", result, WORD(k), item, returned=INT32)
+        return result
 
-    def _new_reference(self, k: int) -> Any:
-        found = self._object(k)
-        self._call("Py_IncRef", found, returned=ir.VoidType())
-        return found
+    def _take_reference(self, k: int) -> Any:
+        result = self._load_object(k)
+        self._call("Py_IncRef", result, returned=ir.VoidType())
+        return result
 
     def _box_arrays(self, value: Any, release: Any) -> list[Any]:
         """Return new arrays for all in a value; if one cannot be created, free the others."""
         made: list[Any] = []
-        for one in _arrays_in(value):
-            found = self._box_array(one)
+        for array in _list_arrays(value):
+            boxed = self._box_array(array)
             failed, fine = self.ir.append_basic_block(), self.ir.append_basic_block()
-            self.builder.cbranch(self._is_null(found), failed, fine)
+            self.builder.cbranch(self._is_null(boxed), failed, fine)
             self.builder.position_at_end(failed)
             for before in made:
                 self._drop(before)
             self._release(release)
             self.builder.ret(ADDRESS(None))
             self.builder.position_at_end(fine)
-            self._copy_elements(one, found)
-            made.append(found)
+            self._copy_elements(array, boxed)
+            made.append(boxed)
         return made
 
     def _box_array(self, value: Array) -> Any:
         """Return a new array with the size of a temporary one, or NULL."""
-        shape = self._box(tuple(Value(INT, one) for one in value.shape))
-        dtype = self._new_reference(_DTYPES + list(ELEMENTS).index(value.element.name))
-        arguments = self._new_tuple([shape, dtype])
-        found = self._call("PyObject_Call", self._object(_EMPTY), arguments, ADDRESS(None))
+        shape = self._box(tuple(Value(INT, size) for size in value.shape))
+        dtype = self._take_reference(_DTYPES + list(ELEMENTS).index(value.element.name))
+        arguments = self._make_tuple([shape, dtype])
+        result = self._call("PyObject_Call", self._load_object(_EMPTY), arguments, ADDRESS(None))
         self._drop(arguments)
-        return found
+        return result
 
-    def _copy_elements(self, value: Array, found: Any) -> None:
+    def _copy_elements(self, value: Array, target: Any) -> None:
         n_bytes: Any = WORD(value.element.n_bytes)
-        for one in value.shape:
-            n_bytes = self.builder.mul(n_bytes, one)
+        for size in value.shape:
+            n_bytes = self.builder.mul(n_bytes, size)
         source = self.builder.bitcast(value.pointer, ADDRESS)
-        self._call("memcpy", self._field(found, _DATA, ADDRESS), source, n_bytes)
+        self._call("memcpy", self._load_field(target, _DATA, ADDRESS), source, n_bytes)
 
 
-def _arrays_in(value: Any) -> list[Array]:
+def _list_arrays(value: Any) -> list[Array]:
     if isinstance(value, tuple):
-        return [array for one in value for array in _arrays_in(one)]
+        return [array for item in value for array in _list_arrays(item)]
     return [value] if isinstance(value, Array) else []
 
 
-def classes_in(annotation: Any) -> list[type]:
+def list_tuple_classes(annotation: Any) -> list[type]:
     """Return the classes of named tuples in an annotation, in the order of its text."""
     if hasattr(annotation, "_fields"):
         own, inner = [annotation], tuple(typing.get_type_hints(annotation).values())
     else:
         own, inner = [], typing.get_args(annotation)
-    return own + [named for one in inner for named in classes_in(one)]
+    return own + [named for argument in inner for named in list_tuple_classes(argument)]
 
 
-def _same_numbers(name: str) -> list[int]:
+def _list_type_numbers(name: str) -> list[int]:
     """Return NumPy's numbers of all types that are equal in memory, such as long and long long."""
     same = {"int64": "q", "uint64": "Q", "int32": "i", "uint32": "I"}
     return sorted({np.dtype(name).num, np.dtype(same.get(name, name)).num})
@@ -347,7 +349,7 @@ def make_callable(name: str, address: int, named: Sequence[type]) -> tuple[Any, 
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise CompileError("this Python runs without its global lock; set PYTHON_GIL=1")
-    dtypes = [np.dtype(one) for one in ELEMENTS]
+    dtypes = [np.dtype(element) for element in ELEMENTS]
     own = (np.ndarray, np.empty, tuple.__new__, None, *dtypes, *named)
     definition = _Definition(name.encode(), address, _FASTCALL, None)
     make = ctypes.pythonapi.PyCFunction_NewEx

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from harness.errors import CompileError
-from harness.machine.source_code import code_sha256, compiled_in, imports_in_text
+from harness.machine.source_code import find_compiled_modules, find_imports_in_text, hash_code
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -53,16 +53,16 @@ def helper(function: Any = None, *, fast: tuple[str, ...] = (), apart: bool = Fa
         apart: never inline it into its callers, which then compile faster.
     """
 
-    def register(one: Function) -> Function:
-        HELPERS[one] = fast
+    def register(target: Function) -> Function:
+        HELPERS[target] = fast
         if apart:
-            APART.add(one)
-        return one
+            APART.add(target)
+        return target
 
     return register if function is None else register(function)
 
 
-def emitter(*functions: Any) -> Callable[[Function], Function]:
+def register_emitter(*functions: Any) -> Callable[[Function], Function]:
     """Register a writer of the calls of some functions: f(writer, *arguments)."""
 
     def register(emit: Function) -> Function:
@@ -72,7 +72,7 @@ def emitter(*functions: Any) -> Callable[[Function], Function]:
     return register
 
 
-def method(*names: str) -> Callable[[Function], Function]:
+def register_method(*names: str) -> Callable[[Function], Function]:
     """Register a writer of the calls of array and number methods: f(writer, receiver, *rest)."""
 
     def register(emit: Function) -> Function:
@@ -102,17 +102,17 @@ def check_unchanged(path: str) -> None:
 
 
 @functools.cache
-def _tree_of(path: str) -> ast.Module:
+def _parse_source(path: str) -> ast.Module:
     return ast.parse("".join(linecache.getlines(path)))
 
 
-def definition_of(function: Callable[..., Any]) -> ast.FunctionDef:
+def find_definition(function: Callable[..., Any]) -> ast.FunctionDef:
     """Return the syntax tree of a function; raise CompileError if its source is not found."""
     code = function.__code__
     check_unchanged(code.co_filename)
-    for node in ast.walk(_tree_of(code.co_filename)):
+    for node in ast.walk(_parse_source(code.co_filename)):
         if isinstance(node, ast.FunctionDef) and node.name == function.__name__:
-            lines = {node.lineno, *(one.lineno for one in node.decorator_list)}
+            lines = {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}
             if code.co_firstlineno in lines:
                 return node
     raise CompileError(f"{code.co_filename} has no function {function.__name__} any more")
@@ -138,7 +138,7 @@ COMPILERS = ("llvmlite", "numpy")
 
 
 @functools.cache
-def stamp_of(names: tuple[str, ...]) -> str:
+def hash_modules(names: tuple[str, ...]) -> str:
     """Hash the code of imported modules and of everything they use from their packages or ours.
 
     A compiled function can only inline globals of its module: imports, whose modules are followed
@@ -152,23 +152,23 @@ def stamp_of(names: tuple[str, ...]) -> str:
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += _taken_from(name)
+            waiting += _list_inlined_modules(name)
     for name in sorted(seen):
-        digest.update(_stamp_of_one(name))
+        digest.update(_hash_module(name))
     return digest.hexdigest()
 
 
 _STAMPS: dict[str, bytes] = {}  # of completely imported modules
 
 
-def _stamp_of_one(name: str) -> bytes:
+def _hash_module(name: str) -> bytes:
     """Hash the code of a module and its constants."""
-    module, path = sys.modules[name], _file_of(name)
+    module, path = sys.modules[name], _find_file(name)
     if path:
         check_unchanged(path)
     if name in _STAMPS:
         return _STAMPS[name]
-    digest = hashlib.sha256(code_sha256(Path(path)) if path else b"")
+    digest = hashlib.sha256(hash_code(Path(path)) if path else b"")
     constants = {k: v for k, v in vars(module).items() if not k.startswith("__")}
     spelled = sorted((k, _spell(v)) for k, v in constants.items())
     digest.update(repr([pair for pair in spelled if pair[1]]).encode())
@@ -191,25 +191,25 @@ def _spell(value: Any) -> str:
 
 
 @functools.cache
-def _homes_of(name: str) -> tuple[str, ...]:
-    path = _file_of(name)
-    return compiled_in(Path(path), name) if path else ()
+def _list_homes(name: str) -> tuple[str, ...]:
+    path = _find_file(name)
+    return find_compiled_modules(Path(path), name) if path else ()
 
 
-def _taken_from(name: str) -> list[str]:
+def _list_inlined_modules(name: str) -> list[str]:
     """Return the modules of this package, or of its own, that a module's functions may inline.
 
     They are found in its source text, as an imported number or set does not reveal its origin.
     """
-    packages = {one.partition(".")[0] for one in (name, __name__)}
+    packages = {module_name.partition(".")[0] for module_name in (name, __name__)}
     return [
         home
-        for home in _homes_of(name)
+        for home in _list_homes(name)
         if home.partition(".")[0] in packages and home in sys.modules
     ]
 
 
-def _file_of(name: str) -> str | None:
+def _find_file(name: str) -> str | None:
     """Return the path of a module's source; None for a generated one, named after its text."""
     return getattr(sys.modules[name], "__file__", None)
 
@@ -223,21 +223,21 @@ def load_generated(text: str, entry: str) -> Callable[..., Any]:
     The module is named after the text and everything of ours that it imports. Other processes
     therefore find its functions' cached machine code under that name, but not after an edit.
     """
-    modules = _ours_of(text)
+    modules = _list_own_imports(text)
     for name in modules:
         importlib.import_module(name)
-    digest = hashlib.sha256((stamp_of(modules) + text).encode()).hexdigest()[:32]
+    digest = hashlib.sha256((hash_modules(modules) + text).encode()).hexdigest()[:32]
     name = f"generated_{digest}"
     if name not in sys.modules:
         sys.modules[name] = _run(name, text)
-    found: Callable[..., Any] = getattr(sys.modules[name], entry)
-    return found
+    function: Callable[..., Any] = getattr(sys.modules[name], entry)
+    return function
 
 
-def _ours_of(text: str) -> tuple[str, ...]:
+def _list_own_imports(text: str) -> tuple[str, ...]:
     """Return our modules that a text imports; the functions it calls become part of its code."""
     package = __name__.partition(".")[0]
-    names = {name for name in imports_in_text(text) if name.partition(".")[0] == package}
+    names = {name for name in find_imports_in_text(text) if name.partition(".")[0] == package}
     return tuple(sorted(names))
 
 

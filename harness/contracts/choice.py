@@ -72,29 +72,31 @@ class Choice:
     ended: Ended | None = None
 
     def __post_init__(self) -> None:
-        if not any(one.tried_s is not None for one in self.candidates):
+        if not any(candidate.tried_s is not None for candidate in self.candidates):
             raise ValueError("no candidate was tried")
 
     @property
     def tried(self) -> list[Candidate]:
         """Tried candidates, the fastest first; equally fast ones in their original order."""
-        found = [one for one in self.candidates if one.tried_s is not None]
-        return sorted(found, key=lambda one: one.tried_s or 0.0)
+        tried = [candidate for candidate in self.candidates if candidate.tried_s is not None]
+        return sorted(tried, key=lambda candidate: candidate.tried_s or 0.0)
 
     @property
     def chosen(self) -> Candidate:
         """The candidate marked as chosen, or else the fastest."""
-        return next((one for one in self.candidates if one.is_chosen), self.tried[0])
+        return next(
+            (candidate for candidate in self.candidates if candidate.is_chosen), self.tried[0]
+        )
 
     @property
     def words(self) -> str:
         """Description of the choice and its reason in one line."""
         chosen = self.chosen
-        others = [one for one in self.tried if one is not chosen]
+        others = [candidate for candidate in self.tried if candidate is not chosen]
         text = f"chose {chosen.words}: {(chosen.tried_s or 0.0) * 1e3:.3g} ms a mini-batch"
         if others:
             second = others[0]
             text += f", {second.words} {(second.tried_s or 0.0) * 1e3:.3g}"
-        n_predicted = sum(one.predicted_s is not None for one in self.candidates)
+        n_predicted = sum(candidate.predicted_s is not None for candidate in self.candidates)
         text += f"; {len(self.tried)} of {n_predicted} candidates tried"
         return text + ("" if self.ended is None else f", {_ENDED[self.ended]}")

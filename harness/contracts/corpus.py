@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from harness.contracts.home import SPLITS
 from harness.contracts.options import check_options
 from harness.errors import ConfigError, DataError
-from harness.values.arrays import shuffled
-from harness.values.instances import Instance, length_of
+from harness.values.arrays import draw_permutation
+from harness.values.instances import Instance, measure_length
 
 Indices = NDArray[np.int64]
 
@@ -60,7 +60,7 @@ class Corpus:
                     f"corpus {self.name} ({self.split}) has {size} {what}; it needs at least 1"
                 )
 
-    def size(self, name: str) -> int:
+    def get_size(self, name: str) -> int:
         """Return a size by its name.
 
         Raises:
@@ -84,7 +84,7 @@ def load_corpus(loader: str, split: str, root: Path | None, **options: Any) -> C
     if split not in SPLITS:
         raise ConfigError(f"split={split} is unknown; choose one of {', '.join(SPLITS)}")
     check_loader_options(loader, options)
-    return _function_of(loader)(split, root, **options)
+    return _find_load_function(loader)(split, root, **options)
 
 
 def check_loader_options(loader: str, options: Mapping[str, Any]) -> None:
@@ -93,18 +93,18 @@ def check_loader_options(loader: str, options: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: It does not.
     """
-    check_options("dataset", loader_options(loader), options, loader)
+    check_options("dataset", list_loader_options(loader), options, loader)
 
 
 @functools.cache
-def loader_options(loader: str) -> Mapping[str, Any]:
+def list_loader_options(loader: str) -> Mapping[str, Any]:
     """Return the type of each option that a loader takes after split and root, by name."""
-    function = _function_of(loader)
+    function = _find_load_function(loader)
     hints = get_type_hints(function)
     return {name: hints.get(name) for name in list(inspect.signature(function).parameters)[2:]}
 
 
-def _function_of(loader: str) -> Callable[..., Corpus]:
+def _find_load_function(loader: str) -> Callable[..., Corpus]:
     try:
         module = importlib.import_module(loader)
     except ModuleNotFoundError as error:
@@ -119,7 +119,7 @@ def _function_of(loader: str) -> Callable[..., Corpus]:
     return load
 
 
-def mini_batches(
+def draw_mini_batches(
     corpus: Corpus,
     batch_size: int,
     n: int | None,
@@ -152,29 +152,31 @@ def mini_batches(
             raise ConfigError(f"{name}={value} is not allowed; give at least 1")
     if order not in ORDERS:
         raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
-    sequence = np.arange(size) if order == "file" else shuffled(size, seed)
+    sequence = np.arange(size) if order == "file" else draw_permutation(size, seed)
     if order == "length":
         sequence = sequence[: n * batch_size] if only_first else sequence
-        sequence = _by_length(corpus.instances, sequence, batch_size, seed)
+        sequence = _group_by_length(corpus.instances, sequence, batch_size, seed)
     chosen = sequence[np.arange(n * batch_size) % len(sequence)].reshape(n, batch_size)
     return [tuple(corpus.instances[index] for index in row) for row in chosen.tolist()]
 
 
-def _by_length(
+def _group_by_length(
     instances: Sequence[Instance], sequence: Indices, batch_size: int, seed: int
 ) -> Indices:
     """Return the indices of full mini-batches of similarly long instances, concatenated."""
     n_full = len(sequence) // batch_size
     if n_full == 0:
         return sequence
-    lengths = [length_of(instances[index]) for index in sequence[: n_full * batch_size].tolist()]
+    lengths = [
+        measure_length(instances[index]) for index in sequence[: n_full * batch_size].tolist()
+    ]
     by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
     mini_batches = sequence[by_length].reshape(n_full, batch_size)
-    result: Indices = mini_batches[shuffled(n_full, seed, batch_size)].reshape(-1)
+    result: Indices = mini_batches[draw_permutation(n_full, seed, batch_size)].reshape(-1)
     return result
 
 
-def inputs_sha256(batches: Sequence[Sequence[Instance]]) -> str:
+def hash_inputs(batches: Sequence[Sequence[Instance]]) -> str:
     """Hash every array of every instance and the mini-batches' sizes; equal for equal inputs."""
     digest = hashlib.sha256()
     for batch in batches:
@@ -187,7 +189,7 @@ def inputs_sha256(batches: Sequence[Sequence[Instance]]) -> str:
     return digest.hexdigest()
 
 
-def arguments_sha256(**arguments: object) -> str:
+def hash_arguments(**arguments: object) -> str:
     """Hash the arguments of a generator, which define its instances."""
     text = ";".join(f"{name}={value!r}" for name, value in sorted(arguments.items()))
     return hashlib.sha256(text.encode()).hexdigest()

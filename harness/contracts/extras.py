@@ -13,20 +13,20 @@ from harness.values.places import ROOT
 PROJECT = "dynamic-batching-benchmark"
 
 
-def how_to_install(module: str) -> str:
+def describe_installation(module: str) -> str:
     """Return the instruction for installing a missing module."""
-    if module in requirements():
+    if module in read_requirements():
         return f"run pip install '{PROJECT}[{module}]', in a checkout pip install -e '.[{module}]'"
     return "install it to run it"
 
 
-def why_too_old(module: str, version: str) -> str | None:
+def explain_outdated_version(module: str, version: str) -> str | None:
     """Return why a version of a framework does not meet its extra's requirement, or None."""
-    for requirement in requirements().get(module, ()):
+    for requirement in read_requirements().get(module, ()):
         if not requirement.specifier.contains(version, prereleases=True):
             return (
                 f"{module} {version} does not fit, {requirement.specifier} is needed;"
-                f" {how_to_install(module)}"
+                f" {describe_installation(module)}"
             )
     return None
 
@@ -37,9 +37,13 @@ def check_extra(extra: str) -> None:
     Raises:
         ConfigError: One is missing.
     """
-    missing = [one.name for one in requirements().get(extra, ()) if not _is_installed(one.name)]
+    missing = [
+        requirement.name
+        for requirement in read_requirements().get(extra, ())
+        if not _is_installed(requirement.name)
+    ]
     if missing:
-        raise ConfigError(f"{', '.join(missing)} not installed; {how_to_install(extra)}")
+        raise ConfigError(f"{', '.join(missing)} not installed; {describe_installation(extra)}")
 
 
 def _is_installed(package: str) -> bool:
@@ -50,18 +54,18 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def requirements() -> dict[str, list[Requirement]]:
+def read_requirements() -> dict[str, list[Requirement]]:
     """Return the requirements of each extra, from the checkout or the installed benchmark."""
     project = ROOT / "pyproject.toml"
     if project.exists():
-        said = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
-        extras: dict[str, list[str]] = said["optional-dependencies"]
+        project_table = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+        extras: dict[str, list[str]] = project_table["optional-dependencies"]
         return {name: [Requirement(text) for text in texts] for name, texts in extras.items()}
-    found: dict[str, list[Requirement]] = {}
+    by_extra: dict[str, list[Requirement]] = {}
     for text in importlib.metadata.requires(PROJECT) or ():
         requirement = Requirement(text)
         for extra in importlib.metadata.metadata(PROJECT).get_all("Provides-Extra") or ():
             marker = requirement.marker
             if marker and marker.evaluate({"extra": extra}) > marker.evaluate({"extra": ""}):
-                found.setdefault(extra, []).append(requirement)
-    return found
+                by_extra.setdefault(extra, []).append(requirement)
+    return by_extra

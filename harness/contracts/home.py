@@ -60,7 +60,7 @@ class Home:
         """
         return self.n_bytes.get(part, self.most_bytes) if checked else self.most_bytes
 
-    def path(self, root: Path, part: str) -> Path:
+    def locate_part(self, root: Path, part: str) -> Path:
         """Return the path of a part's file below the data root.
 
         Raises:
@@ -71,37 +71,40 @@ class Home:
         name = self.names[part] if self.suffix is None else f"{part}{self.suffix}"
         return root / self.folder / name
 
-    def by_hand(self, root: Path) -> str:
+    def describe_manual_install(self, root: Path) -> str:
         """Return the text on how to put the files in place manually."""
-        url = self.url.replace("{name}", _braces(self.names.values()))
-        return f"the files of {url} in place by hand, as {_all_of(self.path, root, self.names)}"
+        url = self.url.replace("{name}", _format_braces(self.names.values()))
+        return (
+            f"the files of {url} in place by hand, as"
+            f" {_format_paths(self.locate_part, root, self.names)}"
+        )
 
 
-def _all_of(path: Callable[[Path, str], Path], root: Path, parts: Iterable[str]) -> str:
+def _format_paths(locate: Callable[[Path, str], Path], root: Path, parts: Iterable[str]) -> str:
     """Return the paths of all parts, which share a directory, as a shell brace expansion."""
-    paths = [path(root, part) for part in parts]
+    paths = [locate(root, part) for part in parts]
     suffixes = {file.suffix for file in paths}
     if len(suffixes) > 1:
-        return str(paths[0].parent / _braces(file.name for file in paths))
-    return f"{paths[0].parent / _braces(file.stem for file in paths)}{suffixes.pop()}"
+        return str(paths[0].parent / _format_braces(file.name for file in paths))
+    return f"{paths[0].parent / _format_braces(file.stem for file in paths)}{suffixes.pop()}"
 
 
-def _braces(names: Iterable[str]) -> str:
+def _format_braces(names: Iterable[str]) -> str:
     return f"{{{','.join(names)}}}"
 
 
-def home_of(loader: str) -> Home | None:
+def find_home(loader: str) -> Home | None:
     """Return the source of a loader module's corpus, or None if it is generated."""
     home: Home | None = getattr(importlib.import_module(loader), "HOME", None)
     return home
 
 
-def checksum_of(sha256: Checksums, part: str) -> str | None:
+def find_checksum(sha256: Checksums, part: str) -> str | None:
     """Return the expected checksum of one part, or None if it is not checked."""
     return None if sha256 is None else sha256.get(part)
 
 
-def checksum_like(expected: str | None, content: bytes) -> str:
+def compute_checksum(expected: str | None, content: bytes) -> str:
     """Return the checksum of a content, of the same kind as the expected one."""
     if expected is not None and expected.startswith(GIT_BLOB):
         header = f"blob {len(content)}\0".encode()
@@ -109,14 +112,14 @@ def checksum_like(expected: str | None, content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def difference(expected: str | None, content: bytes) -> str | None:
+def find_checksum_mismatch(expected: str | None, content: bytes) -> str | None:
     """Return the found and expected checksums if they differ; None if equal or unchecked."""
-    found = checksum_like(expected, content)
-    if expected in (None, found):
+    actual = compute_checksum(expected, content)
+    if expected in (None, actual):
         return None
-    if found.startswith(GIT_BLOB):
-        return f"{found}, expected {expected}"
-    return f"sha256 {found}, expected {expected}"
+    if actual.startswith(GIT_BLOB):
+        return f"{actual}, expected {expected}"
+    return f"sha256 {actual}, expected {expected}"
 
 
 def read_checked(path: Path, expected: str | None, fetch_name: str) -> tuple[bytes, str]:
@@ -139,10 +142,10 @@ def read_checked(path: Path, expected: str | None, fetch_name: str) -> tuple[byt
         ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); check the file") from None
-    wrong = difference(expected, content)
+    wrong = find_checksum_mismatch(expected, content)
     if wrong is not None:
         raise DataError(
             f"{path} has {wrong}; run `bench-data fetch {fetch_name}` "
             f"to replace it, or set dataset.options.sha256=null to use a file of your own"
         )
-    return content, checksum_like(None, content)
+    return content, compute_checksum(None, content)

@@ -63,7 +63,7 @@ class ModelSizes:
                 f"{self.hidden_size}: {why}; give 0 or equal sizes"
             )
 
-    def of(self, name: str) -> int:
+    def get_size(self, name: str) -> int:
         """Return a size of the dataset by its name.
 
         Raises:
@@ -130,7 +130,7 @@ class Model(ABC):
         """Build the typed graph of a mini-batch."""
 
 
-def why_not_trained(model: Model, mode: str) -> str | None:
+def explain_untrainable(model: Model, mode: str) -> str | None:
     """Return the reason if no system can run a model in this mode, or None."""
     if mode == "infer" or model.is_trainable:
         return None
@@ -140,7 +140,7 @@ def why_not_trained(model: Model, mode: str) -> str | None:
     )
 
 
-def initial_weights(model: Model, seed: int) -> Weights:
+def draw_initial_weights(model: Model, seed: int) -> Weights:
     """Draw the initial float32 weights of all systems.
 
     Each parameter has a random stream keyed by seed and name, so that adding one parameter does not
@@ -155,7 +155,7 @@ def initial_weights(model: Model, seed: int) -> Weights:
     return weights
 
 
-def traced_functions(model: Model) -> dict[str, VertexFunction]:
+def trace_functions(model: Model) -> dict[str, VertexFunction]:
     """Trace all vertex functions and the output function of a model, by name.
 
     Raises:
@@ -166,7 +166,7 @@ def traced_functions(model: Model) -> dict[str, VertexFunction]:
     traced = {name: trace(model, name, shapes) for name in (*model.vertex_types, "output")}
     scattered = {state for function in traced.values() for state, _ in function.scatter}
     for function in traced.values():
-        gathered = [function.nodes[i] for i in function.gathers()]
+        gathered = [function.nodes[i] for i in function.find_gathers()]
         missing = sorted({node.name for node in gathered} - scattered)
         if missing:
             raise ConfigError(
@@ -180,7 +180,7 @@ def traced_functions(model: Model) -> dict[str, VertexFunction]:
     return traced
 
 
-def model_class(module_name: str) -> type[Model]:
+def find_model_class(module_name: str) -> type[Model]:
     """Return the only Model that a module defines.
 
     Raises:
@@ -194,15 +194,15 @@ def model_class(module_name: str) -> type[Model]:
             raise
         message = f"model.model={module_name} is not a module; name one such as"
         raise ConfigError(f"{message} harness.models.tree_lstm") from None
-    found = [
+    models = [
         value
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, Model) and value.__module__ == module_name
     ]
-    if len(found) != 1:
-        raise ConfigError(f"{module_name} defines {len(found)} models; keep one model in a file")
-    _check_declared(found[0])
-    return found[0]
+    if len(models) != 1:
+        raise ConfigError(f"{module_name} defines {len(models)} models; keep one model in a file")
+    _check_declared(models[0])
+    return models[0]
 
 
 def _check_declared(kind: type[Model]) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
-from harness.machine.source_code import module_file, table_entries
+from harness.machine.source_code import find_module_file, read_table_entries
 
 
-def modules_of(name: str) -> dict[str, str]:
+def find_network_modules(name: str) -> dict[str, str]:
     """Return the module of every model in a table; empty if no module defines such a table.
 
     Args:
@@ -29,41 +29,41 @@ def modules_of(name: str) -> dict[str, str]:
         ConfigError: Two modules have a network of the same model, or one is not valid Python.
     """
     home, _, table = name.partition(":")
-    found: dict[str, str] = {}
-    for module, path in _modules_in(home):
-        for model in table_entries(path, table):
-            if model in found:
+    modules: dict[str, str] = {}
+    for module, path in _list_modules(home):
+        for model in read_table_entries(path, table):
+            if model in modules:
                 raise ConfigError(
-                    f"{name} has model {model} in {found[model]} and in {module}; remove one"
+                    f"{name} has model {model} in {modules[model]} and in {module}; remove one"
                 )
-            found[model] = module
-    return found
+            modules[model] = module
+    return modules
 
 
-def entry_of(name: str, model: str) -> str:
+def read_table_entry(name: str, model: str) -> str:
     """Return the source of a model's entry in its table."""
-    path = module_file(modules_of(name)[model])
+    path = find_module_file(find_network_modules(name)[model])
     assert path is not None
-    return table_entries(path, name.partition(":")[2])[model]
+    return read_table_entries(path, name.partition(":")[2])[model]
 
 
 def load_network(name: str, model: str) -> Any:
     """Import the module of a model's network and return the model's entry in its table."""
-    module = importlib.import_module(modules_of(name)[model])
+    module = importlib.import_module(find_network_modules(name)[model])
     return getattr(module, name.partition(":")[2])[model]
 
 
-def why_not_written(model: str, name: str) -> str | None:
+def explain_missing_network(model: str, name: str) -> str | None:
     """Return the reason if no module has a network of a model, or None."""
-    known = modules_of(name)
+    known = find_network_modules(name)
     if model in known:
         return None
     return f"model {model} is not written for it in {name}; it runs {', '.join(sorted(known))}"
 
 
-def _modules_in(home: str) -> list[tuple[str, Path]]:
+def _list_modules(home: str) -> list[tuple[str, Path]]:
     """Return a module, or the modules of a package, by name."""
-    path = module_file(home)
+    path = find_module_file(home)
     if path is None:
         return []
     if path.name != "__init__.py":

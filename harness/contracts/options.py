@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from harness.errors import ConfigError
-from harness.values.checked import check_value, types_of
+from harness.values.checked import check_value, find_field_types
 
 Options = TypeVar("Options")
 LARGEST = 2**32  # largest number; results of counting or drawing with it fit in 64 bits
@@ -31,16 +31,16 @@ def read_options(kind: type[Options], values: Mapping[str, Any], owner: str) -> 
     Raises:
         ConfigError: An option is unknown, or its field does not allow the value.
     """
-    check_options("system", types_of(kind), values, owner)
+    check_options("system", find_field_types(kind), values, owner)
     return kind(**values)
 
 
-def in_words(options: Any) -> dict[str, str]:
+def format_options(options: Any) -> dict[str, str]:
     """Format all options, including defaults, for a record."""
-    return {item.name: in_word(getattr(options, item.name)) for item in fields(options)}
+    return {item.name: format_value(getattr(options, item.name)) for item in fields(options)}
 
 
-def in_word(value: object) -> str:
+def format_value(value: object) -> str:
     """Format one value as in YAML."""
     if value is None:
         return "null"

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from harness.errors import ConfigError, meant
-from harness.values.arrays import IntArray, int_array
+from harness.errors import ConfigError, suggest_name
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.checked import Count, OneOf, Place, Seed, check_fields
 from harness.values.graph import Graph
 from harness.values.places import ROOT
@@ -68,7 +68,7 @@ class LearningSettings:
         check_fields(self, "learning.")
 
 
-def workload_name(model: str, granularity: str, outputs: str) -> str:
+def format_workload_name(model: str, granularity: str, outputs: str) -> str:
     """Return the name of a learned policy's workload: a model and the kind of its graphs."""
     shown = "" if granularity == "operator" else f", outputs as {outputs}"
     return f"{model}, {granularity} granularity{shown}"
@@ -146,35 +146,35 @@ class _Entry:
 
 
 @functools.cache
-def _entries() -> dict[str, _Entry]:
+def _list_entries() -> dict[str, _Entry]:
     """Return all policies by name, sorted by name."""
     files = sorted(_FOLDER.glob("[!_]*.py"))
     return dict(
-        sorted((name, entry) for file in files for name, entry in _entries_of(file).items())
+        sorted((name, entry) for file in files for name, entry in _read_entries(file).items())
     )
 
 
-def _entries_of(file: Path) -> dict[str, _Entry]:
+def _read_entries(file: Path) -> dict[str, _Entry]:
     """Return the policies of a file.
 
     A file that cannot be read counts as a policy, so that its error is reported when it is used and
     does not affect other policies.
     """
     try:
-        return dict(_declared(file.stem, ast.parse(file.read_text(encoding="utf-8")).body))
+        return dict(_parse_entries(file.stem, ast.parse(file.read_text(encoding="utf-8")).body))
     except (SyntaxError, ValueError, AttributeError):
         return {file.stem: _Entry(file.stem, "schedule", why_not_by_auto="it cannot be read")}
 
 
-def _declared(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
-    said = _read_literals(body, ("POLICIES", "LEARNED_POLICIES", "NOT_BY_AUTO"))
+def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
+    literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES", "NOT_BY_AUTO"))
     functions = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    reasons, to_learn = said.get("NOT_BY_AUTO", {}), "it has to be learned first"
-    for name, attribute in said.get("POLICIES", {}).items():
+    reasons, to_learn = literals.get("NOT_BY_AUTO", {}), "it has to be learned first"
+    for name, attribute in literals.get("POLICIES", {}).items():
         yield name, _Entry(module, attribute, why_not_by_auto=reasons.get(name))
-    for name, attribute in said.get("LEARNED_POLICIES", {}).items():
+    for name, attribute in literals.get("LEARNED_POLICIES", {}).items():
         yield name, _Entry(module, attribute, is_learned=True, why_not_by_auto=to_learn)
-    if said.keys() & {"POLICIES", "LEARNED_POLICIES"}:
+    if literals.keys() & {"POLICIES", "LEARNED_POLICIES"}:
         return
     if "schedule" in functions:
         yield module, _Entry(module, "schedule", why_not_by_auto=reasons or None)
@@ -197,14 +197,14 @@ def _read_literals(body: Sequence[ast.stmt], names: Collection[str]) -> dict[str
     }
 
 
-def why_not_by_auto(name: str) -> str | None:
+def explain_auto_exclusion(name: str) -> str | None:
     """Return the reason from a policy's file why `policy=auto` does not try it, or None."""
-    return _entries()[name].why_not_by_auto
+    return _list_entries()[name].why_not_by_auto
 
 
-def policy_names() -> tuple[str, ...]:
+def list_policy_names() -> tuple[str, ...]:
     """Return the names of all policies, found without importing (and so compiling) any of them."""
-    return tuple(_entries())
+    return tuple(_list_entries())
 
 
 def check_policy_name(name: str, *, may_choose: bool = False) -> None:
@@ -216,24 +216,24 @@ def check_policy_name(name: str, *, may_choose: bool = False) -> None:
     Raises:
         ConfigError: It does not; the message lists the known policies.
     """
-    if name in policy_names() or (may_choose and name == AUTO):
+    if name in list_policy_names() or (may_choose and name == AUTO):
         return
     if name == AUTO:
         raise ConfigError(
             f"policy={AUTO} chooses by running a model, which `bench` does; name a policy:"
-            f" {', '.join(policy_names())}"
+            f" {', '.join(list_policy_names())}"
         )
     why = ""
     if name.isidentifier() and (_FOLDER / f"{name}.py").is_file():
         why = f" (harness/policies/{name}.py defines neither schedule nor learn)"
-    known = (*((AUTO,) if may_choose else ()), *policy_names())
-    why = why or meant(name, known)
+    known = (*((AUTO,) if may_choose else ()), *list_policy_names())
+    why = why or suggest_name(name, known)
     raise ConfigError(f"policy={name} is unknown{why}; choose one of {', '.join(known)}")
 
 
 def is_learned(name: str) -> bool:
     """Return whether a policy must be learned; False for an unknown name."""
-    entry = _entries().get(name)
+    entry = _list_entries().get(name)
     return entry is not None and entry.is_learned
 
 
@@ -255,13 +255,13 @@ def learn_policy(
     """Learn a policy on graphs of one workload, or load it from settings.file if given.
 
     Args:
-        workload: Name of the workload (see workload_name); a saved policy of another one is
+        workload: Name of the workload (see format_workload_name); a saved policy of another one is
             refused.
 
     Raises:
         ConfigError: The policy is unknown or not learned, or the file does not fit it.
     """
-    if name in policy_names() and not is_learned(name):
+    if name in list_policy_names() and not is_learned(name):
         raise ConfigError(f"policy={name} is not learned")
     policy = _import(name)
     learned: LearnedPolicy = (
@@ -275,9 +275,9 @@ def learn_policy(
 def compile_policy(name: str) -> None:
     """Compile a policy, and its learning if it is learned, before later calls are timed."""
     flat = Graph(
-        types=int_array([1]),
-        arg_start=int_array([0, 0]),
-        args=int_array([]),
+        types=as_int_array([1]),
+        arg_start=as_int_array([0, 0]),
+        args=as_int_array([]),
         type_names=("unbatchable", "batchable"),
     )
     if is_learned(name):
@@ -293,7 +293,7 @@ def _import(name: str) -> Any:
         ConfigError: The policy is unknown or cannot be imported.
     """
     check_policy_name(name)
-    entry = _entries()[name]
+    entry = _list_entries()[name]
     try:
         module = importlib.import_module(f"harness.policies.{entry.module}")
         return module if entry.attribute is None else getattr(module, entry.attribute)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.choice import Choice, Stopwatch, Tell
-from harness.contracts.extras import how_to_install, why_too_old
+from harness.contracts.extras import describe_installation, explain_outdated_version
 from harness.contracts.model import Model, Weights
-from harness.contracts.options import NoOptions, in_words, read_options
+from harness.contracts.options import NoOptions, format_options, read_options
 from harness.contracts.policy import LearningSettings
 from harness.contracts.timeline import Part
 from harness.errors import ConfigError, UnsupportedTrial
@@ -170,7 +170,7 @@ class System(ABC):
     def load(self, instances: Sequence[Any]) -> None:
         """Take the next mini-batch, untimed; no graph work may happen here."""
 
-    def upcoming(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most do not prefetch
+    def prefetch(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most do not prefetch
         """Announce, after `load` and untimed, the mini-batch that is loaded next.
 
         `run` may start to process it while waiting for a device. That work is part of the timed
@@ -185,7 +185,7 @@ class System(ABC):
         SGD on the summed loss; in mode "infer": construct, schedule and forward (loss included).
         """
 
-    def run_in_parts(self, clock: Clock, part: Part) -> None:
+    def run_traced(self, clock: Clock, part: Part) -> None:
         """Run as `run` does, with each batch and each separable kernel as a part.
 
         This is for timelines only, because separate parts take longer than a whole run. If a system
@@ -227,7 +227,7 @@ class System(ABC):
         """Return the peak of memory that only the framework knows (a GPU's), or None."""
         return None
 
-    def forget_peak_memory(self) -> None:  # noqa: B027 - most frameworks use process memory only
+    def reset_peak_memory(self) -> None:  # noqa: B027 - most frameworks use process memory only
         """Reset that peak; called once, between the check and the timed passes."""
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
@@ -235,7 +235,7 @@ class System(ABC):
 
     def in_force(self) -> dict[str, str]:
         """Return the effective options, and the backend and libraries used."""
-        return in_words(self.options)
+        return format_options(self.options)
 
     def versions(self) -> dict[str, str]:
         """Return facts about the framework's build (version, BLAS, source or wheel)."""
@@ -256,14 +256,16 @@ def load_adapter(name: str) -> type[System]:
             message = f"system.adapter={name} is not a module"
             raise ConfigError(f"{message}; name one such as systems.null_system") from error
         missing = str(error.name).partition(".")[0]
-        raise UnsupportedTrial(f"{missing} is not installed; {how_to_install(missing)}") from error
+        raise UnsupportedTrial(
+            f"{missing} is not installed; {describe_installation(missing)}"
+        ) from error
     except ImportError as error:
         raise UnsupportedTrial(f"{name} cannot be imported: {error}") from error
     except AttributeError as error:
         raise ConfigError(f"{name} has no class Adapter; name one that has") from error
     if adapter.framework is not None:
         version = str(sys.modules[adapter.framework].__version__)
-        reason = why_too_old(adapter.framework, version)
+        reason = explain_outdated_version(adapter.framework, version)
         if reason is not None:
             raise UnsupportedTrial(reason)
     return adapter

@@ -28,25 +28,25 @@ class CountAnswers:
         self._by_name = {row.count_id: row for row in rows}
         self._alike: dict[tuple[Any, ...], list[AnyCount]] = {}
         for row in self._by_name.values():
-            self._alike.setdefault(_told_by(row), []).append(row)
+            self._alike.setdefault(_build_row_key(row), []).append(row)
         self._composer = composer or Composer()
         self._answered: dict[str, list[AnyCount | None]] = {}
 
     def to(self, sweep: Sweep) -> list[AnyCount]:
         """Return the counts of a sweep in its order, without the missing ones."""
-        return [row for row in self._all_of(sweep) if row is not None]
+        return [row for row in self._find_all(sweep) if row is not None]
 
-    def n_missing(self, sweep: Sweep) -> int:
+    def count_missing(self, sweep: Sweep) -> int:
         """Return the number of counts of a sweep that have no record."""
-        return self._all_of(sweep).count(None)
+        return self._find_all(sweep).count(None)
 
-    def _all_of(self, sweep: Sweep) -> list[AnyCount | None]:
+    def _find_all(self, sweep: Sweep) -> list[AnyCount | None]:
         if sweep.sweep_id not in self._answered:
-            found = [self._answer_to(one) for one in self._planned(sweep)]
-            self._answered[sweep.sweep_id] = found
+            rows = [self._answer_to(count) for count in self._plan_counts(sweep)]
+            self._answered[sweep.sweep_id] = rows
         return self._answered[sweep.sweep_id]
 
-    def _planned(self, sweep: Sweep) -> Iterator[PlannedCount]:
+    def _plan_counts(self, sweep: Sweep) -> Iterator[PlannedCount]:
         for request in parse_requests(sweep.overrides, self._composer):
             for policy in request.policies:
                 yield PlannedCount(request, policy, source_sha256="")
@@ -55,17 +55,17 @@ class CountAnswers:
         by_name = self._by_name.get(planned.count_id)
         if by_name is not None:
             return by_name
-        alike = self._alike.get(_asked_for(planned), [])
+        alike = self._alike.get(_build_count_key(planned), [])
         return alike[0] if len(alike) == 1 else None
 
 
-def _told_by(row: AnyCount) -> tuple[Any, ...]:
+def _build_row_key(row: AnyCount) -> tuple[Any, ...]:
     following = row.following if isinstance(row, CountRow) else None
     n_following = len(following.n_batches) if following else 0
     return (*(getattr(row, name) for name in _TOLD), row.learning, n_following)
 
 
-def _asked_for(planned: PlannedCount) -> tuple[Any, ...]:
-    asked = planned.asked()
-    told = tuple(asked[name] for name in _TOLD)
-    return (*told, asked["learning"], planned.request.n_following)
+def _build_count_key(planned: PlannedCount) -> tuple[Any, ...]:
+    asked = planned.build_request_labels()
+    values = tuple(asked[name] for name in _TOLD)
+    return (*values, asked["learning"], planned.request.n_following)

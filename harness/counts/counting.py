@@ -18,9 +18,9 @@ from harness.contracts.policy import (
     load_policy,
 )
 from harness.errors import ConfigError, ScheduleError
-from harness.measuring.clock import PhaseClock, collector_paused, timed
-from harness.policies.parts.bound import lower_bound
-from harness.policies.parts.rounds import first_round, run_in_rounds, schedule_in_rounds
+from harness.measuring.clock import PhaseClock, pause_collector, time_call
+from harness.policies.parts.bound import compute_lower_bound
+from harness.policies.parts.rounds import run_in_rounds, schedule_in_rounds, select_first_round
 from harness.records.count_row import BatchCounts, Generalisation
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
@@ -29,7 +29,7 @@ MIN_CALLS, MAX_CALLS, ENOUGH_S = 5, 1000, 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Graphs:
+class GraphPair:
     """Graphs of a mini-batch: the requested one, and the one of ED-Batch's released code."""
 
     plain: Graph
@@ -72,7 +72,9 @@ class Scheduler:
     reason_ed: str | None = None
 
 
-def scheduler(name: str, settings: LearningSettings, workload: str, train: Graphs) -> Scheduler:
+def build_scheduler(
+    name: str, settings: LearningSettings, workload: str, train: GraphPair
+) -> Scheduler:
     """Load a policy, or learn one for each of the two graphs.
 
     A policy learns on the first segment of a graph. A policy in `settings.file` is used for both
@@ -82,21 +84,21 @@ def scheduler(name: str, settings: LearningSettings, workload: str, train: Graph
         ConfigError: The policy is unknown, or the file does not fit it.
     """
     if not is_learned(name):
-        one = Fitted(load_policy(name))
-        return Scheduler(name, one, one)
+        fitted = Fitted(load_policy(name))
+        return Scheduler(name, fitted, fitted)
     if settings.file is not None:
         machine = learn_policy(name, [train.plain], settings, workload)
-        one = Fitted(machine, machine)
+        fitted = Fitted(machine, machine)
         try:
-            one.run(train.released)
+            fitted.run(train.released)
         except ConfigError:
             # A policy learned on that graph would be another one than the saved policy.
             reason = (
                 f"{settings.file} was learned on other types than the released graph has; leave"
                 " learning.file out to learn one on that graph"
             )
-            return Scheduler(name, one, None, reason)
-        return Scheduler(name, one, one)
+            return Scheduler(name, fitted, None, reason)
+        return Scheduler(name, fitted, fitted)
     compile_policy(name)
     plain = _learn(name, train.plain, settings, workload)
     return Scheduler(
@@ -105,8 +107,8 @@ def scheduler(name: str, settings: LearningSettings, workload: str, train: Graph
 
 
 def _learn(name: str, graph: Graph, settings: LearningSettings, workload: str) -> Fitted:
-    seen = [first_round(graph)]
-    machine, learn_s = timed(
+    seen = [select_first_round(graph)]
+    machine, learn_s = time_call(
         lambda: learn_policy(name, seen, settings, workload), synchronize=lambda: None
     )
     return Fitted(machine, machine, learn_s)
@@ -114,8 +116,8 @@ def _learn(name: str, graph: Graph, settings: LearningSettings, workload: str) -
 
 def count_batches(
     scheduler: Scheduler,
-    graphs: Graphs,
-    following: Sequence[Graphs] = (),
+    graphs: GraphPair,
+    following: Sequence[GraphPair] = (),
     enough_s: float = ENOUGH_S,
 ) -> BatchCounts:
     """Schedule both graphs, check the schedules, and time the policy on the requested graph.
@@ -128,14 +130,14 @@ def count_batches(
         ScheduleError: The policy returned an invalid schedule.
     """
     name = scheduler.name
-    plain = _count(name, scheduler.plain, graphs.plain, [one.plain for one in following])
-    after = [one.released for one in following]
+    plain = _count(name, scheduler.plain, graphs.plain, [pair.plain for pair in following])
+    after = [pair.released for pair in following]
     released = _count(name, scheduler.released, graphs.released, after)
     return BatchCounts(
         n_vertices=graphs.plain.n_vertices,
         n_nodes_ed=graphs.released.n_vertices,
         n_unbatchable_ed=int((graphs.released.types == UNBATCHABLE).sum()),
-        schedule_s=median_call_s(scheduler.plain.policy, graphs.plain, enough_s),
+        schedule_s=measure_schedule_s(scheduler.plain.policy, graphs.plain, enough_s),
         reason_ed=scheduler.reason_ed,
         **plain,
         **{f"{name}_ed": value for name, value in released.items()},
@@ -150,7 +152,7 @@ def _count(
     Raises:
         ScheduleError: The schedule is invalid.
     """
-    counts: dict[str, Any] = {"n_batches": None, "lower_bound": lower_bound(graph)}
+    counts: dict[str, Any] = {"n_batches": None, "lower_bound": compute_lower_bound(graph)}
     if fitted is None:
         return counts
     schedule, run = fitted.run(graph)
@@ -160,19 +162,19 @@ def _count(
         message = f"policy {name} made a schedule that is not valid: {error}"
         raise ScheduleError(message) from error
     counts |= {"n_batches": schedule.n_batches, "learn_s": fitted.learn_s}
-    counts |= {"following": generalise(fitted, following)}
+    counts |= {"following": count_following(fitted, following)}
     if fitted.learned is not None and run is not None:
         counts |= {"n_trials": fitted.learned.n_trials, "unseen_share": run.unseen_share}
     return counts
 
 
-def generalise(fitted: Fitted, graphs: Sequence[Graph]) -> Generalisation | None:
+def count_following(fitted: Fitted, graphs: Sequence[Graph]) -> Generalisation | None:
     """Count the batches of further graphs; return None if there are none."""
     if not graphs:
         return None
     schedules, runs = zip(*map(fitted.run, graphs), strict=True)
     counts = tuple(schedule.n_batches for schedule in schedules)
-    bounds = tuple(lower_bound(graph) for graph in graphs)
+    bounds = tuple(compute_lower_bound(graph) for graph in graphs)
     learned = [run for run in runs if run is not None]
     n_decisions = sum(run.n_decisions for run in learned)
     return Generalisation(
@@ -183,7 +185,7 @@ def generalise(fitted: Fitted, graphs: Sequence[Graph]) -> Generalisation | None
     )
 
 
-def median_call_s(policy: Policy, graph: Graph, enough_s: float = ENOUGH_S) -> float:
+def measure_schedule_s(policy: Policy, graph: Graph, enough_s: float = ENOUGH_S) -> float:
     """Measure the median seconds of scheduling a graph, including all its segments.
 
     The first call, which may compile, does not count.
@@ -191,7 +193,7 @@ def median_call_s(policy: Policy, graph: Graph, enough_s: float = ENOUGH_S) -> f
     schedule_in_rounds(policy, graph)
     clock = PhaseClock(synchronize=lambda: None)
     samples: list[float] = []
-    with collector_paused():
+    with pause_collector():
         while len(samples) < MIN_CALLS or (sum(samples) < enough_s and len(samples) < MAX_CALLS):
             clock.start()
             schedule_in_rounds(policy, graph)

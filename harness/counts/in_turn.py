@@ -17,17 +17,17 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 from harness.counts.request import PlannedCount, Request
-from harness.counts.worker import Outcome, failed_count, work
+from harness.counts.worker import CountOutcome, make_failed_count, run_counts
 from harness.machine.files import drop_leftovers
 from harness.measuring.supervise import (
     POLL_S,
     Members,
-    death_reason,
-    household,
-    memory_excess,
-    timeout_reason,
+    contain_descendants,
+    describe_timeout,
+    explain_death,
+    find_memory_excess,
 )
-from harness.planning.sweep import counting_sha256
+from harness.planning.sweep import hash_counting_code
 from harness.records.count_row import AnyCount, Failure, find_count, write_count
 from harness.records.files import WatchedFolders, check_room
 
@@ -36,33 +36,35 @@ _FORK = multiprocessing.get_context("fork")
 Ending = tuple[Failure, str]
 
 
-def planned_counts(requests: Iterable[Request]) -> list[PlannedCount]:
+def plan_policy_counts(requests: Iterable[Request]) -> list[PlannedCount]:
     """Return a planned count for every policy of every request, request by request."""
     return [
-        PlannedCount(one, name, _sha256(one.spec.model_module, one.spec.loader, name))
-        for one in requests
-        for name in one.policies
+        PlannedCount(
+            request, name, _hash_code(request.spec.model_module, request.spec.loader, name)
+        )
+        for request in requests
+        for name in request.policies
     ]
 
 
 @functools.cache
-def _sha256(model_module: str, loader: str, policy: str) -> str:
+def _hash_code(model_module: str, loader: str, policy: str) -> str:
     """Return the hash of the code, cached because a sweep needs it many times."""
-    return counting_sha256((model_module, loader), {policy, model_module.rpartition(".")[2]})
+    return hash_counting_code((model_module, loader), {policy, model_module.rpartition(".")[2]})
 
 
 def count_in_turn(
     planned: Sequence[PlannedCount],
     records: Path | None = None,
     *,
-    anew: bool = False,
+    repeat: bool = False,
     wants_learned: bool = False,
-) -> tuple[list[Outcome], int]:
+) -> tuple[list[CountOutcome], int]:
     """Run all counts that have no record yet; a failed count does not stop the others.
 
     Args:
         records: Directory of the records; None stores none.
-        anew: Whether to repeat counts that have a valid record.
+        repeat: Whether to repeat counts that have a valid record.
         wants_learned: Whether outcomes include the learned policies.
 
     Returns:
@@ -71,63 +73,63 @@ def count_in_turn(
     Raises:
         OutputError: Records cannot be written.
     """
-    outcomes: dict[int, Outcome] = {}
-    if records is not None and not anew:
-        found = {place: _kept(one, records) for place, one in enumerate(planned)}
-        outcomes = {place: Outcome(row=row) for place, row in found.items() if row is not None}
+    outcomes: dict[int, CountOutcome] = {}
+    if records is not None and not repeat:
+        rows = {index: _find_kept(count, records) for index, count in enumerate(planned)}
+        outcomes = {index: CountOutcome(row=row) for index, row in rows.items() if row is not None}
     n_kept = len(outcomes)
-    waiting = [place for place in range(len(planned)) if place not in outcomes]
+    waiting = [index for index in range(len(planned)) if index not in outcomes]
     try:
         with WatchedFolders() as folders:
             if waiting and records is not None:
                 check_room(records)
                 folders.check(records)
             while waiting:
-                left = [planned[place] for place in waiting]
-                for outcome in _counted_by_a_child(left, wants_learned=wants_learned):
-                    place = waiting.pop(0)
-                    outcomes[place] = outcome
+                left = [planned[index] for index in waiting]
+                for outcome in _count_in_child(left, wants_learned=wants_learned):
+                    index = waiting.pop(0)
+                    outcomes[index] = outcome
                     if records is not None and outcome.row is not None:
                         folders.check(records)
-                        write_count(planned[place].record_path(records), outcome.row)
+                        write_count(planned[index].build_record_path(records), outcome.row)
     except KeyboardInterrupt as stop:
-        stop.add_note(_what_is_kept(planned, records))
+        stop.add_note(_describe_kept(planned, records))
         raise
-    return [outcomes[place] for place in range(len(planned))], n_kept
+    return [outcomes[index] for index in range(len(planned))], n_kept
 
 
-def _what_is_kept(planned: Sequence[PlannedCount], records: Path | None) -> str:
+def _describe_kept(planned: Sequence[PlannedCount], records: Path | None) -> str:
     if records is None:
         return "nothing is kept without records=FOLDER"
-    n_there = sum(one.record_path(records).exists() for one in planned)
+    n_there = sum(count.build_record_path(records).exists() for count in planned)
     return f"{n_there} of {len(planned)} counts are kept"
 
 
-def _kept(planned: PlannedCount, records: Path) -> AnyCount | None:
-    path = planned.record_path(records)
+def _find_kept(planned: PlannedCount, records: Path) -> AnyCount | None:
+    path = planned.build_record_path(records)
     drop_leftovers(path)
     row = find_count(path)
     if row is None:
         return None
     limits = planned.request.spec.limits
     asked_for = (planned.count_id, planned.source_sha256, planned.own_data_sha256)
-    return row if row.answers(*asked_for, limits) else None
+    return row if row.is_valid_for(*asked_for, limits) else None
 
 
-def _counted_by_a_child(planned: list[PlannedCount], *, wants_learned: bool) -> Iterator[Outcome]:
+def _count_in_child(planned: list[PlannedCount], *, wants_learned: bool) -> Iterator[CountOutcome]:
     """Yield outcomes in order until all are complete or the child ends; yields at least one."""
     receiver, sender = _FORK.Pipe(duplex=False)
-    child = _FORK.Process(target=work, args=(planned, sender, os.getpid(), wants_learned))
-    with household() as members:
+    child = _FORK.Process(target=run_counts, args=(planned, sender, os.getpid(), wants_learned))
+    with contain_descendants() as members:
         child.start()
         sender.close()
         try:
-            for one in planned:
-                outcome = _next(receiver, child, members, one)
-                if isinstance(outcome, Outcome):
+            for count in planned:
+                outcome = _receive_outcome(receiver, child, members, count)
+                if isinstance(outcome, CountOutcome):
                     yield outcome
                     continue
-                yield Outcome(row=failed_count(one, *outcome))
+                yield CountOutcome(row=make_failed_count(count, *outcome))
                 return
         finally:
             child.kill()
@@ -135,21 +137,21 @@ def _counted_by_a_child(planned: list[PlannedCount], *, wants_learned: bool) -> 
             receiver.close()
 
 
-def _next(
-    receiver: Connection, child: ForkProcess, members: Members, one: PlannedCount
-) -> Outcome | Ending:
+def _receive_outcome(
+    receiver: Connection, child: ForkProcess, members: Members, count: PlannedCount
+) -> CountOutcome | Ending:
     """Wait until the child sends an outcome, ends or exceeds a limit."""
-    limits = one.request.spec.limits
+    limits = count.request.spec.limits
     deadline = time.monotonic() + limits.time_s
     while not receiver.poll(min(POLL_S, max(0.0, deadline - time.monotonic()))):
-        excess = memory_excess(members(), limits)
+        excess = find_memory_excess(members(), limits)
         if excess is not None:
             return "oom", excess
         if time.monotonic() > deadline:
-            return "timeout", timeout_reason(limits)
+            return "timeout", describe_timeout(limits)
     try:
-        outcome: Outcome = receiver.recv()
+        outcome: CountOutcome = receiver.recv()
     except (EOFError, OSError):
         child.join()
-        return "crash", death_reason(child.exitcode or 0)
+        return "crash", explain_death(child.exitcode or 0)
     return outcome

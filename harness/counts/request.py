@@ -15,19 +15,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.corpus import Corpus, inputs_sha256, load_corpus
-from harness.contracts.model import Model, model_class, traced_functions
-from harness.contracts.policy import check_policy_name, is_learned, policy_names, workload_name
-from harness.counts.counting import Graphs
+from harness.contracts.corpus import Corpus, hash_inputs, load_corpus
+from harness.contracts.model import Model, find_model_class, trace_functions
+from harness.contracts.policy import (
+    check_policy_name,
+    format_workload_name,
+    is_learned,
+    list_policy_names,
+)
+from harness.counts.counting import GraphPair
 from harness.errors import BenchError, ConfigError
-from harness.granularity.operators import operator_graph
-from harness.granularity.released import released_graph
-from harness.granularity.vertices import cut_output, with_output_vertices
-from harness.machine.facts import cpu_model
-from harness.planning.config import Composer, spec_of
+from harness.granularity.operators import build_operator_graph
+from harness.granularity.released import build_released_graph
+from harness.granularity.vertices import add_output_vertices, cut_output
+from harness.machine.facts import read_cpu_model
+from harness.planning.config import Composer, resolve_spec
 from harness.planning.overrides import read_settings
 from harness.records.files import check_suffix
-from harness.records.record import now_text
+from harness.records.record import format_now
 from harness.records.reuse import has_checksums
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_model
@@ -105,9 +110,9 @@ class Request:
     @property
     def workload(self) -> str:
         """Name of the workload for which a policy is learned."""
-        return workload_name(self.spec.model, self.granularity, self.outputs)
+        return format_workload_name(self.spec.model, self.granularity, self.outputs)
 
-    def the_learned_policy(self, purpose: str) -> str:
+    def select_learned_policy(self, purpose: str) -> str:
         """Return the only learned policy.
 
         Args:
@@ -134,7 +139,7 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
     Raises:
         ConfigError: A key is unknown or a value is not allowed.
     """
-    own, overrides = _own_and_others(settings)
+    own, overrides = _split_settings(settings)
     for key in NUMBERS:
         if not (own[key].isdecimal() and len(own[key]) <= MOST_DIGITS):
             raise ConfigError(
@@ -149,37 +154,39 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
     for name in policies:
         check_policy_name(name)
     composer = composer or Composer()
-    config = composer.config({"system": "null"} | read_settings(overrides))  # without a framework
+    config = composer.compose_config(
+        {"system": "null"} | read_settings(overrides)
+    )  # without a framework
     request = Request(
-        spec=spec_of(config, conf_dir=composer.conf_dir),
+        spec=resolve_spec(config, conf_dir=composer.conf_dir),
         policies=policies,
         granularity=own["granularity"],
         outputs=own["outputs"],
         offset=int(own["offset"]),
         learn_offset=int(own["learn_offset"]),
         n_following=int(own["n_following"]),
-        save_policy=_path(own["save_policy"]),
-        out=_path(own["out"]),
-        records=_path(own["records"]),
+        save_policy=_parse_path(own["save_policy"]),
+        out=_parse_path(own["out"]),
+        records=_parse_path(own["records"]),
         force=config.force,
         records_bad_data=config.bad_data == "record",
     )
     if request.out is not None:
         check_suffix(request.out, "the rows are", ".json", ".csv")
     if request.save_policy is not None:
-        request.the_learned_policy("save_policy")
+        request.select_learned_policy("save_policy")
     if request.spec.learning.file is not None:
-        request.the_learned_policy("learning.file")
+        request.select_learned_policy("learning.file")
     return request
 
 
-def _path(text: str) -> Path | None:
+def _parse_path(text: str) -> Path | None:
     return Path(text) if text else None
 
 
-def _own_and_others(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _split_settings(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the values of bench-schedule's own keys, and the settings of trials."""
-    own = {"policy": ",".join(policy_names()), "offset": "0", "n_following": "0"}
+    own = {"policy": ",".join(list_policy_names()), "offset": "0", "n_following": "0"}
     own |= {"learn_offset": "", **dict.fromkeys(PATHS, "")}
     own |= {key: choices[0] for key, choices in CHOICES.items()}
     others = []
@@ -202,16 +209,16 @@ def _own_and_others(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]
 
 
 def parse_requests(settings: Sequence[str], composer: Composer | None = None) -> list[Request]:
-    """Parse key=value arguments whose values may be separated by commas; see points_of.
+    """Parse key=value arguments whose values may be separated by commas; see expand_points.
 
     Args:
         composer: Composer to share among sweeps, which is faster than a new one for each.
     """
     composer = composer or Composer()
-    return [parse_request(point, composer) for point in points_of(settings, composer)]
+    return [parse_request(point, composer) for point in expand_points(settings, composer)]
 
 
-def points_of(settings: Sequence[str], composer: Composer) -> list[list[str]]:
+def expand_points(settings: Sequence[str], composer: Composer) -> list[list[str]]:
     """Return the settings of each mini-batch: one for every combination of listed values.
 
     Models and datasets are combined only if they have the same kind of instances.
@@ -232,17 +239,17 @@ def points_of(settings: Sequence[str], composer: Composer) -> list[list[str]]:
     ]
     if not listed.keys() & {"model", "dataset"}:
         return points
-    return _fitting(points, listed, composer)
+    return _select_fitting(points, listed, composer)
 
 
-def _fitting(
+def _select_fitting(
     points: list[list[str]], listed: Mapping[str, list[str]], composer: Composer
 ) -> list[list[str]]:
     kept = []
     for point in points:
-        chosen = read_settings(text for text in point if _names_group(text))
-        config = composer.config({"system": "null"} | chosen)
-        if model_class(config.model.model).instance_kind == config.dataset.instance_kind:
+        chosen = read_settings(text for text in point if _is_group_setting(text))
+        config = composer.compose_config({"system": "null"} | chosen)
+        if find_model_class(config.model.model).instance_kind == config.dataset.instance_kind:
             kept.append(point)
     for key in ("model", "dataset"):
         for value in listed.get(key, ()):
@@ -255,7 +262,7 @@ def _fitting(
     return kept
 
 
-def _names_group(setting: str) -> bool:
+def _is_group_setting(setting: str) -> bool:
     return setting.partition("=")[0] in ("model", "dataset")
 
 
@@ -287,11 +294,11 @@ class PlannedCount:
         if has_checksums(spec):
             return None
         try:
-            return _hash_own(spec.loader, spec.split, spec.data_root, _options_text(spec))
+            return _hash_own(spec.loader, spec.split, spec.data_root, _format_options(spec))
         except BenchError:
             return ""  # the count itself reports the reason
 
-    def asked(self) -> dict[str, Any]:
+    def build_request_labels(self) -> dict[str, Any]:
         """Return the fields of CountLabels that determine the count."""
         request, spec = self.request, self.request.spec
         return {
@@ -301,39 +308,39 @@ class PlannedCount:
             "learning": spec.learning if is_learned(self.policy) else None,
         }
 
-    def labels(self) -> dict[str, Any]:
+    def build_labels(self) -> dict[str, Any]:
         """Return the fields of CountLabels except the status."""
         return {
-            **self.asked(),
-            "cpu": cpu_model(),
+            **self.build_request_labels(),
+            "cpu": read_cpu_model(),
             "count_id": self.count_id,
             "source_sha256": self.source_sha256,
             "own_data_sha256": self.own_data_sha256,
-            "counted_at": now_text(),
+            "counted_at": format_now(),
         }
 
-    def record_path(self, folder: Path) -> Path:
+    def build_record_path(self, folder: Path) -> Path:
         """Return the path of its record in a directory."""
         return folder / f"{self.count_id}.json"
 
 
 @functools.cache
-def _corpus(loader: str, split: str, root: str, options: str) -> Corpus:
+def _load_cached_corpus(loader: str, split: str, root: str, options: str) -> Corpus:
     """Load a corpus, cached because a sweep uses it many times."""
     return load_corpus(loader, split, Path(root), **json.loads(options))
 
 
 @functools.cache
 def _hash_own(loader: str, split: str, root: str, options: str) -> str | None:
-    corpus = _corpus(loader, split, root, options)
-    return None if corpus.generated else inputs_sha256([corpus.instances])
+    corpus = _load_cached_corpus(loader, split, root, options)
+    return None if corpus.generated else hash_inputs([corpus.instances])
 
 
-def _options_text(spec: TrialSpec) -> str:
+def _format_options(spec: TrialSpec) -> str:
     return json.dumps(spec.dataset_options, sort_keys=True)
 
 
-class Source:
+class GraphSource:
     """Source of a request's mini-batches as graphs.
 
     Raises:
@@ -343,10 +350,12 @@ class Source:
 
     def __init__(self, request: Request) -> None:
         self.request, spec = request, request.spec
-        self.corpus = _corpus(spec.loader, spec.split, spec.data_root, _options_text(spec))
+        self.corpus = _load_cached_corpus(
+            spec.loader, spec.split, spec.data_root, _format_options(spec)
+        )
         self.model: Model = build_model(spec, self.corpus.sizes)
 
-    def at(self, offset: int) -> Graphs:
+    def build_at(self, offset: int) -> GraphPair:
         """Return the mini-batch that starts at an instance, in the order of the file.
 
         Raises:
@@ -359,26 +368,26 @@ class Source:
                 f" instances; {self.corpus.name} ({self.corpus.split}) has"
                 f" {len(self.corpus.instances)}"
             )
-        return self._graphs(self.corpus.instances[offset:end])
+        return self._build_graphs(self.corpus.instances[offset:end])
 
-    def following(self) -> list[Graphs]:
+    def build_following(self) -> list[GraphPair]:
         """Return the mini-batches after the first one; after its end, the file starts again."""
         instances, size = self.corpus.instances, self.request.spec.batch_size
         begins = (self.request.offset + (k + 1) * size for k in range(self.request.n_following))
         return [
-            self._graphs([instances[i % len(instances)] for i in range(begin, begin + size)])
+            self._build_graphs([instances[i % len(instances)] for i in range(begin, begin + size)])
             for begin in begins
         ]
 
-    def _graphs(self, instances: Sequence[object]) -> Graphs:
+    def _build_graphs(self, instances: Sequence[object]) -> GraphPair:
         mini_batch = self.model.mini_batch(instances)
-        released = released_graph(self.model, mini_batch)
-        return Graphs(plain=self._plain(mini_batch), released=released)
+        released = build_released_graph(self.model, mini_batch)
+        return GraphPair(plain=self._build_plain(mini_batch), released=released)
 
-    def _plain(self, mini_batch: MiniBatch) -> Graph:
+    def _build_plain(self, mini_batch: MiniBatch) -> Graph:
         if self.request.granularity == "operator":
-            return operator_graph(self.model, mini_batch)
+            return build_operator_graph(self.model, mini_batch)
         if self.request.outputs == "stage":
             return mini_batch.graph
-        has_loss = cut_output(traced_functions(self.model)["output"]).loss is not None
-        return with_output_vertices(mini_batch, has_loss).graph
+        has_loss = cut_output(trace_functions(self.model)["output"]).loss is not None
+        return add_output_vertices(mini_batch, has_loss).graph

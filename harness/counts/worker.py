@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 
 from harness.contracts.policy import LearnedPolicy, is_learned
-from harness.counts.counting import ENOUGH_S, Graphs, Scheduler, count_batches, scheduler
-from harness.counts.request import PlannedCount, Request, Source
+from harness.counts.counting import ENOUGH_S, GraphPair, Scheduler, build_scheduler, count_batches
+from harness.counts.request import GraphSource, PlannedCount, Request
 from harness.errors import BenchError, DataError, ScheduleError, UnsupportedTrial
-from harness.measuring.child import die_with_parent, is_out_of_memory
+from harness.measuring.child import bind_to_parent, is_out_of_memory
 from harness.records.count_row import AnyCount, CountRow, FailedCount, Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CountOutcome:
     """Outcome of one count.
 
     Attributes:
@@ -40,9 +40,9 @@ class _Workload:
     """Mini-batches of one request, stored because building them takes longer than scheduling."""
 
     request: Request
-    source: Source
-    graphs: Graphs
-    following: list[Graphs]
+    source: GraphSource
+    graphs: GraphPair
+    following: list[GraphPair]
 
 
 class Counter:
@@ -51,57 +51,57 @@ class Counter:
     def __init__(self) -> None:
         self._last: _Workload | None = None
 
-    def outcome(self, planned: PlannedCount) -> Outcome:
+    def count_policy(self, planned: PlannedCount) -> CountOutcome:
         """Count one policy on one mini-batch; errors of policy or input are in the outcome."""
         try:
             return self._count(planned)
         except UnsupportedTrial as error:
-            return Outcome(row=failed_count(planned, "unsupported", str(error)))
+            return CountOutcome(row=make_failed_count(planned, "unsupported", str(error)))
         except ScheduleError as error:
-            return Outcome(row=failed_count(planned, "wrong_result", str(error)))
+            return CountOutcome(row=make_failed_count(planned, "wrong_result", str(error)))
         except BenchError as error:
             if isinstance(error, DataError) and planned.request.records_bad_data:
-                return Outcome(row=failed_count(planned, "bad_data", str(error)))
-            return Outcome(refusal=" ".join(str(error).split()))
+                return CountOutcome(row=make_failed_count(planned, "bad_data", str(error)))
+            return CountOutcome(refusal=" ".join(str(error).split()))
         except Exception as error:
             traceback.print_exc()
             status: Failure = "oom" if is_out_of_memory(error) else "crash"
             reason = f"{type(error).__name__}: {error}"
-            return Outcome(row=failed_count(planned, status, reason))
+            return CountOutcome(row=make_failed_count(planned, status, reason))
 
-    def _count(self, planned: PlannedCount) -> Outcome:
+    def _count(self, planned: PlannedCount) -> CountOutcome:
         if self._last is None or self._last.request is not planned.request:
-            self._last = _workload(planned.request)
-        one = _scheduler(self._last, planned.policy)
+            self._last = _build_workload(planned.request)
+        scheduler = _build_scheduler(self._last, planned.policy)
         enough_s = min(ENOUGH_S, planned.request.spec.timing.min_seconds)
-        counts = count_batches(one, self._last.graphs, self._last.following, enough_s)
-        row = CountRow(**planned.labels(), **vars(counts))
-        return Outcome(row=row, learned=one.plain.learned)
+        counts = count_batches(scheduler, self._last.graphs, self._last.following, enough_s)
+        row = CountRow(**planned.build_labels(), **vars(counts))
+        return CountOutcome(row=row, learned=scheduler.plain.learned)
 
 
-def failed_count(planned: PlannedCount, status: Failure, reason: str) -> FailedCount:
+def make_failed_count(planned: PlannedCount, status: Failure, reason: str) -> FailedCount:
     """Return the row of a failed count; the reason is joined to one line."""
     return FailedCount(
-        **planned.labels(),
+        **planned.build_labels(),
         status=status,
         reason=" ".join(reason.split()),
         limits=planned.request.spec.limits,
     )
 
 
-def _workload(request: Request) -> _Workload:
-    source = Source(request)
-    return _Workload(request, source, source.at(request.offset), source.following())
+def _build_workload(request: Request) -> _Workload:
+    source = GraphSource(request)
+    return _Workload(request, source, source.build_at(request.offset), source.build_following())
 
 
-def _scheduler(workload: _Workload, policy: str) -> Scheduler:
+def _build_scheduler(workload: _Workload, policy: str) -> Scheduler:
     request, train = workload.request, workload.graphs
     if is_learned(policy) and request.learn_offset != request.offset:
-        train = workload.source.at(request.learn_offset)
-    return scheduler(policy, request.spec.learning, request.workload, train)
+        train = workload.source.build_at(request.learn_offset)
+    return build_scheduler(policy, request.spec.learning, request.workload, train)
 
 
-def work(
+def run_counts(
     planned: Sequence[PlannedCount], sender: Connection, parent_pid: int, wants_learned: bool
 ) -> None:
     """Perform the counts in order and send each outcome.
@@ -109,10 +109,10 @@ def work(
     Args:
         wants_learned: Whether to send learned policies, too, which takes longer than a count.
     """
-    die_with_parent(parent_pid)
+    bind_to_parent(parent_pid)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the parent ends this process
     counter = Counter()
-    for one in planned:
-        outcome = counter.outcome(one)
+    for count in planned:
+        outcome = counter.count_policy(count)
         sender.send(outcome if wants_learned else replace(outcome, learned=None))

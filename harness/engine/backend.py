@@ -58,7 +58,7 @@ class Arrangement:
     @property
     def forward(self) -> list[Run]:
         """Stages and batches of all graph segments, in order."""
-        return [run for one in self.rounds for run in one.runs]
+        return [run for segment in self.rounds for run in segment.runs]
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ class LiveRounds(Protocol):
     def run(self, n: int, left: int, take_feeds: Callable[[Feeds], None]) -> None: ...
     def catch_up(self) -> dict[str, float]: ...
     def end(self) -> None: ...
-    def schedules(self) -> list[tuple[int, Schedule]]: ...
+    def list_schedules(self) -> list[tuple[int, Schedule]]: ...
 
 
 class Backend(ABC):
@@ -115,20 +115,20 @@ class Backend(ABC):
     keeps_states: ClassVar[bool] = False  # states survive the next arrangement
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
-        self.switches, self.device, self.threads = self.in_force(switches), device, threads
+        self.switches, self.device, self.threads = self.resolve_switches(switches), device, threads
         self.tally = Tally()
 
-    def ticks(self) -> int:
+    def read_ticks(self) -> int:
         """Return the processor's counter with the switch `profile`, else 0 at no cost."""
         return 0
 
     @classmethod
     @abstractmethod
-    def why_not(cls, switches: Switches, device: str) -> str | None:
+    def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         """Return the reason why this backend cannot run here, with a fix; None if it can."""
 
     @classmethod
-    def in_force(cls, switches: Switches) -> Switches:
+    def resolve_switches(cls, switches: Switches) -> Switches:
         """Return the switches that take effect; records show those that the backend turns off."""
         return replace(switches, fusion=switches.fusion and cls.abilities.fuses)
 
@@ -140,7 +140,7 @@ class Backend(ABC):
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Compile the plans of all functions, by id; plans that are already known do not change."""
 
-    def n_programs(self) -> int | None:
+    def count_programs(self) -> int | None:
         """Return the number of programs compiled so far; None if the backend never compiles."""
         return None
 
@@ -159,7 +159,7 @@ class Backend(ABC):
         until the next call.
         """
 
-    def rounds_by(self, rules: RowRules) -> LiveRounds | None:
+    def make_live_rounds(self, rules: RowRules) -> LiveRounds | None:
         """Return an object that plans graph segments in compiled code, or None if there is none.
 
         All functions must be known.
@@ -193,26 +193,26 @@ class Backend(ABC):
         Returns:
             A function that returns the sum of the losses.
         """
-        found: list[Callable[[], float]] = []
-        for one in rounds:
-            (run or self.run_together)(one.runs)
-            found.append(self.later(one.losses))
-        return lambda: sum(loss() for loss in found)
+        losses: list[Callable[[], float]] = []
+        for segment in rounds:
+            (run or self.run_together)(segment.runs)
+            losses.append(self.defer_losses(segment.losses))
+        return lambda: sum(loss() for loss in losses)
 
-    def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
+    def run_traced(self, runs: Sequence[Run], part: Part, describe: Naming) -> None:
         """Run each batch separately, as a part of a timeline.
 
         Args:
-            words: Returns the name and details of a batch.
+            describe: Returns the name and details of a batch.
         """
         for stage, batches in runs:
             for batch in batches:
-                name, details = words(stage, *batch.tolist())
-                with part("batch", name, details) as found:
+                name, details = describe(stage, *batch.tolist())
+                with part("batch", name, details) as counts:
                     before = self.tally.n_launches, self.tally.bytes_copied
                     self._run_batch_in_parts(stage, batch, part)
-                    found["kernels"] = self.tally.n_launches - before[0]
-                    found["bytes copied"] = self.tally.bytes_copied - before[1]
+                    counts["kernels"] = self.tally.n_launches - before[0]
+                    counts["bytes copied"] = self.tally.bytes_copied - before[1]
 
     def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
         """Run one batch (type id, position) (2,), with kernels as parts if they are separable."""
@@ -235,13 +235,13 @@ class Backend(ABC):
         """
         raise UnsupportedTrial(f"{type(self).__module__} keeps no states; use backend=compiled")
 
-    def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
+    def defer_losses(self, losses: Sequence[Loss]) -> Callable[[], float]:
         """Return a function that waits for these losses and returns their sum.
 
         The sum is that of the losses at the time of this call.
         """
-        found = sum(float(self.read(*loss).sum()) for loss in losses)
-        return lambda: found
+        total = sum(float(self.read(*loss).sum()) for loss in losses)
+        return lambda: total
 
     @abstractmethod
     def clear_gradients(self) -> None:
@@ -256,7 +256,7 @@ class Backend(ABC):
         """Take one step of plain SGD."""
 
     @abstractmethod
-    def weights(self) -> Weights:
+    def read_weights(self) -> Weights:
         """Return the current parameters."""
 
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
@@ -266,36 +266,36 @@ class Backend(ABC):
         """Return facts about the execution for a record, such as libraries and the chosen path."""
         return {}
 
-    def versions(self) -> dict[str, str]:
+    def list_versions(self) -> dict[str, str]:
         """Return the versions of the libraries that compute."""
         return {}
 
-    def listing(self) -> Mapping[str, Sequence[str]]:
+    def format_programs(self) -> Mapping[str, Sequence[str]]:
         """Return the program of each stage as readable lines."""
         return {}
 
-    def peak_memory_bytes(self) -> int | None:
+    def read_peak_memory(self) -> int | None:
         """Return the peak of device memory; None on the CPU."""
         return None
 
-    def forget_peak_memory(self) -> None:  # noqa: B027 - on the CPU, the peak of the process counts
+    def reset_peak_memory(self) -> None:  # noqa: B027 - on the CPU, the peak of the process counts
         """Reset the peak of device memory."""
 
 
-def backend_names() -> tuple[str, ...]:
+def list_backends() -> tuple[str, ...]:
     """Return the names of all backends without importing any of them."""
     return tuple(sorted(path.parent.name for path in _FOLDER.glob("*/backend.py")))
 
 
-def backend_class(name: str) -> type[Backend]:
+def load_backend(name: str) -> type[Backend]:
     """Import a backend together with its library.
 
     Raises:
         ConfigError: No backend has this name.
         UnsupportedTrial: A library is missing.
     """
-    if name not in backend_names():
-        known = ", ".join(("auto", *backend_names()))
+    if name not in list_backends():
+        known = ", ".join(("auto", *list_backends()))
         raise ConfigError(f"backend={name} is unknown; choose one of {known}")
     try:
         module = importlib.import_module(f"harness.engine.backends.{name}.backend")
@@ -303,8 +303,8 @@ def backend_class(name: str) -> type[Backend]:
         raise UnsupportedTrial(
             f"backend={name} needs {error.name}, which is not installed; install it to run it"
         ) from error
-    found: type[Backend] = module.Backend
-    return found
+    backend: type[Backend] = module.Backend
+    return backend
 
 
 def choose_backend(
@@ -318,28 +318,28 @@ def choose_backend(
     Raises:
         UnsupportedTrial: No backend can run them; the message has the reason of each.
     """
-    found, reasons = _first_that_can(switches, device, operators)
-    if found is None:
+    backend, reasons = _find_first_backend(switches, device, operators)
+    if backend is None:
         raise UnsupportedTrial("; ".join(reasons))
-    return found
+    return backend
 
 
-def passed_over(switches: Switches, device: str, operators: Collection[str] = ()) -> str:
+def explain_passed_over(switches: Switches, device: str, operators: Collection[str] = ()) -> str:
     """Return the reasons why earlier default backends cannot run; empty if the first one can."""
-    return "; ".join(_first_that_can(switches, device, operators)[1])
+    return "; ".join(_find_first_backend(switches, device, operators)[1])
 
 
-def _first_that_can(
+def _find_first_backend(
     switches: Switches, device: str, operators: Collection[str]
 ) -> tuple[type[Backend] | None, list[str]]:
     asked, reasons = switches.backend, list[str]()
     for name in DEFAULT_BACKENDS[device] if asked == "auto" else (asked,):
-        found = backend_class(name)
-        reason = found.why_not(switches, device)
-        missing = sorted({*operators} - found.abilities.operators)
+        backend = load_backend(name)
+        reason = backend.explain_unavailable(switches, device)
+        missing = sorted({*operators} - backend.abilities.operators)
         if reason is None and missing:
             reason = f"it has no kernel for {', '.join(missing)}; use backend=stepwise"
         if reason is None:
-            return found, reasons
+            return backend, reasons
         reasons.append(f"backend={name}: {reason}")
     return None, reasons

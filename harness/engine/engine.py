@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Weights
 from harness.contracts.timeline import Part
-from harness.engine.backend import Arrangement, Backend, choose_backend, passed_over
+from harness.engine.backend import Arrangement, Backend, choose_backend, explain_passed_over
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import Plan
 from harness.engine.rows.fields import (
     OUTPUT,
     Index,
     Reads,
-    fields_of,
+    number_fields,
     reads_of,
     space_of_type,
 )
 from harness.engine.rows.layout import Layout, plan_layout
-from harness.engine.rows.rounds import ALL_ROWS, Around, Round, Run, around, plan_rounds
+from harness.engine.rows.rounds import ALL_ROWS, Around, Round, Run, plan_around, plan_rounds
 from harness.engine.switches import Switches
-from harness.engine.work import words_of_batch
+from harness.engine.work import describe_batch
 from harness.errors import ScheduleError, UnsupportedTrial
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule
 from harness.vertex.program import VertexFunction
@@ -79,7 +79,7 @@ class Engine:
         of_outputs = {} if output is None else {OUTPUT: output}
         known = (*of_outputs.values(), *functions.values())
         operators = {node.op for function in known for node in function.nodes}
-        self.instead_of = "" if kind else passed_over(switches, device, operators)
+        self.instead_of = "" if kind else explain_passed_over(switches, device, operators)
         kind = kind or choose_backend(switches, device, operators)
         self.backend = kind(switches, device, threads)
         self.switches = self.backend.switches
@@ -112,11 +112,11 @@ class Engine:
             frozenset(self.plans[t].states if t in self.plans else ()) for t in range(last + 1)
         ]
         self.space_of_type = space_of_type(written)
-        self._spaces = int_array(self.space_of_type)
+        self._spaces = as_int_array(self.space_of_type)
         self.space_of_state = {
             state: self.space_of_type[t] for t, states in enumerate(written) for state in states
         }
-        self.fields = fields_of(dict(self.reads), len(written))
+        self.fields = number_fields(dict(self.reads), len(written))
 
     def arrange(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
         """Lay out a scheduled mini-batch in memory; part of the schedule phase.
@@ -157,31 +157,31 @@ class Engine:
             self.n_lowered = len(self.functions)
         reorder = self.switches.layout == "read_order"
         layout = plan_layout(mini_batch, schedule, self.fields, self._spaces, reorder=reorder)
-        same = self._around(layout)
+        same = self._plan_around(layout)
         if schedule.round_starts is None:
-            rounds: Sequence[Round] = [same.round_of(layout.forth)]
+            rounds: Sequence[Round] = [same.make_round(layout.forth)]
             back = layout.back
         else:
             rounds = plan_rounds(self.plans, layout, schedule.round_starts)
-            back = np.concatenate([self._outputs_back(layout), layout.batches[::-1]])
+            back = np.concatenate([self._list_backward_outputs(layout), layout.batches[::-1]])
         backward = [("backward", back), ("backward_lazy", same.whole)] if self.train else []
-        arrangement = Arrangement(layout, self.rows_of_states(layout.n_rows), rounds, backward)
+        arrangement = Arrangement(layout, self.count_state_rows(layout.n_rows), rounds, backward)
         self.has_rounds = schedule.round_starts is not None
         return LaidOut(mini_batch, layout, rounds, arrangement)
 
-    def rows_of_states(self, n_rows: Index) -> dict[str, int]:
+    def count_state_rows(self, n_rows: Index) -> dict[str, int]:
         """Return the number of rows of every state, which is that of its space."""
         of_spaces = n_rows.tolist()
         return {state: of_spaces[space] for state, space in self.space_of_state.items()}
 
-    def _around(self, layout: Layout) -> Around:
+    def _plan_around(self, layout: Layout) -> Around:
         """Return the stages that all mini-batches with the same functions share."""
         present = layout.present
         if present not in self._known_around:
-            self._known_around[present] = around(self.plans, tuple(layout))
+            self._known_around[present] = plan_around(self.plans, tuple(layout))
         return self._known_around[present]
 
-    def _outputs_back(self, layout: Layout) -> IntArray:
+    def _list_backward_outputs(self, layout: Layout) -> IntArray:
         """Return the batches of outputs in the backward stage, after all graph segments."""
         n_batches = len(layout.output_rounds) if OUTPUT in layout else 0
         at_once = self.switches.lazy_batching and n_batches > 1
@@ -193,31 +193,31 @@ class Engine:
 
         Afterwards, `loss` returns the sum of the losses, and waits for it if it is on a device.
         """
-        tally, begin = self.backend.tally, self.backend.ticks()
+        tally, begin = self.backend.tally, self.backend.read_ticks()
         tally.n_launches = tally.bytes_copied = 0
         run = None if self._part is None else self._run_together
         self.loss = self.backend.run_rounds(self.laid_out.rounds, run)
-        tally.n_cycles += self.backend.ticks() - begin
+        tally.n_cycles += self.backend.read_ticks() - begin
 
     def backward(self) -> None:
         """Run all batches in reverse, then the deferred parameter gradients.
 
         All graph segments are complete, so the outputs of all of them may run in one batch.
         """
-        begin = self.backend.ticks()
+        begin = self.backend.read_ticks()
         self.backend.clear_gradients()
         self._run_together(self.laid_out.arrangement.backward)
-        self.backend.tally.n_cycles += self.backend.ticks() - begin
+        self.backend.tally.n_cycles += self.backend.read_ticks() - begin
 
     def _run_together(self, runs: Sequence[Run]) -> None:
         if self._part is None:
             self.backend.run_together(runs)
         else:
-            words = partial(words_of_batch, self.plans, self.laid_out.arrangement)
-            self.backend.run_in_parts(runs, self._part, words)
+            describe = partial(describe_batch, self.plans, self.laid_out.arrangement)
+            self.backend.run_traced(runs, self._part, describe)
 
     @contextmanager
-    def in_parts(self, part: Part) -> Iterator[None]:
+    def record_parts(self, part: Part) -> Iterator[None]:
         """Run batch by batch inside this context, each batch as a part of a timeline."""
         self._part = part
         try:
@@ -233,15 +233,17 @@ class Engine:
         """Return the pushed values in the order of MiniBatch.outputs (k, d)."""
         plan, layout = self.plans.get(OUTPUT), self.laid_out.layout
         if plan is None:
-            return self._output_states()
+            return self._concatenate_output_states()
         if OUTPUT not in layout:
             return np.zeros((0, 0), dtype=np.float32)
         pushed = [self.backend.read(OUTPUT, plan.refs[node]) for node in plan.pushes]
-        result = np.empty((len(pushed[0]), sum(one.shape[1] for one in pushed)), dtype=np.float32)
+        result = np.empty(
+            (len(pushed[0]), sum(value.shape[1] for value in pushed)), dtype=np.float32
+        )
         result[layout.output_order] = np.concatenate(pushed, axis=1)
         return result
 
-    def _output_states(self) -> NDArray[np.float32]:
+    def _concatenate_output_states(self) -> NDArray[np.float32]:
         """Concatenate the states of the vertices that are outputs (k, d)."""
         vertices: IntArray = self.laid_out.mini_batch.outputs
         functions = self.laid_out.mini_batch.functions[vertices]
@@ -249,12 +251,12 @@ class Engine:
         parts: list[tuple[NDArray[np.bool_], NDArray[np.float32]]] = []
         for type_id in np.unique(functions).tolist():
             plan, mine = self.plans[type_id], functions == type_id
-            place = np.empty(len(self.laid_out.mini_batch.functions), dtype=np.int64)
+            position = np.empty(len(self.laid_out.mini_batch.functions), dtype=np.int64)
             members = self.laid_out.layout[type_id].rows.vertices
-            place[members] = np.arange(len(members))
-            refs = [plan.state_ref(state) for state in plan.states]
+            position[members] = np.arange(len(members))
+            refs = [plan.find_state_ref(state) for state in plan.states]
             rows = np.concatenate([self.backend.read(type_id, ref) for ref in refs], axis=1)
-            parts.append((mine, rows[place[vertices[mine]]]))
+            parts.append((mine, rows[position[vertices[mine]]]))
             width = rows.shape[1]
         result = np.zeros((len(vertices), width), dtype=np.float32)
         for mine, rows in parts:
@@ -263,6 +265,9 @@ class Engine:
 
     def facts(self) -> dict[str, str]:
         """Return facts about the execution: the effective switches, and the backend's facts."""
-        facts = {**self.switches.in_effect(train=self.train).words(), **self.backend.facts()}
+        facts = {
+            **self.switches.resolve_effective(train=self.train).format_values(),
+            **self.backend.facts(),
+        }
         facts |= {"instead_of": self.instead_of} if self.instead_of else {}
         return facts | ({"evaluated": "round by round"} if self.has_rounds else {})

@@ -20,14 +20,14 @@ from harness.engine.rows.fields import Fields, Index
 from harness.engine.rows.layout import Before, RowRules, plan_layout
 from harness.errors import ScheduleError, UnsupportedTrial
 from harness.programs.blocks import Feeds
-from harness.programs.decoder import Decoder, Piece
-from harness.values.arrays import IntArray, int_array
+from harness.programs.decoder import Decoder, RecordedPiece
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.values.schedule import Schedule, check_schedule
 
-NOTHING = int_array([])
-NO_GRAPH = Graph(NOTHING, int_array([0]), NOTHING, ("none",))
-NO_SCHEDULE = Schedule(NOTHING, int_array([0]))
+NOTHING = as_int_array([])
+NO_GRAPH = Graph(NOTHING, as_int_array([0]), NOTHING, ("none",))
+NO_SCHEDULE = Schedule(NOTHING, as_int_array([0]))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -81,7 +81,7 @@ class LiveEngine(Engine):
         """Start a mini-batch whose segments compiled code plans; requires can_keep."""
         self.begin()
         assert self._rounds is not None
-        self._know_types(type_names)
+        self._prepare_types(type_names)
         self._current = self._rounds
         self._current.begin(decoder, known_feeds)
         return self._current
@@ -93,19 +93,21 @@ class LiveEngine(Engine):
         if self._kept_for is not self.fields:
             reorder = self.switches.layout == "read_order"
             rules = RowRules(self.fields, self._spaces, self.space_of_state, reorder)
-            self._rounds, self._kept_for = self.backend.rounds_by(rules), self.fields
+            self._rounds, self._kept_for = self.backend.make_live_rounds(rules), self.fields
         return self._rounds is not None
 
-    def _know_types(self, type_names: tuple[str, ...]) -> Graph:
+    def _prepare_types(self, type_names: tuple[str, ...]) -> Graph:
         if self._of_types is None or self._of_types.type_names is not type_names:
-            self._of_types = Graph(NOTHING, int_array([0]), NOTHING, type_names)
+            self._of_types = Graph(NOTHING, as_int_array([0]), NOTHING, type_names)
         return self._of_types
 
-    def arrange_round(self, piece: Piece, type_names: tuple[str, ...], policy: Policy) -> None:
+    def arrange_round(
+        self, piece: RecordedPiece, type_names: tuple[str, ...], policy: Policy
+    ) -> None:
         """Schedule and lay out one graph segment."""
-        graph = _cut(piece, self._know_types(type_names))
+        graph = _cut(piece, self._prepare_types(type_names))
         schedule = policy(graph)
-        reading = graph.part(piece.types, piece.arg_start, piece.args)
+        reading = graph.build_part(piece.types, piece.arg_start, piece.args)
         self._make_room(self.n_vertices + piece.n)
         self._take_next(MiniBatch(reading, piece.pulls, NOTHING, 0), schedule)
         self.n_vertices += piece.n
@@ -114,25 +116,25 @@ class LiveEngine(Engine):
     def _take_next(self, mini_batch: MiniBatch, schedule: Schedule) -> None:
         """Lay out the next segment, with rows after all earlier ones, and continue with it."""
         before = Before(self.n_vertices, self.row, self.used)
-        laid_out = self._behind(before, mini_batch, schedule)
+        laid_out = self._lay_out_after(before, mini_batch, schedule)
         self.used = laid_out.layout.n_rows
         self.take(laid_out)
 
-    def _behind(self, before: Before, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
+    def _lay_out_after(self, before: Before, mini_batch: MiniBatch, schedule: Schedule) -> LaidOut:
         reorder = self.switches.layout == "read_order"
         layout = plan_layout(
             mini_batch, schedule, self.fields, self._spaces, reorder=reorder, before=before
         )
-        one = self._around(layout).round_of(layout.forth)
-        n_rows, n_kept = self.rows_of_states(layout.n_rows), self.rows_of_states(before.used)
-        arrangement = Arrangement(layout, n_rows, [one], (), n_kept)
-        return LaidOut(mini_batch, layout, [one], arrangement)
+        segment = self._plan_around(layout).make_round(layout.forth)
+        n_rows, n_kept = self.count_state_rows(layout.n_rows), self.count_state_rows(before.used)
+        arrangement = Arrangement(layout, n_rows, [segment], (), n_kept)
+        return LaidOut(mini_batch, layout, [segment], arrangement)
 
     def run_round(self) -> None:
         """Compute the segment that was arranged last."""
-        tally, begin = self.backend.tally, self.backend.ticks()
+        tally, begin = self.backend.tally, self.backend.read_ticks()
         self._run_together(self.laid_out.arrangement.forward)
-        tally.n_cycles += self.backend.ticks() - begin
+        tally.n_cycles += self.backend.read_ticks() - begin
 
     def finish(self, outputs: IntArray, pulls: dict[str, IntArray]) -> None:
         """Run the output function on all outputs, after the last segment.
@@ -146,14 +148,16 @@ class LiveEngine(Engine):
             self.used = self._current.used.copy()
         self._take_next(MiniBatch(NO_GRAPH, {}, outputs, 0, output_pulls=pulls), NO_SCHEDULE)
         self.run_round()
-        self.loss = self.backend.later(self.laid_out.rounds[0].losses)
+        self.loss = self.backend.defer_losses(self.laid_out.rounds[0].losses)
 
-    def numbers(self, state: str, vertices: Sequence[int], columns: Sequence[int]) -> list[float]:
+    def read_numbers(
+        self, state: str, vertices: Sequence[int], columns: Sequence[int]
+    ) -> list[float]:
         """Return one number of a state for each vertex."""
         known = self if self._current is None else self._current
         rows = known.row[: known.n_vertices][list(vertices)].astype(np.int64)
-        found: NDArray[np.float32] = self.backend.read_states(state, rows)
-        numbers: list[float] = found[np.arange(len(rows)), list(columns)].tolist()
+        values: NDArray[np.float32] = self.backend.read_states(state, rows)
+        numbers: list[float] = values[np.arange(len(rows)), list(columns)].tolist()
         return numbers
 
     def facts(self) -> dict[str, str]:
@@ -172,32 +176,32 @@ class LiveEngine(Engine):
                 those that its schedule implies.
         """
         if self._current is not None and not self._seen:
-            self._seen = self._made_seen(self._current)
+            self._seen = self._rebuild_seen(self._current)
         return self._seen
 
-    def _made_seen(self, rounds: LiveRounds) -> list[Seen]:
+    def _rebuild_seen(self, rounds: LiveRounds) -> list[Seen]:
         """Return the segments that compiled code planned, with their schedules, laid out again."""
         assert self._of_types is not None
         assert rounds.decoder is not None
         used, row = np.zeros_like(rounds.used), np.zeros_like(rounds.row)
-        found = []
-        for base, schedule in rounds.schedules():
-            piece = rounds.decoder.piece(base, base + len(schedule.order))
+        seen = []
+        for base, schedule in rounds.list_schedules():
+            piece = rounds.decoder.extract_piece(base, base + len(schedule.order))
             graph = _cut(piece, self._of_types)
             check_schedule(graph, schedule)  # an invalid schedule cannot be laid out
-            reading = self._of_types.part(piece.types, piece.arg_start, piece.args)
+            reading = self._of_types.build_part(piece.types, piece.arg_start, piece.args)
             mini_batch = MiniBatch(reading, piece.pulls, NOTHING, 0)
-            laid_out = self._behind(Before(base, row, used), mini_batch, schedule)
+            laid_out = self._lay_out_after(Before(base, row, used), mini_batch, schedule)
             used = laid_out.layout.n_rows
-            found.append(Seen(graph, schedule, laid_out.arrangement))
+            seen.append(Seen(graph, schedule, laid_out.arrangement))
         n = rounds.n_vertices
         if not np.array_equal(row[:n], rounds.row[:n]):
             raise ScheduleError("rows of a round are not those that its schedule says")
-        return found
+        return seen
 
-    def arrangements(self) -> list[Arrangement]:
+    def list_arrangements(self) -> list[Arrangement]:
         """Return the arrangements of all segments of the last mini-batch, and of its outputs."""
-        return [*(one.arrangement for one in self.seen), self.laid_out.arrangement]
+        return [*(segment.arrangement for segment in self.seen), self.laid_out.arrangement]
 
     def _make_room(self, n: int) -> None:
         if n > len(self.row):
@@ -206,7 +210,7 @@ class LiveEngine(Engine):
             self.row = larger
 
 
-def _cut(piece: Piece, of_types: Graph) -> Graph:
+def _cut(piece: RecordedPiece, of_types: Graph) -> Graph:
     """Return the segment as a graph without the edges to earlier segments, whose values exist.
 
     The piece was validated when it was cut; its schedule is validated when a mini-batch is checked.
@@ -218,10 +222,10 @@ def _cut(piece: Piece, of_types: Graph) -> Graph:
     ends = np.zeros(len(own) + 1, dtype=np.int32)
     np.cumsum(own, out=ends[1:])
     arg_start, args = ends[piece.arg_start], piece.args[own] - np.int32(piece.base)
-    return of_types.part(
+    return of_types.build_part(
         piece.types,
-        int_array(arg_start),
-        int_array(args),
+        as_int_array(arg_start),
+        as_int_array(args),
         piece.phases,
         piece.depths,
     )

@@ -106,7 +106,7 @@ class Switches:
         """True if the operators inside vertex functions are batched and laid out."""
         return self.layout in SUBGRAPH_LAYOUTS and self.granularity == "vertex"
 
-    def in_effect(self, *, train: bool) -> Switches:
+    def resolve_effective(self, *, train: bool) -> Switches:
         """Return the switches that have an effect; some are ignored in training or with others."""
         by_operator = self.granularity == "operator"
         laid_out = self.lays_out_subgraphs and not self.fusion
@@ -123,7 +123,7 @@ class Switches:
             ),
         )
 
-    def words(self) -> dict[str, str]:
+    def format_values(self) -> dict[str, str]:
         """Return every switch by name, as a YAML file has it."""
         return {field.name: str(getattr(self, field.name)).lower() for field in fields(self)}
 

@@ -7,7 +7,7 @@ import sys
 import torch
 
 
-def why_no_cuda() -> str | None:
+def explain_no_cuda() -> str | None:
     """Return the reason why PyTorch cannot compute on a GPU, with a fix; None if it can.
 
     The check runs a kernel, because PyTorch may see a GPU for which its build has no code.
@@ -35,7 +35,7 @@ def why_no_cuda() -> str | None:
 
 def main() -> int:
     """Print the reason if there is one."""
-    print(why_no_cuda() or "")
+    print(explain_no_cuda() or "")
     return 0
 
 

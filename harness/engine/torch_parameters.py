@@ -20,13 +20,13 @@ class TorchBackend(backend.Backend):
 
     _device: torch.device
 
-    def peak_memory_bytes(self) -> int | None:
+    def read_peak_memory(self) -> int | None:
         """Return the peak of CUDA memory."""
         if self._device.type == "cuda":
             return int(torch.cuda.max_memory_allocated())
         return None
 
-    def forget_peak_memory(self) -> None:
+    def reset_peak_memory(self) -> None:
         """Reset the peak of CUDA memory."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -49,7 +49,7 @@ class TorchParameters:
         self.packs: dict[str, Pack] = {}
         self.dense: dict[str, Tensor] = {}
 
-    def empty(self, *shape: int) -> Tensor:
+    def allocate(self, *shape: int) -> Tensor:
         """Allocate an uninitialized tensor of floats."""
         return torch.empty(shape, device=self.device)
 
@@ -67,33 +67,35 @@ class TorchParameters:
         """
         for pack in packs:
             if pack.name not in self.values:
-                columns = [self.columns(p.parameter, p.start, p.width) for p in pack.parts]
+                columns = [self.view_columns(p.parameter, p.start, p.width) for p in pack.parts]
                 self.values[pack.name] = torch.cat(columns, dim=-1).contiguous()
                 self.packs[pack.name] = pack
 
-    def columns(self, parameter: str, start: int, width: int) -> Tensor:
+    def view_columns(self, parameter: str, start: int, width: int) -> Tensor:
         """Return columns of a parameter as a view."""
         return self.values[parameter].narrow(-1, start, width)
 
-    def renew(self, name: str) -> None:
+    def refresh_pack(self, name: str) -> None:
         """Copy the current columns of a pack's parameters into the pack."""
-        for part, at in self.packs[name].places():
-            target = self.columns(name, at, part.width)
-            target.copy_(self.columns(part.parameter, part.start, part.width))
+        for part, at in self.packs[name].iterate_parts():
+            target = self.view_columns(name, at, part.width)
+            target.copy_(self.view_columns(part.parameter, part.start, part.width))
 
-    def gradient(self, name: str) -> Tensor:
+    def provide_gradient(self, name: str) -> Tensor:
         """Return the memory of a parameter's gradient."""
         if name not in self.dense:
-            self.dense[name] = self.empty(*self.values[name].shape)
+            self.dense[name] = self.allocate(*self.values[name].shape)
         return self.dense[name]
 
-    def descend(self, learning_rate: float, having: Iterable[str], looked_up: LookedUp) -> None:
+    def update_parameters(
+        self, learning_rate: float, having: Iterable[str], looked_up: LookedUp
+    ) -> None:
         """Take one step of SGD on the parameters that have a gradient; on tables, row by row."""
         for name in having:
             if name in self.packs:
-                for part, at in self.packs[name].places():
+                for part, at in self.packs[name].iterate_parts():
                     gradient = self.dense[name].narrow(-1, at, part.width)
-                    own = self.columns(part.parameter, part.start, part.width)
+                    own = self.view_columns(part.parameter, part.start, part.width)
                     own.add_(gradient, alpha=-learning_rate)
             else:
                 self.values[name].add_(self.dense[name], alpha=-learning_rate)
@@ -103,21 +105,21 @@ class TorchParameters:
             else:
                 self.values[name].index_add_(0, rows, dy, alpha=-learning_rate)
         for name in self.packs:
-            self.renew(name)
+            self.refresh_pack(name)
 
-    def dense_gradients(self, having: Collection[str], looked_up: LookedUp) -> Weights:
+    def collect_gradients(self, having: Collection[str], looked_up: LookedUp) -> Weights:
         """Return the gradients of all loaded parameters, for checking."""
-        found = {name: torch.zeros_like(value) for name, value in self.values.items()}
+        gradients = {name: torch.zeros_like(value) for name, value in self.values.items()}
         for name in having:
-            found[name] += self.dense[name]
+            gradients[name] += self.dense[name]
         for name, rows, dy in looked_up:
-            found[name].index_add_(0, rows, dy)
+            gradients[name].index_add_(0, rows, dy)
         for name, pack in self.packs.items():
-            for part, at in pack.places():
-                mine = found[part.parameter].narrow(-1, part.start, part.width)
-                mine += found[name].narrow(-1, at, part.width)
-        return {name: found[name].cpu().numpy() for name in self.loaded}
+            for part, at in pack.iterate_parts():
+                mine = gradients[part.parameter].narrow(-1, part.start, part.width)
+                mine += gradients[name].narrow(-1, at, part.width)
+        return {name: gradients[name].cpu().numpy() for name in self.loaded}
 
-    def weights(self) -> Weights:
+    def copy_weights(self) -> Weights:
         """Return copies of all loaded parameters."""
         return {name: self.values[name].cpu().numpy().copy() for name in self.loaded}

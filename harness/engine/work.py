@@ -59,26 +59,26 @@ class Work:
     of_edges: bool = False
 
 
-def work_of(plan: Plan, step: Step) -> Work:
+def compute_work(plan: Plan, step: Step) -> Work:
     """Compute the work of one step."""
     if isinstance(step, MatmulStep):
-        return _of_product(plan, step)
+        return _compute_matmul_work(plan, step)
     if isinstance(step, SinkStep):
-        return _of_sum(plan, step)
+        return _compute_sum_work(plan, step)
     if isinstance(step, ElementwiseStep):
-        return _of_elementwise(plan, step)
+        return _compute_elementwise_work(plan, step)
     if isinstance(step, OperatorStep):
-        return _of_operator(plan, plan.nodes[step.node])
+        return _compute_operator_work(plan, plan.nodes[step.node])
     if isinstance(step, SoftmaxLossStep):
         width = step.logits.width
         return Work(OF_SOFTMAX * width, FLOAT_BYTES * (2 * width + 2))
     if isinstance(step, PackStep):
         return Work(n_bytes_a_batch=0)  # the matmul that reads these parameters counts them
-    return _of_movement(plan, step)
+    return _compute_movement_work(plan, step)
 
 
-def _of_product(plan: Plan, step: MatmulStep) -> Work:
-    k, m = _shape_of(plan, step)
+def _compute_matmul_work(plan: Plan, step: MatmulStep) -> Work:
+    k, m = _find_factor_shape(plan, step)
     n_products = max(1, step.x.width // k)  # more than one if a row is a matrix
     n_values = step.x.width + step.out.width * (1 + step.accumulate)
     return Work(
@@ -89,7 +89,7 @@ def _of_product(plan: Plan, step: MatmulStep) -> Work:
     )
 
 
-def _shape_of(plan: Plan, step: MatmulStep) -> tuple[int, int]:
+def _find_factor_shape(plan: Plan, step: MatmulStep) -> tuple[int, int]:
     """Return the rows and columns of a matmul's second factor, after transposition."""
     for node in plan.nodes:
         if node.op == "parameter" and node.name == step.parameter and len(node.shape) == 2:
@@ -98,11 +98,11 @@ def _shape_of(plan: Plan, step: MatmulStep) -> tuple[int, int]:
     return step.x.width, step.out.width  # joined parameters, for vectors
 
 
-def _of_sum(plan: Plan, step: SinkStep) -> Work:
+def _compute_sum_work(plan: Plan, step: SinkStep) -> Work:
     node = plan.nodes[step.node]
     inputs = [plan.nodes[i] for i in node.inputs]
-    read = FLOAT_BYTES * sum(one.width for one in inputs if one.op != "pull")
-    of_edges = any(one.domain == EDGE for one in inputs)
+    read = FLOAT_BYTES * sum(operand.width for operand in inputs if operand.op != "pull")
+    of_edges = any(operand.domain == EDGE for operand in inputs)
     if node.op == "outer_sum":
         k, m = node.shape
         n_products = max(1, inputs[0].width // k)
@@ -112,11 +112,11 @@ def _of_sum(plan: Plan, step: SinkStep) -> Work:
     return Work(inputs[0].width, read, 2 * FLOAT_BYTES * node.width, of_edges)
 
 
-def _of_elementwise(plan: Plan, step: ElementwiseStep) -> Work:
+def _compute_elementwise_work(plan: Plan, step: ElementwiseStep) -> Work:
     """Compute the work of a fused group, whose inner values stay in registers."""
     nodes = [plan.nodes[i] for i in step.nodes]
     read = dict.fromkeys(k for node in nodes for k in node.inputs if k not in step.nodes)
-    n_read = sum(_width_read(plan.nodes[k]) for k in read)
+    n_read = sum(_count_read_columns(plan.nodes[k]) for k in read)
     n_written = sum(plan.nodes[i].width for i in step.nodes if i in plan.refs)
     n_added = sum(plan.nodes[i].width for i, _, _ in step.added_to)
     n_flop = sum(node.width * max(1, len(node.inputs) - 1) for node in nodes) + n_added
@@ -124,28 +124,28 @@ def _of_elementwise(plan: Plan, step: ElementwiseStep) -> Work:
     return Work(n_flop, n_bytes, 0, any(node.domain == EDGE for node in nodes))
 
 
-def _width_read(node: Node) -> int:
+def _count_read_columns(node: Node) -> int:
     return 0 if node.op in ("parameter", "pull", "zeros", "ones") else node.width
 
 
-def _of_operator(plan: Plan, node: Node) -> Work:
+def _compute_operator_work(plan: Plan, node: Node) -> Work:
     """Compute the work of any other operator: one operation for each element that it reads."""
     inputs = [plan.nodes[i] for i in node.inputs]
-    n_read = sum(map(_width_read, inputs))
+    n_read = sum(map(_count_read_columns, inputs))
     n_looked_up = node.width if node.op == "lookup" else 0
     each = 0 if node.op in MOVING else OF_OPERATOR.get(node.op, 1)
     n_flop = each * n_read
     if node.op in ("apply", "apply_transposed", "outer"):  # with a matrix of the vertex
-        n_flop = 2 * max(node.width, *(one.width for one in inputs))
+        n_flop = 2 * max(node.width, *(operand.width for operand in inputs))
     elif node.op == "score_heads":
         n_flop = 2 * inputs[0].width * inputs[1].shape[0]
     elif node.op == "mix_heads":  # a head's weights multiply its own columns only
         n_flop = 2 * inputs[0].width * inputs[1].shape[1] // node.index
-    of_edges = node.domain == EDGE or any(one.domain == EDGE for one in inputs)
+    of_edges = node.domain == EDGE or any(operand.domain == EDGE for operand in inputs)
     return Work(n_flop, FLOAT_BYTES * (n_read + n_looked_up + node.width), 0, of_edges)
 
 
-def _of_movement(plan: Plan, step: GatherStep | CopyStep | ScatterAddStep) -> Work:
+def _compute_movement_work(plan: Plan, step: GatherStep | CopyStep | ScatterAddStep) -> Work:
     if isinstance(step, GatherStep):
         width, of_edges = plan.buffers[step.buffer].width, step.slots is None
         return Work(0, 2 * FLOAT_BYTES * width, 0, of_edges)
@@ -160,12 +160,12 @@ def _is_of_edges(plan: Plan, name: BufferName) -> bool:
     return plan.buffers[name].domain == EDGE
 
 
-def words_of(plan: Plan, step: Step) -> str:
+def describe_step(plan: Plan, step: Step) -> str:
     """Describe a step in a few words."""
-    return " ".join(_words(plan, step))
+    return " ".join(_list_step_terms(plan, step))
 
 
-def _words(plan: Plan, step: Step) -> Iterator[str]:
+def _list_step_terms(plan: Plan, step: Step) -> Iterator[str]:
     if isinstance(step, MatmulStep):
         yield from ("product", step.parameter, *(("transposed",) if step.transposed else ()))
     elif isinstance(step, GatherStep):
@@ -196,54 +196,56 @@ class TotalWork:
         return TotalWork(self.n_flop + other.n_flop, self.n_bytes + other.n_bytes)
 
 
-def stage_work(plan: Plan, stage: str, n_rows: int, n_edges: int, n_batches: int) -> TotalWork:
+def compute_stage_work(
+    plan: Plan, stage: str, n_rows: int, n_edges: int, n_batches: int
+) -> TotalWork:
     """Compute the work of all steps of a stage over these rows, edges and batches."""
     total = TotalWork()
-    for step in plan.steps(stage):
-        work = work_of(plan, step)
+    for step in plan.list_steps(stage):
+        work = compute_work(plan, step)
         n = n_edges if work.of_edges else n_rows
         n_bytes = n * work.n_bytes + n_batches * work.n_bytes_a_batch
         total += TotalWork(n * work.n_flop, n_bytes)
     return total
 
 
-def arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> TotalWork:
+def compute_arranged_work(plans: Mapping[int, Plan], rows: Arrangement) -> TotalWork:
     """Compute the work of forward and backward of an arrangement, without the update of weights."""
     total = TotalWork()
     for stage, batches in (*rows.forward, *rows.backward):
-        for type_id, n_rows, n_edges, n_batches in _by_type(rows, batches.tolist()):
-            total += stage_work(plans[type_id], stage, n_rows, n_edges, n_batches)
+        for type_id, n_rows, n_edges, n_batches in _group_by_type(rows, batches.tolist()):
+            total += compute_stage_work(plans[type_id], stage, n_rows, n_edges, n_batches)
     return total
 
 
-def words_of_batch(
+def describe_batch(
     plans: Mapping[int, Plan], rows: Arrangement, stage: str, type_id: int, position: int
 ) -> tuple[str, Details]:
     """Return the name of a batch on a timeline, and its rows, steps and work."""
     plan = plans[type_id]
-    n_rows, n_edges = _rows_and_edges(rows, type_id, position)
-    work = stage_work(plan, stage, n_rows, n_edges, 1)
-    steps = ", ".join(words_of(plan, step) for step in plan.steps(stage))
-    place = "all batches" if position == ALL_ROWS else f"batch {position}"
-    details: Details = {"stage": stage, "place": place, "rows": n_rows, "steps": steps}
+    n_rows, n_edges = _count_rows_and_edges(rows, type_id, position)
+    work = compute_stage_work(plan, stage, n_rows, n_edges, 1)
+    steps = ", ".join(describe_step(plan, step) for step in plan.list_steps(stage))
+    location = "all batches" if position == ALL_ROWS else f"batch {position}"
+    details: Details = {"stage": stage, "place": location, "rows": n_rows, "steps": steps}
     details |= {"FLOP": work.n_flop, "bytes touched": work.n_bytes}
     return f"{plan.name} x {n_rows}", details
 
 
-def _by_type(
+def _group_by_type(
     rows: Arrangement, batches: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield the id, rows, edges and batches of each function in these batches."""
-    found: dict[int, list[int]] = {}
+    totals: dict[int, list[int]] = {}
     for type_id, position in batches:
-        mine = found.setdefault(type_id, [0, 0, 0])
-        for k, n in enumerate((*_rows_and_edges(rows, type_id, position), 1)):
+        mine = totals.setdefault(type_id, [0, 0, 0])
+        for k, n in enumerate((*_count_rows_and_edges(rows, type_id, position), 1)):
             mine[k] += n
-    for type_id, (n_rows, n_edges, n_batches) in found.items():
+    for type_id, (n_rows, n_edges, n_batches) in totals.items():
         yield type_id, n_rows, n_edges, n_batches
 
 
-def _rows_and_edges(rows: Arrangement, type_id: int, position: int) -> tuple[int, int]:
+def _count_rows_and_edges(rows: Arrangement, type_id: int, position: int) -> tuple[int, int]:
     geometry = rows.types[type_id]
     if position == ALL_ROWS:
         return geometry.rows.n, geometry.n_edges

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field, replace
 
 from harness.values.graph import UNBATCHABLE
 from harness.vertex.operators import EDGE, OPERATORS, Node
-from harness.vertex.program import Builder, VertexFunction, ancestors
+from harness.vertex.program import Builder, VertexFunction, find_ancestors
 
 SOURCES = ("gather", "pull", "parameter")
 PULLED = "pulled"  # an operator's only external input, whatever its vertex calls it
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ValueSource:
     """Origin of a value: an operator of the same vertex, or a child's state."""
 
     local: int | None = None
@@ -38,7 +38,7 @@ class Application:
 
     function: int
     type: int
-    arguments: tuple[Source, ...]
+    arguments: tuple[ValueSource, ...]
     pull: str | None
 
 
@@ -52,8 +52,8 @@ class Template:
 
     name: str
     applications: tuple[Application, ...]
-    states: dict[str, Source]
-    pushed: Source | None
+    states: dict[str, ValueSource]
+    pushed: ValueSource | None
     arity: int
 
 
@@ -66,7 +66,7 @@ class FunctionTable:
     names: list[str] = field(default_factory=lambda: ["unbatchable"])
     cheap: list[bool] = field(default_factory=lambda: [True])
 
-    def template(self, function: VertexFunction) -> Template:
+    def make_template(self, function: VertexFunction) -> Template:
         """Split a vertex function that reads children only by slot into operator applications."""
         return _Splitter(function, self).split()
 
@@ -82,9 +82,9 @@ class FunctionTable:
 
 class _Splitter:
     def __init__(self, function: VertexFunction, table: FunctionTable) -> None:
-        function = _with_computed_loss(function)
+        function = _add_computed_loss(function)
         self.function, self.nodes, self.table = function, function.nodes, table
-        self.groups = operator_groups(function)
+        self.groups = group_operators(function)
         self.read = {k for node in self.nodes for k in node.inputs}
         self.read |= {i for i in (*dict(function.scatter).values(), function.push) if i is not None}
         self.at = {i: position for position, i in enumerate(self.groups)}
@@ -93,18 +93,18 @@ class _Splitter:
         push = self.function.push
         return Template(
             self.function.name,
-            tuple(self._application(group) for group in self.groups.values()),
-            {state: self._source(i) for state, i in self.function.scatter},
-            None if push is None else self._source(push),
+            tuple(self._make_application(group) for group in self.groups.values()),
+            {state: self._find_source(i) for state, i in self.function.scatter},
+            None if push is None else self._find_source(push),
             self.function.arity,
         )
 
-    def _source(self, i: int) -> Source:
+    def _find_source(self, i: int) -> ValueSource:
         if self.nodes[i].op == "gather":
-            return Source(slot=self.nodes[i].index, state=self.nodes[i].name)
-        return Source(local=self.at[i])
+            return ValueSource(slot=self.nodes[i].index, state=self.nodes[i].name)
+        return ValueSource(local=self.at[i])
 
-    def _application(self, group: tuple[int, ...]) -> Application:
+    def _make_application(self, group: tuple[int, ...]) -> Application:
         values = [
             k
             for i in group
@@ -118,30 +118,30 @@ class _Splitter:
             if self.nodes[k].op == "pull"
         ]
         function = self.table.add(
-            self._signature(group, values),
-            self._function(group, values),
+            self._make_signature(group, values),
+            self._build_function(group, values),
             not any(OPERATORS[self.nodes[i].op].heavy for i in group),
         )
         batchable = OPERATORS[self.nodes[group[-1]].op].signature is not None
         return Application(
             function=function,
             type=function if batchable else UNBATCHABLE,
-            arguments=tuple(map(self._source, values)),
+            arguments=tuple(map(self._find_source, values)),
             pull=pulls[0] if pulls else None,
         )
 
-    def _signature(self, group: tuple[int, ...], values: Sequence[int]) -> tuple[object, ...]:
+    def _make_signature(self, group: tuple[int, ...], values: Sequence[int]) -> tuple[object, ...]:
         """Return the key that two applications must have in common to share a function.
 
         It contains the operators' own rules, and all shapes: DyNet allows elementwise kernels to
         mix shapes, but equal ones occur here. An unbatchable operator shares a function, but no
         batch.
         """
-        parts = [self._key(self.nodes[i]) for i in group]
+        parts = [self._make_key(self.nodes[i]) for i in group]
         shapes = [self.nodes[k].shape for k in values]
         return (*parts, *shapes, group[-1] == self.function.loss, self._is_read(group[-1]))
 
-    def _key(self, node: Node) -> tuple[object, ...]:
+    def _make_key(self, node: Node) -> tuple[object, ...]:
         operator = OPERATORS[node.op]
         facts = {"index": node.index, "value": node.value, "shape": node.shape}
         if operator.parameter_at is not None:
@@ -154,7 +154,7 @@ class _Splitter:
         """Return True if a value must be a state; a loss usually has no readers."""
         return i != self.function.loss or i in self.read
 
-    def _function(self, group: tuple[int, ...], values: Sequence[int]) -> VertexFunction:
+    def _build_function(self, group: tuple[int, ...], values: Sequence[int]) -> VertexFunction:
         b = Builder()
         operands = iter(
             b.add("gather", shape=self.nodes[k].shape, name=state_name(self.nodes[k]), index=slot)
@@ -188,16 +188,16 @@ class _Splitter:
         if last.op == "sum":
             return f"sum of {n_values}"
         inputs = [self.nodes[k] for i in group for k in self.nodes[i].inputs]
-        words = [node.name for node in inputs if node.op == "parameter"]
+        parts = [node.name for node in inputs if node.op == "parameter"]
         if last.op == "slice":
-            words.append(f"{last.index}:{last.index + last.width}")
+            parts.append(f"{last.index}:{last.index + last.width}")
         if last.op in ("scale", "shift"):
-            words.append(f"{last.value:g}")
+            parts.append(f"{last.value:g}")
         whole = "parameter" if self.nodes[group[0]].op == "zeros" else "affine"
-        return " ".join([last.op if len(group) == 1 else whole, *words])
+        return " ".join([last.op if len(group) == 1 else whole, *parts])
 
 
-def _with_computed_loss(function: VertexFunction) -> VertexFunction:
+def _add_computed_loss(function: VertexFunction) -> VertexFunction:
     """Add an operator for a loss that is a child's state, as only an operator can be the loss."""
     if function.loss is None or function.nodes[function.loss].op != "gather":
         return function
@@ -211,7 +211,7 @@ def state_name(node: Node) -> str:
     return f"v{node.width}"
 
 
-def operator_groups(function: VertexFunction) -> Mapping[int, tuple[int, ...]]:
+def group_operators(function: VertexFunction) -> Mapping[int, tuple[int, ...]]:
     """Return each operator of a function with the nodes it comprises, itself last.
 
     Operators that are never read are omitted. A bias comprises the matmuls that it is added to, or
@@ -221,30 +221,34 @@ def operator_groups(function: VertexFunction) -> Mapping[int, tuple[int, ...]]:
     nodes = function.nodes
     outside = [*(i for _, i in function.scatter), function.push, function.loss]
     results = [i for i in outside if i is not None]
-    used = sorted(ancestors(nodes, results))
+    used = sorted(find_ancestors(nodes, results))
     readers = Counter([k for i in used for k in nodes[i].inputs] + results)
     groups = {
-        i: (*_behind_bias(nodes, readers, nodes[i]), i) for i in used if nodes[i].op not in SOURCES
+        i: (*_find_bias_inputs(nodes, readers, nodes[i]), i)
+        for i in used
+        if nodes[i].op not in SOURCES
     }
     taken_in = Counter(k for group in groups.values() for k in group[:-1])
     return {i: group for i, group in groups.items() if taken_in[i] < readers[i]}
 
 
-def _behind_bias(nodes: tuple[Node, ...], readers: Mapping[int, int], node: Node) -> list[int]:
+def _find_bias_inputs(nodes: tuple[Node, ...], readers: Mapping[int, int], node: Node) -> list[int]:
     if node.op != "bias":
         return []
     target = node.inputs[0]
-    return [target] if nodes[target].op == "zeros" else _products(nodes, readers, target)
+    return [target] if nodes[target].op == "zeros" else _find_products(nodes, readers, target)
 
 
-def _products(nodes: tuple[Node, ...], readers: Mapping[int, int], i: int) -> list[int]:
+def _find_products(nodes: tuple[Node, ...], readers: Mapping[int, int], i: int) -> list[int]:
     """Return the matmuls whose sum is node i, and the additions; empty for any other node."""
     operator = OPERATORS[nodes[i].op]
     if readers[i] != 1:
         return []
     if operator.heavy and operator.parameter_at is not None:
         return [i]
-    parts = [_products(nodes, readers, k) for k in nodes[i].inputs] if nodes[i].op == "add" else []
+    parts = (
+        [_find_products(nodes, readers, k) for k in nodes[i].inputs] if nodes[i].op == "add" else []
+    )
     return [*(k for part in parts for k in part), i] if parts and all(parts) else []
 
 
@@ -265,24 +269,24 @@ def unroll(function: VertexFunction, n_edges: int) -> VertexFunction:
     at: list[tuple[int, ...]] = []  # new ids of each old node; of an edge's node one per child
     for node in function.nodes:
         if node.domain == EDGE and node.op != "spread":
-            at.append(tuple(_of_child(b, node, at, k) for k in range(n_edges)))
+            at.append(tuple(_copy_for_child(b, node, at, k) for k in range(n_edges)))
         elif node.op == "spread":
             at.append(at[node.inputs[0]] * n_edges)
         elif node.op == "sum_edges":
-            at.append((_summed(b, node, at[node.inputs[0]]),))
+            at.append((_sum_nodes(b, node, at[node.inputs[0]]),))
         else:
-            at.append((_copied(b, node, tuple(at[k][0] for k in node.inputs)),))
-    return function.rebuilt(b.nodes, lambda i: at[i][0])
+            at.append((_copy_node(b, node, tuple(at[k][0] for k in node.inputs)),))
+    return function.replace_nodes(b.nodes, lambda i: at[i][0])
 
 
-def _of_child(b: Builder, node: Node, at: list[tuple[int, ...]], child: int) -> int:
+def _copy_for_child(b: Builder, node: Node, at: list[tuple[int, ...]], child: int) -> int:
     if node.op == "gather_each":
         return b.add("gather", shape=node.shape, name=node.name, index=child)
     inputs = (at[k] for k in node.inputs)
-    return _copied(b, node, tuple(ids[child] if len(ids) > 1 else ids[0] for ids in inputs))
+    return _copy_node(b, node, tuple(ids[child] if len(ids) > 1 else ids[0] for ids in inputs))
 
 
-def _copied(b: Builder, node: Node, inputs: tuple[int, ...]) -> int:
+def _copy_node(b: Builder, node: Node, inputs: tuple[int, ...]) -> int:
     if node.op == "slice":
         return b.slice(inputs[0], node.index, node.width)
     return b.add(
@@ -290,7 +294,7 @@ def _copied(b: Builder, node: Node, inputs: tuple[int, ...]) -> int:
     )
 
 
-def _summed(b: Builder, node: Node, parts: tuple[int, ...]) -> int:
+def _sum_nodes(b: Builder, node: Node, parts: tuple[int, ...]) -> int:
     if not parts:
         return b.add("zeros", shape=node.shape)
     return parts[0] if len(parts) == 1 else b.add("sum", *parts)

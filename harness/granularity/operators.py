@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.model import Model, traced_functions
+from harness.contracts.model import Model, trace_functions
 from harness.errors import ScheduleError
 from harness.granularity.operator_functions import (
     PULLED,
     FunctionTable,
-    Source,
     Template,
+    ValueSource,
     is_variadic,
     unroll,
 )
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.vertex.program import VertexFunction
 
@@ -45,18 +45,18 @@ class OperatorModel:
 
     def __init__(self, model: Model) -> None:
         self.model, self.table = model, FunctionTable()
-        self.traced = traced_functions(model)
+        self.traced = trace_functions(model)
         self.templates: dict[tuple[str, int | None], Template] = {}
         for name, function in self.traced.items():
             if not is_variadic(function):
-                self.template(name)
+                self.get_template(name)
 
     @property
     def functions(self) -> Mapping[int, VertexFunction]:
         """Vertex functions by id."""
         return self.table.functions
 
-    def template(self, name: str, n_edges: int | None = None) -> Template:
+    def get_template(self, name: str, n_edges: int | None = None) -> Template:
         """Return the operators of a vertex.
 
         Args:
@@ -66,7 +66,7 @@ class OperatorModel:
         if key not in self.templates:
             function = self.traced[name]
             function = function if n_edges is None else unroll(function, n_edges)
-            self.templates[key] = self.table.template(function)
+            self.templates[key] = self.table.make_template(function)
         return self.templates[key]
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
@@ -82,7 +82,7 @@ class OperatorModel:
         """
         return _Expansion(self, vertices).run()
 
-    def groups(self, graph: Graph) -> Iterator[tuple[Template, IntArray]]:
+    def group_vertices(self, graph: Graph) -> Iterator[tuple[Template, IntArray]]:
         """Yield the vertices that have the same operators, with these operators."""
         n_args = graph.arg_start[1:] - graph.arg_start[:-1]
         for type_id, name in enumerate(graph.type_names):
@@ -92,18 +92,18 @@ class OperatorModel:
             if is_variadic(self.traced[name]):
                 counts = n_args[members]
                 for n in np.flatnonzero(np.bincount(counts)).tolist():
-                    yield self.template(name, n), members[counts == n]
+                    yield self.get_template(name, n), members[counts == n]
             else:
-                yield self.template(name), members
+                yield self.get_template(name), members
 
 
-def operator_graph(model: Model, mini_batch: MiniBatch) -> Graph:
+def build_operator_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     """Return the operator-granular graph of a vertex-granular mini-batch."""
     return OperatorModel(model).expand(mini_batch).graph
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Group:
+class _VertexGroup:
     """Vertices with equal operators, or the outputs.
 
     Attributes:
@@ -120,23 +120,25 @@ class _Group:
 class _Expansion:
     def __init__(self, model: OperatorModel, vertices: MiniBatch) -> None:
         self.table, self.vertices, self.graph = model.table, vertices, vertices.graph
-        groups = list(model.groups(self.graph))
+        groups = list(model.group_vertices(self.graph))
         sizes = np.zeros(self.graph.n_vertices, dtype=np.int32)
         for template, members in groups:
             sizes[members] = len(template.applications)
         ends = np.cumsum(sizes, dtype=np.int32)
         first, n_inner = ends - sizes, int(ends[-1]) if len(ends) else 0
-        self.groups = [_Group(template, members, first[members]) for template, members in groups]
-        read, out = vertices.outputs, model.template("output")
+        self.groups = [
+            _VertexGroup(template, members, first[members]) for template, members in groups
+        ]
+        read, out = vertices.outputs, model.get_template("output")
         base = n_inner + np.arange(len(read), dtype=np.int32) * len(out.applications)
-        self.output = _Group(out, read, base, read)
+        self.output = _VertexGroup(out, read, base, read)
         n = n_inner + len(read) * len(out.applications)
         rounds = self.graph.rounds
         if rounds is not None:  # segment of the operator's vertex; of an output the read vertex's
             of_outputs = rounds[read].repeat(len(out.applications))
             rounds = np.concatenate([rounds.repeat(sizes), of_outputs])
         self.rounds = rounds
-        self.counted = self._counted(sizes, len(out.applications))
+        self.counted = self._expand_phases(sizes, len(out.applications))
         self.types = np.zeros(n, dtype=np.int32)
         self.functions = np.zeros(n, dtype=np.int32)
         self.n_args = np.zeros(n, dtype=np.int32)
@@ -148,11 +150,13 @@ class _Expansion:
         for group in (*self.groups, self.output):
             self._place(group)
         assert self.output.template.pushed is not None
-        pushed = self._operand(self.output, self.output.template.pushed)
+        pushed = self._find_operand(self.output, self.output.template.pushed)
         n_instances = self.vertices.n_instances
-        return MiniBatch(self._joined(), {PULLED: self.pulled}, pushed, n_instances, self.functions)
+        return MiniBatch(
+            self._build_graph(), {PULLED: self.pulled}, pushed, n_instances, self.functions
+        )
 
-    def _joined(self) -> Graph:
+    def _build_graph(self) -> Graph:
         arg_start = np.zeros(len(self.types) + 1, dtype=np.int32)
         np.cumsum(self.n_args, out=arg_start[1:])
         args = np.empty(arg_start[-1], dtype=np.int32)
@@ -168,7 +172,7 @@ class _Expansion:
             **self.counted,
         )
 
-    def _counted(self, sizes: IntArray, n_out: int) -> dict[str, Any]:
+    def _expand_phases(self, sizes: IntArray, n_out: int) -> dict[str, Any]:
         """Return phases and depths if a program counted them: a vertex's operators in sequence.
 
         Outputs are the program's last phase.
@@ -182,7 +186,7 @@ class _Expansion:
         phases = np.concatenate([graph.phases.repeat(sizes), of_outputs])
         in_outputs = np.tile(np.arange(n_out), n_read)
         depths = np.concatenate([graph.depths.repeat(sizes) * most + inside, in_outputs])
-        return {"phases": int_array(phases), "depths": int_array(depths)}
+        return {"phases": as_int_array(phases), "depths": as_int_array(depths)}
 
     def _locate_states(self) -> dict[str, IntArray]:
         """Return the operator vertex of each state of every vertex (n,); NOWHERE if it has none."""
@@ -197,12 +201,12 @@ class _Expansion:
                     at[places] = group.base + source.local
                 elif source.state in names:
                     passed_on = True
-                    children = self._children(group, source.slot)
+                    children = self._find_children(group, source.slot)
                     same_as[places] = names.index(source.state) * n + children
-        at = at[_ends_of_chains(same_as)] if passed_on else at
+        at = at[_find_chain_ends(same_as)] if passed_on else at
         return dict(zip(names, at.reshape(len(names), n), strict=True))
 
-    def _children(self, group: _Group, slot: int) -> IntArray:
+    def _find_children(self, group: _VertexGroup, slot: int) -> IntArray:
         if group.reads is not None:
             return group.reads
         start = self.graph.arg_start[group.members]
@@ -215,7 +219,7 @@ class _Expansion:
             )
         return self.graph.args[start + slot]
 
-    def _place(self, group: _Group) -> None:
+    def _place(self, group: _VertexGroup) -> None:
         for k, application in enumerate(group.template.applications):
             operators = group.base + k
             self.types[operators] = application.type
@@ -224,20 +228,20 @@ class _Expansion:
             if application.pull is not None:
                 self.pulled[operators] = self.vertices.pulls[application.pull][group.members]
             for slot, source in enumerate(application.arguments):
-                self.args.append((operators, slot, self._operand(group, source)))
+                self.args.append((operators, slot, self._find_operand(group, source)))
 
-    def _operand(self, group: _Group, source: Source) -> IntArray:
+    def _find_operand(self, group: _VertexGroup, source: ValueSource) -> IntArray:
         """Return the operator vertex that computes a value, for each vertex of a group."""
         if source.local is not None:
             return group.base + source.local
-        children = self._children(group, source.slot)
+        children = self._find_children(group, source.slot)
         if source.state not in self.states:
             missing = children[0]
         else:
-            found = self.states[source.state][children]
-            if found.min(initial=0) >= 0:
-                return found
-            missing = children[found.argmin()]
+            operands = self.states[source.state][children]
+            if operands.min(initial=0) >= 0:
+                return operands
+            missing = children[operands.argmin()]
         kind = self.graph.type_names[self.graph.types[missing]]
         raise ScheduleError(
             f"a {group.template.name} vertex gathers state {source.state} of a {kind} vertex, which"
@@ -245,7 +249,7 @@ class _Expansion:
         )
 
 
-def _ends_of_chains(after: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_chain_ends(after: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the end of each chain i, after[i], after[after[i]], ..."""
     while True:
         further = after[after]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.contracts.model import Model, traced_functions
+from harness.contracts.model import Model, trace_functions
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph, MiniBatch
 from harness.vertex.program import VertexFunction
 
@@ -29,12 +29,12 @@ from harness.vertex.program import VertexFunction
 ENTRANCES = ("gather", "gather_each", "pull", "parameter", "zeros", "ones")
 
 
-def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
+def build_released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     """Return the graph whose batches ED-Batch's release counts for this mini-batch.
 
     Blocks are declared, and so numbered, before the first graph; other types by first appearance.
     """
-    functions = traced_functions(model)
+    functions = trace_functions(model)
     output = functions.pop("output")
     read = set(mini_batch.outputs.tolist())
     building = _Building()
@@ -42,7 +42,7 @@ def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     for function in functions.values():
         if _is_constant(function):
             bare += _parameters(function)
-        elif not (_only_looks_up(function) or _only_adds_up(function)):
+        elif not (_is_lookup_only(function) or _is_sum_only(function)):
             building.declare_block(function)
     weights = {name: building.add("parameter", []) for name in dict.fromkeys(bare)}
     states: list[dict[str, int]] = []  # released vertex of every state of every vertex
@@ -51,14 +51,14 @@ def released_graph(model: Model, mini_batch: MiniBatch) -> Graph:
     rounds = [0] * graph.n_vertices if graph.rounds is None else graph.rounds.tolist()
     for vertex, type_id in enumerate(graph.types.tolist()):
         building.round = rounds[vertex]
-        children = [states[child] for child in graph.args_of(vertex).tolist()]
+        children = [states[child] for child in graph.select_args(vertex).tolist()]
         function = functions[graph.type_names[type_id]]
         states.append(_add_vertex(building, function, children, weights))
         if vertex in read:
             losses += _add_output(building, output, states[vertex], weights)
     if losses and graph.rounds is None:
         building.add("sum", losses)
-    return building.graph(in_rounds=graph.rounds is not None)
+    return building.build_graph(in_rounds=graph.rounds is not None)
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class _Building:
         self.arg_start.append(len(self.args))
         return len(self.types) - 1
 
-    def graph(self, *, in_rounds: bool) -> Graph:
+    def build_graph(self, *, in_rounds: bool) -> Graph:
         """Return the finished graph."""
         return Graph(
             types=np.array(self.types, dtype=np.int32),
@@ -115,22 +115,28 @@ def _get(function: VertexFunction, state: str) -> str:
     return f"{function.name}.get_{state}"
 
 
-def _work(function: VertexFunction) -> set[str]:
+def _find_computing_ops(function: VertexFunction) -> set[str]:
     return {node.op for node in function.nodes if node.op not in ENTRANCES}
 
 
-def _only_looks_up(function: VertexFunction) -> bool:
-    return _work(function) == {"lookup"}
+def _is_lookup_only(function: VertexFunction) -> bool:
+    return _find_computing_ops(function) == {"lookup"}
 
 
-def _only_adds_up(function: VertexFunction) -> bool:
-    return _work(function) == {"sum_edges"} and len(function.nodes) == 2 * len(function.scatter)
+def _is_sum_only(function: VertexFunction) -> bool:
+    return _find_computing_ops(function) == {"sum_edges"} and len(function.nodes) == 2 * len(
+        function.scatter
+    )
 
 
 def _is_constant(function: VertexFunction) -> bool:
     """Return True if every state is a parameter, which the tracer writes as a bias on zeros."""
     sources = {node.op for node in function.nodes}
-    return _work(function) == {"bias"} and not sources & {"gather", "gather_each", "pull"}
+    return _find_computing_ops(function) == {"bias"} and not sources & {
+        "gather",
+        "gather_each",
+        "pull",
+    }
 
 
 def _parameters(function: VertexFunction) -> list[str]:
@@ -145,11 +151,11 @@ def _add_vertex(
 ) -> dict[str, int]:
     """Add one application of a vertex function; return the released vertex of each state."""
     nodes = function.nodes
-    if _only_looks_up(function):
+    if _is_lookup_only(function):
         return {
             state: building.add(f"{function.name}.{state}", []) for state, _ in function.scatter
         }
-    if _only_adds_up(function):
+    if _is_sum_only(function):
         added = {state: nodes[nodes[i].inputs[0]].name for state, i in function.scatter}
         return {
             state: building.add(f"sum of {len(children)}", [child[name] for child in children])
@@ -158,7 +164,7 @@ def _add_vertex(
     if _is_constant(function):
         return {state: weights[nodes[nodes[i].inputs[1]].name] for state, i in function.scatter}
     args: list[int] = []
-    for i in function.gathers():
+    for i in function.find_gathers():
         node = nodes[i]
         chosen = children if node.op == "gather_each" else [children[node.index]]
         args += [child[node.name] for child in chosen]

@@ -14,24 +14,24 @@ from typing import Any
 import numpy as np
 
 from harness.compiler.compiled import compiled
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.vertex.program import VertexFunction
 
 
-def shareable_pulls(functions: Mapping[int, VertexFunction]) -> dict[int, tuple[str, ...]]:
+def find_shareable_pulls(functions: Mapping[int, VertexFunction]) -> dict[int, tuple[str, ...]]:
     """Return the pulls of each type that is worth deduplicating.
 
     These types read only external inputs and contain matmuls; a bare lookup costs no more than the
     gather that deduplication would add.
     """
-    found = {}
+    shareable = {}
     for type_id, function in functions.items():
         ops = {node.op for node in function.nodes}
-        if not function.gathers() and "pull" in ops and "matmul" in ops:
+        if not function.find_gathers() and "pull" in ops and "matmul" in ops:
             names = {node.name for node in function.nodes if node.op == "pull"}
-            found[type_id] = tuple(sorted(names))
-    return found
+            shareable[type_id] = tuple(sorted(names))
+    return shareable
 
 
 def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> MiniBatch:
@@ -40,10 +40,10 @@ def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
     Outputs keep their own pulls, such as labels, which may differ.
 
     Args:
-        pulls_of: from shareable_pulls.
+        pulls_of: from find_shareable_pulls.
     """
     graph, pulls, read = mini_batch.graph, mini_batch.pulls, mini_batch.outputs
-    keys = _input_keys(mini_batch, pulls_of)
+    keys = _compute_input_keys(mini_batch, pulls_of)
     types, arg_start, args, kept, new_id = _merge(keys, graph.types, graph.arg_start, graph.args)
     in_order = len(read) == graph.n_vertices and bool((read[1:] > read[:-1]).all())
     return MiniBatch(
@@ -54,7 +54,7 @@ def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
             type_names=graph.type_names,
             follows=graph.follows,
             cheap=graph.cheap,
-            **_earliest(graph, kept, new_id),
+            **_find_earliest(graph, kept, new_id),
         ),
         pulls={name: values[kept] for name, values in pulls.items()},
         outputs=new_id if in_order else new_id[read],
@@ -63,7 +63,7 @@ def share_equal(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) 
     )
 
 
-def _earliest(graph: Graph, kept: IntArray, new_id: IntArray) -> dict[str, Any]:
+def _find_earliest(graph: Graph, kept: IntArray, new_id: IntArray) -> dict[str, Any]:
     """Return segment, phase and depth of every merged vertex: the earliest of its set."""
     known = {"rounds": graph.rounds, "phases": graph.phases, "depths": graph.depths}
     counters = {name: values for name, values in known.items() if values is not None}
@@ -73,11 +73,11 @@ def _earliest(graph: Graph, kept: IntArray, new_id: IntArray) -> dict[str, Any]:
     order = np.ravel_multi_index(tuple(counters.values()), lengths)
     earliest = order[kept]
     np.minimum.at(earliest, new_id, order)
-    found = np.unravel_index(earliest, lengths)
-    return {name: int_array(values) for name, values in zip(counters, found, strict=True)}
+    coordinates = np.unravel_index(earliest, lengths)
+    return {name: as_int_array(values) for name, values in zip(counters, coordinates, strict=True)}
 
 
-def _input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> IntArray:
+def _compute_input_keys(mini_batch: MiniBatch, pulls_of: Mapping[int, tuple[str, ...]]) -> IntArray:
     """Return a key for each vertex: equal for equal pulls, -1 if it cannot be merged."""
     types = mini_batch.graph.types
     keys: IntArray = np.full(len(types), -1, dtype=np.int32)

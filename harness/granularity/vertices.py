@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, traced_functions
+from harness.contracts.model import Model, trace_functions
 from harness.errors import ConfigError
-from harness.granularity.sharing import share_equal, shareable_pulls
-from harness.values.arrays import IntArray, int_array
+from harness.granularity.sharing import find_shareable_pulls, share_equal
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.vertex.operators import Node
 from harness.vertex.program import VertexFunction
@@ -37,15 +37,15 @@ class VertexModel:
         self, model: Model, *, share_equal_inputs: bool = False, outputs: str = "stage"
     ) -> None:
         self.model = model
-        traced = traced_functions(model)
+        traced = trace_functions(model)
         self.functions: Mapping[int, VertexFunction] = {
             type_id: traced[name] for type_id, name in enumerate(model.vertex_types, start=1)
         }
-        self.shared = shareable_pulls(self.functions) if share_equal_inputs else {}
+        self.shared = find_shareable_pulls(self.functions) if share_equal_inputs else {}
         self.output: VertexFunction | None = traced["output"]
         self.cut = cut_output(traced["output"]) if outputs == "vertices" else None
         if self.cut is not None:
-            self.functions = {**self.functions, **output_types(self.cut, model.vertex_types)}
+            self.functions = {**self.functions, **assign_output_types(self.cut, model.vertex_types)}
             self.output = None
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
@@ -54,7 +54,7 @@ class VertexModel:
         if self.shared:
             mini_batch = share_equal(mini_batch, self.shared)
         if self.cut is not None:
-            mini_batch = with_output_vertices(mini_batch, self.cut.loss is not None)
+            mini_batch = add_output_vertices(mini_batch, self.cut.loss is not None)
         return mini_batch
 
 
@@ -80,13 +80,13 @@ def cut_output(function: VertexFunction) -> OutputFunctions:
     """
     if function.push is None:
         raise ConfigError(f"{function.name} pushes nothing that could be a vertex of the graph")
-    nodes, pushed = _reduced(function, function.push, {})
+    nodes, pushed = _reduce_nodes(function, function.push, {})
     output = VertexFunction(OUTPUT, nodes, scatter=((PUSHED, pushed),))
     if function.loss is None:
         return OutputFunctions(output, None)
     shown = function.nodes[function.push]
     given = {function.push: Node("gather", shape=shown.shape, name=PUSHED)}
-    nodes, loss = _reduced(function, function.loss, given)
+    nodes, loss = _reduce_nodes(function, function.loss, given)
     if any(node.op == "gather" and node.name != PUSHED for node in nodes):
         raise ConfigError(
             "the loss reads states that are not pushed; outputs of this model cannot be vertices"
@@ -94,7 +94,7 @@ def cut_output(function: VertexFunction) -> OutputFunctions:
     return OutputFunctions(output, VertexFunction(LOSS, nodes, loss=loss))
 
 
-def _reduced(
+def _reduce_nodes(
     function: VertexFunction, wanted: int, given: Mapping[int, Node]
 ) -> tuple[tuple[Node, ...], int]:
     """Return the nodes that a node needs, renumbered, and its new id.
@@ -117,7 +117,7 @@ def _reduced(
     return tuple(nodes), new_id[wanted]
 
 
-def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
+def add_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
     """Append a vertex for every output, and with `has_loss` one for every loss.
 
     They pull what the output function pulls, and are in the graph segment of the vertex that they
@@ -132,7 +132,7 @@ def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
     names = (OUTPUT, LOSS)[: len(added)]
     return MiniBatch(
         graph=Graph(
-            types=np.concatenate([graph.types, *(int_array(np.full(k, t)) for t, _ in added)]),
+            types=np.concatenate([graph.types, *(as_int_array(np.full(k, t)) for t, _ in added)]),
             arg_start=np.concatenate(
                 [graph.arg_start, graph.arg_start[-1] + np.arange(1, n_added + 1, dtype=np.int32)]
             ),
@@ -141,15 +141,15 @@ def with_output_vertices(mini_batch: MiniBatch, has_loss: bool) -> MiniBatch:
             rounds=None
             if graph.rounds is None
             else np.concatenate([graph.rounds, *[graph.rounds[read]] * len(added)]),
-            **_counted(graph, k, len(added)),
+            **_extend_phases(graph, k, len(added)),
         ),
-        pulls=_pulls(mini_batch, len(added)),
+        pulls=_extend_pulls(mini_batch, len(added)),
         outputs=outputs,
         n_instances=mini_batch.n_instances,
     )
 
 
-def _counted(graph: Graph, k: int, n_each: int) -> dict[str, Any]:
+def _extend_phases(graph: Graph, k: int, n_each: int) -> dict[str, Any]:
     """Return phases and depths if a program counted them.
 
     Outputs form the last phase, with losses one step deeper.
@@ -159,12 +159,12 @@ def _counted(graph: Graph, k: int, n_each: int) -> dict[str, Any]:
     last = int(graph.phases.max(initial=0)) + 1
     phases, depths = np.full(k * n_each, last), np.arange(n_each).repeat(k)
     return {
-        "phases": int_array(np.concatenate([graph.phases, phases])),
-        "depths": int_array(np.concatenate([graph.depths, depths])),
+        "phases": as_int_array(np.concatenate([graph.phases, phases])),
+        "depths": as_int_array(np.concatenate([graph.depths, depths])),
     }
 
 
-def _pulls(mini_batch: MiniBatch, n_each: int) -> dict[str, IntArray]:
+def _extend_pulls(mini_batch: MiniBatch, n_each: int) -> dict[str, IntArray]:
     read, special = mini_batch.outputs, mini_batch.output_pulls
     pulls = {}
     for name, values in mini_batch.pulls.items():
@@ -173,7 +173,7 @@ def _pulls(mini_batch: MiniBatch, n_each: int) -> dict[str, IntArray]:
     return pulls
 
 
-def output_types(
+def assign_output_types(
     functions: OutputFunctions, vertex_types: Sequence[str]
 ) -> dict[int, VertexFunction]:
     """Return the type ids of output vertices in a model's graph, which come after its own types."""

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.machine.files import not_regular, replace_regular
+from harness.machine.files import find_irregular_kind, replace_regular
 
 NAME = "dynamic-batching-benchmark"
 OURS_ALONE = 0o700
@@ -33,7 +33,7 @@ MOST_ANSWERS = 20_000  # beyond this number the older half is deleted
 Answer = Any  # a value of strings and lists that JSON can represent
 
 
-def cache_folder(name: str) -> Path | None:
+def make_cache_folder(name: str) -> Path | None:
     """Return a directory of this user's cache, created with mode 0700 if missing.
 
     Returns None if it cannot be written, belongs to another user or could be written by others. The
@@ -45,9 +45,9 @@ def cache_folder(name: str) -> Path | None:
             if not folder.is_dir():
                 home.mkdir(parents=True, exist_ok=True)
                 folder.mkdir(mode=OURS_ALONE, exist_ok=True)
-            fault = why_not_ours(folder.stat())
+            fault = find_ownership_fault(folder.stat())
             if fault is not None:
-                _say_once(f"{folder} {fault}: caches in it are not used; remove it")
+                _print_once(f"{folder} {fault}: caches in it are not used; remove it")
                 return None
             folder.chmod(OURS_ALONE)
     except (OSError, RuntimeError):  # RuntimeError: the user has no home directory
@@ -55,7 +55,7 @@ def cache_folder(name: str) -> Path | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
-def why_not_ours(facts: os.stat_result) -> str | None:
+def find_ownership_fault(facts: os.stat_result) -> str | None:
     """Return why a file or directory may have content of another user, or None."""
     if facts.st_uid != os.geteuid():
         return f"belongs to another user (number {facts.st_uid})"
@@ -65,34 +65,34 @@ def why_not_ours(facts: os.stat_result) -> str | None:
 
 
 @functools.cache
-def _say_once(line: str) -> None:
+def _print_once(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def forget_the_oldest(folder: Path, n_most: int) -> None:
+def delete_oldest(folder: Path, n_most: int) -> None:
     """Delete the older half of a directory's files if there are more than `n_most`.
 
     Nothing else limits a cache, and entries for older versions of files are never used again.
     """
     try:
-        with os.scandir(folder) as found:
-            files = [(entry.stat().st_mtime_ns, entry.path) for entry in found if entry.is_file()]
+        with os.scandir(folder) as entries:
+            files = [(entry.stat().st_mtime_ns, entry.path) for entry in entries if entry.is_file()]
         for _, path in sorted(files)[: -n_most // 2] if len(files) > n_most else ():
             Path(path).unlink(missing_ok=True)
     except OSError:  # another process deleted the files first, or this user may not
         return
 
 
-def kept(path: Path) -> bytes | None:
+def read_kept(path: Path) -> bytes | None:
     """Return the content that `keep` wrote to a file; None if it is missing or damaged."""
-    stored = read_ours(path)
+    stored = read_trusted_file(path)
     if stored is None:
         return None
     content = stored[N_CHECKSUM_BYTES:]
-    return content if stored[:N_CHECKSUM_BYTES] == _checksum(path, content) else None
+    return content if stored[:N_CHECKSUM_BYTES] == _compute_checksum(path, content) else None
 
 
-def read_ours(path: Path) -> bytes | None:
+def read_trusted_file(path: Path) -> bytes | None:
     """Return the content of a regular file that only this user can write, or None.
 
     Code may be loaded from it.
@@ -100,7 +100,7 @@ def read_ours(path: Path) -> bytes | None:
     try:
         with os.fdopen(os.open(path, AS_IT_LIES), "rb") as file:
             facts = os.fstat(file.fileno())
-            if stat.S_ISREG(facts.st_mode) and why_not_ours(facts) is None:
+            if stat.S_ISREG(facts.st_mode) and find_ownership_fault(facts) is None:
                 return file.read()
     except OSError:
         return None
@@ -115,12 +115,12 @@ def keep(path: Path, content: bytes) -> None:
     """
     try:
         path.parent.mkdir(mode=OURS_ALONE, parents=True, exist_ok=True)
-        put_in_place(path, _checksum(path, content) + content)
+        write_private_file(path, _compute_checksum(path, content) + content)
     except OSError:
         return
 
 
-def put_in_place(path: Path, content: bytes) -> None:
+def write_private_file(path: Path, content: bytes) -> None:
     """Write a file that only this user can access, atomically.
 
     Anything else at the path is removed, including a directory with its content.
@@ -130,12 +130,12 @@ def put_in_place(path: Path, content: bytes) -> None:
     """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    elif path.is_symlink() or not_regular(path) is not None:
+    elif path.is_symlink() or find_irregular_kind(path) is not None:
         path.unlink()
     replace_regular(path, content, mode=OURS_ALONE & 0o666)
 
 
-def _checksum(path: Path, content: bytes) -> bytes:
+def _compute_checksum(path: Path, content: bytes) -> bytes:
     """Hash content and file name, so that an entry is invalid under another name."""
     return hashlib.sha256(path.name.encode() + b"\0" + content).digest()
 
@@ -145,7 +145,7 @@ def unpack_kept(entry: Path, folder: Path) -> None:
 
     Existing files stay unchanged: replacing a loaded library would crash its process.
     """
-    content = kept(entry)
+    content = read_kept(entry)
     if content is not None:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             names = [name for name in packed.namelist() if not (folder / name).exists()]
@@ -162,7 +162,7 @@ def keep_packed(folder: Path, entry: Path) -> None:
     keep(entry, content.getvalue())
 
 
-def remembered(function: Callable[[bytes, str], Answer]) -> Callable[[Path, str], Answer]:
+def cache_on_disk(function: Callable[[bytes, str], Answer]) -> Callable[[Path, str], Answer]:
     """Convert a function of a file's content and a string to a cached function of its path.
 
     Every trial's process needs facts about this repository's source code: parsing everything that a
@@ -172,40 +172,40 @@ def remembered(function: Callable[[bytes, str], Answer]) -> Callable[[Path, str]
     by_file: dict[tuple[Path, int, str], Answer] = {}
 
     @functools.wraps(function)
-    def of_file(path: Path, word: str = "") -> Answer:
+    def call_cached(path: Path, word: str = "") -> Answer:
         key = (path, path.stat().st_mtime_ns, word)
         if key not in by_file:
-            by_file[key] = _looked_up(function, path.read_bytes(), word)
+            by_file[key] = _load_or_compute(function, path.read_bytes(), word)
         return by_file[key]
 
-    return of_file
+    return call_cached
 
 
-def _looked_up(function: Callable[[bytes, str], Answer], content: bytes, word: str) -> Answer:
-    folder = answers_folder()
+def _load_or_compute(function: Callable[[bytes, str], Answer], content: bytes, word: str) -> Answer:
+    folder = make_answers_folder()
     if folder is None:
         return function(content, word)
-    digest = hashlib.sha256(_code_of(function.__code__.co_filename))
+    digest = hashlib.sha256(_hash_code(function.__code__.co_filename))
     for part in (function.__qualname__.encode(), word.encode(), content):
         digest.update(hashlib.sha256(part).digest())
-    place = folder / digest.hexdigest()
-    stored = kept(place)
+    path = folder / digest.hexdigest()
+    stored = read_kept(path)
     if stored is not None:
         return json.loads(stored)
     answer = function(content, word)
-    keep(place, json.dumps(answer).encode())
+    keep(path, json.dumps(answer).encode())
     return answer
 
 
 @functools.cache
-def _code_of(file: str) -> bytes:
+def _hash_code(file: str) -> bytes:
     return hashlib.sha256(Path(file).read_bytes()).digest()
 
 
 @functools.cache
-def answers_folder() -> Path | None:
+def make_answers_folder() -> Path | None:
     """Return the directory of cached results about files, or None if none can be used."""
-    folder = cache_folder(FOLDER)
+    folder = make_cache_folder(FOLDER)
     if folder is not None:
-        forget_the_oldest(folder, MOST_ANSWERS)
+        delete_oldest(folder, MOST_ANSWERS)
     return folder

@@ -48,26 +48,26 @@ def describe_machine() -> Machine:
     n_cpus = psutil.cpu_count() or 1
     return Machine(
         hostname=platform.node(),
-        cpu=cpu_model(),
+        cpu=read_cpu_model(),
         n_cores=psutil.cpu_count(logical=False) or n_cpus,
         n_cpus=n_cpus,
-        usable_cpus=usable_cpus(),
+        usable_cpus=list_usable_cpus(),
         memory_bytes=psutil.virtual_memory().total,
         os=f"{platform.system()} {platform.release()}",
         governor=read_text(CPUS / "cpu0/cpufreq/scaling_governor"),
-        turbo=_turbo(),
+        turbo=_read_turbo(),
         gpus=describe_gpus(),
     )
 
 
-def usable_cpus() -> tuple[int, ...]:
+def list_usable_cpus() -> tuple[int, ...]:
     """Return the logical CPUs that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(psutil.cpu_count() or 1))
 
 
-def cpu_model() -> str:
+def read_cpu_model() -> str:
     """Return the name of the processor."""
     for line in read_lines(Path("/proc/cpuinfo")):
         if line.startswith("model name"):
@@ -75,7 +75,7 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def cpu_fingerprint() -> str:
+def hash_cpu() -> str:
     """Hash the processor's name and, on Linux, its instructions, for keys of cached machine code.
 
     Home directories are shared by machines with different processors: code for one may be an
@@ -86,7 +86,7 @@ def cpu_fingerprint() -> str:
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
-def _turbo() -> bool | None:
+def _read_turbo() -> bool | None:
     no_turbo = read_text(CPUS / "intel_pstate/no_turbo")
     if no_turbo is not None:
         return no_turbo == "0"
@@ -119,23 +119,23 @@ def describe_gpus() -> tuple[Gpu, ...]:
     except pynvml.NVMLError:
         return ()
     try:
-        return tuple(_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
+        return tuple(_describe_gpu(index) for index in range(pynvml.nvmlDeviceGetCount()))
     except pynvml.NVMLError:
         return ()
     finally:
         pynvml.nvmlShutdown()
 
 
-def used_gpu() -> str | None:
+def find_used_gpu() -> str | None:
     """Return model and UUID of the GPU that CUDA programs use by default; None if there is none."""
     try:
-        with _first_visible() as handle:
+        with _open_default_gpu() as handle:
             return f"{pynvml.nvmlDeviceGetName(handle)}, {pynvml.nvmlDeviceGetUUID(handle)}"
     except pynvml.NVMLError:
         return None
 
 
-def gpu_is_throttled() -> bool:
+def is_gpu_throttled() -> bool:
     """Return whether the default GPU is currently slowed down because of heat or power."""
     reasons = (
         pynvml.nvmlClocksThrottleReasonHwSlowdown
@@ -143,23 +143,23 @@ def gpu_is_throttled() -> bool:
         | pynvml.nvmlClocksThrottleReasonSwPowerCap
     )
     try:
-        with _first_visible() as handle:
+        with _open_default_gpu() as handle:
             return bool(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & reasons)
     except pynvml.NVMLError:
         return False
 
 
-def sm_clock_mhz() -> int | None:
+def read_sm_clock_mhz() -> int | None:
     """Return the default GPU's current SM clock; None if the driver does not report it."""
     try:
-        with _first_visible() as handle:
+        with _open_default_gpu() as handle:
             return int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
     except pynvml.NVMLError:
         return None
 
 
 @contextmanager
-def _first_visible() -> Iterator[Any]:
+def _open_default_gpu() -> Iterator[Any]:
     """Yield the driver's handle of the GPU that CUDA programs use by default.
 
     The driver's numbering equals CUDA's if CUDA_DEVICE_ORDER=PCI_BUS_ID.
@@ -178,20 +178,20 @@ def _first_visible() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
-def _told(ask: Callable[[], int]) -> int | None:
+def _ask_driver(ask: Callable[[], int]) -> int | None:
     try:
         return ask()
     except pynvml.NVMLError:
         return None
 
 
-def _gpu(index: int) -> Gpu:
+def _describe_gpu(index: int) -> Gpu:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     clock = pynvml.NVML_CLOCK_SM
     return Gpu(
         name=str(pynvml.nvmlDeviceGetName(handle)),
-        memory_bytes=_told(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
+        memory_bytes=_ask_driver(lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
         driver=str(pynvml.nvmlSystemGetDriverVersion()),
-        sm_clock_mhz=_told(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, clock))),
-        max_sm_clock_mhz=_told(lambda: int(pynvml.nvmlDeviceGetMaxClockInfo(handle, clock))),
+        sm_clock_mhz=_ask_driver(lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, clock))),
+        max_sm_clock_mhz=_ask_driver(lambda: int(pynvml.nvmlDeviceGetMaxClockInfo(handle, clock))),
     )

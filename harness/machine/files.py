@@ -25,14 +25,14 @@ KINDS = {
 }
 
 
-def not_regular(path: Path) -> str | None:
+def find_irregular_kind(path: Path) -> str | None:
     """Return the kind of file at a path; None for a regular file or a missing one.
 
     Raises:
         OSError: The kind is unknown, for example because the directory cannot be read.
     """
     try:
-        return _kind(_status(path))
+        return _name_kind(_read_status(path))
     except FileNotFoundError:
         return None
 
@@ -43,17 +43,17 @@ def check_regular(path: Path) -> None:
     Raises:
         OSError: It does not; its strerror has the reason.
     """
-    _refuse(path, _kind(_status(path)))
+    _refuse(path, _name_kind(_read_status(path)))
 
 
-def _status(path: Path) -> os.stat_result:
+def _read_status(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except ValueError as error:  # a NUL character, which is invalid in paths
         raise OSError(errno.EINVAL, str(error), str(path)) from error
 
 
-def _kind(status: os.stat_result) -> str | None:
+def _name_kind(status: os.stat_result) -> str | None:
     return KINDS.get(stat.S_IFMT(status.st_mode))
 
 
@@ -66,7 +66,7 @@ def read_regular(path: Path) -> bytes:
     check_regular(path)  # before opening it, which may affect a device
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
-        _refuse(path, _kind(os.fstat(descriptor)))
+        _refuse(path, _name_kind(os.fstat(descriptor)))
         return file.read()
 
 
@@ -90,9 +90,9 @@ def replace_regular(
         OSError: The file cannot be written, or something else is at the path; no partial file is
             left.
     """
-    path = target_of(path)
-    _refuse(path, not_regular(path))
-    temporary = _temporary(path, str(os.getpid()))
+    path = resolve_target(path)
+    _refuse(path, find_irregular_kind(path))
+    temporary = _make_temporary_path(path, str(os.getpid()))
     try:
         with temporary.open("wb") as file:
             if mode is not None:
@@ -111,13 +111,13 @@ def replace_regular(
 
 def drop_leftovers(path: Path) -> None:
     """Delete the temporary files of this file that killed writers left."""
-    path = target_of(path)
-    pattern = _temporary(Path(glob.escape(path.name)), "*").name
+    path = resolve_target(path)
+    pattern = _make_temporary_path(Path(glob.escape(path.name)), "*").name
     for leftover in path.parent.glob(pattern):
         leftover.unlink(missing_ok=True)
 
 
-def target_of(path: Path) -> Path:
+def resolve_target(path: Path) -> Path:
     """Return the path to write to: a symbolic link's target, which may not exist, or itself."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
@@ -128,7 +128,7 @@ def _refuse(path: Path, kind: str | None) -> None:
         raise OSError(number, f"it is {kind}, not a file", str(path))
 
 
-def _temporary(path: Path, tag: str) -> Path:
+def _make_temporary_path(path: Path, tag: str) -> Path:
     name = path.name
     if len(os.fsencode(name)) > LONGEST_NAME_BYTES:
         name = hashlib.sha256(os.fsencode(name)).hexdigest()

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import BenchError
-from harness.machine.caches import NAME, OURS_ALONE, cache_folder, why_not_ours
+from harness.machine.caches import NAME, OURS_ALONE, find_ownership_fault, make_cache_folder
 
 MEMORY = Path("/dev/shm")  # in memory under Linux, and therefore never on a network file system
 YOUNG_S = 60  # younger directories may not be locked yet: creation and lock are two steps
 
 
 @contextmanager
-def temporary_folder() -> Iterator[Path]:
+def make_temporary_folder() -> Iterator[Path]:
     """Create a directory with mode 0700 for the duration of the block.
 
     Directories left by killed processes are deleted.
@@ -29,7 +29,7 @@ def temporary_folder() -> Iterator[Path]:
     Raises:
         OSError: The directory cannot be created.
     """
-    folder, lock = _locked_folder(Path(tempfile.gettempdir()), "run")
+    folder, lock = _make_locked_folder(Path(tempfile.gettempdir()), "run")
     try:
         yield folder
     finally:
@@ -38,7 +38,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 @functools.cache
-def folder_of_process(name: str) -> Path:
+def make_process_folder(name: str) -> Path:
     """Return a directory of this process with mode 0700, which is deleted when it ends.
 
     Directories left by killed processes are deleted by the next call of another process.
@@ -46,22 +46,22 @@ def folder_of_process(name: str) -> Path:
     Raises:
         OSError: The directory cannot be created.
     """
-    parent = cache_folder(f"{name}_of_processes") or Path(tempfile.gettempdir())
-    folder, _ = _locked_folder(parent, name)  # locked until the process ends
+    parent = make_cache_folder(f"{name}_of_processes") or Path(tempfile.gettempdir())
+    folder, _ = _make_locked_folder(parent, name)  # locked until the process ends
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
-def folder_of_files(name: str) -> Path:
+def make_user_folder(name: str) -> Path:
     """Return a directory of this user's cache, or else one of this process.
 
     Raises:
         OSError: Neither can be created.
     """
-    return cache_folder(name) or folder_of_process(name)
+    return make_cache_folder(name) or make_process_folder(name)
 
 
-def _locked_folder(parent: Path, name: str) -> tuple[Path, int]:
+def _make_locked_folder(parent: Path, name: str) -> tuple[Path, int]:
     """Create and lock a directory; return it and the file descriptor that holds the lock."""
     # The pattern must not match the directory of this machine's locks, which is never locked.
     for left in parent.glob(f"{NAME}-{name}-*"):
@@ -97,7 +97,7 @@ def _delete_unless_held(folder: Path) -> None:
         os.close(held)
 
 
-def local_folder() -> Path:
+def make_locks_folder() -> Path:
     """Return the directory of this user's locks on this machine, created with mode 0700.
 
     Raises:
@@ -109,7 +109,7 @@ def local_folder() -> Path:
         folder = home / f"{NAME}-{os.geteuid()}"
         try:
             folder.mkdir(mode=OURS_ALONE, exist_ok=True)
-            fault = why_not_ours(folder.stat())
+            fault = find_ownership_fault(folder.stat())
         except OSError as error:
             fault = str(error.strerror)
         if fault is None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
-from harness.machine.facts import CPUS, Machine, gpu_is_throttled
+from harness.machine.facts import CPUS, Machine, is_gpu_throttled
 from harness.machine.files import read_text
-from harness.machine.process import of_family
+from harness.machine.process import apply_to_family
 
 BUSY_CORES = 0.5  # more background load, in cores, spoils a measurement
 
@@ -21,43 +21,43 @@ class Disturbance:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._busy_s = _busy_cpu_seconds()
-        self._own_s = _own_cpu_seconds()
+        self._busy_s = _read_busy_cpu_seconds()
+        self._own_s = _read_own_cpu_seconds()
         self._clock_s = time.monotonic()
-        self._throttles = _throttle_count()
+        self._throttles = _count_throttles()
 
-    def other_cores(self) -> float:
+    def measure_other_cores(self) -> float:
         """Return the cores used by other processes or the hypervisor since the start."""
         elapsed = time.monotonic() - self._clock_s
         if elapsed <= 0:
             return 0.0
-        others = _busy_cpu_seconds() - self._busy_s - (_own_cpu_seconds() - self._own_s)
+        others = _read_busy_cpu_seconds() - self._busy_s - (_read_own_cpu_seconds() - self._own_s)
         return max(0.0, others / elapsed)
 
-    def warnings(self) -> tuple[str, ...]:
+    def list_warnings(self) -> tuple[str, ...]:
         """Return the warnings "busy" and "throttled" if they apply."""
-        throttled = _throttle_count() > self._throttles
+        throttled = _count_throttles() > self._throttles
         if self._device == "cuda":
-            throttled = throttled or gpu_is_throttled()
-        found = {"busy": self.other_cores() > BUSY_CORES, "throttled": throttled}
-        return tuple(name for name, doubtful in found.items() if doubtful)
+            throttled = throttled or is_gpu_throttled()
+        checks = {"busy": self.measure_other_cores() > BUSY_CORES, "throttled": throttled}
+        return tuple(name for name, doubtful in checks.items() if doubtful)
 
 
-def _busy_cpu_seconds() -> float:
+def _read_busy_cpu_seconds() -> float:
     times = psutil.cpu_times()
     # Low-priority work also uses caches and turbo; psutil does not include it in user.
     more = (getattr(times, name, 0.0) for name in ("nice", "irq", "softirq", "steal"))
     return float(times.user + times.system + sum(more))
 
 
-def _own_cpu_seconds() -> float:
+def _read_own_cpu_seconds() -> float:
     """Return the CPU seconds of this process and all its descendants, including ended ones."""
-    times = of_family(lambda process: process.cpu_times())
-    ended = sum(one.children_user + one.children_system for one in times)
-    return float(sum(one.user + one.system for one in times) + ended)
+    times = apply_to_family(lambda process: process.cpu_times())
+    ended = sum(cpu_times.children_user + cpu_times.children_system for cpu_times in times)
+    return float(sum(cpu_times.user + cpu_times.system for cpu_times in times) + ended)
 
 
-def _throttle_count() -> int:
+def _count_throttles() -> int:
     counters = CPUS.glob("cpu*/thermal_throttle/core_throttle_count")
     return sum(int(read_text(counter) or 0) for counter in counters)
 
@@ -76,12 +76,12 @@ class Finding:
     advice: str = ""
 
 
-def look_for_disturbance(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
+def check_noise(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
     """Monitor the machine for a moment and return the results of all noise checks."""
     disturbance = Disturbance("cpu")
     time.sleep(watch_s)
     return [
-        judge_load(disturbance.other_cores()),
+        judge_load(disturbance.measure_other_cores()),
         judge_governor(machine),
         judge_turbo(machine),
         judge_memory(psutil.virtual_memory().available, machine.memory_bytes),
@@ -114,8 +114,8 @@ def judge_governor(machine: Machine) -> Finding:
 
 def judge_turbo(machine: Machine) -> Finding:
     """Report turbo, which makes the speed depend on heat; it is recorded but allowed."""
-    words = {None: "unknown", True: "on", False: "off"}
-    return Finding("turbo", words[machine.turbo])
+    labels = {None: "unknown", True: "on", False: "off"}
+    return Finding("turbo", labels[machine.turbo])
 
 
 def judge_memory(available: int, total: int) -> Finding:

@@ -15,12 +15,12 @@ import psutil
 from harness.machine.files import read_lines
 
 
-def resident_memory_bytes() -> int:
+def measure_resident_bytes() -> int:
     """Return the current resident memory of this process and its descendants."""
-    return sum(of_family(lambda process: int(process.memory_info().rss)))
+    return sum(apply_to_family(lambda process: int(process.memory_info().rss)))
 
 
-def give_back_memory() -> None:
+def release_memory() -> None:
     """Return freed memory to the operating system, if the C library can.
 
     Memory that is used afterwards is faulted in again.
@@ -30,20 +30,20 @@ def give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def forget_peak_memory() -> None:
+def reset_peak_memory() -> None:
     """Reset the peak memory of this process and its descendants, if the kernel can.
 
     The memory of checks before the measurement must not count in a trial's peak.
     """
-    of_family(_forget_peak)
+    apply_to_family(_forget_peak)
 
 
-def peak_memory_bytes() -> int:
+def measure_peak_bytes() -> int:
     """Return the peak resident memory since the last reset, summed over all running processes.
 
     This is an upper bound, because the peaks may not coincide and processes share pages.
     """
-    return sum(of_family(_peak_bytes))
+    return sum(apply_to_family(_read_peak_bytes))
 
 
 def _forget_peak(process: psutil.Process) -> None:
@@ -51,7 +51,7 @@ def _forget_peak(process: psutil.Process) -> None:
         Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
 
 
-def _peak_bytes(process: psutil.Process) -> int:
+def _read_peak_bytes(process: psutil.Process) -> int:
     for line in read_lines(Path(f"/proc/{process.pid}/status")):
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -61,26 +61,26 @@ def _peak_bytes(process: psutil.Process) -> int:
 T = TypeVar("T")
 
 
-def of_family(read: Callable[[psutil.Process], T]) -> list[T]:
+def apply_to_family(read: Callable[[psutil.Process], T]) -> list[T]:
     """Apply a function to this process and its descendants, except those that end meanwhile."""
     own = psutil.Process()
-    found = [read(own)]
+    values = [read(own)]
     for process in own.children(recursive=True):
         try:
-            found.append(read(process))
+            values.append(read(process))
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return values
 
 
 @contextmanager
-def made_to_stay() -> Iterator[None]:
+def freeze_new_objects() -> Iterator[None]:
     """Exclude all objects created in the block from garbage collection.
 
     This is meant for modules and inputs, which live as long as the process. With 150,000 objects of
     a framework, each collection takes 0.1 s, and creating them triggers half a dozen.
     """
-    with collector_resting():
+    with disable_collector():
         try:
             yield
         finally:
@@ -88,7 +88,7 @@ def made_to_stay() -> Iterator[None]:
 
 
 @contextmanager
-def collector_resting() -> Iterator[None]:
+def disable_collector() -> Iterator[None]:
     """Disable garbage collection in the block; nearly all objects of a compiler stay in use."""
     was_enabled = gc.isenabled()
     gc.disable()

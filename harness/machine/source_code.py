@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import ConfigError
-from harness.machine.caches import remembered
+from harness.machine.caches import cache_on_disk
 from harness.values.places import ROOT
 
 # Fields without effect at run time: prefix "u" of a string, and comments for type checkers.
@@ -27,31 +27,31 @@ _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionD
 _IMPORT_IN_TEXT = re.compile(r"^(?:from|import) +(\w+(?:\.\w+)*)", re.MULTILINE)
 
 
-def code_sha256(path: Path) -> bytes:
+def hash_code(path: Path) -> bytes:
     """Hash the code of a Python source file, equally in every version of Python.
 
     Raises:
         ConfigError: The file is not valid Python.
     """
-    with _told(path):
-        return bytes.fromhex(_code_sha256(path, ""))
+    with _convert_syntax_errors(path):
+        return bytes.fromhex(_hash_code(path, ""))
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _convert_syntax_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except SyntaxError as error:
-        place = f"{path}, line {error.lineno}"
-        raise ConfigError(f"{place}, is no Python: {error.msg}; mend the file") from error
+        location = f"{path}, line {error.lineno}"
+        raise ConfigError(f"{location}, is no Python: {error.msg}; mend the file") from error
 
 
-@remembered
-def _code_sha256(content: bytes, _: str) -> str:
-    return hashlib.sha256(" ".join(_words(ast.parse(content))).encode()).hexdigest()
+@cache_on_disk
+def _hash_code(content: bytes, _: str) -> str:
+    return hashlib.sha256(" ".join(_flatten_tree(ast.parse(content))).encode()).hexdigest()
 
 
-def _words(value: Any) -> Iterator[str]:
+def _flatten_tree(value: Any) -> Iterator[str]:
     """Yield the text of a syntax tree, unlike ast.dump equally in every version of Python."""
     if isinstance(value, ast.AST):
         yield type(value).__name__
@@ -60,18 +60,18 @@ def _words(value: Any) -> Iterator[str]:
                 inner = inner[ast.get_docstring(value, clean=False) is not None :]
             if inner is not None and inner != [] and name not in _LEFT_OUT:
                 yield f"{name}="
-                yield from _words(inner)
+                yield from _flatten_tree(inner)
         yield ";"
     elif isinstance(value, list):
         yield "["
         for inner in value:
-            yield from _words(inner)
+            yield from _flatten_tree(inner)
         yield "]"
     else:
         yield repr(value)
 
 
-def mentioned(path: Path, module: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def find_mentions(path: Path, module: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the absolute names of modules that a file may import, and all its string constants.
 
     Some names may not be modules. Imports in string constants are included, because they may be
@@ -80,21 +80,21 @@ def mentioned(path: Path, module: str) -> tuple[tuple[str, ...], tuple[str, ...]
     Raises:
         ConfigError: The file is not valid Python.
     """
-    with _told(path):
-        imports, texts = _mentioned(path, _package_of(path, module))
+    with _convert_syntax_errors(path):
+        imports, texts = _find_mentions(path, _find_package(path, module))
     return tuple(imports), tuple(texts)
 
 
-@remembered
-def _mentioned(content: bytes, package: str) -> list[list[str]]:
+@cache_on_disk
+def _find_mentions(content: bytes, package: str) -> list[list[str]]:
     tree = ast.parse(content)
-    imports = [name for names in _imports(tree, package).values() for name in names]
+    imports = [name for names in _find_imports(tree, package).values() for name in names]
     nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
     texts = [node.value for node in nodes if isinstance(node.value, str)]
-    return [[*imports, *(name for text in texts for name in imports_in_text(text))], texts]
+    return [[*imports, *(name for text in texts for name in find_imports_in_text(text))], texts]
 
 
-def compiled_in(path: Path, module: str) -> tuple[str, ...]:
+def find_compiled_modules(path: Path, module: str) -> tuple[str, ...]:
     """Return the modules whose functions or constants may be part of a file's compiled functions.
 
     Imports that only annotations use are excluded.
@@ -102,46 +102,46 @@ def compiled_in(path: Path, module: str) -> tuple[str, ...]:
     Raises:
         ConfigError: The file is not valid Python.
     """
-    with _told(path):
-        return tuple(_compiled_in(path, _package_of(path, module)))
+    with _convert_syntax_errors(path):
+        return tuple(_find_compiled_modules(path, _find_package(path, module)))
 
 
-@remembered
-def _compiled_in(content: bytes, package: str) -> list[str]:
+@cache_on_disk
+def _find_compiled_modules(content: bytes, package: str) -> list[str]:
     tree = ast.parse(content)
-    run, all_of_it = _names(_run(tree)), _names(ast.walk(tree))
-    found = _imports(tree, package).items()
+    run, all_of_it = _collect_names(_walk_code(tree)), _collect_names(ast.walk(tree))
+    imports = _find_imports(tree, package).items()
     # Names that the file does not use may be imported from it by other files.
-    return [n for bound, names in found if bound in run or bound not in all_of_it for n in names]
+    return [n for bound, names in imports if bound in run or bound not in all_of_it for n in names]
 
 
-def _package_of(path: Path, module: str) -> str:
+def _find_package(path: Path, module: str) -> str:
     return module if path.name == "__init__.py" else module.rpartition(".")[0]
 
 
-def imports_in_text(text: str) -> tuple[str, ...]:
+def find_imports_in_text(text: str) -> tuple[str, ...]:
     """Return the modules imported by the lines of a text, if it is source code."""
     return tuple(_IMPORT_IN_TEXT.findall(text))
 
 
-def _imports(tree: ast.Module, package: str) -> dict[str, list[str]]:
+def _find_imports(tree: ast.Module, package: str) -> dict[str, list[str]]:
     """Return the imported modules by the name that each import binds."""
-    found: dict[str, list[str]] = {}
+    imports: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 bound = alias.asname or alias.name.partition(".")[0]
-                found.setdefault(bound, []).append(alias.name)
+                imports.setdefault(bound, []).append(alias.name)
         elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node, package)
+            base = _resolve_import(node, package)
             for alias in node.names:
                 # `from a import b` loads a.b if b is a module; otherwise no module has that name.
                 bound = alias.asname or alias.name
-                found.setdefault(bound, []).extend((base, f"{base}.{alias.name}"))
-    return found
+                imports.setdefault(bound, []).extend((base, f"{base}.{alias.name}"))
+    return imports
 
 
-def _absolute(node: ast.ImportFrom, package: str) -> str:
+def _resolve_import(node: ast.ImportFrom, package: str) -> str:
     if not node.level:
         return node.module or ""
     parts = package.split(".")
@@ -149,21 +149,21 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
     return f"{parent}.{node.module}" if node.module else parent
 
 
-def _names(nodes: Iterator[ast.AST]) -> set[str]:
+def _collect_names(nodes: Iterator[ast.AST]) -> set[str]:
     return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
-def _run(node: ast.AST) -> Iterator[ast.AST]:
+def _walk_code(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a node and all its descendants except annotations."""
     yield node
     for name, value in ast.iter_fields(node):
         if name not in _ANNOTATIONS:
             for inner in value if isinstance(value, list) else [value]:
                 if isinstance(inner, ast.AST):
-                    yield from _run(inner)
+                    yield from _walk_code(inner)
 
 
-def table_entries(path: Path, table: str) -> dict[str, str]:
+def read_table_entries(path: Path, table: str) -> dict[str, str]:
     """Return the source of each entry of a module's dictionary by its key, a string literal.
 
     The result is empty if the module defines no dictionary of that name.
@@ -171,12 +171,12 @@ def table_entries(path: Path, table: str) -> dict[str, str]:
     Raises:
         ConfigError: The file is not valid Python.
     """
-    with _told(path):
-        return dict(_table_entries(path, table))
+    with _convert_syntax_errors(path):
+        return dict(_read_table_entries(path, table))
 
 
-@remembered
-def _table_entries(content: bytes, table: str) -> dict[str, str]:
+@cache_on_disk
+def _read_table_entries(content: bytes, table: str) -> dict[str, str]:
     for statement in ast.parse(content).body:
         match statement:
             case (
@@ -194,27 +194,27 @@ def _table_entries(content: bytes, table: str) -> dict[str, str]:
 _FOUND: dict[tuple[str, tuple[str, ...]], ModuleSpec] = {}
 
 
-def module_file(name: str) -> Path | None:
+def find_module_file(name: str) -> Path | None:
     """Find the file of a module without importing it; None if it is not Python source."""
-    found = _found(name, tuple(sys.path))
-    origin = None if found is None else found.origin
+    spec = _find_spec(name, tuple(sys.path))
+    origin = None if spec is None else spec.origin
     return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
-def _found(name: str, search: tuple[str, ...]) -> ModuleSpec | None:
+def _find_spec(name: str, search: tuple[str, ...]) -> ModuleSpec | None:
     """Return Python's specification of a module; only modules that exist are cached."""
-    found = _FOUND.get((name, search))
-    if found is not None:
-        return found
+    spec = _FOUND.get((name, search))
+    if spec is not None:
+        return spec
     parent_name, _, _ = name.rpartition(".")
     if parent_name:
-        parent = _found(parent_name, search)
+        parent = _find_spec(parent_name, search)
         places = None if parent is None else parent.submodule_search_locations
         # A module that is not a package has no submodules: most such names are functions.
-        found = None if places is None else PathFinder.find_spec(name, list(places))
+        spec = None if places is None else PathFinder.find_spec(name, list(places))
     else:
         # The repository first: an editable installation may not add it to the path.
-        found = PathFinder.find_spec(name, [str(ROOT), *search])
-    if found is not None:
-        _FOUND[name, search] = found
-    return found
+        spec = PathFinder.find_spec(name, [str(ROOT), *search])
+    if spec is not None:
+        _FOUND[name, search] = spec
+    return spec

@@ -28,7 +28,7 @@ from typing import NoReturn
 import psutil
 
 from harness.errors import BenchError
-from harness.machine.process import made_to_stay
+from harness.machine.process import freeze_new_objects
 
 REFUSED = 64  # exit code of a worker that refuses its trial (EX_USAGE of sysexits)
 FORKED = 70  # exit code of a fork that returned from a system's code
@@ -46,8 +46,8 @@ _OUT_OF_MEMORY = (
 def main(arguments: Sequence[str]) -> int:
     """Run `main` of the given module as a child of the given process; return its exit code."""
     parent_pid, module, *others = arguments
-    die_with_parent(int(parent_pid))
-    with made_to_stay():
+    bind_to_parent(int(parent_pid))
+    with freeze_new_objects():
         become = importlib.import_module(module).main
     return int(become(others))
 
@@ -65,7 +65,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def die_with_parent(parent_pid: int) -> None:
+def bind_to_parent(parent_pid: int) -> None:
     """Let Linux kill this process when its parent ends; end it now if the parent has ended.
 
     Args:
@@ -75,11 +75,11 @@ def die_with_parent(parent_pid: int) -> None:
         return
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     # Checked after the request: Linux sends no signal for a parent that ended before it.
-    if os.getppid() != parent_pid and parent_pid not in _ancestors():
+    if os.getppid() != parent_pid and parent_pid not in _list_ancestors():
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _ancestors() -> set[int]:
+def _list_ancestors() -> set[int]:
     return {process.pid for process in psutil.Process().parents()}
 
 
@@ -92,9 +92,9 @@ def end_fork() -> None:
         os._exit(FORKED)
 
 
-def say(words: str) -> None:
+def report_progress(text: str) -> None:
     """Print a progress line, which the parent passes on while this process is running."""
-    print(SAID + " ".join(words.split()), flush=True)
+    print(SAID + " ".join(text.split()), flush=True)
 
 
 def refuse(spec_path: Path, error: BenchError) -> int:
@@ -106,11 +106,11 @@ def refuse(spec_path: Path, error: BenchError) -> int:
     print(line, file=sys.stderr)
     refusal = {"error": type(error).__name__, "line": line}
     with suppress(OSError):
-        refusal_path(spec_path).write_text(json.dumps(refusal), encoding="utf-8")
+        locate_refusal(spec_path).write_text(json.dumps(refusal), encoding="utf-8")
     return REFUSED
 
 
-def refusal_path(spec_path: Path) -> Path:
+def locate_refusal(spec_path: Path) -> Path:
     """Return the path of the file in which a worker reports its refusal."""
     return spec_path.with_name("refusal.json")
 
@@ -119,13 +119,13 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     """Return whether an error or its cause means that memory ran out, in Python or a library."""
     if error is None:
         return False
-    tells = isinstance(error, MemoryError) or tells_of_memory(f"{type(error).__name__} {error}")
+    tells = isinstance(error, MemoryError) or has_memory_error(f"{type(error).__name__} {error}")
     return tells or is_out_of_memory(error.__cause__)
 
 
-def tells_of_memory(words: str) -> bool:
+def has_memory_error(text: str) -> bool:
     """Return whether a process's last output says that memory ran out."""
-    return any(sign in words.lower() for sign in _OUT_OF_MEMORY)
+    return any(sign in text.lower() for sign in _OUT_OF_MEMORY)
 
 
 if __name__ == "__main__":

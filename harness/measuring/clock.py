@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.contracts.choice import Stopwatch
 from harness.contracts.system import PHASES
-from harness.machine.process import collector_resting
+from harness.machine.process import disable_collector
 
 Now = Callable[[], int]  # nanoseconds, monotonic
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class PhaseClock:
         return Sample(total * _NS, {name: ns * _NS for name, ns in self._booked.items()})
 
 
-def timed(
+def time_call(
     work: Callable[[], T], synchronize: Callable[[], None], now_ns: Now = now_ns
 ) -> tuple[T, float]:
     """Call `work` once; return its result and its seconds, including asynchronous work."""
@@ -129,16 +129,16 @@ def timed(
     return result, clock.stop().total_s
 
 
-def stopwatch_of(synchronize: Callable[[], None], now_ns: Now = now_ns) -> Stopwatch:
+def make_stopwatch(synchronize: Callable[[], None], now_ns: Now = now_ns) -> Stopwatch:
     """Return the stopwatch with which a system may compare alternatives (System.choose)."""
 
-    def seconds(work: Callable[[], object]) -> float:
-        return timed(work, synchronize, now_ns)[1]
+    def measure_seconds(work: Callable[[], object]) -> float:
+        return time_call(work, synchronize, now_ns)[1]
 
-    return seconds
+    return measure_seconds
 
 
-def empty_sample_s(
+def measure_empty_sample_s(
     synchronize: Callable[[], None], now_ns: Now = now_ns, n_samples: int = 1000
 ) -> float:
     """Return the seconds of an empty run, which limit the accuracy of every sample.
@@ -146,11 +146,11 @@ def empty_sample_s(
     This is the median of n_samples empty runs, or the shortest positive one if that is longer.
     """
     clock = PhaseClock(synchronize, now_ns)
-    found: list[float] = []
+    samples_s: list[float] = []
     for _ in range(n_samples):
         clock.start(marked=False)
-        found.append(clock.stop().total_s)
-    return max(statistics.median(found), min((s for s in found if s > 0), default=0.0))
+        samples_s.append(clock.stop().total_s)
+    return max(statistics.median(samples_s), min((s for s in samples_s if s > 0), default=0.0))
 
 
 class NullClock:
@@ -188,9 +188,9 @@ def check_shares(shares: Mapping[str, float]) -> None:
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def pause_collector() -> Iterator[None]:
     """Disable Python's garbage collector in the timed region, equally for all systems."""
-    with collector_resting():
+    with disable_collector():
         gc.collect()
         gc.freeze()
         try:

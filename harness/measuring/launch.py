@@ -15,21 +15,27 @@ from pathlib import Path
 
 from harness.errors import BenchError, DataError
 from harness.machine.files import drop_leftovers
-from harness.machine.folders import temporary_folder
-from harness.measuring.child import LEFT_OUT, tells_of_memory
-from harness.measuring.supervise import Ending, death_reason, last_line, read_refusal, supervise
-from harness.records.files import writing
+from harness.machine.folders import make_temporary_folder
+from harness.measuring.child import LEFT_OUT, has_memory_error
+from harness.measuring.supervise import (
+    Ending,
+    explain_death,
+    read_last_line,
+    read_refusal,
+    supervise_child,
+)
+from harness.records.files import convert_write_errors
 from harness.records.record import (
     Measured,
     Record,
     Status,
     build_record,
     find_record,
-    now_text,
+    format_now,
     write_record,
 )
 from harness.records.reuse import OwnData
-from harness.trials.sources import WORKER, harness_versions
+from harness.trials.sources import WORKER, read_harness_versions
 from harness.trials.spec import TrialSpec
 from harness.values.places import ROOT
 
@@ -67,7 +73,7 @@ _KERNEL_VARIABLES = (
 )
 
 
-def _nothing(_: str) -> None:
+def _ignore_line(_: str) -> None:
     """Ignore a progress line."""
 
 
@@ -77,7 +83,7 @@ def run_worker(
     log: Path,
     *,
     records_bad_data: bool = False,
-    hear: Hear = _nothing,
+    hear: Hear = _ignore_line,
 ) -> Record:
     """Measure one round of a trial in a fresh process; return its record, written to `path`.
 
@@ -93,16 +99,16 @@ def run_worker(
         DataError: The data is invalid and is not recorded.
         OutputError: The record or the log cannot be written.
     """
-    started_at = now_text()
+    started_at = format_now()
     drop_leftovers(path)
-    not_startable = why_not_startable(spec)
+    not_startable = find_start_obstacle(spec)
     if not_startable is not None:
         return record_unmeasured(spec, path, "unsupported", not_startable)
-    with writing(log):
+    with convert_write_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
     try:
-        record = _measured(spec, path, log, started_at, records_bad_data, hear)
+        record = _measure_round(spec, path, log, started_at, records_bad_data, hear)
     except BaseException:
         with suppress(OSError):  # the directory itself may have caused the error
             drop_leftovers(path)
@@ -122,7 +128,7 @@ def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
     Raises:
         BenchError: The timeline cannot be made or written; nothing is written then.
     """
-    with writing(log):
+    with convert_write_errors(log):
         log.parent.mkdir(parents=True, exist_ok=True)
     try:
         ending, refusal = _run(TRACER, spec, path, log)
@@ -132,21 +138,21 @@ def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
         _drop(log)
         raise refusal
     if ending.returncode != 0:
-        reason = ending.reason or death_reason(ending.returncode or 0, last_line(log))
+        reason = ending.reason or explain_death(ending.returncode or 0, read_last_line(log))
         raise BenchError(f"trace={path} was not written: {reason}; {log} tells more")
     _drop(log)
 
 
 def _run(
-    module: str, spec: TrialSpec, path: Path, log: Path, hear: Hear = _nothing
+    module: str, spec: TrialSpec, path: Path, log: Path, hear: Hear = _ignore_line
 ) -> tuple[Ending, BenchError | None]:
     """Run a module that writes a trial's file to `path`; return its ending and its refusal."""
-    with temporary_folder() as folder:
+    with make_temporary_folder() as folder:
         spec_path = folder / "spec.json"
         spec_path.write_text(json.dumps(spec.to_dict()), encoding="utf-8")
         child = (module, str(spec_path), str(path.resolve()))
-        environment = worker_environment(spec)
-        ending = supervise(interpreter_of(spec), child, environment, spec.limits, log, hear)
+        environment = build_worker_environment(spec)
+        ending = supervise_child(find_interpreter(spec), child, environment, spec.limits, log, hear)
         return ending, read_refusal(spec_path, ending.returncode)
 
 
@@ -155,38 +161,38 @@ def _drop(log: Path) -> None:
         log.unlink()
 
 
-def _measured(
+def _measure_round(
     spec: TrialSpec, path: Path, log: Path, started_at: str, records_bad_data: bool, hear: Hear
 ) -> Record:
-    before = _stamp(path)
+    before = _read_stamp(path)
     ending, refusal = _run(WORKER, spec, path, log, hear)
     drop_leftovers(path)  # from a worker that was killed while writing
     if refusal is not None and not (isinstance(refusal, DataError) and records_bad_data):
         raise refusal
     # A worker may crash after writing its record, while its framework shuts down; then it counts.
-    record = find_record(path) if _stamp(path) != before else None
+    record = find_record(path) if _read_stamp(path) != before else None
     if record is None:
-        status, reason = _death(spec, ending, refusal, last_line(log))
+        status, reason = _classify_death(spec, ending, refusal, read_last_line(log))
         record = _write_unmeasured(spec, path, status, reason, started_at)
     return record
 
 
 def record_unmeasured(spec: TrialSpec, path: Path, status: Status, reason: str) -> Record:
     """Write and return the record of a round that is not started."""
-    return _write_unmeasured(spec, path, status, reason, now_text())
+    return _write_unmeasured(spec, path, status, reason, format_now())
 
 
 def _write_unmeasured(
     spec: TrialSpec, path: Path, status: Status, reason: str, started_at: str
 ) -> Record:
-    inputs = OwnData().inputs_sha256(spec)  # else the record would seem to be of other data
+    inputs = OwnData().hash_inputs(spec)  # else the record would seem to be of other data
     measured = Measured(status=status, reason=reason, inputs_sha256=inputs)
-    record = build_record(spec, measured, harness_versions(), started_at)
+    record = build_record(spec, measured, read_harness_versions(), started_at)
     write_record(path, record)
     return record
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
+def _read_stamp(path: Path) -> tuple[int, int] | None:
     try:
         status = path.stat()
     except OSError:
@@ -194,7 +200,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def worker_environment(spec: TrialSpec) -> dict[str, str]:
+def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     """Return a worker's environment: the trial's number of threads and a fixed hash seed.
 
     Variables that select a library's kernels are removed, so that it selects those for this CPU.
@@ -213,38 +219,38 @@ def worker_environment(spec: TrialSpec) -> dict[str, str]:
     return given | threads | fixed | {LEFT_OUT: " ".join(left_out)}
 
 
-def _death(
+def _classify_death(
     spec: TrialSpec, ending: Ending, refusal: BenchError | None, last_line: str
 ) -> tuple[Status, str]:
     """Return the status and the reason of a worker that left no record."""
     if ending.returncode is None:
         if spec.python is not None and ending.is_own_fault:
-            return "unsupported", no_python(spec, str(ending.reason))
+            return "unsupported", describe_bad_interpreter(spec, str(ending.reason))
         return ending.status or "unsupported", f"the worker cannot be started: {ending.reason}"
-    lacks = what_it_lacks(spec, last_line)
+    lacks = describe_missing_package(spec, last_line)
     if lacks is None and ending.status is None and refusal is None:
-        lacks = why_no_python(spec, death_reason(ending.returncode, last_line))
+        lacks = find_interpreter_fault(spec, explain_death(ending.returncode, last_line))
     if lacks is not None:
         return "unsupported", lacks
     if refusal is not None:
         return "bad_data", str(refusal)
-    reason = ending.reason or death_reason(ending.returncode, last_line)
-    return ending.status or ("oom" if tells_of_memory(last_line) else "crash"), reason
+    reason = ending.reason or explain_death(ending.returncode, last_line)
+    return ending.status or ("oom" if has_memory_error(last_line) else "crash"), reason
 
 
-def interpreter_of(spec: TrialSpec) -> str:
+def find_interpreter(spec: TrialSpec) -> str:
     """Return the interpreter of a trial's worker."""
     return str(Path(spec.python).expanduser()) if spec.python else sys.executable
 
 
-def why_not_startable(spec: TrialSpec) -> str | None:
+def find_start_obstacle(spec: TrialSpec) -> str | None:
     """Return the reason why a trial's configured interpreter cannot be started, or None."""
-    if spec.python is None or shutil.which(interpreter_of(spec)):
+    if spec.python is None or shutil.which(find_interpreter(spec)):
         return None
-    return no_python(spec, "no such program")
+    return describe_bad_interpreter(spec, "no such program")
 
 
-def why_no_python(spec: TrialSpec, last_words: str) -> str | None:
+def find_interpreter_fault(spec: TrialSpec, last_words: str) -> str | None:
     """Return the reason if a trial's configured interpreter is not Python, or None.
 
     The interpreter is tested with a multiplication, and only after its worker has died, because the
@@ -252,7 +258,7 @@ def why_no_python(spec: TrialSpec, last_words: str) -> str | None:
     """
     if spec.python is None:
         return None
-    command = [interpreter_of(spec), "-c", "print(6 * 7)"]
+    command = [find_interpreter(spec), "-c", "print(6 * 7)"]
     answer = b""
     with suppress(OSError, subprocess.TimeoutExpired):
         answer = subprocess.run(
@@ -264,10 +270,10 @@ def why_no_python(spec: TrialSpec, last_words: str) -> str | None:
             check=False,
         ).stdout
     is_python = answer.split() == [b"42"]
-    return None if is_python else no_python(spec, f"it is no Python: {last_words}")
+    return None if is_python else describe_bad_interpreter(spec, f"it is no Python: {last_words}")
 
 
-def no_python(spec: TrialSpec, why: str) -> str:
+def describe_bad_interpreter(spec: TrialSpec, why: str) -> str:
     """Return the message for a configured interpreter that does not start the worker."""
     return (
         f"system.python={spec.python} does not start the benchmark's worker ({why}); name the"
@@ -275,15 +281,15 @@ def no_python(spec: TrialSpec, why: str) -> str:
     )
 
 
-def what_it_lacks(spec: TrialSpec, last_line: str) -> str | None:
+def describe_missing_package(spec: TrialSpec, last_line: str) -> str | None:
     """Return the message for a package missing from a configured interpreter, or None.
 
     This covers packages that the benchmark needs; the worker itself reports a missing framework.
     """
-    found = _MISSING.match(last_line) if spec.python is not None else None
-    if found is None:
+    match = _MISSING.match(last_line) if spec.python is not None else None
+    if match is None:
         return None
     return (
-        f"system.python={spec.python} lacks {found.group(1)}, which the benchmark needs there, too;"
+        f"system.python={spec.python} lacks {match.group(1)}, which the benchmark needs there, too;"
         f" install both: {spec.python} -m pip install -e '.[EXTRA]', EXTRA as the framework"
     )

@@ -27,33 +27,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.contracts.model import Model, traced_functions
+from harness.contracts.model import Model, trace_functions
 from harness.contracts.system import System
-from harness.machine.caches import remembered
+from harness.machine.caches import cache_on_disk
 from harness.measuring.reference import Reference
 from harness.measuring.reference_check import (
     FLOAT32,
-    Step,
+    SgdStep,
     Verdict,
-    changed,
     check_answer,
     check_step,
     compare,
+    find_changed_parameter,
+    find_step_fault,
     run_once,
-    step_fault,
 )
 from harness.records.fingerprint import (
     Fingerprint,
     Sketch,
-    added,
-    difference,
-    kept,
-    sketch_tolerance,
-    sketches_of,
+    choose_sketch_tolerance,
+    find_difference,
+    round_numbers,
+    sketch_result,
+    sum_sketches,
 )
-from harness.trials.sources import imported_files
+from harness.trials.sources import find_imported_files
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, n_lookups, run_settings
+from harness.trials.workload import Workload, build_run_settings, count_lookups
 from harness.values.precision import EXACT, TOLERANCES, Tolerance, is_exact
 from harness.vertex.program import VertexFunction
 
@@ -88,47 +88,49 @@ def prove(
     Returns:
         The verdict, and the fingerprint if check 2 passed and all mini-batches are finite.
     """
-    fault = clock_fault(spec.adapter)
+    fault = find_clock_fault(spec.adapter)
     if fault is not None:
         return Verdict("failed", None, fault), None
-    tolerance, rate = TOLERANCES[spec.precision], run_settings(spec).learning_rate
+    tolerance, rate = TOLERANCES[spec.precision], build_run_settings(spec).learning_rate
     instances, answer, weights = reference.instances, reference.answer, workload.weights
     verdict = check_answer(system, instances, answer, tolerance)
     if not verdict.is_finite:
-        origin = reference.origin_of_not_finite(instances)
+        origin = reference.find_not_finite_origin(instances)
         verdict = replace(verdict, reason=f"{verdict.reason}; {origin}")
     if verdict.status == "failed":
         return verdict, None
     first, is_first = workload.mini_batches[0], spec.round == 0
     kinked = is_kinked(workload.model, first)
-    fault = changed(system, weights)
+    fault = find_changed_parameter(system, weights)
     if is_first:
-        fault = fault or parts_fault(system, first, len(instances), tolerance, kinked=kinked)
-    name = workload_sha256(workload, spec.mode, rate, spec.precision)
-    found = fingerprint_of(system, workload, name, kinked=kinked)
-    lost = not_finite(found)
+        fault = fault or find_parts_fault(system, first, len(instances), tolerance, kinked=kinked)
+    name = hash_workload(workload, spec.mode, rate, spec.precision)
+    fingerprint = compute_fingerprint(system, workload, name, kinked=kinked)
+    lost = find_not_finite(fingerprint)
     if lost is not None:  # this fingerprint cannot be stored: JSON has no NaN
-        origin = reference.origin_of_not_finite(workload.mini_batches[lost.mini_batch])
+        origin = reference.find_not_finite_origin(workload.mini_batches[lost.mini_batch])
         reason = fault or f"{lost.words}; {origin}"
         return Verdict("failed", verdict.max_rel_err, reason), None
-    fault = fault or changed(system, weights)
+    fault = fault or find_changed_parameter(system, weights)
     if fault is None:
-        found, fault = _confirmed(system, workload, found, reference, others(name), tolerance)
+        fingerprint, fault = _confirm_with_reference(
+            system, workload, fingerprint, reference, others(name), tolerance
+        )
     if fault is None and spec.mode == "train":
-        n_rows = n_lookups(workload.model, instances)
-        step = Step(weights, answer.gradients, rate, n_rows, answer.slack, tolerance)
+        n_rows = count_lookups(workload.model, instances)
+        step = SgdStep(weights, answer.gradients, rate, n_rows, answer.slack, tolerance)
         fault = check_step(system, instances, answer, step)
         if is_first:
-            fault = fault or step_of_whole_fault(system, workload, rate, tolerance)
+            fault = fault or find_whole_step_fault(system, workload, rate, tolerance)
     if fault is not None:
         verdict = Verdict("failed", verdict.max_rel_err, fault)
-    return verdict, found
+    return verdict, fingerprint
 
 
-def _confirmed(
+def _confirm_with_reference(
     system: System,
     workload: Workload,
-    found: Fingerprint,
+    fingerprint: Fingerprint,
     reference: Reference,
     others: Sequence[Fingerprint],
     tolerance: Tolerance,
@@ -138,10 +140,14 @@ def _confirmed(
     Returns:
         The fingerprint, marked as proved if it was compared, and the difference or None.
     """
-    differences = [difference(found, other) for other in others]
-    at = [one.mini_batch for one in differences if one and one.mini_batch is not None]
+    differences = [find_difference(fingerprint, other) for other in others]
+    at = [
+        deviation.mini_batch
+        for deviation in differences
+        if deviation and deviation.mini_batch is not None
+    ]
     if not at:
-        return found, None
+        return fingerprint, None
     k = min(at)
     mini_batch = workload.mini_batches[k]
     answer = reference.ask(mini_batch)
@@ -149,11 +155,11 @@ def _confirmed(
     verdict = compare(result, answer, tolerance)
     if verdict.status == "failed":
         reason = f"mini-batch {k} is not as other systems and the oracle have it: {verdict.reason}"
-        return found, reason
-    return found.model_copy(update={"proved": True}), None
+        return fingerprint, reason
+    return fingerprint.model_copy(update={"proved": True}), None
 
 
-def parts_fault(
+def find_parts_fault(
     system: System,
     instances: Sequence[Any],
     n_at_once: int,
@@ -172,49 +178,47 @@ def parts_fault(
     """
     n_parts = -(-len(instances) // n_at_once)
     between = n_at_once * math.isqrt(n_parts)
-    fault = _sum_fault(system, instances, between, tolerance, kinked)
-    return fault or _sum_fault(system, instances[:between], n_at_once, tolerance, kinked)
+    fault = _find_sum_fault(system, instances, between, tolerance, kinked)
+    return fault or _find_sum_fault(system, instances[:between], n_at_once, tolerance, kinked)
 
 
-def _sum_fault(
+def _find_sum_fault(
     system: System, instances: Sequence[Any], n_at_once: int, tolerance: Tolerance, kinked: bool
 ) -> str | None:
     parts = [instances[k : k + n_at_once] for k in range(0, len(instances), n_at_once)]
     if len(parts) < 2:
         return None
-    whole = _sketched(system, instances)
-    sums = added(list(_sketched_parts(system, parts)))
-    for name, found in whole.items():
-        error = max(abs(a - b) for a, b in zip(found[1:], sums[name], strict=True))
-        if not error <= sketch_tolerance(name, tolerance.array, kinked=kinked) * found[0]:
+    whole = _sketch_whole(system, instances)
+    sums = sum_sketches(list(_sketch_parts(system, parts)))
+    for name, sketch in whole.items():
+        error = max(abs(a - b) for a, b in zip(sketch[1:], sums[name], strict=True))
+        if not error <= choose_sketch_tolerance(name, tolerance.array, kinked=kinked) * sketch[0]:
             return (
                 f"{name} of {len(instances)} instances deviates by"
-                f" {error / max(found[0], 1e-30):.2g} from that of their parts of {n_at_once}"
+                f" {error / max(sketch[0], 1e-30):.2g} from that of their parts of {n_at_once}"
             )
     return None
 
 
-def _sketched(system: System, instances: Sequence[Any]) -> dict[str, Sketch]:
-    return sketches_of(run_once(system, instances, update=False).result())
+def _sketch_whole(system: System, instances: Sequence[Any]) -> dict[str, Sketch]:
+    return sketch_result(run_once(system, instances, update=False).result())
 
 
-def _sketched_parts(
-    system: System, parts: Sequence[Sequence[Any]]
-) -> Iterator[Mapping[str, Sketch]]:
+def _sketch_parts(system: System, parts: Sequence[Sequence[Any]]) -> Iterator[Mapping[str, Sketch]]:
     first_row = 0
     for part in parts:
         result = run_once(system, part, update=False).result()
-        yield sketches_of(result, first_row)
+        yield sketch_result(result, first_row)
         first_row += len(result.outputs)
 
 
-def fingerprint_of(
+def compute_fingerprint(
     system: System, workload: Workload, name: str, *, kinked: bool = False
 ) -> Fingerprint:
     """Run every timed mini-batch once, without an update, and sketch its results.
 
     Args:
-        name: Name of the workload (see workload_sha256).
+        name: Name of the workload (see hash_workload).
         kinked: See Fingerprint.
     """
     losses: list[float] = []
@@ -227,12 +231,12 @@ def fingerprint_of(
         if fits:
             result = system.result()
             n_numbers += result.outputs.size + sum(g.size for g in result.gradients.values())
-            for array, found in sketches_of(result).items():
-                sketches.setdefault(array, []).append(kept(found))
+            for array, values in sketch_result(result).items():
+                sketches.setdefault(array, []).append(round_numbers(values))
     return Fingerprint(
         workload=name,
-        losses=kept(losses),
-        sketches={array: tuple(found) for array, found in sketches.items() if array != "loss"},
+        losses=round_numbers(losses),
+        sketches={array: tuple(values) for array, values in sketches.items() if array != "loss"},
         kinked=kinked,
     )
 
@@ -244,19 +248,19 @@ class NotFinite(NamedTuple):
     mini_batch: int
 
 
-def not_finite(fingerprint: Fingerprint) -> NotFinite | None:
+def find_not_finite(fingerprint: Fingerprint) -> NotFinite | None:
     """Return the first value of a fingerprint that is not finite, or None."""
     for k, loss in enumerate(fingerprint.losses):
         if not np.isfinite(loss):
             return NotFinite(f"the loss of mini-batch {k} is {loss}", k)
     for name, sketches in fingerprint.sketches.items():
-        for k, found in enumerate(sketches):
-            if not np.all(np.isfinite(found)):
+        for k, sketch in enumerate(sketches):
+            if not np.all(np.isfinite(sketch)):
                 return NotFinite(f"{name} of mini-batch {k} is not finite", k)
     return None
 
 
-def workload_sha256(
+def hash_workload(
     workload: Workload, mode: str, learning_rate: float, precision: str = EXACT
 ) -> str:
     """Hash everything that determines a fingerprint.
@@ -274,7 +278,7 @@ def workload_sha256(
     return digest.hexdigest()[:16]
 
 
-def step_of_whole_fault(
+def find_whole_step_fault(
     system: System, workload: Workload, rate: float, tolerance: Tolerance = FLOAT32
 ) -> str | None:
     """Return how a step on a timed mini-batch differs from the system's gradients, or None.
@@ -286,9 +290,9 @@ def step_of_whole_fault(
     result = run_once(system, instances, update=False).result()
     gradients = {name: np.array(gradient) for name, gradient in result.gradients.items()}
     run_once(system, instances, update=True)
-    n_rows = n_lookups(workload.model, instances)
-    step = Step(before, gradients, rate, n_rows, tolerance=tolerance)
-    fault = step_fault(system, step)
+    n_rows = count_lookups(workload.model, instances)
+    step = SgdStep(before, gradients, rate, n_rows, tolerance=tolerance)
+    fault = find_step_fault(system, step)
     return None if fault is None else f"of {len(instances)} instances, {fault}"
 
 
@@ -297,8 +301,8 @@ def is_kinked(model: Model, instances: Sequence[Any]) -> bool:
 
     This is assumed from N_INPUTS inputs of relus on.
     """
-    functions = traced_functions(model)
-    widths = {name: _n_relus(function) for name, function in functions.items()}
+    functions = trace_functions(model)
+    widths = {name: _count_relus(function) for name, function in functions.items()}
     if not any(widths.values()):
         return False
     mini_batch = model.mini_batch(instances)
@@ -309,30 +313,30 @@ def is_kinked(model: Model, instances: Sequence[Any]) -> bool:
     return n_inputs + len(mini_batch.outputs) * widths["output"] >= N_INPUTS
 
 
-def _n_relus(function: VertexFunction) -> int:
+def _count_relus(function: VertexFunction) -> int:
     return sum(math.prod(node.shape) for node in function.nodes if node.op == "relu")
 
 
-def clock_fault(adapter: str) -> str | None:
+def find_clock_fault(adapter: str) -> str | None:
     """Return the reason if a system reads the time, or None.
 
     The check covers its module and the modules that this imports from its own package and this
     project, except the harness and the datasets.
     """
-    for name, path in sorted(imported_files([adapter]).items()):
+    for name, path in sorted(find_imported_files([adapter]).items()):
         if name.partition(".")[0] not in ("harness", "datasets"):
-            found = _readings(path, "")
-            if found:
-                return f"{name} reads the time ({found[0]}), which only the harness may"
+            reads = _find_clock_reads(path, "")
+            if reads:
+                return f"{name} reads the time ({reads[0]}), which only the harness may"
     return None
 
 
-@remembered
-def _readings(content: bytes, _: str) -> list[str]:
-    return list(readings(content.decode()))
+@cache_on_disk
+def _find_clock_reads(content: bytes, _: str) -> list[str]:
+    return list(find_clock_reads(content.decode()))
 
 
-def readings(source: str) -> Iterator[str]:
+def find_clock_reads(source: str) -> Iterator[str]:
     """Yield the names in a Python source text that may read the time."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.system import PHASES, Counters, Phase, System
-from harness.measuring.clock import Now, PhaseClock, Sample, collector_paused, now_ns
-from harness.records.stats import pass_totals
+from harness.measuring.clock import Now, PhaseClock, Sample, now_ns, pause_collector
+from harness.records.stats import sum_passes
 from harness.trials.spec import Timing
 
 MAX_PASSES = 1000  # enough for any statistic; limits the size of very fast systems' records
@@ -52,7 +52,7 @@ class Passes:
             self._ask()
             self.system.load(mini_batch)
             if k + 1 < len(mini_batches):
-                self.system.upcoming(mini_batches[k + 1])
+                self.system.prefetch(mini_batches[k + 1])
             started = self._clock.start(marked=marked)
             self.system.run(self._clock)
             samples.append(self._clock.stop())
@@ -65,7 +65,7 @@ class Passes:
         if len(self.losses) < len(self.between_s):
             self.losses.append(self.system.last_loss())
 
-    def testify(self, n_warm: int) -> tuple[list[float], float]:
+    def summarize_runs(self, n_warm: int) -> tuple[list[float], float]:
         """Return the losses of all runs, and the median untimed gap in seconds.
 
         Args:
@@ -97,7 +97,7 @@ def warm_up(passes: Passes, mini_batches: Sequence[Sequence[Any]], timing: Timin
             counters.append(passes.system.counters())
 
     began = passes.now_ns()
-    with collector_paused():
+    with pause_collector():
         while not _is_warm(timing, passes_s, (passes.now_ns() - began) * 1e-9):
             samples = passes.run(mini_batches, after=count)
             passes_s.append(sum(sample.total_s for sample in samples))
@@ -113,19 +113,19 @@ def _is_warm(timing: Timing, passes_s: Sequence[float], elapsed_s: float) -> boo
     return timing.n_warmup == 0 or agree or is_enough
 
 
-def mean_counters(counters: Sequence[Counters]) -> dict[str, float | None]:
+def compute_mean_counters(counters: Sequence[Counters]) -> dict[str, float | None]:
     """Return the mean per mini-batch of each counter; None unless all mini-batches have it."""
     names = [item.name for item in fields(Counters)]
-    return {name: _mean([getattr(one, name) for one in counters]) for name in names}
+    return {name: _compute_mean([getattr(counter, name) for counter in counters]) for name in names}
 
 
-def _mean(counts: Sequence[int | None]) -> float | None:
+def _compute_mean(counts: Sequence[int | None]) -> float | None:
     known = [count for count in counts if count is not None]
     return float(np.mean(known)) if known and len(known) == len(counts) else None
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedSamples:
     """Samples of unmarked (whole) runs and of runs with marked phases, each in order of time."""
 
     whole: tuple[Sample, ...]
@@ -137,7 +137,7 @@ def time_passes(
     mini_batches: Sequence[Sequence[Any]],
     timing: Timing,
     between: Callable[[], None] = lambda: None,
-) -> Timed:
+) -> TimedSamples:
     """Time passes until `timing` is satisfied; loading a mini-batch is not timed.
 
     Every second pass marks its phases, so that a slow drift affects both kinds alike.
@@ -150,8 +150,8 @@ def time_passes(
     marked: list[Sample] = []
     n_passes, timed_s = 0, 0.0
     began = passes.now_ns()
-    with collector_paused():
-        while not _enough(timing, n_passes, timed_s, (passes.now_ns() - began) * 1e-9):
+    with pause_collector():
+        while not _is_enough(timing, n_passes, timed_s, (passes.now_ns() - began) * 1e-9):
             is_marked = n_passes % 2 == 1
             samples = passes.run(mini_batches, marked=is_marked)
             (marked if is_marked else whole).extend(samples)
@@ -159,10 +159,10 @@ def time_passes(
             n_passes += 1
             if not is_marked:
                 between()
-    return Timed(tuple(whole), tuple(marked))
+    return TimedSamples(tuple(whole), tuple(marked))
 
 
-def _enough(timing: Timing, n_passes: int, timed_s: float, elapsed_s: float) -> bool:
+def _is_enough(timing: Timing, n_passes: int, timed_s: float, elapsed_s: float) -> bool:
     if n_passes < 2:  # one of each kind
         return False
     if elapsed_s >= timing.max_seconds or n_passes >= MAX_PASSES:
@@ -171,24 +171,26 @@ def _enough(timing: Timing, n_passes: int, timed_s: float, elapsed_s: float) -> 
     return n_whole >= timing.min_passes and timed_s >= timing.min_seconds
 
 
-def instances_per_s(
+def compute_throughput(
     samples_s: Sequence[float], n_mini_batches: int, n_instances: int
 ) -> float | None:
     """Return the throughput of the median pass; None if the clock did not advance."""
-    median = float(np.median(pass_totals(samples_s, n_mini_batches)))
+    median = float(np.median(sum_passes(samples_s, n_mini_batches)))
     return n_instances / median if median > 0 else None
 
 
-def phase_medians(samples: Sequence[Sample], told: Sequence[str]) -> dict[Phase, float | None]:
+def compute_phase_medians(
+    samples: Sequence[Sample], separable: Sequence[str]
+) -> dict[Phase, float | None]:
     """Return the median seconds per mini-batch of each phase; None if it is not separable.
 
     Args:
         samples: Samples of marked runs.
-        told: Phases that the system separates.
+        separable: Phases that the system separates.
     """
     medians: dict[Phase, float | None] = {}
     for phase in PHASES:
         seconds = [s.phases_s[phase] for s in samples if phase in s.phases_s]
-        known = phase in told and bool(seconds)
+        known = phase in separable and bool(seconds)
         medians[phase] = float(np.median(seconds)) if known else None
     return medians

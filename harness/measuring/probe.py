@@ -17,15 +17,15 @@ from typing import Any
 from harness.contracts.system import load_adapter
 from harness.errors import BenchError
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import build_model, run_settings
+from harness.trials.workload import build_model, build_run_settings
 
 
-def reason_not_to_run(values: dict[str, Any]) -> str | None:
+def find_skip_reason(values: dict[str, Any]) -> str | None:
     """Import a system's adapter and return its reason to skip a trial, or None."""
     spec = TrialSpec.from_dict(values)
     try:
         adapter = load_adapter(spec.adapter)
-        return adapter.skip(build_model(spec, data_sizes={}), run_settings(spec))
+        return adapter.skip(build_model(spec, data_sizes={}), build_run_settings(spec))
     except BenchError as error:
         return " ".join(str(error).split())
 
@@ -33,7 +33,7 @@ def reason_not_to_run(values: dict[str, Any]) -> str | None:
 def main(arguments: Sequence[str]) -> int:
     """Read specs from the first file and write the reasons to the second."""
     specs, answers = (Path(argument) for argument in arguments)
-    reasons = [reason_not_to_run(values) for values in json.loads(specs.read_text("utf-8"))]
+    reasons = [find_skip_reason(values) for values in json.loads(specs.read_text("utf-8"))]
     answers.write_text(json.dumps(reasons), encoding="utf-8")
     return 0
 

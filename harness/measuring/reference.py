@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.corpus import inputs_sha256
+from harness.contracts.corpus import hash_inputs
 from harness.contracts.model import Model, Weights
-from harness.machine.caches import keep, kept
+from harness.machine.caches import keep, read_kept
 from harness.oracle import has_relu, run_reference
-from harness.trials.sources import hash_files, imported_files
+from harness.trials.sources import find_imported_files, hash_files
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, run_settings
+from harness.trials.workload import Workload, build_run_settings
 from harness.vertex.operators import Node
 
 Array = NDArray[np.floating[Any]]
@@ -73,7 +73,7 @@ class Reference:
 
     def __init__(self, spec: TrialSpec, workload: Workload) -> None:
         self._model, self._weights, self._mode = workload.model, workload.weights, spec.mode
-        self._rate = run_settings(spec).learning_rate
+        self._rate = build_run_settings(spec).learning_rate
         self._cache_dir = Path(spec.cache_dir) if spec.cache_dir else None
         n_wanted = spec.timing.n_check_instances
         self.instances = choose_check_instances(self._model, workload.check_instances, n_wanted)
@@ -87,17 +87,17 @@ class Reference:
         given = (self._model, self._weights, instances, self._mode, self._rate)
         if self._cache_dir is None:
             return ask_oracle(*given)
-        path = self._cache_dir / _key(*given)
-        stored = kept(path)
+        path = self._cache_dir / _build_key(*given)
+        stored = read_kept(path)
         if stored is not None:
-            return _unpacked(stored)
+            return _unpack(stored)
         answer = ask_oracle(*given)
-        keep(path, _packed(answer))
+        keep(path, _pack(answer))
         return answer
 
-    def origin_of_not_finite(self, instances: Sequence[Any]) -> str:
+    def find_not_finite_origin(self, instances: Sequence[Any]) -> str:
         """Return the origin of a value that is not finite; see the function of this name."""
-        return origin_of_not_finite(self._model, self._weights, instances, self._mode)
+        return find_not_finite_origin(self._model, self._weights, instances, self._mode)
 
 
 def ask_oracle(
@@ -112,12 +112,12 @@ def ask_oracle(
         for name, value in weights.items()
     }
     after = run_reference(model, stepped, instances, "infer")
-    slack = _slack(model, weights, instances) if has_relu(model) else {}
+    slack = _compute_slack(model, weights, instances) if has_relu(model) else {}
     gradients = dict(first.gradients)
     return ReferenceAnswer(first.loss, first.outputs, gradients, after.loss, after.outputs, slack)
 
 
-def _slack(model: Model, weights: Weights, instances: Sequence[Any]) -> dict[str, Array]:
+def _compute_slack(model: Model, weights: Weights, instances: Sequence[Any]) -> dict[str, Array]:
     """Return how much gradients change between ReLU thresholds slightly below and above zero."""
     opened, shut = (
         run_reference(model, weights, instances, "train", relu_shift=shift).gradients
@@ -126,21 +126,21 @@ def _slack(model: Model, weights: Weights, instances: Sequence[Any]) -> dict[str
     return {name: np.abs(opened[name] - shut[name]) for name in opened}
 
 
-def _key(
+def _build_key(
     model: Model, weights: Weights, instances: Sequence[Any], mode: str, learning_rate: float
 ) -> str:
     module = type(model).__module__
-    code = hash_files(imported_files([run_reference.__module__, module, __name__]))
+    code = hash_files(find_imported_files([run_reference.__module__, module, __name__]))
     options = sorted(model.options.items())
     digest = hashlib.sha256(f"{code} {module} {options} {mode} {learning_rate!r}".encode())
     for name, value in weights.items():
         digest.update(f"{name} {value.shape}".encode())
         digest.update(np.ascontiguousarray(value).data)
-    digest.update(inputs_sha256([instances]).encode())
+    digest.update(hash_inputs([instances]).encode())
     return digest.hexdigest()
 
 
-def _packed(answer: ReferenceAnswer) -> bytes:
+def _pack(answer: ReferenceAnswer) -> bytes:
     """Serialize results with the nonzero rows of gradients: an embedding's gradient has few."""
     arrays: dict[str, Array | NDArray[np.intp]] = {"outputs": answer.outputs}
     after = np.nan if answer.loss_after_step is None else answer.loss_after_step
@@ -159,24 +159,24 @@ def _packed(answer: ReferenceAnswer) -> bytes:
     return packed.getvalue()
 
 
-def _unpacked(content: bytes) -> ReferenceAnswer:
+def _unpack(content: bytes) -> ReferenceAnswer:
     with np.load(io.BytesIO(content)) as stored:
         loss, after = (float(value) for value in stored["losses"])
-        found: dict[str, dict[str, Array]] = {"gradient": {}, "slack": {}}
+        groups: dict[str, dict[str, Array]] = {"gradient": {}, "slack": {}}
         for key in stored:
-            kind, _, place = key.partition(".")
-            group, _, name = place.partition(".")
+            kind, _, label = key.partition(".")
+            group, _, name = label.partition(".")
             if kind == "shape":
                 shape = tuple(stored[key])
                 table = np.zeros((shape[0], int(np.prod(shape[1:], dtype=int))))
-                table[stored[f"rows.{place}"]] = stored[f"values.{place}"]
-                found[group][name] = table.reshape(shape)
+                table[stored[f"rows.{label}"]] = stored[f"values.{label}"]
+                groups[group][name] = table.reshape(shape)
         outputs = stored["outputs"]
         stepped = "outputs_after_step" in stored
         outputs_after = stored["outputs_after_step"] if stepped else None
     after_step = after if stepped else None
     return ReferenceAnswer(
-        loss, outputs, found["gradient"], after_step, outputs_after, found["slack"]
+        loss, outputs, groups["gradient"], after_step, outputs_after, groups["slack"]
     )
 
 
@@ -184,7 +184,7 @@ class _FoundError(Exception):
     """Signal that ends the reference's run at a value that is not finite."""
 
 
-def origin_of_not_finite(
+def find_not_finite_origin(
     model: Model, weights: Weights, instances: Sequence[Any], mode: str
 ) -> str:
     """Return which operator of the reference is the first whose value is not finite in float32.

@@ -79,46 +79,46 @@ def check_answer(
 
 
 def check_step(
-    system: System, instances: Sequence[Any], answer: ReferenceAnswer, step: Step
+    system: System, instances: Sequence[Any], answer: ReferenceAnswer, step: SgdStep
 ) -> str | None:
     """Run one step from the initial weights; return how it deviates, or None."""
-    found = run_once(system, instances, update=False).result()
-    before = np.array(found.outputs)  # a copy: the next run may overwrite the array
+    result = run_once(system, instances, update=False).result()
+    before = np.array(result.outputs)  # a copy: the next run may overwrite the array
     run_once(system, instances, update=True)
-    fault = step_fault(system, step)
+    fault = find_step_fault(system, step)
     if fault is not None:
         return fault
     after = run_once(system, instances, update=False).result()
-    fault = _loss_fault(after.loss - found.loss, answer, step.tolerance)
-    return fault or _outputs_fault(before, np.asarray(after.outputs), answer, step.tolerance)
+    fault = _find_loss_fault(after.loss - result.loss, answer, step.tolerance)
+    return fault or _find_outputs_fault(before, np.asarray(after.outputs), answer, step.tolerance)
 
 
-def changed(system: System, weights: Parameters) -> str | None:
+def find_changed_parameter(system: System, weights: Parameters) -> str | None:
     """Return which parameter differs in any bit from the given weights, or None.
 
     Used after runs without an update.
     """
-    found = system.parameters()
-    reason = _unlike(found, weights)
+    parameters = system.parameters()
+    reason = _find_parameter_difference(parameters, weights)
     for name in weights if reason is None else ():
-        if not np.array_equal(found[name], weights[name]):
+        if not np.array_equal(parameters[name], weights[name]):
             return f"{name} changes, though no run was asked to update"
     return reason
 
 
-def _unlike(found: Parameters, weights: Parameters) -> str | None:
+def _find_parameter_difference(parameters: Parameters, weights: Parameters) -> str | None:
     """Return the difference from the model's parameter names or shapes, or None."""
-    if found.keys() != weights.keys():
-        names = ", ".join(sorted(found.keys() ^ weights.keys()))
+    if parameters.keys() != weights.keys():
+        names = ", ".join(sorted(parameters.keys() ^ weights.keys()))
         return f"parameters() has other names than the model: {names}"
     for name, values in weights.items():
-        if np.shape(found[name]) != values.shape:
-            return f"{name} has shape {np.shape(found[name])}, expected {values.shape}"
+        if np.shape(parameters[name]) != values.shape:
+            return f"{name} has shape {np.shape(parameters[name])}, expected {values.shape}"
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SgdStep:
     """Expected effect of a step of plain SGD.
 
     Attributes:
@@ -134,7 +134,7 @@ class Step:
     slack: Mapping[str, Array] = field(default_factory=dict)
     tolerance: Tolerance = FLOAT32
 
-    def rounding_of(self, name: str, rows: Rows = EVERY) -> Array:
+    def compute_rounding(self, name: str, rows: Rows = EVERY) -> Array:
         """Return the largest float32 rounding error of each entry, for some rows or all."""
         values = np.abs(np.asarray(self.before[name][rows], np.float64))
         if name not in self.n_lookups:
@@ -143,39 +143,39 @@ class Step:
         return ROUNDING * values * n_additions.reshape(-1, *[1] * (values.ndim - 1))
 
 
-def step_fault(system: System, step: Step) -> str | None:
+def find_step_fault(system: System, step: SgdStep) -> str | None:
     """Return which parameter a step did not change by rate times its gradient, or None."""
     # Plain arrays: an adapter's own array class could override comparisons.
     after = {name: np.asarray(values) for name, values in system.parameters().items()}
-    reason = _unlike(after, step.before)
+    reason = _find_parameter_difference(after, step.before)
     for name, all_rows in step.gradients.items() if reason is None and step.rate > 0 else ():
-        rows = rows_with_any(step.before[name] != after[name], all_rows)
+        rows = find_nonzero_rows(step.before[name] != after[name], all_rows)
         start = np.asarray(step.before[name][rows], np.float64)
         change = (start - np.asarray(after[name][rows], np.float64)) / step.rate
-        slack = step.rounding_of(name, rows) / step.rate
-        slack = slack + _in_rows(step.slack.get(name, 0.0), rows)
+        slack = step.compute_rounding(name, rows) / step.rate
+        slack = slack + _select_rows(step.slack.get(name, 0.0), rows)
         gradient = all_rows[rows]
-        if not agrees(change, gradient, slack, step.tolerance):
-            error = relative_error(change, np.asarray(gradient, np.float64))
+        if not is_within_tolerance(change, gradient, slack, step.tolerance):
+            error = compute_relative_error(change, np.asarray(gradient, np.float64))
             return f"one step changes {name} otherwise than by its gradient, by {error:.2g} of it"
     return reason
 
 
-def compare(found: Result, answer: ReferenceAnswer, tolerance: Tolerance = FLOAT32) -> Verdict:
+def compare(result: Result, answer: ReferenceAnswer, tolerance: Tolerance = FLOAT32) -> Verdict:
     """Compare a result with the reference by the rule of this module."""
-    missing = sorted(set(answer.gradients) - set(found.gradients))
+    missing = sorted(set(answer.gradients) - set(result.gradients))
     if missing:
         return Verdict("failed", None, f"no gradient of {', '.join(missing)}")
     errors: list[float] = []
     reason, is_finite = None, True
-    for name, ours, truth, slack in _pairs(found, answer):
+    for name, ours, truth, slack in _match_arrays(result, answer):
         if ours.shape != truth.shape:
             return Verdict("failed", None, f"{name} has shape {ours.shape}, expected {truth.shape}")
         if name not in ("loss", "outputs"):
-            rows = rows_with_any(ours, truth)
-            ours, truth, slack = ours[rows], truth[rows], _in_rows(slack, rows)
-        errors.append(relative_error(ours, truth))
-        if reason is None and not agrees(ours, truth, slack, tolerance):
+            rows = find_nonzero_rows(ours, truth)
+            ours, truth, slack = ours[rows], truth[rows], _select_rows(slack, rows)
+        errors.append(compute_relative_error(ours, truth))
+        if reason is None and not is_within_tolerance(ours, truth, slack, tolerance):
             is_finite = bool(np.all(np.isfinite(ours)) and np.all(np.isfinite(truth)))
             by = f"deviates by {errors[-1]:.2g} of its largest entry"
             reason = f"{name} {by if is_finite else 'is not finite'}"
@@ -184,12 +184,12 @@ def compare(found: Result, answer: ReferenceAnswer, tolerance: Tolerance = FLOAT
     return Verdict("ok" if reason is None else "failed", worst, reason, is_finite)
 
 
-def proves_nothing(answer: ReferenceAnswer) -> bool:
+def is_all_zero(answer: ReferenceAnswer) -> bool:
     """Return whether the reference is all zeros (every ReLU of a tiny network can be off)."""
     return not any(np.any(array) for array in (answer.outputs, *answer.gradients.values()))
 
 
-def rows_with_any(*arrays: Any) -> Rows:
+def find_nonzero_rows(*arrays: Any) -> Rows:
     """Return the rows that have a nonzero entry in any of the arrays.
 
     Other rows cannot deviate; in an embedding table they are nearly all rows.
@@ -197,47 +197,49 @@ def rows_with_any(*arrays: Any) -> Rows:
     plain = [np.asarray(array) for array in arrays]
     if any(array.ndim == 0 or array.size == 0 for array in plain):
         return EVERY
-    found = np.logical_or.reduce([one.reshape(len(one), -1).any(axis=1) for one in plain])
-    return EVERY if found.all() else np.flatnonzero(found)
+    is_nonzero = np.logical_or.reduce(
+        [values.reshape(len(values), -1).any(axis=1) for values in plain]
+    )
+    return EVERY if is_nonzero.all() else np.flatnonzero(is_nonzero)
 
 
-def _in_rows(slack: Array | float, rows: Rows) -> Array | float:
+def _select_rows(slack: Array | float, rows: Rows) -> Array | float:
     return slack[rows] if isinstance(slack, np.ndarray) else slack
 
 
-def agrees(
-    found: Array, truth: Array, slack: Array | float = 0.0, tolerance: Tolerance = FLOAT32
+def is_within_tolerance(
+    values: Array, truth: Array, slack: Array | float = 0.0, tolerance: Tolerance = FLOAT32
 ) -> bool:
     """Return whether an array passes the rule of this module; NaN and infinity never do."""
-    if not np.all(np.isfinite(found)):
+    if not np.all(np.isfinite(values)):
         return False
-    if relative_error(found, truth) <= tolerance.array:
+    if compute_relative_error(values, truth) <= tolerance.array:
         return True
-    deviation = np.maximum(np.abs(found - truth) - slack, 0.0)
+    deviation = np.maximum(np.abs(values - truth) - slack, 0.0)
     if np.max(deviation) <= tolerance.array * np.max(np.abs(truth)):
         return True
-    return _rms(deviation) <= tolerance.array * _rms(truth)
+    return _compute_rms(deviation) <= tolerance.array * _compute_rms(truth)
 
 
-def relative_error(found: Array, truth: Array) -> float:
+def compute_relative_error(values: Array, truth: Array) -> float:
     """Return the largest deviation, relative to the largest entry of the reference."""
     if truth.size == 0:
         return 0.0
     scale = float(np.max(np.abs(truth)))
-    return float(np.max(np.abs(found - truth))) / max(scale, 1e-30)
+    return float(np.max(np.abs(values - truth))) / max(scale, 1e-30)
 
 
-def _pairs(
-    found: Result, answer: ReferenceAnswer
+def _match_arrays(
+    result: Result, answer: ReferenceAnswer
 ) -> Iterator[tuple[str, Array, Array, Array | float]]:
-    yield "loss", np.array([found.loss]), np.array([answer.loss]), 0.0
-    yield "outputs", np.asarray(found.outputs), answer.outputs, 0.0
+    yield "loss", np.array([result.loss]), np.array([answer.loss]), 0.0
+    yield "outputs", np.asarray(result.outputs), answer.outputs, 0.0
     for name, truth in answer.gradients.items():
         slack = answer.slack.get(name, 0.0)
-        yield f"gradient of {name}", np.asarray(found.gradients[name]), truth, slack
+        yield f"gradient of {name}", np.asarray(result.gradients[name]), truth, slack
 
 
-def _loss_fault(change: float, answer: ReferenceAnswer, tolerance: Tolerance) -> str | None:
+def _find_loss_fault(change: float, answer: ReferenceAnswer, tolerance: Tolerance) -> str | None:
     assert answer.loss_after_step is not None
     expected = answer.loss_after_step - answer.loss
     allowed = CHANGE_TOLERANCE * abs(expected) + tolerance.noise * abs(answer.loss)
@@ -246,20 +248,22 @@ def _loss_fault(change: float, answer: ReferenceAnswer, tolerance: Tolerance) ->
     return f"one step changes the loss by {change:.3g}, expected {expected:.3g}"
 
 
-def _outputs_fault(
+def _find_outputs_fault(
     before: Array, after: Array, answer: ReferenceAnswer, tolerance: Tolerance
 ) -> str | None:
     assert answer.outputs_after_step is not None
     expected = answer.outputs_after_step - answer.outputs
-    deviation = _rms((after - answer.outputs_after_step) - (before - answer.outputs))
-    noise = tolerance.noise * _rms(answer.outputs) + NOISE_GROWTH * _rms(before - answer.outputs)
-    if deviation <= CHANGE_TOLERANCE * _rms(expected) + noise:
+    deviation = _compute_rms((after - answer.outputs_after_step) - (before - answer.outputs))
+    noise = tolerance.noise * _compute_rms(answer.outputs) + NOISE_GROWTH * _compute_rms(
+        before - answer.outputs
+    )
+    if deviation <= CHANGE_TOLERANCE * _compute_rms(expected) + noise:
         return None
     return (
-        f"one step changes the outputs by {_rms(expected):.3g} (root mean square), and by"
+        f"one step changes the outputs by {_compute_rms(expected):.3g} (root mean square), and by"
         f" {deviation:.3g} otherwise than expected"
     )
 
 
-def _rms(array: Array) -> float:
+def _compute_rms(array: Array) -> float:
     return float(np.sqrt(np.sum(np.square(array)) / max(array.size, 1)))

@@ -21,7 +21,7 @@ import psutil
 
 from harness import errors
 from harness.errors import BenchError, OutputError
-from harness.measuring.child import REFUSED, SAID, is_out_of_memory, refusal_path
+from harness.measuring.child import REFUSED, SAID, is_out_of_memory, locate_refusal
 from harness.records.record import Status
 from harness.trials.spec import Limits
 
@@ -56,7 +56,7 @@ class Ending:
     is_own_fault: bool = True
 
 
-def supervise(
+def supervise_child(
     interpreter: str,
     module_and_arguments: Sequence[str],
     environment: Mapping[str, str],
@@ -74,11 +74,11 @@ def supervise(
         OSError: The log cannot be written; the child has been ended.
     """
     command = [interpreter, "-m", BEGIN, str(os.getpid()), *module_and_arguments]
-    with log.open("wb", buffering=0) as file, household() as members:
+    with log.open("wb", buffering=0) as file, contain_descendants() as members:
         try:
             process = _start(command, environment)
         except OSError as error:
-            return _not_started(error)
+            return _explain_failed_start(error)
         assert process.stdout is not None  # a pipe, see _start
         with process.stdout:
             output = ChildOutput(process.stdout.fileno(), BoundedLog(file), hear)
@@ -101,7 +101,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
     )
 
 
-def _not_started(error: OSError) -> Ending:
+def _explain_failed_start(error: OSError) -> Ending:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         why = f"{error.strerror}; raise `ulimit -n` and try again"
         return Ending(None, "unsupported", why, is_own_fault=False)
@@ -121,11 +121,11 @@ def _watch(
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=max(0.0, look_s - time.monotonic()))
             return None, None
-        excess = memory_excess(members(), limits)
+        excess = find_memory_excess(members(), limits)
         if excess is not None:
             return "oom", excess
         if time.monotonic() >= deadline_s:
-            return "timeout", timeout_reason(limits)
+            return "timeout", describe_timeout(limits)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -136,18 +136,18 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def household() -> Iterator[Members]:
+def contain_descendants() -> Iterator[Members]:
     """End all descendants of this process that were started in the block when it ends.
 
     Yields a function that returns the current ones. Linux makes this process the parent of orphans,
     even of detached ones; on other systems orphans are not found.
     """
-    before = _descendants()
-    with _adopting_orphans():
+    before = _list_descendants()
+    with _adopt_orphans():
         try:
-            yield lambda: list(_descendants() - before)
+            yield lambda: list(_list_descendants() - before)
         finally:
-            _end_all(lambda: _descendants() - before)
+            _end_all(lambda: _list_descendants() - before)
 
 
 def mark(word: str) -> str:
@@ -167,27 +167,27 @@ def end_marked(variable: str, word: str) -> int:
         The number of processes ended.
     """
     spared = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
-    found = {
+    processes = {
         process
         for process in psutil.process_iter()
         if process.pid not in spared and _is_left(process, variable, word)
     }
-    _end_all(lambda: {process for process in found if process.is_running()})
-    return len(found)
+    _end_all(lambda: {process for process in processes if process.is_running()})
+    return len(processes)
 
 
 def _is_left(process: psutil.Process, variable: str, word: str) -> bool:
     try:
         if process.uids().real != os.getuid():
             return False
-        marks = [one.partition(":") for one in process.environ().get(variable, "").split()]
-        owners = [int(pid) for found, _, pid in marks if found == word and pid.isdecimal()]
-        return bool(owners) and not any(_lives(owner, process) for owner in owners)
+        marks = [entry.partition(":") for entry in process.environ().get(variable, "").split()]
+        owners = [int(pid) for name, _, pid in marks if name == word and pid.isdecimal()]
+        return bool(owners) and not any(_is_owner_alive(owner, process) for owner in owners)
     except (psutil.Error, OSError):  # it has ended, or access is denied
         return False
 
 
-def _lives(owner_pid: int, started: psutil.Process) -> bool:
+def _is_owner_alive(owner_pid: int, started: psutil.Process) -> bool:
     """Return whether the owner of a process is still running.
 
     This process does not count as an owner: processes with its mark are left from an earlier run.
@@ -202,7 +202,7 @@ def _lives(owner_pid: int, started: psutil.Process) -> bool:
         return False
 
 
-def _descendants() -> set[psutil.Process]:
+def _list_descendants() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
@@ -217,7 +217,7 @@ def _end_all(members: Callable[[], Iterable[psutil.Process]]) -> None:
 
 
 @contextmanager
-def _adopting_orphans() -> Iterator[None]:
+def _adopt_orphans() -> Iterator[None]:
     if sys.platform != "linux":
         yield
         return
@@ -230,34 +230,34 @@ def _adopting_orphans() -> Iterator[None]:
         prctl(_SET_ADOPTS, before.value)
 
 
-def memory_limit_bytes(limits: Limits) -> int:
+def compute_memory_limit(limits: Limits) -> int:
     """Return the memory limit, by default four fifths of the machine's memory."""
     return limits.memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
 
 
-def memory_excess(processes: Iterable[psutil.Process], limits: Limits) -> str | None:
+def find_memory_excess(processes: Iterable[psutil.Process], limits: Limits) -> str | None:
     """Return the reason if processes together exceed the memory limit, or None."""
-    used, allowed = sum(map(_resident_bytes, processes)), memory_limit_bytes(limits)
+    used, allowed = sum(map(_read_resident_bytes, processes)), compute_memory_limit(limits)
     if used <= allowed:
         return None
     return f"used {used / 2**20:.0f} MiB, limits.memory_bytes is {allowed}"
 
 
-def timeout_reason(limits: Limits) -> str:
+def describe_timeout(limits: Limits) -> str:
     """Return the reason of a process that exceeded the time limit."""
     return f"not done within limits.time_s={limits.time_s:g}"
 
 
-def death_reason(returncode: int, last_line: str = "") -> str:
+def explain_death(returncode: int, last_line: str = "") -> str:
     """Return why a child ended without a result: its last line, or the signal that killed it."""
     if returncode >= 0:
         return last_line or f"exit code {returncode}"
-    name = _signal_words(-returncode)
+    name = _name_signal(-returncode)
     hint = " (by a person, or by the kernel for lack of memory)" if name == "SIGKILL" else ""
     return f"killed by {name}{hint}" + (f"; last line: {last_line}" if last_line else "")
 
 
-def _signal_words(number: int) -> str:
+def _name_signal(number: int) -> str:
     """Return a signal's name; Python has none for most real-time signals."""
     try:
         return signal.Signals(number).name
@@ -265,7 +265,7 @@ def _signal_words(number: int) -> str:
         return f"signal {number} (SIGRTMIN+{number - signal.SIGRTMIN})"
 
 
-def _resident_bytes(process: psutil.Process) -> int:
+def _read_resident_bytes(process: psutil.Process) -> int:
     try:
         return int(process.memory_info().rss)
     except psutil.NoSuchProcess:
@@ -287,7 +287,7 @@ class BoundedLog:
         Raises:
             OSError: The disk is full.
         """
-        self._to_file(data[: self._room])
+        self._write_to_file(data[: self._room])
         self._last += data[self._room :]
         self._room -= min(self._room, len(data))
         excess = max(0, len(self._last) - KEPT_BYTES)
@@ -297,10 +297,10 @@ class BoundedLog:
     def finish(self) -> None:
         """Append the last bytes to the file."""
         if self._n_left_out:
-            self._to_file(f"\n[{self._n_left_out} bytes are left out here]\n".encode())
-        self._to_file(bytes(self._last))
+            self._write_to_file(f"\n[{self._n_left_out} bytes are left out here]\n".encode())
+        self._write_to_file(bytes(self._last))
 
-    def _to_file(self, data: bytes) -> None:
+    def _write_to_file(self, data: bytes) -> None:
         while data:
             data = data[self._file.write(data) or 0 :]
 
@@ -346,11 +346,11 @@ class ChildOutput:
         self._unfinished = unfinished[:_SHOWN]
         for line in lines:
             if line.startswith(_SAID_BYTES):
-                said = line[len(_SAID_BYTES) :][:_SHOWN]
-                self._hear(said.decode(errors="replace"))
+                message = line[len(_SAID_BYTES) :][:_SHOWN]
+                self._hear(message.decode(errors="replace"))
 
 
-def last_line(log: Path) -> str:
+def read_last_line(log: Path) -> str:
     """Return the last output of a process in one line; empty if it printed nothing.
 
     After a traceback this starts at the type of the exception, because the last line of a long
@@ -358,18 +358,18 @@ def last_line(log: Path) -> str:
     """
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     filled = [line for line in lines if line.strip()]
-    words = " ".join(" ".join(filled[_last_words(filled) :]).split())
-    if len(words) <= _SHOWN:
-        return words
+    text = " ".join(" ".join(filled[_find_last_message(filled) :]).split())
+    if len(text) <= _SHOWN:
+        return text
     half = (_SHOWN - len(_LEFT_OUT)) // 2
-    return f"{words[:half]}{_LEFT_OUT}{words[-half:]}"
+    return f"{text[:half]}{_LEFT_OUT}{text[-half:]}"
 
 
-def _last_words(lines: Sequence[str]) -> int:
+def _find_last_message(lines: Sequence[str]) -> int:
     """Return the index of the exception after the last traceback, or else of the last line."""
-    begins = [place for place, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
+    begins = [index for index, line in enumerate(lines) if line.rstrip() == _TRACEBACK]
     below = range(begins[-1] + 1, len(lines)) if begins else ()
-    return next((place for place in below if not lines[place].startswith(" ")), -1)
+    return next((index for index in below if not lines[index].startswith(" ")), -1)
 
 
 def read_refusal(spec_path: Path, exit_code: int | None) -> BenchError | None:
@@ -378,7 +378,7 @@ def read_refusal(spec_path: Path, exit_code: int | None) -> BenchError | None:
     Raises:
         OutputError: The worker could not write its refusal.
     """
-    path = refusal_path(spec_path)
+    path = locate_refusal(spec_path)
     if exit_code != REFUSED or not path.exists():
         return None
     try:

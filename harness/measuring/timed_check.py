@@ -27,11 +27,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.measuring.clock import collector_paused, timed
+from harness.measuring.clock import pause_collector, time_call
 from harness.measuring.passes import Passes
-from harness.records.fingerprint import Fingerprint, kept
+from harness.records.fingerprint import Fingerprint, round_numbers
 from harness.trials.workload import Workload
-from harness.values.arrays import shuffled
+from harness.values.arrays import draw_permutation
 
 READINGS = 5.0
 CALLS_S = 100e-6
@@ -46,7 +46,7 @@ N_ATTEMPTS = 8  # most repetitions, each with other copies, to exclude backgroun
 MOST_SLOWER = 2.0
 
 
-def judged_passes(
+def validate_passes(
     passes: Passes,
     workload: Workload,
     fingerprint: Fingerprint,
@@ -59,31 +59,31 @@ def judged_passes(
         passes: Warm-up and timed passes.
         fingerprint: Fingerprint of the timed mini-batches, computed before the passes.
         samples_s: Seconds of the timed runs.
-        between_s: See settled_between_s.
+        between_s: See settle_between_s.
 
     Returns:
         The first violation, or None; and unseen_ratio, or None if it was not measured.
     """
     trains = passes.system.settings.mode == "train"
     still = trains and not has_gradients(fingerprint)  # without gradients no step has an effect
-    fault = None if still else losses_fault(passes.losses, fingerprint.losses, trains=trains)
+    fault = None if still else find_losses_fault(passes.losses, fingerprint.losses, trains=trains)
     run_s = float(np.median(samples_s))
     if fault is None and not passes.system.places_inputs:
-        fault = hidden_fault(between_s, run_s, reading_s(workload.mini_batches))
+        fault = find_hidden_fault(between_s, run_s, measure_reading_s(workload.mini_batches))
     if fault is not None:
         return fault, None
     seen_s = np.median(np.reshape(samples_s, (-1, len(workload.mini_batches))), axis=0)
-    ratio = unseen_ratio(passes, workload.mini_batches, seen_s.tolist())
-    return unseen_fault(ratio), ratio
+    ratio = measure_unseen_ratio(passes, workload.mini_batches, seen_s.tolist())
+    return find_unseen_fault(ratio), ratio
 
 
 def has_gradients(fingerprint: Fingerprint) -> bool:
     """Return whether any gradient has a nonzero entry."""
-    gradients = (found for name, found in fingerprint.sketches.items() if name != "outputs")
-    return any(sketch[0] > 0 for found in gradients for sketch in found)
+    gradients = (sketches for name, sketches in fingerprint.sketches.items() if name != "outputs")
+    return any(sketch[0] > 0 for sketches in gradients for sketch in sketches)
 
 
-def pass_losses(losses: Sequence[float], n_mini_batches: int) -> tuple[float, ...]:
+def sum_pass_losses(losses: Sequence[float], n_mini_batches: int) -> tuple[float, ...]:
     """Return the summed loss of each of the first passes, up to the first that is not finite.
 
     Args:
@@ -92,21 +92,21 @@ def pass_losses(losses: Sequence[float], n_mini_batches: int) -> tuple[float, ..
     n_passes = min(len(losses) // n_mini_batches, N_KEPT_PASSES)
     whole = np.reshape(losses[: n_passes * n_mini_batches], (n_passes, n_mini_batches)).sum(axis=1)
     n_finite = int(np.argmin(np.isfinite([*whole, np.nan])))
-    return kept(whole[:n_finite].tolist())
+    return round_numbers(whole[:n_finite].tolist())
 
 
-def most_between_s(run_s: float, reading_s: float) -> float:
+def compute_between_limit(run_s: float, reading_s: float) -> float:
     """Return the limit of the gap between two runs; all values are seconds per mini-batch."""
     return max(READINGS * reading_s + CALLS_S, HIDDEN_SHARE * run_s)
 
 
 def is_near(between_s: float, run_s: float, reading_s: float) -> bool:
     """Return whether the gap exceeds the limit by so little that background load may be why."""
-    limit = most_between_s(run_s, reading_s)
+    limit = compute_between_limit(run_s, reading_s)
     return limit < between_s < NEAR * limit
 
 
-def settled_between_s(
+def settle_between_s(
     passes: Passes,
     mini_batches: Sequence[Sequence[Any]],
     samples_s: Sequence[float],
@@ -121,31 +121,34 @@ def settled_between_s(
         samples_s: Seconds of the timed runs.
         between_s: Median gap in seconds in the timed passes.
     """
-    run_s, reading = float(np.median(samples_s)), reading_s(mini_batches)
+    run_s, reading = float(np.median(samples_s)), measure_reading_s(mini_batches)
     if passes.system.places_inputs or not is_near(between_s, run_s, reading):
         return between_s
-    found = []
-    with collector_paused():
+    gaps_s = []
+    with pause_collector():
         for attempt in range(N_PASSES_AGAIN):
             run_copies(passes, mini_batches, attempt)
-            found.append(float(np.median(passes.between_s[-len(mini_batches) :])))
-    return float(np.median(found))
+            gaps_s.append(float(np.median(passes.between_s[-len(mini_batches) :])))
+    return float(np.median(gaps_s))
 
 
 def run_copies(passes: Passes, mini_batches: Sequence[Sequence[Any]], attempt: int) -> list[float]:
     """Run a pass over copies with shuffled instances; return the seconds of each run."""
-    copies = [[deepcopy(one[i]) for i in shuffled(len(one), attempt)] for one in mini_batches]
-    for one in copies:
-        passes.system.compile_for(one)
+    copies = [
+        [deepcopy(mini_batch[i]) for i in draw_permutation(len(mini_batch), attempt)]
+        for mini_batch in mini_batches
+    ]
+    for mini_batch in copies:
+        passes.system.compile_for(mini_batch)
     return [sample.total_s for sample in passes.run(copies)]
 
 
-def hidden_fault(between_s: float, run_s: float, reading_s: float) -> str | None:
+def find_hidden_fault(between_s: float, run_s: float, reading_s: float) -> str | None:
     """Return the reason if work is done between the timed runs, or None.
 
     All values are seconds per mini-batch.
     """
-    if between_s <= most_between_s(run_s, reading_s):
+    if between_s <= compute_between_limit(run_s, reading_s):
         return None
     return (
         f"load, synchronize and last_loss take {between_s:.2g} s between two runs of {run_s:.2g} s,"
@@ -153,29 +156,35 @@ def hidden_fault(between_s: float, run_s: float, reading_s: float) -> str | None
     )
 
 
-def reading_s(mini_batches: Sequence[Sequence[Any]]) -> float:
+def measure_reading_s(mini_batches: Sequence[Sequence[Any]]) -> float:
     """Measure the median seconds of converting a mini-batch's arrays into Python lists."""
 
     def read(instances: Sequence[Any]) -> list[Any]:
-        return [array.tolist() for instance in instances for array in _arrays(instance)]
+        return [array.tolist() for instance in instances for array in _list_arrays(instance)]
 
-    return float(np.median([timed(partial(read, one), _no_wait)[1] for one in mini_batches]))
+    return float(
+        np.median(
+            [time_call(partial(read, mini_batch), _skip_wait)[1] for mini_batch in mini_batches]
+        )
+    )
 
 
-def _arrays(instance: Any) -> Iterator[Any]:
+def _list_arrays(instance: Any) -> Iterator[Any]:
     for item in fields(instance):
         value = getattr(instance, item.name)
         if isinstance(value, np.ndarray):
             yield value
         elif is_dataclass(value):
-            yield from _arrays(value)
+            yield from _list_arrays(value)
 
 
-def _no_wait() -> None:
+def _skip_wait() -> None:
     """Return immediately: the timed work is not asynchronous."""
 
 
-def losses_fault(losses: Sequence[float], expected: Sequence[float], *, trains: bool) -> str | None:
+def find_losses_fault(
+    losses: Sequence[float], expected: Sequence[float], *, trains: bool
+) -> str | None:
     """Return the reason if runs skipped their work, or None.
 
     Args:
@@ -185,7 +194,7 @@ def losses_fault(losses: Sequence[float], expected: Sequence[float], *, trains: 
     n = len(expected)
     passes = np.reshape(losses[: len(losses) // n * n], (-1, n))
     if trains:
-        still = any(np.array_equal(one, next_) for one, next_ in pairwise(passes))
+        still = any(np.array_equal(previous, next_) for previous, next_ in pairwise(passes))
         return "no loss changes from pass to pass, as if no parameter did" if still else None
     deviations = np.abs(passes - np.asarray(expected))
     wrong = ~(deviations <= LOSS_TOLERANCE * np.abs(expected))
@@ -198,7 +207,7 @@ def losses_fault(losses: Sequence[float], expected: Sequence[float], *, trains: 
     )
 
 
-def unseen_ratio(
+def measure_unseen_ratio(
     passes: Passes, mini_batches: Sequence[Sequence[Any]], seen_s: Sequence[float]
 ) -> float:
     """Return the median slowdown of unseen mini-batches relative to the timed ones.
@@ -218,7 +227,7 @@ def unseen_ratio(
     again_s = np.full(len(mini_batches), np.inf)
     in_passes_s = timed_s = np.maximum(seen_s, 1e-9)
     ratio = np.inf
-    with collector_paused():
+    with pause_collector():
         for attempt in range(N_ATTEMPTS):
             if attempt:
                 passes.run(mini_batches)
@@ -232,7 +241,7 @@ def unseen_ratio(
     return ratio
 
 
-def unseen_fault(ratio: float) -> str | None:
+def find_unseen_fault(ratio: float) -> str | None:
     """Return the reason if unseen mini-batches are too slow, or None."""
     if ratio <= MOST_SLOWER:
         return None

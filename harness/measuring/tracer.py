@@ -19,10 +19,10 @@ from harness.contracts.system import System, load_adapter
 from harness.contracts.timeline import Details
 from harness.errors import BenchError, UnsupportedTrial
 from harness.measuring.child import refuse
-from harness.measuring.clock import Now, NullClock, collector_paused, now_ns, stopwatch_of
+from harness.measuring.clock import Now, NullClock, make_stopwatch, now_ns, pause_collector
 from harness.records.files import replace_whole
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, load_workload, run_settings
+from harness.trials.workload import Workload, build_run_settings, load_workload
 
 N_WARM = 3  # runs before the one that is shown
 WHOLE, IN_PARTS = "as it runs", "part by part, each by itself"
@@ -33,13 +33,13 @@ def main(arguments: Sequence[str]) -> int:
     spec_path, trace_path = (Path(argument) for argument in arguments)
     spec = TrialSpec.from_dict(json.loads(spec_path.read_text(encoding="utf-8")))
     try:
-        replace_whole(trace_path, traced(spec))
+        replace_whole(trace_path, trace_trial(spec))
     except BenchError as error:
         return refuse(spec_path, error)
     return 0
 
 
-def traced(spec: TrialSpec) -> str:
+def trace_trial(spec: TrialSpec) -> str:
     """Return the timeline of a trial's first mini-batch in Chrome's trace format (JSON).
 
     Raises:
@@ -47,13 +47,13 @@ def traced(spec: TrialSpec) -> str:
     """
     workload = load_workload(spec)
     adapter = load_adapter(spec.adapter)
-    settings = run_settings(spec)
+    settings = build_run_settings(spec)
     reason = adapter.skip(workload.model, settings)
     if reason is not None:
         raise UnsupportedTrial(f"system={spec.system} has no timeline here: {reason}")
     system = adapter(settings)
     make_ready(system, workload)
-    tracks = tracks_of(system)
+    tracks = trace_mini_batch(system)
     if not tracks[WHOLE]:
         raise UnsupportedTrial(
             f"system={spec.system} marks no phase of a mini-batch, so that it has no timeline;"
@@ -62,7 +62,7 @@ def traced(spec: TrialSpec) -> str:
     title = f"{spec.system}, {spec.model}, batch size {spec.batch_size}, {spec.mode}"
     facts = {"trial": spec.trial_id, "command": spec.command, **system.in_force()}
     facts |= {f"program {name}": "\n".join(lines) for name, lines in system.listing().items()}
-    return trace_text(title, tracks, facts)
+    return format_trace(title, tracks, facts)
 
 
 def make_ready(system: System, workload: Workload) -> None:
@@ -72,7 +72,7 @@ def make_ready(system: System, workload: Workload) -> None:
     if system.learns:
         system.learn(first)
     if system.chooses:
-        system.choose(workload.mini_batches, stopwatch_of(system.synchronize))
+        system.choose(workload.mini_batches, make_stopwatch(system.synchronize))
     system.compile_for(first)
     for _ in range(N_WARM):
         system.load(first)
@@ -80,17 +80,17 @@ def make_ready(system: System, workload: Workload) -> None:
     system.load(first)
 
 
-def tracks_of(system: System) -> dict[str, list[Span]]:
+def trace_mini_batch(system: System) -> dict[str, list[Span]]:
     """Trace the loaded mini-batch as a whole, then in parts if the system separates any."""
     tracks = {}
-    with collector_paused():
+    with pause_collector():
         whole = Timeline(system.synchronize)
         system.run(whole)
         tracks[WHOLE] = whole.spans
         in_parts = Timeline(system.synchronize)
-        system.run_in_parts(in_parts, in_parts.part)  # compiles what only this mode needs
+        system.run_traced(in_parts, in_parts.record_span)  # compiles what only this mode needs
         in_parts = Timeline(system.synchronize)
-        system.run_in_parts(in_parts, in_parts.part)
+        system.run_traced(in_parts, in_parts.record_span)
         if any(span.kind != "phase" for span in in_parts.spans):
             tracks[IN_PARTS] = in_parts.spans
     return tracks
@@ -129,12 +129,12 @@ class Timeline:
             self._previous = end
 
     @contextmanager
-    def part(self, kind: str, name: str, details: Details) -> Iterator[Details]:
+    def record_span(self, kind: str, name: str, details: Details) -> Iterator[Details]:
         """Record the block as a span; see harness.contracts.timeline.Part."""
-        found = dict(details)
+        facts = dict(details)
         begin = self._read()
-        yield found
-        self.spans.append(Span(kind, name, begin, self._read(), found))
+        yield facts
+        self.spans.append(Span(kind, name, begin, self._read(), facts))
 
     def _read(self) -> int:
         self._synchronize()
@@ -169,7 +169,7 @@ class Span:
             raise ValueError(f"span {self.name} ends at {self.end_ns}, before {self.start_ns}")
 
 
-def trace_text(title: str, tracks: Mapping[str, Sequence[Span]], facts: Mapping[str, str]) -> str:
+def format_trace(title: str, tracks: Mapping[str, Sequence[Span]], facts: Mapping[str, str]) -> str:
     """Return a trace file in which every track starts at its own first span.
 
     Args:
@@ -177,25 +177,25 @@ def trace_text(title: str, tracks: Mapping[str, Sequence[Span]], facts: Mapping[
         tracks: Spans by the name of their track.
         facts: Further facts about the trial by name.
     """
-    events = [_name("process_name", 0, title)]
+    events = [_build_name_event("process_name", 0, title)]
     for number, (name, spans) in enumerate(tracks.items(), 1):
-        events += [_name("thread_name", number, name), _order(number)]
+        events += [_build_name_event("thread_name", number, name), _build_order_event(number)]
         begin_ns = min((span.start_ns for span in spans), default=0)
-        events += [_event(span, number, begin_ns) for span in spans]
+        events += [_build_event(span, number, begin_ns) for span in spans]
     content = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": dict(facts)}
     return json.dumps(content, indent=1) + "\n"
 
 
-def _name(what: str, track: int, text: str) -> dict[str, object]:
+def _build_name_event(what: str, track: int, text: str) -> dict[str, object]:
     return {"ph": "M", "pid": PROCESS, "tid": track, "name": what, "args": {"name": text}}
 
 
-def _order(track: int) -> dict[str, object]:
+def _build_order_event(track: int) -> dict[str, object]:
     shown = {"sort_index": track}
     return {"ph": "M", "pid": PROCESS, "tid": track, "name": "thread_sort_index", "args": shown}
 
 
-def _event(span: Span, track: int, begin_ns: int) -> dict[str, object]:
+def _build_event(span: Span, track: int, begin_ns: int) -> dict[str, object]:
     return {
         "ph": "X",
         "pid": PROCESS,

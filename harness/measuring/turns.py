@@ -11,13 +11,13 @@ from pathlib import Path
 
 from harness.measuring.supervise import end_marked, mark
 from harness.planning.run_plan import VARIABLE as RUN_PLAN
-from harness.planning.running import turn
+from harness.planning.running import hold_turn
 
 MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
 PATIENCE_S = 600.0  # the default time limit of a trial
 
 
-def patience_s() -> float:
+def choose_patience_s() -> float:
     """Return how long to wait for a lock.
 
     A job of the pipeline waits without limit, because its failure would end the whole run.
@@ -26,7 +26,7 @@ def patience_s() -> float:
 
 
 @contextmanager
-def turns(
+def lock_results_dirs(
     results_dirs: Iterable[Path], who: str, say: Callable[[str], None], *, alone: bool = True
 ) -> Iterator[None]:
     """Lock results directories, so that only this run on this machine measures into them.
@@ -42,13 +42,15 @@ def turns(
     with ExitStack() as stack:
         # Sorted to avoid deadlocks between runs that lock the same directories.
         for folder in sorted({folder.resolve() for folder in results_dirs}):
-            one = turn(folder, who, patience_s(), say, alone=alone, first=partial(end_marked, MARK))
-            stack.enter_context(_marked(stack.enter_context(one)))
+            lock = hold_turn(
+                folder, who, choose_patience_s(), say, alone=alone, first=partial(end_marked, MARK)
+            )
+            stack.enter_context(_mark_environment(stack.enter_context(lock)))
         yield
 
 
 @contextmanager
-def _marked(name: str) -> Iterator[None]:
+def _mark_environment(name: str) -> Iterator[None]:
     before = os.environ.get(MARK)
     os.environ[MARK] = f"{before} {mark(name)}" if before else mark(name)
     try:

@@ -24,43 +24,43 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.contracts.system import System, load_adapter
 from harness.errors import BenchError, OutputError, ScheduleError, UnsupportedTrial
-from harness.machine.facts import sm_clock_mhz
+from harness.machine.facts import read_sm_clock_mhz
 from harness.machine.noise import Disturbance
 from harness.machine.process import (
-    forget_peak_memory,
-    give_back_memory,
-    made_to_stay,
-    peak_memory_bytes,
-    resident_memory_bytes,
+    freeze_new_objects,
+    measure_peak_bytes,
+    measure_resident_bytes,
+    release_memory,
+    reset_peak_memory,
 )
-from harness.measuring.child import LEFT_OUT, end_fork, is_out_of_memory, refuse, say
-from harness.measuring.clock import CoreWatch, empty_sample_s, stopwatch_of, timed
+from harness.measuring.child import LEFT_OUT, end_fork, is_out_of_memory, refuse, report_progress
+from harness.measuring.clock import CoreWatch, make_stopwatch, measure_empty_sample_s, time_call
 from harness.measuring.mini_batch_check import Others, prove
 from harness.measuring.passes import (
     Passes,
-    Timed,
-    instances_per_s,
-    mean_counters,
-    phase_medians,
+    TimedSamples,
+    compute_mean_counters,
+    compute_phase_medians,
+    compute_throughput,
     time_passes,
     warm_up,
 )
 from harness.measuring.reference import Reference
-from harness.measuring.reference_check import Verdict, proves_nothing
-from harness.measuring.timed_check import judged_passes, pass_losses, settled_between_s
-from harness.records.cross_check import fingerprints_beside
+from harness.measuring.reference_check import Verdict, is_all_zero
+from harness.measuring.timed_check import settle_between_s, sum_pass_losses, validate_passes
+from harness.records.cross_check import find_other_fingerprints
 from harness.records.record import (
     CheckVerdict,
     Measured,
     build_record,
-    now_text,
-    path_of,
+    build_record_path,
+    format_now,
     write_record,
 )
-from harness.records.stats import sample_warnings
-from harness.trials.sources import harness_versions
+from harness.records.stats import find_sample_warnings
+from harness.trials.sources import read_harness_versions
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, load_workload, run_settings
+from harness.trials.workload import Workload, build_run_settings, load_workload
 from harness.values.precision import is_exact
 
 
@@ -68,15 +68,15 @@ def main(arguments: Sequence[str]) -> int:
     """Measure the spec in the first file and write the record to the second."""
     spec_path, record_path = (Path(argument) for argument in arguments)
     spec = TrialSpec.from_dict(json.loads(spec_path.read_text(encoding="utf-8")))
-    started_at = now_text()
+    started_at = format_now()
     measured = Measured()
     try:
-        versions = measure(spec, measured, others_near(record_path, spec))
+        versions = measure(spec, measured, make_fingerprint_lookup(record_path, spec))
     except UnsupportedTrial as error:
-        versions = harness_versions()
+        versions = read_harness_versions()
         measured.end("unsupported", str(error))
     except ScheduleError as error:
-        versions = harness_versions()
+        versions = read_harness_versions()
         measured.end("wrong_result", str(error))
     except BenchError as error:
         return refuse(spec_path, error)
@@ -109,73 +109,73 @@ def measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, st
         if not is_out_of_memory(error):
             raise
         measured.end("oom", f"{type(error).__name__}: {error}")
-        return harness_versions()
+        return read_harness_versions()
     finally:
         end_fork()  # results of a fork are neither reported nor stored
 
 
 def _measure(spec: TrialSpec, measured: Measured, others: Others) -> dict[str, str]:
-    with made_to_stay():
+    with freeze_new_objects():
         workload = load_workload(spec)
         measured.inputs_sha256 = workload.inputs_sha256
         measured.n_mini_batches = len(workload.mini_batches)
         measured.n_instances = workload.n_instances
         adapter = load_adapter(spec.adapter)
-        settings = run_settings(spec)
+        settings = build_run_settings(spec)
         adapter.options_of(settings)  # wrong options are reported before unsupported trials
         reason = adapter.skip(workload.model, settings)
     if reason is not None:
         raise UnsupportedTrial(reason)
     system = adapter(settings)
     _check_and_time(spec, workload, system, measured, others)
-    versions: dict[str, str] = told(system, "versions")
-    return harness_versions() | versions
+    versions: dict[str, str] = query_system(system, "versions")
+    return read_harness_versions() | versions
 
 
 def _check_and_time(
     spec: TrialSpec, workload: Workload, system: System, measured: Measured, others: Others
 ) -> None:
     reference = Reference(spec, workload) if system.computes else None
-    give_back_memory()  # used by the reference, unless its results came from the cache
-    measured.baseline_memory_bytes = resident_memory_bytes()
+    release_memory()  # used by the reference, unless its results came from the cache
+    measured.baseline_memory_bytes = measure_resident_bytes()
     prepare = partial(system.prepare, workload.model, workload.weights)
-    _, measured.compile_s = timed(prepare, system.synchronize)
+    _, measured.compile_s = time_call(prepare, system.synchronize)
     if system.learns:
         learn = partial(system.learn, workload.mini_batches[0])
-        _, measured.learn_s = timed(learn, system.synchronize)
+        _, measured.learn_s = time_call(learn, system.synchronize)
     if system.chooses:
-        stopwatch = stopwatch_of(system.synchronize)
-        choose = partial(system.choose, workload.mini_batches, stopwatch, say)
-        measured.choice, measured.choose_s = timed(choose, system.synchronize)
+        stopwatch = make_stopwatch(system.synchronize)
+        choose = partial(system.choose, workload.mini_batches, stopwatch, report_progress)
+        measured.choice, measured.choose_s = time_call(choose, system.synchronize)
     _compile(workload, system, measured)
     end_fork()
-    measured.in_force = in_force(system)
+    measured.in_force = list_effective_options(system)
     verdict = Verdict("skipped")
     if reference is not None:
         verdict, measured.fingerprint = prove(system, spec, workload, reference, others)
-        measured.warnings = ("empty_check",) if proves_nothing(reference.answer) else ()
+        measured.warnings = ("empty_check",) if is_all_zero(reference.answer) else ()
     del reference
     end_fork()
     measured.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
     if verdict.status == "failed":
         measured.end("wrong_result", verdict.reason or "the check failed")
         return
-    give_back_memory()  # used by the check; returned later, it would be faulted in again in passes
+    release_memory()  # used by the check; returned later, it would be faulted in again in passes
     passes = Passes(system)
     warmed = warm_up(passes, workload.mini_batches, spec.timing)
     end_fork()
     measured.n_warmup = warmed.n_passes
-    for name, mean in mean_counters(warmed.counters).items():
+    for name, mean in compute_mean_counters(warmed.counters).items():
         setattr(measured, name, mean)
     _time(spec, workload, passes, measured)
 
 
-def others_near(record_path: Path, spec: TrialSpec) -> Others:
+def make_fingerprint_lookup(record_path: Path, spec: TrialSpec) -> Others:
     """Return the lookup of other trials' fingerprints in the directory of this trial's record."""
     raw = record_path.resolve().parent.parent
-    if record_path != path_of(raw.parent, spec.trial_id, spec.round):
+    if record_path != build_record_path(raw.parent, spec.trial_id, spec.round):
         return lambda _: ()  # the record is written outside of a results directory
-    return lambda name: fingerprints_beside(raw, spec.trial_id, name)
+    return lambda name: find_other_fingerprints(raw, spec.trial_id, name)
 
 
 def _compile(workload: Workload, system: System, measured: Measured) -> None:
@@ -184,43 +184,45 @@ def _compile(workload: Workload, system: System, measured: Measured) -> None:
     This precedes the check, because compilations for the check's own shapes do not count.
     """
     for mini_batch in workload.mini_batches:
-        _, seconds = timed(partial(system.compile_for, mini_batch), system.synchronize)
+        _, seconds = time_call(partial(system.compile_for, mini_batch), system.synchronize)
         measured.compile_s = (measured.compile_s or 0.0) + seconds
-    measured.n_compilations = told(system, "n_compilations")
+    measured.n_compilations = query_system(system, "n_compilations")
 
 
-def in_force(system: System) -> dict[str, str]:
+def list_effective_options(system: System) -> dict[str, str]:
     """Return the system's effective options and the variables removed from its environment."""
     left_out = os.environ.get(LEFT_OUT, "")
-    found: dict[str, str] = told(system, "in_force")
-    return found | ({"left out of the environment": left_out} if left_out else {})
+    options: dict[str, str] = query_system(system, "in_force")
+    return options | ({"left out of the environment": left_out} if left_out else {})
 
 
 def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measured) -> None:
     system = passes.system
-    forget_peak_memory()
-    system.forget_peak_memory()
-    n_before = told(system, "n_compilations")
+    reset_peak_memory()
+    system.reset_peak_memory()
+    n_before = query_system(system, "n_compilations")
     system.moving_share()  # discards the runs so far, which are not timed
     n_warm = len(passes.between_s)
-    nothing_s = measured.empty_sample_s = empty_sample_s(system.synchronize)
-    clock_mhz = sm_clock_mhz() if spec.device == "cuda" else None
+    nothing_s = measured.empty_sample_s = measure_empty_sample_s(system.synchronize)
+    clock_mhz = read_sm_clock_mhz() if spec.device == "cuda" else None
     watch, disturbance = CoreWatch(), Disturbance(spec.device)
     timed_runs = time_passes(passes, workload.mini_batches, spec.timing, between=watch.look)
-    disturbances, measured.core_rate_per_s = disturbance.warnings(), watch.rate_per_s
+    disturbances, measured.core_rate_per_s = disturbance.list_warnings(), watch.rate_per_s
     if clock_mhz is not None:
-        measured.gpu_clocks_mhz = (clock_mhz, sm_clock_mhz())
-    peak_bytes = told(system, "peak_memory_bytes")
-    measured.peak_memory_bytes = peak_memory_bytes() if peak_bytes is None else peak_bytes
-    n_in_passes = (told(system, "n_compilations") or 0) - (n_before or 0)
+        measured.gpu_clocks_mhz = (clock_mhz, read_sm_clock_mhz())
+    peak_bytes = query_system(system, "peak_memory_bytes")
+    measured.peak_memory_bytes = measure_peak_bytes() if peak_bytes is None else peak_bytes
+    n_in_passes = (query_system(system, "n_compilations") or 0) - (n_before or 0)
     if measured.n_compilations is not None:
         measured.n_compilations += n_in_passes
-    measured.moving_share = told(system, "moving_share")
-    measured.in_force = in_force(system)  # a system may change its way of running during passes
+    measured.moving_share = query_system(system, "moving_share")
+    measured.in_force = list_effective_options(
+        system
+    )  # a system may change its way of running during passes
     _keep_times(timed_runs, workload, system, measured)
     diverged = system.computes and not np.isfinite(system.last_loss())
     measured.warnings = (
-        *sample_warnings(measured.samples_s, len(workload.mini_batches), nothing_s),
+        *find_sample_warnings(measured.samples_s, len(workload.mini_batches), nothing_s),
         *measured.warnings,
         *disturbances,
         *(("diverged",) if diverged else ()),
@@ -231,12 +233,12 @@ def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measure
         _judge(passes, n_warm, workload, measured)
 
 
-def _keep_times(runs: Timed, workload: Workload, system: System, measured: Measured) -> None:
+def _keep_times(runs: TimedSamples, workload: Workload, system: System, measured: Measured) -> None:
     seconds = measured.samples_s = tuple(sample.total_s for sample in runs.whole)
     measured.marked_samples_s = tuple(sample.total_s for sample in runs.marked)
     n_mini_batches = len(workload.mini_batches)
-    measured.instances_per_s = instances_per_s(seconds, n_mini_batches, workload.n_instances)
-    measured.phases_s = phase_medians(runs.marked, system.phases)
+    measured.instances_per_s = compute_throughput(seconds, n_mini_batches, workload.n_instances)
+    measured.phases_s = compute_phase_medians(runs.marked, system.phases)
 
 
 def _judge(passes: Passes, n_warm: int, workload: Workload, measured: Measured) -> None:
@@ -245,24 +247,24 @@ def _judge(passes: Passes, n_warm: int, workload: Workload, measured: Measured) 
     Args:
         n_warm: Number of warm-up runs.
     """
-    losses, between_s = passes.testify(n_warm)
+    losses, between_s = passes.summarize_runs(n_warm)
     fingerprint = measured.fingerprint
     assert fingerprint is not None  # else nothing is timed
     if passes.system.settings.mode == "train":
-        summed = pass_losses(losses, len(workload.mini_batches))
+        summed = sum_pass_losses(losses, len(workload.mini_batches))
         measured.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
     samples_s = measured.samples_s
-    between_s = settled_between_s(passes, workload.mini_batches, samples_s, between_s)
+    between_s = settle_between_s(passes, workload.mini_batches, samples_s, between_s)
     measured.between_s = between_s
-    fault, measured.unseen_ratio = judged_passes(
+    fault, measured.unseen_ratio = validate_passes(
         passes, workload, fingerprint, samples_s, between_s
     )
     if fault is not None:
-        measured.take_times_back()
+        measured.discard_times()
         measured.end("wrong_result", fault)
 
 
-def told(system: System, method: str) -> Any:
+def query_system(system: System, method: str) -> Any:
     """Return the validated value of a method by which a system reports facts about itself.
 
     Raises:

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 
 from harness.contracts.model import ModelSizes, ParameterSpec
 from harness.errors import ConfigError
-from harness.programs.decisions import chance
+from harness.programs.decisions import draw_chance
 from harness.programs.model import ProgramModel
-from harness.programs.writer import Body, Writer
+from harness.programs.writer import Body, CallWriter
 from harness.values.checked import check_count, check_number
 from harness.values.instances import Chain
 from harness.vertex import (
@@ -95,7 +95,7 @@ class Berxit(ProgramModel):
             ParameterSpec((h,), 0.1, (1.0,)),
         )
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), h), 0.5),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), h), 0.5),
             "places": ParameterSpec((self.tokens, h), 0.5),
             "gain_token": gain,
             "b_token": bias,
@@ -117,35 +117,35 @@ class Berxit(ProgramModel):
             "b_layer": bias,
             "W_exit": square,
             "b_exit": bias,
-            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.get_size("classes")), h**-0.5),
         }
 
-    def program(self, p: Writer, sentence: Chain) -> Body:
+    def program(self, p: CallWriter, sentence: Chain) -> Body:
         """Run layers until an exit is taken or the last layer is reached."""
-        words, label = self.words(sentence), int(sentence.labels[0])
+        words, label = self.pad_words(sentence), int(sentence.labels[0])
         token = p.token
         tokens = p.map(lambda word, place: token(word=word, place=place), words, range(self.tokens))
         X, layer = p.sentence(*tokens), 0
         while True:
             X, layer = p.layer(X), layer + 1
             leaving = p.exit(X, label=label)
-            if layer == self.layers or self.leaves((yield p.chance(leaving, layer))):
+            if layer == self.layers or self.should_exit((yield p.chance(leaving, layer))):
                 return leaving
 
-    def leaves(self, number: float) -> bool:
+    def should_exit(self, number: float) -> bool:
         """Return True if a sentence exits, given a number in [0, 1)."""
         return number < self.p_exit
 
-    def words(self, sentence: Chain) -> list[int]:
+    def pad_words(self, sentence: Chain) -> list[int]:
         """Return the words of a sentence, cut or padded to `tokens` words."""
         words: list[int] = sentence.words[: self.tokens].tolist()
         return words + [FILLING] * (self.tokens - len(words))
 
-    def n_layers(self, sentence: Chain) -> int:
+    def count_layers(self, sentence: Chain) -> int:
         """Return the number of layers of a sentence, from the same decisions as the program's."""
         key = self.key_of(sentence)
         for layer in range(1, self.layers):
-            if self.leaves(chance(self.seed, key, layer)):
+            if self.should_exit(draw_chance(self.seed, key, layer)):
                 return layer
         return self.layers
 
@@ -163,22 +163,22 @@ class Berxit(ProgramModel):
 
         A = norm(X + attention of X), X' = norm(A + gelu(A W_up + b_up) W_down + b_down).
         """
-        X = v.gather(0).matrix("X", self.tokens)
-        heads = _by(v, self._attention(v, X), "heads")
+        X = v.gather(0).as_matrix("X", self.tokens)
+        heads = _project(v, self._compute_attention(v, X), "heads")
         A = layer_norm(X + heads, v.parameter("gain_heads")) + v.parameter("b_heads_norm")
-        Y = A + _by(v, gelu(_by(v, A, "up")), "down")
+        Y = A + _project(v, gelu(_project(v, A, "up")), "down")
         v.scatter(X=layer_norm(Y, v.parameter("gain_layer")) + v.parameter("b_layer"))
 
-    def _attention(self, v: VertexTracer, X: Symbol) -> Symbol:
+    def _compute_attention(self, v: VertexTracer, X: Symbol) -> Symbol:
         """Compute softmax(q k^T / sqrt(columns of a head)) v for each head."""
         n, h = self.n_heads, self.sizes.hidden_size
-        q = _by(v, X, "q") * (n / h) ** 0.5
-        return mix_heads(softmax(score_heads(q, _by(v, X, "k"), n)), _by(v, X, "v"), n)
+        q = _project(v, X, "q") * (n / h) ** 0.5
+        return mix_heads(softmax(score_heads(q, _project(v, X, "k"), n)), _project(v, X, "v"), n)
 
     def exit(self, v: VertexTracer) -> None:
         """Compute t = tanh(W x + b) of the first token's x."""
-        first = v.columns(v.gather(0).X, 0, self.sizes.hidden_size)
-        v.scatter(t=tanh(_by(v, first, "exit")))
+        first = v.slice_columns(v.gather(0).X, 0, self.sizes.hidden_size)
+        v.scatter(t=tanh(_project(v, first, "exit")))
 
     def output(self, v: VertexTracer) -> None:
         """Compute the scores of the classes and the negative log likelihood of the correct one."""
@@ -186,5 +186,5 @@ class Berxit(ProgramModel):
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
 
 
-def _by(v: VertexTracer, x: Symbol, name: str) -> Symbol:
+def _project(v: VertexTracer, x: Symbol, name: str) -> Symbol:
     return x @ v.parameter(f"W_{name}") + v.parameter(f"b_{name}")

@@ -16,18 +16,25 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.models.parts.chains import chains, joined, plain, pulled, reading, started_recurrence
+from harness.models.parts.chains import (
+    append_arguments,
+    build_block,
+    build_pull,
+    build_started_recurrence,
+    concatenate_chains,
+    join_blocks,
+)
 from harness.models.parts.lstm import (
-    checked_layers,
     classify,
+    compute_tag,
+    format_layer_suffix,
     from_input,
-    layer_suffix,
-    lstm_parameters,
+    specify_lstm_parameters,
+    specify_start_parameters,
+    specify_tagger_parameters,
     start,
-    start_parameters,
     step,
-    tag,
-    tagger_parameters,
+    validate_layers,
 )
 from harness.values.arrays import IntArray
 from harness.values.graph import MiniBatch
@@ -52,8 +59,10 @@ class BiLSTM(Model):
         self, sizes: ModelSizes, layers: int = 1, mlp_size: int = 0, **options: Any
     ) -> None:
         super().__init__(sizes, layers=layers, mlp_size=mlp_size, **options)
-        self.layers, self.mlp_size = checked_layers(layers), mlp_size or sizes.hidden_size
-        self.stacks = [(d, layer_suffix(k)) for d in DIRECTIONS for k in range(1, layers + 1)]
+        self.layers, self.mlp_size = validate_layers(layers), mlp_size or sizes.hidden_size
+        self.stacks = [
+            (d, format_layer_suffix(k)) for d in DIRECTIONS for k in range(1, layers + 1)
+        ]
         self.vertex_types = (
             *(f"{d}{k}{what}" for d, k in self.stacks for what in ("_start", "")),
             "tag",
@@ -61,7 +70,7 @@ class BiLSTM(Model):
         for d, k in self.stacks:
             if k:
                 setattr(self, f"{d}{k}_start", partial(self._start, f"_{d}{k}"))
-                setattr(self, f"{d}{k}", partial(self._upper, f"_{d}{k}"))
+                setattr(self, f"{d}{k}", partial(self._compute_upper_step, f"_{d}{k}"))
 
     @property
     def state(self) -> Mapping[str, int]:
@@ -73,38 +82,38 @@ class BiLSTM(Model):
         h, e, t = self.sizes.hidden_size, self.sizes.embedding_size, self.mlp_size
         cells: dict[str, ParameterSpec] = {}
         for d, k in self.stacks:
-            cells |= start_parameters(f"_{d}{k}", h)
-            cells |= lstm_parameters(f"_{d}{k}", h if k else e, h)
+            cells |= specify_start_parameters(f"_{d}{k}", h)
+            cells |= specify_lstm_parameters(f"_{d}{k}", h if k else e, h)
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.1),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), e), 0.1),
             **cells,
-            **tagger_parameters(h, t, self.sizes.of("classes")),
+            **specify_tagger_parameters(h, t, self.sizes.get_size("classes")),
         }
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
         """Build both directions, layer by layer, and a tag vertex for every word as output."""
-        along = chains([chain.n_words for chain in instances])
+        along = concatenate_chains([chain.n_words for chain in instances])
         words = np.concatenate([chain.words for chain in instances])
         labels = np.concatenate([chain.labels for chain in instances])
-        mirror, blocks, reads, base = along.mirrored(), [], [], 0
+        mirror, blocks, reads, base = along.mirror_positions(), [], [], 0
         tops: list[IntArray] = []
         for first_type, (d, k) in zip(
             range(1, len(self.vertex_types), 2), self.stacks, strict=True
         ):
-            block, at = started_recurrence(base, along, first_type, first_type + 1)
+            block, at = build_started_recurrence(base, along, first_type, first_type + 1)
             at = at if d == "forward" else at[mirror]  # by position in the sentence
             if k:
-                block = reading(block, at, tops.pop())
+                block = append_arguments(block, at, tops.pop())
             else:
                 reads.append((at, words))
             tops.append(at)
             blocks.append(block)
             base = block.end
-        tag = plain(base, len(self.vertex_types), np.stack(tops, axis=1))
+        tag = build_block(base, len(self.vertex_types), np.stack(tops, axis=1))
         n = tag.end
         return MiniBatch(
-            graph=joined([*blocks, tag], ("unbatchable", *self.vertex_types)),
-            pulls={"word": pulled(n, *reads), "label": pulled(n, (tag.vertices, labels))},
+            graph=join_blocks([*blocks, tag], ("unbatchable", *self.vertex_types)),
+            pulls={"word": build_pull(n, *reads), "label": build_pull(n, (tag.vertices, labels))},
             outputs=tag.vertices,
             n_instances=len(instances),
         )
@@ -115,7 +124,7 @@ class BiLSTM(Model):
 
     def forward(self, v: VertexTracer) -> None:
         """Compute a step of the forward direction."""
-        self._bottom("_forward", v)
+        self._compute_bottom_step("_forward", v)
 
     def backward_start(self, v: VertexTracer) -> None:
         """Compute the learned initial state of the backward direction."""
@@ -123,20 +132,20 @@ class BiLSTM(Model):
 
     def backward(self, v: VertexTracer) -> None:
         """Compute a step of the backward direction."""
-        self._bottom("_backward", v)
+        self._compute_bottom_step("_backward", v)
 
     def _start(self, suffix: str, v: VertexTracer) -> None:
         start(v, suffix, self.sizes.hidden_size)
 
-    def _bottom(self, suffix: str, v: VertexTracer) -> None:
+    def _compute_bottom_step(self, suffix: str, v: VertexTracer) -> None:
         step(v, suffix, from_input(v, suffix, v.lookup("embedding", v.pull("word"))))
 
-    def _upper(self, suffix: str, v: VertexTracer) -> None:
+    def _compute_upper_step(self, suffix: str, v: VertexTracer) -> None:
         step(v, suffix, from_input(v, suffix, v.gather(1).h))
 
     def tag(self, v: VertexTracer) -> None:
         """Compute t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
-        tag(v)
+        compute_tag(v)
 
     def output(self, v: VertexTracer) -> None:
         """Compute the scores of the tags and the negative log likelihood of the correct one."""

@@ -16,25 +16,25 @@ from harness.contracts.model import Model, ModelSizes, ParameterSpec
 from harness.errors import ConfigError
 from harness.models.parts.chains import (
     NONE,
-    Block,
-    chains,
-    joined,
-    plain,
-    pulled,
-    reading,
-    recurrence,
-    started_recurrence,
+    VertexBlock,
+    append_arguments,
+    build_block,
+    build_pull,
+    build_recurrence,
+    build_started_recurrence,
+    concatenate_chains,
+    join_blocks,
 )
 from harness.models.parts.lstm import (
     classify,
-    first_step,
+    compute_first_step,
+    compute_tag,
     from_input,
-    lstm_parameters,
+    specify_lstm_parameters,
+    specify_start_parameters,
+    specify_tagger_parameters,
     start,
-    start_parameters,
     step,
-    tag,
-    tagger_parameters,
 )
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain
@@ -89,72 +89,76 @@ class BiLSTMChar(Model):
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e, t = self.sizes.hidden_size, self.sizes.embedding_size, self.mlp_size
-        letters = ParameterSpec((self.sizes.of("characters"), self.character_size), 0.1)
+        letters = ParameterSpec((self.sizes.get_size("characters"), self.character_size), 0.1)
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.1),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), e), 0.1),
             "characters": letters,
-            **lstm_parameters("_spell", self.character_size, self.half),
-            **lstm_parameters("_spell_back", self.character_size, self.half),
-            **start_parameters("_forward", h),
-            **lstm_parameters("_forward", e, h),
-            **start_parameters("_backward", h),
-            **lstm_parameters("_backward", e, h),
-            **tagger_parameters(h, t, self.sizes.of("classes")),
+            **specify_lstm_parameters("_spell", self.character_size, self.half),
+            **specify_lstm_parameters("_spell_back", self.character_size, self.half),
+            **specify_start_parameters("_forward", h),
+            **specify_lstm_parameters("_forward", e, h),
+            **specify_start_parameters("_backward", h),
+            **specify_lstm_parameters("_backward", e, h),
+            **specify_tagger_parameters(h, t, self.sizes.get_size("classes")),
         }
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
         """Build the letters of rare words, all words, both directions, and tags as outputs."""
-        along = chains([chain.n_words for chain in instances])
+        along = concatenate_chains([chain.n_words for chain in instances])
         n_letters = np.concatenate([np.diff(chain.char_start) for chain in instances])
         rare = np.flatnonzero(n_letters > 0)
-        spelling = chains(n_letters[rare])
+        spelling = concatenate_chains(n_letters[rare])
         letters = np.concatenate([chain.characters for chain in instances])
         types = {name: k for k, name in enumerate(self.vertex_types, start=1)}
-        spell = recurrence(0, spelling, types["spell_first"], types["spell"])
-        spell_back = recurrence(spell.end, spelling, types["spell_back_first"], types["spell_back"])
-        words = self._words(types, rare, len(n_letters), spell, spell_back, spelling.ends - 1)
-        forward, at = started_recurrence(words.end, along, types["forward_start"], types["forward"])
-        forward = reading(forward, at, words.vertices)
-        backward, back = started_recurrence(
+        spell = build_recurrence(0, spelling, types["spell_first"], types["spell"])
+        spell_back = build_recurrence(
+            spell.end, spelling, types["spell_back_first"], types["spell_back"]
+        )
+        words = self._build_words(types, rare, len(n_letters), spell, spell_back, spelling.ends - 1)
+        forward, at = build_started_recurrence(
+            words.end, along, types["forward_start"], types["forward"]
+        )
+        forward = append_arguments(forward, at, words.vertices)
+        backward, back = build_started_recurrence(
             forward.end, along, types["backward_start"], types["backward"]
         )
-        back = back[along.mirrored()]
-        backward = reading(backward, back, words.vertices)
-        tag = plain(backward.end, types["tag"], np.stack([at, back], axis=1))
+        back = back[along.mirror_positions()]
+        backward = append_arguments(backward, back, words.vertices)
+        tag = build_block(backward.end, types["tag"], np.stack([at, back], axis=1))
         known = np.flatnonzero(n_letters == 0)
         ids = np.concatenate([chain.words for chain in instances])
         labels = np.concatenate([chain.labels for chain in instances])
-        against = letters[spelling.mirrored()]
+        against = letters[spelling.mirror_positions()]
         spelt = ((spell.vertices, letters), (spell_back.vertices, against))
         return MiniBatch(
-            graph=joined(
+            graph=join_blocks(
                 [spell, spell_back, words, forward, backward, tag],
                 ("unbatchable", *self.vertex_types),
             ),
             pulls={
-                "word": pulled(tag.end, (words.vertices[known], ids[known])),
-                "character": pulled(tag.end, *spelt),
-                "label": pulled(tag.end, (tag.vertices, labels)),
+                "word": build_pull(tag.end, (words.vertices[known], ids[known])),
+                "character": build_pull(tag.end, *spelt),
+                "label": build_pull(tag.end, (tag.vertices, labels)),
             },
             outputs=tag.vertices,
             n_instances=len(instances),
         )
 
     @staticmethod
-    def _words(
+    def _build_words(
         types: Mapping[str, int],
         rare: np.ndarray[Any, Any],
         n: int,
-        spell: Block,
-        spell_back: Block,
+        spell: VertexBlock,
+        spell_back: VertexBlock,
         last: np.ndarray[Any, Any],
-    ) -> Block:
+    ) -> VertexBlock:
         """Build a vertex for every word; a rare one reads the last states of both letter LSTMs."""
         kinds = np.full(n, types["word"], dtype=np.int32)
         kinds[rare] = types["rare"]
         args = np.full((n, 2), NONE, dtype=np.int32)
         args[rare, 0], args[rare, 1] = spell.base + last, spell_back.base + last
-        return Block(spell_back.end, kinds, args)
+        return VertexBlock(spell_back.end, kinds, args)
 
     def spell_first(self, v: VertexTracer) -> None:
         """Compute the first step of the forward letter LSTM, from a state of zeros."""
@@ -175,7 +179,7 @@ class BiLSTMChar(Model):
     def _spell(self, v: VertexTracer, suffix: str, *, first: bool) -> None:
         gates = from_input(v, suffix, v.lookup("characters", v.pull("character")))
         if first:
-            first_step(v, gates, states="letter_")
+            compute_first_step(v, gates, states="letter_")
         else:
             step(v, suffix, gates, states="letter_")
 
@@ -208,7 +212,7 @@ class BiLSTMChar(Model):
 
     def tag(self, v: VertexTracer) -> None:
         """Compute t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
-        tag(v)
+        compute_tag(v)
 
     def output(self, v: VertexTracer) -> None:
         """Compute the scores of the tags and the negative log likelihood of the correct one."""

@@ -14,9 +14,15 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.model import ParameterSpec
-from harness.models.parts.chains import chains, joined, plain, pulled, recurrence
+from harness.models.parts.chains import (
+    build_block,
+    build_pull,
+    build_recurrence,
+    concatenate_chains,
+    join_blocks,
+)
 from harness.programs.model import ProgramModel
-from harness.programs.writer import Writer
+from harness.programs.writer import CallWriter
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain
 from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, relu, sigmoid
@@ -32,14 +38,14 @@ class BiRNN(ProgramModel):
 
     @property
     def state(self) -> Mapping[str, int]:
-        return {"h": self.sizes.hidden_size, "t": self.sizes.of("classes")}
+        return {"h": self.sizes.hidden_size, "t": self.sizes.get_size("classes")}
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e, n_classes = (
             self.sizes.hidden_size,
             self.sizes.embedding_size,
-            self.sizes.of("classes"),
+            self.sizes.get_size("classes"),
         )
         cells: dict[str, ParameterSpec] = {}
         for weights in self.copies["cell"]:
@@ -47,7 +53,7 @@ class BiRNN(ProgramModel):
             cells[f"U_{weights}"] = ParameterSpec((h, h), h**-0.5)
             cells[f"b_{weights}"] = ParameterSpec((h,), 0.1)
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.5),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), e), 0.5),
             **cells,
             "W_token": ParameterSpec(
                 (2 * h, n_classes), (2 * h) ** -0.5
@@ -55,43 +61,45 @@ class BiRNN(ProgramModel):
             "b_token": ParameterSpec((n_classes,), 0.1),
         }
 
-    def program(self, p: Writer, sentence: Chain) -> list[Any]:
+    def program(self, p: CallWriter, sentence: Chain) -> list[Any]:
         """Run both directions concurrently, then all tokens as a separate stage."""
         words = sentence.words.tolist()
         forward, backward = p.concurrent(
-            lambda: self._pass(p, p.first_forward, p.cell_forward, words),
-            lambda: self._pass(p, p.first_backward, p.cell_backward, words[::-1])[::-1],
+            lambda: self._run_direction(p, p.first_forward, p.cell_forward, words),
+            lambda: self._run_direction(p, p.first_backward, p.cell_backward, words[::-1])[::-1],
         )
         p.stage()
         labels = sentence.labels.tolist()
         token = p.token
         return p.map(lambda f, b, label: token(f, b, label=label), forward, backward, labels)
 
-    def _pass(self, p: Writer, first: Any, cell: Any, words: Sequence[int]) -> list[Any]:
+    def _run_direction(
+        self, p: CallWriter, first: Any, cell: Any, words: Sequence[int]
+    ) -> list[Any]:
         start = first(word=words[0])
         return [start, *p.chain(cell, start, len(words) - 1, word=words[1:])]
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
         """Build the program's graph from arrays; no decision depends on computed values."""
-        along = chains([chain.n_words for chain in instances])
+        along = concatenate_chains([chain.n_words for chain in instances])
         words = np.concatenate([chain.words for chain in instances])
         labels = np.concatenate([chain.labels for chain in instances])
-        mirror = along.mirrored()
+        mirror = along.mirror_positions()
         first_f, first_b, cell_f, cell_b, token_type = range(1, 6)
-        forward = recurrence(0, along, first_f, cell_f)
-        backward = recurrence(forward.end, along, first_b, cell_b)
-        token = plain(
+        forward = build_recurrence(0, along, first_f, cell_f)
+        backward = build_recurrence(forward.end, along, first_b, cell_b)
+        token = build_block(
             backward.end,
             token_type,
             np.stack([forward.vertices, backward.vertices[mirror]], axis=1),
         )
-        graph = joined((forward, backward, token), ("unbatchable", *self.vertex_types))
+        graph = join_blocks((forward, backward, token), ("unbatchable", *self.vertex_types))
         read = ((forward.vertices, words), (backward.vertices, words[mirror]))
         return MiniBatch(
             graph=graph,
             pulls={
-                "word": pulled(token.end, *read),
-                "label": pulled(token.end, (token.vertices, labels)),
+                "word": build_pull(token.end, *read),
+                "label": build_pull(token.end, (token.vertices, labels)),
             },
             outputs=token.vertices,
             n_instances=len(instances),
@@ -99,14 +107,14 @@ class BiRNN(ProgramModel):
 
     def first(self, v: VertexTracer, weights: str) -> None:
         """Compute h = s(b + W x), from a state of zeros."""
-        v.scatter(h=sigmoid(self._of_word(v, weights)))
+        v.scatter(h=sigmoid(self._transform_word(v, weights)))
 
     def cell(self, v: VertexTracer, weights: str) -> None:
         """Compute h' = s(b + W x + U h)."""
         before = v.gather(0).h @ v.parameter(f"U_{weights}")
-        v.scatter(h=sigmoid(self._of_word(v, weights) + before))
+        v.scatter(h=sigmoid(self._transform_word(v, weights) + before))
 
-    def _of_word(self, v: VertexTracer, weights: str) -> Symbol:
+    def _transform_word(self, v: VertexTracer, weights: str) -> Symbol:
         x = v.lookup("embedding", v.pull("word"))
         return x @ v.parameter(f"W_{weights}") + v.parameter(f"b_{weights}")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
 from harness.errors import ConfigError
-from harness.models.parts.trees import tree_mini_batch
+from harness.models.parts.trees import build_tree_mini_batch
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from harness.vertex import Symbol, VertexTracer, sigmoid, sum_elements, tanh
@@ -46,11 +46,11 @@ class Cell:
     wide: Sequence[str] = field(default=())
 
 
-def _affine(v: VertexTracer, x: Symbol, gate: str, bias: str) -> Symbol:
+def _apply_affine(v: VertexTracer, x: Symbol, gate: str, bias: str) -> Symbol:
     return x @ v.parameter(gate) + v.parameter(bias)
 
 
-def lstm(v: VertexTracer, word: Child, before: Child) -> States:
+def compute_lstm(v: VertexTracer, word: Child, before: Child) -> States:
     """Compute gates i, f, o = s(W x + U h + b) and g = tanh(W x + U h + b), and the new states.
 
     c' = i g + f c; h' = o tanh c'.
@@ -62,7 +62,7 @@ def lstm(v: VertexTracer, word: Child, before: Child) -> States:
     return {"c": c, "h": sigmoid(o) * tanh(c)}
 
 
-def gru(v: VertexTracer, word: Child, before: Child) -> States:
+def compute_gru(v: VertexTracer, word: Child, before: Child) -> States:
     """Compute r, z = s(U h + W x + b); n = tanh(U_c (r h) + W_c x + b_c); h' = z h + (1 - z) n."""
     x, h = word.x, before.h
     r, z = (
@@ -73,89 +73,99 @@ def gru(v: VertexTracer, word: Child, before: Child) -> States:
     return {"h": z * h + (1.0 - z) * n}
 
 
-def mv(v: VertexTracer, left: Child, right: Child) -> States:
+def compute_mv(v: VertexTracer, left: Child, right: Child) -> States:
     """Compute h = tanh(W [M_1 h_2; M_2 h_1] + b_h); M = A [M_1; M_2] + b_M, transposed."""
     width = left.h.shape[0]
-    T_1, T_2 = left.matrix("T", width), right.matrix("T", width)
+    T_1, T_2 = left.as_matrix("T", width), right.as_matrix("T", width)
     crossed = v.concat(right.h @ T_1, left.h @ T_2)
-    h = tanh(_affine(v, crossed, "W", "b_h"))
-    return {"h": h, "T": _affine(v, _side_by_side(T_1, T_2), "A", "b_T")}
+    h = tanh(_apply_affine(v, crossed, "W", "b_h"))
+    return {"h": h, "T": _apply_affine(v, _concatenate_columns(T_1, T_2), "A", "b_T")}
 
 
-def _side_by_side(left: Symbol, right: Symbol) -> Symbol:
+def _concatenate_columns(left: Symbol, right: Symbol) -> Symbol:
     """Concatenate two square matrices to [A B]; only blocks and the reference support this form."""
     width = left.shape[0]
     node = left.builder.add("concat", left.node, right.node, shape=(width, 2 * width))
     return Symbol(left.builder, node)
 
 
-def tree_lstm_leaf(v: VertexTracer, word: Child, _: Child) -> States:
+def compute_tree_lstm_leaf(v: VertexTracer, word: Child, _: Child) -> States:
     """Compute i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
-    i, o, u = (_affine(v, word.x, f"W_{gate}", f"b_{gate}") for gate in "iou")
+    i, o, u = (_apply_affine(v, word.x, f"W_{gate}", f"b_{gate}") for gate in "iou")
     c = sigmoid(i) * tanh(u)
     return {"c": c, "h": sigmoid(o) * tanh(c)}
 
 
-def tree_lstm_internal(v: VertexTracer, left: Child, right: Child) -> States:
+def compute_tree_lstm_internal(v: VertexTracer, left: Child, right: Child) -> States:
     """Compute gates i, o, u of [h_1; h_2] and f_k of h_k, and the new states.
 
     c = i u + f_1 c_1 + f_2 c_2; h = o tanh c.
     """
     both = v.concat(left.h, right.h)
-    i = sigmoid(_affine(v, both, "U_i", "b_i"))
-    o = sigmoid(_affine(v, both, "U_o", "b_o"))
-    f_1 = sigmoid(_affine(v, left.h, "F_1", "b_f"))
-    f_2 = sigmoid(_affine(v, right.h, "F_2", "b_f"))
-    u = tanh(_affine(v, both, "U_u", "b_u"))
+    i = sigmoid(_apply_affine(v, both, "U_i", "b_i"))
+    o = sigmoid(_apply_affine(v, both, "U_o", "b_o"))
+    f_1 = sigmoid(_apply_affine(v, left.h, "F_1", "b_f"))
+    f_2 = sigmoid(_apply_affine(v, right.h, "F_2", "b_f"))
+    u = tanh(_apply_affine(v, both, "U_u", "b_u"))
     c = i * u + f_1 * left.c + f_2 * right.c
     return {"c": c, "h": o * tanh(c)}
 
 
-def tree_gru_leaf(v: VertexTracer, word: Child, _: Child) -> States:
+def compute_tree_gru_leaf(v: VertexTracer, word: Child, _: Child) -> States:
     """Compute r, z = s(U x + b); c = tanh(U_c (r x) + b_c); h = z x + (1 - z) c."""
-    return {"h": _gru_step(v, word.x, ("U_r", "U_z", "U_c"))}
+    return {"h": _compute_gru_step(v, word.x, ("U_r", "U_z", "U_c"))}
 
 
-def tree_gru_internal(v: VertexTracer, left: Child, right: Child) -> States:
+def compute_tree_gru_internal(v: VertexTracer, left: Child, right: Child) -> States:
     """Compute the mean of a GRU step on h_1 and one on h_2, each with its own gates.
 
     Both share U_c: the paper's 552 kB are too few for gathering one matrix for each step.
     """
-    first = _gru_step(v, left.h, ("U_r1", "U_z1", "U_c"))
-    second = _gru_step(v, right.h, ("U_r2", "U_z2", "U_c"))
+    first = _compute_gru_step(v, left.h, ("U_r1", "U_z1", "U_c"))
+    second = _compute_gru_step(v, right.h, ("U_r2", "U_z2", "U_c"))
     return {"h": 0.5 * (first + second)}
 
 
-def _gru_step(v: VertexTracer, h: Symbol, matrices: tuple[str, str, str]) -> Symbol:
-    r = sigmoid(_affine(v, h, matrices[0], "b_r"))
-    z = sigmoid(_affine(v, h, matrices[1], "b_z"))
-    c = tanh(_affine(v, r * h, matrices[2], "b_c"))
+def _compute_gru_step(v: VertexTracer, h: Symbol, matrices: tuple[str, str, str]) -> Symbol:
+    r = sigmoid(_apply_affine(v, h, matrices[0], "b_r"))
+    z = sigmoid(_apply_affine(v, h, matrices[1], "b_z"))
+    c = tanh(_apply_affine(v, r * h, matrices[2], "b_c"))
     return z * h + (1.0 - z) * c
 
 
 CELLS: Mapping[str, Cell] = {
-    "gru": Cell(gru, "xh", "h", ("U_r", "W_r", "U_z", "W_z", "U_c", "W_c"), ("b_r", "b_z", "b_c")),
+    "gru": Cell(
+        compute_gru, "xh", "h", ("U_r", "W_r", "U_z", "W_z", "U_c", "W_c"), ("b_r", "b_z", "b_c")
+    ),
     "lstm": Cell(
-        lstm,
+        compute_lstm,
         "xhc",
         "ch",
         [f"{kind}_{gate}" for kind in "WU" for gate in "ifgo"],
         ("b_i", "b_f", "b_g", "b_o"),
     ),
-    "mv": Cell(mv, "hT", "hT", ("W", "A"), ("b_h", "b_T"), wide=("W", "A")),
+    "mv": Cell(compute_mv, "hT", "hT", ("W", "A"), ("b_h", "b_T"), wide=("W", "A")),
     "tree_gru_internal": Cell(
-        tree_gru_internal, "h", "h", ("U_r1", "U_z1", "U_r2", "U_z2", "U_c"), ("b_r", "b_z", "b_c")
+        compute_tree_gru_internal,
+        "h",
+        "h",
+        ("U_r1", "U_z1", "U_r2", "U_z2", "U_c"),
+        ("b_r", "b_z", "b_c"),
     ),
-    "tree_gru_leaf": Cell(tree_gru_leaf, "x", "h", ("U_r", "U_z", "U_c"), ("b_r", "b_z", "b_c")),
+    "tree_gru_leaf": Cell(
+        compute_tree_gru_leaf, "x", "h", ("U_r", "U_z", "U_c"), ("b_r", "b_z", "b_c")
+    ),
     "tree_lstm_internal": Cell(
-        tree_lstm_internal,
+        compute_tree_lstm_internal,
         "hc",
         "ch",
         ("U_i", "U_o", "F_1", "F_2", "U_u"),
         ("b_i", "b_o", "b_f", "b_u"),
         wide=("U_i", "U_o", "U_u"),
     ),
-    "tree_lstm_leaf": Cell(tree_lstm_leaf, "x", "ch", ("W_i", "W_o", "W_u"), ("b_i", "b_o", "b_u")),
+    "tree_lstm_leaf": Cell(
+        compute_tree_lstm_leaf, "x", "ch", ("W_i", "W_o", "W_u"), ("b_i", "b_o", "b_u")
+    ),
 }
 
 
@@ -183,7 +193,7 @@ class CellModel(Model):
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
-        h, n_words = self.sizes.hidden_size, self.sizes.of("words")
+        h, n_words = self.sizes.hidden_size, self.sizes.get_size("words")
         reads, wide = self.described.reads, self.described.wide
         given = {f"given_{s}": ParameterSpec((n_words, self.state[s]), 0.5) for s in reads}
         matrices = {
@@ -205,7 +215,7 @@ class CellModel(Model):
                     f"model=cell takes trees of two leaves, not of {tree.n_leaves}; use"
                     " dataset=complete_trees dataset.options.n_leaves=2"
                 )
-        return tree_mini_batch(instances, "roots", ("unbatchable", *self.vertex_types))
+        return build_tree_mini_batch(instances, "roots", ("unbatchable", *self.vertex_types))
 
     def given(self, v: VertexTracer) -> None:
         """Look up the states that the cell reads."""

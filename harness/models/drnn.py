@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from harness.contracts.model import ModelSizes, ParameterSpec
-from harness.programs.decisions import chance
+from harness.programs.decisions import draw_chance
 from harness.programs.model import ProgramModel
-from harness.programs.writer import Body, Writer
+from harness.programs.writer import Body, CallWriter
 from harness.values.checked import check_count, check_number
 from harness.values.instances import Chain
 from harness.vertex import Symbol, VertexTracer, expand, pick_neg_log_softmax, sigmoid, tanh
@@ -87,37 +87,37 @@ class DRNN(ProgramModel):
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h = self.sizes.hidden_size
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), h), 0.5),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), h), 0.5),
             "U_a": ParameterSpec((h, h), (1.5 / h) ** 0.5),
             "U_f": ParameterSpec((h, h), (1.5 / h) ** 0.5),
             "b": ParameterSpec((h,), 0.1),
             "u": ParameterSpec((h, 1), h**-0.5),
-            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.get_size("classes")), h**-0.5),
         }
 
-    def program(self, p: Writer, sentence: Chain) -> Body:
+    def program(self, p: CallWriter, sentence: Chain) -> Body:
         """Generate the tree, and return its nodes in the order of their paths.
 
         Nodes that fewer decisions lead to come first.
         """
         label = int(sentence.labels[0])
         root = p.root(word=int(sentence.words[0]), label=label)
-        found = {1: root}  # by path; see Place
-        has_child, _ = self.grows(0, 0, (yield p.chance(root, 1)))
+        nodes = {1: root}  # by path; see Place
+        has_child, _ = self.decide_growth(0, 0, (yield p.chance(root, 1)))
         if has_child:
-            yield from self._grown(p, root, root, 2, 1, 0, label, found)
-        return [found[path] for path in sorted(found)]
+            yield from self._grow(p, root, root, 2, 1, 0, label, nodes)
+        return [nodes[path] for path in sorted(nodes)]
 
-    def _grown(
+    def _grow(
         self,
-        p: Writer,
+        p: CallWriter,
         parent: Any,
         before: Any,
         path: int,
         generation: int,
         sibling: int,
         label: int,
-        found: dict[int, Any],
+        nodes: dict[int, Any],
     ) -> Body:
         """Generate a node, the tree below it, and its next siblings with their trees.
 
@@ -126,21 +126,21 @@ class DRNN(ProgramModel):
 
         Args:
             before: the previous sibling; ignored for a first child.
-            found: receives each node under its path.
+            nodes: receives each node under its path.
         """
         while True:
             if sibling == 0:
                 node = p.first(parent, label=label)
             else:
                 node = p.next(parent, before, label=label)
-            found[path] = node
+            nodes[path] = node
             number = yield p.chance(node, path)
-            has_child, has_next = self.grows(generation, sibling, number)
+            has_child, has_next = self.decide_growth(generation, sibling, number)
             child, following = 2 * path, 2 * path + 1
             if has_child and has_next:
                 yield p.fork(
-                    self._grown(p, node, node, child, generation + 1, 0, label, found),
-                    self._grown(p, parent, node, following, generation, sibling + 1, label, found),
+                    self._grow(p, node, node, child, generation + 1, 0, label, nodes),
+                    self._grow(p, parent, node, following, generation, sibling + 1, label, nodes),
                 )
                 return
             if has_child:
@@ -150,7 +150,7 @@ class DRNN(ProgramModel):
             else:
                 return
 
-    def grows(self, generation: int, sibling: int, number: float) -> tuple[bool, bool]:
+    def decide_growth(self, generation: int, sibling: int, number: float) -> tuple[bool, bool]:
         """Decide from a number in [0, 1) if a node has a first child, and a next sibling.
 
         The later digits of the number serve as a second random number.
@@ -160,10 +160,10 @@ class DRNN(ProgramModel):
             return has_child, False
         return has_child, number * LATER_DIGITS % 1.0 < self.p_sibling
 
-    def decides(self, sentence: Chain, place: Place) -> tuple[bool, bool]:
+    def replay_decisions(self, sentence: Chain, position: Place) -> tuple[bool, bool]:
         """Return the program's decisions (child, sibling) at a node."""
-        number = chance(self.seed, self.key_of(sentence), place.path)
-        return self.grows(place.generation, place.sibling, number)
+        number = draw_chance(self.seed, self.key_of(sentence), position.path)
+        return self.decide_growth(position.generation, position.sibling, number)
 
     def root(self, v: VertexTracer) -> None:
         """Look up a random vector in a table."""
@@ -171,14 +171,14 @@ class DRNN(ProgramModel):
 
     def first(self, v: VertexTracer) -> None:
         """Compute h = tanh(U_a h_parent + b), gated."""
-        self._gated(v, v.gather(0).h @ v.parameter("U_a"))
+        self._scatter_gated(v, v.gather(0).h @ v.parameter("U_a"))
 
     def next(self, v: VertexTracer) -> None:
         """Compute h = tanh(U_a h_parent + U_f h_before + b), gated."""
         parent, before = v.gather(0).h, v.gather(1).h
-        self._gated(v, parent @ v.parameter("U_a") + before @ v.parameter("U_f"))
+        self._scatter_gated(v, parent @ v.parameter("U_a") + before @ v.parameter("U_f"))
 
-    def _gated(self, v: VertexTracer, x: Symbol) -> None:
+    def _scatter_gated(self, v: VertexTracer, x: Symbol) -> None:
         """Scatter h s(u h), with one gate per node for all elements of h."""
         h = tanh(x + v.parameter("b"))
         v.scatter(h=h * expand(sigmoid(h @ v.parameter("u")), self.sizes.hidden_size))

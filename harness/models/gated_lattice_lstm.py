@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.contracts.model import Model, ParameterSpec
-from harness.models.parts.lattices import gated_lattice_mini_batch
+from harness.models.parts.lattices import build_gated_lattice_mini_batch
 from harness.values.graph import MiniBatch
 from harness.values.instances import Lattice
 from harness.vertex import Symbol, VertexTracer, exp, pick_neg_log_softmax, sigmoid, sum_edges, tanh
@@ -36,8 +36,8 @@ class GatedLatticeLSTM(Model):
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e = self.sizes.hidden_size, self.sizes.embedding_size
         return {
-            "characters": ParameterSpec((self.sizes.of("characters"), e), 0.1),
-            "words": ParameterSpec((self.sizes.of("words"), e), 0.1),
+            "characters": ParameterSpec((self.sizes.get_size("characters"), e), 0.1),
+            "words": ParameterSpec((self.sizes.get_size("words"), e), 0.1),
             "h_0": ParameterSpec((h,), 0.1),
             "c_0": ParameterSpec((h,), 0.1),
             "W_char": ParameterSpec((e, 4 * h), e**-0.5),  # columns i, o, f, g
@@ -49,12 +49,12 @@ class GatedLatticeLSTM(Model):
             "W_gate": ParameterSpec((e, h), e**-0.5),
             "U_gate": ParameterSpec((h, h), h**-0.5),
             "b_gate": ParameterSpec((h,), 0.1),
-            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.get_size("classes")), h**-0.5),
         }
 
     def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
         """Build vertices of types start, char, word, gated_char and join; all states are read."""
-        return gated_lattice_mini_batch(instances)
+        return build_gated_lattice_mini_batch(instances)
 
     def start(self, v: VertexTracer) -> None:
         """Compute the learned state before the first character."""
@@ -63,7 +63,7 @@ class GatedLatticeLSTM(Model):
 
     def char(self, v: VertexTracer) -> None:
         """Compute c' = f c + i g, h' = o tanh c' (eq. 11), for a character that ends no word."""
-        i, o, f, g = self._gates(v)
+        i, o, f, g = self._compute_gates(v)
         c = f * v.gather(0).c + i * g
         v.scatter(h=o * tanh(c), c=c)
 
@@ -90,12 +90,12 @@ class GatedLatticeLSTM(Model):
 
         c' = (e^i g + sum of e^i_w c^w) / (e^i + sum of e^i_w).
         """
-        i, o, _, g = self._gates(v)
+        i, o, _, g = self._compute_gates(v)
         words, own = v.gather(1), exp(i)
         c = (own * g + words.m) / (own + words.g)
         v.scatter(h=o * tanh(c), c=c)
 
-    def _gates(self, v: VertexTracer) -> tuple[Symbol, Symbol, Symbol, Symbol]:
+    def _compute_gates(self, v: VertexTracer) -> tuple[Symbol, Symbol, Symbol, Symbol]:
         x = v.lookup("characters", v.pull("character"))
         gates = x @ v.parameter("W_char") + v.gather(0).h @ v.parameter("U_char")
         i, o, f, g = v.split(gates + v.parameter("b_char"), 4)

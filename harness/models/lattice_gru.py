@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.contracts.model import Model, ParameterSpec
-from harness.models.parts.lattices import lattice_mini_batch
+from harness.models.parts.lattices import build_lattice_mini_batch
 from harness.values.graph import MiniBatch
 from harness.values.instances import Lattice
 from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, sum_edges, tanh
@@ -29,8 +29,8 @@ class LatticeGRU(Model):
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e = self.sizes.hidden_size, self.sizes.embedding_size
         tables = {
-            "characters": ParameterSpec((self.sizes.of("characters"), e), 0.1),
-            "words": ParameterSpec((self.sizes.of("words"), e), 0.1),
+            "characters": ParameterSpec((self.sizes.get_size("characters"), e), 0.1),
+            "words": ParameterSpec((self.sizes.get_size("words"), e), 0.1),
             "h_0": ParameterSpec((h,), 0.1),
             "c_0": ParameterSpec((h,), 0.1),  # the release creates it too, and never reads it
         }
@@ -42,11 +42,11 @@ class LatticeGRU(Model):
                 # z = s(-2): with z = 1/2, sums of states grow to 10^17 in the longest lattices.
                 f"b_{arc}": ParameterSpec((3 * h,), 0.1, init_means=(0.0, -2.0, 0.0)),
             }
-        return tables | {"W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5)}
+        return tables | {"W_out": ParameterSpec((h, self.sizes.get_size("classes")), h**-0.5)}
 
     def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
         """Build vertices start, char, word and join; the classifier reads every state."""
-        return lattice_mini_batch(instances)
+        return build_lattice_mini_batch(instances)
 
     def start(self, v: VertexTracer) -> None:
         """Compute the learned state before the first character."""
@@ -55,21 +55,21 @@ class LatticeGRU(Model):
 
     def char(self, v: VertexTracer) -> None:
         """Compute the cell of a character."""
-        self._cell(v, "char", "characters", "character")
+        self._compute_cell(v, "char", "characters", "character")
 
     def word(self, v: VertexTracer) -> None:
         """Compute the cell of a word."""
-        self._cell(v, "word", "words", "word")
+        self._compute_cell(v, "word", "words", "word")
 
-    def _cell(self, v: VertexTracer, arc: str, table: str, token: str) -> None:
+    def _compute_cell(self, v: VertexTracer, arc: str, table: str, token: str) -> None:
         """Compute r, z = s(W x + U h + b); n = tanh(W x + U_n (r h) + b); h' = z h + (1 - z) n."""
         x, h = v.lookup(table, v.pull(token)), v.gather(0).h
         width = self.sizes.hidden_size
         inputs = x @ v.parameter(f"W_{arc}") + v.parameter(f"b_{arc}")
-        gates = v.columns(inputs, 0, 2 * width) + h @ v.parameter(f"U_{arc}")
+        gates = v.slice_columns(inputs, 0, 2 * width) + h @ v.parameter(f"U_{arc}")
         r, z = v.split(sigmoid(gates), 2)
         reset = (r * h) @ v.parameter(f"U_n_{arc}")
-        n = tanh(v.columns(inputs, 2 * width, width) + reset)
+        n = tanh(v.slice_columns(inputs, 2 * width, width) + reset)
         v.scatter(h=z * h + (1.0 - z) * n)
 
     def join(self, v: VertexTracer) -> None:

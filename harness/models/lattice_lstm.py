@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.contracts.model import Model, ParameterSpec
-from harness.models.parts.lattices import lattice_mini_batch
+from harness.models.parts.lattices import build_lattice_mini_batch
 from harness.values.graph import MiniBatch
 from harness.values.instances import Lattice
 from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, sum_edges, tanh
@@ -32,8 +32,8 @@ class LatticeLSTM(Model):
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e = self.sizes.hidden_size, self.sizes.embedding_size
         tables = {
-            "characters": ParameterSpec((self.sizes.of("characters"), e), 0.1),
-            "words": ParameterSpec((self.sizes.of("words"), e), 0.1),
+            "characters": ParameterSpec((self.sizes.get_size("characters"), e), 0.1),
+            "words": ParameterSpec((self.sizes.get_size("words"), e), 0.1),
             "h_0": ParameterSpec((h,), 0.1),
             "c_0": ParameterSpec((h,), 0.1),
         }
@@ -43,11 +43,11 @@ class LatticeLSTM(Model):
                 f"U_{arc}": ParameterSpec((h, 4 * h), h**-0.5),
                 f"b_{arc}": ParameterSpec((4 * h,), 0.1),
             }
-        return tables | {"W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5)}
+        return tables | {"W_out": ParameterSpec((h, self.sizes.get_size("classes")), h**-0.5)}
 
     def mini_batch(self, instances: Sequence[Lattice]) -> MiniBatch:
         """Build vertices start, char, word and join; the classifier reads every state."""
-        return lattice_mini_batch(instances)
+        return build_lattice_mini_batch(instances)
 
     def start(self, v: VertexTracer) -> None:
         """Compute the learned state before the first character."""
@@ -56,13 +56,13 @@ class LatticeLSTM(Model):
 
     def char(self, v: VertexTracer) -> None:
         """Compute the cell of a character."""
-        self._cell(v, "char", "characters", "character")
+        self._compute_cell(v, "char", "characters", "character")
 
     def word(self, v: VertexTracer) -> None:
         """Compute the cell of a word."""
-        self._cell(v, "word", "words", "word")
+        self._compute_cell(v, "word", "words", "word")
 
-    def _cell(self, v: VertexTracer, arc: str, table: str, token: str) -> None:
+    def _compute_cell(self, v: VertexTracer, arc: str, table: str, token: str) -> None:
         """Compute f, i, o = s(W x + U h + b), g = tanh(.); c' = i g + f c; h' = o tanh c'."""
         x, state = v.lookup(table, v.pull(token)), v.gather(0)
         gates = x @ v.parameter(f"W_{arc}") + state.h @ v.parameter(f"U_{arc}")

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.models.parts.trees import tree_mini_batch, tree_program
-from harness.programs.writer import Writer
+from harness.models.parts.trees import build_tree_mini_batch, write_tree
+from harness.programs.writer import CallWriter
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
@@ -42,7 +42,7 @@ class MVRNN(Model):
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         """Parameters whose matmuls preserve variance, to keep values in range over 30 levels."""
-        h, n_words = self.sizes.hidden_size, self.sizes.of("words")
+        h, n_words = self.sizes.hidden_size, self.sizes.get_size("words")
         keeping = (3 / h) ** 0.5  # half width of a uniform distribution of variance 1 / h
         halving = (1.5 / h) ** 0.5  # the two children's parts are added
         return {
@@ -53,16 +53,16 @@ class MVRNN(Model):
             "A_1": ParameterSpec((h, h), halving),
             "A_2": ParameterSpec((h, h), halving),
             "b_T": ParameterSpec((h,), 0.1 * h**-0.5),
-            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.get_size("classes")), h**-0.5),
         }
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
         """Build vertices leaf and internal; the classifier reads every vertex."""
-        return tree_mini_batch(instances, outputs="all")
+        return build_tree_mini_batch(instances, outputs="all")
 
-    def program(self, p: Writer, tree: Tree) -> list[Any]:
+    def program(self, p: CallWriter, tree: Tree) -> list[Any]:
         """Build the same graph by recursion over one tree."""
-        vertices: list[Any] = tree_program(p, tree, outputs="all")
+        vertices: list[Any] = write_tree(p, tree, outputs="all")
         return vertices
 
     def leaf(self, v: VertexTracer) -> None:
@@ -73,7 +73,7 @@ class MVRNN(Model):
     def internal(self, v: VertexTracer) -> None:
         """Compute v = tanh(W [M_1 v_2; M_2 v_1] + b); M = W_M [M_1; M_2] + b_M in every column."""
         left, right, h = v.gather(0), v.gather(1), self.sizes.hidden_size
-        T_1, T_2 = left.matrix("T", h), right.matrix("T", h)
+        T_1, T_2 = left.as_matrix("T", h), right.as_matrix("T", h)
         crossed = v.concat(right.v @ T_1, left.v @ T_2)
         v.scatter(
             v=tanh(crossed @ v.parameter("W") + v.parameter("b")),

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 from harness.contracts.model import ModelSizes, ParameterSpec
 from harness.errors import ConfigError
-from harness.programs.decisions import chance
+from harness.programs.decisions import draw_chance
 from harness.programs.model import ProgramModel
-from harness.programs.writer import Body, Writer
+from harness.programs.writer import Body, CallWriter
 from harness.values.checked import check_count
 from harness.values.instances import Chain
 from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
@@ -57,27 +57,27 @@ class NestedRNN(ProgramModel):
         h = self.sizes.hidden_size
         square = ParameterSpec((h, h), h**-0.5)
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), h), 0.5),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), h), 0.5),
             "U": ParameterSpec((h, h), (3 / h) ** 0.5),  # preserves states over 40 steps
             "b": ParameterSpec((h,), 0.1),
             "W_x": ParameterSpec((h, 3 * h), h**-0.5),  # columns r, z, n
             "W_h": ParameterSpec((h, 2 * h), h**-0.5),  # columns r, z
             "U_n": square,
             "b_gates": ParameterSpec((3 * h,), 0.1),
-            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.get_size("classes")), h**-0.5),
         }
 
-    def program(self, p: Writer, sentence: Chain) -> Body:
+    def program(self, p: CallWriter, sentence: Chain) -> Body:
         """Run the outer loop.
 
         Each loop is a program phase in every outer step, so that outer steps of instances are
         batched.
         """
         state, label = p.start(word=int(sentence.words[0]), label=0), int(sentence.labels[0])
-        n_outer = self.times((yield p.chance(state, OUTER)))
+        n_outer = self.count_iterations((yield p.chance(state, OUTER)))
         read = []
         for step in range(n_outer):
-            n_inner = self.times((yield p.chance(state, 1 + step)))
+            n_inner = self.count_iterations((yield p.chance(state, 1 + step)))
             p.stage()
             inner = p.chain(p.inner, state, n_inner)[-1]
             p.stage()
@@ -85,15 +85,17 @@ class NestedRNN(ProgramModel):
             read.append(state)
         return read
 
-    def times(self, number: float) -> int:
+    def count_iterations(self, number: float) -> int:
         """Return the number of iterations of a loop, given a number in [0, 1)."""
         return self.fewest + int(number * self._n_lengths)
 
-    def loops(self, sentence: Chain) -> list[int]:
+    def list_inner_counts(self, sentence: Chain) -> list[int]:
         """Return the number of iterations of the inner loop in each step of the outer one."""
         key = self.key_of(sentence)
-        n_outer = self.times(chance(self.seed, key, OUTER))
-        return [self.times(chance(self.seed, key, 1 + step)) for step in range(n_outer)]
+        n_outer = self.count_iterations(draw_chance(self.seed, key, OUTER))
+        return [
+            self.count_iterations(draw_chance(self.seed, key, 1 + step)) for step in range(n_outer)
+        ]
 
     def start(self, v: VertexTracer) -> None:
         """Look up a random vector in a table."""

@@ -16,8 +16,16 @@ import numpy as np
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
 from harness.errors import ConfigError
-from harness.models.parts.chains import Block, chains, joined, plain, pulled, reading, recurrence
-from harness.models.parts.lstm import first_step, from_input, lstm_parameters, step
+from harness.models.parts.chains import (
+    VertexBlock,
+    append_arguments,
+    build_block,
+    build_pull,
+    build_recurrence,
+    concatenate_chains,
+    join_blocks,
+)
+from harness.models.parts.lstm import compute_first_step, from_input, specify_lstm_parameters, step
 from harness.values.arrays import IntArray
 from harness.values.checked import check_count
 from harness.values.graph import MiniBatch
@@ -75,11 +83,11 @@ class Parser(Model):
         cells: dict[str, ParameterSpec] = {}
         for layer, n_inputs in zip(LAYERS, (e + self.tag_size, h), strict=True):
             for direction in ("forward", "backward"):
-                cells |= lstm_parameters(f"_{direction}{layer}", n_inputs, self.half)
-        seen, n_scores = N_FEATURES * h, 1 + 2 * self.sizes.of("relations")
+                cells |= specify_lstm_parameters(f"_{direction}{layer}", n_inputs, self.half)
+        seen, n_scores = N_FEATURES * h, 1 + 2 * self.sizes.get_size("relations")
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.1),
-            "tags": ParameterSpec((self.sizes.of("tags"), self.tag_size), 0.1),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), e), 0.1),
+            "tags": ParameterSpec((self.sizes.get_size("tags"), self.tag_size), 0.1),
             **cells,
             "missing": ParameterSpec((h,), 0.1),
             "W_mlp": ParameterSpec((seen, self.mlp_size), seen**-0.5),  # rows: stack, buffer
@@ -93,59 +101,64 @@ class Parser(Model):
 
         Graph segment k contains transition k of every instance; segment 0 also contains the rest.
         """
-        tokens = chains([sentence.n_tokens for sentence in instances])
-        steps = chains([sentence.n_transitions for sentence in instances])
-        mirror, k = tokens.mirrored(), {t: i for i, t in enumerate(self.vertex_types, start=1)}
-        forward = recurrence(0, tokens, k["forward_first"], k["forward"])
-        backward = recurrence(forward.end, tokens, k["backward_first"], k["backward"])
+        tokens = concatenate_chains([sentence.n_tokens for sentence in instances])
+        steps = concatenate_chains([sentence.n_transitions for sentence in instances])
+        mirror, k = (
+            tokens.mirror_positions(),
+            {t: i for i, t in enumerate(self.vertex_types, start=1)},
+        )
+        forward = build_recurrence(0, tokens, k["forward_first"], k["forward"])
+        backward = build_recurrence(forward.end, tokens, k["backward_first"], k["backward"])
         both = np.stack([forward.vertices, backward.vertices[mirror]], axis=1)
-        token = plain(backward.end, k["token"], both)
-        forward_2 = recurrence(token.end, tokens, k["forward_2_first"], k["forward_2"])
-        forward_2 = reading(forward_2, forward_2.vertices, token.vertices)
-        backward_2 = recurrence(forward_2.end, tokens, k["backward_2_first"], k["backward_2"])
-        backward_2 = reading(backward_2, backward_2.vertices[mirror], token.vertices)
+        token = build_block(backward.end, k["token"], both)
+        forward_2 = build_recurrence(token.end, tokens, k["forward_2_first"], k["forward_2"])
+        forward_2 = append_arguments(forward_2, forward_2.vertices, token.vertices)
+        backward_2 = build_recurrence(forward_2.end, tokens, k["backward_2_first"], k["backward_2"])
+        backward_2 = append_arguments(backward_2, backward_2.vertices[mirror], token.vertices)
         both = np.stack([forward_2.vertices, backward_2.vertices[mirror]], axis=1)
-        vector = plain(backward_2.end, k["vector"], both)
+        vector = build_block(backward_2.end, k["vector"], both)
         none = np.zeros((len(instances), 0), dtype=np.int32)
-        missing = plain(vector.end, k["missing"], none)
+        missing = build_block(vector.end, k["missing"], none)
         looked_at = np.concatenate([sentence.features for sentence in instances])
         absent = looked_at < 0
         looked_at += (vector.base + tokens.starts).repeat(steps.lengths)[:, None]
         np.copyto(looked_at, missing.vertices.repeat(steps.lengths)[:, None], where=absent)
-        transition = plain(missing.end, k["transition"], looked_at)
+        transition = build_block(missing.end, k["transition"], looked_at)
         in_order = np.arange(tokens.n, dtype=np.int32)
         read = [(forward.vertices, in_order), (backward.vertices, mirror)]
         rounds = np.zeros(transition.end, dtype=np.int32)
-        rounds[transition.base :] = steps.places()
+        rounds[transition.base :] = steps.index_positions()
         words = np.concatenate([sentence.words for sentence in instances])
         tags = np.concatenate([sentence.tags for sentence in instances])
         blocks = (forward, backward, token, forward_2, backward_2, vector, missing, transition)
         return MiniBatch(
-            graph=joined(blocks, ("unbatchable", *self.vertex_types), rounds),
+            graph=join_blocks(blocks, ("unbatchable", *self.vertex_types), rounds),
             pulls={
-                "word": pulled(transition.end, *((at, words[order]) for at, order in read)),
-                "tag": pulled(transition.end, *((at, tags[order]) for at, order in read)),
-                "label": self._labels(transition, instances),
+                "word": build_pull(transition.end, *((at, words[order]) for at, order in read)),
+                "tag": build_pull(transition.end, *((at, tags[order]) for at, order in read)),
+                "label": self._build_labels(transition, instances),
             },
             outputs=transition.vertices,
             n_instances=len(instances),
         )
 
-    def _labels(self, transition: Block, instances: Sequence[ParsedSentence]) -> IntArray:
+    def _build_labels(
+        self, transition: VertexBlock, instances: Sequence[ParsedSentence]
+    ) -> IntArray:
         kinds = np.concatenate([sentence.kinds for sentence in instances])
         arcs = np.concatenate([sentence.arcs for sentence in instances])
-        labels = self.scores_of(kinds, arcs)
-        return pulled(transition.end, (transition.vertices, labels))
+        labels = self.index_scores(kinds, arcs)
+        return build_pull(transition.end, (transition.vertices, labels))
 
-    def scores_of(self, kinds: IntArray, arcs: IntArray) -> IntArray:
+    def index_scores(self, kinds: IntArray, arcs: IntArray) -> IntArray:
         """Return the index of each transition's score, from its kind and its relation."""
-        behind_left = np.where(kinds == RIGHT, self.sizes.of("relations"), 0)
+        behind_left = np.where(kinds == RIGHT, self.sizes.get_size("relations"), 0)
         scores: IntArray = np.where(kinds == SHIFT, 0, 1 + behind_left + arcs).astype(np.int32)
         return scores
 
     def forward_first(self, v: VertexTracer) -> None:
         """Compute the first layer's first step forward, from a state of zeros."""
-        first_step(v, from_input(v, "_forward", self._read(v)))
+        compute_first_step(v, from_input(v, "_forward", self._read(v)))
 
     def forward(self, v: VertexTracer) -> None:
         """Compute a later step of the first layer's forward direction."""
@@ -153,7 +166,7 @@ class Parser(Model):
 
     def backward_first(self, v: VertexTracer) -> None:
         """Compute the first layer's first step backward, at the root, from a state of zeros."""
-        first_step(v, from_input(v, "_backward", self._read(v)))
+        compute_first_step(v, from_input(v, "_backward", self._read(v)))
 
     def backward(self, v: VertexTracer) -> None:
         """Compute a later step of the first layer's backward direction."""
@@ -172,7 +185,7 @@ class Parser(Model):
 
     def forward_2_first(self, v: VertexTracer) -> None:
         """Compute the second layer's first step forward, from a state of zeros."""
-        first_step(v, v.gather(0).a_forward)
+        compute_first_step(v, v.gather(0).a_forward)
 
     def forward_2(self, v: VertexTracer) -> None:
         """Compute a later step of the second layer's forward direction."""
@@ -180,7 +193,7 @@ class Parser(Model):
 
     def backward_2_first(self, v: VertexTracer) -> None:
         """Compute the second layer's first step backward, from a state of zeros."""
-        first_step(v, v.gather(0).a_backward)
+        compute_first_step(v, v.gather(0).a_backward)
 
     def backward_2(self, v: VertexTracer) -> None:
         """Compute a later step of the second layer's backward direction."""

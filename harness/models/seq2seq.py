@@ -15,8 +15,21 @@ from typing import ClassVar
 import numpy as np
 
 from harness.contracts.model import Model, ParameterSpec
-from harness.models.parts.chains import Block, Chains, chains, joined, pulled, started_recurrence
-from harness.models.parts.lstm import from_input, lstm_parameters, start, start_parameters, step
+from harness.models.parts.chains import (
+    Chains,
+    VertexBlock,
+    build_pull,
+    build_started_recurrence,
+    concatenate_chains,
+    join_blocks,
+)
+from harness.models.parts.lstm import (
+    from_input,
+    specify_lstm_parameters,
+    specify_start_parameters,
+    start,
+    step,
+)
 from harness.values.arrays import IntArray
 from harness.values.graph import MiniBatch
 from harness.values.instances import SentencePair
@@ -41,50 +54,50 @@ class Seq2Seq(Model):
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e = self.sizes.hidden_size, self.sizes.embedding_size
-        parameters = {**start_parameters("", h)}
+        parameters = {**specify_start_parameters("", h)}
         for side in ("source", "target"):
             parameters |= {
-                f"{side}_embedding": ParameterSpec((self.sizes.of(f"{side}_words"), e), 0.1),
+                f"{side}_embedding": ParameterSpec((self.sizes.get_size(f"{side}_words"), e), 0.1),
                 f"E_{side}": ParameterSpec((e, h), e**-0.5),
                 f"b_E_{side}": ParameterSpec((h,), 0.1),
-                **lstm_parameters(f"_{side}", h, h),
+                **specify_lstm_parameters(f"_{side}", h, h),
             }
-        words = self.sizes.of("target_words")
-        return {**parameters, "W_out": ParameterSpec((h, words), h**-0.5)}
+        n_words = self.sizes.get_size("target_words")
+        return {**parameters, "W_out": ParameterSpec((h, n_words), h**-0.5)}
 
     def mini_batch(self, instances: Sequence[SentencePair]) -> MiniBatch:
         """Build all encoders, then all decoders.
 
         Graph segment k contains step k of every decoder; segment 0 also contains the encoders.
         """
-        source = chains([len(pair.source) for pair in instances])
-        target = chains([pair.n_steps for pair in instances])
-        encoder, at = started_recurrence(0, source, 1, 2)
+        source = concatenate_chains([len(pair.source) for pair in instances])
+        target = concatenate_chains([pair.n_steps for pair in instances])
+        encoder, at = build_started_recurrence(0, source, 1, 2)
         decoder = np.arange(encoder.end - 1, encoder.end - 1 + target.n, dtype=np.int32)
         decoder[target.starts] = at[source.ends - 1]
-        steps = Block(encoder.end, np.full(target.n, 3, dtype=np.int32), decoder[:, None])
+        steps = VertexBlock(encoder.end, np.full(target.n, 3, dtype=np.int32), decoder[:, None])
         n = steps.end
         words = np.concatenate([pair.source for pair in instances])
         read = np.concatenate([pair.target[:-1] for pair in instances])
         labels = np.concatenate([pair.target[1:] for pair in instances])
-        rounds = self._rounds(encoder.end, target)
+        rounds = self._assign_rounds(encoder.end, target)
         return MiniBatch(
-            graph=joined([encoder, steps], ("unbatchable", *self.vertex_types), rounds),
+            graph=join_blocks([encoder, steps], ("unbatchable", *self.vertex_types), rounds),
             pulls={
-                "source": pulled(n, (at, words)),
-                "target": pulled(n, (steps.vertices, read)),
-                "label": pulled(n, (steps.vertices, labels)),
+                "source": build_pull(n, (at, words)),
+                "target": build_pull(n, (steps.vertices, read)),
+                "label": build_pull(n, (steps.vertices, labels)),
             },
             outputs=steps.vertices,
             n_instances=len(instances),
         )
 
-    def _rounds(self, n_encoders: int, target: Chains) -> IntArray | None:
+    def _assign_rounds(self, n_encoders: int, target: Chains) -> IntArray | None:
         """Return each vertex's graph segment, encoders first; None if nothing waits."""
         if not self.waits:
             return None
         rounds = np.zeros(n_encoders + target.n, dtype=np.int32)
-        rounds[n_encoders:] = target.places()
+        rounds[n_encoders:] = target.index_positions()
         return rounds
 
     def start(self, v: VertexTracer) -> None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harness.contracts.model import ParameterSpec
-from harness.programs.decisions import chance
+from harness.programs.decisions import draw_chance
 from harness.programs.model import ProgramModel
-from harness.programs.writer import Body, Writer
+from harness.programs.writer import Body, CallWriter
 from harness.values.instances import Chain
 from harness.vertex import VertexTracer, pick_neg_log_softmax, tanh
 
@@ -41,7 +41,7 @@ class StackRNN(ProgramModel):
         h, e = self.sizes.hidden_size, self.sizes.embedding_size
         two, bias = ParameterSpec((2 * h, h), (2 * h) ** -0.5), ParameterSpec((h,), 0.1)
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.5),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), e), 0.5),
             "end": bias,
             "bottom": bias,
             "W_buffer": ParameterSpec((e, h), e**-0.5),
@@ -56,20 +56,20 @@ class StackRNN(ProgramModel):
             "W_out": ParameterSpec((h, N_ACTIONS), h**-0.5),
         }
 
-    def program(self, p: Writer, sentence: Chain) -> Body:
+    def program(self, p: CallWriter, sentence: Chain) -> Body:
         """Run the parser, and return the states of all decisions; it does not wait for the last."""
         buffer, stack = [p.end()], [p.bottom()]
         words = sentence.words[::-1].tolist()
         buffer += p.chain(p.buffer, buffer[0], len(words), word=words)
         stack.append(p.push(buffer.pop(), stack[-1]))
-        labels, read = self.labels(sentence), []
+        labels, read = self.expand_labels(sentence), []
         for step, label in enumerate(labels):
             state = p.decide(stack[-1], buffer[-1], label=label)
             read.append(state)
             if step == len(labels) - 1:
                 break
             score = yield p.chance(state, step)
-            if shifts(score, len(buffer) - 1, len(stack) - 1):
+            if should_shift(score, len(buffer) - 1, len(stack) - 1):
                 pushed = buffer.pop()
                 p.ghosts(1)
             else:
@@ -78,20 +78,20 @@ class StackRNN(ProgramModel):
             stack.append(p.push(pushed, stack[-1]))
         return read
 
-    def labels(self, sentence: Chain) -> list[int]:
+    def expand_labels(self, sentence: Chain) -> list[int]:
         """Return the target action of every step, from the labels of the words."""
         return [label % N_ACTIONS for label in sentence.labels.tolist() for _ in range(2)][:-1]
 
-    def actions(self, sentence: Chain) -> list[bool]:
+    def replay_actions(self, sentence: Chain) -> list[bool]:
         """Return True for each step that shifts, without the last one, as the program decides."""
         n_buffer, n_stack, key = sentence.n_words - 1, 1, self.key_of(sentence)
-        found = []
+        actions = []
         for step in range(2 * sentence.n_words - 2):
-            found.append(shifts(chance(self.seed, key, step), n_buffer, n_stack))
+            actions.append(should_shift(draw_chance(self.seed, key, step), n_buffer, n_stack))
             n_buffer, n_stack = (
-                (n_buffer - 1, n_stack + 1) if found[-1] else (n_buffer, n_stack - 1)
+                (n_buffer - 1, n_stack + 1) if actions[-1] else (n_buffer, n_stack - 1)
             )
-        return found
+        return actions
 
     def end(self, v: VertexTracer) -> None:
         """Compute the state of the empty buffer."""
@@ -108,13 +108,13 @@ class StackRNN(ProgramModel):
 
     def push(self, v: VertexTracer) -> None:
         """Compute h = tanh(W [pushed; below] + b)."""
-        self._of_two(v, "push")
+        self._combine_states(v, "push")
 
     def compose(self, v: VertexTracer) -> None:
         """Compute h = tanh(W [lower; upper] + b)."""
-        self._of_two(v, "compose")
+        self._combine_states(v, "compose")
 
-    def _of_two(self, v: VertexTracer, name: str) -> None:
+    def _combine_states(self, v: VertexTracer, name: str) -> None:
         both = v.concat(v.gather(0).h, v.gather(1).h)
         v.scatter(h=tanh(both @ v.parameter(f"W_{name}") + v.parameter(f"b_{name}")))
 
@@ -129,7 +129,7 @@ class StackRNN(ProgramModel):
         v.push(logits, loss=pick_neg_log_softmax(logits, v.pull("label")))
 
 
-def shifts(score: float, n_buffer: int, n_stack: int) -> bool:
+def should_shift(score: float, n_buffer: int, n_stack: int) -> bool:
     """Return True if a step shifts; it must if the stack has no pair to reduce.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
 from harness.errors import ConfigError
-from harness.models.parts.trees import tree_mini_batch
+from harness.models.parts.trees import build_tree_mini_batch
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from harness.vertex import VertexTracer, relu, square, sum_elements
@@ -53,11 +53,11 @@ class TreeFC(Model):
         }
         if self.variant == "cavs":
             return layer
-        return {"embedding": ParameterSpec((self.sizes.of("words"), h), 1.0)} | layer
+        return {"embedding": ParameterSpec((self.sizes.get_size("words"), h), 1.0)} | layer
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
         """Build vertices leaf and internal; only roots are outputs."""
-        return tree_mini_batch(instances, outputs="roots")
+        return build_tree_mini_batch(instances, outputs="roots")
 
     def leaf(self, v: VertexTracer) -> None:
         """Look up a row of the table (Fold), or apply the layer to two zero vectors (Cavs)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.models.parts.trees import tree_mini_batch
+from harness.models.parts.trees import build_tree_mini_batch
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
@@ -34,7 +34,7 @@ class TreeGRU(Model):
         h = self.sizes.hidden_size
         bound = h**-0.5
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), h), 0.1),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), h), 0.1),
             "W": ParameterSpec((h, 2 * h), bound),  # columns r, z
             "b_leaf": ParameterSpec((2 * h,), 0.1),
             "W_c": ParameterSpec((h, h), bound),
@@ -45,12 +45,12 @@ class TreeGRU(Model):
             "U_c1": ParameterSpec((h, h), bound),
             "U_c2": ParameterSpec((h, h), bound),
             "b_c": ParameterSpec((h,), 0.1),
-            "W_out": ParameterSpec((h, self.sizes.of("classes")), bound),
+            "W_out": ParameterSpec((h, self.sizes.get_size("classes")), bound),
         }
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
         """Build vertices leaf and internal; the classifier reads every vertex."""
-        return tree_mini_batch(instances, outputs="all")
+        return build_tree_mini_batch(instances, outputs="all")
 
     def leaf(self, v: VertexTracer) -> None:
         """Compute r, z = s(W x + b); c = tanh(W_c (r x) + b_c); h = z x + (1 - z) c."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.contracts.model import Model, ParameterSpec
-from harness.models.parts.trees import tree_mini_batch, tree_program
-from harness.programs.writer import Writer
+from harness.models.parts.trees import build_tree_mini_batch, write_tree
+from harness.programs.writer import CallWriter
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from harness.vertex import VertexTracer, pick_neg_log_softmax, sigmoid, tanh
@@ -32,7 +32,7 @@ class TreeLSTM(Model):
     def parameters(self) -> Mapping[str, ParameterSpec]:
         h, e = self.sizes.hidden_size, self.sizes.embedding_size
         return {
-            "embedding": ParameterSpec((self.sizes.of("words"), e), 0.1),
+            "embedding": ParameterSpec((self.sizes.get_size("words"), e), 0.1),
             "W": ParameterSpec((e, 3 * h), e**-0.5),  # columns i, o, u
             "b_leaf": ParameterSpec((3 * h,), 0.1),
             "U": ParameterSpec((2 * h, 3 * h), (2 * h) ** -0.5),  # rows h_1, h_2; columns i, o, u
@@ -40,16 +40,16 @@ class TreeLSTM(Model):
             "F_1": ParameterSpec((h, h), h**-0.5),
             "F_2": ParameterSpec((h, h), h**-0.5),
             "b_f": ParameterSpec((h,), 0.1),
-            "W_out": ParameterSpec((h, self.sizes.of("classes")), h**-0.5),
+            "W_out": ParameterSpec((h, self.sizes.get_size("classes")), h**-0.5),
         }
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
         """Build vertices leaf and internal; the classifier reads every vertex."""
-        return tree_mini_batch(instances, outputs="all")
+        return build_tree_mini_batch(instances, outputs="all")
 
-    def program(self, p: Writer, tree: Tree) -> list[Any]:
+    def program(self, p: CallWriter, tree: Tree) -> list[Any]:
         """Build the same graph by recursion over one tree."""
-        vertices: list[Any] = tree_program(p, tree, outputs="all")
+        vertices: list[Any] = write_tree(p, tree, outputs="all")
         return vertices
 
     def leaf(self, v: VertexTracer) -> None:

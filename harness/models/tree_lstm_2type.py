@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import ModelSizes
 from harness.errors import ConfigError
-from harness.models.parts.trees import WORDS, tree_mini_batch, tree_program
+from harness.models.parts.trees import WORDS, build_tree_mini_batch, write_tree
 from harness.models.tree_lstm import TreeLSTM
-from harness.programs.writer import Writer
+from harness.programs.writer import CallWriter
 from harness.values.arrays import IntArray
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
@@ -49,24 +49,24 @@ class TreeLSTM2Type(TreeLSTM):
 
     def mini_batch(self, instances: Sequence[Tree]) -> MiniBatch:
         """Build leaves and two types of internal vertices; the classifier reads every vertex."""
-        return tree_mini_batch(instances, "all", TYPE_NAMES, self.kinds)
+        return build_tree_mini_batch(instances, "all", TYPE_NAMES, self.assign_kinds)
 
-    def program(self, p: Writer, tree: Tree) -> list[Any]:
+    def program(self, p: CallWriter, tree: Tree) -> list[Any]:
         """Build the same graph by recursion over one tree."""
-        vertices: list[Any] = tree_program(p, tree, "all", TYPE_NAMES, self.kinds)
+        vertices: list[Any] = write_tree(p, tree, "all", TYPE_NAMES, self.assign_kinds)
         return vertices
 
-    def kinds(self, table: IntArray, sizes: IntArray) -> IntArray:
+    def assign_kinds(self, table: IntArray, sizes: IntArray) -> IntArray:
         """Return 0 or 1 for every vertex (n,), from its tree's words, its index and the seed."""
         starts = np.cumsum(sizes) - sizes
-        place = (np.arange(table.shape[1]) - starts.repeat(sizes)).astype(np.uint64)
+        index = (np.arange(table.shape[1]) - starts.repeat(sizes)).astype(np.uint64)
         words = (table[WORDS] + 2).astype(np.uint64)
-        trees = np.add.reduceat(_mixed(words + place * np.uint64(STEP)), starts)
+        trees = np.add.reduceat(_mix(words + index * np.uint64(STEP)), starts)
         seeded = trees + np.uint64(self.type_seed * STEP % 2**64)
-        return (_mixed(seeded.repeat(sizes) + place) >> np.uint64(63)).astype(np.int32)
+        return (_mix(seeded.repeat(sizes) + index) >> np.uint64(63)).astype(np.int32)
 
 
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(MIX_1)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(MIX_2)
     return x ^ (x >> np.uint64(31))

@@ -13,14 +13,20 @@ from typing import Any
 import numpy as np
 
 from harness.contracts.model import Model, ModelSizes, ParameterSpec
-from harness.models.parts.chains import NONE, Block, chains, joined, pulled
+from harness.models.parts.chains import (
+    NONE,
+    VertexBlock,
+    build_pull,
+    concatenate_chains,
+    join_blocks,
+)
 from harness.models.parts.lstm import (
-    checked_layers,
-    first_step,
+    compute_first_step,
+    format_layer_suffix,
     from_input,
-    layer_suffix,
-    lstm_parameters,
+    specify_lstm_parameters,
     step,
+    validate_layers,
 )
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain
@@ -40,11 +46,11 @@ class VarLSTM(Model):
 
     def __init__(self, sizes: ModelSizes, layers: int = 1, **options: Any) -> None:
         super().__init__(sizes, layers=layers, **options)
-        self.layers = checked_layers(layers)
+        self.layers = validate_layers(layers)
         for k in range(2, layers + 1):
             self.vertex_types += (f"first_{k}", f"step_{k}")
-            setattr(self, f"first_{k}", partial(self._upper_first, k))
-            setattr(self, f"step_{k}", partial(self._upper_step, k))
+            setattr(self, f"first_{k}", partial(self._compute_upper_first, k))
+            setattr(self, f"step_{k}", partial(self._compute_upper_step, k))
 
     @property
     def state(self) -> Mapping[str, int]:
@@ -52,20 +58,24 @@ class VarLSTM(Model):
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
-        h, e, words = self.sizes.hidden_size, self.sizes.embedding_size, self.sizes.of("words")
+        h, e, n_words = (
+            self.sizes.hidden_size,
+            self.sizes.embedding_size,
+            self.sizes.get_size("words"),
+        )
         cells: dict[str, ParameterSpec] = {}
         for k in range(1, self.layers + 1):
-            cells |= lstm_parameters(layer_suffix(k), e if k == 1 else h, h)
+            cells |= specify_lstm_parameters(format_layer_suffix(k), e if k == 1 else h, h)
         return {
-            "embedding": ParameterSpec((words, e), 0.1),
+            "embedding": ParameterSpec((n_words, e), 0.1),
             **cells,
-            "W_out": ParameterSpec((h, words), h**-0.5),
-            "b_out": ParameterSpec((words,), 0.1),
+            "W_out": ParameterSpec((h, n_words), h**-0.5),
+            "b_out": ParameterSpec((n_words,), 0.1),
         }
 
     def mini_batch(self, instances: Sequence[Chain]) -> MiniBatch:
         """Build all layers of each word in turn; the top layer's vertices are the outputs."""
-        along = chains([chain.n_words for chain in instances])
+        along = concatenate_chains([chain.n_words for chain in instances])
         n_layers = self.layers
         types = np.arange(1, 2 * n_layers, 2, dtype=np.int32) + np.ones((along.n, 1), np.int32)
         types[along.starts] -= 1
@@ -80,10 +90,10 @@ class VarLSTM(Model):
         words = np.concatenate([chain.words for chain in instances])
         labels = np.concatenate([chain.labels for chain in instances])
         return MiniBatch(
-            graph=joined([Block(0, types.reshape(-1), args)], names),
+            graph=join_blocks([VertexBlock(0, types.reshape(-1), args)], names),
             pulls={
-                "word": pulled(n, (vertices[:, 0], words)),
-                "label": pulled(n, (vertices[:, -1], labels)),
+                "word": build_pull(n, (vertices[:, 0], words)),
+                "label": build_pull(n, (vertices[:, -1], labels)),
             },
             outputs=vertices[:, -1].copy(),
             n_instances=len(instances),
@@ -91,17 +101,17 @@ class VarLSTM(Model):
 
     def first(self, v: VertexTracer) -> None:
         """Compute the first step of a sentence, from a state of zeros."""
-        first_step(v, from_input(v, "", v.lookup("embedding", v.pull("word"))))
+        compute_first_step(v, from_input(v, "", v.lookup("embedding", v.pull("word"))))
 
     def step(self, v: VertexTracer) -> None:
         """Compute a later step."""
         step(v, "", from_input(v, "", v.lookup("embedding", v.pull("word"))))
 
-    def _upper_first(self, k: int, v: VertexTracer) -> None:
-        first_step(v, from_input(v, layer_suffix(k), v.gather(0).h))
+    def _compute_upper_first(self, k: int, v: VertexTracer) -> None:
+        compute_first_step(v, from_input(v, format_layer_suffix(k), v.gather(0).h))
 
-    def _upper_step(self, k: int, v: VertexTracer) -> None:
-        step(v, layer_suffix(k), from_input(v, layer_suffix(k), v.gather(1).h))
+    def _compute_upper_step(self, k: int, v: VertexTracer) -> None:
+        step(v, format_layer_suffix(k), from_input(v, format_layer_suffix(k), v.gather(1).h))
 
     def output(self, v: VertexTracer) -> None:
         """Compute the next word's distribution and its negative log likelihood."""

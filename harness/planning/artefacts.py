@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.home import home_of
-from harness.planning.claims import Claim, check_claims, comparisons, read_claims
+from harness.contracts.home import find_home
+from harness.planning.claims import Claim, check_claims, find_comparisons, read_claims
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, Grid, Settings, expand
 from harness.planning.kinds import read_systems
-from harness.planning.nodes import default_device, nodes_of
-from harness.planning.ordering import SCREENED, screening_of_all
-from harness.planning.overrides import typed
-from harness.planning.sweep import Sweep, counting_sha256
+from harness.planning.nodes import choose_device, read_nodes
+from harness.planning.ordering import SCREENED, merge_screenings
+from harness.planning.overrides import format_override
+from harness.planning.sweep import Sweep, hash_counting_code
 from harness.planning.yaml_files import read_mapping
-from harness.records.record import path_of
+from harness.records.record import build_record_path
 from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
 from harness.values.places import CONF_DIR
@@ -60,23 +60,25 @@ class PlannedTrial:
     def trial_id(self) -> str:
         return self.spec.trial_id
 
-    def with_command(self, conf_dir: Path = CONF_DIR) -> TrialSpec:
+    def to_spec(self, conf_dir: Path = CONF_DIR) -> TrialSpec:
         """Return the trial with the `bench` command that measures it."""
         where = [] if conf_dir == CONF_DIR else [f"--config-path={conf_dir}"]
-        texts = (typed(key, value) for key, value in self.all_settings.items())
+        texts = (format_override(key, value) for key, value in self.all_settings.items())
         return replace(self.spec, command=shlex.join(["bench", *where, *texts]))
 
-    def record_paths(self, results_dir: Path) -> tuple[Path, ...]:
-        return tuple(path_of(results_dir, self.trial_id, round_) for round_ in range(self.rounds))
+    def list_record_paths(self, results_dir: Path) -> tuple[Path, ...]:
+        return tuple(
+            build_record_path(results_dir, self.trial_id, round_) for round_ in range(self.rounds)
+        )
 
 
-def choices_from(
+def build_choices(
     config: Mapping[str, Any],
     environment: Mapping[str, str],
     datasets: frozenset[str] | None = None,
 ) -> Choices:
     """Build choices with defaults: the papers' sizes if CUDA is available, else small ones."""
-    device = config.get("device") or default_device(nodes_of(config))
+    device = config.get("device") or choose_device(read_nodes(config))
     return Choices(
         scale=str(config.get("scale") or ("paper" if device == "cuda" else "smoke")),
         device=str(device),
@@ -96,31 +98,31 @@ def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[Plan
     """
     grid = expand(name, choices.scale, choices.conf_dir)
     planned: dict[tuple[str, str], PlannedTrial] = {}
-    for other, settings in _shown(grid, choices).items():
+    for other, settings in _list_shown_points(grid, choices).items():
         whose = grid if other == name else expand(other, choices.scale, choices.conf_dir)
-        for trial in _planned(settings, whose, choices, composer):
+        for trial in _plan_trials(settings, whose, choices, composer):
             shown = replace(trial, settings={**trial.settings, EXPERIMENT: other})
             planned.setdefault((other, trial.trial_id), trial if other == name else shown)
     return tuple(planned.values())
 
 
-def _shown(grid: Grid, choices: Choices) -> dict[str, Sequence[Settings]]:
+def _list_shown_points(grid: Grid, choices: Choices) -> dict[str, Sequence[Settings]]:
     """Return the points that a grid shows, by experiment: its own points, or those of others."""
     if grid.trials_of:
         grids = (expand(other, choices.scale, choices.conf_dir) for other in grid.trials_of)
         return {other.name: other.settings for other in grids}
     if not grid.of_claims:
         return {grid.name: grid.settings}
-    found: dict[str, Sequence[Settings]] = {}
-    for name, claims in _claims_by_experiment(choices, counted=False).items():
+    points: dict[str, Sequence[Settings]] = {}
+    for name, claims in _group_claims(choices, counted=False).items():
         settings = expand(name, choices.scale, choices.conf_dir).settings
-        pairs = [pair for c in claims if c.answer for pair in comparisons(c.answer, settings)]
-        places = sorted({place for pair in pairs for place in (*pair.of, *pair.over)})
-        found[name] = [settings[place] for place in places]
-    return found
+        pairs = [pair for c in claims if c.answer for pair in find_comparisons(c.answer, settings)]
+        places = sorted({index for pair in pairs for index in (*pair.of, *pair.over)})
+        points[name] = [settings[index] for index in places]
+    return points
 
 
-def _planned(
+def _plan_trials(
     settings: Sequence[Settings], grid: Grid, choices: Choices, composer: Composer
 ) -> Iterator[PlannedTrial]:
     """Yield the trials of a grid's points, with fallbacks for datasets that are not available."""
@@ -128,13 +130,13 @@ def _planned(
     screened = {system.name for system in systems if system.kind == SCREENED}
     extra = {"device": choices.device, "threads": choices.threads}
     places = {"data_root": str(choices.data_root), "results_dir": str(choices.results_dir)}
-    named = {str(one["dataset"]) for one in settings}
-    available = {dataset: _available(dataset, choices) for dataset in named}
-    for one in settings:
-        chosen = {**one, "dataset": available[str(one["dataset"])]}
+    named = {str(point["dataset"]) for point in settings}
+    available = {dataset: _find_available(dataset, choices) for dataset in named}
+    for point in settings:
+        chosen = {**point, "dataset": available[str(point["dataset"])]}
         # The experiment's settings take precedence: some compare systems on the CPU on any machine.
         whole = places | extra | chosen
-        spec = composer.trial(whole)
+        spec = composer.resolve_trial(whole)
         if spec.system in screened:
             spec = replace(spec, screening=grid.screening)
         yield PlannedTrial(spec, chosen, whole, grid.rounds)
@@ -144,18 +146,18 @@ def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
     """Return the batch counts of one experiment, with fallbacks for unavailable datasets."""
     grid = expand(name, choices.scale, choices.conf_dir)
     if grid.of_claims:
-        names = _claims_by_experiment(choices, counted=True)
+        names = _group_claims(choices, counted=True)
         answering = (sweep for other in names for sweep in plan_counts(other, choices))
         return tuple({sweep.sweep_id: sweep for sweep in answering}.values())
     sweeps = []
     for sweep in grid.sweeps:
-        datasets = (_available(dataset, choices) for dataset in sweep.values("dataset"))
-        found = {"dataset": tuple(dict.fromkeys(datasets))}
-        sweeps.append(replace(sweep, settings={**sweep.settings, **found}))
+        datasets = (_find_available(dataset, choices) for dataset in sweep.get_values("dataset"))
+        available = {"dataset": tuple(dict.fromkeys(datasets))}
+        sweeps.append(replace(sweep, settings={**sweep.settings, **available}))
     return tuple(sweeps)
 
 
-def _claims_by_experiment(choices: Choices, *, counted: bool) -> dict[str, list[Claim]]:
+def _group_claims(choices: Choices, *, counted: bool) -> dict[str, list[Claim]]:
     """Return the claims with an answer at this scale, by experiment.
 
     Args:
@@ -166,70 +168,70 @@ def _claims_by_experiment(choices: Choices, *, counted: bool) -> dict[str, list[
     """
     claims = read_claims(choices.conf_dir)
     check_claims(claims, choices.conf_dir)
-    found: dict[str, list[Claim]] = {}
+    groups: dict[str, list[Claim]] = {}
     for claim in claims:
         answer = claim.answer
         if answer and claim.is_answered_at(choices.scale) and answer.counts_batches == counted:
-            found.setdefault(answer.experiment, []).append(claim)
-    return found
+            groups.setdefault(answer.experiment, []).append(claim)
+    return groups
 
 
-def sweep_sha256(sweep: Sweep, composer: Composer, hashes: SourceHashes | None = None) -> str:
+def hash_sweep(sweep: Sweep, composer: Composer, hashes: SourceHashes | None = None) -> str:
     """Hash the code that counts: the counter and the models, loaders and policies of a sweep."""
     modules = set()
-    for name in sweep.values("model"):
-        modules.add(composer.config({"system": "null", "model": name}).model.model)
-    for name in sweep.values("dataset"):
-        modules.add(composer.config({"system": "null", "dataset": name}).dataset.loader)
-    said = {value for values in sweep.settings.values() for value in values}
-    return counting_sha256(modules, said, hashes)
+    for name in sweep.get_values("model"):
+        modules.add(composer.compose_config({"system": "null", "model": name}).model.model)
+    for name in sweep.get_values("dataset"):
+        modules.add(composer.compose_config({"system": "null", "dataset": name}).dataset.loader)
+    names = {value for values in sweep.settings.values() for value in values}
+    return hash_counting_code(modules, names, hashes)
 
 
 def is_here(dataset: str, choices: Choices) -> bool:
     """Return whether a dataset is generated, or its directory or required file is in data_root."""
-    content = _dataset_file(dataset, choices)
-    home = home_of(content["loader"]) if "loader" in content else None
+    content = _read_dataset(dataset, choices)
+    home = find_home(content["loader"]) if "loader" in content else None
     if home is None:
         return True
     folder = choices.data_root / home.folder
     return (folder / content["needs"]).is_file() if content.get("needs") else folder.is_dir()
 
 
-def stand_ins(name: str, choices: Choices) -> dict[str, str]:
+def find_fallbacks(name: str, choices: Choices) -> dict[str, str]:
     """Return the unavailable datasets of an experiment's trials, each with its fallback."""
     grid = expand(name, choices.scale, choices.conf_dir)
-    shown = _shown(grid, choices).values()
-    named = sorted({str(one["dataset"]) for settings in shown for one in settings})
-    taken = {dataset: _available(dataset, choices) for dataset in named}
+    shown = _list_shown_points(grid, choices).values()
+    named = sorted({str(point["dataset"]) for settings in shown for point in settings})
+    taken = {dataset: _find_available(dataset, choices) for dataset in named}
     return {dataset: other for dataset, other in taken.items() if other != dataset}
 
 
-def _available(dataset: str, choices: Choices) -> str:
+def _find_available(dataset: str, choices: Choices) -> str:
     """Return the first available dataset in the chain of fallbacks, else the dataset itself."""
-    names = _in_turn(dataset, choices)
+    names = _list_fallbacks(dataset, choices)
     measured = choices.datasets
     if measured is not None:
         return next((name for name in names if name in measured), dataset)
     return next((name for name in names if is_here(name, choices)), dataset)
 
 
-def _in_turn(dataset: str, choices: Choices) -> list[str]:
+def _list_fallbacks(dataset: str, choices: Choices) -> list[str]:
     """Return the dataset, its fallback, the fallback of that one, and so on."""
     names: list[str] = []
     name: str | None = dataset
     while name is not None and name not in names:
         names.append(name)
-        name = _dataset_file(name, choices).get("stand_in")
+        name = _read_dataset(name, choices).get("stand_in")
     return names
 
 
-def _dataset_file(dataset: str, choices: Choices) -> dict[str, Any]:
+def _read_dataset(dataset: str, choices: Choices) -> dict[str, Any]:
     """Return a dataset's YAML; empty for an unknown name, which Composer rejects."""
     path = choices.conf_dir / "dataset" / f"{dataset}.yaml"
     return read_mapping(path, "loader") if path.is_file() else {}
 
 
-def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
+def order_trials(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
     """Return each trial once, with its maximum of rounds; the systems of one point are adjacent.
 
     Adjacent systems are affected alike by slow changes of the machine. Their order is random in
@@ -239,17 +241,17 @@ def measuring_order(trials: Iterable[PlannedTrial]) -> tuple[PlannedTrial, ...]:
     asked: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
         asked.setdefault(trial.trial_id, []).append(trial)
-    return tuple(sorted(map(_for_all, asked.values()), key=_point_of))
+    return tuple(sorted(map(_merge_trials, asked.values()), key=_build_point_key))
 
 
-def _for_all(asked: Sequence[PlannedTrial]) -> PlannedTrial:
+def _merge_trials(asked: Sequence[PlannedTrial]) -> PlannedTrial:
     """Return one trial with the rounds and the screening that suit all its experiments."""
     most = max(asked, key=lambda trial: trial.rounds)
-    screening = screening_of_all((trial.rounds, trial.spec.screening) for trial in asked)
+    screening = merge_screenings((trial.rounds, trial.spec.screening) for trial in asked)
     return replace(most, spec=replace(most.spec, screening=screening))
 
 
-def _point_of(trial: PlannedTrial) -> tuple[str, ...]:
+def _build_point_key(trial: PlannedTrial) -> tuple[str, ...]:
     """Return all settings except the system and its policy, as a sort key."""
     left_out = ("system", "policy", EXPERIMENT)
     rest = sorted((k, f"{v!s:>12}") for k, v in trial.settings.items() if k not in left_out)

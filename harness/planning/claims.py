@@ -42,7 +42,7 @@ from typing import Annotated
 from harness.errors import ConfigError
 from harness.planning.grid import EXPERIMENT, SCALES, Settings, expand
 from harness.planning.sweep import Sweep
-from harness.planning.yaml_files import choices_of, read_mapping
+from harness.planning.yaml_files import list_choices, read_mapping
 from harness.trials.spec import DEVICES
 from harness.values.checked import Line, OneOf, Positive, check_value, read
 
@@ -210,7 +210,9 @@ def _read(path: Path) -> Claim:
             "published": published.text,
             "number": published.number,
             "table": published.table,
-            "answer": None if answer is None else read(Answer, _listed(answer), "answer."),
+            "answer": None
+            if answer is None
+            else read(Answer, _normalize_answer(answer), "answer."),
             "rule": None if rule is None else read(Rule, rule, "rule."),
         }
         if clash := sorted(values.keys() & content.keys()):
@@ -220,20 +222,22 @@ def _read(path: Path) -> Claim:
         raise ConfigError(f"claims/{path.name}: {error}") from error
 
 
-def _listed(answer: object) -> object:
+def _normalize_answer(answer: object) -> object:
     """Return an answer whose single values are replaced by lists of texts."""
     if not isinstance(answer, Mapping):
         return answer
-    found = dict(answer)
-    for name in {"scales", "decided_at"} & found.keys():
-        found[name] = _texts(found[name])
-    for side in set(SIDES) & found.keys():
-        if isinstance(found[side], Mapping):
-            found[side] = {str(key): _texts(value) for key, value in found[side].items()}
-    return found
+    normalized = dict(answer)
+    for name in {"scales", "decided_at"} & normalized.keys():
+        normalized[name] = _to_texts(normalized[name])
+    for side in set(SIDES) & normalized.keys():
+        if isinstance(normalized[side], Mapping):
+            normalized[side] = {
+                str(key): _to_texts(value) for key, value in normalized[side].items()
+            }
+    return normalized
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def _to_texts(value: object) -> tuple[str, ...]:
     return tuple(map(str, value if isinstance(value, list) else [value]))
 
 
@@ -260,23 +264,23 @@ class Comparison:
     over: tuple[int, ...]
 
 
-def comparisons(answer: Answer, settings: Sequence[Settings]) -> tuple[Comparison, ...]:
+def find_comparisons(answer: Answer, settings: Sequence[Settings]) -> tuple[Comparison, ...]:
     """Return every point for which the settings have all sides of a claim."""
     sides = {"of": answer.of, **({"over": answer.over} if answer.over else {})}
-    found: dict[tuple[tuple[str, str], ...], dict[str, list[int]]] = {}
+    indices: dict[tuple[tuple[str, str], ...], dict[str, list[int]]] = {}
     shared: dict[tuple[tuple[str, str], ...], Settings] = {}
-    for place, one in enumerate(settings):
-        if not _fits(one, answer.at):
+    for index, point in enumerate(settings):
+        if not _fits(point, answer.at):
             continue
-        rest = _rest(answer, one)
+        rest = _rest(answer, point)
         key = tuple(sorted((name, str(value)) for name, value in rest.items()))
         for side, wanted in sides.items():
-            if _fits(one, wanted) and (one.get("policy") is None or "policy" in wanted):
-                found.setdefault(key, {name: [] for name in sides})[side].append(place)
+            if _fits(point, wanted) and (point.get("policy") is None or "policy" in wanted):
+                indices.setdefault(key, {name: [] for name in sides})[side].append(index)
                 shared.setdefault(key, rest)
     return tuple(
         Comparison(shared[key], tuple(places["of"]), tuple(places.get("over", ())))
-        for key, places in found.items()
+        for key, places in indices.items()
         if all(places.values())
     )
 
@@ -299,17 +303,17 @@ def _rest(answer: Answer, settings: Settings) -> dict[str, object]:
     return {key: value for key, value in settings.items() if key not in left_out}
 
 
-def counted_settings(sweeps: Sequence[Sweep]) -> Iterator[Settings]:
+def expand_sweeps(sweeps: Sequence[Sweep]) -> Iterator[Settings]:
     """Yield the settings of every count of the sweeps, and of every lower bound."""
     for sweep in sweeps:
-        values = [sweep.values(key, _DEFAULTS.get(key, "")) for key in _COUNTED[:-1]]
-        for point in product(*values, (*sweep.values("policy"), BOUND)):
+        values = [sweep.get_values(key, _DEFAULTS.get(key, "")) for key in _COUNTED[:-1]]
+        for point in product(*values, (*sweep.get_values("policy"), BOUND)):
             yield dict(zip(_COUNTED, point, strict=True))
 
 
 def check_claims(claims: Sequence[Claim], conf_dir: Path) -> None:
     """Raise ConfigError if a claim names a system, an experiment or a value that does not exist."""
-    systems = choices_of("system", conf_dir)
+    systems = list_choices("system", conf_dir)
     for claim in claims:
         if claim.answer is not None:
             try:
@@ -340,26 +344,26 @@ def _check_points(answer: Answer, conf_dir: Path) -> None:
                 f"answer names experiment {answer.experiment}, which itself shows trials of others;"
                 " name one that measures"
             )
-        settings = list(counted_settings(grid.sweeps)) if answer.counts_batches else grid.settings
-        for one in settings:
-            for key, value in one.items():
+        settings = list(expand_sweeps(grid.sweeps)) if answer.counts_batches else grid.settings
+        for point in settings:
+            for key, value in point.items():
                 known.setdefault(key, {})[str(value)] = None
-        if not comparisons(answer, settings):
-            sides = ", ".join(f"{side} {_words(getattr(answer, side))}" for side in SIDES)
+        if not find_comparisons(answer, settings):
+            sides = ", ".join(f"{side} {_format_wanted(getattr(answer, side))}" for side in SIDES)
             raise ConfigError(
                 f"experiment {answer.experiment} has no {what} at scale {scale} that fit: {sides};"
                 " correct them, or leave the scale out"
             )
-    place = f"experiment {answer.experiment} at scale {' or '.join(answer.scales)}"
-    for key, value in (pair for side in SIDES for pair in _values(getattr(answer, side))):
+    location = f"experiment {answer.experiment} at scale {' or '.join(answer.scales)}"
+    for key, value in (pair for side in SIDES for pair in _flatten_wanted(getattr(answer, side))):
         if value not in known.get(key, ()):
             choices = ", ".join(known.get(key) or known)
-            raise ConfigError(f"{place} has no {what} with {key}={value}; choose from {choices}")
+            raise ConfigError(f"{location} has no {what} with {key}={value}; choose from {choices}")
 
 
-def _values(wanted: Wanted) -> Iterator[tuple[str, str]]:
+def _flatten_wanted(wanted: Wanted) -> Iterator[tuple[str, str]]:
     return ((key, value) for key, values in wanted.items() for value in values)
 
 
-def _words(wanted: Mapping[str, tuple[str, ...]]) -> str:
+def _format_wanted(wanted: Mapping[str, tuple[str, ...]]) -> str:
     return " ".join(f"{key}={','.join(values)}" for key, values in wanted.items()) or "nothing"

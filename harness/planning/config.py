@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness.contracts.corpus import check_loader_options
 from harness.contracts.policy import LearningSettings, check_policy_name
-from harness.errors import ConfigError, meant
+from harness.errors import ConfigError, suggest_name
 from harness.machine.files import read_regular
 from harness.planning.grid import SCALES
 from harness.planning.kinds import SystemFile
@@ -32,15 +32,15 @@ from harness.planning.yaml_files import (
     GROUPS,
     NAMED,
     check_name,
-    choices_of,
+    format_yaml_error,
+    list_choices,
     read_mapping,
-    yaml_fault,
 )
 from harness.trials import spec as trial_spec
 from harness.trials.spec import BAD_DATA, TrialSpec
 from harness.trials.workload import build_model
-from harness.values.checked import OneOf, Place, Text, read, show, types_of, types_of_keys
-from harness.values.nested import texts_in
+from harness.values.checked import OneOf, Place, Text, find_field_types, find_key_types, read, show
+from harness.values.nested import find_texts
 from harness.values.places import CONF_DIR
 
 CONFIG_NAME = "bench"
@@ -112,17 +112,17 @@ class Composer:
         self._built: dict[str, Any] = {}  # dataclasses of levels, which many trials share
         self._trials: dict[str, TrialSpec] = {}
 
-    def config(self, settings: Mapping[str, Any]) -> BenchConfig:
+    def compose_config(self, settings: Mapping[str, Any]) -> BenchConfig:
         """Return the configuration that `bench` uses for settings.
 
         Raises:
             ConfigError: for a setting or a file of conf/ that is invalid.
         """
-        base = self._file("", CONFIG_NAME)
+        base = self._read_file("", CONFIG_NAME)
         chosen = base["defaults"] | {key: settings[key] for key in GROUPS if key in settings}
         config = {key: base[key] for key in base if key != "defaults"}
         for group in NAMED:
-            config[group] = self._file(group, self._check_choice(group, chosen[group]))
+            config[group] = self._read_file(group, self._check_choice(group, chosen[group]))
         if "experiment" in settings:
             config["experiment"] = self._check_choice("experiment", chosen["experiment"])
         for key, value in settings.items():
@@ -130,18 +130,18 @@ class Composer:
                 put(config, key, value)
         for group in NAMED:
             name = config[group]["name"]
-            if name != chosen[group] and name in choices_of(group, self.conf_dir):
+            if name != chosen[group] and name in list_choices(group, self.conf_dir):
                 raise ConfigError(
                     f"{group}.name={name} would give another {group} that name; write"
                     f" {group}={name}"
                 )
         if "${" in repr(config):
-            return read(BenchConfig, _resolved(config))
+            return read(BenchConfig, _resolve_references(config))
         return read(BenchConfig, {key: self._build(key, config[key]) for key in config})
 
     def _build(self, key: str, value: Any) -> Any:
         """Check and build the dataclass of a level, once for equal ones; return others as is."""
-        kind = types_of(BenchConfig).get(key)
+        kind = find_field_types(BenchConfig).get(key)
         if not (isinstance(kind, type) and is_dataclass(kind)):
             return value
         text = f"{key}={value!r}"
@@ -149,7 +149,7 @@ class Composer:
             self._built[text] = read(kind, value, f"{key}.")
         return self._built[text]
 
-    def trial(self, settings: Mapping[str, Any], command: str = "") -> TrialSpec:
+    def resolve_trial(self, settings: Mapping[str, Any], command: str = "") -> TrialSpec:
         """Resolve settings to their trial, once for equal settings.
 
         Args:
@@ -160,13 +160,13 @@ class Composer:
         """
         text = repr(settings)
         if text not in self._trials:
-            self._trials[text] = spec_of(self.config(settings), "", self.conf_dir)
+            self._trials[text] = resolve_spec(self.compose_config(settings), "", self.conf_dir)
         return replace(self._trials[text], command=command) if command else self._trials[text]
 
     def _check_choice(self, group: str, name: object) -> str:
         if isinstance(name, str) and (group, name) in self._read:
             return name
-        known = choices_of(group, self.conf_dir)
+        known = list_choices(group, self.conf_dir)
         if not isinstance(name, str) or "/" in name:  # a name, not a path to a file
             raise ConfigError(
                 f"{group}={show(name)} names no {group}; choose one of: {', '.join(known)}, or"
@@ -174,25 +174,26 @@ class Composer:
             )
         if name not in known:
             raise ConfigError(
-                f"{group}={name} is unknown{meant(name, known)}; choose one of: {', '.join(known)}"
+                f"{group}={name} is unknown{suggest_name(name, known)}; choose one of:"
+                f" {', '.join(known)}"
             )
         check_name(group, name, self.conf_dir)
         return name
 
-    def _file(self, group: str, name: str) -> dict[str, Any]:
+    def _read_file(self, group: str, name: str) -> dict[str, Any]:
         """Return a file's content, with its type's defaults; Hydra resolves a `defaults` list."""
         if (group, name) not in self._read:
             path = self.conf_dir / group / f"{name}.yaml"
             content = read_mapping(path)
             if not group:
-                content = _base(content, path)
+                content = _parse_base(content, path)
             elif "defaults" in content:
-                whole = by_hydra(self.conf_dir, [f"{group}={name}"])
+                whole = compose_with_hydra(self.conf_dir, [f"{group}={name}"])
                 content = whole[group]
             if group in _FILES:
-                said = {k: v for k, v in content.items() if v is not None or k != "options"}
-                content = _defaults_of(_FILES[group]) | said
-            content = _resolved(content, only_environment=True)
+                given = {k: v for k, v in content.items() if v is not None or k != "options"}
+                content = _collect_defaults(_FILES[group]) | given
+            content = _resolve_references(content, only_environment=True)
             if group in _FILES:
                 file = f"{group}/{name}.yaml"
                 read(_FILES[group], content, f"{file}: ", file)
@@ -200,7 +201,7 @@ class Composer:
         return self._read[group, name]
 
 
-def _base(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _parse_base(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the keys of bench.yaml, with its defaults list as a mapping of groups to names.
 
     Raises:
@@ -251,17 +252,21 @@ def put(config: dict[str, Any], key: str, value: Any) -> None:
 
 def check_key(key: str, text: str = "") -> None:
     """Raise ConfigError for an unknown key; `text` is the user's argument, for the message."""
-    known = types_of_keys(BenchConfig)
+    known = find_key_types(BenchConfig)
     if key in known or key.startswith(_OPTIONS):
         return
     above = key.rpartition(".")[0]
-    beside = [name for name in known if name.rpartition(".")[0] == above]
-    found = f"{key} is not in the configuration{meant(key, known)}" if key else f"{text} has no key"
-    choices = ", ".join(beside or [name for name in known if "." not in name])
-    raise ConfigError(f"{found}; choose one of: {choices}")
+    siblings = [name for name in known if name.rpartition(".")[0] == above]
+    fault = (
+        f"{key} is not in the configuration{suggest_name(key, known)}"
+        if key
+        else f"{text} has no key"
+    )
+    choices = ", ".join(siblings or [name for name in known if "." not in name])
+    raise ConfigError(f"{fault}; choose one of: {choices}")
 
 
-def spec_of(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -> TrialSpec:
+def resolve_spec(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -> TrialSpec:
     """Resolve a configuration to its trial.
 
     `harness.planning.nodes.admit` checks that the machine can run it.
@@ -274,9 +279,9 @@ def spec_of(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -
             or the policy refuses its settings.
     """
     system, model, dataset = config.system, config.model, config.dataset
-    shared = {name: getattr(config, name) for name in types_of(trial_spec.Settings)}
+    shared = {name: getattr(config, name) for name in find_field_types(trial_spec.Settings)}
     spec = TrialSpec(
-        **{**shared, "learning": _with_hash(config.learning)},
+        **{**shared, "learning": _add_hash(config.learning)},
         system=system.name,
         adapter=system.adapter,
         system_options=system.options,
@@ -294,7 +299,7 @@ def spec_of(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -
     return spec
 
 
-def _with_hash(settings: LearningSettings) -> LearningSettings:
+def _add_hash(settings: LearningSettings) -> LearningSettings:
     """Add the hash of a saved policy's file, which identifies the policy.
 
     Raises:
@@ -330,25 +335,27 @@ def _check(spec: TrialSpec, instance_kind: str, conf_dir: Path) -> None:
         raise ConfigError(
             f"model={spec.model} takes instances of kind {wanted}, but dataset={spec.dataset} has"
             f" {instance_kind}; choose a data set of its kind:"
-            f" {', '.join(datasets_of(wanted, conf_dir))}"
+            f" {', '.join(find_datasets(wanted, conf_dir))}"
         )
 
 
-def datasets_of(instance_kind: str, conf_dir: Path = CONF_DIR) -> list[str]:
+def find_datasets(instance_kind: str, conf_dir: Path = CONF_DIR) -> list[str]:
     """Return the names of the datasets whose instances are of a kind."""
     return [
         name
-        for name in choices_of("dataset", conf_dir)
+        for name in list_choices("dataset", conf_dir)
         if read_mapping(conf_dir / "dataset" / f"{name}.yaml").get("instance_kind") == instance_kind
     ]
 
 
-def _resolved(values: dict[str, Any], *, only_environment: bool = False) -> dict[str, Any]:
+def _resolve_references(
+    values: dict[str, Any], *, only_environment: bool = False
+) -> dict[str, Any]:
     """Replace references to other values, or only those to environment variables."""
     mark = "${oc.env:" if only_environment else "${"
-    if not any(mark in text for text in texts_in(values)):
+    if not any(mark in text for text in find_texts(values)):
         return values
-    with hydra_errors():
+    with convert_hydra_errors():
         if only_environment:
             return {
                 key: OmegaConf.create({"_": value})["_"]
@@ -357,48 +364,48 @@ def _resolved(values: dict[str, Any], *, only_environment: bool = False) -> dict
                 for key, value in values.items()
             }
         plain: Any = OmegaConf.to_container(OmegaConf.create(values), resolve=True)
-        found: dict[str, Any] = plain
-        return found
+        resolved: dict[str, Any] = plain
+        return resolved
 
 
-def _defaults_of(kind: type[Any]) -> dict[str, Any]:
+def _collect_defaults(kind: type[Any]) -> dict[str, Any]:
     """Return the default values of a type's optional fields."""
-    found = {}
+    defaults = {}
     for item in fields(kind):
         if item.default is not MISSING:
-            found[item.name] = item.default
+            defaults[item.name] = item.default
         elif item.default_factory is not MISSING and not is_dataclass(item.default_factory):
-            found[item.name] = item.default_factory()
-    return found
+            defaults[item.name] = item.default_factory()
+    return defaults
 
 
 def register_schema() -> None:
     """Register the defaults with Hydra; conf/bench.yaml names them first in its defaults list."""
-    known = {group: _defaults_of(kind) for group, kind in _FILES.items()}
+    known = {group: _collect_defaults(kind) for group, kind in _FILES.items()}
     ConfigStore.instance().store(name="bench_schema", node=OmegaConf.create(known))
 
 
-def by_hydra(conf_dir: Path, overrides: list[str]) -> dict[str, Any]:
+def compose_with_hydra(conf_dir: Path, overrides: list[str]) -> dict[str, Any]:
     """Compose a configuration with Hydra, and restore Hydra's global state afterwards."""
     register_schema()
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with hydra_errors(), initialize_config_dir(str(conf_dir), version_base="1.3"):
+        with convert_hydra_errors(), initialize_config_dir(str(conf_dir), version_base="1.3"):
             plain: Any = OmegaConf.to_container(compose(CONFIG_NAME, overrides=overrides))
     finally:
         GlobalHydra.instance().hydra = outer
-    found: dict[str, Any] = plain
-    return found
+    composed: dict[str, Any] = plain
+    return composed
 
 
 @contextmanager
-def hydra_errors() -> Iterator[None]:
+def convert_hydra_errors() -> Iterator[None]:
     """Convert errors of Hydra and of its YAML files to ConfigError with a one-line message."""
     try:
         yield
     except yaml.YAMLError as error:
-        raise ConfigError(yaml_fault(error)) from error
+        raise ConfigError(format_yaml_error(error)) from error
     except UnicodeDecodeError as error:  # the error does not name the file
         raise ConfigError(f"a file of conf/ is not UTF-8: {error}; correct the file") from error
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:

@@ -54,51 +54,51 @@ class Durations:
     def __init__(self, timed: Iterable[Timed] = ()) -> None:
         self._by: dict[tuple[str, ...], list[float]] = {}
         self.n_known = 0
-        for one in timed:
+        for record in timed:
             self.n_known += 1
-            for key in _keys(one.trial_id, one.system, one.model, one.mode):
-                self._by.setdefault(key, []).append(one.seconds)
+            for key in _build_keys(record.trial_id, record.system, record.model, record.mode):
+                self._by.setdefault(key, []).append(record.seconds)
 
-    def of(self, spec: TrialSpec) -> float:
+    def estimate_seconds(self, spec: TrialSpec) -> float:
         """Return the expected seconds of one round of a trial."""
-        for key in _keys(spec.trial_id, spec.system, spec.model, spec.mode):
+        for key in _build_keys(spec.trial_id, spec.system, spec.model, spec.mode):
             if key in self._by:
                 return median(self._by[key])
-        return usual_s(spec.adapter, spec.timing.min_seconds)
+        return estimate_usual_s(spec.adapter, spec.timing.min_seconds)
 
 
-def usual_s(adapter: str, min_seconds: float) -> float:
+def estimate_usual_s(adapter: str, min_seconds: float) -> float:
     """Return the seconds of a round by rule, from its adapter's package and its timed seconds."""
     folder = adapter.split(".")[1] if "." in adapter else ""
     return PROCESS_S.get(folder, OTHERS_S) + min_seconds
 
 
-def _keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tuple[str, ...], ...]:
+def _build_keys(trial_id: str, system: str, model: str, mode: str) -> tuple[tuple[str, ...], ...]:
     return ((trial_id,), (system, model, mode), (system, model), (system,))
 
 
-def timed_in(results_dir: Path, cpu: str) -> Iterator[Timed]:
+def read_durations(results_dir: Path, cpu: str) -> Iterator[Timed]:
     """Yield the durations of a directory's records from CPUs with this text in their name."""
     for path in (results_dir / "raw").glob("*/r[0-9]*.json"):
         try:
             content = json.loads(read_regular(path))
             if cpu in content["machine"]["cpu"] and content["status"] == "ok":
-                trial, seconds = content["trial"], _seconds_of(content) + STARTED_S
+                trial, seconds = content["trial"], _compute_seconds(content) + STARTED_S
                 names = (trial["system"], trial["model"], trial["mode"])
                 yield Timed(content["trial_id"], *names, seconds)
         except (ValueError, KeyError, TypeError, OSError):  # damaged, reported when it is read
             continue
 
 
-def _seconds_of(content: dict[str, str]) -> float:
+def _compute_seconds(content: dict[str, str]) -> float:
     began, ended = (datetime.fromisoformat(content[k]) for k in ("started_at", "finished_at"))
     return (ended - began).total_seconds()
 
 
-def seconds_of(text: str, key: str = "budget") -> float:
+def parse_duration(text: str, key: str = "budget") -> float:
     """Parse "45m", "1h30m" or "90s"; raise ConfigError, which names the key, for other texts."""
-    found = _PARTS.fullmatch(text.strip())
-    parts = {unit: float(n) for unit, n in found.groupdict().items() if n} if found else {}
+    match = _PARTS.fullmatch(text.strip())
+    parts = {unit: float(n) for unit, n in match.groupdict().items() if n} if match else {}
     seconds = sum(n * _SECONDS[unit] for unit, n in parts.items())
     if not 0 < seconds <= YEAR_S:
         raise ConfigError(
@@ -107,7 +107,7 @@ def seconds_of(text: str, key: str = "budget") -> float:
     return seconds
 
 
-def words_of(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format a duration: "40 s", "12 min", "1 h 20 min"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"

@@ -61,9 +61,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from harness.errors import ConfigError, meant
+from harness.errors import ConfigError, suggest_name
 from harness.planning.kinds import read_selection
-from harness.planning.sweep import Sweep, sweep_of
+from harness.planning.sweep import Sweep, parse_sweep
 from harness.planning.yaml_files import read_mapping
 from harness.trials.spec import Screening
 from harness.values.checked import Count, read
@@ -106,7 +106,7 @@ class Grid:
     screening: Screening | None = None
 
 
-def experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
+def list_experiment_names(conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
     """Return the names of all experiments, sorted."""
     return tuple(sorted(path.stem for path in (conf_dir / "experiment").glob("*.yaml")))
 
@@ -119,16 +119,19 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
     """
     path = conf_dir / "experiment" / f"{name}.yaml"
     if not path.is_file():
-        known = experiment_names(conf_dir)
+        known = list_experiment_names(conf_dir)
         choices = ", ".join(known) or "none"
         raise ConfigError(
-            f"experiment={name} is unknown{meant(name, known)}; choose one of: {choices}"
+            f"experiment={name} is unknown{suggest_name(name, known)}; choose one of: {choices}"
         )
     content = read_mapping(path)
     for key in content:
         if key not in _KEYS:
-            told = f"unknown key {key!r}{meant(str(key), _KEYS)}; choose from {', '.join(_KEYS)}"
-            raise ConfigError(f"experiment/{name}.yaml: {told}")
+            fault = (
+                f"unknown key {key!r}{suggest_name(str(key), _KEYS)}; choose from"
+                f" {', '.join(_KEYS)}"
+            )
+            raise ConfigError(f"experiment/{name}.yaml: {fault}")
     for key in _REQUIRED_KEYS:
         if not content.get(key):
             raise ConfigError(f"experiment/{name}.yaml has no {key}; see harness/planning/grid.py")
@@ -147,32 +150,32 @@ def expand(name: str, scale: str, conf_dir: Path = CONF_DIR) -> Grid:
         known = ", ".join(scales)
         raise ConfigError(f"experiment/{name}.yaml has no scale {scale}; choose one of: {known}")
     chosen = scales[scale]
-    place = f"experiment/{name}.yaml, scale {scale}"
+    location = f"experiment/{name}.yaml, scale {scale}"
     if chosen == CLAIMS:
         return Grid(name, content["title"], content["paper"], scale, 1, (), of_claims=True)
     if chosen == NOTHING:
         return Grid(name, content["title"], content["paper"], scale, rounds=1, settings=())
     if isinstance(chosen, dict) and TRIALS_OF in chosen:
-        names = _others(name, scale, chosen, conf_dir)
+        names = _select_experiments(name, scale, chosen, conf_dir)
         return Grid(name, content["title"], content["paper"], scale, 1, (), trials_of=names)
-    said = _read_scale(place, chosen)
-    blocks = [{**(said.base or {}), **block} for block in said.blocks]
+    parsed = _read_scale(location, chosen)
+    blocks = [{**(parsed.base or {}), **block} for block in parsed.blocks]
     walks = read_walks(name, content, conf_dir)
     settings = [
-        one
+        entry
         for block in blocks
-        for walked in _without_walk(place, block, walks)
-        for one in _points(place, walked, conf_dir)
+        for walked in _expand_walks(location, block, walks)
+        for entry in _expand_block(location, walked, conf_dir)
     ]
     return Grid(
         name=name,
         title=content["title"],
         paper=content["paper"],
         scale=scale,
-        rounds=said.rounds,
-        screening=said.screening,
+        rounds=parsed.rounds,
+        screening=parsed.screening,
         settings=tuple(settings),
-        sweeps=tuple(sweep_of(place, one) for one in said.counts),
+        sweeps=tuple(parse_sweep(location, entry) for entry in parsed.counts),
     )
 
 
@@ -206,35 +209,45 @@ class _Scale:
                 raise ConfigError(f"has the block {block!r}; a block maps keys to values")
 
 
-def _read_scale(place: str, chosen: Any) -> _Scale:
+def _read_scale(location: str, chosen: Any) -> _Scale:
     try:
         return read(_Scale, chosen, owner="the scale")
     except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from error
+        raise ConfigError(f"{location}: {error}") from error
 
 
-def _others(name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path) -> tuple[str, ...]:
+def _select_experiments(
+    name: str, scale: str, chosen: Mapping[str, Any], conf_dir: Path
+) -> tuple[str, ...]:
     """Return the experiments that `trials_of` names and that measure at this scale.
 
     Raises:
         ConfigError: if there is none, or the scale has other keys, too.
     """
-    place = f"experiment/{name}.yaml, scale {scale}"
+    location = f"experiment/{name}.yaml, scale {scale}"
     if len(chosen) > 1:
-        raise ConfigError(f"{place} has {', '.join(chosen)}; beside {TRIALS_OF} nothing is allowed")
-    fits = fnmatch.filter(experiment_names(conf_dir), str(chosen[TRIALS_OF]))
-    scales = {one: read_experiment(one, conf_dir)["scales"].get(scale) for one in fits}
-    measuring = tuple(n for n, of in scales.items() if isinstance(of, dict) and of.get("blocks"))
+        raise ConfigError(
+            f"{location} has {', '.join(chosen)}; beside {TRIALS_OF} nothing is allowed"
+        )
+    fits = fnmatch.filter(list_experiment_names(conf_dir), str(chosen[TRIALS_OF]))
+    scales = {
+        experiment: read_experiment(experiment, conf_dir)["scales"].get(scale)
+        for experiment in fits
+    }
+    measuring = tuple(
+        n for n, content in scales.items() if isinstance(content, dict) and content.get("blocks")
+    )
     if not measuring:
         raise ConfigError(
-            f"{place} has {TRIALS_OF}={chosen[TRIALS_OF]}, which no experiment that measures fits;"
-            f" there are {', '.join(experiment_names(conf_dir))}"
+            f"{location} has {TRIALS_OF}={chosen[TRIALS_OF]}, which no experiment that measures"
+            " fits;"
+            f" there are {', '.join(list_experiment_names(conf_dir))}"
         )
     return measuring
 
 
-def _without_walk(
-    place: str, block: Mapping[str, Any], walks: Mapping[str, Walk]
+def _expand_walks(
+    location: str, block: Mapping[str, Any], walks: Mapping[str, Walk]
 ) -> Iterator[dict[str, Any]]:
     """Yield the block itself, or a block for each trial of the walks that it names.
 
@@ -245,36 +258,40 @@ def _without_walk(
     if len(rest) == len(block):
         yield rest
     for key in (WALK, ALONG):
-        said = block.get(key, [])
-        for start in said if isinstance(said, list) else [said]:
+        named = block.get(key, [])
+        for start in named if isinstance(named, list) else [named]:
             if start not in walks:
                 known = ", ".join(walks) or "none"
-                raise ConfigError(f"{place} has {key}={start}; walks of this experiment: {known}")
+                raise ConfigError(
+                    f"{location} has {key}={start}; walks of this experiment: {known}"
+                )
             walk = walks[start]
-            for trial in walk.along() if key == ALONG else walk.trials():
+            for trial in walk.follow_steps() if key == ALONG else walk.list_trials():
                 yield rest | trial
 
 
-def _points(place: str, block: Mapping[str, Any], conf_dir: Path) -> Iterator[dict[str, Any]]:
+def _expand_block(
+    location: str, block: Mapping[str, Any], conf_dir: Path
+) -> Iterator[dict[str, Any]]:
     """Yield every point of a block; a kind selects the systems that run the point's model.
 
     Raises:
         ConfigError: if systems are selected by kind, but the block has no model.
     """
-    selection = read_selection(place, block.get("system", []), conf_dir)
+    selection = read_selection(location, block.get("system", []), conf_dir)
     if not selection.selects_by_kind:
-        yield from _product(block)
+        yield from _expand_product(block)
         return
     models = block.get("model")
     if not models:
-        raise ConfigError(f"{place} selects systems by kind, but has no model; give one")
-    names = selection.names(models if isinstance(models, list) else [models])
-    for point in _product({**block, "system": list(names)}):
+        raise ConfigError(f"{location} selects systems by kind, but has no model; give one")
+    names = selection.list_names(models if isinstance(models, list) else [models])
+    for point in _expand_product({**block, "system": list(names)}):
         if selection.allows(point["system"], point["model"]):
             yield point
 
 
-def _product(block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _expand_product(block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     axes = [values if isinstance(values, list) else [values] for values in block.values()]
     for point in product(*axes):
         yield dict(zip(block, point, strict=True))
@@ -284,7 +301,7 @@ UNSAID = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WalkStep:
     """One option of the engine, with its values at the two ends of a walk."""
 
     option: str
@@ -303,74 +320,78 @@ class Walk:
 
     start: str
     end: str
-    steps: tuple[Step, ...]
+    steps: tuple[WalkStep, ...]
 
-    def walked(self, n_steps: int) -> dict[str, Any]:
+    def take_steps(self, n_steps: int) -> dict[str, Any]:
         """Return the trial after n steps; 0 gives the start and all steps give the end."""
         if n_steps == len(self.steps):
             return {"system": self.end}
-        return {"system": self.start, **{one.key: one.after for one in self.steps[:n_steps]}}
+        return {"system": self.start, **{step.key: step.after for step in self.steps[:n_steps]}}
 
-    def along(self) -> Iterator[dict[str, Any]]:
+    def follow_steps(self) -> Iterator[dict[str, Any]]:
         """Yield the start and the trial after each step."""
-        yield from (self.walked(n) for n in range(len(self.steps) + 1))
+        yield from (self.take_steps(n) for n in range(len(self.steps) + 1))
 
-    def added_first(self, place: int) -> dict[str, Any]:
+    def add_first(self, index: int) -> dict[str, Any]:
         """Return the start with only one step."""
-        step = self.steps[place]
+        step = self.steps[index]
         return {"system": self.start, step.key: step.after}
 
-    def removed_last(self, place: int) -> dict[str, Any]:
+    def remove_last(self, index: int) -> dict[str, Any]:
         """Return the end without one step; for the last step, the trial before it."""
-        if place == len(self.steps) - 1:
-            return self.walked(place)
-        step = self.steps[place]
+        if index == len(self.steps) - 1:
+            return self.take_steps(index)
+        step = self.steps[index]
         return {"system": self.end, step.key: step.before}
 
-    def trials(self) -> Iterator[dict[str, Any]]:
+    def list_trials(self) -> Iterator[dict[str, Any]]:
         """Yield every trial once: along the walk, with steps added first, then removed last."""
         places = range(len(self.steps))
-        found = [self.walked(n) for n in range(len(self.steps) + 1)]
-        found += [self.added_first(place) for place in places]
-        found += [self.removed_last(place) for place in places]
-        yield from (one for i, one in enumerate(found) if one not in found[:i])
+        trials = [self.take_steps(n) for n in range(len(self.steps) + 1)]
+        trials += [self.add_first(index) for index in places]
+        trials += [self.remove_last(index) for index in places]
+        yield from (trial for i, trial in enumerate(trials) if trial not in trials[:i])
 
 
 def read_walks(name: str, content: Mapping[str, Any], conf_dir: Path) -> dict[str, Walk]:
     """Return the walks of an experiment by their start; raise ConfigError for an invalid one."""
     return {
-        start: _walk(f"experiment/{name}.yaml, walk {start}", start, said, conf_dir)
-        for start, said in (content.get("walks") or {}).items()
+        start: _read_walk(f"experiment/{name}.yaml, walk {start}", start, entry, conf_dir)
+        for start, entry in (content.get("walks") or {}).items()
     }
 
 
-def _walk(place: str, start: str, said: Any, conf_dir: Path) -> Walk:
-    if not isinstance(said, Mapping) or set(said) != {"to", "steps"}:
-        raise ConfigError(f"{place} has {said}; give to: PRESET and steps: [OPTION, ...]")
-    before, after = (_options(place, name, conf_dir) for name in (start, said["to"]))
+def _read_walk(location: str, start: str, entry: Any, conf_dir: Path) -> Walk:
+    if not isinstance(entry, Mapping) or set(entry) != {"to", "steps"}:
+        raise ConfigError(f"{location} has {entry}; give to: PRESET and steps: [OPTION, ...]")
+    before, after = (_read_options(location, name, conf_dir) for name in (start, entry["to"]))
     differ = {
         option
         for option in before.keys() | after.keys()
         if before.get(option, UNSAID) != after.get(option, UNSAID)
     }
-    steps = said["steps"]
+    steps = entry["steps"]
     if sorted(steps) != sorted(differ):
         raise ConfigError(
-            f"{place} steps over {', '.join(steps)}, but {start} and {said['to']} differ in"
+            f"{location} steps over {', '.join(steps)}, but {start} and {entry['to']} differ in"
             f" {', '.join(sorted(differ))}; name each of these once"
         )
     unsaid = sorted(option for option in differ if option not in before or option not in after)
     if unsaid:
         raise ConfigError(
-            f"{place} has ends that do not both say {', '.join(unsaid)}; write it in both of"
-            f" conf/system/{start}.yaml and {said['to']}.yaml"
+            f"{location} has ends that do not both say {', '.join(unsaid)}; write it in both of"
+            f" conf/system/{start}.yaml and {entry['to']}.yaml"
         )
-    return Walk(start, said["to"], tuple(Step(one, before[one], after[one]) for one in steps))
+    return Walk(
+        start,
+        entry["to"],
+        tuple(WalkStep(option, before[option], after[option]) for option in steps),
+    )
 
 
-def _options(place: str, system: str, conf_dir: Path) -> dict[str, Any]:
+def _read_options(location: str, system: str, conf_dir: Path) -> dict[str, Any]:
     path = conf_dir / "system" / f"{system}.yaml"
     if not path.is_file():
-        raise ConfigError(f"{place} names {system}, which conf/system has not; name a preset")
+        raise ConfigError(f"{location} names {system}, which conf/system has not; name a preset")
     options: dict[str, Any] = read_mapping(path, "options")["options"]
     return options

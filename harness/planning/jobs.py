@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.planning.artefacts import PlannedTrial, measuring_order
-from harness.planning.durations import usual_s
-from harness.planning.ordering import in_rounds, point_of
-from harness.planning.orders import done_path
+from harness.planning.artefacts import PlannedTrial, order_trials
+from harness.planning.durations import estimate_usual_s
+from harness.planning.ordering import format_point, order_rounds
+from harness.planning.orders import build_done_path
 from harness.planning.run_plan import Step
-from harness.planning.running import while_none_runs
-from harness.records.files import replace_whole, writing
-from harness.records.record import path_of
+from harness.planning.running import block_runs
+from harness.records.files import convert_write_errors, replace_whole
+from harness.records.record import build_record_path
 from harness.trials.spec import TrialSpec
 
 ALL = "all"  # name of the job that measures all experiments
@@ -54,9 +54,9 @@ class Job:
     def steps(self) -> tuple[Step, ...]:
         return tuple(step for turn in self.turns for step in turn)
 
-    def done(self, results_dir: Path) -> Path:
+    def locate_done_file(self, results_dir: Path) -> Path:
         """Return the file that marks the job as measured; `keep_true` restores it from records."""
-        return done_path(results_dir, self.name)
+        return build_done_path(results_dir, self.name)
 
 
 class _Turn(NamedTuple):
@@ -80,19 +80,19 @@ class _Turn(NamedTuple):
         return frozenset().union(*self.wanted)
 
 
-def _usual_s(spec: TrialSpec) -> float:
-    return usual_s(spec.adapter, spec.timing.min_seconds)
+def _estimate_usual_s(spec: TrialSpec) -> float:
+    return estimate_usual_s(spec.adapter, spec.timing.min_seconds)
 
 
-def jobs_here(plans: Plans, first: Collection[str] = ()) -> dict[str, Job]:
+def build_local_jobs(plans: Plans, first: Collection[str] = ()) -> dict[str, Job]:
     """Build the jobs of one machine by name: one for each experiment, and one for all.
 
     Args:
         first: experiments that are measured before the others in each round.
     """
-    turns = _turns_of(plans)
+    turns = _build_turns(plans)
     if first:
-        turns.sort(key=lambda one: (one.round, one.artefacts.isdisjoint(first)))
+        turns.sort(key=lambda turn: (turn.round, turn.artefacts.isdisjoint(first)))
     chosen: dict[str, list[tuple[Step, ...]]] = {ALL: [turn.steps for turn in turns]}
     for turn in turns:
         wanted: dict[str, list[Step]] = {}
@@ -108,8 +108,8 @@ def jobs_here(plans: Plans, first: Collection[str] = ()) -> dict[str, Job]:
     }
 
 
-def jobs_of_nodes(
-    plans: Plans, block_s: float, results_dir: Path, seconds_of: SecondsOf = _usual_s
+def build_node_jobs(
+    plans: Plans, block_s: float, results_dir: Path, seconds_of: SecondsOf = _estimate_usual_s
 ) -> dict[str, Job]:
     """Build the jobs of a cluster by name; points that share an experiment may share a job.
 
@@ -121,42 +121,42 @@ def jobs_of_nodes(
             records would then change the jobs.
     """
     points: dict[str, list[_Turn]] = {}
-    for turn in _turns_of(plans):
+    for turn in _build_turns(plans):
         points.setdefault(turn.point, []).append(turn)
-    together = sorted(points.values(), key=lambda members: sorted(_wanted_by(members)))
-    filled = _filled(together, block_s, seconds_of)
-    jobs = (_block(members, results_dir) for members in filled)
+    together = sorted(points.values(), key=lambda members: sorted(_collect_artefacts(members)))
+    filled = _group_points(together, block_s, seconds_of)
+    jobs = (_build_job(members, results_dir) for members in filled)
     return {job.name: job for job in jobs}
 
 
-def _turns_of(plans: Plans) -> list[_Turn]:
+def _build_turns(plans: Plans) -> list[_Turn]:
     """Return all turns in the order of measurement, round after round."""
-    trials = measuring_order(trial for plan in plans.values() for trial in plan)
-    points = {trial.trial_id: point_of(trial.spec) for trial in trials}
+    trials = order_trials(trial for plan in plans.values() for trial in plan)
+    points = {trial.trial_id: format_point(trial.spec) for trial in trials}
     wanted: dict[Step, set[str]] = {}
     for name, plan in plans.items():
         for trial in plan:
             for round_ in range(trial.rounds):
                 wanted.setdefault(Step(trial.trial_id, round_), set()).add(name)
     together: dict[tuple[int, str], list[PlannedTrial]] = {}
-    for trial, round_ in in_rounds(trials, lambda one: one.rounds, lambda one: one.spec):
+    for trial, round_ in order_rounds(trials, lambda trial: trial.rounds, lambda trial: trial.spec):
         together.setdefault((round_, points[trial.trial_id]), []).append(trial)
     return [
         _Turn(
             round_,
             point,
             tuple(members),
-            tuple(frozenset(wanted[Step(one.trial_id, round_)]) for one in members),
+            tuple(frozenset(wanted[Step(trial.trial_id, round_)]) for trial in members),
         )
         for (round_, point), members in together.items()
     ]
 
 
-def _wanted_by(members: Iterable[_Turn]) -> frozenset[str]:
+def _collect_artefacts(members: Iterable[_Turn]) -> frozenset[str]:
     return frozenset().union(*(turn.artefacts for turn in members))
 
 
-def _filled(
+def _group_points(
     points: Iterable[Sequence[_Turn]], block_s: float, seconds_of: SecondsOf
 ) -> Iterator[list[_Turn]]:
     """Yield groups of consecutive points that fit in one job and are linked by experiments."""
@@ -164,7 +164,7 @@ def _filled(
     left_s, wanted_by = block_s, frozenset[str]()
     for members in points:
         seconds = sum(seconds_of(trial.spec) for turn in members for trial in turn.trials)
-        theirs = _wanted_by(members)
+        theirs = _collect_artefacts(members)
         if block and (seconds > left_s or wanted_by.isdisjoint(theirs)):
             yield block
             block, left_s, wanted_by = [], block_s, frozenset()
@@ -175,20 +175,22 @@ def _filled(
         yield block
 
 
-def _block(members: Sequence[_Turn], results_dir: Path) -> Job:
+def _build_job(members: Sequence[_Turn], results_dir: Path) -> Job:
     """Build a job that measures round after round; its name has the first point and a hash."""
-    turns = tuple(turn.steps for turn in sorted(members, key=lambda one: one.round))
+    turns = tuple(turn.steps for turn in sorted(members, key=lambda turn: turn.round))
     whole = [str(results_dir.resolve()), sorted(step for turn in turns for step in turn)]
     digest = hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:8]
     spec, n_points = members[0].trials[0].spec, len({turn.point for turn in members})
     sizes = (f"bs{spec.batch_size}", f"h{spec.hidden_size}")
     more = (f"and_{n_points - 1}_more",) if n_points > 1 else ()
-    words = ("block", spec.model, spec.dataset, *sizes, spec.mode, *more, digest)
-    name = "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", word) for word in words)
-    return Job(name, turns, _wanted_by(members))
+    parts = ("block", spec.model, spec.dataset, *sizes, spec.mode, *more, digest)
+    name = "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in parts)
+    return Job(name, turns, _collect_artefacts(members))
 
 
-def runtime_min(trials: Iterable[TrialSpec], seconds_of: SecondsOf = _usual_s) -> int:
+def estimate_runtime_min(
+    trials: Iterable[TrialSpec], seconds_of: SecondsOf = _estimate_usual_s
+) -> int:
     """Return the time limit of a job in minutes.
 
     It is three times the planned time plus the longest time limit of a trial, plus 5 minutes.
@@ -212,17 +214,17 @@ def keep_true(jobs: Iterable[Job], results_dir: Path, is_lacking: Callable[[Step
     """
     if not results_dir.is_dir():
         return
-    with writing(results_dir), while_none_runs(results_dir) as is_alone:
+    with convert_write_errors(results_dir), block_runs(results_dir) as is_alone:
         for job in jobs if is_alone else ():
             _keep_true(job, results_dir, any(map(is_lacking, job.steps)))
 
 
 def _keep_true(job: Job, results_dir: Path, lacks: bool) -> None:
-    file = job.done(results_dir)
+    file = job.locate_done_file(results_dir)
     if lacks:
         file.unlink(missing_ok=True)
         return
-    newest_ns = max(path_of(results_dir, *step).stat().st_mtime_ns for step in job.steps)
+    newest_ns = max(build_record_path(results_dir, *step).stat().st_mtime_ns for step in job.steps)
     if not file.exists() or file.stat().st_mtime_ns < newest_ns:
         replace_whole(file, f"{newest_ns}\n")  # Snakemake compares contents, too
         os.utime(file, ns=(newest_ns, newest_ns))

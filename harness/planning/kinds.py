@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from harness.contracts.networks import modules_of
+from harness.contracts.networks import find_network_modules
 from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
 from harness.values.checked import OneOf, Text, read
@@ -71,11 +71,11 @@ class SystemFile:
         parts = self.adapter.split(".")
         return ".".join(parts[:2]) if len(parts) > 2 else self.adapter or self.name
 
-    def runs(self, model: str) -> bool:
+    def can_run(self, model: str) -> bool:
         """Return whether the adapter supports the model, without importing its framework."""
         if self.models is None:
             return True
-        return any(model in _models_in(self.file, text) for text in self.models)
+        return any(model in _list_models(self.file, text) for text in self.models)
 
 
 def read_systems(conf_dir: Path) -> tuple[SystemFile, ...]:
@@ -97,11 +97,11 @@ def _check_variant(system: SystemFile, by_name: Mapping[str, SystemFile]) -> Non
         if other.variant_of is None and other.kind == system.kind
     )
     if system.variant_of not in heads:
-        found = by_name.get(str(system.variant_of))
+        named = by_name.get(str(system.variant_of))
         fault = "which is no system"
-        if found is not None:
-            is_variant = found.variant_of is not None
-            fault = "itself a variant" if is_variant else f"of kind {found.kind}"
+        if named is not None:
+            is_variant = named.variant_of is not None
+            fault = "itself a variant" if is_variant else f"of kind {named.kind}"
         raise ConfigError(
             f"{system.file} has variant_of={system.variant_of}, {fault}; choose one of"
             f" {', '.join(heads)}, or leave it out"
@@ -118,7 +118,7 @@ def _read(path: Path, _changed_ns: int) -> SystemFile:
 
 
 @cache
-def _models_in(file: str, text: str) -> frozenset[str]:
+def _list_models(file: str, text: str) -> frozenset[str]:
     """Return the name itself if it is of a model, or the models of a table of networks.
 
     Raises:
@@ -126,13 +126,13 @@ def _models_in(file: str, text: str) -> frozenset[str]:
     """
     if "." not in text and ":" not in text:
         return frozenset({text})
-    found = modules_of(text)
-    if not found:
+    models = find_network_modules(text)
+    if not models:
         raise ConfigError(
             f"{file} has models={text}, which is no table of networks; write a package, a colon and"
             " the name of a dictionary in its modules, as systems.on_torch.models:LEVELS"
         )
-    return frozenset(found)
+    return frozenset(models)
 
 
 class Entry(NamedTuple):
@@ -160,7 +160,7 @@ class Selection:
         """True if the list has entries other than names."""
         return any(entry.word for entry in self.entries)
 
-    def names(self, models: Sequence[str] | None = None) -> tuple[str, ...]:
+    def list_names(self, models: Sequence[str] | None = None) -> tuple[str, ...]:
         """Return the names of the selected systems in order.
 
         Args:
@@ -175,58 +175,65 @@ class Selection:
             if not word:
                 names.append(value)
             elif word != "not":
-                names += [one for one in self._of(word, value, models) if one not in left_out]
+                names += [
+                    name for name in self._select_kind(word, value, models) if name not in left_out
+                ]
         return tuple(dict.fromkeys(names))
 
     def allows(self, system: str, model: str) -> bool:
         """Return whether a system of `names` is selected for this model."""
         by_name = Entry("", system) in self.entries
-        return by_name or any(one.name == system and one.runs(model) for one in self.known)
+        return by_name or any(
+            candidate.name == system and candidate.can_run(model) for candidate in self.known
+        )
 
-    def _of(self, word: str, kind: str, models: Sequence[str] | None) -> list[str]:
-        found = [
+    def _select_kind(self, word: str, kind: str, models: Sequence[str] | None) -> list[str]:
+        names = [
             system.name
             for system in self.known
             if (system.kind, system.slow) == (kind, word == "slow")
-            and (models is None or any(map(system.runs, models)))
+            and (models is None or any(map(system.can_run, models)))
         ]
-        if not found:
+        if not names:
             runs = "" if models is None else f" that runs model={' or '.join(models)}"
             raise ConfigError(
                 f"{self.place} selects {word}:{kind}, but no file of conf/system is"
                 f" such a system{runs}; add one, or leave it out"
             )
-        return found
+        return names
 
 
-def read_selection(place: str, said: object, conf_dir: Path) -> Selection:
+def read_selection(location: str, content: object, conf_dir: Path) -> Selection:
     """Read a list of systems, or a single entry.
 
     Files of conf/system are read only if the list has an entry other than names.
 
     Args:
-        place: file and key of the list, with which error messages start.
+        location: file and key of the list, with which error messages start.
 
     Raises:
         ConfigError: for an invalid entry.
     """
-    entries = [_entry(place, one) for one in (said if isinstance(said, list) else [said])]
+    entries = [
+        _parse_entry(location, item)
+        for item in (content if isinstance(content, list) else [content])
+    ]
     known = read_systems(conf_dir) if any(entry.word for entry in entries) else ()
     names = sorted(system.name for system in known)
     for word, value in entries:
         if word == "not" and value not in names:
             raise ConfigError(
-                f"{place} has not:{value}, which is no system; choose one of {', '.join(names)}"
+                f"{location} has not:{value}, which is no system; choose one of {', '.join(names)}"
             )
-    return Selection(place, tuple(entries), known)
+    return Selection(location, tuple(entries), known)
 
 
-def _entry(place: str, said: object) -> Entry:
-    if isinstance(said, Mapping):
-        raise ConfigError(f"{place} selects {said}; {_GRAMMAR}, without a space")
-    word, colon, value = str("null" if said is None else said).rpartition(":")
+def _parse_entry(location: str, content: object) -> Entry:
+    if isinstance(content, Mapping):
+        raise ConfigError(f"{location} selects {content}; {_GRAMMAR}, without a space")
+    word, colon, value = str("null" if content is None else content).rpartition(":")
     if colon and word not in ("kind", "slow", "not"):
-        raise ConfigError(f"{place} selects {said}; {_GRAMMAR}")
+        raise ConfigError(f"{location} selects {content}; {_GRAMMAR}")
     if word in ("kind", "slow") and value not in KINDS:
-        raise ConfigError(f"{place} selects {said}; kinds are {', '.join(KINDS)}")
+        raise ConfigError(f"{location} selects {content}; kinds are {', '.join(KINDS)}")
     return Entry(word, value)

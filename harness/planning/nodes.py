@@ -27,9 +27,9 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from harness.errors import ConfigError
-from harness.machine.facts import Machine, has_cuda_device, usable_cpus
-from harness.machine.torch_device import why_torch_cannot
-from harness.planning.durations import seconds_of
+from harness.machine.facts import Machine, has_cuda_device, list_usable_cpus
+from harness.machine.torch_device import find_torch_obstacle
+from harness.planning.durations import parse_duration
 from harness.trials.spec import TrialSpec
 from harness.values.checked import Count, OneOf, Text, check_fields, read
 
@@ -68,7 +68,7 @@ class Nodes:
             raise ConfigError(
                 f"nodes.name={self.name} is not allowed; give letters, digits, dots and dashes"
             )
-        seconds_of(self.block, "nodes.block")
+        parse_duration(self.block, "nodes.block")
 
     @property
     def device(self) -> str:
@@ -77,7 +77,7 @@ class Nodes:
 
     @property
     def block_s(self) -> float:
-        return seconds_of(self.block, "nodes.block")
+        return parse_duration(self.block, "nodes.block")
 
     @property
     def memory_mib(self) -> int:
@@ -94,7 +94,7 @@ class Nodes:
         }
         return {name: value for name, value in asked.items() if value is not None}
 
-    def why_not(self, machine: Machine) -> str | None:
+    def explain_mismatch(self, machine: Machine) -> str | None:
         """Return the differences between a machine and this kind of node in one line, or None."""
         n_usable = len(machine.usable_cpus)
         names = [gpu.name for gpu in machine.gpus]
@@ -110,17 +110,17 @@ class Nodes:
             and not any(self.gpu in name for name in names)
             and f"its GPU is {', '.join(names) or 'none'}, not {self.gpu}",
         ]
-        found = [fault for fault in faults if fault]
-        if not found:
+        reasons = [fault for fault in faults if fault]
+        if not reasons:
             return None
-        return f"{machine.hostname} is no {self.name}: {'; '.join(found)}"
+        return f"{machine.hostname} is no {self.name}: {'; '.join(reasons)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the job spec of a node."""
         return asdict(self)
 
 
-def nodes_of(config: Mapping[str, Any]) -> Nodes | None:
+def read_nodes(config: Mapping[str, Any]) -> Nodes | None:
     """Read the key `nodes` of a run's configuration.
 
     Returns:
@@ -129,10 +129,10 @@ def nodes_of(config: Mapping[str, Any]) -> Nodes | None:
     Raises:
         ConfigError: if the key's value is invalid.
     """
-    said = config.get("nodes")
-    if said is None:
+    content = config.get("nodes")
+    if content is None:
         return None
-    return read(Nodes, said, "nodes.")
+    return read(Nodes, content, "nodes.")
 
 
 def check_executor(nodes: Nodes | None, executor: str) -> None:
@@ -149,7 +149,7 @@ def check_executor(nodes: Nodes | None, executor: str) -> None:
         )
 
 
-def default_device(nodes: Nodes | None = None) -> str:
+def choose_device(nodes: Nodes | None = None) -> str:
     """Return "cuda" if the nodes have a GPU, or PyTorch can use one here, else "cpu".
 
     If PyTorch cannot use an existing device, print one line to stderr.
@@ -158,14 +158,14 @@ def default_device(nodes: Nodes | None = None) -> str:
         return nodes.device
     if not has_cuda_device():
         return "cpu"
-    reason = why_torch_cannot()
+    reason = find_torch_obstacle()
     if reason is not None:
         print(f"device=cpu, with its sizes, though there is a GPU: {reason}", file=sys.stderr)
         return "cpu"
     return "cuda"
 
 
-def admit(spec: TrialSpec, nodes: Nodes | None = None) -> None:
+def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
     """Check that a machine has the CPUs and the device of a trial.
 
     Args:
@@ -174,7 +174,7 @@ def admit(spec: TrialSpec, nodes: Nodes | None = None) -> None:
     Raises:
         ConfigError: for more threads than CPUs, or a device that does not exist.
     """
-    n_cpus = len(usable_cpus()) if nodes is None else nodes.n_cpus
+    n_cpus = len(list_usable_cpus()) if nodes is None else nodes.n_cpus
     if spec.threads > n_cpus:
         why = f"this machine lets us use {n_cpus} CPUs"
         if nodes is not None:

@@ -31,7 +31,7 @@ class Order:
 
     Attributes:
         nodes: nodes that measure; None: this machine.
-        code: required result of `code_of_this_machine` on a node; empty without nodes.
+        code: required result of `compute_code_version` on a node; empty without nodes.
         turns: steps of each turn, in the order of measurement.
         specs: trials of the turns, by trial_id.
         running: trial_ids of each screened trial's competitors, with its own.
@@ -63,12 +63,12 @@ class Order:
         replace_whole(path, json.dumps(content))
 
 
-def order_path(results_dir: Path | str, name: str) -> Path:
+def build_order_path(results_dir: Path | str, name: str) -> Path:
     """Return the path of a job spec; `name` may be a wildcard of the pipeline."""
     return Path(results_dir) / FOLDER / f"{name}.json"
 
 
-def done_path(results_dir: Path | str, name: str) -> Path:
+def build_done_path(results_dir: Path | str, name: str) -> Path:
     """Return the path of a job's marker file; `name` may be a wildcard of the pipeline."""
     return Path(results_dir) / "measured" / f"{name}.json"
 
@@ -77,7 +77,7 @@ def read_order(path: Path) -> Order:
     """Read a job spec; raise BenchError if the file is invalid or not visible on this machine."""
     try:
         content = json.loads(read_regular(path))
-        return _order_of(content)
+        return _parse_order(content)
     except OSError as error:
         raise BenchError(
             f"{platform.node()} does not see {path} ({error.strerror}), which the head node wrote:"
@@ -87,7 +87,7 @@ def read_order(path: Path) -> Order:
         raise BenchError(f"{path} is no order ({error}); begin the run again") from error
 
 
-def _order_of(content: Mapping[str, Any]) -> Order:
+def _parse_order(content: Mapping[str, Any]) -> Order:
     nodes = content["nodes"]
     return Order(
         results_dir=Path(content["results_dir"]),
@@ -101,7 +101,7 @@ def _order_of(content: Mapping[str, Any]) -> Order:
     )
 
 
-def code_of_this_machine() -> str:
+def compute_code_version() -> str:
     """Return Python's version and a short hash of all code that may run on a node."""
     files = {
         path.relative_to(ROOT).as_posix(): path
@@ -113,7 +113,7 @@ def code_of_this_machine() -> str:
 
 def check_code(code: str, node: str) -> None:
     """Raise ConfigError if a node's code differs from that of this machine."""
-    ours = code_of_this_machine()
+    ours = compute_code_version()
     if code != ours:
         raise ConfigError(
             f"{node} runs another version of the code or of Python ({code}, here {ours}): let all"

@@ -16,8 +16,8 @@ from hydra.errors import HydraException, OverrideParseException
 
 from harness.errors import ConfigError
 from harness.planning.config import BenchConfig, check_key
-from harness.planning.yaml_files import GROUPS, choices_of
-from harness.values.checked import types_of_keys, words_of
+from harness.planning.yaml_files import GROUPS, list_choices
+from harness.values.checked import describe_values, find_key_types
 from harness.values.places import CONF_DIR
 
 Settings = Mapping[str, Any]  # values by key, with dots between levels
@@ -49,12 +49,12 @@ def read_points(
     for text, override in zip(texts, overrides, strict=True):
         _check_kind(text, override, may_sweep)
     check_n_trials(overrides, conf_dir)
-    axes = [_values(override, conf_dir) for override in overrides]
-    keys = [_key(text) for text in texts]
+    axes = [_list_values(override, conf_dir) for override in overrides]
+    keys = [_parse_key(text) for text in texts]
     return [dict(zip(keys, values, strict=True)) for values in product(*axes)]
 
 
-def typed(key: str, value: Any) -> str:
+def format_override(key: str, value: Any) -> str:
     """Format one override so that `bench` parses it to the same value."""
     if value is None or isinstance(value, bool):
         return f"{key}={'null' if value is None else str(value).lower()}"
@@ -63,7 +63,7 @@ def typed(key: str, value: Any) -> str:
     if is_plain and (text.lower() not in _VALUES or not isinstance(value, str) or key == "system"):
         return f"{key}={text}"
     # The grammar reads a backslash before a quote, and at the end, as an escape character.
-    quoted = re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), text)
+    quoted = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text)
     return f"{key}='{quoted}'"
 
 
@@ -85,14 +85,14 @@ def _parse(text: str) -> Override:
         raise ConfigError(f"{text!r} is not understood: {' '.join(str(error).split())}") from error
 
 
-def _key(text: str) -> str:
+def _parse_key(text: str) -> str:
     """Return the key of an override; the prefixes `+` and `++` both become `+`."""
     key = text.partition("=")[0].strip()
     return f"+{key.lstrip('+')}" if key.startswith("+") else key
 
 
 def _check_kind(text: str, override: Override, may_sweep: bool) -> None:
-    key = _key(text).lstrip("+")
+    key = _parse_key(text).lstrip("+")
     if key.startswith(("hydra.", "hydra/", "~hydra")):
         raise ConfigError(f"{text} is not for you to set: bench runs its trials itself; remove it")
     if text.startswith("~"):
@@ -102,21 +102,21 @@ def _check_kind(text: str, override: Override, may_sweep: bool) -> None:
         raise ConfigError(f"{text} has several values; write -m before all else to measure each")
 
 
-def _values(override: Override, conf_dir: Path) -> list[Any]:
+def _list_values(override: Override, conf_dir: Path) -> list[Any]:
     key = override.key_or_group
     if not override.is_sweep_override():
-        return [_plain(key, override.value(), override.input_line or "")]
+        return [_to_plain(key, override.value(), override.input_line or "")]
     if not override.is_discrete_sweep():
         raise ConfigError(
             f"{override.input_line} is no list of values; write KEY=A,B or range(A,B)"
         )
     if isinstance(override._value, Glob):
-        return list(override._value.filter(list(choices_of(key, conf_dir))))
+        return list(override._value.filter(list(list_choices(key, conf_dir))))
     texts = (f"{key}={value}" for value in override.sweep_string_iterator())
-    return [_plain(key, _parse(text).value(), text) for text in texts]
+    return [_to_plain(key, _parse(text).value(), text) for text in texts]
 
 
-def _plain(key: str, value: Any, text: str) -> Any:
+def _to_plain(key: str, value: Any, text: str) -> Any:
     """Convert a parsed value to Python's types.
 
     A number is converted to text if the key takes text and the conversion gives what the user
@@ -127,15 +127,15 @@ def _plain(key: str, value: Any, text: str) -> Any:
     """
     value = value.text if isinstance(value, QuotedString) else value
     if isinstance(value, list):
-        return [_plain("", one, text) for one in value]
+        return [_to_plain("", item, text) for item in value]
     if isinstance(value, dict):
-        return {str(name): _plain("", one, text) for name, one in value.items()}
+        return {str(name): _to_plain("", item, text) for name, item in value.items()}
     if value is None and key == "system":
         return "null"  # here the name of a system
-    hint = types_of_keys(BenchConfig).get(key)
+    hint = find_key_types(BenchConfig).get(key)
     if value == "" and hint is not None:
         raise ConfigError(f"{key} is empty; give a value, or leave {key} out")
-    takes_text = hint is not None and "a text" in words_of(hint)
+    takes_text = hint is not None and "a text" in describe_values(hint)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if takes_text and is_number and str(value) in text else value
 
@@ -144,7 +144,7 @@ def check_n_trials(overrides: Iterable[Override], conf_dir: Path) -> None:
     """Raise ConfigError for a key without a value, or for more than MOST_TRIALS trials."""
     n_trials = 1.0
     for override in overrides:
-        n_values = _n_values(override, conf_dir)
+        n_values = _count_values(override, conf_dir)
         if not n_values >= 1:
             raise ConfigError(f"{override.input_line} names no value; give at least one")
         n_trials *= n_values
@@ -152,21 +152,23 @@ def check_n_trials(overrides: Iterable[Override], conf_dir: Path) -> None:
         raise ConfigError(f"the sweep has {n_trials:.6g} trials; give one of at most {MOST_TRIALS}")
 
 
-def _n_values(override: Override, conf_dir: Path) -> float:
+def _count_values(override: Override, conf_dir: Path) -> float:
     value = override._value
     if isinstance(value, ChoiceSweep):
         return len(value.list)
     if isinstance(value, Glob):
         is_group = override.key_or_group in GROUPS
         return (
-            len(value.filter(list(choices_of(override.key_or_group, conf_dir)))) if is_group else 0
+            len(value.filter(list(list_choices(override.key_or_group, conf_dir))))
+            if is_group
+            else 0
         )
     if isinstance(value, RangeSweep):
-        return _n_in_range(value)
+        return _count_in_range(value)
     return 1
 
 
-def _n_in_range(swept: RangeSweep) -> float:
+def _count_in_range(swept: RangeSweep) -> float:
     """Return the number of values of a range; infinite without a step or an end."""
     start, stop, step = swept.start, swept.stop, swept.step
     if start is None or stop is None or not step:

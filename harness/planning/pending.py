@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import ConfigError
-from harness.machine.facts import cpu_model
-from harness.planning.artefacts import Choices, PlannedTrial, measuring_order
+from harness.machine.facts import read_cpu_model
+from harness.planning.artefacts import Choices, PlannedTrial, order_trials
 from harness.planning.durations import (
     COUNT_S,
     DRAWN_S,
     OTHERS_S,
     Durations,
-    seconds_of,
-    timed_in,
-    words_of,
+    format_duration,
+    parse_duration,
+    read_durations,
 )
 from harness.planning.run_plan import RunPlan, Step
 from harness.planning.sweep import Sweep
@@ -70,7 +70,7 @@ class Pending:
         """Return whether a step is done before or in this run."""
         return step not in self.lacking or step in self.now
 
-    def words(self, steps: Collection[Step], n_drawn: int) -> str:
+    def describe_work(self, steps: Collection[Step], n_drawn: int) -> str:
         """Return the line that announces a run's work and its expected duration.
 
         Args:
@@ -81,10 +81,11 @@ class Pending:
         source = f"{self.n_known} records of this machine" if self.n_known else "usual times"
         left_out = len(self.lacking) - len(self.now)
         rest = f"; {left_out} more are left for the next run" if left_out else ""
-        whole_s = sum(map(self._seconds_of, steps)) + DRAWN_S * n_drawn
+        whole_s = sum(map(self._estimate_seconds, steps)) + DRAWN_S * n_drawn
         return (
             f"{len(steps)} rounds of {len(trials)} trials and counts to measure at {self.scale}"
-            f" scale, {n_drawn} experiments to draw: about {words_of(whole_s)}, by {source}{rest}"
+            f" scale, {n_drawn} experiments to draw: about {format_duration(whole_s)}, by"
+            f" {source}{rest}"
         )
 
     def put_outdated_aside(self) -> None:
@@ -92,18 +93,18 @@ class Pending:
         for step in self.lacking - self.now:
             put_aside(self.files[step])
 
-    def run_plan(self, steps: Collection[Step], n_drawn: int) -> RunPlan:
+    def build_run_plan(self, steps: Collection[Step], n_drawn: int) -> RunPlan:
         """Build the plan that the processes of a run read: its start, end and expected times."""
         now = time.time()
         until = None if self.budget_s is None else now + self.budget_s - DRAWN_S * n_drawn
         planned = (step for step in steps if step in self.files)
-        return RunPlan(now, until, {str(self.files[s]): self._seconds_of(s) for s in planned})
+        return RunPlan(now, until, {str(self.files[s]): self._estimate_seconds(s) for s in planned})
 
-    def _seconds_of(self, step: Step) -> float:
+    def _estimate_seconds(self, step: Step) -> float:
         return self.seconds.get(step, OTHERS_S)  # a valid record that is measured again
 
 
-def pending_of(
+def find_pending(
     choices: Choices,
     plans: Mapping[str, Sequence[PlannedTrial]],
     counts: Mapping[str, Sequence[Sweep]],
@@ -125,47 +126,49 @@ def pending_of(
         ConfigError: for a budget that is not a duration, or too short for any round.
     """
     present = Present(sources, measures_here=cpu is None)
-    durations = Durations(timed_in(choices.results_dir, cpu_model() if cpu is None else cpu))
+    durations = Durations(
+        read_durations(choices.results_dir, read_cpu_model() if cpu is None else cpu)
+    )
     seconds: dict[Step, float] = {}
     files: dict[Step, Path] = {}
     lacking: set[Step] = set()
-    for trial in measuring_order(trial for plan in plans.values() for trial in plan):
-        takes_s = durations.of(trial.spec)
-        for round_, path in enumerate(trial.record_paths(choices.results_dir)):
+    for trial in order_trials(trial for plan in plans.values() for trial in plan):
+        takes_s = durations.estimate_seconds(trial.spec)
+        for round_, path in enumerate(trial.list_record_paths(choices.results_dir)):
             record = find_record(path) if path.exists() else None
-            spec = trial.spec.with_round(round_)
+            spec = trial.spec.replace_round(round_)
             if not present.is_kept(record, spec):
                 step = Step(trial.trial_id, round_)
                 seconds[step], files[step] = takes_s, path
                 lacking |= set() if _is_failure(record, spec, present) else {step}
     for sweep in (sweep for sweeps in counts.values() for sweep in sweeps):
-        step, path = Step(sweep.sweep_id, 0), sweep.path(choices.results_dir)
+        step, path = Step(sweep.sweep_id, 0), sweep.build_path(choices.results_dir)
         if not path.exists():
             seconds[step], files[step] = COUNT_S, path
             lacking.add(step)
-    budget_s = None if budget is None else seconds_of(budget)
+    budget_s = None if budget is None else parse_duration(budget)
     now = frozenset(lacking)
     if budget_s is not None:
-        lacks = _lacks(plans, counts, first, lacking)
-        now = within(budget_s - DRAWN_S * len(plans), lacks, seconds)
+        lacks = _find_missing(plans, counts, first, lacking)
+        now = select_within_budget(budget_s - DRAWN_S * len(plans), lacks, seconds)
     known = durations.n_known
     return Pending(choices.scale, seconds, files, frozenset(lacking), now, known, budget_s)
 
 
-def _lacks(
+def _find_missing(
     plans: Mapping[str, Sequence[PlannedTrial]],
     counts: Mapping[str, Sequence[Sweep]],
     first: Collection[str],
     lacking: Collection[Step],
 ) -> dict[str, list[Step]]:
     """Return the missing steps of each experiment, those with priority first."""
-    found: dict[str, list[Step]] = {}
+    by_experiment: dict[str, list[Step]] = {}
     for name in sorted(plans, key=lambda name: name not in first):
         steps = [Step(t.trial_id, round_) for t in plans[name] for round_ in range(t.rounds)]
         steps += [Step(sweep.sweep_id, 0) for sweep in counts.get(name, ())]
         if missing := [step for step in steps if step in lacking]:
-            found[name] = missing
-    return found
+            by_experiment[name] = missing
+    return by_experiment
 
 
 def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> bool:
@@ -176,7 +179,7 @@ def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> boo
     return is_of_now and present.find_change(record, spec) is None
 
 
-def within(
+def select_within_budget(
     budget_s: float, artefacts: Mapping[str, Sequence[Step]], seconds: Mapping[Step, float]
 ) -> frozenset[Step]:
     """Choose the steps that fit in a budget: round after round, experiment after experiment.
@@ -197,7 +200,7 @@ def within(
     for round_ in sorted({step.round for steps in artefacts.values() for step in steps}):
         for name, steps in artefacts.items():
             new = {step for step in steps if step.round == round_} - chosen
-            cost = sum(seconds[one] for one in new)
+            cost = sum(seconds[step] for step in new)
             if new and cost <= left:
                 chosen |= new
                 left -= cost
@@ -206,7 +209,8 @@ def within(
     if shortest and not chosen:
         cost, name = shortest
         raise ConfigError(
-            f"a budget of {words_of(budget_s)} is too short for a round of anything; the shortest,"
-            f" of {name}, takes about {words_of(cost)}: give more"
+            f"a budget of {format_duration(budget_s)} is too short for a round of anything; the"
+            " shortest,"
+            f" of {name}, takes about {format_duration(cost)}: give more"
         )
     return frozenset(chosen)

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.errors import BenchError, ConfigError, meant
-from harness.planning.durations import seconds_of
+from harness.errors import BenchError, ConfigError, suggest_name
+from harness.planning.durations import parse_duration
 from harness.planning.grid import SCALES
-from harness.planning.nodes import nodes_of
+from harness.planning.nodes import read_nodes
 from harness.trials.spec import DEVICES
 from harness.values.checked import check_count, check_path_text
 
@@ -34,13 +34,13 @@ def check_keys(config: Mapping[str, Any], environment: Mapping[str, str]) -> Non
     """
     for key in config:
         if key not in KEYS:
-            known = f"{meant(str(key), KEYS)}; known are {', '.join(KEYS)}"
+            known = f"{suggest_name(str(key), KEYS)}; known are {', '.join(KEYS)}"
             raise ConfigError(f"--config {key} is unknown{known}")
     for key, value in config.items():
         _check_value(key, value)
     if "data_root" not in config and environment.get("BENCH_DATA"):
         _check_path("data_root", environment["BENCH_DATA"])
-    nodes_of(config)
+    read_nodes(config)
     if "records" in config and "budget" in config:
         raise ConfigError("--config records=... measures nothing; leave budget out")
 
@@ -51,7 +51,7 @@ def _check_value(key: str, value: Any) -> None:
     if key == "threads":
         check_count("--config threads", value, 1)
     elif key == "budget":
-        seconds_of(str(value))
+        parse_duration(str(value))
     elif key in WORDS and value not in WORDS[key]:
         raise ConfigError(
             f"--config {key}={value} is not allowed; choose one of {', '.join(WORDS[key])}"
@@ -83,14 +83,14 @@ def _check_path(key: str, value: Any) -> None:
         raise ConfigError(f"--config conf_dir={value} has no bench.yaml; name a copy of conf/")
 
 
-def word(path: str | os.PathLike[str]) -> str:
+def to_argument(path: str | os.PathLike[str]) -> str:
     """Return a path as an argument that no command mistakes for an option."""
     text = os.fspath(path)
     return f"./{text}" if text.startswith("-") else text
 
 
 @contextmanager
-def ends_in_one_line() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """Exit with the message of a BenchError, in place of the traceback that Snakemake prints."""
     try:
         yield
@@ -101,8 +101,8 @@ def ends_in_one_line() -> Iterator[None]:
 DRAW = "draw_"
 
 
-def no_artefact(name: str, artefacts: Collection[str]) -> ConfigError:
+def make_target_error(name: str, artefacts: Collection[str]) -> ConfigError:
     """Return the error for a target draw_NAME without an experiment of that name."""
-    known = [f"{DRAW}{one}" for one in ("all", *sorted(artefacts))]
-    close = meant(f"{DRAW}{name}", known)
+    known = [f"{DRAW}{artefact}" for artefact in ("all", *sorted(artefacts))]
+    close = suggest_name(f"{DRAW}{name}", known)
     return ConfigError(f"{DRAW}{name} draws nothing{close}; choose one of: {', '.join(known)}")

@@ -49,14 +49,14 @@ class RunPlan:
         """Return whether a step that starts now is expected to end in time."""
         return self.until is None or now + self.seconds.get(str(file), 0.0) <= self.until
 
-    def remaining_s(self, now: float, is_done: Callable[[Path], bool]) -> float:
+    def estimate_remaining_s(self, now: float, is_done: Callable[[Path], bool]) -> float:
         """Return the seconds that the remaining steps take at the pace of the completed steps."""
         done = {file for file in self.seconds if is_done(Path(file))}
         planned_s = sum(self.seconds[file] for file in done)
         left_s = sum(self.seconds[file] for file in self.seconds.keys() - done)
         pace = (now - self.started + SMOOTHING_S) / (planned_s + SMOOTHING_S)
-        found = left_s * pace
-        return found if self.until is None else min(found, max(0.0, self.until - now))
+        remaining_s = left_s * pace
+        return remaining_s if self.until is None else min(remaining_s, max(0.0, self.until - now))
 
     def is_done(self, file: Path) -> bool:
         """Return whether a step of this run has written its file; an older file does not count."""
@@ -65,7 +65,7 @@ class RunPlan:
         except OSError:
             return False
 
-    def n_done(self, is_done: Callable[[Path], bool]) -> int:
+    def count_done(self, is_done: Callable[[Path], bool]) -> int:
         """Return the number of completed steps."""
         return sum(is_done(Path(file)) for file in self.seconds)
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TextIO
 
 from harness.errors import BenchError
-from harness.machine.caches import cache_folder
-from harness.machine.folders import local_folder
+from harness.machine.caches import make_cache_folder
+from harness.machine.folders import make_locks_folder
 
 LOOK_S = 0.5  # interval between attempts to take a lock
 MOST_LETTERS = 200  # characters of the holder's command in messages
@@ -36,31 +36,31 @@ def begin_run(results_dir: Path) -> TextIO:
     The end of the process closes the file, too. Several runs may be active.
     """
     results_dir.mkdir(parents=True, exist_ok=True)
-    file = _lock_file(results_dir, "run").open("w")
+    file = _build_lock_path(results_dir, "run").open("w")
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
 
 
 @contextmanager
-def while_none_runs(results_dir: Path) -> Iterator[bool]:
+def block_runs(results_dir: Path) -> Iterator[bool]:
     """Yield whether no run into the directory is active; if so, none starts within the block."""
-    with _lock_file(results_dir, "run").open("w") as file:
-        yield _is_locked_now(file)
+    with _build_lock_path(results_dir, "run").open("w") as file:
+        yield _try_flock(file)
 
 
-def _nothing(_: str) -> None:
+def _do_nothing(_: str) -> None:
     return
 
 
 @contextmanager
-def turn(
+def hold_turn(
     results_dir: Path,
     who: str,
     patience_s: float,
     say: Say,
     *,
     alone: bool = True,
-    first: Say = _nothing,
+    first: Say = _do_nothing,
 ) -> Iterator[str]:
     """Hold this machine's lock of a results directory within the block.
 
@@ -77,37 +77,37 @@ def turn(
     Raises:
         BenchError: if the holder does not release the lock in time.
     """
-    words = (str(results_dir), "measured into", ", or choose another results_dir")
-    path = _lock_file(results_dir, "turn")
-    with _turn_at(path, words, who, patience_s, say, alone, first) as name:
+    message_parts = (str(results_dir), "measured into", ", or choose another results_dir")
+    path = _build_lock_path(results_dir, "turn")
+    with _hold_lock(path, message_parts, who, patience_s, say, alone, first) as name:
         yield name
 
 
 @contextmanager
-def turn_on_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
+def hold_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
     """Hold this user's lock of the machine within the block; see `turn`.
 
     Raises:
         BenchError: if the holder does not release the lock in time, or no local directory of the
             machine can be written.
     """
-    words = (platform.node(), "measured on", "")
-    path = local_folder() / "machine.turn"
-    with _turn_at(path, words, who, patience_s, say, alone, _nothing) as name:
+    message_parts = (platform.node(), "measured on", "")
+    path = make_locks_folder() / "machine.turn"
+    with _hold_lock(path, message_parts, who, patience_s, say, alone, _do_nothing) as name:
         yield name
 
 
 @contextmanager
-def _turn_at(
+def _hold_lock(
     path: Path,
-    words: tuple[str, str, str],
+    message_parts: tuple[str, str, str],
     who: str,
     patience_s: float,
     say: Say,
     alone: bool,
     first: Say,
 ) -> Iterator[str]:
-    with _waited_for(path, words, patience_s, say, alone, first) as file:
+    with _wait_for_lock(path, message_parts, patience_s, say, alone, first) as file:
         name = f"{who[:MOST_LETTERS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
         file.truncate(0)
         with suppress(OSError):  # the disk is full: the lock works without its holder's name
@@ -115,13 +115,13 @@ def _turn_at(
         try:
             yield path.name
         finally:
-            if alone or _is_locked_now(file):  # the last holder of a shared lock
+            if alone or _try_flock(file):  # the last holder of a shared lock
                 path.unlink(missing_ok=True)  # before the release: waiting processes reopen it
 
 
-def _waited_for(
+def _wait_for_lock(
     path: Path,
-    words: tuple[str, str, str],
+    message_parts: tuple[str, str, str],
     patience_s: float,
     say: Say,
     alone: bool,
@@ -130,17 +130,17 @@ def _waited_for(
     """Wait for a lock and return its file.
 
     Args:
-        words: subject, verb and further remedy for messages.
+        message_parts: subject, verb and further remedy for messages.
 
     Raises:
         BenchError: if the holder does not release the lock in time.
     """
-    what, how, way_out = words
+    what, how, way_out = message_parts
     deadline_s = time.monotonic() + patience_s
     has_said = False
     while True:
         file = path.open("a+")
-        if _takes_part(file, path, alone, first):
+        if _try_lock(file, path, alone, first):
             if _is_there(file, path):
                 return file
             file.close()  # its last holder has just deleted it
@@ -153,26 +153,26 @@ def _waited_for(
                 f"{what} is still {how} by {holder}; wait until that has ended, or end it{way_out}"
             )
         if not has_said:
-            say(f"{what} is {how} by {holder}; waiting{_bound_words(patience_s)}")
+            say(f"{what} is {how} by {holder}; waiting{_format_bound(patience_s)}")
             has_said = True
         time.sleep(LOOK_S)
 
 
-def _takes_part(file: TextIO, path: Path, alone: bool, first: Say) -> bool:
+def _try_lock(file: TextIO, path: Path, alone: bool, first: Say) -> bool:
     """Take the exclusive or the shared lock if it is free; return whether it was."""
-    if _is_locked_now(file):
+    if _try_flock(file):
         if _is_there(file, path):
             first(path.name)
         # The lock is free for a moment while it changes from exclusive to shared.
-        return alone or _is_locked_now(file, fcntl.LOCK_SH)
-    return not alone and _is_locked_now(file, fcntl.LOCK_SH)
+        return alone or _try_flock(file, fcntl.LOCK_SH)
+    return not alone and _try_flock(file, fcntl.LOCK_SH)
 
 
-def _bound_words(patience_s: float) -> str:
+def _format_bound(patience_s: float) -> str:
     return "" if math.isinf(patience_s) else f" for at most {patience_s:g} s"
 
 
-def _is_locked_now(file: TextIO, how: int = fcntl.LOCK_EX) -> bool:
+def _try_flock(file: TextIO, how: int = fcntl.LOCK_EX) -> bool:
     """Take the lock if it is free; return whether it was."""
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
@@ -188,16 +188,16 @@ def _is_there(file: TextIO, path: Path) -> bool:
     return False
 
 
-def _lock_file(results_dir: Path, what: str) -> Path:
-    """Return the path of a lock of a results directory; see _lock_folder."""
-    place = str(results_dir.resolve())
-    name = f"{platform.node()}-{hashlib.sha256(place.encode()).hexdigest()[:16]}.{what}"
-    return _lock_folder(results_dir) / re.sub(r"[^\w.-]", "_", name)
+def _build_lock_path(results_dir: Path, what: str) -> Path:
+    """Return the path of a lock of a results directory; see _find_lock_folder."""
+    resolved = str(results_dir.resolve())
+    name = f"{platform.node()}-{hashlib.sha256(resolved.encode()).hexdigest()[:16]}.{what}"
+    return _find_lock_folder(results_dir) / re.sub(r"[^\w.-]", "_", name)
 
 
-def _lock_folder(results_dir: Path) -> Path:
+def _find_lock_folder(results_dir: Path) -> Path:
     """Return the machine's local directory, else the user's cache, else the results directory."""
     try:
-        return local_folder()
+        return make_locks_folder()
     except BenchError:
-        return cache_folder("locks") or results_dir
+        return make_cache_folder("locks") or results_dir

@@ -40,7 +40,7 @@ def check_slurm(partition: str | None) -> None:
         )
 
 
-def jobs_of_this_run(folder: Path) -> dict[str, str]:
+def list_jobs(folder: Path) -> dict[str, str]:
     """Return the comments of this user's jobs from a working directory, by job number.
 
     A comment names the rule and its wildcards (see snakemake-executor-plugin-slurm).
@@ -113,17 +113,17 @@ def look_at_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -
     try:
         for node in idle[:MOST_LOOKED_AT]:
             step = ["srun", *where, f"--nodelist={node}", "--nodes=1", "--ntasks=1"]
-            done = _run([*step, "--immediate=20", "sh", "-c", script(file)])
+            done = _run([*step, "--immediate=20", "sh", "-c", build_check_script(file)])
             if "Unable to allocate resources" not in done.stderr:  # no longer idle
                 check_seen(node, done.stdout or done.stderr)
     finally:
         file.unlink(missing_ok=True)
 
 
-def script(file: Path) -> str:
+def build_check_script(file: Path) -> str:
     """Return the shell script of a node check, which prints an error or the node's code version."""
     python = shlex.quote(sys.executable)
-    look = "from harness.planning.orders import code_of_this_machine as c; print('code=' + c())"
+    look = "from harness.planning.orders import compute_code_version as c; print('code=' + c())"
     no_folder = f"{FAULT}does not see {file.parent}: results_dir has to be a folder that the head"
     no_python = f"{FAULT}has no {sys.executable}: make the environment (make install) in a folder"
     return (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.policy import policy_names
+from harness.contracts.policy import list_policy_names
 from harness.errors import ConfigError
 from harness.trials.sources import SourceHashes
 
@@ -54,11 +54,11 @@ class Sweep:
                     " lists"
                 )
         for policy in self.settings["policy"]:
-            if policy not in policy_names():
-                known = ", ".join(policy_names())
+            if policy not in list_policy_names():
+                known = ", ".join(list_policy_names())
                 raise ConfigError(f"counts have policy {policy}; choose from {known}")
 
-    def values(self, key: str, default: str = "") -> Values:
+    def get_values(self, key: str, default: str = "") -> Values:
         """Return the values of a key; `default` is that of `bench-schedule`."""
         return self.settings.get(key, (default,))
 
@@ -70,7 +70,7 @@ class Sweep:
     @property
     def is_timed(self) -> bool:
         """True if scheduling and learning are timed, so that their seconds are shown."""
-        return self.values(SECONDS)[0] not in ("0", "0.0")
+        return self.get_values(SECONDS)[0] not in ("0", "0.0")
 
     @property
     def sweep_id(self) -> str:
@@ -80,61 +80,61 @@ class Sweep:
         more = f"_and_{len(others)}_more" if others else ""
         return f"sweep-{first}{more}-{digest}"
 
-    def path(self, results_dir: Path) -> Path:
+    def build_path(self, results_dir: Path) -> Path:
         """Return the path of the sweep's rows; their records are in raw/counts."""
         return results_dir / "counts" / f"{self.sweep_id}.json"
 
 
-def sweep_of(place: str, content: Any) -> Sweep:
-    """Read an entry of `counts`; the message of its ConfigError starts with `place`."""
+def parse_sweep(location: str, content: Any) -> Sweep:
+    """Read an entry of `counts`; the message of its ConfigError starts with `location`."""
     if not isinstance(content, dict):
-        raise ConfigError(f"{place} has the counts {content!r}; an entry maps keys to values")
+        raise ConfigError(f"{location} has the counts {content!r}; an entry maps keys to values")
     try:
-        settings = {str(key): _texts(key, value) for key, value in content.items()}
+        settings = {str(key): _to_texts(key, value) for key, value in content.items()}
         if "policy" in settings:
-            settings["policy"] = _policies(settings["policy"])
+            settings["policy"] = _select_policies(settings["policy"])
         return Sweep(settings)
     except ConfigError as error:
-        raise ConfigError(f"{place}: {error}") from error
+        raise ConfigError(f"{location}: {error}") from error
 
 
-def _texts(key: str, value: Any) -> Values:
+def _to_texts(key: str, value: Any) -> Values:
     values = value if isinstance(value, list) else [value]
-    for one in values:
-        if isinstance(one, bool) or not isinstance(one, str | int | float):
-            raise ConfigError(f"counts have {key}={one!r}; give texts or numbers")
-    return tuple(dict.fromkeys(str(one) for one in values))
+    for item in values:
+        if isinstance(item, bool) or not isinstance(item, str | int | float):
+            raise ConfigError(f"counts have {key}={item!r}; give texts or numbers")
+    return tuple(dict.fromkeys(str(item) for item in values))
 
 
-def _policies(values: Values) -> Values:
+def _select_policies(values: Values) -> Values:
     """Return the names of policies; `all` adds every policy and `not:NAME` removes one.
 
     Raises:
         ConfigError: if `not:NAME` names an unknown policy.
     """
-    found: list[str] = []
+    chosen: list[str] = []
     for value in values:
         if value == "all":
-            found += policy_names()
+            chosen += list_policy_names()
         elif not value.startswith(LEFT_OUT):
-            found.append(value)
+            chosen.append(value)
     left_out = [value.removeprefix(LEFT_OUT) for value in values if value.startswith(LEFT_OUT)]
-    unknown = sorted(set(left_out) - set(policy_names()))
+    unknown = sorted(set(left_out) - set(list_policy_names()))
     if unknown:
         raise ConfigError(
-            f"counts leave out policy {unknown[0]}; choose from {', '.join(policy_names())}"
+            f"counts leave out policy {unknown[0]}; choose from {', '.join(list_policy_names())}"
         )
-    return tuple(name for name in dict.fromkeys(found) if name not in left_out)
+    return tuple(name for name in dict.fromkeys(chosen) if name not in left_out)
 
 
-def counting_sha256(
-    modules: Iterable[str], said: Collection[str], hashes: SourceHashes | None = None
+def hash_counting_code(
+    modules: Iterable[str], names: Collection[str], hashes: SourceHashes | None = None
 ) -> str:
     """Hash the code that counts.
 
     Args:
         modules: models and loaders.
-        said: names of modules, such as policies, that count as imported; see imported_files.
+        names: names of modules, such as policies, that count as imported; see find_imported_files.
         hashes: cached hashes of files.
     """
-    return (hashes or SourceHashes()).of_modules(sorted({COUNTER, *modules}), said)
+    return (hashes or SourceHashes()).hash_modules(sorted({COUNTER, *modules}), names)

@@ -61,14 +61,14 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
     try:
         content = _load(path)
     except yaml.YAMLError as error:
-        raise ConfigError(yaml_fault(error)) from error
+        raise ConfigError(format_yaml_error(error)) from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; give a file") from error
     except (UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read: {error}; correct the file") from error
     if not isinstance(content, dict):
-        found = "is empty" if content is None else f"holds a {type(content).__name__}"
-        raise ConfigError(f"{path} {found}; it maps keys to values")
+        fault = "is empty" if content is None else f"holds a {type(content).__name__}"
+        raise ConfigError(f"{path} {fault}; it maps keys to values")
     for key in keys:
         if key not in content:
             raise ConfigError(f"{path} has no {key}; add it")
@@ -86,7 +86,7 @@ def _load(path: Path) -> Any:
             return yaml.load(file, Loader=_Slow)
 
 
-def yaml_fault(error: yaml.YAMLError) -> str:
+def format_yaml_error(error: yaml.YAMLError) -> str:
     """Return a YAML error as one line: file, line, problem."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
@@ -99,7 +99,7 @@ NAMED = ("system", "model", "dataset")  # groups whose files contain their own n
 GROUPS = (*NAMED, "experiment")
 
 
-def choices_of(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
+def list_choices(group: str, conf_dir: Path = CONF_DIR) -> tuple[str, ...]:
     """Return the names of a group's files, sorted."""
     return tuple(sorted(path.stem for path in (conf_dir / group).glob("*.yaml")))
 
@@ -114,8 +114,8 @@ def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
         ConfigError: if the file cannot be read or contains another name.
     """
     path = conf_dir / group / f"{choice}.yaml"
-    if group not in GROUPS or choice not in choices_of(group, conf_dir):
+    if group not in GROUPS or choice not in list_choices(group, conf_dir):
         return
-    found = read_mapping(path).get("name")
-    if group in NAMED and found != choice:
-        raise ConfigError(f"{path} says name: {found}; write name: {choice}, as the file is called")
+    name = read_mapping(path).get("name")
+    if group in NAMED and name != choice:
+        raise ConfigError(f"{path} says name: {name}; write name: {choice}, as the file is called")

@@ -16,8 +16,8 @@ import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
-from harness.policies.parts.levels import levels_of
-from harness.policies.parts.ready import N_EXECUTED, Ready, commit, finish, n_ready, start
+from harness.policies.parts.levels import compute_levels
+from harness.policies.parts.ready import N_EXECUTED, Ready, commit, count_ready, finish, start
 from harness.values.arrays import Flags, Floats, Ints, Longs
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
@@ -28,22 +28,22 @@ POLICIES = {"agenda": "schedule", "agenda_dynamic": "schedule_dynamically"}
 def schedule(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type with the smallest average depth, step by step."""
     arrays = graph.types, graph.arg_start, graph.args, graph.follows, graph.cheap
-    return Schedule.proved(*_batches(*arrays))
+    return Schedule.from_valid_arrays(*_compute_batches(*arrays))
 
 
 @compiled
-def _batches(
+def _compute_batches(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints, cheap: Flags
 ) -> tuple[Ints, Ints]:
-    average = average_depths(types, arg_start, args, follows)
+    average = compute_average_depths(types, arg_start, args, follows)
     ready = start(types, arg_start, args, follows)
     while ready.counts[N_EXECUTED] < len(types):
-        commit(ready, shallowest(ready, average, cheap))
+        commit(ready, find_shallowest(ready, average, cheap))
     return finish(ready)
 
 
 @helper
-def average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Floats:
+def compute_average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Floats:
     """Return the average depth of the vertices of each type (n_types,).
 
     Depths are summed while they are computed, during the wait for the previous vertex's depth.
@@ -65,13 +65,13 @@ def average_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> F
 
 
 @helper
-def shallowest(ready: Ready, average: Floats, cheap: Flags) -> int:
+def find_shallowest(ready: Ready, average: Floats, cheap: Flags) -> int:
     """Return the ready type with the smallest average depth; the unbatchable one first."""
-    if n_ready(ready, UNBATCHABLE) > 0:
+    if count_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE
     best = UNBATCHABLE
     for t in range(UNBATCHABLE + 1, len(average)):
-        if n_ready(ready, t) == 0:
+        if count_ready(ready, t) == 0:
             continue
         shallower = best == UNBATCHABLE or average[t] < average[best]
         if shallower or (cheap[t] and average[t] == average[best]):
@@ -81,14 +81,16 @@ def shallowest(ready: Ready, average: Floats, cheap: Flags) -> int:
 
 def schedule_dynamically(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type whose remaining vertices have the smallest depth."""
-    return Schedule.proved(
-        *_dynamic_batches(graph.types, graph.arg_start, graph.args, graph.follows)
+    return Schedule.from_valid_arrays(
+        *_compute_dynamic_batches(graph.types, graph.arg_start, graph.args, graph.follows)
     )
 
 
 @compiled
-def _dynamic_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    depth = levels_of(types, arg_start, args, follows, True)
+def _compute_dynamic_batches(
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints
+) -> tuple[Ints, Ints]:
+    depth = compute_levels(types, arg_start, args, follows, True)
     total = np.zeros(len(follows), np.int64)
     count = np.zeros(len(follows), np.int64)
     for v in range(len(types)):
@@ -96,7 +98,7 @@ def _dynamic_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) ->
         count[types[v]] += 1
     ready = start(types, arg_start, args, follows)
     while ready.counts[N_EXECUTED] < len(types):
-        t = _shallowest_of_rest(ready, total, count)
+        t = _find_shallowest_remaining(ready, total, count)
         if t != UNBATCHABLE:
             for v in ready.queue[ready.head[t] : ready.tail[t]]:
                 total[t] -= depth[v]
@@ -106,13 +108,13 @@ def _dynamic_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) ->
 
 
 @helper
-def _shallowest_of_rest(ready: Ready, total: Longs, count: Longs) -> int:
-    if n_ready(ready, UNBATCHABLE) > 0:
+def _find_shallowest_remaining(ready: Ready, total: Longs, count: Longs) -> int:
+    if count_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE
     best = UNBATCHABLE
     for t in range(UNBATCHABLE + 1, len(total)):
         # Fractions are compared exactly: total / count < total' / count'.
-        if n_ready(ready, t) > 0 and (
+        if count_ready(ready, t) > 0 and (
             best == UNBATCHABLE or total[t] * count[best] < total[best] * count[t]
         ):
             best = t

@@ -17,24 +17,24 @@ from numpy.typing import NDArray
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
 from harness.policies.critical_share import schedule as critical_share
-from harness.policies.parts.alignment import FEWER, as_early
+from harness.policies.parts.alignment import FEWER, move_early
 from harness.policies.parts.backwards import (
     Placing,
-    batch_of_placed,
-    block_of,
-    graph_of_blocks,
-    of_all_vertices,
+    assign_batches,
+    build_block_graph,
+    expand_batches,
+    find_blocks,
+    insert_followers,
     place,
     start_placing,
-    with_followers,
 )
-from harness.policies.parts.chains import Chains, chains_of
+from harness.policies.parts.chains import TypeChains, find_chains
 from harness.policies.parts.urgency import (
     NONE,
     Known,
     Scratch,
-    choice,
-    costs,
+    choose_type,
+    compute_costs,
     is_progress,
     start_choosing,
 )
@@ -64,7 +64,7 @@ class Setting(NamedTuple):
     types: Ints
     arg_start: Ints
     args: Ints
-    chains: Chains
+    chains: TypeChains
     is_chained: Flags
     cost: Floats
     scratch: Scratch
@@ -98,7 +98,7 @@ class Beam(NamedTuple):
     placed: UnsignedLongs
 
 
-class Children(NamedTuple):
+class BeamChildren(NamedTuple):
     """Candidates for the next beam; the first n entries are used.
 
     Attributes:
@@ -125,67 +125,72 @@ def schedule_by_20_states(graph: Graph) -> Schedule:
 def _search(graph: Graph, width: int) -> Schedule:
     """Return the better schedule of a beam search of this width and of `critical_share`."""
     arrays = graph.types, graph.arg_start, graph.args, graph.follows
-    greedy, found = critical_share(graph), Schedule.proved(*_batches(*arrays, width))
-    return found if found.n_batches < greedy.n_batches else greedy
+    greedy, searched = (
+        critical_share(graph),
+        Schedule.from_valid_arrays(*_compute_batches(*arrays, width)),
+    )
+    return searched if searched.n_batches < greedy.n_batches else greedy
 
 
 @compiled
-def _batches(
+def _compute_batches(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints, width: int
 ) -> tuple[Ints, Ints]:
-    cost = costs(types, follows)
-    block = block_of(types, arg_start, args, follows)
-    block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
-    sequence = _best_sequence(block_types, block_start, block_args, cost, width)
-    late, type_of = _placed(block_types, block_start, block_args, sequence, len(follows))
-    early, change = as_early(late, type_of, len(follows), block_types, block_start, block_args)
-    batch_of = of_all_vertices(early if change == FEWER else late, old_id, block)
-    return with_followers(types, follows, block, batch_of, len(sequence))
+    cost = compute_costs(types, follows)
+    block = find_blocks(types, arg_start, args, follows)
+    block_types, block_start, block_args, old_id = build_block_graph(types, arg_start, args, block)
+    sequence = _find_best_sequence(block_types, block_start, block_args, cost, width)
+    late, type_of = _place_in_sequence(block_types, block_start, block_args, sequence, len(follows))
+    early, change = move_early(late, type_of, len(follows), block_types, block_start, block_args)
+    batch_of = expand_batches(early if change == FEWER else late, old_id, block)
+    return insert_followers(types, follows, block, batch_of, len(sequence))
 
 
 @helper
-def _placed(
+def _place_in_sequence(
     types: Ints, arg_start: Ints, args: Ints, sequence: Ints, n_types: int
 ) -> tuple[Ints, Ints]:
     """Return each vertex's batch (n,), and the batches' types, if types are placed in sequence."""
-    n_users, n_of_type, _ = chains_of(types, arg_start, args, n_types)
+    n_users, n_of_type, _ = find_chains(types, arg_start, args, n_types)
     placing = start_placing(types, n_users, n_of_type)
     sizes = np.empty_like(sequence)
     for b in range(len(sequence)):
         sizes[b] = place(placing, sequence[b], types, arg_start, args)
-    return batch_of_placed(placing, sequence, sizes)
+    return assign_batches(placing, sequence, sizes)
 
 
 @helper
-def _best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: Floats, width: int) -> Ints:
+def _find_best_sequence(types: Ints, arg_start: Ints, args: Ints, cost: Floats, width: int) -> Ints:
     """Return the types of the batches, last batch first, of the first state that is complete."""
     n, n_types = len(types), len(cost)
-    n_users, n_of_type, chains = chains_of(types, arg_start, args, n_types)
+    n_users, n_of_type, chains = find_chains(types, arg_start, args, n_types)
     placing = start_placing(types, n_users, n_of_type)
     known, scratch = start_choosing(placing, chains)
     is_chained = np.zeros(n_types, np.bool_)
     for t in chains.chained:
         is_chained[t] = True
     setting = Setting(types, arg_start, args, chains, is_chained, cost, scratch)
-    beam, following = _room(width, placing, known), _room(width, placing, known)
+    beam, following = _allocate_beam(width, placing, known), _allocate_beam(width, placing, known)
     first = placing.first
-    _copy(State(placing, known, np.zeros(2), np.zeros(1, np.uint64)), _state(beam, 0, first))
-    children, kept = _no_children(width * n_types), np.empty(width, np.int32)
+    _copy(State(placing, known, np.zeros(2), np.zeros(1, np.uint64)), _view_state(beam, 0, first))
+    children, kept = _allocate_children(width * n_types), np.empty(width, np.int32)
     parents, chosen = np.empty((n, width), np.int32), np.empty((n, width), np.int32)
     depth, n_states = 0, 1
     finished = NONE if n > 0 else 0
     while finished == NONE:
         n_children = 0
         for parent in range(n_states):
-            n_children = _expand(_state(beam, parent, first), parent, setting, children, n_children)
-        n_states = _best_children(children, n_children, kept)
+            n_children = _expand(
+                _view_state(beam, parent, first), parent, setting, children, n_children
+            )
+        n_states = _select_children(children, n_children, kept)
         for rank in range(n_states - 1, -1, -1):
             parent, t = children.parent[kept[rank]], children.t[kept[rank]]
-            state = _state(following, rank, first)
-            _copy(_state(beam, parent, first), state)
-            _go_on(state, children, kept[rank], setting)
+            state = _view_state(following, rank, first)
+            _copy(_view_state(beam, parent, first), state)
+            _advance(state, children, kept[rank], setting)
             parents[depth, rank], chosen[depth, rank] = parent, t
-            if _n_placed(state.placing) == n:
+            if _count_placed(state.placing) == n:
                 finished = rank
         beam, following = following, beam
         depth += 1
@@ -203,7 +208,7 @@ def _trace(parents: IntTable, chosen: IntTable, depth: int, rank: int) -> Ints:
 
 
 @helper
-def _room(width: int, placing: Placing, known: Known) -> Beam:
+def _allocate_beam(width: int, placing: Placing, known: Known) -> Beam:
     n, n_types = len(placing.queue), len(placing.head)
     return Beam(
         np.empty((width, n), np.int32), np.empty((width, n), np.int32),
@@ -215,15 +220,15 @@ def _room(width: int, placing: Placing, known: Known) -> Beam:
 
 
 @helper
-def _no_children(most: int) -> Children:
-    return Children(
+def _allocate_children(most: int) -> BeamChildren:
+    return BeamChildren(
         np.empty(most, np.int32), np.empty(most, np.int32),
         np.empty(most), np.empty((most, 2)), np.empty(most, np.uint64),
     )  # fmt: skip
 
 
 @helper
-def _state(beam: Beam, k: int, first: Ints) -> State:
+def _view_state(beam: Beam, k: int, first: Ints) -> State:
     """Return a view of the k-th state."""
     return State(
         Placing(beam.n_users[k], beam.queue[k], first, beam.head[k], beam.tail[k]),
@@ -247,7 +252,7 @@ def _copy(source: State, to: State) -> None:
 
 
 @helper
-def _go_on(state: State, children: Children, child: int, setting: Setting) -> None:
+def _advance(state: State, children: BeamChildren, child: int, setting: Setting) -> None:
     """Place all ready vertices of a child's type; the state is a copy of the parent's."""
     t = children.t[child]
     state.spent[:] = children.spent[child]
@@ -257,7 +262,7 @@ def _go_on(state: State, children: Children, child: int, setting: Setting) -> No
 
 
 @helper
-def _n_placed(placing: Placing) -> int:
+def _count_placed(placing: Placing) -> int:
     n_placed = 0
     for t in range(len(placing.head)):
         n_placed += placing.head[t] - placing.first[t]
@@ -265,10 +270,10 @@ def _n_placed(placing: Placing) -> int:
 
 
 @helper
-def _expand(state: State, parent: int, setting: Setting, children: Children, n: int) -> int:
+def _expand(state: State, parent: int, setting: Setting, children: BeamChildren, n: int) -> int:
     """Append the children of a state; return the number of children so far."""
     placing, cost, score = state.placing, setting.cost, setting.scratch.score
-    best = _best_type(state, setting)
+    best = _choose_type(state, setting)
     for t in range(len(cost)):
         size = placing.tail[t] - placing.head[t]
         if size == 0 or (t != best and score[best] == np.inf):
@@ -277,7 +282,7 @@ def _expand(state: State, parent: int, setting: Setting, children: Children, n: 
         children.spent[n] = state.spent
         if t != best:
             children.spent[n, 1] += score[best] - score[t]
-        if t != UNBATCHABLE and not _progress(state, t, setting.is_chained):
+        if t != UNBATCHABLE and not _is_progress(state, t, setting.is_chained):
             children.spent[n, 0] += cost[t]
         children.key[n] = children.spent[n, 0] + REGRET * children.spent[n, 1]
         children.placed[n] = state.placed[0]
@@ -289,17 +294,17 @@ def _expand(state: State, parent: int, setting: Setting, children: Children, n: 
 
 
 @helper
-def _best_type(state: State, setting: Setting) -> int:
+def _choose_type(state: State, setting: Setting) -> int:
     """Return the choice of `critical_share`; its score is infinite if no other needs a trial."""
     placing, scratch = state.placing, setting.scratch
     if placing.tail[UNBATCHABLE] > placing.head[UNBATCHABLE]:
         scratch.score[UNBATCHABLE] = np.inf
         return UNBATCHABLE
-    return choice(placing, setting.chains, setting.cost, state.known, scratch)
+    return choose_type(placing, setting.chains, setting.cost, state.known, scratch)
 
 
 @helper
-def _progress(state: State, t: int, is_chained: Flags) -> bool:
+def _is_progress(state: State, t: int, is_chained: Flags) -> bool:
     """Return True if a batch of a type lowers the bound of the remaining vertices."""
     if not is_chained[t]:
         return bool(state.placing.tail[t] == state.placing.first[t + 1])
@@ -316,7 +321,7 @@ def _hash(v: int) -> np.uint64:
 
 
 @helper
-def _best_children(children: Children, n: int, kept: Ints) -> int:
+def _select_children(children: BeamChildren, n: int, kept: Ints) -> int:
     """Write the children with the smallest keys; of children with equal vertices, only the best.
 
     Args:

@@ -18,19 +18,19 @@ import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
-from harness.policies.parts.alignment import FEWER, aligned, as_early
+from harness.policies.parts.alignment import FEWER, choose_batches, move_early
 from harness.policies.parts.backwards import (
-    batch_of_placed,
-    block_of,
-    graph_of_blocks,
-    of_all_vertices,
+    assign_batches,
+    build_block_graph,
+    expand_batches,
+    find_blocks,
+    insert_followers,
     place,
     start_placing,
-    with_followers,
 )
-from harness.policies.parts.chains import chains_of
-from harness.policies.parts.ready import in_used_batches
-from harness.policies.parts.urgency import choice, costs, start_choosing
+from harness.policies.parts.chains import find_chains
+from harness.policies.parts.ready import order_used_batches
+from harness.policies.parts.urgency import choose_type, compute_costs, start_choosing
 from harness.values.arrays import Floats, Ints
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
@@ -39,34 +39,38 @@ from harness.values.schedule import Schedule
 def schedule(graph: Graph) -> Schedule:
     """Place batches from the last to the first, always one of the most urgent type."""
     # Two functions, as most graphs have no followers and need no graph of blocks.
-    batches = _batches_and_followers if graph.has_followers else _batches
-    return Schedule.proved(*batches(graph.types, graph.arg_start, graph.args, graph.follows))
+    batches = _compute_batches_with_followers if graph.has_followers else _compute_batches
+    return Schedule.from_valid_arrays(
+        *batches(graph.types, graph.arg_start, graph.args, graph.follows)
+    )
 
 
 @compiled
-def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    late, type_of = _latest(types, arg_start, args, np.ones(len(follows)))
-    early, change = as_early(late, type_of, len(follows), types, arg_start, args)
-    batch_of = aligned(early, late, change, len(type_of), arg_start, args)
-    return in_used_batches(batch_of, len(type_of))
+def _compute_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
+    late, type_of = _find_latest(types, arg_start, args, np.ones(len(follows)))
+    early, change = move_early(late, type_of, len(follows), types, arg_start, args)
+    batch_of = choose_batches(early, late, change, len(type_of), arg_start, args)
+    return order_used_batches(batch_of, len(type_of))
 
 
 @compiled
-def _batches_and_followers(
+def _compute_batches_with_followers(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints
 ) -> tuple[Ints, Ints]:
-    block = block_of(types, arg_start, args, follows)
-    block_types, block_start, block_args, old_id = graph_of_blocks(types, arg_start, args, block)
-    late, type_of = _latest(block_types, block_start, block_args, costs(types, follows))
-    early, change = as_early(late, type_of, len(follows), block_types, block_start, block_args)
-    batch_of = of_all_vertices(early if change == FEWER else late, old_id, block)
-    return with_followers(types, follows, block, batch_of, len(type_of))
+    block = find_blocks(types, arg_start, args, follows)
+    block_types, block_start, block_args, old_id = build_block_graph(types, arg_start, args, block)
+    late, type_of = _find_latest(
+        block_types, block_start, block_args, compute_costs(types, follows)
+    )
+    early, change = move_early(late, type_of, len(follows), block_types, block_start, block_args)
+    batch_of = expand_batches(early if change == FEWER else late, old_id, block)
+    return insert_followers(types, follows, block, batch_of, len(type_of))
 
 
 @helper
-def _latest(types: Ints, arg_start: Ints, args: Ints, cost: Floats) -> tuple[Ints, Ints]:
+def _find_latest(types: Ints, arg_start: Ints, args: Ints, cost: Floats) -> tuple[Ints, Ints]:
     """Return each vertex's batch (n,), the latest possible, and the types of the batches."""
-    n_users, n_of_type, chains = chains_of(types, arg_start, args, len(cost))
+    n_users, n_of_type, chains = find_chains(types, arg_start, args, len(cost))
     placing = start_placing(types, n_users, n_of_type)
     known, scratch = start_choosing(placing, chains)
     sequence, sizes = np.empty(len(types), np.int32), np.empty(len(types), np.int32)
@@ -74,10 +78,10 @@ def _latest(types: Ints, arg_start: Ints, args: Ints, cost: Floats) -> tuple[Int
     while n_placed < len(types):
         best = UNBATCHABLE
         if placing.tail[UNBATCHABLE] == placing.head[UNBATCHABLE]:
-            best = choice(placing, chains, cost, known, scratch)
+            best = choose_type(placing, chains, cost, known, scratch)
             known.reach[best] = 0
         size = place(placing, best, types, arg_start, args)
         sequence[n_batches], sizes[n_batches] = best, size
         n_batches += 1
         n_placed += size
-    return batch_of_placed(placing, sequence[:n_batches], sizes[:n_batches])
+    return assign_batches(placing, sequence[:n_batches], sizes[:n_batches])

@@ -27,11 +27,11 @@ import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.policies.parts.levels import (
-    by_counters,
-    by_level,
-    levels_in_order,
-    levels_of,
-    phases_and_depths,
+    batch_by_counters,
+    batch_by_level,
+    compute_levels,
+    compute_phases_and_depths,
+    number_levels,
 )
 from harness.values.arrays import Ints
 from harness.values.graph import Graph
@@ -49,40 +49,44 @@ NOT_BY_AUTO = {"unbatched": "it batches nothing: the base that others are compar
 def schedule_by_depth(graph: Graph) -> Schedule:
     """Execute groups in increasing order of (depth, type)."""
     arrays = graph.types, graph.arg_start, graph.args, graph.follows
-    return Schedule.proved(*_batches(*arrays, True))
+    return Schedule.from_valid_arrays(*_compute_batches(*arrays, True))
 
 
 def schedule_by_frontier(graph: Graph) -> Schedule:
     """Execute level by level, one batch of each type that is ready when the level starts."""
     arrays = graph.types, graph.arg_start, graph.args, graph.follows
-    return Schedule.proved(*_batches(*arrays, False))
+    return Schedule.from_valid_arrays(*_compute_batches(*arrays, False))
 
 
 @compiled
-def _batches(
+def _compute_batches(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints, count_followers: bool
 ) -> tuple[Ints, Ints]:
-    levels = levels_of(types, arg_start, args, follows, count_followers)
-    return by_level(types, follows, levels, 1 if count_followers else 0)
+    levels = compute_levels(types, arg_start, args, follows, count_followers)
+    return batch_by_level(types, follows, levels, 1 if count_followers else 0)
 
 
 def schedule_by_inline_depth(graph: Graph) -> Schedule:
     """Execute groups in increasing order of (phase, depth, type), as counted by the program."""
     if graph.phases is None or graph.depths is None:
         arrays = graph.types, graph.arg_start, graph.args, graph.follows
-        return Schedule.proved(*_batches_of_counted(*arrays))
-    return Schedule.proved(*by_counters(graph.types, graph.follows, graph.phases, graph.depths))
+        return Schedule.from_valid_arrays(*_compute_counted_batches(*arrays))
+    return Schedule.from_valid_arrays(
+        *batch_by_counters(graph.types, graph.follows, graph.phases, graph.depths)
+    )
 
 
 @compiled
-def _batches_of_counted(
+def _compute_counted_batches(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints
 ) -> tuple[Ints, Ints]:
-    phases, depths = phases_and_depths(types, arg_start, args, follows)
-    return by_level(types, follows, levels_in_order(phases, depths), 0)
+    phases, depths = compute_phases_and_depths(types, arg_start, args, follows)
+    return batch_by_level(types, follows, number_levels(phases, depths), 0)
 
 
 def schedule_unbatched(graph: Graph) -> Schedule:
     """Execute one vertex at a time, in order of creation."""
     n = graph.n_vertices
-    return Schedule.proved(np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int32))
+    return Schedule.from_valid_arrays(
+        np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int32)
+    )

@@ -20,14 +20,14 @@ import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
-from harness.policies.parts.backwards import block_of, with_followers
+from harness.policies.parts.backwards import find_blocks, insert_followers
 from harness.policies.parts.ready import (
     N_BATCHES,
     N_EXECUTED,
     Ready,
     commit,
+    count_ready,
     finish,
-    n_ready,
     start,
 )
 from harness.values.arrays import Ints, IntTable
@@ -39,11 +39,13 @@ POLICIES = {"sufficient": "schedule", "sufficient_reversed": "schedule_reversed"
 
 def schedule(graph: Graph) -> Schedule:
     """Execute all ready vertices of the type with the largest fraction, step by step."""
-    return Schedule.proved(*_batches(graph.types, graph.arg_start, graph.args, graph.follows))
+    return Schedule.from_valid_arrays(
+        *_compute_batches(graph.types, graph.arg_start, graph.args, graph.follows)
+    )
 
 
 @compiled
-def _batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
+def _compute_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
     return finish(run(types, arg_start, args, follows, False))
 
 
@@ -58,7 +60,7 @@ def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints, oldest_first: b
     ready = start(types, arg_start, args, follows)
     extracted = extract(types, arg_start, args, len(follows))
     while ready.counts[N_EXECUTED] < len(types):
-        t = safest(ready, extracted, oldest_first)
+        t = find_safest(ready, extracted, oldest_first)
         if t != UNBATCHABLE:
             for v in ready.queue[ready.head[t] : ready.tail[t]]:
                 remove(extracted, ready, v)
@@ -67,13 +69,13 @@ def run(types: Ints, arg_start: Ints, args: Ints, follows: Ints, oldest_first: b
 
 
 @helper
-def safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
+def find_safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
     """Return the ready type with the largest fraction; the unbatchable one first."""
-    if n_ready(ready, UNBATCHABLE) > 0:
+    if count_ready(ready, UNBATCHABLE) > 0:
         return UNBATCHABLE
     best, best_ready, best_frontier = UNBATCHABLE, 0, 1
     for t in range(UNBATCHABLE + 1, len(extracted.n_frontier)):
-        size, frontier = n_ready(ready, t), extracted.n_frontier[t]
+        size, frontier = count_ready(ready, t), extracted.n_frontier[t]
         if size == 0:
             continue
         # Fractions are compared exactly: size / frontier > best_ready / best_frontier.
@@ -85,15 +87,17 @@ def safest(ready: Ready, extracted: Extracted, oldest_first: bool) -> int:
 
 def schedule_reversed(graph: Graph) -> Schedule:
     """Execute, in reverse order, the batches that `sufficient` finds from the outputs."""
-    return Schedule.proved(
-        *_reversed_batches(graph.types, graph.arg_start, graph.args, graph.follows)
+    return Schedule.from_valid_arrays(
+        *_compute_reversed_batches(graph.types, graph.arg_start, graph.args, graph.follows)
     )
 
 
 @compiled
-def _reversed_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
-    block = block_of(types, arg_start, args, follows)
-    new_types, new_start, new_args = _reversed_graph(types, arg_start, args, block)
+def _compute_reversed_batches(
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints
+) -> tuple[Ints, Ints]:
+    block = find_blocks(types, arg_start, args, follows)
+    new_types, new_start, new_args = _reverse_graph(types, arg_start, args, block)
     no_follows = np.full(len(follows), NO_TYPE, np.int32)
     ready = run(new_types, new_start, new_args, no_follows, True)
     n_batches = ready.counts[N_BATCHES]
@@ -105,11 +109,11 @@ def _reversed_batches(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -
             next_id -= 1
         else:
             batch_of[v] = batch_of[block[v]]
-    return with_followers(types, follows, block, batch_of, n_batches)
+    return insert_followers(types, follows, block, batch_of, n_batches)
 
 
 @helper
-def _reversed_graph(
+def _reverse_graph(
     types: Ints, arg_start: Ints, args: Ints, block: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """Return the graph of blocks with all edges reversed, the last vertex first."""

@@ -41,14 +41,14 @@ class BlockShape:
     of_each: frozenset[int] | None
     pulls: frozenset[str]
 
-    def allowed(self, n: int) -> tuple[frozenset[int], ...] | None:
+    def find_allowed_types(self, n: int) -> tuple[frozenset[int], ...] | None:
         """Return the allowed types of each of n operands; None if n operands are not allowed."""
         if self.of_each is not None:
             return (self.of_each,) * n
         return self.operands if n == len(self.operands) else None
 
 
-def block_shapes(
+def build_block_shapes(
     functions: Mapping[str, VertexFunction], types: Sequence[str]
 ) -> dict[str, BlockShape]:
     """Return the signatures of all blocks by name; ids are indices in `types`, from 1."""
@@ -57,7 +57,7 @@ def block_shapes(
         for state, _ in functions[name].scatter:
             having.setdefault(state, set()).add(type_id)
     every = frozenset(range(1, len(types) + 1))
-    found = {}
+    shapes = {}
     for type_id, name in enumerate(types, start=1):
         function = functions[name]
         slots = [every] * function.arity
@@ -68,8 +68,8 @@ def block_shapes(
             elif node.op == "gather_each":
                 of_each = (every if of_each is None else of_each) & having[node.name]
         pulls = frozenset(node.name for node in function.nodes if node.op == "pull")
-        found[name] = BlockShape(name, type_id, tuple(slots), of_each, pulls)
-    return found
+        shapes[name] = BlockShape(name, type_id, tuple(slots), of_each, pulls)
+    return shapes
 
 
 class Fitting:
@@ -95,19 +95,19 @@ class Fitting:
             self.needs[shape.type_id] = [name in shape.pulls for name in names]
 
 
-def static_depths(feeds: Feeds) -> list[int]:
+def compute_static_depths(feeds: Feeds) -> list[int]:
     """Return each type's depth among untainted types, from 0; TAINTED for tainted ones."""
     reaches = feeds.copy()
     for middle in range(len(feeds)):
         reaches |= reaches[:, middle, None] & reaches[None, middle]
     recurrent = reaches.diagonal()
     tainted = recurrent | reaches[recurrent].any(axis=0)
-    found = np.where(tainted, TAINTED, 0)
+    depth = np.where(tainted, TAINTED, 0)
     for _ in range(len(feeds)):  # no path among untainted types is longer
         for user in np.flatnonzero(~tainted):
-            before = found[feeds[:, user]]
-            found[user] = before.max(initial=-1) + 1
-    depths: list[int] = found.tolist()
+            before = depth[feeds[:, user]]
+            depth[user] = before.max(initial=-1) + 1
+    depths: list[int] = depth.tolist()
     return depths
 
 

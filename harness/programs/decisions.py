@@ -18,17 +18,17 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def chance(*key: int) -> float:
+def draw_chance(*key: int) -> float:
     """Return a number, uniform in [0, 1), that depends only on the key."""
-    return chance_from(0, key)
+    return draw_from_state(0, key)
 
 
-def chance_from(state: int, key: tuple[int, ...]) -> float:
+def draw_from_state(state: int, key: tuple[int, ...]) -> float:
     """Return the number of a key whose first parts are already mixed into `state`."""
-    return (mixed(state, *key) >> 11) * 2.0**-53
+    return (mix_key(state, *key) >> 11) * 2.0**-53
 
 
-def mixed(state: int, *key: int) -> int:
+def mix_key(state: int, *key: int) -> int:
     """Mix more numbers of a key into a state."""
     for part in key:
         state = ((state ^ part) + _GOLDEN) & _MASK
@@ -38,12 +38,12 @@ def mixed(state: int, *key: int) -> int:
     return state
 
 
-def key_of(*arrays: IntArray) -> int:
+def compute_checksum(*arrays: IntArray) -> int:
     """Return a checksum of an instance's arrays, which identifies it in any order of instances."""
-    found = 0
+    checksum = 0
     for array in arrays:
-        found = zlib.crc32(array.astype("<i4").tobytes(), found)
-    return found
+        checksum = zlib.crc32(array.astype("<i4").tobytes(), checksum)
+    return checksum
 
 
 class NumberAskedFor(Exception):  # noqa: N818 - control flow; the caller reports an error
@@ -62,10 +62,10 @@ class Drawn(dict[tuple[int, ...] | None, float]):
 
     def __init__(self, seed: int, instance: int) -> None:
         super().__init__()
-        self.state = mixed(0, seed, instance)
+        self.state = mix_key(0, seed, instance)
 
     def __missing__(self, key: tuple[int, ...] | None) -> float:
         if key is None:
             raise NumberAskedFor
-        self[key] = found = chance_from(self.state, key)
-        return found
+        self[key] = number = draw_from_state(self.state, key)
+        return number

@@ -53,12 +53,12 @@ ONE_ROUND = 1 << (DEPTH_BITS + PHASE_BITS)
 MOST_PHASES = 1 << PHASE_BITS
 
 
-def phase_of(counter: int) -> int:
+def extract_phase(counter: int) -> int:
     """Return the program's stage, from 0."""
     return (counter >> DEPTH_BITS) & (MOST_PHASES - 1)
 
 
-def depth_of(counter: int) -> int:
+def extract_depth(counter: int) -> int:
     """Return the number of steps within the phase (of the graph segment)."""
     return counter & (ONE_PHASE - 1)
 
@@ -70,7 +70,9 @@ def check_fault(fault: int) -> None:
 
 
 @compiled
-def measured(log: IntArray, n_args_of: IntArray, first_name: IntArray) -> tuple[int, int, int, int]:
+def measure_log(
+    log: IntArray, n_args_of: IntArray, first_name: IntArray
+) -> tuple[int, int, int, int]:
     """Return numbers of vertices, operands and forked fibers of a log, and its nesting depth."""
     n = m = n_forked = nested = deepest = 0
     i = 0
@@ -105,7 +107,7 @@ def measured(log: IntArray, n_args_of: IntArray, first_name: IntArray) -> tuple[
     return n, m, n_forked, deepest
 
 
-class Arrays(NamedTuple):
+class DecodingArrays(NamedTuple):
     """Inputs and outputs of the decoding of a log.
 
     Attributes:
@@ -144,7 +146,7 @@ class Arrays(NamedTuple):
 
 
 @compiled
-def decoded(log: IntArray, base: int, restart: bool, arrays: Arrays) -> None:
+def decode_log(log: IntArray, base: int, restart: bool, arrays: DecodingArrays) -> None:
     """Decode one part of a log, after the earlier ones.
 
     Args:
@@ -154,12 +156,16 @@ def decoded(log: IntArray, base: int, restart: bool, arrays: Arrays) -> None:
     state, i = arrays.state, 0
     while i < len(log):
         is_event = log[i] < CHAIN
-        i = _event(log, i, base, restart, arrays) if is_event else _calls(log, i, arrays)
+        i = (
+            _decode_event(log, i, base, restart, arrays)
+            if is_event
+            else _decode_calls(log, i, arrays)
+        )
     arrays.fibers[state[FIBER]] = state[COUNTER]
 
 
 @helper
-def _calls(log: IntArray, i: int, arrays: Arrays) -> int:
+def _decode_calls(log: IntArray, i: int, arrays: DecodingArrays) -> int:
     """Decode the call, or the chain of calls, at index i; return the index of the next entry."""
     state, n, m, counter = (
         arrays.state,
@@ -179,10 +185,10 @@ def _calls(log: IntArray, i: int, arrays: Arrays) -> int:
         counter = _put(n, type_id, counter, arrays)
         for slot in range(n_args):
             arrays.args[m + slot] = n - 1 if k else log[first + slot]
-        found = _fault(n, m, n_args, arrays)
+        new_fault = _find_fault(n, m, n_args, arrays)
         is_lacking = _put_numbers(n, log, at + k, times, given, arrays)
         if fault == FINE:
-            fault = LACKING if found == FINE and is_lacking else found
+            fault = LACKING if new_fault == FINE and is_lacking else new_fault
         n, m = n + 1, m + n_args
         arrays.arg_start[n] = m
     rest = times - 2
@@ -196,7 +202,7 @@ def _calls(log: IntArray, i: int, arrays: Arrays) -> int:
 
 
 @helper
-def _put(n: int, type_id: int, counter: int, arrays: Arrays) -> int:
+def _put(n: int, type_id: int, counter: int, arrays: DecodingArrays) -> int:
     """Write type and depth of vertex n; return the next counter."""
     depths, now, static = arrays.depths, arrays.state[ROUND_NOW], arrays.statics[type_id]
     own = counter if static == TAINTED else now * ONE_ROUND + static
@@ -209,7 +215,7 @@ def _put(n: int, type_id: int, counter: int, arrays: Arrays) -> int:
 
 @helper
 def _put_numbers(
-    n: int, log: IntArray, at: int, times: int, given: IntArray, arrays: Arrays
+    n: int, log: IntArray, at: int, times: int, given: IntArray, arrays: DecodingArrays
 ) -> bool:
     """Write the external numbers of vertex n; those of different names are `times` apart.
 
@@ -229,7 +235,7 @@ def _put_numbers(
 
 @helper
 def _put_all_numbers(
-    n: int, count: int, log: IntArray, at: int, given: IntArray, arrays: Arrays
+    n: int, count: int, log: IntArray, at: int, given: IntArray, arrays: DecodingArrays
 ) -> bool:
     """Write the external numbers of a chain's last `count` vertices, from n on.
 
@@ -248,7 +254,7 @@ def _put_all_numbers(
 
 
 @helper
-def _go_on(n: int, times: int, counter: int, arrays: Arrays) -> int:
+def _go_on(n: int, times: int, counter: int, arrays: DecodingArrays) -> int:
     """Write a chain's calls from vertex n on: copies of the previous call with growing depth.
 
     Returns:
@@ -271,7 +277,7 @@ def _go_on(n: int, times: int, counter: int, arrays: Arrays) -> int:
 
 
 @helper
-def _event(log: IntArray, i: int, base: int, restart: bool, arrays: Arrays) -> int:
+def _decode_event(log: IntArray, i: int, base: int, restart: bool, arrays: DecodingArrays) -> int:
     """Decode the event at index i; return the index of the next entry."""
     state, fibers = arrays.state, arrays.fibers
     code, counter = log[i], state[COUNTER]
@@ -279,7 +285,7 @@ def _event(log: IntArray, i: int, base: int, restart: bool, arrays: Arrays) -> i
     if code == RESUME:
         state[FIBER] = log[i + 1]
         floor = state[ROUND_NOW] * ONE_ROUND
-        state[COUNTER] = _caught_up(fibers[log[i + 1]], floor, base, restart)
+        state[COUNTER] = _convert_counter(fibers[log[i + 1]], floor, base, restart)
         return i + 2
     if code == END:
         fibers[log[i + 1]] = max(fibers[log[i + 1]], counter)
@@ -300,12 +306,12 @@ def _event(log: IntArray, i: int, base: int, restart: bool, arrays: Arrays) -> i
     elif code == ROUND:
         state[ROUND_NOW] += 1
     else:
-        _branched(code, state, arrays.nested)
+        _record_branch(code, state, arrays.nested)
     return i + 1
 
 
 @helper
-def _branched(code: int, state: Longs, nested: Longs) -> None:
+def _record_branch(code: int, state: Longs, nested: Longs) -> None:
     """Record, by nesting level, the start and the maximum depth of branches that do not wait."""
     level = state[LEVEL]
     if code == OPEN:
@@ -320,7 +326,7 @@ def _branched(code: int, state: Longs, nested: Longs) -> None:
 
 
 @helper
-def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
+def _convert_counter(counter: int, floor: int, base: int, restart: bool) -> int:
     """Convert a fiber's counter of an earlier graph segment to the current segment."""
     if counter >= floor:
         return counter
@@ -330,26 +336,26 @@ def _caught_up(counter: int, floor: int, base: int, restart: bool) -> int:
 
 
 @helper
-def _fault(n: int, first: int, n_args: int, arrays: Arrays) -> int:
+def _find_fault(n: int, first: int, n_args: int, arrays: DecodingArrays) -> int:
     """Record the types that feed vertex n, and return its error, or FINE.
 
     Args:
         first: index of its first operand in args.
     """
     types, counters, args, fits = arrays.types, arrays.counters, arrays.args, arrays.fits
-    type_id, found = types[n], FINE
+    type_id, fault = types[n], FINE
     takes_any = arrays.n_slots[type_id] == COUNTED
     if not takes_any and arrays.n_slots[type_id] != n_args:
-        found = TOO_MANY
+        fault = TOO_MANY
     for slot in range(n_args):
         arg = args[first + slot]
         if arg < 0 or arg >= n:
-            found = UNKNOWN
+            fault = UNKNOWN
             continue
         arrays.feeds[types[arg], type_id] = True
-        place = 0 if takes_any else slot
-        if place >= fits.shape[1] or not fits[type_id, place, types[arg]]:
-            found = MISFIT
+        index = 0 if takes_any else slot
+        if index >= fits.shape[1] or not fits[type_id, index, types[arg]]:
+            fault = MISFIT
         elif counters[arg] >= counters[n]:
-            found = BACKWARD
-    return found
+            fault = BACKWARD
+    return fault

@@ -17,17 +17,17 @@ from harness.programs.decode import (
     N_ARGS,
     N_FIBERS,
     N_STATE,
-    Arrays,
+    DecodingArrays,
     N,
-    decoded,
-    measured,
+    decode_log,
+    measure_log,
 )
 from harness.programs.log import CallText
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class RecordedPiece:
     """Vertices in the order of recording, numbered from `base`.
 
     Attributes:
@@ -62,7 +62,7 @@ class Decoder:
     def __init__(self, rules: Rules, text: CallText, fitting: Fitting, n_instances: int) -> None:
         kinds, n_types, none = text.kinds, len(rules.static), np.zeros(0, dtype=np.int32)
         self.names, self.n_grown = rules.names, 0
-        self.arrays = Arrays(
+        self.arrays = DecodingArrays(
             *(kinds.types, kinds.n_args, kinds.first_name, kinds.names),
             *(none, fitting.n_slots, fitting.fits, fitting.needs),
             state=np.zeros(N_STATE, dtype=np.int64),
@@ -81,7 +81,7 @@ class Decoder:
     def begin(self, rules: Rules, n_instances: int) -> None:
         """Discard everything decoded; later pieces overwrite earlier ones, which become invalid."""
         self.base, self.restart = rules.base, rules.options.restart
-        self.arrays = self.arrays._replace(statics=int_array(rules.static))
+        self.arrays = self.arrays._replace(statics=as_int_array(rules.static))
         self.arrays.state.fill(0)
         self.arrays.feeds.fill(False)
         self.arrays.state[COUNTER], self.arrays.state[N_FIBERS] = self.base, n_instances
@@ -92,12 +92,12 @@ class Decoder:
     def take(self, log: IntArray) -> None:
         """Decode a new part of the log."""
         arrays, so_far = self.arrays, self.arrays.state
-        n, n_args, n_forked, deepest = measured(log, arrays.kind_args, arrays.first_name)
+        n, n_args, n_forked, deepest = measure_log(log, arrays.kind_args, arrays.first_name)
         self.make_room(
             int(so_far[N]) + n, int(so_far[N_ARGS]) + n_args, int(so_far[N_FIBERS]) + n_forked,
             int(so_far[LEVEL]) + deepest,
         )  # fmt: skip
-        decoded(log, self.base, self.restart, self.arrays)
+        decode_log(log, self.base, self.restart, self.arrays)
 
     @property
     def fault(self) -> int:
@@ -113,49 +113,51 @@ class Decoder:
         """Ensure capacity: exactly as needed at first, then twice the need as segments follow."""
         arrays = self.arrays
         if n > len(arrays.types):
-            room = _twice(n, arrays.types)
+            room = _choose_capacity(n, arrays.types)
             self._lengthen(room, "types", "counters", "depths", "pulled")
             self._lengthen(room + 1, "arg_start")
         if n_args > len(arrays.args):
-            self._lengthen(_twice(n_args, arrays.args), "args")
+            self._lengthen(_choose_capacity(n_args, arrays.args), "args")
         if n_fibers > len(arrays.fibers):
-            self._lengthen(_twice(n_fibers, arrays.fibers), "fibers")
+            self._lengthen(_choose_capacity(n_fibers, arrays.fibers), "fibers")
         if 2 * deepest > len(arrays.nested):
             self._lengthen(2 * deepest, "nested")
 
     def _lengthen(self, n: int, *names: str) -> None:
-        longer = {name: _longer(getattr(self.arrays, name), n) for name in names}
+        longer = {name: _extend_array(getattr(self.arrays, name), n) for name in names}
         self.arrays = self.arrays._replace(**longer)
         self.n_grown += 1
 
-    def cut(self) -> Piece:
+    def cut(self) -> RecordedPiece:
         """Return the vertices that were not returned by earlier calls."""
         base, n = self._n_given, int(self.arrays.state[N])
         first, end = self._n_args_given, int(self.arrays.state[N_ARGS])
         self._n_given, self._n_args_given = n, end
-        return self._piece(base, n, first, end)
+        return self._extract_piece(base, n, first, end)
 
-    def piece(self, base: int, n: int) -> Piece:
+    def extract_piece(self, base: int, n: int) -> RecordedPiece:
         """Return the vertices from `base` to n, exclusive."""
-        return self._piece(base, n, *self.arrays.arg_start[[base, n]].tolist())
+        return self._extract_piece(base, n, *self.arrays.arg_start[[base, n]].tolist())
 
-    def _piece(self, base: int, n: int, first: int, end: int) -> Piece:
-        found = self.arrays
-        arg_start = found.arg_start[base : n + 1]
-        rounds, phases, depths = (int_array(one[base:n]) for one in found.depths)
-        return Piece(
+    def _extract_piece(self, base: int, n: int, first: int, end: int) -> RecordedPiece:
+        arrays = self.arrays
+        arg_start = arrays.arg_start[base : n + 1]
+        rounds, phases, depths = (as_int_array(row[base:n]) for row in arrays.depths)
+        return RecordedPiece(
             base=base,
-            types=int_array(found.types[base:n]),
-            arg_start=int_array(arg_start - arg_start[0] if base else arg_start),
-            args=int_array(found.args[first:end]),
+            types=as_int_array(arrays.types[base:n]),
+            arg_start=as_int_array(arg_start - arg_start[0] if base else arg_start),
+            args=as_int_array(arrays.args[first:end]),
             rounds=rounds,
             phases=phases,
             depths=depths,
-            pulls={name: int_array(found.pulled[k, base:n]) for k, name in enumerate(self.names)},
+            pulls={
+                name: as_int_array(arrays.pulled[k, base:n]) for k, name in enumerate(self.names)
+            },
         )
 
 
-def packed(numbers: Sequence[int]) -> IntArray:
+def pack_numbers(numbers: Sequence[int]) -> IntArray:
     """Return a read-only int32 array, in a sixth of the time that NumPy takes.
 
     Raises:
@@ -168,12 +170,12 @@ def packed(numbers: Sequence[int]) -> IntArray:
     return np.frombuffer(content, dtype=np.int32)
 
 
-def _twice(n: int, array: Any) -> int:
+def _choose_capacity(n: int, array: Any) -> int:
     return 2 * n if len(array) else n
 
 
-def _longer(array: Any, n: int) -> Any:
+def _extend_array(array: Any, n: int) -> Any:
     """Return a copy of an array whose last dimension is extended to n."""
-    found = np.empty((*array.shape[:-1], n), dtype=array.dtype)
-    found[..., : array.shape[-1]] = array
-    return found
+    extended = np.empty((*array.shape[:-1], n), dtype=array.dtype)
+    extended[..., : array.shape[-1]] = array
+    return extended

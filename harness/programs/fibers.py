@@ -16,10 +16,10 @@ from types import GeneratorType
 from typing import Any, Protocol
 
 from harness.errors import BenchError, ProgramError
-from harness.machine.process import collector_resting
+from harness.machine.process import disable_collector
 from harness.programs.log import END, FORK, RESUME
 from harness.programs.recorder import MOST_VERTICES, Recorder
-from harness.programs.writer import Body, Fork, Stage, Wait, fault_of_program
+from harness.programs.writer import Body, Fork, StageRequest, Wait, locate_program_error
 
 DEEPEST_CALLS = 5_000  # Python's own stack; forks do not use it
 MOST_FIBERS = 100_000  # of one instance, at the same time
@@ -50,13 +50,13 @@ Fiber = tuple[Callable[[Any], Any], int, int, Join | None, int]
 Waiting = tuple[Any, tuple[int, ...]] | Wait
 
 
-class Answers(Protocol):
+class NumberSource(Protocol):
     """Source of the numbers that fibers wait for."""
 
     def end_round(self) -> None:
         """End a segment: everything recorded and not yet computed can be computed now."""
 
-    def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
+    def read_numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
         """Return the requested numbers, all of which belong to segments that have ended."""
 
 
@@ -68,7 +68,7 @@ class Fibers:
             of live fibers.
     """
 
-    def __init__(self, recorder: Recorder, answers: Answers, pick: Pick | None = None) -> None:
+    def __init__(self, recorder: Recorder, answers: NumberSource, pick: Pick | None = None) -> None:
         self._recorder, self._answers, self._pick = recorder, answers, pick
         self._ready: list[tuple[Fiber, Any]] = []
         self._waiting: list[Fiber] = []
@@ -90,10 +90,10 @@ class Fibers:
         self._most_alive = MOST_FIBERS * len(instances)
         # Thousands of fibers, generators and requests are created and freed, none of them in a
         # cycle. Without this, garbage collection took a sixth of the time to record DRNN's trees.
-        with deep_calls(), collector_resting():
+        with allow_deep_calls(), disable_collector():
             for k, instance in enumerate(instances):
                 recorder.note((RESUME, k))
-                result = self._sent(partial(program, recorder), instance)
+                result = self._resume_program(partial(program, recorder), instance)
                 if type(result) is GeneratorType:
                     self._ready.append(((result.send, k, k, None, 0), None))
                 else:
@@ -108,9 +108,9 @@ class Fibers:
         while self._ready or self._waiting or self._at_stage:
             self._run_ready()
             if self._waiting:
-                self._next_round()
+                self._start_next_round()
             elif self._at_stage:
-                self._next_stage()
+                self._start_next_stage()
 
     def _run_ready(self) -> None:
         """Run fibers until each has ended or requested a value that is not yet available.
@@ -125,7 +125,7 @@ class Fibers:
             fiber, answer = ready.pop() if pick is None else ready.pop(pick(len(ready)))
             send, number = fiber[0], fiber[1]
             if not is_plain:
-                send = partial(self._sent, send)
+                send = partial(self._resume_program, send)
             if number != self._running:
                 note((RESUME, number))
                 self._running = number
@@ -136,7 +136,7 @@ class Fibers:
                         recorder.n_open -= 1
                         self._branch(fiber, request.branches)
                         break
-                    answer = self._asked(fiber, request)
+                    answer = self._answer_request(fiber, request)
                     if answer is NOT_YET:
                         break
                     request = send(answer)
@@ -146,7 +146,7 @@ class Fibers:
             except StopIteration as ended:
                 self._end(fiber, ended.value)
 
-    def _sent(self, send: Callable[[Any], Any], answer: Any) -> Any:
+    def _resume_program(self, send: Callable[[Any], Any], answer: Any) -> Any:
         """Resume a program; if checked, errors that it raises are reported with its line."""
         try:
             return send(answer)
@@ -154,28 +154,28 @@ class Fibers:
             raise
         except Exception as error:
             if self._recorder.is_checked:
-                raise fault_of_program(error) from error
+                raise locate_program_error(error) from error
             raise
 
-    def _asked(self, fiber: Fiber, request: Any) -> Any:
+    def _answer_request(self, fiber: Fiber, request: Any) -> Any:
         """Return the answer to any request, or NOT_YET if the fiber has to wait for it."""
         recorder = self._recorder
         if type(request) is tuple or (not recorder.is_checked and type(request) is Fork):
             recorder.n_open -= 1
         else:
-            recorder.taken(request)
+            recorder.accept_request(request)
         if type(request) is Fork:
             if not request.branches:
                 return []
             self._branch(fiber, request.branches)
-        elif type(request) is Stage:
+        elif type(request) is StageRequest:
             if not recorder.options.phases:
                 return None
             self._at_stage.append(fiber)
         else:
             self._check_known(request)
             if request[0] < recorder.first_of_round:
-                return self._answers.numbers([fiber[2]], [request])[0]
+                return self._answers.read_numbers([fiber[2]], [request])[0]
             self._n_taken += 1
             self._waiting.append(fiber)
             self._waits.append(request)
@@ -183,11 +183,12 @@ class Fibers:
 
     def _check_known(self, wait: Waiting) -> None:
         """Raise ProgramError unless a block computed the value that is waited for."""
-        of = wait[0]
-        if type(of) is not int or not 0 <= of < self._recorder.n:
+        vertex = wait[0]
+        if type(vertex) is not int or not 0 <= vertex < self._recorder.n:
             made_at = wait.made_at if isinstance(wait, Wait) else "a program"
             raise ProgramError(
-                f"{made_at} waits for a value of {of!r}, which no block computed; give what a block"
+                f"{made_at} waits for a value of {vertex!r}, which no block computed; give what a"
+                " block"
                 " returned"
             )
 
@@ -203,22 +204,22 @@ class Fibers:
         self._recorder.note((FORK, first, n))
         self._running = first
         join, instance, ready = Join(fiber, n), fiber[2], self._ready
-        for place in range(n - 1, -1, -1):  # the first one ends up on top
-            ready.append(((branches[place].send, first + place, instance, join, place), None))
+        for index in range(n - 1, -1, -1):  # the first one ends up on top
+            ready.append(((branches[index].send, first + index, instance, join, index), None))
 
     def _end(self, fiber: Fiber, result: Any) -> None:
         self._n_alive -= 1
-        _, _, instance, join, place = fiber
+        _, _, instance, join, index = fiber
         if join is None:
             self._results[instance] = result
             return
         self._recorder.note((END, join.fiber[1]))
-        join.results[place] = result
+        join.results[index] = result
         join.n_left -= 1
         if join.n_left == 0:
             self._ready.append((join.fiber, join.results))
 
-    def _next_round(self) -> None:
+    def _start_next_round(self) -> None:
         """Compute what is recorded, and resume all waiting fibers."""
         waiting, waits, recorder = self._waiting, self._waits, self._recorder
         self._waiting, self._waits = [], []
@@ -228,16 +229,16 @@ class Fibers:
         if {*map(type, values)} != {int} or max(values) >= recorder.n:
             raise ProgramError("a program waits for what no block computed")
         self._answers.end_round()
-        numbers = self._answers.numbers([fiber[2] for fiber in waiting], waits)
-        recorder.next_round()
+        numbers = self._answers.read_numbers([fiber[2] for fiber in waiting], waits)
+        recorder.start_next_round()
         self._running = NOBODY
         self._ready = list(zip(waiting, numbers, strict=True))
         self._ready.reverse()
 
-    def _next_stage(self) -> None:
+    def _start_next_stage(self) -> None:
         """Resume the fibers at the earliest stage, once all others have ended or wait, too."""
         fibers = self._at_stage
-        phases = self._recorder.phases_of([fiber[1] for fiber in fibers])
+        phases = self._recorder.find_phases([fiber[1] for fiber in fibers])
         earliest = min(phases)
         self._at_stage = [f for f, p in zip(fibers, phases, strict=True) if p > earliest]
         going = [f for f, p in zip(fibers, phases, strict=True) if p == earliest]
@@ -245,7 +246,7 @@ class Fibers:
 
 
 @contextmanager
-def deep_calls() -> Iterator[None]:
+def allow_deep_calls() -> Iterator[None]:
     """Allow programs to recurse up to DEEPEST_CALLS, and report deeper recursion."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, DEEPEST_CALLS))

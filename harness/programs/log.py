@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from harness.programs.blocks import COUNTED, BlockShape
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 
 RESUME, FORK, END, PHASE, GHOSTS, ROUND, OPEN, BRANCH, CLOSE, CHAIN = range(10)
 FIRST_KIND = 10
@@ -88,7 +88,7 @@ TAIL = """
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """Layout of one kind of calls in the log.
 
     Attributes:
@@ -129,20 +129,20 @@ class CallText:
     """
 
     make: Callable[..., Any]
-    plain: Mapping[str, Entry]
-    full: Mapping[str, Entry]
+    plain: Mapping[str, LogEntry]
+    full: Mapping[str, LogEntry]
     kinds: Kinds
 
 
-def call_text(shapes: Mapping[str, BlockShape], names: Sequence[str]) -> CallText:
+def generate_call_text(shapes: Mapping[str, BlockShape], names: Sequence[str]) -> CallText:
     """Generate the functions.
 
     Args:
         names: names of all external numbers that any block may be given.
     """
-    entries: list[Entry] = []
-    plain: dict[str, Entry] = {}
-    full: dict[str, Entry] = {}
+    entries: list[LogEntry] = []
+    plain: dict[str, LogEntry] = {}
+    full: dict[str, LogEntry] = {}
     text = [HEAD]
     for name, shape in shapes.items():
         needed = tuple(n for n in names if n in shape.pulls)
@@ -151,23 +151,23 @@ def call_text(shapes: Mapping[str, BlockShape], names: Sequence[str]) -> CallTex
             if of_kind is full and not optional:
                 full[name] = plain[name]
                 continue
-            entry = Entry(FIRST_KIND + len(entries), shape.type_id, _n_args(shape), given)
+            entry = LogEntry(FIRST_KIND + len(entries), shape.type_id, _count_args(shape), given)
             of_kind[name] = entry
             entries.append(entry)
-        text.append(_function(name, plain[name], full[name]))
+        text.append(_write_function(name, plain[name], full[name]))
     text.append(TAIL.format(blocks=", ".join(f"{name!r}: block_{name}" for name in shapes)))
-    found: dict[str, Any] = {}
-    exec(compile("".join(text), "<calls of blocks>", "exec"), found)
-    return CallText(found["make"], plain, full, _kinds(entries, names))
+    namespace: dict[str, Any] = {}
+    exec(compile("".join(text), "<calls of blocks>", "exec"), namespace)
+    return CallText(namespace["make"], plain, full, _build_kinds(entries, names))
 
 
-def _n_args(shape: BlockShape) -> int:
+def _count_args(shape: BlockShape) -> int:
     """Return the number of operands of an entry, or COUNTED."""
     n = len(shape.operands)
     return COUNTED if shape.of_each is not None or n > MOST_NAMED else n
 
 
-def _function(name: str, plain: Entry, full: Entry) -> str:
+def _write_function(name: str, plain: LogEntry, full: LogEntry) -> str:
     """Return the source of one block's function; optional numbers require two kinds of entries."""
     operands = [f"_{k}" for k in range(max(0, plain.n_args))]
     optional = full.names[len(plain.names) :]
@@ -178,26 +178,26 @@ def _function(name: str, plain: Entry, full: Entry) -> str:
     elif full.names:
         parameters.append("*")
     parameters += plain.names
-    parameters += [f"{one}={NO_NUMBER}" for one in optional]
-    short = _added(plain, packed)
+    parameters += [f"{key}={NO_NUMBER}" for key in optional]
+    short = _write_entry(plain, packed)
     entries = f"        {short}"
     if optional:
         lacking = " == ".join([*optional, str(NO_NUMBER)])
         entries = f"        if {lacking}:\n            {short}\n        else:\n            "
-        entries += _added(full, packed)
+        entries += _write_entry(full, packed)
     return CALL.format(name=name, parameters=", ".join(parameters), entries=entries)
 
 
-def _added(entry: Entry, operands: Sequence[str]) -> str:
+def _write_entry(entry: LogEntry, operands: Sequence[str]) -> str:
     return f"_log += ({', '.join([str(entry.kind), *operands, *entry.names])},)"
 
 
-def _kinds(entries: Sequence[Entry], names: Sequence[str]) -> Kinds:
-    order = {name: place for place, name in enumerate(names)}
+def _build_kinds(entries: Sequence[LogEntry], names: Sequence[str]) -> Kinds:
+    order = {name: index for index, name in enumerate(names)}
     n_names = [len(entry.names) for entry in entries]
     return Kinds(
-        types=int_array([entry.type_id for entry in entries]),
-        n_args=int_array([entry.n_args for entry in entries]),
-        first_name=int_array(np.cumsum([0, *n_names])),
-        names=int_array([order[name] for entry in entries for name in entry.names]),
+        types=as_int_array([entry.type_id for entry in entries]),
+        n_args=as_int_array([entry.n_args for entry in entries]),
+        first_name=as_int_array(np.cumsum([0, *n_names])),
+        names=as_int_array([order[name] for entry in entries for name in entry.names]),
     )

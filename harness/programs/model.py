@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from harness.contracts.model import Model, ModelSizes, traced_functions
+from harness.contracts.model import Model, ModelSizes, trace_functions
 from harness.errors import ConfigError
 from harness.programs.blocks import RecordingOptions
-from harness.programs.decisions import key_of
+from harness.programs.decisions import compute_checksum
 from harness.programs.recording import KeptNumbers, Recording
-from harness.programs.writer import Writer
+from harness.programs.writer import CallWriter
 from harness.values.checked import LARGEST_SEED, check_count
 from harness.values.graph import MiniBatch
 
@@ -42,12 +42,12 @@ class ProgramModel(Model):
         types = []
         for name in type(self).vertex_types:
             for weights in self.copies.get(name, ()):
-                setattr(self, f"{name}_{weights}", partial(_with_weights, self, name, weights))
+                setattr(self, f"{name}_{weights}", partial(_call_with_weights, self, name, weights))
             types += [f"{name}_{weights}" for weights in self.copies.get(name, ())] or [name]
         self.vertex_types = tuple(types)
 
     @abstractmethod
-    def program(self, p: Writer, instance: Any) -> Any:
+    def program(self, p: CallWriter, instance: Any) -> Any:
         """Call the blocks that one instance needs; return the output vertex, or a list of them.
 
         A program that waits for anything is a generator.
@@ -55,12 +55,12 @@ class ProgramModel(Model):
 
     def key_of(self, instance: Any) -> int:
         """Return the number of an instance that determines its decisions."""
-        return key_of(instance.words)
+        return compute_checksum(instance.words)
 
     @functools.cached_property
     def recording(self) -> Recording:
         """Recording of its programs."""
-        return recording_of(self, RecordingOptions())
+        return make_recording(self, RecordingOptions())
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         """Run the programs of all instances, and record them.
@@ -81,18 +81,18 @@ def translate_programs(model: Model) -> None:
         recording.translate()
 
 
-def programs_run_by(model: Model) -> dict[str, str]:
+def describe_program_execution(model: Model) -> dict[str, str]:
     """Return the execution of a model's programs, as a fact for records; empty without programs."""
     recording = getattr(model, "recording", None)
     return recording.facts() if isinstance(recording, Recording) else {}
 
 
-def makes_arrays(model: Model) -> bool:
+def uses_arrays(model: Model) -> bool:
     """Return True if mini-batches are built from arrays, without running programs."""
     return getattr(type(model), "mini_batch", None) is not ProgramModel.mini_batch
 
 
-def recording_of(model: Model, options: RecordingOptions) -> Recording:
+def make_recording(model: Model, options: RecordingOptions) -> Recording:
     """Return a recording of the programs of any model that has a program.
 
     Raises:
@@ -101,27 +101,27 @@ def recording_of(model: Model, options: RecordingOptions) -> Recording:
     program = getattr(model, "program", None)
     if program is None:
         raise ConfigError(f"model {model.name} has no program; it is made of arrays alone")
-    functions, seed = traced_functions(model), getattr(model, "seed", 0)
-    key = getattr(model, "key_of", _no_key)
+    functions, seed = trace_functions(model), getattr(model, "seed", 0)
+    key = getattr(model, "key_of", _make_constant_key)
     kept: KeptNumbers = getattr(model, "kept", {})
     return Recording(functions, model.vertex_types, program, key, seed, options, kept)
 
 
-def recorded(model: M, options: RecordingOptions) -> M:
+def make_recorded_model(model: M, options: RecordingOptions) -> M:
     """Return a copy of a model whose mini-batches are recorded from its program.
 
     Raises:
         ConfigError: for a model without a program.
     """
-    other, recording = copy.copy(model), recording_of(model, options)
+    other, recording = copy.copy(model), make_recording(model, options)
     other.__dict__ |= {"recording": recording, "mini_batch": recording.mini_batch}
     return other
 
 
-def _no_key(_: Any) -> int:
+def _make_constant_key(_: Any) -> int:
     """Return a constant key for instances of programs without decisions."""
     return 0
 
 
-def _with_weights(model: ProgramModel, name: str, weights: str, v: Any) -> None:
+def _call_with_weights(model: ProgramModel, name: str, weights: str, v: Any) -> None:
     getattr(model, name)(v, weights)

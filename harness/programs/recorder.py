@@ -22,20 +22,27 @@ from harness.programs.decode import (
     MISFIT,
     MOST_PHASES,
     check_fault,
-    depth_of,
-    phase_of,
+    extract_depth,
+    extract_phase,
 )
-from harness.programs.decoder import Decoder, Piece, packed
-from harness.programs.log import BRANCH, CLOSE, GHOSTS, OPEN, PHASE, ROUND, CallText, Entry
-from harness.programs.writer import Block, Fork, Stage, Writer, finished, place_of
+from harness.programs.decoder import Decoder, RecordedPiece, pack_numbers
+from harness.programs.log import BRANCH, CLOSE, GHOSTS, OPEN, PHASE, ROUND, CallText, LogEntry
+from harness.programs.writer import (
+    Block,
+    CallWriter,
+    Fork,
+    StageRequest,
+    find_location,
+    require_result,
+)
 
 MOST_VERTICES = 1_000_000  # of one instance; a program that calls more is considered endless
-SOMEWHERE = Stage("")
+SOMEWHERE = StageRequest("")
 SMALLEST, LARGEST = -(2**31), 2**31 - 1  # of the numbers that calls are given
 _new = tuple.__new__  # takes a third of the time of a named tuple's own
 
 
-class Recorder(Writer):
+class Recorder(CallWriter):
     """Recorder that reports errors without their line.
 
     Values are numbers of vertices, in the order of recording. Fibers are numbers, too: instance k
@@ -61,11 +68,11 @@ class Recorder(Writer):
         self.first_of_round = self.n_rounds = 0
         self._log: list[int] = []
         self._decoder = decoder
-        slowly, bare = partial(Writer.chain, self), dict[Block, Entry]()
-        functions = (_refuse, slowly, self._entry, bare, SOMEWHERE)
+        slowly, bare = partial(CallWriter.chain, self), dict[Block, LogEntry]()
+        functions = (_refuse, slowly, self._find_entry, bare, SOMEWHERE)
         made = text.make(self._log, self.most_vertices, *functions)
         self._so_far, self._opened, chance, ghosts, stage, chain, blocks = made
-        self._entries: dict[Block, tuple[Entry, Entry]] = {
+        self._entries: dict[Block, tuple[LogEntry, LogEntry]] = {
             block: (text.plain[name], text.full[name]) for name, block in blocks.items()
         }
         bare |= {block: plain for block, (plain, _) in self._entries.items() if not plain.names}
@@ -80,15 +87,17 @@ class Recorder(Writer):
     @property
     def n(self) -> int:
         """Number of vertices so far."""
-        found: int = self._so_far()
-        return found
+        count: int = self._so_far()
+        return count
 
     @property
     def log(self) -> list[int]:
         """Entries that have not been decoded."""
         return self._log
 
-    def _entry(self, block: Block, numbers: Mapping[str, Sequence[int]], n: int) -> Entry | None:
+    def _find_entry(
+        self, block: Block, numbers: Mapping[str, Sequence[int]], n: int
+    ) -> LogEntry | None:
         """Return the log entry of a chain; None if anything about it is unusual."""
         known = self._entries.get(block)
         if known is None:
@@ -104,7 +113,7 @@ class Recorder(Writer):
         add, results = self._log.append, []
         add(OPEN)
         for branch in branches:
-            results.append(finished(branch(), "concurrent"))
+            results.append(require_result(branch(), "concurrent"))
             add(BRANCH)
         add(CLOSE)
         return results
@@ -113,8 +122,8 @@ class Recorder(Writer):
         """Do the same as `concurrent`, without one function per element."""
         add, results = self._log.append, []
         add(OPEN)
-        for one in zip(*lists, strict=True):
-            results.append(finished(function(*one), "concurrent"))
+        for items in zip(*lists, strict=True):
+            results.append(require_result(function(*items), "concurrent"))
             add(BRANCH)
         add(CLOSE)
         return results
@@ -124,7 +133,7 @@ class Recorder(Writer):
         self.n_open += 1
         return _new(Fork, (branches, ""))
 
-    def stage(self) -> Stage:
+    def stage(self) -> StageRequest:
         """Do nothing, if stages do not count; otherwise a generated function replaces this."""
         return SOMEWHERE
 
@@ -138,7 +147,7 @@ class Recorder(Writer):
         """
         self._log.extend(event)
 
-    def next_round(self) -> None:
+    def start_next_round(self) -> None:
         """Start the next graph segment."""
         self.n_rounds += 1
         self.first_of_round = self.n
@@ -149,12 +158,14 @@ class Recorder(Writer):
         self.n_open += self._opened()
         super().check_joined()
 
-    def phases_of(self, fibers: Sequence[int]) -> list[int]:
+    def find_phases(self, fibers: Sequence[int]) -> list[int]:
         """Return the current phase of each fiber."""
         self._decode()
-        return [phase_of(int(counter)) for counter in self._decoder.arrays.fibers[list(fibers)]]
+        return [
+            extract_phase(int(counter)) for counter in self._decoder.arrays.fibers[list(fibers)]
+        ]
 
-    def cut(self) -> Piece:
+    def cut(self) -> RecordedPiece:
         """Return all calls since the last cut.
 
         Raises:
@@ -172,15 +183,15 @@ class Recorder(Writer):
     def _decode(self) -> None:
         """Decode the log; raise TypeError for anything but 32-bit integers."""
         if self._log:
-            entries = packed(self._log)
+            entries = pack_numbers(self._log)
             self._log.clear()
             self._decoder.take(entries)
 
-    def numbers_of(self, name: str, vertices: Sequence[int]) -> list[int]:
+    def find_numbers(self, name: str, vertices: Sequence[int]) -> list[int]:
         """Return the external numbers of vertices; -1 for none."""
-        place = self.rules.names.index(name)
-        found: list[int] = self._decoder.arrays.pulled[place, list(vertices)].tolist()
-        return found
+        index = self.rules.names.index(name)
+        numbers: list[int] = self._decoder.arrays.pulled[index, list(vertices)].tolist()
+        return numbers
 
 
 # Attributes that a program reaches as p.NAME, so no block can have these names.
@@ -195,15 +206,15 @@ class CheckedRecorder(Recorder):
     def __init__(self, rules: Rules, text: CallText, n_instances: int, decoder: Decoder) -> None:
         super().__init__(rules, text, n_instances, decoder, is_checked=True)
         for name, shape in rules.shapes.items():
-            self.__dict__[name] = self._watched(shape, self.__dict__[name])
+            self.__dict__[name] = self._make_checked_call(shape, self.__dict__[name])
 
     def __getattr__(self, name: str) -> Block:
         raise ProgramError(
-            f"{place_of(sys._getframe(1))} calls the block {name}; blocks of this model are"
+            f"{find_location(sys._getframe(1))} calls the block {name}; blocks of this model are"
             f" {', '.join(sorted(self.__dict__['rules'].shapes))}"
         )
 
-    def _watched(self, shape: BlockShape, add: Block) -> Block:
+    def _make_checked_call(self, shape: BlockShape, add: Block) -> Block:
         """Return a function that checks a call of a block, and records it."""
 
         def call(*operands: Any, **numbers: int) -> Any:
@@ -222,13 +233,15 @@ class CheckedRecorder(Recorder):
     ) -> None:
         """Raise ProgramError for a call that a log cannot represent."""
         n, n_traced = len(operands), len(shape.operands)
-        if shape.allowed(n) is None:
-            raise _fault_of(shape, f"with {n} operands; it was traced with {n_traced}")
+        if shape.find_allowed_types(n) is None:
+            raise _make_call_error(shape, f"with {n} operands; it was traced with {n_traced}")
         for k, operand in enumerate(operands):
             if type(operand) is not int or not 0 <= operand < self.n:
-                raise _fault_of(shape, f"with operand {k} {operand!r}; give what a block returned")
+                raise _make_call_error(
+                    shape, f"with operand {k} {operand!r}; give what a block returned"
+                )
         if self.n >= self.most_vertices:
-            raise _fault_of(
+            raise _make_call_error(
                 shape,
                 f"when {self.n} blocks are recorded; a program that calls more than"
                 f" {MOST_VERTICES} an instance is taken for endless: let its loop end",
@@ -236,9 +249,9 @@ class CheckedRecorder(Recorder):
         for name, number in numbers.items():
             if not (isinstance(number, Integral) and SMALLEST <= int(number) <= LARGEST):
                 reason = f"with {name}={number!r}; give a whole number of at most 32 bits"
-                raise _fault_of(shape, reason)
+                raise _make_call_error(shape, reason)
         if not shape.pulls <= numbers.keys() <= set(self.rules.names):
-            raise _fault_of(
+            raise _make_call_error(
                 shape,
                 f"with the numbers {', '.join(sorted(numbers)) or 'none'}; it needs"
                 f" {', '.join(sorted(shape.pulls)) or 'none'}, allowed are"
@@ -255,53 +268,59 @@ class CheckedRecorder(Recorder):
         """
         types, counters = self._decoder.arrays.types, self._decoder.arrays.counters
         if fault == LACKING:
-            raise _fault_of(shape, "with a number below 0 that it needs; give the number of a row")
+            raise _make_call_error(
+                shape, "with a number below 0 that it needs; give the number of a row"
+            )
         if fault not in (MISFIT, BACKWARD):
             check_fault(fault)
         own = int(counters[vertex])
         for k, (operand, fits) in enumerate(
-            zip(operands, shape.allowed(len(operands)) or (), strict=True)
+            zip(operands, shape.find_allowed_types(len(operands)) or (), strict=True)
         ):
             if int(types[operand]) not in fits:
-                raise _fault_of(
+                raise _make_call_error(
                     shape,
                     f"with other shapes than traced: operand {k} lacks a state that it reads; give"
                     " it the value of a block that scatters all of them",
                 )
             of_operand = int(counters[operand])
             if of_operand >= own:
-                raise _fault_of(
+                raise _make_call_error(
                     shape,
-                    f"at depth {depth_of(own)} of phase {phase_of(own)}, but operand {k} is of"
-                    f" depth {depth_of(of_operand)} of phase {phase_of(of_operand)}: the depth goes"
+                    f"at depth {extract_depth(own)} of phase {extract_phase(own)}, but operand {k}"
+                    " is of"
+                    f" depth {extract_depth(of_operand)} of phase {extract_phase(of_operand)}: the"
+                    " depth goes"
                     " back; read what runs concurrently behind its join only",
                 )
         raise AssertionError(f"a call of {shape.name} is refused for nothing: {fault}")
 
     def fork(self, *branches: Any) -> Any:
         """Return the request of a fork; see Writer."""
-        return Writer.fork(self, *branches)
+        return CallWriter.fork(self, *branches)
 
-    def stage(self) -> Stage:
+    def stage(self) -> StageRequest:
         """Start the next phase, if stages count."""
-        place = place_of(sys._getframe(1))
+        location = find_location(sys._getframe(1))
         if self.options.phases:
             self.note((PHASE,))
             self._decode()
             if self._decoder.fault != FINE:
-                raise ProgramError(f"{place} begins stage {MOST_PHASES}; use fewer")
-        return Stage(place)
+                raise ProgramError(f"{location} begins stage {MOST_PHASES}; use fewer")
+        return StageRequest(location)
 
     def ghosts(self, n: int) -> None:
         """Advance the counter, if ghosts count; nothing runs."""
         if n < 0:
-            raise ProgramError(f"{place_of(sys._getframe(1))} asks for {n} ghosts; give at least 0")
+            raise ProgramError(
+                f"{find_location(sys._getframe(1))} asks for {n} ghosts; give at least 0"
+            )
         if self.options.ghosts:
             self.note((GHOSTS, n))
 
 
-def _fault_of(shape: BlockShape, reason: str) -> ProgramError:
-    return ProgramError(f"{place_of(sys._getframe(1))} calls {shape.name} {reason}")
+def _make_call_error(shape: BlockShape, reason: str) -> ProgramError:
+    return ProgramError(f"{find_location(sys._getframe(1))} calls {shape.name} {reason}")
 
 
 def _refuse() -> NoReturn:

@@ -20,16 +20,16 @@ from harness.programs.blocks import (
     Fitting,
     RecordingOptions,
     Rules,
-    block_shapes,
-    static_depths,
+    build_block_shapes,
+    compute_static_depths,
 )
 from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.compiling.writer import translated
+from harness.programs.compiling.writer import translate_program
 from harness.programs.decisions import Drawn, NumberAskedFor
 from harness.programs.decode import check_fault
-from harness.programs.decoder import Decoder, Piece, packed
+from harness.programs.decoder import Decoder, RecordedPiece, pack_numbers
 from harness.programs.fibers import Fibers, Pick, Program, Waiting
-from harness.programs.log import call_text
+from harness.programs.log import generate_call_text
 from harness.programs.recorder import OWN_NAMES, CheckedRecorder, Recorder
 from harness.programs.writer import Wait
 from harness.values.arrays import IntArray
@@ -73,7 +73,7 @@ class Recording:
             raise ConfigError(
                 f"vertex type {name} cannot be a block: p.{name} is the writer's own; rename it"
             )
-        self.shapes: dict[str, BlockShape] = block_shapes(functions, types)
+        self.shapes: dict[str, BlockShape] = build_block_shapes(functions, types)
         self.type_names = ("unbatchable", *types)
         nodes = (node for function in functions.values() for node in function.nodes)
         of_output = functions["output"].nodes
@@ -81,7 +81,7 @@ class Recording:
         self.pulls = tuple(dict.fromkeys(node.name for node in nodes if node.op == "pull"))
         self.program, self.key_of, self.seed, self.options = program, key_of, seed, options
         n_types = len(self.type_names)
-        self._text = call_text(self.shapes, self.pulls)
+        self._text = generate_call_text(self.shapes, self.pulls)
         self._fitting = Fitting(self.shapes.values(), n_types, self.pulls)
         self._translates: bool | None = None  # None: not requested
         self._programs: CompiledPrograms | None = None
@@ -89,7 +89,7 @@ class Recording:
         self._kept: KeptNumbers = {} if kept is None else kept
         self._drawn: dict[int, Drawn] = {}  # by the instance's number
         self.feeds = np.zeros((n_types, n_types), dtype=np.bool_)
-        self.static = self._static()
+        self.static = self._compute_static_depths()
 
     def translate(self, *, is_wanted: bool | None = None) -> None:
         """Allow compiled code to run the program, if it can be compiled; for timed systems.
@@ -109,8 +109,8 @@ class Recording:
         if self._translates and self._programs is None and not self._why_python:
             try:
                 model = getattr(self.program, "__self__", None)
-                found = translated(self.program, self._text)
-                self._programs = CompiledPrograms(found, model)
+                translation = translate_program(self.program, self._text)
+                self._programs = CompiledPrograms(translation, model)
             except CompileError as reason:
                 self._why_python = str(reason)
             except Exception as error:  # Python can run whatever breaks the compilation
@@ -136,7 +136,7 @@ class Recording:
             self._programs = None
             self._why_python = f"compiled code met {type(fault).__name__}: {fault}"
 
-    def _static(self) -> list[int]:
+    def _compute_static_depths(self) -> list[int]:
         """Return the static depth of every type, TAINTED for types without one.
 
         Types that read others and have not occurred yet are tainted, and so is whatever they feed.
@@ -148,7 +148,7 @@ class Recording:
             reads = bool(shape.operands) or shape.of_each is not None
             if reads and not self.feeds[:, shape.type_id].any():
                 feeds[shape.type_id, shape.type_id] = True
-        return static_depths(feeds)
+        return compute_static_depths(feeds)
 
     def mini_batch(self, instances: Sequence[Any], pick: Pick | None = None) -> MiniBatch:
         """Record the programs of all instances.
@@ -158,55 +158,57 @@ class Recording:
         programs = self.programs if pick is None else None
         try:
             if programs is not None:
-                return self._by_compiled_code(programs, instances)
-            return self.by_python(instances, pick)
+                return self._record_with_compiled_code(programs, instances)
+            return self.record_with_python(instances, pick)
         except FAULTS as fault:
-            mini_batch = self.by_python(instances, pick, is_checked=True)
+            mini_batch = self.record_with_python(instances, pick, is_checked=True)
             self.give_up(fault)
             return mini_batch
 
-    def _by_compiled_code(self, programs: CompiledPrograms, instances: Sequence[Any]) -> MiniBatch:
+    def _record_with_compiled_code(
+        self, programs: CompiledPrograms, instances: Sequence[Any]
+    ) -> MiniBatch:
         """Record with compiled code, again as long as new edges between blocks appear."""
-        drawn = self.drawn(instances)
+        drawn = self.draw_decisions(instances)
         while True:
-            decoder = self.decoder(len(instances))
+            decoder = self.make_decoder(len(instances))
             programs.begin(instances, drawn, self.options)
             programs.go_on()
             decoder.take(programs.log)
             try:
                 check_fault(decoder.fault)
             except ProgramError:
-                if not self.widens(decoder.feeds):
+                if not self.update_feeds(decoder.feeds):
                     raise
                 continue
-            if not self.widens(decoder.feeds):
+            if not self.update_feeds(decoder.feeds):
                 n, n_rounds = len(instances), programs.n_rounds
                 return self._mini_batch(decoder.cut(), programs.outputs(), n_rounds, n)
 
-    def by_python(
+    def record_with_python(
         self, instances: Sequence[Any], pick: Pick | None = None, *, is_checked: bool = False
     ) -> MiniBatch:
         """Record with Python, again as long as new edges between blocks appear."""
-        drawn = self.drawn(instances)
+        drawn = self.draw_decisions(instances)
         while True:
-            recorder = self.recorder(len(instances), is_checked=is_checked)
+            recorder = self.make_recorder(len(instances), is_checked=is_checked)
             try:
                 results = Fibers(recorder, Decisions(drawn), pick).run(self.program, instances)
                 piece = recorder.cut()
             except FAULTS:
-                if not self.widens(recorder.feeds):
+                if not self.update_feeds(recorder.feeds):
                     raise
                 continue
-            if not self.widens(recorder.feeds):
-                outputs = outputs_of(results, piece.n)
+            if not self.update_feeds(recorder.feeds):
+                outputs = collect_outputs(results, piece.n)
                 return self._mini_batch(piece, outputs, recorder.n_rounds, len(instances))
 
-    def drawn(self, instances: Sequence[Any]) -> list[Drawn]:
+    def draw_decisions(self, instances: Sequence[Any]) -> list[Drawn]:
         """Return the decisions of instances; those already drawn are reused.
 
         A copy of an instance has the same decisions, drawn once for both.
         """
-        found, known = [], self._kept
+        decisions, known = [], self._kept
         if len(known) > MOST_KEPT:
             known.clear()
             self._drawn.clear()
@@ -215,10 +217,10 @@ class Recording:
                 key = self.key_of(instance)
                 drawn = self._drawn.setdefault(key, Drawn(self.seed, key))
                 known[id(instance)] = (instance, drawn)
-            found.append(known[id(instance)][1])
-        return found
+            decisions.append(known[id(instance)][1])
+        return decisions
 
-    def decoder(self, n_instances: int, decoder: Decoder | None = None) -> Decoder:
+    def make_decoder(self, n_instances: int, decoder: Decoder | None = None) -> Decoder:
         """Return an empty decoder; it reuses the memory of a given one."""
         if decoder is None:
             decoder = Decoder(self.rules, self._text, self._fitting, n_instances)
@@ -226,7 +228,7 @@ class Recording:
             decoder.begin(self.rules, n_instances)
         return decoder
 
-    def recorder(
+    def make_recorder(
         self, n_instances: int, decoder: Decoder | None = None, *, is_checked: bool = False
     ) -> Recorder:
         """Return an empty recorder.
@@ -235,7 +237,7 @@ class Recording:
             decoder: an empty decoder for its log.
         """
         kind = CheckedRecorder if is_checked else Recorder
-        decoder = self.decoder(n_instances) if decoder is None else decoder
+        decoder = self.make_decoder(n_instances) if decoder is None else decoder
         return kind(self.rules, self._text, n_instances, decoder)
 
     @property
@@ -243,23 +245,23 @@ class Recording:
         """Rules from the edges known so far."""
         return Rules(self.shapes, self.pulls, self.static, self.options)
 
-    def widens(self, feeds: Feeds) -> bool:
+    def update_feeds(self, feeds: Feeds) -> bool:
         """Add edges between blocks; return True if they change what can be hoisted."""
         if not (feeds & ~self.feeds).any():
             return False
         self.feeds |= feeds
-        before, self.static = self.static, self._static()
+        before, self.static = self.static, self._compute_static_depths()
         return before != self.static
 
     def _mini_batch(
-        self, piece: Piece, outputs: IntArray, n_rounds: int, n_instances: int
+        self, piece: RecordedPiece, outputs: IntArray, n_rounds: int, n_instances: int
     ) -> MiniBatch:
         """Build one graph of all calls.
 
         Args:
             n_rounds: number of graph segments before the last one.
         """
-        graph = Graph.proved(
+        graph = Graph.from_valid_arrays(
             types=piece.types,
             arg_start=piece.arg_start,
             args=piece.args,
@@ -280,7 +282,7 @@ class Decisions:
     def end_round(self) -> None:
         """Do nothing, as nothing is computed."""
 
-    def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> list[float]:
+    def read_numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> list[float]:
         """Return the drawn decisions.
 
         Raises:
@@ -298,11 +300,11 @@ class Decisions:
             ) from None
 
 
-def outputs_of(results: Sequence[Any], n: int) -> IntArray:
+def collect_outputs(results: Sequence[Any], n: int) -> IntArray:
     """Return the vertices that programs returned, one or a list of them each, in order."""
-    found = list(chain.from_iterable(r if isinstance(r, list) else [r] for r in results))
-    if {*map(type, found)} <= {int}:
-        vertices = packed(found)
-        if not len(found) or 0 <= vertices.min() <= vertices.max() < n:
+    outputs = list(chain.from_iterable(r if isinstance(r, list) else [r] for r in results))
+    if {*map(type, outputs)} <= {int}:
+        vertices = pack_numbers(outputs)
+        if not len(outputs) or 0 <= vertices.min() <= vertices.max() < n:
             return vertices
     raise ProgramError("a program returns what no block computed; return a value, or a list")

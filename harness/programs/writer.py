@@ -51,16 +51,16 @@ class Wait(NamedTuple):
     made_at: str
 
 
-class Stage(NamedTuple):
+class StageRequest(NamedTuple):
     """Request to wait until every instance has completed the stage; it has no answer."""
 
     made_at: str
 
 
-Request = Fork | Wait | Stage
+Request = Fork | Wait | StageRequest
 
 
-class Writer(ABC):
+class CallWriter(ABC):
     """Writer of requests.
 
     Attributes:
@@ -83,7 +83,7 @@ class Writer(ABC):
         """Return the results of functions that may run concurrently and do not wait."""
 
     @abstractmethod
-    def stage(self) -> Stage:
+    def stage(self) -> StageRequest:
         """Start the program's next stage, for all instances together if this is yielded."""
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Writer(ABC):
     def map(self, function: Callable[..., Any], *lists: Iterable[Any]) -> list[Any]:
         """Return the results of one function for all elements; the calls may run concurrently."""
         return self.concurrent(
-            *(lambda one=one: function(*one) for one in zip(*lists, strict=True))
+            *(lambda items=items: function(*items) for items in zip(*lists, strict=True))
         )
 
     def chain(self, block: Block, first: Any, n: int, **numbers: Sequence[int]) -> Sequence[Any]:
@@ -110,38 +110,38 @@ class Writer(ABC):
         for name, of_all in numbers.items():
             if len(of_all) != n:
                 raise ProgramError(
-                    f"{place_of(sys._getframe(1))} chains {n} calls with {len(of_all)} numbers"
+                    f"{find_location(sys._getframe(1))} chains {n} calls with {len(of_all)} numbers"
                     f" {name}; give one a call"
                 )
-        found, value = [], first
+        results, value = [], first
         for k in range(n):
             value = block(value, **{name: of_all[k] for name, of_all in numbers.items()})
-            found.append(value)
-        return found
+            results.append(value)
+        return results
 
     def fork(self, *branches: Body) -> Any:
         """Return a request, to be yielded: run branches, which may wait, and join them."""
         self.n_open += 1
-        return self._checked(Fork(branches, "")) if self.is_checked else Fork(branches, "")
+        return self._annotate_request(Fork(branches, "")) if self.is_checked else Fork(branches, "")
 
-    def value(self, of: Any, state: str, column: int = 0) -> Any:
+    def value(self, source: Any, state: str, column: int = 0) -> Any:
         """Return a request, to be yielded: a number that a block computed."""
         self.n_open += 1
-        wait = Wait(of, None, state, column, "")
-        return self._checked(wait) if self.is_checked else wait
+        wait = Wait(source, None, state, column, "")
+        return self._annotate_request(wait) if self.is_checked else wait
 
-    def chance(self, of: Any, *key: int) -> Any:
-        """Return a request, to be yielded: a random number in [0, 1) once `of` is computed.
+    def chance(self, source: Any, *key: int) -> Any:
+        """Return a request, to be yielded: a random number in [0, 1) once `source` is computed.
 
         Only the key determines the number.
         """
         self.n_open += 1
-        wait = Wait(of, key, "", 0, "")
-        return self._checked(wait) if self.is_checked else wait
+        wait = Wait(source, key, "", 0, "")
+        return self._annotate_request(wait) if self.is_checked else wait
 
-    def _checked(self, request: Fork | Wait) -> Request:
+    def _annotate_request(self, request: Fork | Wait) -> Request:
         """Return the same request with its line, which is also that of its branches."""
-        known = request._replace(made_at=place_of(sys._getframe(2)))
+        known = request._replace(made_at=find_location(sys._getframe(2)))
         if isinstance(known, Fork):
             for branch in known.branches:
                 if type(branch) is not GeneratorType:
@@ -152,9 +152,9 @@ class Writer(ABC):
         self._made[id(known)] = known
         return known
 
-    def taken(self, request: Any) -> None:
+    def accept_request(self, request: Any) -> None:
         """Accept a yielded request; raise ProgramError for anything else, or a repeated one."""
-        if type(request) is not Stage:
+        if type(request) is not StageRequest:
             self.n_open -= 1
             is_wrong = self.is_checked and self._made.pop(id(request), None) is None
             if is_wrong or type(request) not in (Fork, Wait):
@@ -173,7 +173,7 @@ class Writer(ABC):
         raise ProgramError(f"{self.n_open} forks or values are never waited for; yield them")
 
 
-def finished(result: Any, how: str) -> Any:
+def require_result(result: Any, how: str) -> Any:
     """Return the result of a branch; raise ProgramError for one that waits."""
     if type(result) is GeneratorType:
         raise ProgramError(
@@ -183,7 +183,7 @@ def finished(result: Any, how: str) -> Any:
     return result
 
 
-def place_of(frame: FrameType | None) -> str:
+def find_location(frame: FrameType | None) -> str:
     """Return file and line of the program's innermost frame outside this package."""
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
@@ -192,12 +192,12 @@ def place_of(frame: FrameType | None) -> str:
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
 
 
-def fault_of_program(error: Exception) -> ProgramError:
+def locate_program_error(error: Exception) -> ProgramError:
     """Return an error that names the line of the program that raised another error."""
-    place = "a program"
+    location = "a program"
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if not file.startswith((_OWN, *_LIBRARIES)):
-            place = f"{file.rpartition('/')[2]}:{line}"
+            location = f"{file.rpartition('/')[2]}:{line}"
     hint = "; yield what chance and value return" if "'Wait'" in str(error) else ""
-    return ProgramError(f"{place} raises {type(error).__name__}: {error}{hint}")
+    return ProgramError(f"{location} raises {type(error).__name__}: {error}{hint}")

@@ -32,23 +32,24 @@ class Answers:
         self._alike: dict[tuple[Any, ...], list[str]] = {}
         for trial_id, rounds in self._by_trial.items():
             trial = next(iter(rounds.values())).trial
-            self._alike.setdefault(_labels(trial), []).append(trial_id)
+            self._alike.setdefault(_list_labels(trial), []).append(trial_id)
 
-    def to(self, specs: Sequence[TrialSpec]) -> list[Rounds]:
+    def find_rounds(self, specs: Sequence[TrialSpec]) -> list[Rounds]:
         """Return the rounds of each trial of one plan; empty if no record matches."""
         by_name = {spec.trial_id for spec in specs} & self._by_trial.keys()
         # A plan may have a trial twice, for two purposes.
-        names = {spec.trial_id: self._name_for(spec, by_name) for spec in specs}
+        names = {spec.trial_id: self._find_name(spec, by_name) for spec in specs}
         claims = Counter(names.values())
-        found = (names[spec.trial_id] for spec in specs)
+        trial_ids = (names[spec.trial_id] for spec in specs)
         return [
-            self._by_trial[name] if name is not None and claims[name] == 1 else {} for name in found
+            self._by_trial[name] if name is not None and claims[name] == 1 else {}
+            for name in trial_ids
         ]
 
-    def _name_for(self, spec: TrialSpec, taken: Collection[str]) -> str | None:
+    def _find_name(self, spec: TrialSpec, taken: Collection[str]) -> str | None:
         if spec.trial_id in taken:
             return spec.trial_id
-        candidates = (name for name in self._alike.get(_labels(spec), ()) if name not in taken)
+        candidates = (name for name in self._alike.get(_list_labels(spec), ()) if name not in taken)
         fitting = [name for name in candidates if self._fits(name, spec)]
         return fitting[0] if len(fitting) == 1 else None
 
@@ -57,13 +58,13 @@ class Answers:
         if not config:
             return False
         embedding_size = config.get("embedding_size") or config.get("hidden_size")
-        return agree(_without_modules(spec.identity), {**config, "embedding_size": embedding_size})
+        return agree(_remove_modules(spec.identity), {**config, "embedding_size": embedding_size})
 
 
-def agree(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+def agree(wanted: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:
     """Return whether nested mappings are equal in all shared keys, except respelled values."""
-    for key in wanted.keys() & found.keys():
-        a, b = wanted[key], found[key]
+    for key in wanted.keys() & recorded.keys():
+        a, b = wanted[key], recorded[key]
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             if not agree(a, b):
                 return False
@@ -78,11 +79,11 @@ def _is_respelt(a: Any, b: Any) -> bool:
     return any(RESPELT.get(number) in (a, b) for number in numbers)
 
 
-def _without_modules(identity: Mapping[str, Any]) -> dict[str, Any]:
+def _remove_modules(identity: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in identity.items() if key not in _MODULES}
 
 
-def _labels(trial: Any) -> tuple[Any, ...]:
+def _list_labels(trial: Any) -> tuple[Any, ...]:
     """Return the fields that make up a trial's name; both Trial and TrialSpec have them."""
     names = ("system", "policy", "model", "dataset", "batch_size", "hidden_size")
     more = ("mode", "device", "threads", "seed")

@@ -21,11 +21,11 @@ class Column(NamedTuple):
     meaning: str
 
 
-def _columns(*lines: str) -> tuple[Column, ...]:
+def _parse_columns(*lines: str) -> tuple[Column, ...]:
     return tuple(Column(*(part.strip() for part in line.split("|"))) for line in lines)
 
 
-KEYS = _columns(
+KEYS = _parse_columns(
     "kind | | `trial` or `count` (batch counts of a policy, without timing)",
     "system | | system; missing for counts",
     "policy | | batching policy; missing if it is the system's own",
@@ -48,13 +48,13 @@ KEYS = _columns(
     "graph | | of counts: `plain`, or `released` as in ED-Batch's release",
     "mini_batch | | of counts: 0 for the mini-batch that was learned on, then 1, 2, ...",
 )
-STATUS = _columns(
+STATUS = _parse_columns(
     "status | | `ok`, or the reason for no number",
     "reason | | explanation of a status other than `ok`",
     "warnings | | names of warnings, separated by spaces",
     "weak_build | | warning that every ratio against this build carries",
 )
-RECORDED = _columns(  # numbers under the names of a record's fields
+RECORDED = _parse_columns(  # numbers under the names of a record's fields
     "instances_per_s | 1/s | instances of a pass over its median time",
     "n_instances | | instances of a pass",
     "n_mini_batches | | mini-batches of a pass",
@@ -75,19 +75,19 @@ RECORDED = _columns(  # numbers under the names of a record's fields
     "baseline_memory_bytes | B | memory before the system is prepared",
     "core_rate_per_s | 1/s | speed of the core at a fixed piece of work",
 )
-PHASE_SECONDS = _columns(
+PHASE_SECONDS = _parse_columns(
     "construct_s | s | building graphs, per mini-batch",
     "schedule_s | s | scheduling, per mini-batch (of counts: the policy itself)",
     "forward_s | s | forward, per mini-batch",
     "backward_s | s | backward, per mini-batch",
     "update_s | s | update, per mini-batch",
 )
-CHECKS = _columns(
+CHECKS = _parse_columns(
     "check | | agreement with the reference: `ok`, `failed` or `skipped`",
     "max_rel_err | | largest relative deviation from the reference",
     "choice | | candidates of `policy=auto` with their times (JSON)",
 )
-COUNTED = _columns(
+COUNTED = _parse_columns(
     "n_nodes | | of counts: nodes of the graph",
     "n_parameters | | of counts: nodes that are never batched",
     "n_tried | | of counts: schedules that learning tried",
@@ -96,7 +96,7 @@ COUNTED = _columns(
     "following_over_bound | | of counts: mean of `over_bound` over the mini-batches that follow",
     "following_unseen_share | | of counts: `unseen_share` of the mini-batches that follow",
 )
-DERIVED = _columns(
+DERIVED = _parse_columns(
     "throughput | 1/s | instances per second",
     "instance_s | s | time per instance",
     "mini_batch_ms | ms | time per mini-batch",
@@ -121,7 +121,7 @@ DERIVED = _columns(
     "preparing_ms | ms | as `compile_s`",
     "peak_memory_mib | MiB | peak memory; on a CPU beyond that before preparing",
 )
-PROVENANCE = _columns(
+PROVENANCE = _parse_columns(
     "trial_id | | name that all rounds of a trial share; ends in a hash of its settings",
     "group | | hash of `group_facts`; only rows of one group may share a table",
     "group_facts | | machine, threads, device and shared versions (JSON)",
@@ -137,7 +137,7 @@ PROVENANCE = _columns(
     "started_at | | start of the measurement (UTC)",
     "command | | command that measured it",
 )
-SAMPLES = _columns(
+SAMPLES = _parse_columns(
     "samples_s | s | with `samples=True`: times of all mini-batches",
     "marked_samples_s | s | with `samples=True`: those of passes with phase marks",
 )

@@ -125,7 +125,7 @@ class CountLabels:
         """Return plain values, without those that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def answers(
+    def is_valid_for(
         self, count_id: str, source_sha256: str, own_data_sha256: str | None, limits: Limits
     ) -> bool:
         """Return whether this makes counting unnecessary; see Record.answers."""
@@ -154,12 +154,12 @@ class FailedCount(CountLabels):
     reason: str
     limits: Limits
 
-    def answers(
+    def is_valid_for(
         self, count_id: str, source_sha256: str, own_data_sha256: str | None, limits: Limits
     ) -> bool:
         """Return whether another attempt would have the same result."""
         alike = self.status not in LIMITED or self.limits == limits
-        return alike and super().answers(count_id, source_sha256, own_data_sha256, limits)
+        return alike and super().is_valid_for(count_id, source_sha256, own_data_sha256, limits)
 
 
 AnyCount = CountRow | FailedCount
@@ -224,7 +224,7 @@ def write_count_rows(path: Path, rows: Sequence[AnyCount]) -> None:
         OutputError: The file cannot be written.
     """
     values = [row.to_dict() for row in rows]
-    replace_whole(path, _csv(values) if path.suffix == ".csv" else _json(values))
+    replace_whole(path, _format_csv(values) if path.suffix == ".csv" else _format_json(values))
 
 
 def are_count_rows(content: bytes) -> bool:
@@ -238,7 +238,7 @@ def are_count_rows(content: bytes) -> bool:
     return True
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+def _format_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return one CSV line per row; nested values have names with dots."""
     flat = [dict(flatten(row)) for row in rows]
     text = StringIO()
@@ -251,8 +251,8 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def write_count(path: Path, row: AnyCount) -> None:
     """Write the record of one count; an existing file moves to superseded/ next to it."""
-    write_whole(path, _json(row.to_dict()))
+    write_whole(path, _format_json(row.to_dict()))
 
 
-def _json(value: Mapping[str, Any] | list[dict[str, Any]]) -> str:
+def _format_json(value: Mapping[str, Any] | list[dict[str, Any]]) -> str:
     return json.dumps(value, indent=1) + "\n"

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import RecordError
-from harness.records.fingerprint import Fingerprint, Sketch, difference
+from harness.records.fingerprint import Fingerprint, Sketch, find_difference
 from harness.records.record import Record, find_record
 from harness.trials.spec import DEFAULT_ORDER
 
@@ -43,20 +43,20 @@ _GIB = 2**30
 _SHARED_VERSIONS = ("python", "numpy", "harness")
 
 
-def seen_together(records: Sequence[Record | None]) -> list[Record | None]:
+def cross_check_records(records: Sequence[Record | None]) -> list[Record | None]:
     """Return the records with contradictions as `wrong_result`, and with core-speed warnings."""
-    return with_uneven_cores_warned(judged(records))
+    return mark_uneven_cores(mark_contradictions(records))
 
 
-def rounds_seen_together(
+def cross_check_rounds(
     trials: Sequence[tuple[Record | None, ...]],
 ) -> list[tuple[Record | None, ...]]:
-    """Apply `seen_together` to the rounds of many trials; None means a missing record."""
-    found = iter(seen_together([record for rounds in trials for record in rounds]))
-    return [tuple(islice(found, len(rounds))) for rounds in trials]
+    """Apply `cross_check_records` to the rounds of many trials; None means a missing record."""
+    checked = iter(cross_check_records([record for rounds in trials for record in rounds]))
+    return [tuple(islice(checked, len(rounds))) for rounds in trials]
 
 
-def judged(records: Sequence[Record | None]) -> list[Record | None]:
+def mark_contradictions(records: Sequence[Record | None]) -> list[Record | None]:
     """Return the records, with status `wrong_result` if others contradict them.
 
     First rounds are compared only with each other: their verification runs one more step before the
@@ -67,7 +67,9 @@ def judged(records: Sequence[Record | None]) -> list[Record | None]:
         if record is not None and record.status == "ok" and record.fingerprint is not None:
             key = (record.fingerprint.workload, record.trial.round == 0)
             workloads.setdefault(key, []).append((record, record.fingerprint))
-    faults = {id(one): why for group in workloads.values() for one, why in _faults_in(group)}
+    faults = {
+        id(faulty): why for group in workloads.values() for faulty, why in _find_faults(group)
+    }
     return [
         record
         if record is None or id(record) not in faults
@@ -76,42 +78,45 @@ def judged(records: Sequence[Record | None]) -> list[Record | None]:
     ]
 
 
-def fingerprints_beside(raw: Path, trial_id: str, workload: str) -> list[Fingerprint]:
+def find_other_fingerprints(raw: Path, trial_id: str, workload: str) -> list[Fingerprint]:
     """Return one fingerprint of each other trial with this workload in a directory of records."""
     model, dataset, batch, hidden, mode, _, seed, _ = trial_id.split("-")[-8:]
     alike = f"*-{model}-{dataset}-{batch}-{hidden}-{mode}-*-{seed}-*"
     folders = [folder for folder in sorted(raw.glob(alike)) if folder.name != trial_id]
-    found = [next(_fingerprints_in(folder, workload), None) for folder in folders]
-    return [one for one in found if one is not None]
+    candidates = [next(_read_fingerprints(folder, workload), None) for folder in folders]
+    return [fingerprint for fingerprint in candidates if fingerprint is not None]
 
 
-def _fingerprints_in(folder: Path, workload: str) -> Iterator[Fingerprint]:
+def _read_fingerprints(folder: Path, workload: str) -> Iterator[Fingerprint]:
     for path in sorted(folder.glob("r[0-9]*.json")):
         record = find_record(path)
-        found = record.fingerprint if record is not None and record.status == "ok" else None
-        if found is not None and found.workload == workload:
-            yield found
+        fingerprint = record.fingerprint if record is not None and record.status == "ok" else None
+        if fingerprint is not None and fingerprint.workload == workload:
+            yield fingerprint
 
 
-def _faults_in(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record, str]]:
+def _find_faults(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record, str]]:
     votes: dict[str, Fingerprint] = {}
-    for record, found in group:
-        votes.setdefault(framework_of(record), found)
-    proved = [(record, found) for record, found in group if found.proved]
+    for record, fingerprint in group:
+        votes.setdefault(find_framework(record), fingerprint)
+    proved = [(record, fingerprint) for record, fingerprint in group if fingerprint.proved]
     if proved:
         right, who = proved[0][1], f"{proved[0][0].trial.system}, which the oracle confirmed"
     elif len(votes) >= ENOUGH:
-        right, who = _median(list(votes.values())), f"the median of {', '.join(sorted(votes))}"
+        right, who = (
+            _compute_median_fingerprint(list(votes.values())),
+            f"the median of {', '.join(sorted(votes))}",
+        )
     else:
-        return _undecided(group)
-    differences = [(record, difference(found, right)) for record, found in group]
+        return _find_disagreement(group)
+    differences = [(record, find_difference(fingerprint, right)) for record, fingerprint in group]
     return [(record, f"differs from {who}: {fault}") for record, fault in differences if fault]
 
 
-def _undecided(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record, str]]:
+def _find_disagreement(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record, str]]:
     first, expected = group[0]
-    for record, found in group[1:]:
-        fault = difference(found, expected)
+    for record, fingerprint in group[1:]:
+        fault = find_difference(fingerprint, expected)
         if fault is not None:
             pair = f"{first.trial.system} and {record.trial.system}"
             reason = f"{pair} differ ({fault}); measure one of them again, which asks the oracle"
@@ -119,55 +124,62 @@ def _undecided(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Record
     return []
 
 
-def framework_of(record: Record) -> str:
+def find_framework(record: Record) -> str:
     """Return the adapter's package: on_torch for systems.on_torch.levels, or my_system."""
     return str(record.config["adapter"]).removeprefix("systems.").partition(".")[0]
 
 
-def _median(found: Sequence[Fingerprint]) -> Fingerprint:
+def _compute_median_fingerprint(fingerprints: Sequence[Fingerprint]) -> Fingerprint:
     """Return the median of each number that all fingerprints have."""
-    names = set.intersection(*(set(one.sketches) for one in found))
+    names = set.intersection(*(set(fingerprint.sketches) for fingerprint in fingerprints))
     return Fingerprint(
-        workload=found[0].workload,
-        losses=_middle([one.losses for one in found]),
-        sketches={name: _middle_each([one.sketches[name] for one in found]) for name in names},
-        pass_losses=_middle([one.pass_losses for one in found]),
+        workload=fingerprints[0].workload,
+        losses=_compute_median_sketch([fingerprint.losses for fingerprint in fingerprints]),
+        sketches={
+            name: _compute_median_sketches(
+                [fingerprint.sketches[name] for fingerprint in fingerprints]
+            )
+            for name in names
+        },
+        pass_losses=_compute_median_sketch(
+            [fingerprint.pass_losses for fingerprint in fingerprints]
+        ),
     )
 
 
-def _middle_each(found: Sequence[Sequence[Sketch]]) -> tuple[Sketch, ...]:
-    return tuple(_middle(sketches) for sketches in zip(*found, strict=False))
+def _compute_median_sketches(groups: Sequence[Sequence[Sketch]]) -> tuple[Sketch, ...]:
+    return tuple(_compute_median_sketch(sketches) for sketches in zip(*groups, strict=False))
 
 
-def _middle(found: Sequence[Sketch]) -> Sketch:
-    n = min(map(len, found))
-    return tuple(np.median([one[:n] for one in found], axis=0).tolist())
+def _compute_median_sketch(sketches: Sequence[Sketch]) -> Sketch:
+    n = min(map(len, sketches))
+    return tuple(np.median([sketch[:n] for sketch in sketches], axis=0).tolist())
 
 
-def with_uneven_cores_warned(records: Sequence[Record | None]) -> list[Record | None]:
+def mark_uneven_cores(records: Sequence[Record | None]) -> list[Record | None]:
     """Return the records, with a warning if their core was unusually slow or fast.
 
     Comparable records are compared. Records without a rate stay unchanged.
     """
     rates: dict[str, list[float]] = defaultdict(list)
-    for one in records:
-        if one is not None and one.status == "ok" and one.core_rate_per_s is not None:
-            rates[group_of(one)].append(one.core_rate_per_s)
-    usual = {group: statistics.median(found) for group, found in rates.items()}
+    for record in records:
+        if record is not None and record.status == "ok" and record.core_rate_per_s is not None:
+            rates[hash_group(record)].append(record.core_rate_per_s)
+    usual = {group: statistics.median(values) for group, values in rates.items()}
 
-    def warned(one: Record | None) -> Record | None:
-        if one is None or one.status != "ok" or one.core_rate_per_s is None:
-            return one
-        usual_per_s = usual[group_of(one)]
-        is_even = abs(one.core_rate_per_s - usual_per_s) <= APART * usual_per_s
-        if is_even or UNEVEN in one.warnings:
-            return one
-        return one.model_copy(update={"warnings": (*one.warnings, UNEVEN)})
+    def add_warning(record: Record | None) -> Record | None:
+        if record is None or record.status != "ok" or record.core_rate_per_s is None:
+            return record
+        usual_per_s = usual[hash_group(record)]
+        is_even = abs(record.core_rate_per_s - usual_per_s) <= APART * usual_per_s
+        if is_even or UNEVEN in record.warnings:
+            return record
+        return record.model_copy(update={"warnings": (*record.warnings, UNEVEN)})
 
-    return [warned(one) for one in records]
+    return [add_warning(record) for record in records]
 
 
-def machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
+def collect_machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts that are equal for all machines of one kind."""
     facts = {key: machine.get(key) for key in _MACHINE_KEYS}
     # Machines of one kind differ by kibibytes, which their firmware reserves.
@@ -176,28 +188,28 @@ def machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def hardware_facts(machine: Mapping[str, Any], device: str) -> dict[str, Any]:
+def collect_hardware_facts(machine: Mapping[str, Any], device: str) -> dict[str, Any]:
     """Return the facts of hardware and driver that must be equal for trials on a device."""
-    facts = machine_facts(machine)
+    facts = collect_machine_facts(machine)
     if device == "cuda":
         gpus = machine.get("gpus") or ()
         facts["gpus"] = [[gpu.get("name"), gpu.get("driver")] for gpu in gpus]
     return facts
 
 
-def group_facts(record: Record) -> dict[str, Any]:
+def collect_group_facts(record: Record) -> dict[str, Any]:
     """Return the facts that must be equal for all records of one table."""
     trial = record.trial
-    facts = hardware_facts(record.machine, trial.device)
+    facts = collect_hardware_facts(record.machine, trial.device)
     facts |= {"threads": trial.threads, "device": trial.device}
     return facts | {name: record.versions.get(name) for name in _SHARED_VERSIONS}
 
 
-def declared_inputs(record: Record) -> str:
+def hash_declared_inputs(record: Record) -> str:
     """Return a short hash of the settings that determine which mini-batches a trial runs."""
     config, timing = record.config, record.config.get("timing") or {}
     size, n_instances = config.get("batch_size"), timing.get("n_instances") or 0
-    return _short_hash(
+    return _hash_value(
         {
             **{name: config.get(name) for name in ("loader", "dataset_options", "split", "seed")},
             "order": config.get("order", DEFAULT_ORDER),
@@ -209,7 +221,7 @@ def declared_inputs(record: Record) -> str:
 
 def are_comparable(a: Record, b: Record) -> bool:
     """Return whether two records of one point ran the same inputs on the same machine."""
-    return a.inputs_sha256 == b.inputs_sha256 and group_facts(a) == group_facts(b)
+    return a.inputs_sha256 == b.inputs_sha256 and collect_group_facts(a) == collect_group_facts(b)
 
 
 def check_inputs(records: Iterable[Record]) -> None:
@@ -224,31 +236,32 @@ def check_inputs(records: Iterable[Record]) -> None:
     for record in records:
         if record.status != "ok" or record.inputs_sha256 is None:
             continue
-        peer = first.setdefault(declared_inputs(record), record)
+        peer = first.setdefault(hash_declared_inputs(record), record)
         if peer.inputs_sha256 != record.inputs_sha256:
             raise RecordError(
-                f"{_words(peer)} and {_words(record)} ran unlike inputs: {record.trial.dataset}"
+                f"{_describe_record(peer)} and {_describe_record(record)} ran unlike inputs:"
+                f" {record.trial.dataset}"
                 " held other data each time; measure one of them again, or use another results_dir"
             )
 
 
-def group_of(record: Record) -> str:
+def hash_group(record: Record) -> str:
     """Return a short hash of the facts of a record's group."""
-    return _short_hash(group_facts(record))
+    return _hash_value(collect_group_facts(record))
 
 
-def build_of(record: Record) -> str:
+def hash_build(record: Record) -> str:
     """Return a short hash of the versions and the measured code of a record."""
-    return _short_hash({"versions": record.versions, "source_sha256": record.source_sha256})
+    return _hash_value({"versions": record.versions, "source_sha256": record.source_sha256})
 
 
-def _short_hash(value: Any) -> str:
+def _hash_value(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:10]
 
 
-def _subject(record: Record) -> tuple[str | None, ...]:
+def _identify_subject(record: Record) -> tuple[str | None, ...]:
     trial = record.trial
-    return (group_of(record), trial.system, trial.policy, trial.model, trial.dataset)
+    return (hash_group(record), trial.system, trial.policy, trial.model, trial.dataset)
 
 
 def check_builds(records: Iterable[Record]) -> None:
@@ -263,11 +276,12 @@ def check_builds(records: Iterable[Record]) -> None:
     for record in records:
         if record.status != "ok":
             continue
-        peer = first.setdefault(_subject(record), record)
-        if build_of(peer) != build_of(record):
+        peer = first.setdefault(_identify_subject(record), record)
+        if hash_build(peer) != hash_build(record):
             raise RecordError(
-                f"{record.trial.system} was measured with two builds: {_words(peer)} and"
-                f" {_words(record)} differ in {_difference(peer, record)}; measure the older one"
+                f"{record.trial.system} was measured with two builds: {_describe_record(peer)} and"
+                f" {_describe_record(record)} differ in {_describe_difference(peer, record)};"
+                " measure the older one"
                 " again, or keep the newest build only (bench-collect --latest)"
             )
 
@@ -282,9 +296,9 @@ def check_comparable(records: Iterable[Record]) -> None:
     """
     measured = [record for record in records if record.status == "ok"]
     check_inputs(measured)
-    first: dict[str, Any] = group_facts(measured[0]) if measured else {}
+    first: dict[str, Any] = collect_group_facts(measured[0]) if measured else {}
     for record in measured[1:]:
-        facts = group_facts(record)
+        facts = collect_group_facts(record)
         for name in sorted({*first, *facts}):
             if first.get(name) != facts.get(name):
                 raise RecordError(
@@ -295,24 +309,25 @@ def check_comparable(records: Iterable[Record]) -> None:
     check_builds(measured)
 
 
-def latest_builds(records: Sequence[Record]) -> list[Record]:
+def select_latest_builds(records: Sequence[Record]) -> list[Record]:
     """Drop measurements whose system and workload were measured later with another build."""
     newest: dict[tuple[str | None, ...], Record] = {}
     for record in sorted(records, key=lambda record: record.started_at):
         if record.status == "ok":
-            newest[_subject(record)] = record
+            newest[_identify_subject(record)] = record
     return [
         record
         for record in records
-        if record.status != "ok" or build_of(record) == build_of(newest[_subject(record)])
+        if record.status != "ok"
+        or hash_build(record) == hash_build(newest[_identify_subject(record)])
     ]
 
 
-def _words(record: Record) -> str:
+def _describe_record(record: Record) -> str:
     return f"{record.trial_id} r{record.trial.round} ({record.started_at})"
 
 
-def _difference(a: Record, b: Record) -> str:
+def _describe_difference(a: Record, b: Record) -> str:
     names = sorted(k for k in {*a.versions, *b.versions} if a.versions.get(k) != b.versions.get(k))
     code = [] if a.source_sha256 == b.source_sha256 else ["measured code"]
     return ", ".join([f"version of {name}" for name in names] + code)

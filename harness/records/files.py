@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.errors import ConfigError, OutputError
-from harness.machine.files import not_regular, read_regular, replace_regular, target_of
+from harness.machine.files import find_irregular_kind, read_regular, replace_regular, resolve_target
 
 ROOM_BYTES = 256 * 1024  # about the size of the largest record
 
@@ -26,10 +26,10 @@ def write_whole(path: Path, text: str) -> None:
         OutputError: The file cannot be written; an existing file is unchanged.
     """
     aside: list[Path] = []
-    with writing(path):
-        target_of(path).parent.mkdir(parents=True, exist_ok=True)
+    with convert_write_errors(path):
+        resolve_target(path).parent.mkdir(parents=True, exist_ok=True)
         try:
-            replace_regular(path, text.encode(), lambda found: aside.extend(_copy_aside(found)))
+            replace_regular(path, text.encode(), lambda target: aside.extend(_copy_aside(target)))
         except BaseException:
             for copy in aside:
                 copy.unlink(missing_ok=True)
@@ -42,13 +42,13 @@ def replace_whole(path: Path, content: str | bytes) -> None:
     Raises:
         OutputError: The file cannot be written.
     """
-    with writing(path):
-        target_of(path).parent.mkdir(parents=True, exist_ok=True)
+    with convert_write_errors(path):
+        resolve_target(path).parent.mkdir(parents=True, exist_ok=True)
         replace_regular(path, content if isinstance(content, bytes) else content.encode())
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def convert_write_errors(path: Path) -> Iterator[None]:
     """Convert an OSError in the block, which writes to `path`, to a one-line OutputError.
 
     Raises:
@@ -69,9 +69,9 @@ def put_aside(path: Path) -> None:
     Raises:
         OutputError: The file cannot be moved.
     """
-    with writing(path):
-        if _copy_aside(target_of(path)):
-            target_of(path).unlink()
+    with convert_write_errors(path):
+        if _copy_aside(resolve_target(path)):
+            resolve_target(path).unlink()
 
 
 def _copy_aside(path: Path) -> list[Path]:
@@ -120,15 +120,15 @@ class Output:
         """
         self.check_kind(path)
         shown = f"{self.given_as}{path}"
-        with _choosing_another(shown, self.given_as):
+        with _convert_path_errors(shown, self.given_as):
             content = read_regular(path) if path.exists() else b""
         if content and not self.is_ours(content):
             raise ConfigError(
                 f"{shown} is there and is not {self.holds}, so it stays; give another name, or"
                 " delete it"
             )
-        with _choosing_another(shown, self.given_as):
-            _write_as_much(target_of(path).parent, makes_folder=self.makes_folder)
+        with _convert_path_errors(shown, self.given_as):
+            _write_probe(resolve_target(path).parent, makes_folder=self.makes_folder)
 
     def check_kind(self, path: Path) -> None:
         """Check that `path` is a regular file or does not exist.
@@ -137,8 +137,8 @@ class Output:
             ConfigError: It is something else.
         """
         shown = f"{self.given_as}{path}"
-        with _choosing_another(shown, self.given_as):
-            kind = not_regular(path)
+        with _convert_path_errors(shown, self.given_as):
+            kind = find_irregular_kind(path)
         if kind is not None:
             raise ConfigError(f"{shown} is {kind}; give the name of a file")
 
@@ -162,8 +162,8 @@ def check_writable(folder: Path, given_as: str = "results_dir or out") -> None:
     Raises:
         ConfigError: They cannot.
     """
-    with _choosing_another(str(folder), given_as):
-        _write_as_much(folder)
+    with _convert_path_errors(str(folder), given_as):
+        _write_probe(folder)
 
 
 def check_room(folder: Path) -> None:
@@ -172,12 +172,12 @@ def check_room(folder: Path) -> None:
     Raises:
         OutputError: A file of that size cannot be written.
     """
-    with writing(folder):
-        _write_as_much(folder)
+    with convert_write_errors(folder):
+        _write_probe(folder)
 
 
 @contextmanager
-def _choosing_another(shown: str, given_as: str) -> Iterator[None]:
+def _convert_path_errors(shown: str, given_as: str) -> Iterator[None]:
     """Convert an OSError in the block to a ConfigError that asks for another path.
 
     Raises:
@@ -192,7 +192,7 @@ def _choosing_another(shown: str, given_as: str) -> Iterator[None]:
         ) from error
 
 
-def _write_as_much(folder: Path, *, makes_folder: bool = True) -> None:
+def _write_probe(folder: Path, *, makes_folder: bool = True) -> None:
     """Write the size of a large record to an unnamed file, which vanishes when it is closed."""
     if makes_folder:
         folder.mkdir(parents=True, exist_ok=True)
@@ -229,7 +229,7 @@ class WatchedFolders:
             OutputError: It was deleted, moved or replaced.
         """
         if folder not in self._known:
-            with writing(folder):
+            with convert_write_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
                 descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._open.callback(os.close, descriptor)
@@ -237,12 +237,12 @@ class WatchedFolders:
         try:
             is_same = os.path.samestat(folder.stat(), self._known[folder])
         except OSError as error:
-            raise OutputError(_gone(folder, str(error.strerror))) from error
+            raise OutputError(_describe_lost_folder(folder, str(error.strerror))) from error
         if not is_same:
-            raise OutputError(_gone(folder, "another is in its place"))
+            raise OutputError(_describe_lost_folder(folder, "another is in its place"))
 
 
-def _gone(folder: Path, why: str) -> str:
+def _describe_lost_folder(folder: Path, why: str) -> str:
     return (
         f"{folder} was deleted, moved or replaced while trials ran ({why}): records that lay there"
         " are gone with it; give it back, or the same command measures them again"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from harness.contracts.system import Result
-from harness.values.arrays import uniforms
+from harness.values.arrays import draw_uniforms
 
 # Relative to the norm of an array, or to a loss. Correct systems differed by at most 1.4e-5
 # (Tree-LSTM, hidden 256, batch 64, eight systems).
@@ -73,28 +73,28 @@ class Difference(NamedTuple):
         return f"{self.what}{where} by {self.relative:.2g}"
 
 
-def difference(found: Fingerprint, expected: Fingerprint) -> Difference | None:
+def find_difference(actual: Fingerprint, expected: Fingerprint) -> Difference | None:
     """Return the first difference beyond rounding, or None.
 
     Only values that both fingerprints have are compared. A value that is not finite always differs.
     """
-    return next(_differences(found, expected), None)
+    return next(_find_differences(actual, expected), None)
 
 
-def _differences(found: Fingerprint, expected: Fingerprint) -> Iterator[Difference]:
-    for k, pair in enumerate(zip(found.losses, expected.losses, strict=False)):
-        yield from _if_beyond(TOLERANCE, "the loss", k, *((loss,) for loss in pair))
-    kinked = found.kinked or expected.kinked
-    for name in expected.sketches.keys() & found.sketches.keys():
-        tolerance = sketch_tolerance(name, TOLERANCE, kinked=kinked)
-        pairs = zip(found.sketches[name], expected.sketches[name], strict=False)
-        for k, (one, other) in enumerate(pairs):
-            yield from _if_beyond(tolerance, name, k, one, other)
-    for one_, other_ in zip(found.pass_losses, expected.pass_losses, strict=False):
-        yield from _if_beyond(PASS_TOLERANCE, "the loss of a pass", None, (one_,), (other_,))
+def _find_differences(actual: Fingerprint, expected: Fingerprint) -> Iterator[Difference]:
+    for k, pair in enumerate(zip(actual.losses, expected.losses, strict=False)):
+        yield from _compare_sketches(TOLERANCE, "the loss", k, *((loss,) for loss in pair))
+    kinked = actual.kinked or expected.kinked
+    for name in expected.sketches.keys() & actual.sketches.keys():
+        tolerance = choose_sketch_tolerance(name, TOLERANCE, kinked=kinked)
+        pairs = zip(actual.sketches[name], expected.sketches[name], strict=False)
+        for k, (first, other) in enumerate(pairs):
+            yield from _compare_sketches(tolerance, name, k, first, other)
+    for one_, other_ in zip(actual.pass_losses, expected.pass_losses, strict=False):
+        yield from _compare_sketches(PASS_TOLERANCE, "the loss of a pass", None, (one_,), (other_,))
 
 
-def sketch_tolerance(name: str, smooth: float, *, kinked: bool) -> float:
+def choose_sketch_tolerance(name: str, smooth: float, *, kinked: bool) -> float:
     """Return the tolerance of an array's sketch, relative to the array's norm.
 
     Args:
@@ -105,18 +105,18 @@ def sketch_tolerance(name: str, smooth: float, *, kinked: bool) -> float:
     return max(smooth, KINK_TOLERANCE) if kinked and name not in SMOOTH else smooth
 
 
-def _if_beyond(
-    tolerance: float, what: str, mini_batch: int | None, one: Sketch, other: Sketch
+def _compare_sketches(
+    tolerance: float, what: str, mini_batch: int | None, first: Sketch, other: Sketch
 ) -> Iterator[Difference]:
-    relative = relative_difference(one, other)
+    relative = compute_relative_difference(first, other)
     if not relative <= tolerance:
         yield Difference(what, mini_batch, relative)
 
 
-def relative_difference(one: Sketch, other: Sketch) -> float:
+def compute_relative_difference(first: Sketch, other: Sketch) -> float:
     """Return the largest difference of two sketches relative to the larger norm; 0 if equal."""
-    largest = max(abs(a - b) for a, b in zip(one, other, strict=True))
-    return largest / max(abs(one[0]), abs(other[0])) if largest else 0.0
+    largest = max(abs(a - b) for a, b in zip(first, other, strict=True))
+    return largest / max(abs(first[0]), abs(other[0])) if largest else 0.0
 
 
 Array = NDArray[np.floating[Any]]
@@ -124,22 +124,22 @@ N_PRODUCTS = 2
 DIGITS = 7  # significant digits of stored numbers, the precision of float32
 
 
-def sketches_of(result: Result, first_row: int = 0) -> dict[str, Sketch]:
+def sketch_result(result: Result, first_row: int = 0) -> dict[str, Sketch]:
     """Sketch loss, outputs and every gradient of a result.
 
     Args:
         first_row: Index of its first output in a larger mini-batch.
     """
-    found = {
+    sketches = {
         "loss": (abs(result.loss), result.loss),
-        "outputs": sketch("outputs", np.asarray(result.outputs), first_row),
+        "outputs": sketch_array("outputs", np.asarray(result.outputs), first_row),
     }
     for name, gradient in result.gradients.items():
-        found[f"gradient of {name}"] = sketch(name, np.asarray(gradient))
-    return found
+        sketches[f"gradient of {name}"] = sketch_array(name, np.asarray(gradient))
+    return sketches
 
 
-def sketch(name: str, array: Array, first_row: int = 0) -> Sketch:
+def sketch_array(name: str, array: Array, first_row: int = 0) -> Sketch:
     """Return the norm of an array and its products with signs.
 
     The signs depend only on the name and on positions.
@@ -152,20 +152,20 @@ def sketch(name: str, array: Array, first_row: int = 0) -> Sketch:
     norm = float(np.sqrt(np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64)))
     products = [
         float(
-            _signs(name, k, 0, first_row + len(rows))[first_row:]
-            @ (rows @ _signs(name, k, 1, rows.shape[1]).astype(rows.dtype)).astype(np.float64)
+            _draw_signs(name, k, 0, first_row + len(rows))[first_row:]
+            @ (rows @ _draw_signs(name, k, 1, rows.shape[1]).astype(rows.dtype)).astype(np.float64)
         )
         for k in range(N_PRODUCTS)
     ]
     return (norm, *products)
 
 
-def kept(numbers: Sequence[float]) -> Sketch:
+def round_numbers(numbers: Sequence[float]) -> Sketch:
     """Round numbers to the precision of records."""
     return tuple(float(f"{number:.{DIGITS}g}") for number in numbers)
 
 
-def added(parts: Sequence[Mapping[str, Sketch]]) -> dict[str, Sketch]:
+def sum_sketches(parts: Sequence[Mapping[str, Sketch]]) -> dict[str, Sketch]:
     """Sum the products of sketches of parts by name; norms are dropped, as they do not add up."""
     return {
         name: tuple(np.sum([part[name][1:] for part in parts], axis=0).tolist())
@@ -173,6 +173,6 @@ def added(parts: Sequence[Mapping[str, Sketch]]) -> dict[str, Sketch]:
     }
 
 
-def _signs(name: str, number: int, axis: int, n: int) -> NDArray[np.float64]:
-    drawn = uniforms(n, zlib.crc32(name.encode()), number, axis)
+def _draw_signs(name: str, number: int, axis: int, n: int) -> NDArray[np.float64]:
+    drawn = draw_uniforms(n, zlib.crc32(name.encode()), number, axis)
     return np.where(drawn < 0.5, -1.0, 1.0)

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import RecordError, meant
-from harness.records.stats import ends_of, summarise
+from harness.errors import RecordError, suggest_name
+from harness.records.stats import name_interval, summarize_rounds
 from harness.records.tidy import SEED, get_quantity, is_setting
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
@@ -65,11 +65,11 @@ def numbers(
     firsts = np.unique(groups, return_index=True)[1]
     _check_tables(rows, by)
     members = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
-    columns = _columns_of_rounds(rows)
+    columns = _collect_round_columns(rows)
     summaries = [_summarize(values, columns, member) for member in members]
-    found = keys.iloc[firsts].reset_index(drop=True)
-    found["quantity"] = quantity
-    return pd.concat([found, pd.DataFrame(summaries, columns=list(NUMBER_COLUMNS))], axis=1)
+    result = keys.iloc[firsts].reset_index(drop=True)
+    result["quantity"] = quantity
+    return pd.concat([result, pd.DataFrame(summaries, columns=list(NUMBER_COLUMNS))], axis=1)
 
 
 def _list_names(names: str | Sequence[str]) -> list[str]:
@@ -138,10 +138,12 @@ def check_alike(rows: pd.DataFrame, others: pd.DataFrame) -> None:
     first, second = (frame.iloc[int(np.argmax(is_unlike))] for frame in (rows, others))
     facts = [json.loads(row.get("group_facts") or "{}") for row in (first, second)]
     names = [name for name in facts[0] | facts[1] if facts[0].get(name) != facts[1].get(name)]
-    told = ", ".join(f"{name} {facts[0].get(name)} and {facts[1].get(name)}" for name in names)
+    differences = ", ".join(
+        f"{name} {facts[0].get(name)} and {facts[1].get(name)}" for name in names
+    )
     raise RecordError(
         f"{first.trial_id} and {second.trial_id} are not comparable: they have unlike"
-        f" {told or 'groups'}; select rows of one group"
+        f" {differences or 'groups'}; select rows of one group"
     )
 
 
@@ -155,7 +157,8 @@ def check_columns(rows: pd.DataFrame, names: Sequence[str]) -> None:
         if name not in rows:
             known = [str(column) for column in rows]
             raise RecordError(
-                f"unknown column {name!r}{meant(name, known)}; list(rows) names all {len(known)}"
+                f"unknown column {name!r}{suggest_name(name, known)}; list(rows) names all"
+                f" {len(known)}"
             )
 
 
@@ -186,11 +189,11 @@ def _check_unambiguous(rows: pd.DataFrame, by: Sequence[str]) -> None:
             " one directory at a time, or select rows of one group"
         )
     shown = ", ".join(name for name in by if name != _ALL) or "no key"
-    told = ", ".join(added or ["trial_id"])
+    listed = ", ".join(added or ["trial_id"])
     example = _format_selection(first, (added or ["trial_id"])[0])
     raise RecordError(
         f"ambiguous numbers: {shown} cannot tell {' and '.join(trials[:2])} apart; add a key"
-        f" (they differ in {told}) or select one of them, e.g. by {example}"
+        f" (they differ in {listed}) or select one of them, e.g. by {example}"
     )
 
 
@@ -201,7 +204,7 @@ def _format_selection(rows: pd.DataFrame, name: str) -> str:
     return f"select(rows, {name.replace('.', '__')}={value!r})"
 
 
-def _columns_of_rounds(rows: pd.DataFrame) -> dict[str, np.ndarray]:
+def _collect_round_columns(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     """Return the columns that a summary needs in addition to the values, as arrays."""
     paired = rows.is_paired if "is_paired" in rows else pd.Series(data=True, index=rows.index)
     screened = rows.screened_out if "screened_out" in rows else pd.Series(False, index=rows.index)
@@ -220,7 +223,7 @@ def _summarize(
 
     Args:
         values: Values of all rows.
-        columns: See _columns_of_rounds.
+        columns: See _collect_round_columns.
         member: Positions of the point's rows.
     """
     screened = columns["status"][member] == SCREENED_OUT
@@ -237,11 +240,11 @@ def _summarize(
         status = NOT_SEPARABLE
     if status != "ok":
         return (np.nan, np.nan, np.nan, "", np.nan, status, "", False)
-    summary = summarise(used)
+    summary = summarize_rounds(used)
     warnings = sorted({*" ".join(columns["warnings"][member][shared]).split()})
     low, high = (np.nan if end is None else end for end in (summary.low, summary.high))
     return (
-        *(summary.median, low, high, ends_of(summary.n_rounds), summary.n_rounds),
+        *(summary.median, low, high, name_interval(summary.n_rounds), summary.n_rounds),
         *("ok", " ".join(warnings), bool(screened.any() or columns["screened_out"][member][0])),
     )
 
@@ -273,8 +276,8 @@ def ratios(
     own, other = rows.reset_index(drop=True), base.reset_index(drop=True)
     own[_ALL], other[_ALL] = 0, 0
     keys = [_ALL, *at]
-    found = numbers(other, keys, quantity)[[*keys, "status"]]
-    found = found.rename(columns={"status": "base_status"})
+    base_numbers = numbers(other, keys, quantity)[[*keys, "status"]]
+    base_numbers = base_numbers.rename(columns={"status": "base_status"})
     other = other[other.status != SCREENED_OUT]
     facts = {f"base_{name}": other.get(name) for name in ("group", "group_facts", "trial_id")}
     sides = other[[*keys, "round"]].assign(
@@ -285,7 +288,7 @@ def ratios(
     )
     dropped = ["base", "base_status", "doubts", "is_paired", *facts]
     own = own.drop(columns=dropped, errors="ignore")
-    both = _merge(own, found, keys).fillna({"base_status": NOT_PLANNED})
+    both = _merge(own, base_numbers, keys).fillna({"base_status": NOT_PLANNED})
     both = _merge(both, sides, [*keys, "round"])
     partners = both[[*facts]].rename(columns=lambda name: name.removeprefix("base_"))
     check_alike(both, partners)
@@ -304,7 +307,8 @@ def _select_base(rows: pd.DataFrame, system: str) -> pd.DataFrame:
     known = [str(name) for name in rows.system.dropna().unique()]
     if system not in known:
         raise RecordError(
-            f"no rows of the base {system!r}{meant(system, known)}; choose from {', '.join(known)}"
+            f"no rows of the base {system!r}{suggest_name(system, known)}; choose from"
+            f" {', '.join(known)}"
         )
     return rows[rows.system == system]
 
@@ -398,23 +402,23 @@ def find_workload_keys(rows: pd.DataFrame) -> list[str]:
     Options of models and datasets are keys only if workloads are alike in everything else.
     """
     keys = [key for key in WORKLOAD if key in rows and _differs(rows[key])]
-    return _add_needed(rows, keys, _columns_with(rows, WORKLOAD_OPTIONS))
+    return _add_needed(rows, keys, _select_columns(rows, WORKLOAD_OPTIONS))
 
 
 def find_point_keys(rows: pd.DataFrame) -> list[str]:
     """Return `system`, the keys of workloads, and options that distinguish a system's trials."""
     keys = ["system", *find_workload_keys(rows)]
     candidates = [key for key in ("kind", "policy", *COUNT_KEYS) if key in rows]
-    return _add_needed(rows, keys, [*candidates, *_columns_with(rows, TRIAL_OPTIONS)])
+    return _add_needed(rows, keys, [*candidates, *_select_columns(rows, TRIAL_OPTIONS)])
 
 
 def find_differing(rows: pd.DataFrame, prefixes: tuple[str, ...] = TRIAL_OPTIONS) -> list[str]:
     """Return the options that are not the same in all rows."""
-    columns = _columns_with(rows, prefixes)
+    columns = _select_columns(rows, prefixes)
     return [name for name in columns if _differs(rows[name])]
 
 
-def _columns_with(rows: pd.DataFrame, prefixes: tuple[str, ...]) -> list[str]:
+def _select_columns(rows: pd.DataFrame, prefixes: tuple[str, ...]) -> list[str]:
     return [str(name) for name in rows if str(name).startswith(prefixes)]
 
 

@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from harness.contracts.choice import Choice
 from harness.contracts.system import PHASES, Phase
 from harness.errors import RecordError
-from harness.machine.facts import describe_machine, used_gpu
+from harness.machine.facts import describe_machine, find_used_gpu
 from harness.machine.files import read_regular
 from harness.records.files import write_whole
 from harness.records.fingerprint import Fingerprint
-from harness.records.stats import passes_of
-from harness.trials.sources import source_sha256
+from harness.records.stats import split_passes
+from harness.trials.sources import hash_trial_source
 from harness.trials.spec import TrialSpec
 
 SCHEMA_VERSION = 1
@@ -63,7 +63,7 @@ class Trial(_Frozen):
     round: int
 
 
-def no_phases() -> dict[Phase, float | None]:
+def make_empty_phases() -> dict[Phase, float | None]:
     """Return every phase without a time."""
     return dict.fromkeys(PHASES)
 
@@ -119,7 +119,7 @@ class Measured(BaseModel):
     status: Status = "ok"
     reason: str | None = None
     instances_per_s: float | None = None
-    phases_s: dict[Phase, float | None] = Field(default_factory=no_phases)
+    phases_s: dict[Phase, float | None] = Field(default_factory=make_empty_phases)
     learn_s: float | None = None
     choose_s: float | None = None
     choice: Choice | None = None
@@ -151,9 +151,9 @@ class Measured(BaseModel):
     gpu_clocks_mhz: tuple[int | None, int | None] | None = None  # before and after the passes
     core_rate_per_s: float | None = None
 
-    def take_times_back(self) -> None:
+    def discard_times(self) -> None:
         """Remove the times of passes that turned out to be invalid."""
-        self.samples_s, self.instances_per_s, self.phases_s = (), None, no_phases()
+        self.samples_s, self.instances_per_s, self.phases_s = (), None, make_empty_phases()
 
     def end(self, status: Status, reason: str) -> None:
         """Set the final status and its reason, which is joined to one line."""
@@ -184,7 +184,7 @@ class Record(Measured):
     command: str = ""
 
     @model_validator(mode="after")
-    def _is_of_one_piece(self) -> Self:
+    def _check_consistency(self) -> Self:
         for name in ("samples_s", "marked_samples_s"):
             for x in getattr(self, name):
                 if not (math.isfinite(x) and x >= 0):
@@ -205,15 +205,17 @@ class Record(Measured):
             raise ValueError("status is ok, and samples_s is empty")
         if self.n_mini_batches is None or self.n_instances is None:
             raise ValueError("samples_s are told, and n_mini_batches or n_instances is not")
-        totals = sorted(passes_of(self.samples_s, self.n_mini_batches).sum(axis=1))
+        totals = sorted(split_passes(self.samples_s, self.n_mini_batches).sum(axis=1))
         median = (totals[len(totals) // 2] + totals[~(len(totals) // 2)]) / 2
-        said = self.instances_per_s
-        found = self.n_instances / median if median > 0 else None
-        if said == found or (said and found and math.isclose(said, found, rel_tol=SAME)):
+        recorded = self.instances_per_s
+        computed = self.n_instances / median if median > 0 else None
+        if recorded == computed or (
+            recorded and computed and math.isclose(recorded, computed, rel_tol=SAME)
+        ):
             return
-        raise ValueError(f"instances_per_s is {said}, and samples_s make it {found}")
+        raise ValueError(f"instances_per_s is {recorded}, and samples_s make it {computed}")
 
-    def answers(self, spec: TrialSpec, source_sha256: str) -> bool:
+    def is_valid_for(self, spec: TrialSpec, source_sha256: str) -> bool:
         """Return whether this record makes measuring `spec` unnecessary.
 
         It does if trial, round, interpreter and measured code are the same, unless nothing was
@@ -237,34 +239,34 @@ def build_record(
     """Build the record of a round that ends now on this machine.
 
     Args:
-        started_at: Result of `now_text` at the start.
+        started_at: Result of `format_now` at the start.
     """
     return Record(
         **dict(measured),
-        trial=trial_of(spec),
+        trial=build_trial(spec),
         trial_id=spec.trial_id,
-        source_sha256=source_sha256(spec),
+        source_sha256=hash_trial_source(spec),
         machine=describe_machine().to_dict(),
-        gpu=used_gpu() if spec.device == "cuda" else None,
+        gpu=find_used_gpu() if spec.device == "cuda" else None,
         versions=versions,
         config=spec.to_dict(),
         started_at=started_at,
-        finished_at=now_text(),
+        finished_at=format_now(),
         command=spec.command,
     )
 
 
-def trial_of(spec: TrialSpec) -> Trial:
+def build_trial(spec: TrialSpec) -> Trial:
     """Return the fields of a trial that every reader needs."""
     return Trial(**{name: getattr(spec, name) for name in Trial.model_fields})
 
 
-def record_path(results_dir: Path, spec: TrialSpec) -> Path:
+def locate_record(results_dir: Path, spec: TrialSpec) -> Path:
     """Return the default path of the record of a trial's round."""
-    return path_of(results_dir, spec.trial_id, spec.round)
+    return build_record_path(results_dir, spec.trial_id, spec.round)
 
 
-def path_of(results_dir: Path, trial_id: str, round_: int | str) -> Path:
+def build_record_path(results_dir: Path, trial_id: str, round_: int | str) -> Path:
     """Return the path of a record by trial id and round; the pipeline passes wildcards."""
     return results_dir / "raw" / trial_id / f"r{round_}.json"
 
@@ -280,15 +282,17 @@ def read_record(path: Path) -> Record:
     except OSError as error:
         raise RecordError(f"{path} cannot be read ({error.strerror}); measure it again") from error
     except ValidationError as error:
-        message = f"{path} is not a record of schema {SCHEMA_VERSION}: {first_fault(error)}"
+        message = (
+            f"{path} is not a record of schema {SCHEMA_VERSION}: {describe_first_fault(error)}"
+        )
         raise RecordError(f"{message}; delete it and measure again") from error
 
 
-def first_fault(error: ValidationError) -> str:
+def describe_first_fault(error: ValidationError) -> str:
     """Return the path and message of the first validation error in one line."""
     first = error.errors()[0]
-    words = first["msg"].removeprefix("Value error, ")
-    return f"{'.'.join(map(str, first['loc']))}: {words}" if first["loc"] else words
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{'.'.join(map(str, first['loc']))}: {message}" if first["loc"] else message
 
 
 def is_record(content: bytes) -> bool:
@@ -317,6 +321,6 @@ def write_record(path: Path, record: Record) -> None:
     write_whole(path, record.model_dump_json(indent=1) + "\n")
 
 
-def now_text() -> str:
+def format_now() -> str:
     """Return the current date and time in UTC, in ISO format."""
     return datetime.now(UTC).isoformat(timespec="seconds")

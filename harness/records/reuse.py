@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.contracts.corpus import Corpus, inputs_sha256, load_corpus, mini_batches
-from harness.contracts.home import checksum_of, home_of
+from harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs, load_corpus
+from harness.contracts.home import find_checksum, find_home
 from harness.errors import BenchError
 from harness.machine.facts import describe_machine
-from harness.records.cross_check import hardware_facts
+from harness.records.cross_check import collect_hardware_facts
 from harness.records.record import Record
 from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
@@ -52,17 +52,17 @@ class Present:
         """Return whether a record makes measuring a trial's round unnecessary."""
         return (
             record is not None
-            and record.answers(spec, self._sources.of(spec))
+            and record.is_valid_for(spec, self._sources.hash_trial(spec))
             and self.find_change(record, spec) is None
         )
 
     def is_of_this_code(self, record: Record, spec: TrialSpec) -> bool:
         """Return whether a record is of the trial's current code, whatever its status."""
-        return record.source_sha256 == self._sources.of(spec)
+        return record.source_sha256 == self._sources.hash_trial(spec)
 
     def find_change(self, record: Record, spec: TrialSpec) -> str | None:
         """Return in which data, machine or version a record of this trial differs, or None."""
-        inputs = self._own_data.inputs_sha256(spec)
+        inputs = self._own_data.hash_inputs(spec)
         if inputs is not None and record.inputs_sha256 != inputs:
             return "it is of other data"
         return self._find_machine_change(record, spec) if self._measures_here else None
@@ -70,19 +70,19 @@ class Present:
     def _find_machine_change(self, record: Record, spec: TrialSpec) -> str | None:
         if self._machine is None:
             self._machine = describe_machine().to_dict()
-        theirs = hardware_facts(record.machine, spec.device)
-        for name, value in hardware_facts(self._machine, spec.device).items():
+        theirs = collect_hardware_facts(record.machine, spec.device)
+        for name, value in collect_hardware_facts(self._machine, spec.device).items():
             if theirs[name] != value:
                 return f"it is of {name} {theirs[name]}, and here it is {value}"
         # A record without a measurement does not depend on versions.
-        installed = self._versions_in(spec.python) if record.status == "ok" else {}
+        installed = self._find_versions(spec.python) if record.status == "ok" else {}
         for name, version in record.versions.items():
-            found = installed.get(name, version)
-            if found != version and version[:1].isdigit():
-                return f"it is of {name} {version}, and here it is {found}"
+            current = installed.get(name, version)
+            if current != version and version[:1].isdigit():
+                return f"it is of {name} {version}, and here it is {current}"
         return None
 
-    def _versions_in(self, python: str | None) -> Mapping[str, str]:
+    def _find_versions(self, python: str | None) -> Mapping[str, str]:
         """Return the versions of an interpreter's packages; None means this interpreter."""
         if python not in self._installed:
             self._installed[python] = _list_versions(python)
@@ -91,8 +91,11 @@ class Present:
 
 def _list_versions(python: str | None) -> Mapping[str, str]:
     if python is None:
-        found = importlib.metadata.distributions()
-        versions = {one.metadata["Name"].lower(): one.version for one in found}
+        distributions = importlib.metadata.distributions()
+        versions = {
+            distribution.metadata["Name"].lower(): distribution.version
+            for distribution in distributions
+        }
         return versions | {"python": platform.python_version()}
     try:
         listed = subprocess.run(
@@ -111,7 +114,7 @@ class OwnData:
         self._corpora: dict[str, Corpus | None] = {}
         self._hashes: dict[str, str | None] = {}
 
-    def inputs_sha256(self, spec: TrialSpec) -> str | None:
+    def hash_inputs(self, spec: TrialSpec) -> str | None:
         """Hash the mini-batches of a trial as its worker does.
 
         Returns:
@@ -121,7 +124,7 @@ class OwnData:
         if has_checksums(spec):
             return None
         drawn = [spec.batch_size, spec.n_mini_batches, spec.seed, spec.order]
-        key = json.dumps([*_place_of(spec), *drawn, spec.timing.n_instances], default=str)
+        key = json.dumps([*_identify_corpus(spec), *drawn, spec.timing.n_instances], default=str)
         if key not in self._hashes:
             self._hashes[key] = self._hash(spec)
         return self._hashes[key]
@@ -134,8 +137,8 @@ class OwnData:
         if corpus.generated:
             return None
         only_first = bool(spec.timing.n_instances)
-        return inputs_sha256(
-            mini_batches(
+        return hash_inputs(
+            draw_mini_batches(
                 corpus,
                 spec.batch_size,
                 spec.n_mini_batches,
@@ -146,7 +149,7 @@ class OwnData:
         )
 
     def _load(self, spec: TrialSpec) -> Corpus:
-        key = json.dumps(_place_of(spec), default=str)
+        key = json.dumps(_identify_corpus(spec), default=str)
         corpus = self._corpora.get(key)
         if corpus is None:
             options = spec.dataset_options
@@ -155,15 +158,15 @@ class OwnData:
         return corpus
 
 
-def _place_of(spec: TrialSpec) -> tuple[object, ...]:
+def _identify_corpus(spec: TrialSpec) -> tuple[object, ...]:
     return spec.loader, spec.split, spec.data_root, dict(spec.dataset_options)
 
 
 def has_checksums(spec: TrialSpec) -> bool:
     """Return whether the trial's settings have a checksum of every file of its loader."""
     try:
-        home = home_of(spec.loader)
+        home = find_home(spec.loader)
     except ImportError:
         return False
     expected = spec.dataset_options.get("sha256")
-    return home is not None and all(checksum_of(expected, part) for part in home.origins)
+    return home is not None and all(find_checksum(expected, part) for part in home.origins)

@@ -30,14 +30,14 @@ class Summary:
     n_rounds: int
 
 
-def ends_of(n_rounds: int) -> str:
+def name_interval(n_rounds: int) -> str:
     """Return the meaning of `low` and `high` for a number of rounds; empty for a single one."""
     if n_rounds < 2:
         return ""
     return RANGE if n_rounds < INTERVAL_ROUNDS else INTERVAL
 
 
-def summarise(round_medians: ArrayLike) -> Summary:
+def summarize_rounds(round_medians: ArrayLike) -> Summary:
     """Compute the median of rounds, with their range or its 95% interval.
 
     Samples of one process are correlated, so they do not affect the interval.
@@ -56,10 +56,10 @@ def summarise(round_medians: ArrayLike) -> Summary:
         return Summary(median, None, None, 1)
     if values.size < INTERVAL_ROUNDS:
         return Summary(median, float(values[0]), float(values[-1]), values.size)
-    return Summary(median, *_interval_of_median(values), values.size)
+    return Summary(median, *_compute_median_interval(values), values.size)
 
 
-def _interval_of_median(ordered: NDArray[np.float64]) -> tuple[float, float]:
+def _compute_median_interval(ordered: NDArray[np.float64]) -> tuple[float, float]:
     """Return the 95% interval of the median by interpolation between order statistics.
 
     The k-th values from both ends enclose the median with a probability that depends only on n
@@ -69,8 +69,8 @@ def _interval_of_median(ordered: NDArray[np.float64]) -> tuple[float, float]:
     Source: Hettmansperger and Sheather.
     """
     n = len(ordered)
-    k = max(k for k in range(1, n // 2 + 1) if _enclosing(n, k) >= CONFIDENCE)
-    wider, narrower = _enclosing(n, k), _enclosing(n, k + 1)
+    k = max(k for k in range(1, n // 2 + 1) if _compute_coverage(n, k) >= CONFIDENCE)
+    wider, narrower = _compute_coverage(n, k), _compute_coverage(n, k + 1)
     share = (wider - CONFIDENCE) / (wider - narrower)
     inwards = (n - k) * share / (k + (n - 2 * k) * share)
     low = (1 - inwards) * ordered[k - 1] + inwards * ordered[k]
@@ -78,19 +78,19 @@ def _interval_of_median(ordered: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _enclosing(n: int, k: int) -> float:
+def _compute_coverage(n: int, k: int) -> float:
     """Return the probability that the k-th smallest and largest of n values enclose the median."""
     outside: int = sum(math.comb(n, j) for j in range(k))
     return float(1 - 2 * outside / 2**n)
 
 
-def pass_totals(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.float64]:
+def sum_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.float64]:
     """Return the seconds of each pass, from samples in order of time."""
-    totals: NDArray[np.float64] = passes_of(samples_s, n_mini_batches).sum(axis=1)
+    totals: NDArray[np.float64] = split_passes(samples_s, n_mini_batches).sum(axis=1)
     return totals
 
 
-def passes_of(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.float64]:
+def split_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.float64]:
     """Return samples as (passes, mini-batches) float64, from samples in order of time.
 
     Raises:
@@ -101,22 +101,24 @@ def passes_of(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.flo
     return np.asarray(samples_s, dtype=np.float64).reshape(-1, n_mini_batches)
 
 
-def relative_to_mini_batch(passes: NDArray[np.float64]) -> NDArray[np.float64]:
+def normalize_by_mini_batch(passes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Divide each sample by the median of its mini-batch, because mini-batches differ in size."""
     medians = np.median(passes, axis=0)
     relative: NDArray[np.float64] = passes / np.where(medians > 0, medians, 1.0)
     return relative
 
 
-def relative_iqr(values: ArrayLike) -> float:
+def compute_relative_iqr(values: ArrayLike) -> float:
     """Return the interquartile range divided by the median."""
     low, median, high = np.quantile(np.asarray(values, dtype=np.float64), (0.25, 0.5, 0.75))
     return float((high - low) / median) if median > 0 else 0.0
 
 
-def relative_spread(samples_s: Sequence[float], n_mini_batches: int) -> float:
+def compute_relative_spread(samples_s: Sequence[float], n_mini_batches: int) -> float:
     """Return half the interquartile range of samples relative to their mini-batch's median."""
-    return relative_iqr(relative_to_mini_batch(passes_of(samples_s, n_mini_batches))) / 2
+    return (
+        compute_relative_iqr(normalize_by_mini_batch(split_passes(samples_s, n_mini_batches))) / 2
+    )
 
 
 OUTLIER_Z = 14.83  # modified z-score: ten scaled median absolute deviations, as in hyperfine
@@ -129,7 +131,7 @@ CLOCK_SHARE = 0.01  # largest fraction of a sample that the clock itself may tak
 NOTCH = 1.57  # McGill, Tukey and Larsen: 95% intervals of medians from interquartile ranges
 
 
-def sample_warnings(
+def find_sample_warnings(
     samples_s: Sequence[float], n_mini_batches: int, empty_sample_s: float
 ) -> tuple[str, ...]:
     """Return the warnings about one round's samples, which form complete passes.
@@ -139,37 +141,37 @@ def sample_warnings(
     """
     if not samples_s:
         return ()
-    passes = passes_of(samples_s, n_mini_batches)
-    found = {
-        "unstable_iqr": _uncertainty(passes) > UNSTABLE,
-        "outliers": _moved_by_outliers(passes) > OUTLIERS_MOVE,
+    passes = split_passes(samples_s, n_mini_batches)
+    checks = {
+        "unstable_iqr": _compute_uncertainty(passes) > UNSTABLE,
+        "outliers": _measure_outlier_shift(passes) > OUTLIERS_MOVE,
         "too_short": empty_sample_s > CLOCK_SHARE * float(np.median(passes)),
-        "drift": _moved_by_drift(passes) > DRIFT,
+        "drift": _measure_drift(passes) > DRIFT,
     }
-    return tuple(name for name, doubtful in found.items() if doubtful)
+    return tuple(name for name, doubtful in checks.items() if doubtful)
 
 
-def _median_pass(passes: NDArray[np.float64]) -> float:
+def _compute_median_pass(passes: NDArray[np.float64]) -> float:
     return float(np.median(passes.sum(axis=1)))
 
 
-def _change(median: float, other: float) -> float:
+def _compute_change(median: float, other: float) -> float:
     """Return the deviation of a number from the reported median, relative to the median."""
     return abs(other - median) / median if median > 0 else 0.0
 
 
-def _uncertainty(passes: NDArray[np.float64]) -> float:
+def _compute_uncertainty(passes: NDArray[np.float64]) -> float:
     """Return half the 95% interval of the median pass, relative to it, from quartiles."""
-    return NOTCH * relative_iqr(passes.sum(axis=1)) / float(np.sqrt(len(passes)))
+    return NOTCH * compute_relative_iqr(passes.sum(axis=1)) / float(np.sqrt(len(passes)))
 
 
-def _moved_by_outliers(passes: NDArray[np.float64]) -> float:
+def _measure_outlier_shift(passes: NDArray[np.float64]) -> float:
     """Return the relative change of the median pass when outliers are replaced.
 
     Outliers deviate much from the other samples of their mini-batch. They are replaced by the
     median of the other samples, so that passes remain complete.
     """
-    relative = relative_to_mini_batch(passes)
+    relative = normalize_by_mini_batch(passes)
     deviations = np.abs(relative - np.median(relative))
     spread = float(np.median(deviations))
     if spread == 0:
@@ -178,11 +180,13 @@ def _moved_by_outliers(passes: NDArray[np.float64]) -> float:
     far &= ~far.all(axis=0)  # if all samples of a mini-batch are outliers, none can be replaced
     stays = np.where(far, np.nan, passes)
     without = np.where(far, np.nanmedian(stays, axis=0), passes)
-    return _change(_median_pass(without), _median_pass(passes))
+    return _compute_change(_compute_median_pass(without), _compute_median_pass(passes))
 
 
-def _moved_by_drift(passes: NDArray[np.float64]) -> float:
+def _measure_drift(passes: NDArray[np.float64]) -> float:
     """Return the relative change of the median pass in the last third; 0 for too few passes."""
     if len(passes) < DRIFT_PASSES:
         return 0.0
-    return _change(_median_pass(passes), _median_pass(passes[-(len(passes) // 3) :]))
+    return _compute_change(
+        _compute_median_pass(passes), _compute_median_pass(passes[-(len(passes) // 3) :])
+    )

@@ -20,13 +20,13 @@ from pydantic import ValidationError
 from harness.errors import RecordError
 from harness.machine.files import read_regular
 from harness.records.count_row import AnyCount, CountRow, parse_count, read_count, write_count
-from harness.records.cross_check import machine_facts
+from harness.records.cross_check import collect_machine_facts
 from harness.records.files import replace_whole
 from harness.records.record import (
     SCHEMA_VERSION,
     Record,
-    first_fault,
-    path_of,
+    build_record_path,
+    describe_first_fault,
     read_record,
     write_record,
 )
@@ -69,7 +69,9 @@ TRIALS: Format[Record] = Format(
     pattern="r[0-9]*.json",
     title=f"a record of schema {SCHEMA_VERSION}",
     key=lambda record: (record.trial_id, record.trial.round),
-    locate=lambda folder, record: path_of(folder, safe(record.trial_id), record.trial.round),
+    locate=lambda folder, record: build_record_path(
+        folder, check_safe_name(record.trial_id), record.trial.round
+    ),
     parse=Record.model_validate_json,
     read=read_record,
     write=write_record,
@@ -80,7 +82,7 @@ COUNTS: Format[AnyCount] = Format(
     pattern="count-*.json",
     title="the record of a count",
     key=lambda row: (row.count_id, 0),
-    locate=lambda folder, row: folder / "raw" / "counts" / f"{safe(row.count_id)}.json",
+    locate=lambda folder, row: folder / "raw" / "counts" / f"{check_safe_name(row.count_id)}.json",
     parse=parse_count,
     read=read_count,
     write=write_count,
@@ -99,7 +101,7 @@ class Held:
         return len(self.records) + len(self.counts)
 
 
-def held_in(places: Iterable[Path]) -> Held:
+def read_all_records(places: Iterable[Path]) -> Held:
     """Read all records at the given paths.
 
     Args:
@@ -110,25 +112,27 @@ def held_in(places: Iterable[Path]) -> Held:
         RecordError: A file is damaged, or two records of one round differ.
     """
     unique = list(dict.fromkeys(places))
-    return Held(tuple(_items_in(unique, TRIALS)), tuple(_items_in(unique, COUNTS)))
+    return Held(tuple(_read_items(unique, TRIALS)), tuple(_read_items(unique, COUNTS)))
 
 
-def packed_files(place: Path) -> list[Path]:
+def find_packed_files(location: Path) -> list[Path]:
     """Return the packed files at a path; empty if its records are individual files."""
-    if place.is_dir():
+    if location.is_dir():
         names = (TRIALS.packed, COUNTS.packed)
-        return [path for name in names if (path := place / name).is_file()]
-    return [place] if place.suffix == ".xz" else []
+        return [path for name in names if (path := location / name).is_file()]
+    return [location] if location.suffix == ".xz" else []
 
 
-def kinds_in(folder: Path) -> list[str]:
+def list_machine_kinds(folder: Path) -> list[str]:
     """Return the names of subdirectories with packed records, one for each kind of machine.
 
     The list is empty if the directory has packed files itself.
     """
-    if not folder.is_dir() or packed_files(folder):
+    if not folder.is_dir() or find_packed_files(folder):
         return []
-    return sorted(one.name for one in folder.iterdir() if one.is_dir() and packed_files(one))
+    return sorted(
+        child.name for child in folder.iterdir() if child.is_dir() and find_packed_files(child)
+    )
 
 
 def write_packed(held: Held, folder: Path) -> None:
@@ -147,8 +151,8 @@ def unpack(held: Held, results_dir: Path) -> int:
     Raises:
         RecordError: A record exists with other content; nothing is written then.
     """
-    records = _new_files(held.records, TRIALS, results_dir)
-    counts = _new_files(held.counts, COUNTS, results_dir)
+    records = _find_new_files(held.records, TRIALS, results_dir)
+    counts = _find_new_files(held.counts, COUNTS, results_dir)
     for path, record in records.items():
         write_record(path, record)
     for path, row in counts.items():
@@ -184,20 +188,20 @@ def read_packed(path: Path) -> list[bytes]:
     if not decompressor.eof:
         raise RecordError(f"{path} is cut off behind line {len(lines) - 1}; {ADVICE}")
     if decompressor.unused_data or lines.pop() or not lines:
-        found = "goes on behind its end" if decompressor.unused_data else "holds no whole lines"
-        raise RecordError(f"{path} {found}; {ADVICE}")
+        problem = "goes on behind its end" if decompressor.unused_data else "holds no whole lines"
+        raise RecordError(f"{path} {problem}; {ADVICE}")
     return lines
 
 
-def _items_in(places: Iterable[Path], form: Format[T]) -> list[T]:
-    found: list[T] = []
-    for place in places:
-        for path in packed_files(place):
+def _read_items(places: Iterable[Path], form: Format[T]) -> list[T]:
+    items: list[T] = []
+    for location in places:
+        for path in find_packed_files(location):
             lines = read_packed(path)
             is_ours = (b'"trial_id"' in lines[0]) == (form.packed == TRIALS.packed)
-            found += _parse(path, lines, form) if is_ours else []
-        found += [form.read(path) for path in _loose(place, form)]
-    return _one_each(found, form)
+            items += _parse(path, lines, form) if is_ours else []
+        items += [form.read(path) for path in _find_loose_files(location, form)]
+    return _deduplicate(items, form)
 
 
 def _parse(path: Path, lines: Iterable[bytes], form: Format[T]) -> list[T]:
@@ -207,41 +211,44 @@ def _parse(path: Path, lines: Iterable[bytes], form: Format[T]) -> list[T]:
             parsed.append(form.parse(line))
         except ValidationError as error:
             raise RecordError(
-                f"{path}, line {number} is not {form.title}: {first_fault(error)}; {ADVICE}"
+                f"{path}, line {number} is not {form.title}: {describe_first_fault(error)};"
+                f" {ADVICE}"
             ) from error
     return parsed
 
 
-def _loose(place: Path, form: Format[T]) -> list[Path]:
-    if place.is_dir():
-        found = (path for path in place.rglob(form.pattern) if path.parent.name != "superseded")
-        return sorted(found)
-    is_one = form.packed == TRIALS.packed and not packed_files(place)  # only trials, not counts
-    return [place] if is_one else []
+def _find_loose_files(location: Path, form: Format[T]) -> list[Path]:
+    if location.is_dir():
+        paths = (path for path in location.rglob(form.pattern) if path.parent.name != "superseded")
+        return sorted(paths)
+    is_one = form.packed == TRIALS.packed and not find_packed_files(
+        location
+    )  # only trials, not counts
+    return [location] if is_one else []
 
 
-def _one_each(items: Iterable[T], form: Format[T]) -> list[T]:
+def _deduplicate(items: Iterable[T], form: Format[T]) -> list[T]:
     """Sort records by key and drop duplicates.
 
     Raises:
         RecordError: Two records with one key differ.
     """
-    found: dict[Key, T] = {}
+    unique: dict[Key, T] = {}
     for item in items:
-        if found.setdefault(form.key(item), item) != item:
+        if unique.setdefault(form.key(item), item) != item:
             name, round_ = form.key(item)
             raise RecordError(
                 f"two unlike records of {name}, round {round_}, were given; leave one of their"
                 " places out"
             )
-    return [found[key] for key in sorted(found)]
+    return [unique[key] for key in sorted(unique)]
 
 
 def _pack(items: Iterable[T], form: Format[T], folder: Path) -> None:
     text = "".join(
         json.dumps(form.to_plain(item), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         + "\n"
-        for item in _one_each(items, form)
+        for item in _deduplicate(items, form)
     )
     if text:
         preset = 9 | lzma.PRESET_EXTREME
@@ -249,7 +256,7 @@ def _pack(items: Iterable[T], form: Format[T], folder: Path) -> None:
         replace_whole(folder / form.packed, packed)
 
 
-def _new_files(items: Iterable[T], form: Format[T], results_dir: Path) -> dict[Path, T]:
+def _find_new_files(items: Iterable[T], form: Format[T], results_dir: Path) -> dict[Path, T]:
     """Return the records that do not exist yet, by path.
 
     Raises:
@@ -274,7 +281,7 @@ def _is_equal(path: Path, item: T, form: Format[T]) -> bool:
         return False
 
 
-def safe(name: str) -> str:
+def check_safe_name(name: str) -> str:
     """Return the id of a trial or count if it is safe as a file name.
 
     Raises:
@@ -295,15 +302,15 @@ def merge(places: Iterable[Path]) -> dict[str, Held]:
         RecordError: Two records of one trial have other inputs, or two of one round and one kind of
             machine differ; the message names the record and both paths.
     """
-    held = {place: held_in([place]) for place in dict.fromkeys(places)}
-    records = _agreeing(
-        {place: one.records for place, one in held.items()},
-        lambda record: (record.trial_id, record.trial.round, kind_of(record)),
+    held = {location: read_all_records([location]) for location in dict.fromkeys(places)}
+    records = _merge_items(
+        {location: stored.records for location, stored in held.items()},
+        lambda record: (record.trial_id, record.trial.round, name_machine_kind(record)),
         lambda a, b: a == b,
     )
-    _refuse_other_inputs({place: one.records for place, one in held.items()})
-    counts = _agreeing(
-        {place: one.counts for place, one in held.items()},
+    _check_same_inputs({location: stored.records for location, stored in held.items()})
+    counts = _merge_items(
+        {location: stored.counts for location, stored in held.items()},
         lambda row: (row.count_id, row.source_sha256),
         _is_same_count,
     )
@@ -311,29 +318,29 @@ def merge(places: Iterable[Path]) -> dict[str, Held]:
         return {"counts": Held((), tuple(counts))} if counts else {}
     by_kind: dict[str, list[Record]] = {}
     for record in records:
-        by_kind.setdefault(kind_of(record), []).append(record)
+        by_kind.setdefault(name_machine_kind(record), []).append(record)
     return {
-        kind: Held(tuple(members), _counts_for(members, counts))
+        kind: Held(tuple(members), _select_counts(members, counts))
         for kind, members in sorted(by_kind.items())
     }
 
 
-def kind_of(record: Record) -> str:
+def name_machine_kind(record: Record) -> str:
     """Return a path-safe name of a record's kind of machine.
 
     It has the processor or GPU that computes, the number of CPUs and a hash of the machine's facts.
     """
-    facts = machine_facts(record.machine)
+    facts = collect_machine_facts(record.machine)
     gpus = [gpu.get("name", "") for gpu in record.machine.get("gpus") or ()]
-    words = gpus[0] if gpus and record.trial.device == "cuda" else str(facts["cpu"])
+    processor = gpus[0] if gpus and record.trial.device == "cuda" else str(facts["cpu"])
     # GPUs matter only if one is used; the facts always include the CPU.
-    told = [facts, gpus if record.trial.device == "cuda" else []]
-    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:6]
-    name = _UNSAFE.sub("_", words).strip("_")[:MOST_LETTERS]
+    identity = [facts, gpus if record.trial.device == "cuda" else []]
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
+    name = _UNSAFE.sub("_", processor).strip("_")[:MOST_LETTERS]
     return f"{name}-{facts['n_usable_cpus']}_cpus-{digest}"
 
 
-def _agreeing(
+def _merge_items(
     held: Mapping[Path, Iterable[T]], key: Callable[[T], Hashable], is_same: Callable[[T, T], bool]
 ) -> list[T]:
     """Return one item of each key, in order.
@@ -342,18 +349,19 @@ def _agreeing(
         RecordError: Two items with one key differ.
     """
     first: dict[Hashable, tuple[Path, T]] = {}
-    for place, items in held.items():
+    for location, items in held.items():
         for item in items:
-            known_place, known = first.setdefault(key(item), (place, item))
+            known_place, known = first.setdefault(key(item), (location, item))
             if not is_same(known, item):
                 raise RecordError(
-                    f"{known_place} and {place} contradict each other in {_words(item)}, which both"
+                    f"{known_place} and {location} contradict each other in"
+                    f" {_describe_item(item)}, which both"
                     " have of one kind of machine and code; leave one of them out"
                 )
     return [item for _, item in first.values()]
 
 
-def _words(item: object) -> str:
+def _describe_item(item: object) -> str:
     if isinstance(item, Record):
         return f"{item.trial_id}, round {item.trial.round}"
     return str(getattr(item, "count_id", item))
@@ -362,34 +370,35 @@ def _words(item: object) -> str:
 def _is_same_count(a: AnyCount, b: AnyCount) -> bool:
     """Return whether two counts of one mini-batch and code are equal except for their seconds."""
     if isinstance(a, CountRow) and isinstance(b, CountRow):
-        return _counted(a) == _counted(b)
+        return _drop_machine_fields(a) == _drop_machine_fields(b)
     return type(a) is not type(b) or a.status == b.status  # a failure does not contradict a count
 
 
-def _counted(row: CountRow) -> dict[str, Any]:
+def _drop_machine_fields(row: CountRow) -> dict[str, Any]:
     return {name: value for name, value in asdict(row).items() if name not in _OF_THE_MACHINE}
 
 
-def _refuse_other_inputs(held: Mapping[Path, Iterable[Record]]) -> None:
+def _check_same_inputs(held: Mapping[Path, Iterable[Record]]) -> None:
     """Check that all records of a trial, of any machine, have the same inputs.
 
     Raises:
         RecordError: Two records differ; the message names both paths.
     """
     first: dict[str, tuple[Path, Record]] = {}
-    for place, records in held.items():
-        for record in (one for one in records if one.inputs_sha256 is not None):
-            known_place, known = first.setdefault(record.trial_id, (place, record))
+    for location, records in held.items():
+        for record in (candidate for candidate in records if candidate.inputs_sha256 is not None):
+            known_place, known = first.setdefault(record.trial_id, (location, record))
             if known.inputs_sha256 != record.inputs_sha256:
                 raise RecordError(
-                    f"{known_place} and {place} contradict each other in {_words(record)}: its"
+                    f"{known_place} and {location} contradict each other in"
+                    f" {_describe_item(record)}: its"
                     f" inputs are {str(known.inputs_sha256)[:12]} in the one and"
                     f" {str(record.inputs_sha256)[:12]} in the other; see that both read the same"
                     " data (bench-data), and measure one of them again"
                 )
 
 
-def _counts_for(records: Iterable[Record], counts: Sequence[AnyCount]) -> tuple[AnyCount, ...]:
+def _select_counts(records: Iterable[Record], counts: Sequence[AnyCount]) -> tuple[AnyCount, ...]:
     cpus = {record.machine.get("cpu") for record in records}
     here = [row for row in counts if row.cpu in cpus]
     named = {row.count_id for row in here}

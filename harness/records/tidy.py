@@ -21,18 +21,18 @@ import numpy as np
 import pandas as pd
 
 from harness.contracts.system import PHASES
-from harness.errors import RecordError, meant
+from harness.errors import RecordError, suggest_name
 from harness.records.columns import COUNTED, PHASE_SECONDS, RECORDED
 from harness.records.count_row import AnyCount, CountRow, Generalisation
 from harness.records.cross_check import (
-    build_of,
-    declared_inputs,
-    group_facts,
-    group_of,
-    seen_together,
+    collect_group_facts,
+    cross_check_records,
+    hash_build,
+    hash_declared_inputs,
+    hash_group,
 )
 from harness.records.record import Record, Trial
-from harness.records.store import held_in
+from harness.records.store import read_all_records
 
 Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 
@@ -109,12 +109,14 @@ def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
     """
     path = Path(path)
     _check_place(path)
-    held = held_in([path])
+    held = read_all_records([path])
     if not held:
-        nested = sorted({found.parent.relative_to(path) for found in path.rglob("*.jsonl.xz")})
-        told = f"choose one of {', '.join(map(str, nested))} in it" if nested else "run bench first"
-        raise RecordError(f"no records in {path}; {told}, or name another directory")
-    records = [record for record in seen_together(held.records) if record is not None]
+        nested = sorted({packed.parent.relative_to(path) for packed in path.rglob("*.jsonl.xz")})
+        advice = (
+            f"choose one of {', '.join(map(str, nested))} in it" if nested else "run bench first"
+        )
+        raise RecordError(f"no records in {path}; {advice}, or name another directory")
+    records = [record for record in cross_check_records(held.records) if record is not None]
     return build_frame(records, held.counts, samples=samples)
 
 
@@ -136,10 +138,10 @@ def build_frame(
     """Build the frame of counts and of records that were checked against each other."""
     rows = [build_record_row(record, samples=samples) for record in records]
     rows += [row for count in counts for row in build_count_rows(count)]
-    return frame_of_rows(rows)
+    return build_frame_from_rows(rows)
 
 
-def frame_of_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+def build_frame_from_rows(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Build a frame of flat rows, with quantities; only rows with status "ok" have numbers."""
     shared = ("status", "warnings", "weak_build", "trial_id", "group", "group_facts")
     empty = dict.fromkeys(["kind", *Trial.model_fields, *shared, *MEASURED])
@@ -170,7 +172,11 @@ def get_quantity(data: pd.DataFrame, quantity: str) -> pd.Series[float]:
     """
     name = quantity.removesuffix(PER_INSTANCE_SUFFIX)
     if name not in data or not pd.api.types.is_numeric_dtype(data[name]):
-        hint = "; call ratios first" if name == "ratio" else meant(name, (*QUANTITIES, *MEASURED))
+        hint = (
+            "; call ratios first"
+            if name == "ratio"
+            else suggest_name(name, (*QUANTITIES, *MEASURED))
+        )
         raise RecordError(
             f"unknown quantity {quantity!r}{hint}; quantities are {', '.join(QUANTITIES)}"
         )
@@ -188,18 +194,18 @@ def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]
         for name, value in (config.get(section) or {}).items():
             row[f"{key}.{name}"] = json.dumps(value) if isinstance(value, dict | list) else value
     row |= {"status": record.status, "reason": record.reason or ""}
-    row |= {"warnings": " ".join(record.warnings), "weak_build": _weak_build(record)}
+    row |= {"warnings": " ".join(record.warnings), "weak_build": _find_weak_build(record)}
     row |= {column.name: getattr(record, column.name) for column in RECORDED}
     row |= {f"{phase}_s": record.phases_s.get(phase) for phase in PHASES}
     row |= {"check": record.check.status if record.check else ""}
     row |= {"max_rel_err": record.check.max_rel_err if record.check else np.nan}
     row |= {"choice": json.dumps(asdict(record.choice)) if record.choice else ""}
-    row |= {"trial_id": record.trial_id, "group": group_of(record), "build": build_of(record)}
-    row |= {"group_facts": json.dumps(group_facts(record), sort_keys=True)}
+    row |= {"trial_id": record.trial_id, "group": hash_group(record), "build": hash_build(record)}
+    row |= {"group_facts": json.dumps(collect_group_facts(record), sort_keys=True)}
     row |= {"versions": json.dumps(record.versions, sort_keys=True)}
     row |= {"in_force": json.dumps(record.in_force, sort_keys=True)}
     row |= {"cpu": record.machine.get("cpu") or "", "gpu": record.gpu or ""}
-    row |= {"inputs_key": declared_inputs(record), "inputs_sha256": record.inputs_sha256 or ""}
+    row |= {"inputs_key": hash_declared_inputs(record), "inputs_sha256": record.inputs_sha256 or ""}
     row |= {"source_sha256": record.source_sha256}
     row |= {"day": record.started_at[:10], "started_at": record.started_at}
     row |= {"command": record.command}
@@ -208,7 +214,7 @@ def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]
     return row
 
 
-def _weak_build(record: Record) -> str:
+def _find_weak_build(record: Record) -> str:
     return WEAK_BUILDS.get(record.versions.get("dynet_build", "").partition(" ")[0], "")
 
 
@@ -218,8 +224,17 @@ def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
     `mini_batch` is 0 for the mini-batch that was asked for and 1, 2, ... for those that followed.
     Row 0 also has the mean of `over_bound` over those that followed.
     """
-    told = ("model", "outputs", "offset", "dataset", "split", "batch_size", "policy", "granularity")
-    labels: dict[str, Any] = {name: getattr(count, name) for name in told}
+    label_names = (
+        "model",
+        "outputs",
+        "offset",
+        "dataset",
+        "split",
+        "batch_size",
+        "policy",
+        "granularity",
+    )
+    labels: dict[str, Any] = {name: getattr(count, name) for name in label_names}
     labels |= {"kind": "count", "round": 0, "mini_batch": 0, "warnings": "", "weak_build": ""}
     labels |= {"trial_id": count.count_id, "cpu": count.cpu, "source_sha256": count.source_sha256}
     labels |= {"started_at": count.counted_at, "day": count.counted_at[:10]}

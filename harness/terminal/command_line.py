@@ -18,30 +18,30 @@ from typing import Any
 
 import hydra
 
-from harness.contracts.policy import AUTO, policy_names
+from harness.contracts.policy import AUTO, list_policy_names
 from harness.errors import ConfigError
-from harness.machine.facts import cpu_model
+from harness.machine.facts import read_cpu_model
 from harness.planning.artefacts import (
     Choices,
-    choices_from,
-    measuring_order,
+    build_choices,
+    find_fallbacks,
+    order_trials,
     plan_artefact,
-    stand_ins,
 )
 from harness.planning.config import (
     CONFIG_NAME,
     MOST_ROUNDS,
     BenchConfig,
     Composer,
-    hydra_errors,
+    convert_hydra_errors,
     register_schema,
-    spec_of,
+    resolve_spec,
 )
-from harness.planning.durations import Durations, timed_in, words_of
-from harness.planning.ordering import fields_of, order_of_round, shared_n_instances
+from harness.planning.durations import Durations, format_duration, read_durations
+from harness.planning.ordering import build_fields, compute_shared_n_instances, shuffle_round
 from harness.planning.overrides import Settings, read_points
 from harness.records.files import Output, check_suffix, check_writable
-from harness.records.record import is_record, record_path
+from harness.records.record import is_record, locate_record
 from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
 from harness.values.checked import check_count
@@ -63,7 +63,7 @@ _NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "trace", "for
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BenchJob:
     """One point of the command line's sweep, with its configuration."""
 
     settings: Settings
@@ -76,25 +76,29 @@ class Job:
         return self.config.experiment
 
 
-def parse(arguments: Sequence[str]) -> list[Job]:
+def parse(arguments: Sequence[str]) -> list[BenchJob]:
     """Parse the arguments; return no jobs if Hydra handles a flag (--help, --cfg).
 
     Raises:
         ConfigError: for an invalid argument.
     """
     conf_dir, rest = _take_conf_dir(arguments)
-    flags = [one for one in rest if one.startswith("-") and not _is_sweep(one)]
-    texts = [one for one in rest if not one.startswith("-") and (not flags or "=" in one)]
+    flags = [argument for argument in rest if argument.startswith("-") and not _is_sweep(argument)]
+    texts = [
+        argument
+        for argument in rest
+        if not argument.startswith("-") and (not flags or "=" in argument)
+    ]
     may_sweep = any(map(_is_sweep, rest))
     points = read_points(texts, conf_dir, may_sweep=may_sweep)
     composer = Composer(conf_dir)
-    jobs = [Job(point, composer.config(point), conf_dir) for point in points]
+    jobs = [BenchJob(point, composer.compose_config(point), conf_dir) for point in points]
     if not flags:
         return jobs
     _ask_hydra(rest, conf_dir)
-    if any(one in ("-h", "--help") for one in flags):
-        print(what_keys_mean(conf_dir / f"{CONFIG_NAME}.yaml"))
-        print(f"\nPolicies: {', '.join((AUTO, *policy_names()))}")
+    if any(argument in ("-h", "--help") for argument in flags):
+        print(describe_keys(conf_dir / f"{CONFIG_NAME}.yaml"))
+        print(f"\nPolicies: {', '.join((AUTO, *list_policy_names()))}")
     return []
 
 
@@ -116,14 +120,14 @@ def _take_conf_dir(arguments: Sequence[str]) -> tuple[Path, list[str]]:
     return conf_dir, rest
 
 
-def what_keys_mean(config: Path) -> str:
+def describe_keys(config: Path) -> str:
     """Return every key with its default and its comment, for `bench --help`.
 
     Args:
         config: path of bench.yaml; its blocks `defaults` and `hydra` are omitted.
     """
     blocks = config.read_text(encoding="utf-8").split("\n\n")
-    of_ours = [one for one in blocks if not one.startswith(("hydra:", "#", "defaults:"))]
+    of_ours = [block for block in blocks if not block.startswith(("hydra:", "#", "defaults:"))]
     return "\n\n".join(["What each key means, and which words it takes:", *of_ours])
 
 
@@ -136,14 +140,14 @@ def _ask_hydra(arguments: Sequence[str], conf_dir: Path) -> None:
     """Let Hydra print the output of a flag; raise ConfigError if it would run a trial instead."""
 
     def refuse(_: object) -> None:
-        flags = [one for one in arguments if one.startswith("-")]
+        flags = [argument for argument in arguments if argument.startswith("-")]
         raise ConfigError(f"{' '.join(flags)} measures nothing; remove it, or see `bench --help`")
 
     # Without quotes, Hydra reads the system's name as a null value.
-    named = ["system='null'" if one == "system=null" else one for one in arguments]
+    named = ["system='null'" if argument == "system=null" else argument for argument in arguments]
     register_schema()
     entry = hydra.main(version_base="1.3", config_path=str(conf_dir), config_name=CONFIG_NAME)
-    with hydra_errors(), _as_command_line(named):
+    with convert_hydra_errors(), _as_command_line(named):
         entry(refuse)()
 
 
@@ -172,7 +176,7 @@ def _as_command_line(arguments: Sequence[str]) -> Iterator[None]:
             os.environ["HYDRA_FULL_ERROR"] = full
 
 
-def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
+def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement]:
     """Convert jobs to measurements, in the order of harness.planning.ordering.
 
     Args:
@@ -185,47 +189,56 @@ def plan(jobs: Sequence[Job], arguments: Sequence[str]) -> list[Measurement]:
     command = shlex.join(["bench", *arguments])
     alone = measure_same_instances([job for job in jobs if job.experiment is None])
     jobs = [*alone, *(job for job in jobs if job.experiment is not None)]
-    planned = [one for job in jobs for one in _measurements(job, command)]
+    planned = [measurement for job in jobs for measurement in _plan_job(job, command)]
     planned = [
-        one
-        for round_ in sorted({one.spec.round for one in planned})
-        for one in order_of_round(
-            (one for one in planned if one.spec.round == round_), round_, lambda one: one.spec
+        measurement
+        for round_ in sorted({measurement.spec.round for measurement in planned})
+        for measurement in shuffle_round(
+            (measurement for measurement in planned if measurement.spec.round == round_),
+            round_,
+            lambda measurement: measurement.spec,
         )
     ]
-    unique = list({(one.path, one.spec.trial_id, one.spec.round): one for one in planned}.values())
-    if len({one.path for one in unique}) < len(unique):
+    unique = list(
+        {
+            (measurement.path, measurement.spec.trial_id, measurement.spec.round): measurement
+            for measurement in planned
+        }.values()
+    )
+    if len({measurement.path for measurement in unique}) < len(unique):
         raise ConfigError("out names one file for several records; leave it out or make it differ")
-    traces = [one.trace for one in unique if one.trace is not None]
+    traces = [measurement.trace for measurement in unique if measurement.trace is not None]
     if len(set(traces)) < len(traces):
         raise ConfigError(
             "trace names one file for several trials or rounds; leave it out or make it differ"
         )
-    for folder in dict.fromkeys(one.folder for one in unique):
+    for folder in dict.fromkeys(measurement.folder for measurement in unique):
         check_writable(folder)
-    fields = fields_of([one.spec for one in unique])
-    return [replace(one, field=field) for one, field in zip(unique, fields, strict=True)]
+    fields = build_fields([measurement.spec for measurement in unique])
+    return [
+        replace(measurement, field=field) for measurement, field in zip(unique, fields, strict=True)
+    ]
 
 
-def measure_same_instances(jobs: Sequence[Job]) -> list[Job]:
+def measure_same_instances(jobs: Sequence[BenchJob]) -> list[BenchJob]:
     """Set the same instances for all batch sizes of a sweep, if it does not set their number."""
     sizes = {job.config.batch_size for job in jobs}
-    said = {key for job in jobs for key in job.settings}
-    if len(sizes) < 2 or said & {"timing.n_mini_batches", "timing.n_instances"}:
+    keys = {key for job in jobs for key in job.settings}
+    if len(sizes) < 2 or keys & {"timing.n_mini_batches", "timing.n_instances"}:
         return list(jobs)
-    found = []
+    adjusted = []
     for job in jobs:
-        n_instances = shared_n_instances(sizes, job.config.timing.n_mini_batches)
+        n_instances = compute_shared_n_instances(sizes, job.config.timing.n_mini_batches)
         timing = replace(job.config.timing, n_instances=n_instances)
-        found.append(replace(job, config=replace(job.config, timing=timing)))
-    return found
+        adjusted.append(replace(job, config=replace(job.config, timing=timing)))
+    return adjusted
 
 
-def _measurements(job: Job, command: str) -> list[Measurement]:
+def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
     config = job.config
     if job.experiment is None:
         first, n_rounds = config.round, 1 if config.rounds is None else config.rounds
-        specs = [spec_of(config, command, job.conf_dir)]
+        specs = [resolve_spec(config, command, job.conf_dir)]
     else:
         if config.out is not None:
             raise ConfigError("out names one record, an experiment has many; give results_dir")
@@ -234,22 +247,29 @@ def _measurements(job: Job, command: str) -> list[Measurement]:
                 "trace is of one trial, an experiment has many; name one trial in place of it"
             )
         first = 0
-        choices, extra = pipeline_choices(job), _passed_on(job.settings)
-        specs, n_rounds = experiment_trials(job.experiment, choices, config.rounds, extra)
+        choices, extra = build_pipeline_choices(job), _select_settings(job.settings)
+        specs, n_rounds = plan_experiment(job.experiment, choices, config.rounds, extra)
     check_count("rounds", n_rounds, 1, MOST_ROUNDS)
     rounds = range(first, first + n_rounds)
-    return [_measurement(config, spec.with_round(r), command) for r in rounds for spec in specs]
+    return [
+        _build_measurement(config, spec.replace_round(r), command) for r in rounds for spec in specs
+    ]
 
 
-def pipeline_choices(job: Job) -> Choices:
+def build_pipeline_choices(job: BenchJob) -> Choices:
     """Return the pipeline's choices for a job; the default scale is "paper" with CUDA."""
     config = job.config
     places = {"data_root": config.data_root, "results_dir": config.results_dir}
-    said = {**_passed_on(job.settings), **places, "scale": config.scale, "conf_dir": job.conf_dir}
-    return choices_from(said, os.environ)
+    settings = {
+        **_select_settings(job.settings),
+        **places,
+        "scale": config.scale,
+        "conf_dir": job.conf_dir,
+    }
+    return build_choices(settings, os.environ)
 
 
-def experiment_trials(
+def plan_experiment(
     name: str, choices: Choices, rounds: int | None, extra: Settings | None = None
 ) -> tuple[list[TrialSpec], int]:
     """Return an experiment's trials, as the pipeline plans them, and their number of rounds.
@@ -262,26 +282,26 @@ def experiment_trials(
         ConfigError: if the experiment has no trials.
     """
     composer = Composer(choices.conf_dir)
-    trials = measuring_order(plan_artefact(name, choices, composer))
+    trials = order_trials(plan_artefact(name, choices, composer))
     if not trials:
         raise ConfigError(
             f"experiment={name} counts and times nothing; snakemake draw_{name} makes it"
         )
     specs: dict[str, TrialSpec] = {}
     for trial in trials:
-        spec = composer.trial({**trial.all_settings, **(extra or {})})
+        spec = composer.resolve_trial({**trial.all_settings, **(extra or {})})
         specs.setdefault(spec.trial_id, replace(spec, screening=trial.spec.screening))
     planned = max(trial.rounds for trial in trials)
     return list(specs.values()), planned if rounds is None else rounds
 
 
-def _passed_on(settings: Settings) -> dict[str, Any]:
+def _select_settings(settings: Settings) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in _NOT_PASSED_ON}
 
 
-def _measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Measurement:
+def _build_measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Measurement:
     results = Path(config.results_dir)
-    path = record_path(results, spec) if config.out is None else Path(config.out)
+    path = locate_record(results, spec) if config.out is None else Path(config.out)
     if config.out is not None:
         OUT.check_kind(path)
         check_suffix(path, "a record is", ".json")
@@ -300,37 +320,42 @@ def _measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Measurem
     )
 
 
-def opening(jobs: Sequence[Job], planned: Sequence[Measurement]) -> Iterator[str]:
+def describe_plan(jobs: Sequence[BenchJob], planned: Sequence[Measurement]) -> Iterator[str]:
     """Yield a line with the plan of the experiments, and one for each fallback dataset."""
-    chosen = {job.experiment: pipeline_choices(job) for job in jobs if job.experiment is not None}
+    chosen = {
+        job.experiment: build_pipeline_choices(job) for job in jobs if job.experiment is not None
+    }
     if not chosen:
         return
     places = (f"{name} at {choices.scale} scale" for name, choices in chosen.items())
-    yield f"{', '.join(places)}: {_plan_words(planned)}"
-    yield from dict.fromkeys(line for job in jobs for line in _stand_in_words(job))
+    yield f"{', '.join(places)}: {_format_plan(planned)}"
+    yield from dict.fromkeys(line for job in jobs for line in _describe_fallbacks(job))
 
 
-def _plan_words(planned: Sequence[Measurement]) -> str:
-    lacking = [one for one in planned if one.force or not one.path.exists()]
+def _format_plan(planned: Sequence[Measurement]) -> str:
+    lacking = [item for item in planned if item.force or not item.path.exists()]
     n_there = len(planned) - len(lacking)
     if not lacking:
         return f"all {n_there} rounds have a record"
-    folders = {one.results_dir for one in planned}
-    durations = Durations(one for folder in folders for one in timed_in(folder, cpu_model()))
-    takes_s = sum(durations.of(one.spec) for one in lacking)
-    n_trials = len({one.spec.trial_id for one in lacking})
+    folders = {item.results_dir for item in planned}
+    durations = Durations(
+        item for folder in folders for item in read_durations(folder, read_cpu_model())
+    )
+    takes_s = sum(durations.estimate_seconds(item.spec) for item in lacking)
+    n_trials = len({item.spec.trial_id for item in lacking})
     there = f"; {n_there} more have a record" if n_there else ""
     return (
-        f"{len(lacking)} rounds of {n_trials} trials to measure, about {words_of(takes_s)}{there}"
+        f"{len(lacking)} rounds of {n_trials} trials to measure, about"
+        f" {format_duration(takes_s)}{there}"
     )
 
 
-def _stand_in_words(job: Job) -> Iterator[str]:
+def _describe_fallbacks(job: BenchJob) -> Iterator[str]:
     """Yield a line for each fallback dataset, unless the user sets the dataset of every trial."""
     if job.experiment is None or "dataset" in job.settings:
         return
-    choices = pipeline_choices(job)
-    for dataset, taken in stand_ins(job.experiment, choices).items():
+    choices = build_pipeline_choices(job)
+    for dataset, taken in find_fallbacks(job.experiment, choices).items():
         yield (
             f"{dataset} is not in {choices.data_root}: {taken} stands in, numbers are of that;"
             f" `bench-data fetch {dataset}` gets it"

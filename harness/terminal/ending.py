@@ -40,26 +40,26 @@ def run_command(
     _fill_closed_streams()
     output = _Output(sys.stdout)
     try:
-        with stoppable(), redirect_stdout(cast(TextIO, output)):
-            code = _code_of(work)
+        with raise_on_signals(), redirect_stdout(cast(TextIO, output)):
+            code = _run_work(work)
             output.flush()  # reports an error of standard output here, not at Python's exit
         return code
     except BenchError as error:
-        complain(error, name)
+        print_error(error, name)
         return USAGE
     except KeyboardInterrupt as stop:
         number = stop.number if isinstance(stop, Stopped) else signal.SIGINT
         notes = getattr(stop, "__notes__", ())
         goes_on = f"to go on: {again or shlex.join([name, *typed])}"
-        words = (f"ended by {signal.Signals(number).name}", *notes, goes_on)
-        tell(f"{name}: {'; '.join(words)}")
+        parts = (f"ended by {signal.Signals(number).name}", *notes, goes_on)
+        tell(f"{name}: {'; '.join(parts)}")
         return OF_SIGNALS + number
     except OSError as error:
         if error is output.fault:
-            _mute(sys.stdout)
+            _redirect_to_null(sys.stdout)
             if isinstance(error, BrokenPipeError):
                 return 0
-        tell(f"{name}: {_what_fails(error, output)}; {KEPT}")
+        tell(f"{name}: {_describe_failure(error, output)}; {KEPT}")
         return USAGE
     except Exception:
         traceback.print_exc()
@@ -67,7 +67,7 @@ def run_command(
         return FAULT
 
 
-def complain(error: BaseException | str, name: str = "bench") -> None:
+def print_error(error: BaseException | str, name: str = "bench") -> None:
     """Print an error as one line."""
     tell(f"{name}: {' '.join(str(error).split())}")
 
@@ -77,10 +77,10 @@ def tell(line: str) -> None:
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:
-        _mute(sys.stderr)
+        _redirect_to_null(sys.stderr)
 
 
-def _code_of(work: Callable[[], int]) -> int:
+def _run_work(work: Callable[[], int]) -> int:
     try:
         return work()
     except SystemExit as stop:  # argparse has printed its help
@@ -95,18 +95,18 @@ class _Output:
         self.fault: OSError | None = None
 
     def write(self, text: str) -> int:
-        with self._remembering():
+        with self._remember_fault():
             return self._stream.write(text)
 
     def flush(self) -> None:
-        with self._remembering():
+        with self._remember_fault():
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     @contextmanager
-    def _remembering(self) -> Iterator[None]:
+    def _remember_fault(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -114,14 +114,14 @@ class _Output:
             raise
 
 
-def _what_fails(error: OSError, output: _Output) -> str:
+def _describe_failure(error: OSError, output: _Output) -> str:
     if error is output.fault:
         return f"standard output cannot be written ({error.strerror})"
     reason = error.strerror or " ".join(str(error).split())
     return reason if error.filename is None else f"{error.filename}: {reason}"
 
 
-def _mute(stream: TextIO) -> None:
+def _redirect_to_null(stream: TextIO) -> None:
     """Redirect a stream to /dev/null; Python's flush at exit would change the exit code."""
     with suppress(OSError, ValueError):  # a test's stream has no file descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -156,7 +156,7 @@ class Stopped(KeyboardInterrupt):
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
+def raise_on_signals() -> Iterator[None]:
     """Raise Stopped for the signals of STOPS in the block.
 
     Signals that are ignored already stay ignored, for example by nohup or in a background job.

@@ -10,14 +10,20 @@ from pathlib import Path
 from harness.errors import BenchError, OutputError
 from harness.machine.facts import describe_machine
 from harness.measuring.launch import record_unmeasured, run_tracer, run_worker
-from harness.measuring.turns import turns
+from harness.measuring.turns import lock_results_dirs
 from harness.planning.nodes import Nodes
-from harness.planning.ordering import Field, why_called_off
+from harness.planning.ordering import Field, find_skip_reason
 from harness.records.files import WatchedFolders, check_room
 from harness.records.record import Record, find_record
 from harness.records.reuse import Present
-from harness.terminal.ending import FAILED, USAGE, complain
-from harness.terminal.reporting import Reporter, outcome_words, summary, totals, words_of_all
+from harness.terminal.ending import FAILED, USAGE, print_error
+from harness.terminal.reporting import (
+    Reporter,
+    format_outcome,
+    format_summary,
+    format_totals,
+    format_trials,
+)
 from harness.trials.spec import TrialSpec
 
 # Statuses that a system causes, not the machine or its limits.
@@ -58,11 +64,11 @@ class Measurement:
         return self.path.parent.parent if is_own else self.path.parent
 
 
-def _nothing_more(_: Sequence[Record]) -> Iterable[str]:
+def _add_nothing(_: Sequence[Record]) -> Iterable[str]:
     return ()
 
 
-def in_turn(planned: Sequence[Measurement], who: str) -> AbstractContextManager[None]:
+def lock_results(planned: Sequence[Measurement], who: str) -> AbstractContextManager[None]:
     """Lock the results directories of measurements while the context lasts.
 
     Args:
@@ -71,7 +77,7 @@ def in_turn(planned: Sequence[Measurement], who: str) -> AbstractContextManager[
     Raises:
         BenchError: if another run does not end in time.
     """
-    return turns({one.results_dir for one in planned}, who, complain)
+    return lock_results_dirs({measurement.results_dir for measurement in planned}, who, print_error)
 
 
 @dataclass(slots=True)
@@ -85,10 +91,10 @@ class Outcome:
     def refuse(self, error: BenchError) -> None:
         """Note a refused trial, and print the reason."""
         self.refusals.append(error)
-        complain(error)
+        print_error(error)
 
 
-def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more) -> int:
+def measure_all(planned: Sequence[Measurement], closing: Closing = _add_nothing) -> int:
     """Measure trials that have no valid record, print their results, and return the exit code.
 
     Args:
@@ -101,14 +107,14 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _nothing_more
         OutputError: if a record cannot be written.
     """
     outcome = measure_each(planned)
-    for words in closing(outcome.records):
-        print(words)
+    for line in closing(outcome.records):
+        print(line)
     n_refused = len(outcome.refusals)
     if len(planned) == 1 and outcome.records:
-        print(summary(outcome.records[0], planned[0].path))
+        print(format_summary(outcome.records[0], planned[0].path))
     elif len(planned) > 1:
         statuses = [record.status for record in outcome.records]
-        print(totals(statuses, outcome.n_reused, n_refused))
+        print(format_totals(statuses, outcome.n_reused, n_refused))
     if n_refused:
         return USAGE
     return FAILED if any(record.status in FAULTY for record in outcome.records) else 0
@@ -124,37 +130,39 @@ def measure_each(planned: Sequence[Measurement]) -> Outcome:
     """
     outcome, present = Outcome(), Present()
     with (
-        _counting_what_is_kept(planned),
+        _add_kept_note(planned),
         Reporter(len(planned)) as reporter,
         WatchedFolders() as folders,
     ):
-        for one, words in zip(planned, words_of_all([one.spec for one in planned]), strict=True):
-            reporter.starts(words)
+        for measurement, name in zip(
+            planned, format_trials([measurement.spec for measurement in planned]), strict=True
+        ):
+            reporter.show_trial(name)
             try:
-                folders.check(one.folder)
-                record, kept = measure_or_keep(one, present, reporter.says)
-                folders.check(one.folder)
+                folders.check(measurement.folder)
+                record, kept = measure_or_keep(measurement, present, reporter.write_progress)
+                folders.check(measurement.folder)
             except OutputError:
-                reporter.ends(f"{words}  not kept")
+                reporter.write_result(f"{name}  not kept")
                 raise
             except BenchError as error:
-                reporter.ends(f"{words}  refused")
+                reporter.write_result(f"{name}  refused")
                 outcome.refuse(error)
                 continue
             outcome.records.append(record)
             outcome.n_reused += kept
-            reporter.ends(f"{words}  {'kept: ' if kept else ''}{outcome_words(record)}")
-            if one.trace is not None:
-                _write_trace(one, one.trace, record, outcome)
+            reporter.write_result(f"{name}  {'kept: ' if kept else ''}{format_outcome(record)}")
+            if measurement.trace is not None:
+                _write_trace(measurement, measurement.trace, record, outcome)
     return outcome
 
 
-def _write_trace(one: Measurement, trace: Path, record: Record, outcome: Outcome) -> None:
+def _write_trace(measurement: Measurement, trace: Path, record: Record, outcome: Outcome) -> None:
     """Write the timeline of a measured trial, or report the reason why there is none."""
     try:
         if record.status != "ok":
             raise BenchError(f"trace={trace} is not written: the trial is {record.status}")
-        run_tracer(one.spec, trace, one.log)
+        run_tracer(measurement.spec, trace, measurement.log)
     except BenchError as error:
         outcome.refuse(error)
         return
@@ -162,18 +170,18 @@ def _write_trace(one: Measurement, trace: Path, record: Record, outcome: Outcome
 
 
 @contextmanager
-def _counting_what_is_kept(planned: Sequence[Measurement]) -> Iterator[None]:
+def _add_kept_note(planned: Sequence[Measurement]) -> Iterator[None]:
     """Add the number of existing records to an interruption's message."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        n_there = sum(one.path.exists() for one in planned)
+        n_there = sum(measurement.path.exists() for measurement in planned)
         stop.add_note(f"{n_there} of {len(planned)} records are kept")
         raise
 
 
 def measure_or_keep(
-    one: Measurement, present: Present, hear: Callable[[str], None] = lambda words: None
+    measurement: Measurement, present: Present, hear: Callable[[str], None] = lambda words: None
 ) -> tuple[Record, bool]:
     """Return the record of a measurement, and whether it was reused.
 
@@ -184,21 +192,29 @@ def measure_or_keep(
     Raises:
         OutputError: before the measurement, if there is no disk space for the record.
     """
-    if not one.force:
-        record = find_record(one.path)
-        change = None if record is None else present.find_change(record, one.spec)
-        if record is not None and present.is_kept(record, one.spec):
+    if not measurement.force:
+        record = find_record(measurement.path)
+        change = None if record is None else present.find_change(record, measurement.spec)
+        if record is not None and present.is_kept(record, measurement.spec):
             if record.status != "crash":
-                one.log.unlink(missing_ok=True)  # left by a run that was killed after its record
+                measurement.log.unlink(
+                    missing_ok=True
+                )  # left by a run that was killed after its record
             return record, True
         if change is not None:
             hear(f"the record that was there is put aside: {change}")
-    check_room(one.folder)
-    fault = None if one.nodes is None else one.nodes.why_not(describe_machine())
+    check_room(measurement.folder)
+    fault = (
+        None
+        if measurement.nodes is None
+        else measurement.nodes.explain_mismatch(describe_machine())
+    )
     if fault is not None:
-        return record_unmeasured(one.spec, one.path, "other_machine", fault), False
-    why = why_called_off(one.field, one.spec.round, one.results_dir)
+        return record_unmeasured(measurement.spec, measurement.path, "other_machine", fault), False
+    why = find_skip_reason(measurement.field, measurement.spec.round, measurement.results_dir)
     if why is not None:
-        return record_unmeasured(one.spec, one.path, "called_off", why), False
-    keeps = one.records_bad_data
-    return run_worker(one.spec, one.path, one.log, records_bad_data=keeps, hear=hear), False
+        return record_unmeasured(measurement.spec, measurement.path, "called_off", why), False
+    keeps = measurement.records_bad_data
+    return run_worker(
+        measurement.spec, measurement.path, measurement.log, records_bad_data=keeps, hear=hear
+    ), False

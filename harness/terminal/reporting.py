@@ -12,47 +12,53 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from harness.contracts.options import in_word
-from harness.records.record import Record, Trial, trial_of
-from harness.records.stats import relative_spread
+from harness.contracts.options import format_value
+from harness.records.record import Record, Trial, build_trial
+from harness.records.stats import compute_relative_spread
 from harness.terminal.ending import tell
 from harness.trials.spec import TrialSpec
 
 
-def trial_words(trial: Trial) -> str:
+def format_trial(trial: Trial) -> str:
     """Return a short name of a trial's round."""
     system = f"{trial.system}:{trial.policy}" if trial.policy else trial.system
     sizes = f"bs={trial.batch_size} h={trial.hidden_size}"
-    place = f"{trial.device}/{trial.threads}"
-    work = f"{trial.model} {trial.dataset} {sizes} {trial.mode} {place}"
+    device = f"{trial.device}/{trial.threads}"
+    work = f"{trial.model} {trial.dataset} {sizes} {trial.mode} {device}"
     return f"{system} {work} r{trial.round}"
 
 
-def outcome_words(record: Record) -> str:
+def format_outcome(record: Record) -> str:
     """Return throughput, spread, status and warnings, or the reason for a missing number."""
     if record.status != "ok" or record.instances_per_s is None or not record.n_mini_batches:
         return f"{record.status}: {record.reason}" if record.reason else record.status
-    spread = relative_spread(record.samples_s, record.n_mini_batches)
+    spread = compute_relative_spread(record.samples_s, record.n_mini_batches)
     warnings = f" ({', '.join(record.warnings)})" if record.warnings else ""
     return f"{record.instances_per_s:,.0f} instances/s ±{spread:.1%}  ok{warnings}"
 
 
-def summary(record: Record, path: Path) -> str:
+def format_summary(record: Record, path: Path) -> str:
     """Return the summary of one record in several lines."""
-    lines = [trial_words(record.trial), f"  {outcome_words(record)}"]
+    lines = [format_trial(record.trial), f"  {format_outcome(record)}"]
     if record.status == "ok" and record.n_mini_batches:
         phases = record.phases_s.items()
-        told = [f"{name} {seconds * 1e3:.3g} ms" for name, seconds in phases if seconds is not None]
+        texts = [
+            f"{name} {seconds * 1e3:.3g} ms" for name, seconds in phases if seconds is not None
+        ]
         n_passes = len(record.samples_s) // record.n_mini_batches
         lines.append(f"  {n_passes} passes over {record.n_mini_batches} mini-batches")
         whole_s = float(np.median(record.samples_s))
-        parts = ", ".join(told) or "no phases told apart"
+        parts = ", ".join(texts) or "no phases told apart"
         lines.append(f"  a mini-batch: {whole_s * 1e3:.3g} ms; of it {parts}")
-        lines.append(f"  {_work_words(record)}")
+        lines.append(f"  {_describe_work(record)}")
     if record.choice is not None and record.choose_s is not None:
         lines.append(f"  {record.choice.words}, in {record.choose_s:.1f} s")
     if record.in_force:
-        lines += [f"  {words}" for words in (_way_words(record), _compiled_words(record)) if words]
+        lines += [
+            f"  {line}"
+            for line in (_describe_options(record), _describe_compilation(record))
+            if line
+        ]
     if record.check is not None:
         error = record.check.max_rel_err
         detail = "" if error is None else f" (largest relative error {error:.1e})"
@@ -63,22 +69,22 @@ def summary(record: Record, path: Path) -> str:
 TOLD = ("backend", "blas", "calls", "threads", "rounds", "rounds ahead since", "programs run by")
 
 
-def _way_words(record: Record) -> str:
+def _describe_options(record: Record) -> str:
     """Return effective options that no switch sets, and those that differ from the request."""
     asked = record.config.get("system_options", {})
-    told = [name for name in TOLD if name in record.in_force]
+    names = [name for name in TOLD if name in record.in_force]
     chosen = ("policy", "granularity") if record.choice else ()
-    way = [f"{name} {record.in_force[name]}" for name in told]
+    way = [f"{name} {record.in_force[name]}" for name in names]
     lost = [
-        f"{name}={value}, though {in_word(asked[name])} was asked"
+        f"{name}={value}, though {format_value(asked[name])} was asked"
         for name, value in record.in_force.items()
-        if name in asked and name not in (*told, *chosen)
-        if in_word(asked[name]) not in (value, "auto")
+        if name in asked and name not in (*names, *chosen)
+        if format_value(asked[name]) not in (value, "auto")
     ]
     return ", ".join(["ran with " + ", ".join(way), *lost] if way else lost)
 
 
-def _compiled_words(record: Record) -> str:
+def _describe_compilation(record: Record) -> str:
     """Return the number of compiled programs and their compile time; empty if there are none."""
     if not record.n_compilations or record.compile_s is None:
         return ""
@@ -86,22 +92,22 @@ def _compiled_words(record: Record) -> str:
     return f"compiled {programs}, ready after {record.compile_s:.1f} s"
 
 
-def _work_words(record: Record) -> str:
-    words = []
+def _describe_work(record: Record) -> str:
+    parts = []
     if record.n_batches is not None:
-        words.append(f"{record.n_batches:.4g} batches")
+        parts.append(f"{record.n_batches:.4g} batches")
     if record.n_launches is not None:
-        words.append(f"{record.n_launches:.4g} launches")
+        parts.append(f"{record.n_launches:.4g} launches")
     if record.bytes_copied is not None:
-        words.append(f"{record.bytes_copied / 2**20:.3g} MiB copied")
+        parts.append(f"{record.bytes_copied / 2**20:.3g} MiB copied")
     if record.peak_memory_bytes is not None:
-        words.append(f"peak memory {record.peak_memory_bytes / 2**20:.0f} MiB")
+        parts.append(f"peak memory {record.peak_memory_bytes / 2**20:.0f} MiB")
         if record.baseline_memory_bytes is not None:
-            words[-1] += f" ({record.baseline_memory_bytes / 2**20:.0f} MiB before preparing)"
-    return ", ".join(words)
+            parts[-1] += f" ({record.baseline_memory_bytes / 2**20:.0f} MiB before preparing)"
+    return ", ".join(parts)
 
 
-def totals(statuses: Sequence[str], n_kept: int, n_refused: int) -> str:
+def format_totals(statuses: Sequence[str], n_kept: int, n_refused: int) -> str:
     """Return the line that summarizes a run."""
     counts = ", ".join(f"{n} {status}" for status, n in Counter(statuses).most_common())
     refused = f"; {n_refused} refused" if n_refused else ""
@@ -144,20 +150,20 @@ class Reporter:
         if self._draws:
             self._progress.stop()
 
-    def starts(self, words: str) -> None:
+    def show_trial(self, text: str) -> None:
         """Show the trial that is measured next."""
         if self._draws:
-            self._progress.update(self._task, now=words)
+            self._progress.update(self._task, now=text)
             self._progress.refresh()
 
-    def says(self, words: str) -> None:
+    def write_progress(self, text: str) -> None:
         """Write a line about the current trial's progress, before its timing starts."""
-        self._write(f"  {words}")
+        self._write(f"  {text}")
 
-    def ends(self, words: str) -> None:
+    def write_result(self, text: str) -> None:
         """Write the result line of a trial."""
         self._n_done += 1
-        line = f"[{self._n_done}/{self._n_trials}] {words}"
+        line = f"[{self._n_done}/{self._n_trials}] {text}"
         if self._draws:
             self._progress.update(self._task, completed=self._n_done, now="")
         self._write(line)
@@ -176,31 +182,33 @@ Options = Mapping[str, Any]  # by the keys of the command line, with dots
 _PARTS = {"system_options": "system", "model_options": "model", "dataset_options": "dataset"}
 
 
-def words_of_all(specs: Sequence[TrialSpec]) -> list[str]:
-    """Return the trial_words of each trial, with the options that differ between equal ones."""
-    words = [trial_words(trial_of(spec)) for spec in specs]
-    options = [dict(_flat(spec.to_dict())) for spec in specs]
+def format_trials(specs: Sequence[TrialSpec]) -> list[str]:
+    """Return the format_trial of each trial, with the options that differ between equal ones."""
+    names = [format_trial(build_trial(spec)) for spec in specs]
+    options = [dict(_flatten_values(spec.to_dict())) for spec in specs]
     alike = defaultdict[str, list[Options]](list)
-    for name, said in zip(words, options, strict=True):
-        alike[name].append(said)
-    apart = {name: _differing(group) for name, group in alike.items()}
+    for name, values in zip(names, options, strict=True):
+        alike[name].append(values)
+    apart = {name: _find_differing_keys(group) for name, group in alike.items()}
     return [
-        " ".join([name, *(f"{key}={in_word(said[key])}" for key in apart[name] if key in said)])
-        for name, said in zip(words, options, strict=True)
+        " ".join(
+            [name, *(f"{key}={format_value(values[key])}" for key in apart[name] if key in values)]
+        )
+        for name, values in zip(names, options, strict=True)
     ]
 
 
-def _differing(group: Sequence[Options]) -> list[str]:
+def _find_differing_keys(group: Sequence[Options]) -> list[str]:
     """Return the keys whose values differ within the group."""
-    keys = dict.fromkeys(key for said in group for key in said)
-    return [key for key in keys if any(said.get(key) != group[0].get(key) for said in group)]
+    keys = dict.fromkeys(key for values in group for key in values)
+    return [key for key in keys if any(values.get(key) != group[0].get(key) for values in group)]
 
 
-def _flat(values: Mapping[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
+def _flatten_values(values: Mapping[str, Any], *above: str) -> Iterator[tuple[str, Any]]:
     """Yield values by the keys of the command line."""
     for key, value in values.items():
         path = (*above, *((_PARTS[key], "options") if key in _PARTS else (key,)))
         if isinstance(value, Mapping):
-            yield from _flat(value, *path)
+            yield from _flatten_values(value, *path)
         else:
             yield ".".join(path), value

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness.errors import ConfigError
 from harness.machine.files import read_regular
-from harness.planning.durations import words_of
+from harness.planning.durations import format_duration
 from harness.planning.run_plan import FILE, RunPlan, read_run_plan
 from harness.records.files import replace_whole
 
@@ -44,13 +44,13 @@ class AtWork:
         return now > self.since + self.at_most_s
 
 
-def node_name() -> str:
+def find_node_name() -> str:
     """Return the scheduler's name of this machine, else its host name."""
-    told = (os.environ.get(name) for name in NODE_NAMES)
-    return next(filter(None, told), platform.node())
+    names = (os.environ.get(name) for name in NODE_NAMES)
+    return next(filter(None, names), platform.node())
 
 
-def job_name() -> str:
+def find_job_name() -> str:
     """Return the scheduler's number of this job, else its process."""
     return os.environ.get("SLURM_JOB_ID") or f"process {os.getpid()}"
 
@@ -59,12 +59,12 @@ class Notice:
     """File that shows the current work of this job, until it is deleted."""
 
     def __init__(self, results_dir: Path) -> None:
-        name = f"{node_name()}-{platform.node()}-{os.getpid()}.json"
+        name = f"{find_node_name()}-{platform.node()}-{os.getpid()}.json"
         self._path = results_dir / FOLDER / name
 
-    def says(self, what: str, at_most_s: float) -> None:
+    def show_work(self, what: str, at_most_s: float) -> None:
         """Replace the current work; raise OutputError if the file cannot be written."""
-        content = AtWork(node_name(), job_name(), what, time.time(), at_most_s)
+        content = AtWork(find_node_name(), find_job_name(), what, time.time(), at_most_s)
         replace_whole(self._path, json.dumps(asdict(content)))
 
     def take_down(self) -> None:
@@ -72,7 +72,7 @@ class Notice:
             self._path.unlink(missing_ok=True)
 
 
-def at_work(results_dir: Path) -> Iterator[AtWork]:
+def read_current_work(results_dir: Path) -> Iterator[AtWork]:
     """Yield the current work of all active jobs, sorted by node."""
     for path in sorted((results_dir / FOLDER).glob("*.json")):
         try:
@@ -103,19 +103,23 @@ def tell_status(places: Sequence[Path]) -> None:
         raise ConfigError(
             f"no run of the pipeline began in {results_dir}; name the results_dir of one"
         )
-    print(*status_lines(plan, list(at_work(results_dir)), time.time()), sep="\n")
+    print(*format_status(plan, list(read_current_work(results_dir)), time.time()), sep="\n")
 
 
-def status_lines(plan: RunPlan, working: Iterable[AtWork], now: float) -> Iterator[str]:
+def format_status(plan: RunPlan, working: Iterable[AtWork], now: float) -> Iterator[str]:
     """Yield a line about the whole run, and one for each active job."""
     working = list(working)
-    n_done, n_steps = plan.n_done(plan.is_done), len(plan.seconds)
+    n_done, n_steps = plan.count_done(plan.is_done), len(plan.seconds)
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.started))
-    left = words_of(plan.remaining_s(now, plan.is_done)) if n_done < n_steps else "nothing"
+    left = (
+        format_duration(plan.estimate_remaining_s(now, plan.is_done))
+        if n_done < n_steps
+        else "nothing"
+    )
     yield f"{n_done} of {n_steps} steps of the run that began {began} are done; {left} left"
-    for one in working:
-        for_s = words_of(max(0.0, now - one.since))
-        doubt = ": its node may be dead" if one.is_overdue(now) else ""
-        yield f"{one.node}  job {one.job}  {one.what}, for {for_s}{doubt}"
+    for work in working:
+        for_s = format_duration(max(0.0, now - work.since))
+        doubt = ": its node may be dead" if work.is_overdue(now) else ""
+        yield f"{work.node}  job {work.job}  {work.what}, for {for_s}{doubt}"
     if not working:
         yield "no job on a node is at work; on one machine a run says in its terminal what it does"

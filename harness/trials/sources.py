@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.contracts.networks import modules_of
-from harness.contracts.policy import AUTO, policy_names
+from harness.contracts.networks import find_network_modules
+from harness.contracts.policy import AUTO, list_policy_names
 from harness.engine.switches import DEFAULT_BACKENDS
-from harness.machine.source_code import code_sha256, mentioned, module_file
+from harness.machine.source_code import find_mentions, find_module_file, hash_code
 from harness.trials.spec import TrialSpec
-from harness.values.nested import texts_in
+from harness.values.nested import find_texts
 
 WORKER = "harness.measuring.worker"
 _OWN_PACKAGES = ("harness", "systems", "datasets")
@@ -26,7 +26,7 @@ _MODULE_BELOW = re.compile(r"(\.\w+)+")
 _TABLE = re.compile(r"\w+(\.\w+)*:\w+")
 
 
-def source_sha256(spec: TrialSpec) -> str:
+def hash_trial_source(spec: TrialSpec) -> str:
     """Hash the measured code of a trial: the harness's worker, the system, model and loader.
 
     Import statements are followed without importing modules. If a file has the name of one of the
@@ -36,7 +36,7 @@ def source_sha256(spec: TrialSpec) -> str:
     `backend` in a backend's directory). If it has the name of a table of networks, the modules
     count whose table has the trial's model.
     """
-    return SourceHashes().of(spec)
+    return SourceHashes().hash_trial(spec)
 
 
 class SourceHashes:
@@ -45,9 +45,9 @@ class SourceHashes:
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
         self._modules = Modules()
-        self._sha256_of: Callable[[Path], bytes] = functools.cache(_sha256_of)
+        self._sha256_of: Callable[[Path], bytes] = functools.cache(_hash_file)
 
-    def of(self, spec: TrialSpec) -> str:
+    def hash_trial(self, spec: TrialSpec) -> str:
         """Return source_sha256 of a trial."""
         names = (
             *(spec.policy, spec.model, spec.adapter, spec.model_module, spec.loader),
@@ -55,42 +55,42 @@ class SourceHashes:
         )
         key = json.dumps([*names, spec.system_options], sort_keys=True, default=str)
         if key not in self._known:
-            self._known[key] = self._worked_out(spec)
+            self._known[key] = self._compute_hash(spec)
         return self._known[key]
 
-    def of_modules(self, roots: Iterable[str], said: Collection[str]) -> str:
+    def hash_modules(self, roots: Iterable[str], named: Collection[str]) -> str:
         """Hash modules and everything they import.
 
         Args:
-            said: See imported_files.
+            named: See find_imported_files.
         """
-        return hash_files(imported_files(roots, said, self._modules), self._sha256_of)
+        return hash_files(find_imported_files(roots, named, self._modules), self._sha256_of)
 
-    def _worked_out(self, spec: TrialSpec) -> str:
+    def _compute_hash(self, spec: TrialSpec) -> str:
         roots = [WORKER, spec.adapter, spec.model_module, spec.loader]
-        said = {
-            *texts_in((spec.policy, spec.model, spec.system_options)),
+        named = {
+            *find_texts((spec.policy, spec.model, spec.system_options)),
             *(name.rpartition(".")[2] for name in roots),
         }
         if AUTO in (spec.policy, spec.system_options.get("policy")):
-            said.update(policy_names())
+            named.update(list_policy_names())
         if spec.system_options.get("backend", "auto") == "auto":
-            said.update(DEFAULT_BACKENDS.get(spec.device, ()))
+            named.update(DEFAULT_BACKENDS.get(spec.device, ()))
         adapter = self._modules.read(spec.adapter)
         if adapter is not None:
-            said.update(adapter.texts)
-        return self.of_modules(roots, said)
+            named.update(adapter.texts)
+        return self.hash_modules(roots, named)
 
 
-def harness_versions() -> dict[str, str]:
+def read_harness_versions() -> dict[str, str]:
     """Return the versions that all systems share; `harness` is a hash of the worker's code."""
     numpy = importlib.metadata.version("numpy")
-    core = hash_files(imported_files([WORKER]))[:12]
+    core = hash_files(find_imported_files([WORKER]))[:12]
     return {"python": platform.python_version(), "numpy": numpy, "harness": core}
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class SourceModule:
     """Facts about a module's file.
 
     Attributes:
@@ -113,22 +113,22 @@ class Modules:
     """Cache of modules by name, which is valid while no file changes."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Module | None] = {}
+        self._known: dict[str, SourceModule | None] = {}
 
-    def read(self, name: str) -> Module | None:
+    def read(self, name: str) -> SourceModule | None:
         """Return the facts about a module's file; None if it is not Python source."""
         if name not in self._known:
-            path = module_file(name)
-            self._known[name] = None if path is None else _module(path, name)
+            path = find_module_file(name)
+            self._known[name] = None if path is None else _read_module(path, name)
         return self._known[name]
 
 
-def _module(path: Path, name: str) -> Module:
-    imports, texts = mentioned(path, name)
+def _read_module(path: Path, name: str) -> SourceModule:
+    imports, texts = find_mentions(path, name)
     packages = (text.rstrip(".") for text in texts if _MODULE_NAME.fullmatch(text))
     below = (text for text in texts if _MODULE_BELOW.fullmatch(text))
     # Without duplicates; a module's packages count as imported.
-    return Module(
+    return SourceModule(
         path=path,
         imports=tuple(dict.fromkeys((*imports, *filter(None, [name.rpartition(".")[0]])))),
         texts=texts,
@@ -138,8 +138,8 @@ def _module(path: Path, name: str) -> Module:
     )
 
 
-def imported_files(
-    roots: Iterable[str], said: Collection[str] = (), modules: Modules | None = None
+def find_imported_files(
+    roots: Iterable[str], named: Collection[str] = (), modules: Modules | None = None
 ) -> dict[str, Path]:
     """Return the files of modules and of everything they import, by module name.
 
@@ -147,11 +147,11 @@ def imported_files(
 
     Args:
         roots: Modules to start from.
-        said: Names of modules that count as imported if a file has their package in a string.
+        named: Names of modules that count as imported if a file has their package in a string.
         modules: Cache of modules.
     """
     modules = modules or Modules()
-    names = [name for name in said if name.isidentifier()]
+    names = [name for name in named if name.isidentifier()]
     waiting = list(roots)
     followed = {*_OWN_PACKAGES, *(name.partition(".")[0] for name in waiting)}
     files: dict[str, Path] = {}
@@ -164,32 +164,32 @@ def imported_files(
         module = modules.read(name) if name.partition(".")[0] in followed else None
         if module is not None:
             files[name] = module.path
-            waiting += [*module.imports, *_found_by_name(module, names)]
-            waiting += _networks_of(module, names, followed)
+            waiting += [*module.imports, *_find_by_name(module, names)]
+            waiting += _find_networks(module, names, followed)
     return files
 
 
-def _found_by_name(module: Module, names: Collection[str]) -> Iterator[str]:
+def _find_by_name(module: SourceModule, names: Collection[str]) -> Iterator[str]:
     for package in module.packages:
         yield package
         yield from (f"{package}.{name}{end}" for name in names for end in ("", *module.below))
 
 
-def _networks_of(
-    module: Module, models: Collection[str], followed: Collection[str]
+def _find_networks(
+    module: SourceModule, models: Collection[str], followed: Collection[str]
 ) -> Iterator[str]:
     """Yield the modules with networks of the models in the tables that a module uses."""
     for table in module.tables:
         if re.split("[.:]", table)[0] in followed:
-            found = modules_of(table)
-            yield from (found[model] for model in models if model in found)
+            modules = find_network_modules(table)
+            yield from (modules[model] for model in models if model in modules)
 
 
-def _sha256_of(path: Path) -> bytes:
-    return code_sha256(path) if path.suffix == ".py" else _content_sha256(path)
+def _hash_file(path: Path) -> bytes:
+    return hash_code(path) if path.suffix == ".py" else _hash_content(path)
 
 
-def hash_files(files: Mapping[str, Path], sha256_of: Callable[[Path], bytes] = _sha256_of) -> str:
+def hash_files(files: Mapping[str, Path], sha256_of: Callable[[Path], bytes] = _hash_file) -> str:
     """Hash modules by name and code, independently of the repository's location.
 
     Comments and docstrings of Python source do not count; for other files the content counts.
@@ -206,9 +206,9 @@ def hash_contents(files: Mapping[str, Path]) -> str:
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         digest.update(f"{name}\0".encode())
-        digest.update(_content_sha256(path))
+        digest.update(_hash_content(path))
     return digest.hexdigest()
 
 
-def _content_sha256(path: Path) -> bytes:
+def _hash_content(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()

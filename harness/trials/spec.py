@@ -226,7 +226,7 @@ class TrialSpec(Settings):
         rest = (self.mode, f"{self.device}{self.threads}", f"s{self.seed}", digest)
         return "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in (*names, *sizes, *rest))
 
-    def with_round(self, round_: int) -> TrialSpec:
+    def replace_round(self, round_: int) -> TrialSpec:
         """Return another round of the same trial."""
         return replace(self, round=round_)
 

@@ -12,14 +12,14 @@ from typing import Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.contracts.corpus import inputs_sha256, load_corpus, mini_batches
+from harness.contracts.corpus import draw_mini_batches, hash_inputs, load_corpus
 from harness.contracts.model import (
     Model,
     ModelSizes,
     Weights,
-    initial_weights,
-    model_class,
-    traced_functions,
+    draw_initial_weights,
+    find_model_class,
+    trace_functions,
 )
 from harness.contracts.options import check_options
 from harness.contracts.system import RunSettings
@@ -46,7 +46,7 @@ class Workload:
         return sum(len(mini_batch) for mini_batch in self.mini_batches)
 
 
-def run_settings(spec: TrialSpec) -> RunSettings:
+def build_run_settings(spec: TrialSpec) -> RunSettings:
     """Return the settings that a system receives.
 
     The learning rate is divided by the batch size, because systems sum the loss over instances:
@@ -74,19 +74,19 @@ def build_model(spec: TrialSpec, data_sizes: Mapping[str, int]) -> Model:
     Raises:
         ConfigError: The model does not accept an option or a size.
     """
-    kind = model_class(spec.model_module)
+    kind = find_model_class(spec.model_module)
     sizes = ModelSizes(
         hidden_size=spec.hidden_size,
         data=data_sizes,
         embedding_size=spec.embedding_size,
         dataset=spec.dataset,
     )
-    check_options("model", model_options(kind), spec.model_options, f"model {spec.model}")
+    check_options("model", list_model_options(kind), spec.model_options, f"model {spec.model}")
     return kind(sizes, **spec.model_options)
 
 
 @cache
-def model_options(kind: type[Model]) -> dict[str, Any]:
+def list_model_options(kind: type[Model]) -> dict[str, Any]:
     """Return the type of each option of a model by name."""
     taken = inspect.signature(kind.__init__).parameters
     hints = get_type_hints(kind.__init__)
@@ -104,17 +104,17 @@ def load_workload(spec: TrialSpec) -> Workload:
     model = build_model(spec, corpus.sizes)
     n_wanted = spec.n_mini_batches
     only_first = bool(spec.timing.n_instances)
-    batches = mini_batches(
+    batches = draw_mini_batches(
         corpus, spec.batch_size, n_wanted, spec.seed, spec.order, only_first=only_first
     )
     check_ids(model, batches)
     flat = [instance for mini_batch in batches for instance in mini_batch]
     return Workload(
         model=model,
-        weights=initial_weights(model, spec.seed),
+        weights=draw_initial_weights(model, spec.seed),
         mini_batches=batches,
         check_instances=flat[: spec.timing.n_check_instances],
-        inputs_sha256=inputs_sha256(batches),
+        inputs_sha256=hash_inputs(batches),
     )
 
 
@@ -141,29 +141,31 @@ def check_ids(model: Model, mini_batches: Sequence[Sequence[Any]]) -> None:
     Raises:
         DataError: An id is negative or too large; the message names the first one.
     """
-    functions = traced_functions(model)
-    uses = [use for function in functions.values() for use in _uses_in(function)]
+    functions = trace_functions(model)
+    uses = [use for function in functions.values() for use in _find_uses(function)]
     for instances in mini_batches if uses else ():
         mini_batch = model.mini_batch(instances)
         for use in uses:
-            _check(model, use, _ids(mini_batch, use))
+            _check(model, use, _select_ids(mini_batch, use))
 
 
-def n_lookups(model: Model, instances: Sequence[Any]) -> dict[str, NDArray[np.intp]]:
+def count_lookups(model: Model, instances: Sequence[Any]) -> dict[str, NDArray[np.intp]]:
     """Count the lookups of each row of each table in a mini-batch, by the table's name."""
     mini_batch = model.mini_batch(instances)
-    found: dict[str, NDArray[np.intp]] = {}
-    for function in traced_functions(model).values():
+    lookups: dict[str, NDArray[np.intp]] = {}
+    for function in trace_functions(model).values():
         for node in function.nodes:
             if node.op == "lookup":
                 table, row = (function.nodes[i] for i in node.inputs)
                 use = Use(function.name, row.name, table.name, table.shape[0])
-                counts = np.bincount(_ids(mini_batch, use), minlength=use.n_entries)
-                found[table.name] = found[table.name] + counts if table.name in found else counts
-    return found
+                counts = np.bincount(_select_ids(mini_batch, use), minlength=use.n_entries)
+                lookups[table.name] = (
+                    lookups[table.name] + counts if table.name in lookups else counts
+                )
+    return lookups
 
 
-def _uses_in(function: VertexFunction) -> Iterator[Use]:
+def _find_uses(function: VertexFunction) -> Iterator[Use]:
     """Yield the indexing operations of a function: table lookups, and labels of losses."""
     for node in function.nodes:
         operands = [function.nodes[i] for i in node.inputs]
@@ -175,7 +177,7 @@ def _uses_in(function: VertexFunction) -> Iterator[Use]:
             yield Use(function.name, label.name, "score of the layer under the loss", logits.width)
 
 
-def _ids(mini_batch: MiniBatch, use: Use) -> IntArray:
+def _select_ids(mini_batch: MiniBatch, use: Use) -> IntArray:
     """Return the ids that the vertices of a function pull; outputs may have separate pulls."""
     if use.function == OUTPUT:
         if mini_batch.output_pulls is not None:

@@ -25,24 +25,24 @@ Flags = NDArray[np.bool_]
 FlagTable = Annotated[Flags, 2]
 
 
-def int_array(values: object) -> IntArray:
+def as_int_array(values: object) -> IntArray:
     """Return `values` as a read-only, contiguous int32 array."""
     array = np.ascontiguousarray(values, dtype=np.int32)
     array.setflags(write=False)
     return array
 
 
-def uniforms(n: int, *key: int) -> Floats:
+def draw_uniforms(n: int, *key: int) -> Floats:
     """Return n uniform random numbers in [0, 1) that depend only on the key."""
-    return (_raw(n, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (_draw_raw(n, key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def shuffled(n: int, *key: int) -> Longs:
+def draw_permutation(n: int, *key: int) -> Longs:
     """Return a random permutation of 0..n-1 that depends only on the key."""
-    return np.argsort(_raw(n, key), kind="stable")
+    return np.argsort(_draw_raw(n, key), kind="stable")
 
 
-def _raw(n: int, key: tuple[int, ...]) -> UnsignedLongs:
+def _draw_raw(n: int, key: tuple[int, ...]) -> UnsignedLongs:
     if min(key) < 0:
         raise ConfigError(f"seed={min(key)} is not allowed; give 0 or more")
     return np.random.PCG64(list(key)).random_raw(n)

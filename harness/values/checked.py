@@ -19,7 +19,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import core_schema
 
-from harness.errors import ConfigError, meant
+from harness.errors import ConfigError, suggest_name
 
 LARGEST_COUNT = 2**31 - 1  # counts have 32 bits
 LARGEST_SIZE = 2**20  # layers and mini-batches; the square is still a possible size of an array
@@ -85,13 +85,15 @@ def check_value(key: str, value: object, hint: Any) -> None:
         ConfigError: It does not; the message names the key and the allowed values.
     """
     try:
-        _adapter(hint).validator.validate_python(value)
+        _build_adapter(hint).validator.validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]["type"]
-        if value == "" and (first == "string_too_short" or _texts_of(hint)):
+        if value == "" and (first == "string_too_short" or _list_texts(hint)):
             raise ConfigError(f"{key} is empty; give a value, or leave {key} out") from None
-        raise ConfigError(f"{key}={show(value)} is not allowed; {_rule(hint, first)}") from None
-    if isinstance(value, str) and PLACE in _marks(hint):
+        raise ConfigError(
+            f"{key}={show(value)} is not allowed; {_describe_rule(hint, first)}"
+        ) from None
+    if isinstance(value, str) and PLACE in _list_annotations(hint):
         check_path_text(key, value)
 
 
@@ -105,16 +107,17 @@ def check_path_text(name: str, text: str) -> None:
         raise ConfigError(f"{name} is empty; name a file or folder, or leave {name} out")
     if "\0" in text:
         raise ConfigError(f"{name}={text!r} has a NUL character; give a path without")
-    longest = max(map(_n_bytes, PurePath(text).parts), default=0)
-    if longest > LONGEST_NAME_BYTES or _n_bytes(text) > LONGEST_PATH_BYTES:
+    longest = max(map(_count_bytes, PurePath(text).parts), default=0)
+    if longest > LONGEST_NAME_BYTES or _count_bytes(text) > LONGEST_PATH_BYTES:
         raise ConfigError(
-            f"{name}={text[:40]}... is a path of {_n_bytes(text)} bytes with a name of {longest};"
+            f"{name}={text[:40]}... is a path of {_count_bytes(text)} bytes with a name of"
+            f" {longest};"
             f" give one of at most {LONGEST_PATH_BYTES} bytes, whose names have at most"
             f" {LONGEST_NAME_BYTES}"
         )
 
 
-def _n_bytes(text: str) -> int:
+def _count_bytes(text: str) -> int:
     return len(text.encode(errors="surrogateescape"))
 
 
@@ -154,7 +157,7 @@ def check_fields(owner: Any, above: str = "") -> None:
     Raises:
         ConfigError: A field has a wrong value; the message names the first one.
     """
-    for item in _fields(type(owner)):
+    for item in _list_fields(type(owner)):
         value = getattr(owner, item.name)
         if not item.allows(value):
             check_value(f"{above}{item.name}", value, item.hint)
@@ -170,21 +173,21 @@ def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> 
     Raises:
         ConfigError: A key is unknown or missing, or a value is wrong.
     """
-    place = owner or above.rstrip(".")
+    location = owner or above.rstrip(".")
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{place}={show(values)} is not allowed; map keys to values")
-    hints, built = types_of(kind), {}
+        raise ConfigError(f"{location}={show(values)} is not allowed; map keys to values")
+    hints, built = find_field_types(kind), {}
     for key in values:
         if key not in hints:
             raise ConfigError(
                 f"{above}{key} is unknown{f' in {owner}' if owner else ''}"
-                f"{meant(str(key), hints)}; choose one of: {', '.join(hints)}"
+                f"{suggest_name(str(key), hints)}; choose one of: {', '.join(hints)}"
             )
-    for item in _fields(kind):
+    for item in _list_fields(kind):
         if item.name in values:
             built[item.name] = _build(item, values[item.name], above)
         elif item.is_needed:
-            raise ConfigError(f"{place or 'it'} has no {item.name}; add it")
+            raise ConfigError(f"{location or 'it'} has no {item.name}; add it")
     return kind(**built)
 
 
@@ -226,19 +229,26 @@ class _Field:
         return not (self.is_path and isinstance(value, str))
 
 
-def _fields(kind: Any) -> tuple[_Field, ...]:
-    return _fields_of(kind)
+def _list_fields(kind: Any) -> tuple[_Field, ...]:
+    return _build_fields(kind)
 
 
 @cache  # uncached, this takes most of the time of a check
-def _fields_of(kind: Any) -> tuple[_Field, ...]:
-    found = []
+def _build_fields(kind: Any) -> tuple[_Field, ...]:
+    items = []
     for item in fields(kind):
-        hint = types_of(kind)[item.name]
-        parts = _parts(hint)
-        inner = next((one for one in parts if isinstance(one, type) and is_dataclass(one)), None)
-        bare = [_bare(part) for part in parts]
-        found.append(
+        hint = find_field_types(kind)[item.name]
+        parts = _list_alternatives(hint)
+        inner = next(
+            (
+                alternative
+                for alternative in parts
+                if isinstance(alternative, type) and is_dataclass(alternative)
+            ),
+            None,
+        )
+        bare = [_strip_annotation(part) for part in parts]
+        items.append(
             _Field(
                 name=item.name,
                 hint=hint,
@@ -246,113 +256,115 @@ def _fields_of(kind: Any) -> tuple[_Field, ...]:
                 kind=inner,
                 may_be_null=types.NoneType in parts,
                 is_float=float in bare and int not in bare,
-                is_path=PLACE in _marks(hint),
-                validate=_adapter(hint).validator.validate_python,
+                is_path=PLACE in _list_annotations(hint),
+                validate=_build_adapter(hint).validator.validate_python,
             )
         )
-    return tuple(found)
+    return tuple(items)
 
 
-def types_of(kind: Any) -> Mapping[str, Any]:
+def find_field_types(kind: Any) -> Mapping[str, Any]:
     """Return the type of each field of a dataclass."""
-    found: Mapping[str, Any] = _types_of(kind)
-    return found
+    hints: Mapping[str, Any] = _find_field_types(kind)
+    return hints
 
 
-def types_of_keys(kind: Any) -> Mapping[str, Any]:
+def find_key_types(kind: Any) -> Mapping[str, Any]:
     """Return the type of every key of a dataclass and nested ones, with dots between levels."""
-    found: Mapping[str, Any] = _types_of_keys(kind)
-    return found
+    hints: Mapping[str, Any] = _find_key_types(kind)
+    return hints
 
 
 @cache
-def _types_of_keys(kind: Any) -> Mapping[str, Any]:
-    return dict(_keys_below(kind, ""))
+def _find_key_types(kind: Any) -> Mapping[str, Any]:
+    return dict(_list_keys(kind, ""))
 
 
 @cache  # uncached, this takes most of the time of a check
-def _types_of(kind: Any) -> Mapping[str, Any]:
+def _find_field_types(kind: Any) -> Mapping[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {item.name: hints[item.name] for item in fields(kind)}
 
 
-def _keys_below(kind: Any, above: str) -> Iterator[tuple[str, Any]]:
-    for name, hint in types_of(kind).items():
+def _list_keys(kind: Any, above: str) -> Iterator[tuple[str, Any]]:
+    for name, hint in find_field_types(kind).items():
         yield f"{above}{name}", hint
         if isinstance(hint, type) and is_dataclass(hint):
-            yield from _keys_below(hint, f"{above}{name}.")
+            yield from _list_keys(hint, f"{above}{name}.")
 
 
 @cache
-def _adapter(hint: Any) -> TypeAdapter[Any]:
+def _build_adapter(hint: Any) -> TypeAdapter[Any]:
     config = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
     if isinstance(hint, type) and is_dataclass(hint):
         return TypeAdapter(hint)  # a dataclass does not accept a configuration here
     return TypeAdapter(hint, config=config)
 
 
-def _rule(hint: Any, fault: str) -> str:
-    marks = _marks(hint)
+def _describe_rule(hint: Any, fault: str) -> str:
+    marks = _list_annotations(hint)
     lowest = next((mark.ge for mark in marks if isinstance(mark, Ge)), None)
     highest = next((mark.le for mark in marks if isinstance(mark, Le)), None)
     if fault in _BOUNDS or (fault == "finite_number" and highest is not None):
         above = "a value above 0" if lowest is None else f"a value of at least {lowest}"
         is_low = fault.startswith("greater")
         return f"give {above}" + ("" if is_low or highest is None else f" and at most {highest}")
-    texts, words = _texts_of(hint), words_of(hint)
-    if texts and len(words) == len(texts):
+    texts, phrases = _list_texts(hint), describe_values(hint)
+    if texts and len(phrases) == len(texts):
         quotes = " (in quotes: YAML takes a bare off for false)" if "off" in texts else ""
         return f"choose one of {', '.join(texts)}{quotes}"
-    return f"give {' or '.join(words)}"
+    return f"give {' or '.join(phrases)}"
 
 
-def words_of(hint: Any) -> list[str]:
+def describe_values(hint: Any) -> list[str]:
     """Describe the values that a type allows."""
-    found: list[str] = []
-    for part in _parts(hint):
-        if texts := _texts_of(part):
-            found += texts
-        elif any(isinstance(mark, OneLine) for mark in _marks(part)):
-            found.append("one line of text")
+    phrases: list[str] = []
+    for part in _list_alternatives(hint):
+        if texts := _list_texts(part):
+            phrases += texts
+        elif any(isinstance(mark, OneLine) for mark in _list_annotations(part)):
+            phrases.append("one line of text")
         else:
-            bare = _bare(part)
+            bare = _strip_annotation(part)
             is_class = isinstance(bare, type) and is_dataclass(bare)
-            found.append(_WORDS.get(bare) or (_MAPPING if is_class else _words_of_container(bare)))
-    return found
+            phrases.append(
+                _WORDS.get(bare) or (_MAPPING if is_class else _describe_container(bare))
+            )
+    return phrases
 
 
-def _words_of_container(hint: Any) -> str:
+def _describe_container(hint: Any) -> str:
     is_mapping = issubclass(get_origin(hint) or hint, Mapping) if hint is not Any else False
     return _MAPPING if is_mapping else "a list"
 
 
-def _texts_of(hint: Any) -> list[str]:
+def _list_texts(hint: Any) -> list[str]:
     """Return the strings that a type lists, including null if it is allowed."""
-    found: list[str] = []
-    for part in _parts(hint):
-        listed = [mark.texts for mark in _marks(part) if isinstance(mark, OneOf)]
-        if get_origin(_bare(part)) is Literal:
-            listed = [get_args(_bare(part))]
-        found += [str(text) for texts in listed for text in texts]
-        if part is types.NoneType and found:
-            found.append("null")
-    return found
+    allowed: list[str] = []
+    for part in _list_alternatives(hint):
+        listed = [mark.texts for mark in _list_annotations(part) if isinstance(mark, OneOf)]
+        if get_origin(_strip_annotation(part)) is Literal:
+            listed = [get_args(_strip_annotation(part))]
+        allowed += [str(text) for texts in listed for text in texts]
+        if part is types.NoneType and allowed:
+            allowed.append("null")
+    return allowed
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:
+def _list_alternatives(hint: Any) -> tuple[Any, ...]:
     """Return the alternatives of a type."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def _bare(hint: Any) -> Any:
+def _strip_annotation(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def _marks(hint: Any) -> tuple[Any, ...]:
+def _list_annotations(hint: Any) -> tuple[Any, ...]:
     """Return the annotations that `Annotated` adds to a type or to one of its alternatives."""
     return tuple(
         mark
-        for part in _parts(hint)
+        for part in _list_alternatives(hint)
         if get_origin(part) is Annotated
         for mark in get_args(part)[1:]
     )

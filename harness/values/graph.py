@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import ScheduleError
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 
 UNBATCHABLE = 0
 NO_TYPE = -1
@@ -47,7 +47,7 @@ class Graph:
     arg_start: IntArray
     args: IntArray
     type_names: tuple[str, ...]
-    follows: IntArray = field(default_factory=lambda: int_array([]))
+    follows: IntArray = field(default_factory=lambda: as_int_array([]))
     cheap: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     rounds: IntArray | None = None
     phases: IntArray | None = None
@@ -55,21 +55,27 @@ class Graph:
 
     def __post_init__(self) -> None:
         take = object.__setattr__
-        take(self, "types", int_array(self.types))
-        take(self, "arg_start", int_array(self.arg_start))
-        take(self, "args", int_array(self.args))
+        take(self, "types", as_int_array(self.types))
+        take(self, "arg_start", as_int_array(self.arg_start))
+        take(self, "args", as_int_array(self.args))
         n_types = self.n_types
         no_follows = len(self.follows) == 0
-        take(self, "follows", _no_followers(n_types) if no_follows else int_array(self.follows))
-        take(self, "cheap", _flags(self.cheap) if len(self.cheap) else _none_cheap(n_types))
+        take(
+            self,
+            "follows",
+            _build_no_follows(n_types) if no_follows else as_int_array(self.follows),
+        )
+        take(
+            self, "cheap", _to_flags(self.cheap) if len(self.cheap) else _build_none_cheap(n_types)
+        )
         for name in ("rounds", "phases", "depths"):
             if getattr(self, name) is not None:
-                take(self, name, int_array(getattr(self, name)))
+                take(self, name, as_int_array(getattr(self, name)))
         self._check()
         self._check_follows()
 
     @classmethod
-    def proved(
+    def from_valid_arrays(
         cls,
         types: IntArray,
         arg_start: IntArray,
@@ -97,8 +103,8 @@ class Graph:
         take(made, "phases", phases)
         take(made, "depths", depths)
         take(made, "type_names", type_names)
-        take(made, "follows", _no_followers(len(type_names)))
-        take(made, "cheap", _none_cheap(len(type_names)))
+        take(made, "follows", _build_no_follows(len(type_names)))
+        take(made, "cheap", _build_none_cheap(len(type_names)))
         return made
 
     def _check(self) -> None:
@@ -173,7 +179,7 @@ class Graph:
                     f"{name} has {len(getattr(self, name))} entries;"
                     f" it needs one for each of {self.n_types} types"
                 )
-        if self.follows is _no_followers(self.n_types) or self.follows.max() == NO_TYPE:
+        if self.follows is _build_no_follows(self.n_types) or self.follows.max() == NO_TYPE:
             return
         led = self.follows != NO_TYPE
         leaders = self.follows[led]
@@ -211,13 +217,13 @@ class Graph:
     @property
     def has_followers(self) -> bool:
         """True if any type follows another."""
-        return self.follows is not _no_followers(self.n_types) and self.follows.max() != NO_TYPE
+        return self.follows is not _build_no_follows(self.n_types) and self.follows.max() != NO_TYPE
 
-    def args_of(self, vertex: int) -> IntArray:
+    def select_args(self, vertex: int) -> IntArray:
         """Return the arguments of one vertex by slot."""
         return self.args[self.arg_start[vertex] : self.arg_start[vertex + 1]]
 
-    def part(
+    def build_part(
         self,
         types: IntArray,
         arg_start: IntArray,
@@ -245,16 +251,16 @@ class Graph:
 
 
 @functools.cache
-def _no_followers(n_types: int) -> IntArray:
-    return int_array(np.full(n_types, NO_TYPE))
+def _build_no_follows(n_types: int) -> IntArray:
+    return as_int_array(np.full(n_types, NO_TYPE))
 
 
 @functools.cache
-def _none_cheap(n_types: int) -> NDArray[np.bool_]:
-    return _flags(np.zeros(n_types, dtype=np.bool_))
+def _build_none_cheap(n_types: int) -> NDArray[np.bool_]:
+    return _to_flags(np.zeros(n_types, dtype=np.bool_))
 
 
-def _flags(values: object) -> NDArray[np.bool_]:
+def _to_flags(values: object) -> NDArray[np.bool_]:
     flags = np.ascontiguousarray(values, dtype=np.bool_)
     flags.setflags(write=False)
     return flags

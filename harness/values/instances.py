@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.errors import DataError
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.parsed import ParsedSentence, check_equally_long, check_ids
 
 TREE_ROWS = ("words", "labels", "left", "right")
@@ -41,7 +41,7 @@ class Tree:
         lengths = {len(row) for row in rows}
         if len(lengths) != 1:
             raise DataError(f"a tree's arrays have lengths {sorted(lengths)}; they must be equal")
-        object.__setattr__(self, "table", int_array(np.stack(rows)))
+        object.__setattr__(self, "table", as_int_array(np.stack(rows)))
         for name, row in zip(TREE_ROWS, self.table, strict=True):
             object.__setattr__(self, name, row)
         self._check()
@@ -107,9 +107,9 @@ class Lattice:
 
     def __post_init__(self) -> None:
         for name in ("tags", "arc_start", "sources", "tokens"):
-            object.__setattr__(self, name, int_array(getattr(self, name)))
+            object.__setattr__(self, name, as_int_array(getattr(self, name)))
         self._check_lengths()
-        object.__setattr__(self, "arc_counts", int_array(np.diff(self.arc_start)))
+        object.__setattr__(self, "arc_counts", as_int_array(np.diff(self.arc_start)))
         self._check_arcs()
 
     def _check_lengths(self) -> None:
@@ -187,14 +187,14 @@ class Chain:
 
     words: IntArray
     labels: IntArray
-    char_start: IntArray = field(default_factory=lambda: int_array([]))
-    characters: IntArray = field(default_factory=lambda: int_array([]))
+    char_start: IntArray = field(default_factory=lambda: as_int_array([]))
+    characters: IntArray = field(default_factory=lambda: as_int_array([]))
 
     def __post_init__(self) -> None:
         for name in ("words", "labels", "char_start", "characters"):
-            object.__setattr__(self, name, int_array(getattr(self, name)))
+            object.__setattr__(self, name, as_int_array(getattr(self, name)))
         if len(self.char_start) == 0:
-            object.__setattr__(self, "char_start", int_array(np.zeros(len(self.words) + 1)))
+            object.__setattr__(self, "char_start", as_int_array(np.zeros(len(self.words) + 1)))
         check_ids("a sentence", words=self.words, labels=self.labels)
         check_equally_long(words=self.words, labels=self.labels)
         starts, n = self.char_start, self.n_words
@@ -232,7 +232,7 @@ class SentencePair:
 
     def __post_init__(self) -> None:
         for name in ("source", "target"):
-            object.__setattr__(self, name, int_array(getattr(self, name)))
+            object.__setattr__(self, name, as_int_array(getattr(self, name)))
         check_ids("a sentence pair", source=self.source, target=self.target)
         if len(self.target) < 2:
             raise DataError("a target has 1 word; it needs at least 2, one to read, one to predict")
@@ -246,7 +246,7 @@ class SentencePair:
 Instance = Tree | Lattice | Chain | SentencePair | ParsedSentence
 
 
-def length_of(instance: Instance) -> tuple[int, ...]:
+def measure_length(instance: Instance) -> tuple[int, ...]:
     """Return the length to sort by: leaves of a tree, characters of a lattice, or words.
 
     A pair has the words of the source, then those of the target.

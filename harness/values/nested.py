@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def texts_in(value: object) -> Iterator[str]:
+def find_texts(value: object) -> Iterator[str]:
     """Yield all strings in a value except keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for inner in value.values():
-            yield from texts_in(inner)
+            yield from find_texts(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from texts_in(inner)
+            yield from find_texts(inner)
 
 
 def flatten(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from harness.errors import DataError
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 
 SHIFT, LEFT, RIGHT = 0, 1, 2
 MISSING = -1
@@ -46,7 +46,7 @@ class ParsedSentence:
 
     def __post_init__(self) -> None:
         for name in ("words", "tags", "heads", "relations"):
-            object.__setattr__(self, name, int_array(getattr(self, name)))
+            object.__setattr__(self, name, as_int_array(getattr(self, name)))
         check_ids("a parsed sentence", **{k: getattr(self, k) for k in ("words", "tags")})
         check_ids("a parsed sentence", **{k: getattr(self, k) for k in ("heads", "relations")})
         check_equally_long(words=self.words, tags=self.tags)
@@ -65,9 +65,9 @@ class ParsedSentence:
             raise DataError("a tree is not projective; leave such sentences out")
         kinds, attached, features = derived
         relations = [-1 if token < 0 else int(self.relations[token]) for token in attached]
-        object.__setattr__(self, "kinds", int_array(kinds))
-        object.__setattr__(self, "arcs", int_array(relations))
-        object.__setattr__(self, "features", int_array(features))
+        object.__setattr__(self, "kinds", as_int_array(kinds))
+        object.__setattr__(self, "arcs", as_int_array(relations))
+        object.__setattr__(self, "features", as_int_array(features))
 
     @property
     def n_tokens(self) -> int:
@@ -91,8 +91,8 @@ def check_ids(what: str, **arrays: IntArray) -> None:
 def check_equally_long(**arrays: IntArray) -> None:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        found = " and ".join(f"{length} {name}" for name, length in lengths.items())
-        raise DataError(f"a sentence has {found}; each word needs one of both")
+        counts = " and ".join(f"{length} {name}" for name, length in lengths.items())
+        raise DataError(f"a sentence has {counts}; each word needs one of both")
 
 
 def derive_transitions(heads: Sequence[int]) -> tuple[list[int], list[int], list[list[int]]] | None:
@@ -119,7 +119,7 @@ def derive_transitions(heads: Sequence[int]) -> tuple[list[int], list[int], list
     features: list[list[int]] = []
     while front < n or stack:
         looked_at = [*stack[: -N_STACK - 1 : -1], *[MISSING] * (N_STACK - len(stack)), front]
-        features.append([c for t in looked_at for c in _children(outermost, t)])
+        features.append([c for t in looked_at for c in _list_children(outermost, t)])
         top = stack[-1] if stack and missing[stack[-1]] == 0 else MISSING
         if top != MISSING and heads[top] == front:
             kind, side, head = LEFT, 0, front
@@ -141,7 +141,7 @@ def derive_transitions(heads: Sequence[int]) -> tuple[list[int], list[int], list
     return kinds, attached, features
 
 
-def _children(outermost: Sequence[Sequence[int]], token: int) -> Sequence[int]:
+def _list_children(outermost: Sequence[Sequence[int]], token: int) -> Sequence[int]:
     return (MISSING, MISSING) if token == MISSING else tuple(outermost[token])
 
 

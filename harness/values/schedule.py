@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.errors import ScheduleError
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import UNBATCHABLE, Graph
 
 
@@ -29,15 +29,15 @@ class Schedule:
     round_starts: IntArray | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", int_array(self.order))
-        object.__setattr__(self, "starts", int_array(self.starts))
+        object.__setattr__(self, "order", as_int_array(self.order))
+        object.__setattr__(self, "starts", as_int_array(self.starts))
         self.check_starts()
         if self.round_starts is not None:
-            object.__setattr__(self, "round_starts", int_array(self.round_starts))
+            object.__setattr__(self, "round_starts", as_int_array(self.round_starts))
             self._check_rounds(self.round_starts)
 
     @classmethod
-    def proved(cls, order: IntArray, starts: IntArray) -> Schedule:
+    def from_valid_arrays(cls, order: IntArray, starts: IntArray) -> Schedule:
         """Build a schedule from int32 arrays of a policy whose batches cannot be empty.
 
         The arrays become read-only. `check_schedule` must still validate the schedule.
@@ -73,7 +73,7 @@ class Schedule:
         """Number of batches, by which policies are compared."""
         return len(self.starts) - 1
 
-    def batch(self, index: int) -> IntArray:
+    def select_batch(self, index: int) -> IntArray:
         """Return the vertices of one batch."""
         return self.order[self.starts[index] : self.starts[index + 1]]
 

@@ -51,12 +51,12 @@ class _Differentiator:
     def run(self) -> Gradient:
         b, function = self.builder, self.function
         for state, node in function.scatter:
-            self._contribute(node, b.add("state_gradient", shape=b[node].shape, name=state))
+            self._add_gradient(node, b.add("state_gradient", shape=b[node].shape, name=state))
         if function.loss is not None:
-            self._contribute(function.loss, b.add("ones", shape=(1,)))
+            self._add_gradient(function.loss, b.add("ones", shape=(1,)))
         gathers = []
         for node in reversed(range(len(function.nodes))):
-            gradient = self._total(node)
+            gradient = self._sum_gradients(node)
             if gradient is None or b[node].op in SOURCES:
                 continue
             if b[node].op in ("gather", "gather_each"):
@@ -67,34 +67,34 @@ class _Differentiator:
             tuple(b.nodes), len(function.nodes), tuple(sorted(gathers)), tuple(self.sinks)
         )
 
-    def _contribute(self, node: int, gradient: int) -> None:
+    def _add_gradient(self, node: int, gradient: int) -> None:
         self.parts.setdefault(node, []).append(gradient)
 
     def _propagate(self, node: int, dy: int) -> None:
         b = self.builder
         if b[node].op == "slice":
-            columns = self.slices.setdefault(b.inputs(node)[0], {})
+            columns = self.slices.setdefault(b.get_inputs(node)[0], {})
             columns[b[node].index, b[dy].width] = dy  # equal slices are one node
             return
         rule = OPERATORS[b[node].op].gradient
         if rule is None:
             raise ConfigError(f"operator {b[node].op} in {self.function.name} has no gradient rule")
-        for operand, gradient in zip(b.inputs(node), rule(b, node, dy), strict=True):
+        for operand, gradient in zip(b.get_inputs(node), rule(b, node, dy), strict=True):
             if gradient is None:
                 continue
             if OPERATORS[b[gradient].op].sink:
-                self.sinks.append(self._counted(gradient))
+                self.sinks.append(self._number_sink(gradient))
             else:
-                self._contribute(operand, gradient)
+                self._add_gradient(operand, gradient)
 
-    def _counted(self, sink: int) -> int:
+    def _number_sink(self, sink: int) -> int:
         """Return a separate sink for each equal one: x + b + b adds dy to db twice."""
         node = self.builder[sink]
         n_equal = sum(replace(self.builder[k], index=0) == node for k in self.sinks)
         return self.builder.add(node.op, *node.inputs, name=node.name, index=n_equal)
 
-    def _total(self, node: int) -> int | None:
-        parts = [*self.parts.get(node, []), *self._joined_slices(node)]
+    def _sum_gradients(self, node: int) -> int | None:
+        parts = [*self.parts.get(node, []), *self._join_slices(node)]
         if not parts:
             return None
         total = parts[0]
@@ -102,7 +102,7 @@ class _Differentiator:
             total = self.builder.add("add", total, part)
         return total
 
-    def _joined_slices(self, node: int) -> list[int]:
+    def _join_slices(self, node: int) -> list[int]:
         """Join gradients of disjoint columns into one vector; overlapping ones need several."""
         b, domain = self.builder, self.builder[node].domain
         pending = sorted(self.slices.get(node, {}).items())

@@ -50,4 +50,4 @@ def fold_tables(function: VertexFunction) -> tuple[VertexFunction, tuple[FoldedT
         new_id.append(len(nodes) - 1)
     if not folded:
         return function, ()
-    return function.rebuilt(nodes, new_id.__getitem__), tuple(folded.values())
+    return function.replace_nodes(nodes, new_id.__getitem__), tuple(folded.values())

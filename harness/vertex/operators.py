@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 GradientRule = Callable[["Builder", int, int], Sequence[int | None]]
 
 
-def of_add(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_add(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x + y: dy for both."""
     return dy, dy
 
 
-def of_sum(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_sum(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x + y + ...: dy for each."""
-    return [dy] * len(b.inputs(node))
+    return [dy] * len(b.get_inputs(node))
 
 
-def of_sub(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_sub(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x - y: dy and -dy."""
     return dy, b.add("neg", dy)
 
 
-def of_mul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_mul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x y: dy y and dy x."""
-    x, y = b.inputs(node)
+    x, y = b.get_inputs(node)
     return b.add("mul", dy, y), b.add("mul", dy, x)
 
 
-def of_div(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_div(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x / y: dy / y and -(dy / y) (x / y)."""
-    _, y = b.inputs(node)
+    _, y = b.get_inputs(node)
     dx = b.add("div", dy, y)
     return dx, b.add("neg", b.add("mul", dx, node))
 
@@ -56,56 +56,56 @@ def from_output(op: str) -> GradientRule:
     return lambda b, node, dy: (b.add(op, dy, node),)
 
 
-def of_square(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_square(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradient of x^2: 2 x dy."""
-    (x,) = b.inputs(node)
+    (x,) = b.get_inputs(node)
     return (b.add("mul", dy, b.add("scale", x, value=2.0)),)
 
 
-def of_sqrt(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_sqrt(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradient of sqrt x: dy / (2 sqrt x)."""
     return (b.add("scale", b.add("div", dy, node), value=0.5),)
 
 
-def of_matmul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_matmul(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x W: dy W^T, and x^T dy summed over all vertices."""
-    x, weight = b.inputs(node)
+    x, weight = b.get_inputs(node)
     return b.add("matmul_transposed", dy, weight), b.add("outer_sum", x, dy, name=b[weight].name)
 
 
-def of_apply(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_apply(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x A for a vertex's own matrix A: dy A^T and x^T dy."""
-    x, matrix = b.inputs(node)
+    x, matrix = b.get_inputs(node)
     return b.add("apply_transposed", dy, matrix), b.add("outer", x, dy)
 
 
-def of_bias(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_bias(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of x + b: dy, and dy summed over all vertices."""
-    _, bias = b.inputs(node)
+    _, bias = b.get_inputs(node)
     return dy, b.add("vertex_sum", dy, name=b[bias].name)
 
 
-def of_lookup(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_lookup(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of table[row]: dy added to that row; a row has no gradient."""
-    table, row = b.inputs(node)
+    table, row = b.get_inputs(node)
     return b.add("row_sum", row, dy, name=b[table].name), None
 
 
-def of_concat(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_concat(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of concat(x, y, ...): the columns of dy that belong to each."""
     grads, start = [], 0
-    for x in b.inputs(node):
+    for x in b.get_inputs(node):
         grads.append(b.slice(dy, start, b[x].width))
         start += b[x].width
     return grads
 
 
-def of_pick(b: Builder, node: int, dy: int) -> Sequence[int | None]:
+def differentiate_pick(b: Builder, node: int, dy: int) -> Sequence[int | None]:
     """Return the gradients of -log softmax(x)[label]: (softmax(x) - one_hot(label)) dy.
 
     A label has no gradient.
     """
-    logits, label = b.inputs(node)
+    logits, label = b.get_inputs(node)
     return b.add("softmax_minus_one_hot", logits, label, dy), None
 
 
@@ -174,7 +174,7 @@ class Operator:
     domain: str | None = None
 
 
-def _same(inputs: Sequence[Node]) -> Shape:
+def _infer_equal_shape(inputs: Sequence[Node]) -> Shape:
     shapes = {node.shape for node in inputs}
     if len(shapes) != 1:
         raise ConfigError(
@@ -183,7 +183,7 @@ def _same(inputs: Sequence[Node]) -> Shape:
     return inputs[0].shape
 
 
-def _scalar(inputs: Sequence[Node]) -> Shape:
+def _infer_scalar_shape(inputs: Sequence[Node]) -> Shape:
     check_vectors(inputs[:1])
     return (1,)
 
@@ -195,11 +195,11 @@ def check_vectors(inputs: Sequence[Node]) -> None:
             raise ConfigError(f"a matrix of shape {node.shape} is given; give a vector")
 
 
-def _first(inputs: Sequence[Node]) -> Shape:
+def _infer_first_shape(inputs: Sequence[Node]) -> Shape:
     return inputs[0].shape
 
 
-def _row(inputs: Sequence[Node]) -> Shape:
+def _infer_row_shape(inputs: Sequence[Node]) -> Shape:
     table, _ = inputs
     if len(table.shape) != 2:
         raise ConfigError(
@@ -208,12 +208,12 @@ def _row(inputs: Sequence[Node]) -> Shape:
     return table.shape[1:]
 
 
-def _joined(inputs: Sequence[Node]) -> Shape:
+def _infer_concat_shape(inputs: Sequence[Node]) -> Shape:
     check_vectors(inputs)
     return (sum(node.width for node in inputs),)
 
 
-def _matmul_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Shape:
+def _infer_matmul_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Shape:
     x, weight = inputs
     if len(weight.shape) != 2 or x.shape[-1:] != (weight.shape[rows],):
         raise ConfigError(
@@ -222,24 +222,24 @@ def _matmul_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Sh
     return (*x.shape[:-1], weight.shape[columns])
 
 
-def _apply_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Shape:
+def _infer_apply_shape(inputs: Sequence[Node], rows: int = 0, columns: int = 1) -> Shape:
     check_vectors(inputs[:1])
-    return _matmul_shape(inputs, rows, columns)
+    return _infer_matmul_shape(inputs, rows, columns)
 
 
-def _outer_shape(inputs: Sequence[Node]) -> Shape:
+def _infer_outer_shape(inputs: Sequence[Node]) -> Shape:
     """Return the shape of x^T y, which is summed over the rows of matrices x and y."""
     return (inputs[0].shape[-1], inputs[1].shape[-1])
 
 
-def _biased(inputs: Sequence[Node]) -> Shape:
+def _infer_bias_shape(inputs: Sequence[Node]) -> Shape:
     x, bias = inputs
     if bias.shape != x.shape[-1:]:
         raise ConfigError(f"cannot add a bias of shape {bias.shape} to {x.shape}")
     return x.shape
 
 
-def _scaled(inputs: Sequence[Node]) -> Shape:
+def _infer_scaled_shape(inputs: Sequence[Node]) -> Shape:
     x, gain = inputs
     if gain.shape != x.shape[-1:]:
         raise ConfigError(f"cannot scale rows of {x.shape} by a gain of shape {gain.shape}")
@@ -257,64 +257,86 @@ OPERATORS: dict[str, Operator] = {
     "state_gradient": Operator(),
     # Linear algebra with shared parameters.
     "matmul": Operator(
-        _matmul_shape, of_matmul, signature=("parameter",), heavy=True, parameter_at=1
+        _infer_matmul_shape,
+        differentiate_matmul,
+        signature=("parameter",),
+        heavy=True,
+        parameter_at=1,
     ),
-    "matmul_transposed": Operator(lambda inputs: _matmul_shape(inputs, 1, 0), parameter_at=1),
-    "bias": Operator(_biased, of_bias, elementwise=True, signature=("parameter",), parameter_at=1),
-    "lookup": Operator(_row, of_lookup, signature=("parameter",), parameter_at=0, pull_at=1),
+    "matmul_transposed": Operator(lambda inputs: _infer_matmul_shape(inputs, 1, 0), parameter_at=1),
+    "bias": Operator(
+        _infer_bias_shape,
+        differentiate_bias,
+        elementwise=True,
+        signature=("parameter",),
+        parameter_at=1,
+    ),
+    "lookup": Operator(
+        _infer_row_shape, differentiate_lookup, signature=("parameter",), parameter_at=0, pull_at=1
+    ),
     # x A, where A is a value of the vertex: DyNet batches only matmuls with the same node's matrix.
-    "apply": Operator(_apply_shape, of_apply, signature=None, heavy=True),
-    "apply_transposed": Operator(lambda inputs: _apply_shape(inputs, 1, 0)),
-    "outer": Operator(_outer_shape),
+    "apply": Operator(_infer_apply_shape, differentiate_apply, signature=None, heavy=True),
+    "apply_transposed": Operator(lambda inputs: _infer_apply_shape(inputs, 1, 0)),
+    "outer": Operator(_infer_outer_shape),
     # Attention (harness.vertex.tracing); inference only. DyNet has no batched kernel for matmuls of
     # two values, nor for the parts of its layer_norm.
     "score_heads": Operator(None, signature=None, heavy=True),
     "mix_heads": Operator(None, signature=None, heavy=True),
-    "softmax": Operator(_first, signature=("shape",)),
-    "layer_norm": Operator(_scaled, signature=None, parameter_at=1),
+    "softmax": Operator(_infer_first_shape, signature=("shape",)),
+    "layer_norm": Operator(_infer_scaled_shape, signature=None, parameter_at=1),
     # Elementwise.
-    "add": Operator(_same, of_add, elementwise=True),
-    "sum": Operator(_same, of_sum, elementwise=True),  # any number of operands
-    "sub": Operator(_same, of_sub, elementwise=True),
-    "mul": Operator(_same, of_mul, elementwise=True),
-    "div": Operator(_same, of_div, elementwise=True, signature=None),
-    "neg": Operator(_first, lambda b, n, dy: (b.add("neg", dy),), elementwise=True),
+    "add": Operator(_infer_equal_shape, differentiate_add, elementwise=True),
+    "sum": Operator(
+        _infer_equal_shape, differentiate_sum, elementwise=True
+    ),  # any number of operands
+    "sub": Operator(_infer_equal_shape, differentiate_sub, elementwise=True),
+    "mul": Operator(_infer_equal_shape, differentiate_mul, elementwise=True),
+    "div": Operator(_infer_equal_shape, differentiate_div, elementwise=True, signature=None),
+    "neg": Operator(_infer_first_shape, lambda b, n, dy: (b.add("neg", dy),), elementwise=True),
     "scale": Operator(
-        _first,
+        _infer_first_shape,
         lambda b, n, dy: (b.add("scale", dy, value=b[n].value),),
         elementwise=True,
         signature=("value",),
     ),
-    "shift": Operator(_first, lambda b, n, dy: (dy,), elementwise=True, signature=("value",)),
-    "sigmoid": Operator(_first, from_output("sigmoid_gradient"), elementwise=True),
-    "tanh": Operator(_first, from_output("tanh_gradient"), elementwise=True),
-    "relu": Operator(_first, from_output("relu_gradient"), elementwise=True),
-    "exp": Operator(_first, from_output("mul"), elementwise=True),
-    "log": Operator(_first, lambda b, n, dy: (b.add("div", dy, b.inputs(n)[0]),), elementwise=True),
-    "square": Operator(_first, of_square, elementwise=True),
-    "sqrt": Operator(_first, of_sqrt, elementwise=True),
-    "sigmoid_gradient": Operator(_same, elementwise=True),  # dy y (1 - y)
-    "tanh_gradient": Operator(_same, elementwise=True),  # dy (1 - y^2)
-    "relu_gradient": Operator(_same, elementwise=True),  # dy where y > 0
+    "shift": Operator(
+        _infer_first_shape, lambda b, n, dy: (dy,), elementwise=True, signature=("value",)
+    ),
+    "sigmoid": Operator(_infer_first_shape, from_output("sigmoid_gradient"), elementwise=True),
+    "tanh": Operator(_infer_first_shape, from_output("tanh_gradient"), elementwise=True),
+    "relu": Operator(_infer_first_shape, from_output("relu_gradient"), elementwise=True),
+    "exp": Operator(_infer_first_shape, from_output("mul"), elementwise=True),
+    "log": Operator(
+        _infer_first_shape,
+        lambda b, n, dy: (b.add("div", dy, b.get_inputs(n)[0]),),
+        elementwise=True,
+    ),
+    "square": Operator(_infer_first_shape, differentiate_square, elementwise=True),
+    "sqrt": Operator(_infer_first_shape, differentiate_sqrt, elementwise=True),
+    "sigmoid_gradient": Operator(_infer_equal_shape, elementwise=True),  # dy y (1 - y)
+    "tanh_gradient": Operator(_infer_equal_shape, elementwise=True),  # dy (1 - y^2)
+    "relu_gradient": Operator(_infer_equal_shape, elementwise=True),  # dy where y > 0
     # Columns.
-    "concat": Operator(_joined, of_concat),
+    "concat": Operator(_infer_concat_shape, differentiate_concat),
     "slice": Operator(None, signature=("shape", "index")),  # autodiff joins the gradients of slices
     "sum_elements": Operator(
-        _scalar,
-        lambda b, n, dy: (b.add("expand", dy, shape=b[b.inputs(n)[0]].shape),),
+        _infer_scalar_shape,
+        lambda b, n, dy: (b.add("expand", dy, shape=b[b.get_inputs(n)[0]].shape),),
         signature=None,
     ),
     "expand": Operator(None, lambda b, n, dy: (b.add("sum_elements", dy),), signature=None),
     # Variable number of children: between a vertex and its incoming edges.
     "sum_edges": Operator(
-        _first, lambda b, n, dy: (b.add("spread", dy, domain=EDGE),), domain=EDGE
+        _infer_first_shape, lambda b, n, dy: (b.add("spread", dy, domain=EDGE),), domain=EDGE
     ),
-    "spread": Operator(_first, lambda b, n, dy: (b.add("sum_edges", dy),), domain=VERTEX),
+    "spread": Operator(
+        _infer_first_shape, lambda b, n, dy: (b.add("sum_edges", dy),), domain=VERTEX
+    ),
     # Loss.
-    "pick_neg_log_softmax": Operator(_scalar, of_pick, pull_at=1),
-    "softmax_minus_one_hot": Operator(_first, pull_at=1),
+    "pick_neg_log_softmax": Operator(_infer_scalar_shape, differentiate_pick, pull_at=1),
+    "softmax_minus_one_hot": Operator(_infer_first_shape, pull_at=1),
     # Parameter gradients: sums over all vertices.
-    "outer_sum": Operator(_outer_shape, sink=True),
+    "outer_sum": Operator(_infer_outer_shape, sink=True),
     "vertex_sum": Operator(lambda inputs: inputs[0].shape[-1:], sink=True),
     "row_sum": Operator(lambda inputs: inputs[1].shape, sink=True, pull_at=0),
 }

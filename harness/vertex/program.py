@@ -34,7 +34,7 @@ class Builder:
     def __getitem__(self, node: int) -> Node:
         return self.nodes[node]
 
-    def inputs(self, node: int) -> tuple[int, ...]:
+    def get_inputs(self, node: int) -> tuple[int, ...]:
         """Return the ids of a node's inputs."""
         return self.nodes[node].inputs
 
@@ -60,7 +60,7 @@ class Builder:
             if rule.shape is None:
                 raise ConfigError(f"operator {op} needs a shape")
             shape = rule.shape(operands)
-        node = Node(op, inputs, shape, domain or _domain(op, operands), name, index, value)
+        node = Node(op, inputs, shape, domain or _infer_domain(op, operands), name, index, value)
         if node not in self._known:
             self._known[node] = len(self.nodes)
             self.nodes.append(node)
@@ -83,7 +83,7 @@ class Builder:
         if width == self[x].width:
             return x
         if self[x].op == "slice":
-            return self.slice(self.inputs(x)[0], start + self[x].index, width)
+            return self.slice(self.get_inputs(x)[0], start + self[x].index, width)
         return self.add("slice", x, shape=(width,), index=start)
 
 
@@ -91,11 +91,10 @@ def _check_operands(op: str, operands: list[Node]) -> None:
     rule = OPERATORS[op]
     for k, node in enumerate(operands):
         wanted = {rule.parameter_at: "parameter", rule.pull_at: "pull"}.get(k, "value")
-        found = node.op if node.op in ("parameter", "pull") else "value"
-        if found != wanted:
+        kind = node.op if node.op in ("parameter", "pull") else "value"
+        if kind != wanted:
             raise ConfigError(
-                f"operand {k} of {op} is a {found} {node.name}".rstrip()
-                + f"; it must be a {wanted}"
+                f"operand {k} of {op} is a {kind} {node.name}".rstrip() + f"; it must be a {wanted}"
             )
         if rule.domain not in (None, node.domain):
             raise ConfigError(
@@ -104,7 +103,7 @@ def _check_operands(op: str, operands: list[Node]) -> None:
             )
 
 
-def _domain(op: str, operands: list[Node]) -> str:
+def _infer_domain(op: str, operands: list[Node]) -> str:
     if op == "sum_edges":
         return VERTEX
     if OPERATORS[op].sink or op == "parameter":
@@ -135,7 +134,7 @@ class VertexFunction:
     push: int | None = None
     loss: int | None = None
 
-    def gathers(self) -> tuple[int, ...]:
+    def find_gathers(self) -> tuple[int, ...]:
         """Return the ids of the nodes that read children's states."""
         return tuple(i for i, node in enumerate(self.nodes) if node.op in ("gather", "gather_each"))
 
@@ -149,7 +148,7 @@ class VertexFunction:
         """Nodes that are used outside the function: shown or scattered ones."""
         return frozenset((*self.shown, *(i for _, i in self.scatter)))
 
-    def rebuilt(self, nodes: Sequence[Node], new: Callable[[int], int]) -> VertexFunction:
+    def replace_nodes(self, nodes: Sequence[Node], new: Callable[[int], int]) -> VertexFunction:
         """Return the same function with other nodes.
 
         Args:
@@ -170,7 +169,7 @@ class VertexFunction:
         return max(slots, default=-1) + 1
 
 
-class Stage(StrEnum):
+class OperatorStage(StrEnum):
     """Stage in which an operator runs; UNUSED operators are removed."""
 
     EAGER = "eager"
@@ -179,27 +178,27 @@ class Stage(StrEnum):
     UNUSED = "unused"
 
 
-def descendants(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
+def find_descendants(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
     """Return the nodes that depend on one of the roots, the roots included."""
-    found = set(roots)
+    reached = set(roots)
     for i, node in enumerate(nodes):
-        if any(operand in found for operand in node.inputs):
-            found.add(i)
-    return found
+        if any(operand in reached for operand in node.inputs):
+            reached.add(i)
+    return reached
 
 
-def ancestors(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
+def find_ancestors(nodes: Sequence[Node], roots: Collection[int]) -> set[int]:
     """Return the nodes that one of the roots depends on, the roots included."""
-    found = set(roots)
+    reached = set(roots)
     for i in reversed(range(len(nodes))):
-        if i in found:
-            found.update(nodes[i].inputs)
-    return found
+        if i in reached:
+            reached.update(nodes[i].inputs)
+    return reached
 
 
 def find_consumers(nodes: Sequence[Node], results: Iterable[int]) -> list[list[int]]:
     """Return the consumers of each node among the nodes that the results depend on."""
-    used = ancestors(nodes, {*results})
+    used = find_ancestors(nodes, {*results})
     consumers: list[list[int]] = [[] for _ in nodes]
     for i, node in enumerate(nodes):
         if i in used:
@@ -213,7 +212,7 @@ def find_stages(
     incoming: Collection[int],
     outgoing: Collection[int],
     other_results: Collection[int],
-) -> tuple[Stage, ...]:
+) -> tuple[OperatorStage, ...]:
     """Return the stage of every node.
 
     Args:
@@ -221,15 +220,15 @@ def find_stages(
         outgoing: scattered nodes (in dF: gathers' gradients).
         other_results: pushed values, losses and parameter gradients.
     """
-    dependent = descendants(nodes, incoming)
-    needed_by_outgoing = ancestors(nodes, outgoing)
-    needed = needed_by_outgoing | ancestors(nodes, other_results)
+    dependent = find_descendants(nodes, incoming)
+    needed_by_outgoing = find_ancestors(nodes, outgoing)
+    needed = needed_by_outgoing | find_ancestors(nodes, other_results)
     stages = []
     for i in range(len(nodes)):
         if i not in needed:
-            stages.append(Stage.UNUSED)
+            stages.append(OperatorStage.UNUSED)
         elif i not in needed_by_outgoing:
-            stages.append(Stage.LAZY)
+            stages.append(OperatorStage.LAZY)
         else:
-            stages.append(Stage.RECURRENT if i in dependent else Stage.EAGER)
+            stages.append(OperatorStage.RECURRENT if i in dependent else OperatorStage.EAGER)
     return tuple(stages)

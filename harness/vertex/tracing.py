@@ -24,10 +24,10 @@ class Symbol:
         """Shape for one vertex."""
         return self.builder[self.node].shape
 
-    def _binary(self, op: str, other: Symbol) -> Symbol:
+    def _apply_binary(self, op: str, other: Symbol) -> Symbol:
         b = self.builder
         if op == "add" and b[self.node].op == "parameter" != b[other.node].op:
-            return other._binary(op, self)
+            return other._apply_binary(op, self)
         if b[other.node].op == "parameter":
             if op != "add" or other.shape != self.shape[-1:]:
                 raise ConfigError(
@@ -39,32 +39,32 @@ class Symbol:
 
     def __add__(self, other: Symbol | float) -> Symbol:
         if isinstance(other, Symbol):
-            return self._binary("add", other)
-        return _unary(self, "shift", float(other))
+            return self._apply_binary("add", other)
+        return _apply_unary(self, "shift", float(other))
 
     def __sub__(self, other: Symbol | float) -> Symbol:
         if isinstance(other, Symbol):
-            return self._binary("sub", other)
-        return _unary(self, "shift", -float(other))
+            return self._apply_binary("sub", other)
+        return _apply_unary(self, "shift", -float(other))
 
     def __rsub__(self, other: float) -> Symbol:
         return -self + other
 
     def __mul__(self, other: Symbol | float) -> Symbol:
         if isinstance(other, Symbol):
-            return self._binary("mul", other)
-        return _unary(self, "scale", float(other))
+            return self._apply_binary("mul", other)
+        return _apply_unary(self, "scale", float(other))
 
     __radd__ = __add__
     __rmul__ = __mul__
 
     def __truediv__(self, other: Symbol | float) -> Symbol:
         if isinstance(other, Symbol):
-            return self._binary("div", other)
-        return _unary(self, "scale", 1.0 / other)
+            return self._apply_binary("div", other)
+        return _apply_unary(self, "scale", 1.0 / other)
 
     def __neg__(self) -> Symbol:
-        return _unary(self, "neg")
+        return _apply_unary(self, "neg")
 
     def __matmul__(self, weight: Symbol) -> Symbol:
         """Multiply by a parameter, row by row; or a vector by a matrix of the vertex."""
@@ -73,48 +73,48 @@ class Symbol:
         return Symbol(b, b.add(op, self.node, weight.node))
 
 
-def _unary(x: Symbol, op: str, value: float = 0.0) -> Symbol:
+def _apply_unary(x: Symbol, op: str, value: float = 0.0) -> Symbol:
     return Symbol(x.builder, x.builder.add(op, x.node, value=value))
 
 
 def sigmoid(x: Symbol) -> Symbol:
     """Return 1 / (1 + exp(-x))."""
-    return _unary(x, "sigmoid")
+    return _apply_unary(x, "sigmoid")
 
 
 def tanh(x: Symbol) -> Symbol:
     """Return the hyperbolic tangent."""
-    return _unary(x, "tanh")
+    return _apply_unary(x, "tanh")
 
 
 def relu(x: Symbol) -> Symbol:
     """Return max(x, 0)."""
-    return _unary(x, "relu")
+    return _apply_unary(x, "relu")
 
 
 def exp(x: Symbol) -> Symbol:
     """Return the exponential."""
-    return _unary(x, "exp")
+    return _apply_unary(x, "exp")
 
 
 def log(x: Symbol) -> Symbol:
     """Return the natural logarithm."""
-    return _unary(x, "log")
+    return _apply_unary(x, "log")
 
 
 def square(x: Symbol) -> Symbol:
     """Return x^2."""
-    return _unary(x, "square")
+    return _apply_unary(x, "square")
 
 
 def sqrt(x: Symbol) -> Symbol:
     """Return the square root."""
-    return _unary(x, "sqrt")
+    return _apply_unary(x, "sqrt")
 
 
 def sum_elements(x: Symbol) -> Symbol:
     """Sum the elements of one vertex: shape (1,)."""
-    return _unary(x, "sum_elements")
+    return _apply_unary(x, "sum_elements")
 
 
 def expand(x: Symbol, width: int) -> Symbol:
@@ -130,7 +130,7 @@ def expand(x: Symbol, width: int) -> Symbol:
 
 def sum_edges(x: Symbol) -> Symbol:
     """Sum a value of the incoming edges at their vertex (0 without children)."""
-    return _unary(x, "sum_edges")
+    return _apply_unary(x, "sum_edges")
 
 
 def spread(x: Symbol) -> Symbol:
@@ -157,7 +157,7 @@ class Child:
             raise AttributeError(f"state {name} is not scattered; known: {', '.join(self.state)}")
         return self._gather(name, (self.state[name],))
 
-    def matrix(self, name: str, n_rows: int) -> Symbol:
+    def as_matrix(self, name: str, n_rows: int) -> Symbol:
         """Return a state as a row-major matrix.
 
         Raises:
@@ -248,7 +248,7 @@ class VertexTracer:
             Symbol(x.builder, x.builder.slice(x.node, k * width, width)) for k in range(n_parts)
         ]
 
-    def columns(self, x: Symbol, start: int, width: int) -> Symbol:
+    def slice_columns(self, x: Symbol, start: int, width: int) -> Symbol:
         """Return some columns of a vector.
 
         Raises:
@@ -320,7 +320,7 @@ def score_heads(q: Symbol, k: Symbol, n_heads: int) -> Symbol:
     Raises:
         ConfigError: for operands that are not matrices of equal width, or not divisible into heads.
     """
-    (n_q, width), (n_k, other) = _matrix(q), _matrix(k)
+    (n_q, width), (n_k, other) = _check_matrix(q), _check_matrix(k)
     if width != other:
         raise ConfigError(f"rows of {width} and of {other} columns are compared; give equal ones")
     _check_heads(width, n_heads)
@@ -336,7 +336,7 @@ def mix_heads(p: Symbol, v: Symbol, n_heads: int) -> Symbol:
     Raises:
         ConfigError: for operands that do not fit.
     """
-    (n_p, n_weights), (n_v, width) = _matrix(p), _matrix(v)
+    (n_p, n_weights), (n_v, width) = _check_matrix(p), _check_matrix(v)
     _check_heads(width, n_heads)
     if n_p % n_heads or n_weights != n_v:
         raise ConfigError(
@@ -372,7 +372,7 @@ def _add(op: str, x: Symbol, y: Symbol, shape: tuple[int, int], n_heads: int) ->
     return Symbol(x.builder, x.builder.add(op, x.node, y.node, shape=shape, index=n_heads))
 
 
-def _matrix(x: Symbol) -> tuple[int, int]:
+def _check_matrix(x: Symbol) -> tuple[int, int]:
     if len(x.shape) != 2:
         raise ConfigError(f"heads are cut from a value of shape {x.shape}; give a matrix")
     n_rows, n_columns = x.shape

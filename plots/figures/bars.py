@@ -101,18 +101,20 @@ def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
     options = experiment.declaration.read_options("figure", Options)
     if options.steps:
-        found = evaluate_steps(experiment)
-        figure = draw_bars(arrange_steps(found), N_COLUMNS, options.unit, sharex=True, sharey=True)
+        results = evaluate_steps(experiment)
+        figure = draw_bars(
+            arrange_steps(results), N_COLUMNS, options.unit, sharex=True, sharey=True
+        )
         caption = build_caption(experiment, "each step adds to those above it", WARNED)
     else:
-        found = evaluate_parts(experiment)
-        figure = draw_bars(*arrange_parts(experiment, found), options.unit, sharex="row")
+        results = evaluate_parts(experiment)
+        figure = draw_bars(*arrange_parts(experiment, results), options.unit, sharex="row")
         n_rounds = experiment.rows["round"].nunique()
         sums = f"parts: medians of up to {n_rounds} rounds; number: their sum; scales differ by row"
         caption = join_sentences(sums, WARNED, describe_conditions(experiment))
     page.add_title(figure, build_title(experiment))
     page.add_caption(figure, caption)
-    return [Picture(experiment.declaration.figures["bars"], figure, found)]
+    return [Picture(experiment.declaration.figures["bars"], figure, results)]
 
 
 def evaluate_parts(experiment: Experiment) -> pd.DataFrame:
@@ -121,20 +123,20 @@ def evaluate_parts(experiment: Experiment) -> pd.DataFrame:
     keys = ["model", "system", "batch_size", "hidden_size"]
     for quantity in options.parts:
         check_quantity(experiment.declaration.file, quantity)
-    found = [numbers(experiment.rows, keys, quantity) for quantity in options.parts]
+    frames = [numbers(experiment.rows, keys, quantity) for quantity in options.parts]
     if options.published:
-        found.append(read_published(options.published.table))
-    return pd.concat(found, ignore_index=True)
+        frames.append(read_published(options.published.table))
+    return pd.concat(frames, ignore_index=True)
 
 
-def arrange_parts(experiment: Experiment, found: pd.DataFrame) -> tuple[list[Panel], int]:
+def arrange_parts(experiment: Experiment, results: pd.DataFrame) -> tuple[list[Panel], int]:
     """Arrange numbers as panels; also return the number of comparisons, a column each."""
     options = experiment.declaration.read_options("figure", Options)
     sections = {name: title for title, names in options.sections.items() for name in names}
-    titles = found.system.map(sections) if sections else found.model.map(experiment.label)
+    titles = results.system.map(sections) if sections else results.model.map(experiment.label)
     columns = options.published.columns if options.published else {}
-    titles = found.quantity.map(columns).astype(object).fillna(titles)
-    named = found.assign(title=titles, part=found.quantity.map(options.parts).fillna(TOTAL))
+    titles = results.quantity.map(columns).astype(object).fillna(titles)
+    named = results.assign(title=titles, part=results.quantity.map(options.parts).fillna(TOTAL))
     groups = {group: names for group, names in experiment.compare.items() if len(names) > 1}
     panels: list[Panel] = []
     for title, shown in named.groupby("title", sort=False):
@@ -167,21 +169,21 @@ def evaluate_steps(experiment: Experiment) -> pd.DataFrame:
     (walk,) = read_walks(experiment.name, content, experiment.conf_dir).values()
     switches = [f"+ {options.steps[step.option]}" for step in walk.steps]
     switches.insert(0, experiment.label(walk.start))
-    trials, keys = list(walk.along()), {"system", *(step.key for step in walk.steps)}
+    trials, keys = list(walk.follow_steps()), {"system", *(step.key for step in walk.steps)}
     planned = [{key: trial[key] for key in keys & set(trial)} for trial in experiment.settings]
     rows = select_settings(experiment.rows, options.settings)
     rows = rows.assign(step=rows.point.map(lambda point: trials.index(planned[point])))
     rows["switch"] = rows.step.map(dict(enumerate(switches)))
     by = ["setting", "step", "switch"]
     relative = ratios(rows, rows[rows.step == 0], ["setting"], TIME)
-    found = [numbers(rows, by, TIME), numbers(relative, by, RATIO).assign(quantity=OVER_START)]
-    return pd.concat(found, ignore_index=True)
+    frames = [numbers(rows, by, TIME), numbers(relative, by, RATIO).assign(quantity=OVER_START)]
+    return pd.concat(frames, ignore_index=True)
 
 
-def arrange_steps(found: pd.DataFrame) -> list[Panel]:
+def arrange_steps(results: pd.DataFrame) -> list[Panel]:
     """Arrange numbers as panels with a bar for the time after each step, in percent."""
     panels: list[Panel] = []
-    for setting, part in found.groupby("setting", sort=False):
+    for setting, part in results.groupby("setting", sort=False):
         bars = []
         for _, row in part[part.quantity == OVER_START].iterrows():
             lengths = {TOTAL: 100 * row.value} if row.status == "ok" else {}
@@ -197,13 +199,13 @@ def draw_bars(panels: Sequence[Panel], n_columns: int, unit: str, **shared: Any)
     """Draw panels with stacked bars, and a legend if there are several parts."""
     figure, placed = place_bars(panels, n_columns, unit, **shared)
     handles: dict[str, Any] = {}
-    for axes, place, bar in placed:
+    for axes, position, bar in placed:
         left = 0.0
         for part, length in bar.lengths.items():
             hatch = "//////" if part.endswith(JOINED) else ""
             color = COLORS[part.removesuffix(JOINED)]
             handles[part] = axes.barh(
-                place, length, 0.72, left, color=color, hatch=hatch, ec="white", lw=0.4
+                position, length, 0.72, left, color=color, hatch=hatch, ec="white", lw=0.4
             )
             left += length
     if len(handles) > 1:
@@ -234,12 +236,12 @@ def place_bars(
         axes.tick_params(axis="y", length=0)
         axes.tick_params(axis="x", labelbottom=True)
         axes.grid(visible=False, axis="y")
-        for place, bar in enumerate(bars):
-            placed.append((axes, place, bar))
+        for position, bar in enumerate(bars):
+            placed.append((axes, position, bar))
             end = bar.ends[1] if bar.ends else sum(bar.lengths.values())
-            axes.hlines(place, *(bar.ends or (end, end)), color=page.INK, zorder=2)
+            axes.hlines(position, *(bar.ends or (end, end)), color=page.INK, zorder=2)
             axes.annotate(
-                bar.text, (end, place), xytext=(4, 0), textcoords="offset points",
+                bar.text, (end, position), xytext=(4, 0), textcoords="offset points",
                 va="center_baseline", fontsize=page.SMALL_PT,
             )  # fmt: skip
     for axes in grid:

@@ -110,8 +110,8 @@ def _set_axes(axes: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
     side = PAD_IN + min(SHIFT_IN * len(panel.looks) / 2, width / 6)
     xs = [x for other in alike if other.x_label == panel.x_label for x in other.points.x]
     xlim = _pad(xs, width, side, side)
-    words = [text for other in alike for text in other.lost.status]
-    room = max((page.measure_text(f"9 {text}", page.SMALL_PT) for text in words), default=0.0)
+    statuses = [text for other in alike for text in other.lost.status]
+    room = max((page.measure_text(f"9 {text}", page.SMALL_PT) for text in statuses), default=0.0)
     ys = pd.concat([other.points[["value", "low", "high"]] for other in alike]).to_numpy(float)
     ylim = _pad([*ys[ys > 0], *panel.marked], height, PAD_IN + min(room, height / 2), PAD_IN)
     axes.set(xscale="log", yscale="log", xlim=xlim, ylim=ylim, title=panel.title)
@@ -184,17 +184,17 @@ def add_names(
     wanted = [points[name][1] if name in ends else -n for n, (name, _) in enumerate(names)]
     half = LINE_IN / 2 / height
     places = page.spread(wanted, 2 * half, half, 1 - half)
-    for (curve, text), place in zip(names, places, strict=True):
+    for (curve, text), position in zip(names, places, strict=True):
         color = looks[curve].color if curve in looks else page.DIM
         if curve in ends:
             x, y = points[curve]
             axes.plot(
-                (x, 1, 1 + (NAME_IN - 0.07) / width), (y, y, place), transform=axes.transAxes,
+                (x, 1, 1 + (NAME_IN - 0.07) / width), (y, y, position), transform=axes.transAxes,
                 color=color, linewidth=0.5, linestyle=(0, (1, 2)), marker=looks[curve].marker,
                 markevery=[2], markersize=3.4, clip_on=False, zorder=1,
             )  # fmt: skip
         axes.text(
-            1 + NAME_IN / width, place, text,
+            1 + NAME_IN / width, position, text,
             transform=axes.transAxes, va="center_baseline", color=color,
         )  # fmt: skip
 
@@ -205,11 +205,11 @@ def add_statuses(axes: Axes, lost: pd.DataFrame, looks: Mapping[str, Look]) -> N
     groups = [points for _, points in lost.groupby(["x", "status"])]
     low, high = np.log(axes.get_xlim())
     wanted = [(np.log(points.x.iloc[0]) - low) / (high - low) for points in groups]
-    for place, points in zip(page.spread(wanted, LINE_IN / width, 0, 1), groups, strict=True):
+    for position, points in zip(page.spread(wanted, LINE_IN / width, 0, 1), groups, strict=True):
         text, color = str(points.status.iloc[0]), looks[points.curve.iloc[0]].color
         if len(points) > 1:
             text, color = f"{len(points)} {text}", page.DIM
         axes.text(
-            place, 0.03 / height, text, transform=axes.transAxes,
+            position, 0.03 / height, text, transform=axes.transAxes,
             rotation=90, ha="center", va="bottom", color=color, fontsize=page.SMALL_PT,
         )  # fmt: skip

@@ -89,9 +89,9 @@ def draw(experiment: Experiment) -> list[Picture]:
     for value in options.values:
         check_quantity(experiment.declaration.file, value)
     evaluate = evaluate_settings if options.settings else evaluate_groups
-    found, x = (evaluate_axes if options.axes else evaluate)(experiment), options.x
-    unmeasured = find_unmeasured(found, x) if x else []
-    shown = found[~found[x].isin(unmeasured) | (found.status == PUBLISHED)] if x else found
+    results, x = (evaluate_axes if options.axes else evaluate)(experiment), options.x
+    unmeasured = find_unmeasured(results, x) if x else []
+    shown = results[~results[x].isin(unmeasured) | (results.status == PUBLISHED)] if x else results
     figure = draw_panels(arrange(experiment, shown))
     page.add_title(figure, build_title(experiment))
     sentences = [options.caption] if options.caption else []
@@ -99,7 +99,7 @@ def draw(experiment: Experiment) -> list[Picture]:
         if page.fits_caption(build_caption(experiment, *sentences, sentence)):
             sentences.append(sentence)
     page.add_caption(figure, build_caption(experiment, *sentences))
-    return [Picture(experiment.declaration.figures["curves"], figure, found)]
+    return [Picture(experiment.declaration.figures["curves"], figure, results)]
 
 
 def evaluate_groups(experiment: Experiment) -> pd.DataFrame:
@@ -114,19 +114,19 @@ def evaluate_groups(experiment: Experiment) -> pd.DataFrame:
         rows = rows.assign(curve=curves, group=group)
         by = [GROUP, CURVE, "system", *keys, *([best_over] if best_over else [])]
         parts += [numbers(rows, by, quantity) for quantity in options.values if len(rows)]
-    found = pd.concat(parts, ignore_index=True)
-    is_time = found.quantity.isin(PER_INSTANCE)
-    found.loc[is_time, ["value", "low", "high"]] *= options.epoch
+    results = pd.concat(parts, ignore_index=True)
+    is_time = results.quantity.isin(PER_INSTANCE)
+    results.loc[is_time, ["value", "low", "high"]] *= options.epoch
     if best_over:
-        order = found.value.fillna(-1).sort_values(ascending=False, kind="stable").index
-        best = found.loc[order].drop_duplicates([GROUP, CURVE, *keys]).index
-        found["is_best"] = found.index.isin(best)
+        order = results.value.fillna(-1).sort_values(ascending=False, kind="stable").index
+        best = results.loc[order].drop_duplicates([GROUP, CURVE, *keys]).index
+        results["is_best"] = results.index.isin(best)
     if options.published:
         printed = read_published(options.published.table, options.published.model)
         printed = printed[printed.quantity.isin(list(options.values))]
         printed = printed.assign(group=PUBLISHED, curve=printed.system)
-        found = pd.concat([found, printed], ignore_index=True)
-    return found
+        results = pd.concat([results, printed], ignore_index=True)
+    return results
 
 
 def evaluate_settings(experiment: Experiment) -> pd.DataFrame:
@@ -137,8 +137,10 @@ def evaluate_settings(experiment: Experiment) -> pd.DataFrame:
         changed = select(experiment.rows, {**options.base, **change})
         for quantity in options.values if len(changed) else ():
             at = base[base[x].isin(changed[x])]
-            found = numbers(ratios(at, changed, [x], quantity), [x], RATIO)
-            parts.append(found.assign(quantity=f"{quantity} over setting", curve=label, group=""))
+            speedups = numbers(ratios(at, changed, [x], quantity), [x], RATIO)
+            parts.append(
+                speedups.assign(quantity=f"{quantity} over setting", curve=label, group="")
+            )
     return pd.concat(parts, ignore_index=True)
 
 
@@ -155,18 +157,18 @@ def evaluate_axes(experiment: Experiment) -> pd.DataFrame:
         along = usable[0][usable[0][axis].notna()] if usable else rows[:0]
         keys = [key for key in ("model", *options.axes) if key in along]
         for quantity in options.values:
-            found = numbers(along, [*keys, "system"], quantity)
-            found = found.assign(axis=axis, curve=found.system, group="")
-            parts += [found, *fit_exponents(found, axis)]
+            results = numbers(along, [*keys, "system"], quantity)
+            results = results.assign(axis=axis, curve=results.system, group="")
+            parts += [results, *fit_exponents(results, axis)]
     return pd.concat(parts, ignore_index=True)
 
 
-def fit_exponents(found: pd.DataFrame, axis: str) -> Iterable[pd.DataFrame]:
+def fit_exponents(results: pd.DataFrame, axis: str) -> Iterable[pd.DataFrame]:
     """Yield the exponent of each curve of at least four points, fitted to its largest four x.
 
     With fewer points the interval is meaningless. At small x, fixed costs hide the growth.
     """
-    for curve, points in found[found.value > 0].groupby(CURVE, sort=False):
+    for curve, points in results[results.value > 0].groupby(CURVE, sort=False):
         largest = points.sort_values(axis).tail(EXPONENT_POINTS)
         if len(largest) < EXPONENT_POINTS:
             continue
@@ -179,9 +181,9 @@ def fit_exponents(found: pd.DataFrame, axis: str) -> Iterable[pd.DataFrame]:
         yield pd.DataFrame([row])
 
 
-def find_unmeasured(found: pd.DataFrame, x: str) -> list[float]:
+def find_unmeasured(results: pd.DataFrame, x: str) -> list[float]:
     """Return the x values without a measurement of ours; none if no x has one."""
-    ours = found[found.status != PUBLISHED]
+    ours = results[results.status != PUBLISHED]
     is_lost = (ours.status == NOT_MEASURED).groupby(ours[x]).all()
     return [] if is_lost.all() else list(is_lost.index[is_lost])
 

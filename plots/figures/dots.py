@@ -56,19 +56,19 @@ class Options:
 def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
     options = experiment.declaration.read_options("figure", Options)
-    found = evaluate_counts(experiment)
-    merged = merge_seeds(found)
-    models = dict.fromkeys(m for sweep in experiment.sweeps for m in sweep.values("model"))
+    results = evaluate_counts(experiment)
+    merged = merge_seeds(results)
+    models = dict.fromkeys(m for sweep in experiment.sweeps for m in sweep.get_values("model"))
     panels = [build_panel(experiment, model, merged[merged.model == model]) for model in models]
     looks = page.find_looks((family.look for family in options.families), experiment.systems)
     unit = "batches over the lower bound"
     figure, placed = place_bars(panels, N_COLUMNS, unit, sharex=True, sharey=True)
-    for axes, place, bar in placed:
+    for axes, position, bar in placed:
         axes.axvline(1, color=page.INK, linewidth=0.8, zorder=1)
         for look, value in bar.lengths.items():
-            axes.hlines(place, 1, value, color=looks[look].color, linewidth=0.8, alpha=0.5)
-            axes.plot(value, place, zorder=3, **looks[look].mark)
-    marks = {one.name: Line2D([], [], **looks[one.look].mark) for one in options.families}
+            axes.hlines(position, 1, value, color=looks[look].color, linewidth=0.8, alpha=0.5)
+            axes.plot(value, position, zorder=3, **looks[look].mark)
+    marks = {group.name: Line2D([], [], **looks[group.look].mark) for group in options.families}
     add_key(figure, marks)
     page.add_title(figure, build_title(experiment))
     caption = join_sentences(
@@ -78,7 +78,7 @@ def draw(experiment: Experiment) -> list[Picture]:
         describe_processor(experiment.counts),
     )
     page.add_caption(figure, caption)
-    return [Picture(experiment.declaration.figures["dots"], figure, found)]
+    return [Picture(experiment.declaration.figures["dots"], figure, results)]
 
 
 def evaluate_counts(experiment: Experiment) -> pd.DataFrame:
@@ -90,9 +90,9 @@ def evaluate_counts(experiment: Experiment) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def build_panel(experiment: Experiment, model: str, found: pd.DataFrame) -> Panel:
+def build_panel(experiment: Experiment, model: str, results: pd.DataFrame) -> Panel:
     """Build a panel: a row for each policy, with its number of batches next to its dot."""
-    by_policy = {key: rows.iloc[0] for key, rows in found.groupby(["policy", "quantity"])}
+    by_policy = {key: rows.iloc[0] for key, rows in results.groupby(["policy", "quantity"])}
     bars = []
     for family in experiment.declaration.read_options("figure", Options).families:
         for policy in family.policies:
@@ -103,6 +103,6 @@ def build_panel(experiment: Experiment, model: str, found: pd.DataFrame) -> Pane
             ends = (row.low, row.high) if row.high > row.low else None
             text = format_plain(by_policy[policy, COUNT].value)
             bars.append(Bar(label, {family.look: row.value}, text, ends))
-    bound = found[found.quantity == BOUND].value.max()
+    bound = results[results.quantity == BOUND].value.max()
     shown = "" if pd.isna(bound) else f" ({format_plain(bound)})"
     return experiment.label(model) + shown, bars

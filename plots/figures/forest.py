@@ -14,7 +14,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from plots.captions import build_title, describe_conditions, describe_ends, join_sentences, span
+from plots.captions import (
+    build_title,
+    describe_conditions,
+    describe_ends,
+    format_range,
+    join_sentences,
+)
 from plots.experiment import Experiment
 from plots.figures import page
 from plots.figures.bars import add_key
@@ -35,11 +41,11 @@ class Options:
 def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
     band = experiment.declaration.read_options("figure", Options).band
-    found = evaluate_answers(experiment)
-    figure = draw_forest(found, band)
+    results = evaluate_answers(experiment)
+    figure = draw_forest(results, band)
     page.add_title(figure, build_title(experiment))
-    page.add_caption(figure, describe_forest(found, band, describe_conditions(experiment)))
-    return [Picture(experiment.declaration.figures["forest"], figure, found)]
+    page.add_caption(figure, describe_forest(results, band, describe_conditions(experiment)))
+    return [Picture(experiment.declaration.figures["forest"], figure, results)]
 
 
 def draw_forest(numbers: pd.DataFrame, band: float) -> Figure:
@@ -103,7 +109,9 @@ def describe_forest(numbers: pd.DataFrame, band: float, conditions: str = "") ->
     rounds = [int(n) for n in marks.speedup_n_rounds]
     return join_sentences(
         "right of 1 the engine is faster; filled: the fastest baseline",
-        f"median of {span(rounds)} ratios within rounds, {describe_ends(rounds)}" if rounds else "",
+        f"median of {format_range(rounds)} ratios within rounds, {describe_ends(rounds)}"
+        if rounds
+        else "",
         f"grey band: unchanged code differs by up to {band} between runs, bold: beyond it",
         f"workloads without a number: {missing}" if missing else "",
         f"{DAGGER} measured with warnings" if marks.speedup_warnings.any() else "",

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from harness.contracts.policy import LearnedPolicy
-from harness.counts.counting import scheduler
-from harness.counts.request import Source, parse_requests
+from harness.counts.counting import build_scheduler
+from harness.counts.request import GraphSource, parse_requests
 from harness.errors import ConfigError, RecordError
 from harness.records.tidy import PLAIN
 from harness.values.graph import Graph
@@ -110,10 +110,10 @@ def build_counted_graph(experiment: Experiment) -> CountedGraph | None:
         return None
     (sweep,) = experiment.sweeps
     (request,) = parse_requests([*sweep.overrides, f"data_root={experiment.data_root}"])
-    graphs = Source(request).at(request.offset)
+    graphs = GraphSource(request).build_at(request.offset)
     schedules, learned = {}, {}
     for name, count in zip(good.policy, good.n_batches, strict=True):
-        policy = scheduler(name, request.spec.learning, request.workload, graphs).plain
+        policy = build_scheduler(name, request.spec.learning, request.workload, graphs).plain
         schedule, _ = policy.run(graphs.plain)
         if count != schedule.n_batches:
             raise RecordError(
@@ -127,7 +127,7 @@ def build_counted_graph(experiment: Experiment) -> CountedGraph | None:
 def list_vertices(counted: CountedGraph) -> pd.DataFrame:
     """List the batch of each vertex under each policy, with its type and arguments."""
     graph = counted.graph
-    arguments = [" ".join(map(str, graph.args_of(v))) for v in range(graph.n_vertices)]
+    arguments = [" ".join(map(str, graph.select_args(v))) for v in range(graph.n_vertices)]
     types = [graph.type_names[t] for t in graph.types]
     vertices = {"vertex": range(graph.n_vertices), "type": types, "arguments": arguments}
     policies = {
@@ -233,13 +233,13 @@ def place_vertices(graph: Graph) -> tuple[Floats, Floats]:
     core: list[int] = np.flatnonzero(is_core).tolist()
     depth, side = np.zeros(n, dtype=np.int64), np.full(n, -STEP)
     for v in reversed(core):
-        args = graph.args_of(v)
+        args = graph.select_args(v)
         side[args[1:]] = STEP
         depth[args] = np.maximum(depth[args], depth[v] + 1)
     room, x, free = side * (np.bincount(host, minlength=n) - 1.0), np.zeros(n), 0.0
     for v in core:
         if n_args[v]:
-            x[v] = x[graph.args_of(v)].mean()
+            x[v] = x[graph.select_args(v)].mean()
         else:
             x[v] = free - min(room[v], 0)
             free = x[v] + max(room[v], 0) + 1
@@ -275,7 +275,7 @@ def _find_hosts(graph: Graph) -> Numbers:
         beside |= new
     host = np.arange(graph.n_vertices)
     for v in np.flatnonzero(np.isin(graph.types, list(beside))).tolist():
-        host[v] = host[graph.args_of(v)[0]]
+        host[v] = host[graph.select_args(v)[0]]
     return host
 
 

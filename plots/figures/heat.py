@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from plots.captions import describe_conditions, join_sentences, span
+from plots.captions import describe_conditions, format_range, join_sentences
 from plots.experiment import Experiment
 from plots.figures import page
 from plots.tables.answers import evaluate_strategies
@@ -18,11 +18,11 @@ TITLE = "Speedup of the engine over the strategy of each paper, on the same kern
 
 def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
-    found = evaluate_strategies(experiment)
-    figure = draw_heat(found)
+    results = evaluate_strategies(experiment)
+    figure = draw_heat(results)
     page.add_title(figure, TITLE)
-    page.add_caption(figure, describe_heat(found, describe_conditions(experiment)))
-    return [Picture(experiment.declaration.figures["heat"], figure, found)]
+    page.add_caption(figure, describe_heat(results, describe_conditions(experiment)))
+    return [Picture(experiment.declaration.figures["heat"], figure, results)]
 
 
 def draw_heat(numbers: pd.DataFrame) -> Figure:
@@ -57,7 +57,7 @@ def describe_heat(numbers: pd.DataFrame, conditions: str = "") -> str:
     """Return the caption, which explains digits and colors and gives statistics."""
     rounds = [int(n) for n in numbers.speedup_n_rounds.dropna()]
     return join_sentences(
-        f"median of {span(rounds)} ratios, each within a round" if rounds else "",
+        f"median of {format_range(rounds)} ratios, each within a round" if rounds else "",
         "above 1 the engine is faster; grey digits: the interval contains 1; blank: no number",
         conditions,
     )

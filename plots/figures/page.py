@@ -153,10 +153,10 @@ def choose_log_ticks(low: float, high: float, n_most: int = 7) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in LOG_STEPS[int(high > 2 * low) :]:
         ticks = [float(f"{step * 10.0**power:.6g}") for power in decades for step in steps]
-        found = [tick for tick in ticks if low <= tick <= high]
-        if len(found) <= n_most:
+        chosen = [tick for tick in ticks if low <= tick <= high]
+        if len(chosen) <= n_most:
             break
-    return found[:: max(1, math.ceil(len(found) / n_most))]
+    return chosen[:: max(1, math.ceil(len(chosen) / n_most))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ def find_looks(names: Iterable[str], systems: Iterable[SystemFile] = ()) -> dict
     colors = yaml.safe_load(COLORS.read_text(encoding="utf-8"))
     frameworks = {system.name: system.framework.rpartition(".")[2] for system in systems}
     looks = {}
-    for place, name in enumerate(dict.fromkeys(names)):
+    for index, name in enumerate(dict.fromkeys(names)):
         keys = (name, frameworks.get(name), name.partition(" ")[0].rstrip(","), "other")
         color = next(colors[key] for key in keys if key in colors)
-        looks[name] = Look(color, MARKERS[place % len(MARKERS)], LINES[place % len(LINES)])
+        looks[name] = Look(color, MARKERS[index % len(MARKERS)], LINES[index % len(LINES)])
     return looks

@@ -48,11 +48,11 @@ class Options:
 
 def draw(experiment: Experiment) -> list[Picture]:
     """Draw the figure of an experiment."""
-    found = evaluate_roofline(experiment)
-    figure = draw_roofline(experiment, found)
+    results = evaluate_roofline(experiment)
+    figure = draw_roofline(experiment, results)
     page.add_title(figure, build_title(experiment))
     page.add_caption(figure, build_caption(experiment, ROOFS, axis=("hidden_size",)))
-    return [Picture(experiment.declaration.figures["scatter"], figure, found)]
+    return [Picture(experiment.declaration.figures["scatter"], figure, results)]
 
 
 def evaluate_roofline(experiment: Experiment) -> pd.DataFrame:
@@ -73,12 +73,12 @@ def evaluate_roofline(experiment: Experiment) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def draw_roofline(experiment: Experiment, found: pd.DataFrame) -> Figure:
+def draw_roofline(experiment: Experiment, results: pd.DataFrame) -> Figure:
     """Draw roofs as lines and trials as marks with intervals, all with labels."""
     trials = experiment.declaration.read_options("figure", Options).trials
     looks = page.find_looks((trial["system"] for trial in trials.values()), experiment.systems)
     looks = {label: looks[trial["system"]] for label, trial in trials.items()}
-    shown = found[found["what"] == TRIAL]
+    shown = results[results["what"] == TRIAL]
     texts = shown["of"] + (": " + shown.status).where(shown.value.isna(), "")
     names = dict(zip(shown["of"], texts, strict=True))
     figure = page.start_figure(AXES_IN + 0.45)
@@ -92,8 +92,8 @@ def draw_roofline(experiment: Experiment, found: pd.DataFrame) -> Figure:
         x, y = ends[str(label)] = (by.value[INTENSITY], by.value[FLOPS])
         axes.vlines(x, by.low[FLOPS], by.high[FLOPS], color=look.color, linewidth=0.9)
         axes.plot(x, y, **look.mark)
-    roofs = found[found["what"] == ROOF]
-    speeds = found[found.quantity == FLOPS].value
+    roofs = results[results["what"] == ROOF]
+    speeds = results[results.quantity == FLOPS].value
     right = shown[shown.quantity == INTENSITY].value.max() * 1.5
     left = speeds.max() / roofs[roofs.quantity == BYTES].value.max()
     for _, row in roofs[roofs.status == "ok"].iterrows():

@@ -78,7 +78,7 @@ def list_transitions(machine: LearnedPolicy | None, graph: Graph) -> pd.DataFram
         raise ConfigError("only a state machine can be drawn; choose policy=fsm_sort, for example")
     decided = run_in_rounds(machine, graph).decided.tolist()
     takes = {s: machine.type_names[machine.choices[s]] if s >= 0 else "" for s in decided}
-    names = {s: machine.state_in_words(s) for s in decided}
+    names = {s: machine.describe_state(s) for s in decided}
     counts = Counter(itertools.pairwise([*decided, None]))
     rows = [(names[a], takes[a], names.get(b, END), n) for (a, b), n in counts.items()]
     return pd.DataFrame(rows, columns=["state", "takes", "next_state", "n_times"])

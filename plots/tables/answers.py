@@ -29,11 +29,11 @@ FRAMEWORKS = {"dynet": "DyNet", "jax": "JAX", "tensorflow": "TensorFlow", "torch
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per workload; its CSV ranks all baselines of each."""
     experiment.declaration.read_options("table", NoOptions)
-    found = evaluate_answers(experiment)
-    every = pd.concat([found, list_unplanned(experiment)], ignore_index=True)
+    answers = evaluate_answers(experiment)
+    every = pd.concat([answers, list_unplanned(experiment)], ignore_index=True)
     every["label"] = every.system.map(experiment.label)
     note = "1/s: instances per second. Of: baselines with a number; the CSV also has those without."
-    return build_only_table(experiment, every, arrange(found), first=note)
+    return build_only_table(experiment, every, arrange(answers), first=note)
 
 
 def evaluate_answers(experiment: Experiment) -> pd.DataFrame:
@@ -44,37 +44,37 @@ def evaluate_answers(experiment: Experiment) -> pd.DataFrame:
         speedup_low, ..., speedup_warnings of the engine over it. n_baselines and n_frameworks count
         the workload's baselines that have a speedup, and their frameworks.
     """
-    found = compare_with_engine(experiment, FRAMEWORK)
-    baselines = found[(found.speedup_status == "ok") & ~found.is_engine]
+    results = compare_with_engine(experiment, FRAMEWORK)
+    baselines = results[(results.speedup_status == "ok") & ~results.is_engine]
     groups = baselines.groupby("workload")
-    return found.assign(
-        is_fastest_baseline=found.index.isin(groups.head(1).index),
-        n_baselines=found.workload.map(groups.system.nunique()).fillna(0).astype(int),
-        n_frameworks=found.workload.map(groups.framework.nunique()).fillna(0).astype(int),
+    return results.assign(
+        is_fastest_baseline=results.index.isin(groups.head(1).index),
+        n_baselines=results.workload.map(groups.system.nunique()).fillna(0).astype(int),
+        n_frameworks=results.workload.map(groups.framework.nunique()).fillna(0).astype(int),
     )
 
 
 def evaluate_strategies(experiment: Experiment) -> pd.DataFrame:
     """Compare the engine with each paper's strategy on every workload."""
-    found = compare_with_engine(experiment, STRATEGY)
-    return found[~found.is_engine].reset_index(drop=True)
+    results = compare_with_engine(experiment, STRATEGY)
+    return results[~results.is_engine].reset_index(drop=True)
 
 
 def compare_with_engine(experiment: Experiment, kind: str) -> pd.DataFrame:
     """Compute throughputs of the engine and all systems of a kind, and the engine's speedups."""
     rows = select_workloads(experiment)
     rows = rows[rows.is_engine | (rows.system.map(experiment.kinds) == kind)]
-    found = numbers(rows, KEYS, THROUGHPUT).drop(columns="quantity")
+    results = numbers(rows, KEYS, THROUGHPUT).drop(columns="quantity")
     speedups = numbers(ratios(rows, rows[rows.is_engine], WORKLOAD), KEYS, RATIO)
     speedups = speedups.set_index(KEYS)[SPEEDUP_COLUMNS].add_prefix("speedup_")
     speedups = speedups.rename(columns={"speedup_value": "speedup"})
-    found = found.join(speedups, on=KEYS, validate="1:1")
-    order = np.lexsort((-found.value, pd.factorize(found.workload)[0]))
-    found = found.iloc[order].reset_index(drop=True)
-    packages = {one.name: one.framework.rpartition("_")[2] for one in experiment.systems}
-    labels = found.system.map(experiment.label)
-    frameworks = found.system.map(packages).map(FRAMEWORKS).fillna(labels)
-    return found.assign(label=labels, framework=frameworks)
+    results = results.join(speedups, on=KEYS, validate="1:1")
+    order = np.lexsort((-results.value, pd.factorize(results.workload)[0]))
+    results = results.iloc[order].reset_index(drop=True)
+    packages = {system.name: system.framework.rpartition("_")[2] for system in experiment.systems}
+    labels = results.system.map(experiment.label)
+    frameworks = results.system.map(packages).map(FRAMEWORKS).fillna(labels)
+    return results.assign(label=labels, framework=frameworks)
 
 
 def select_workloads(experiment: Experiment) -> pd.DataFrame:
@@ -91,12 +91,12 @@ def select_workloads(experiment: Experiment) -> pd.DataFrame:
             raise ConfigError(
                 f"{headline.file}: a headline's table needs settings and {THROUGHPUT}; add them"
             )
-        found = select_settings(rows, table.settings)
-        found = found.assign(
-            workload=headline.title.partition(":")[0] + ", " + found.setting,
-            is_engine=found.system == headline.compare[SYSTEMS][0],
+        selected = select_settings(rows, table.settings)
+        selected = selected.assign(
+            workload=headline.title.partition(":")[0] + ", " + selected.setting,
+            is_engine=selected.system == headline.compare[SYSTEMS][0],
         )
-        parts.append(found)
+        parts.append(selected)
     return pd.concat(parts, ignore_index=True)
 
 
@@ -107,15 +107,15 @@ def list_unplanned(experiment: Experiment) -> pd.DataFrame:
         for (name, workload), rows in select_workloads(experiment).groupby(WORKLOAD, sort=False)
         for system in experiment.systems
         if system.kind == FRAMEWORK and system.name not in set(rows.system)
-        if any(map(system.runs, rows.model.unique()))
+        if any(map(system.can_run, rows.model.unique()))
     ]
     return pd.DataFrame(listed, columns=[*WORKLOAD, "system", "status"])
 
 
-def arrange(found: pd.DataFrame) -> pd.DataFrame:
+def arrange(answers: pd.DataFrame) -> pd.DataFrame:
     """Arrange answers as cells: a row per workload, the engine next to the fastest baseline."""
-    engine = found[found.is_engine].set_index("workload")
-    best = found[found.is_fastest_baseline].set_index("workload").reindex(engine.index)
+    engine = answers[answers.is_engine].set_index("workload")
+    best = answers[answers.is_fastest_baseline].set_index("workload").reindex(engine.index)
     ends = (best.speedup, best.speedup_low, best.speedup_high, best.speedup_warnings)
     cells = {
         "hidden, batch": engine.hidden_size.astype(str) + ", " + engine.batch_size.astype(str),

@@ -43,7 +43,7 @@ class Table:
     notes: tuple[str, ...] = ()
     is_text: bool = False
 
-    def parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
+    def split_parts(self) -> Iterator[tuple[str, pd.DataFrame]]:
         """Yield parts of the table that fit a page, each with its heading: a group of columns."""
         cells = self.cells
         groups = cells.columns.get_level_values(0).unique() if cells.columns.nlevels > 1 else [""]
@@ -122,15 +122,15 @@ def format_number(number: pd.Series) -> str:
     if side == CEILING:
         return format_significant(100 * number.value) + mark
     if quantity in COUNTED or quantity.endswith("over_bound"):
-        return _with_spread(number, format_exact)
+        return _format_spread(number, format_exact)
     if over:
         ends = (number.low, number.high, number.warnings)
         return "1" if number.value == 1 else format_ratio(number.value, *ends)
     rounds = f" [{number.n_rounds:.0f}]" if number.screened_out else ""
-    return _with_spread(number, format_significant) + mark + rounds
+    return _format_spread(number, format_significant) + mark + rounds
 
 
-def _with_spread(number: pd.Series, format_value: Callable[[float], str]) -> str:
+def _format_spread(number: pd.Series, format_value: Callable[[float], str]) -> str:
     """Format a number, with the smallest and the largest if there are several learning seeds."""
     text = format_value(number.value)
     if number.get("n_seeds", 1) > 1 and number.low != number.high:
@@ -138,7 +138,7 @@ def _with_spread(number: pd.Series, format_value: Callable[[float], str]) -> str
     return text
 
 
-def pivot(
+def pivot_numbers(
     numbers: pd.DataFrame,
     rows: Mapping[str, str],
     columns: Sequence[str],
@@ -157,8 +157,8 @@ def pivot(
     """
     keys = [*rows, *columns]
     for _, number in numbers[numbers.duplicated(keys)].iterrows():
-        told = ", ".join(f"{key}={number[key]}" for key in keys)
-        raise ConfigError(f"two numbers for the cell {told}; add a key to rows or columns")
+        cell = ", ".join(f"{key}={number[key]}" for key in keys)
+        raise ConfigError(f"two numbers for the cell {cell}; add a key to rows or columns")
     heads = numbers[keys].copy()
     for key in keys:
         if not isinstance(heads[key].dtype, pd.CategoricalDtype):

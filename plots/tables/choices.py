@@ -38,8 +38,8 @@ class Options:
 
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per setting."""
-    found = evaluate(experiment)
-    return build_only_table(experiment, found, arrange(found), is_text=True)
+    results = evaluate(experiment)
+    return build_only_table(experiment, results, arrange(results), is_text=True)
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
@@ -69,14 +69,14 @@ def describe_chosen(choices: pd.Series[str]) -> str:
     """Describe the choices of auto, each with its number of rounds."""
     texts = [text for text in choices.fillna("") if text]
     chosen = [TypeAdapter(Choice).validate_json(text).chosen for text in texts]
-    counts = Counter(f"{one.policy}, {PLURALS[one.granularity]}" for one in chosen)
+    counts = Counter(f"{choice.policy}, {PLURALS[choice.granularity]}" for choice in chosen)
     return "; ".join(f"{name} ({n} of {len(texts)})" for name, n in counts.most_common())
 
 
-def arrange(found: pd.DataFrame) -> pd.DataFrame:
+def arrange(results: pd.DataFrame) -> pd.DataFrame:
     """Arrange numbers as cells: a row per setting."""
-    texts = [_format_cell(number) for _, number in found.iterrows()]
-    shown = found.assign(text=texts).set_index("setting")
+    texts = [_format_cell(number) for _, number in results.iterrows()]
+    shown = results.assign(text=texts).set_index("setting")
     auto, best = shown[shown.policy == AUTO], shown[shown.is_best]
     cells = {
         "chosen by auto": auto.chosen,
@@ -85,7 +85,7 @@ def arrange(found: pd.DataFrame) -> pd.DataFrame:
         "best fixed (ms)": best.text,
         "excess time of auto (%)": shown.text[shown.quantity == EXCESS],
     }
-    index = pd.Index(found.setting.unique(), name="workload")
+    index = pd.Index(results.setting.unique(), name="workload")
     return pd.DataFrame(cells, index=index).replace("", EN_DASH)
 
 

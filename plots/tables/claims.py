@@ -22,11 +22,11 @@ from harness.planning.claims import (
     Answer,
     Claim,
     Rule,
-    comparisons,
+    find_comparisons,
 )
 from harness.planning.grid import EXPERIMENT
 from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select_fastest
-from harness.records.stats import ends_of
+from harness.records.stats import name_interval
 from harness.records.tidy import RELEASED
 from plots.captions import build_only_table
 from plots.declaration import NoOptions, check_quantity
@@ -46,8 +46,8 @@ def build(experiment: Experiment) -> list[Table]:
     experiment.declaration.read_options("table", NoOptions)
     judged = [judge(claim, experiment) for claim in experiment.claims]
     rows = [row for first, points in judged for row in (first, *points.to_dict("records"))]
-    found = pd.DataFrame(rows).drop(columns=["settings", "weak_build"])
-    return build_only_table(experiment, found, arrange(judged), is_text=True)
+    results = pd.DataFrame(rows).drop(columns=["settings", "weak_build"])
+    return build_only_table(experiment, results, arrange(judged), is_text=True)
 
 
 def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -65,8 +65,8 @@ def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.Data
         reason = claim.unanswerable or ""
     elif not claim.is_answered_at(scale):
         reason = f"not in the grid of {scale} scale"
-    elif len(found := evaluate_points(claim, answer, experiment)):
-        points = found
+    elif len(evaluated := evaluate_points(claim, answer, experiment)):
+        points = evaluated
         deciding, verdict = decide(rule, points)
         reason = deciding.status if verdict == NOT_MEASURABLE else ""
         if obstacle := find_obstacle(claim, points, scale):
@@ -116,7 +116,7 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
         check_quantity(f"claims/{claim.name}.yaml", quantity)
         own = {EXPERIMENT: answer.experiment}.items()
         settings = [trial if own <= trial.items() else {} for trial in experiment.settings]
-    pairs = pd.DataFrame(comparisons(answer, settings), columns=["at", "of", "over"])
+    pairs = pd.DataFrame(find_comparisons(answer, settings), columns=["at", "of", "over"])
     members = pairs.rename_axis("place").reset_index().melt(["place", "at"], var_name="side")
     points = members.explode("value").dropna().astype({"value": int})
     rows = rows[[name for name in rows if "." not in str(name)]]  # options are not used
@@ -125,15 +125,15 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     best = select_fastest(placed, ["place", "side"])
     is_named = ~best.status.isin(["ok", SCREENED_OUT])
     best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
-    of, over = best[best.side == "of"], best[best.side == "over"]
-    of = ratios(of, over, ["place"], quantity) if answer.over else of
-    found = numbers(of, ["place"], RATIO if answer.over else quantity).sort_values("place")
+    numerator, over = best[best.side == "of"], best[best.side == "over"]
+    numerator = ratios(numerator, over, ["place"], quantity) if answer.over else numerator
+    results = numbers(numerator, ["place"], RATIO if answer.over else quantity).sort_values("place")
     if quantity in COUNTED:  # exact under any background load
-        found = found.assign(low=found.value, high=found.value, warnings="")
+        results = results.assign(low=results.value, high=results.value, warnings="")
     facts = best[best.trial_id.notna()].reindex(columns=["device", "weak_build"]).replace("", None)
-    found = found.join(facts.groupby(best.place).first(), on="place", validate="1:1")
-    found = found.join(pairs["at"].rename("settings"), on="place", validate="1:1")
-    return found.drop(columns=["place", "quantity"])
+    results = results.join(facts.groupby(best.place).first(), on="place", validate="1:1")
+    results = results.join(pairs["at"].rename("settings"), on="place", validate="1:1")
+    return results.drop(columns=["place", "quantity"])
 
 
 def select_counts(experiment: Experiment) -> pd.DataFrame:
@@ -155,12 +155,12 @@ def decide(rule: Rule, points: pd.DataFrame) -> tuple[pd.Series, str]:
     one decides; if it is for any point, the best. If a point has no number, there is a verdict only
     if no number of that point could change it.
     """
-    found, failed = points[points.status == "ok"], points[points.status != "ok"]
+    measured, failed = points[points.status == "ok"], points[points.status != "ok"]
     final = {ALL: NOT_REPRODUCED, ANY: REPRODUCED}.get(rule.of_points)
-    if len(found):
-        found = take_median(found) if rule.of_points == MEDIAN else found
+    if len(measured):
+        measured = take_median(measured) if rule.of_points == MEDIAN else measured
         least, most = rule.at_least or 0.0, rule.at_most or math.inf
-        low, high = found.low.fillna(found.value), found.high.fillna(found.value)
+        low, high = measured.low.fillna(measured.value), measured.high.fillna(measured.value)
         is_beyond = (high < least) | (low > most)
         is_within = (low >= least) & (high <= most)
         rank = np.select([is_beyond, is_within], [0, 2], 1)
@@ -168,7 +168,7 @@ def decide(rule: Rule, points: pd.DataFrame) -> tuple[pd.Series, str]:
         best = np.lexsort((margin, rank))[-1 if rule.of_points == ANY else 0]
         verdict = (NOT_REPRODUCED, NOT_SHOWN, REPRODUCED)[rank[best]]
         if failed.empty or verdict == final:
-            return found.iloc[best], verdict
+            return measured.iloc[best], verdict
     return failed.iloc[0], NOT_MEASURABLE
 
 
@@ -177,7 +177,7 @@ def take_median(points: pd.DataFrame) -> pd.DataFrame:
     ends = points[["value", "low", "high"]].median(skipna=False)
     n_rounds = int(points.n_rounds.min())
     warnings = " ".join(sorted({*" ".join(points.warnings).split()}))
-    facts = {"n_rounds": n_rounds, "interval": ends_of(n_rounds), "status": "ok"}
+    facts = {"n_rounds": n_rounds, "interval": name_interval(n_rounds), "status": "ok"}
     return pd.DataFrame([{**ends, **facts, "warnings": warnings}])
 
 

@@ -24,15 +24,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from harness.contracts.networks import entry_of, modules_of
-from harness.errors import ConfigError, meant
-from harness.machine.source_code import module_file
+from harness.contracts.networks import find_network_modules, read_table_entry
+from harness.errors import ConfigError, suggest_name
+from harness.machine.source_code import find_module_file
 from harness.planning.kinds import SystemFile
 from plots.captions import build_only_table
 from plots.declaration import Keys
 from plots.experiment import Experiment
 from plots.published import read_published
-from plots.tables.cells import EN_DASH, TIMES, Table, format_plain, pivot
+from plots.tables.cells import EN_DASH, TIMES, Table, format_plain, pivot_numbers
 
 RATIO = "ratio"
 NOT_WRITTEN = "not written"  # status of a model that a system does not have
@@ -68,15 +68,15 @@ def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per system; own lines, all lines and their ratio per model."""
     options = experiment.declaration.read_options("table", Options)
     published = read_published(options.published)
-    found = pd.concat([count_lines(experiment), published], ignore_index=True)
-    texts = found.assign(
-        row=found.system.map(experiment.label),
-        group=found.model.fillna(found.short).map(experiment.label),
-        header=found.quantity.replace(RATIO, TIMES),
+    results = pd.concat([count_lines(experiment), published], ignore_index=True)
+    texts = results.assign(
+        row=results.system.map(experiment.label),
+        group=results.model.fillna(results.short).map(experiment.label),
+        header=results.quantity.replace(RATIO, TIMES),
     )
-    cells = pivot(texts, {"row": "system"}, ["group", "header"], _format)
+    cells = pivot_numbers(texts, {"row": "system"}, ["group", "header"], _format)
     source = f"{published.short[0]}: {published.source[0]}"
-    return build_only_table(experiment, found, cells, last=source)
+    return build_only_table(experiment, results, cells, last=source)
 
 
 def _format(number: pd.Series) -> str:
@@ -93,7 +93,7 @@ def count_lines(experiment: Experiment) -> pd.DataFrame:
         system = find_system(experiment, name, "table.code")
         for model in options.models:
             # A package that systems share may have models that this system does not run.
-            lines = count_model(code, model) if system.runs(model) else NO_LINES
+            lines = count_model(code, model) if system.can_run(model) else NO_LINES
             row: dict[str, Any] = {
                 "system": name,
                 "model": model,
@@ -101,17 +101,17 @@ def count_lines(experiment: Experiment) -> pd.DataFrame:
             }
             row |= {"modules": " ".join(sorted(lines.by_module)), "own": lines.own}
             rows.append({**row, "all": lines.by_module.total()})
-    found = pd.DataFrame(rows).replace({"own": 0, "all": 0}, np.nan)
-    base = found[found.system == next(iter(options.code))].set_index("model")["all"]
-    found[RATIO] = found["all"] / found.model.map(base)
-    return found.melt(["system", "model", "status", "modules"], var_name="quantity")
+    results = pd.DataFrame(rows).replace({"own": 0, "all": 0}, np.nan)
+    base = results[results.system == next(iter(options.code))].set_index("model")["all"]
+    results[RATIO] = results["all"] / results.model.map(base)
+    return results.melt(["system", "model", "status", "modules"], var_name="quantity")
 
 
-def find_system(experiment: Experiment, name: str, place: str) -> SystemFile:
+def find_system(experiment: Experiment, name: str, location: str) -> SystemFile:
     """Return a system of conf/system.
 
     Args:
-        place: key of the declaration that names the system, for the error message.
+        location: key of the declaration that names the system, for the error message.
 
     Raises:
         ConfigError: for an unknown name.
@@ -119,8 +119,8 @@ def find_system(experiment: Experiment, name: str, place: str) -> SystemFile:
     known = {system.name: system for system in experiment.systems}
     if name not in known:
         raise ConfigError(
-            f"{experiment.declaration.file}: unknown system {name!r} in {place}"
-            f"{meant(name, known)}; choose from {', '.join(known)}"
+            f"{experiment.declaration.file}: unknown system {name!r} in {location}"
+            f"{suggest_name(name, known)}; choose from {', '.join(known)}"
         )
     return known[name]
 
@@ -148,9 +148,9 @@ def count_model(code: CodeOf, model: str) -> Lines:
     """
     home, _, table = code.networks.partition(":")
     for name in (home, *code.shared, *code.without):
-        if module_file(name) is None:
+        if find_module_file(name) is None:
             raise ConfigError(f"{name} is not a module of this repository; fix table.code")
-    if table and not modules_of(code.networks):
+    if table and not find_network_modules(code.networks):
         raise ConfigError(f"{code.networks} is not a table of networks; fix table.code")
     own = _list_own(code.networks, model)
     used = _collect_used([*own, *code.also] if own else [], (home, *code.shared), code.without)
@@ -171,9 +171,9 @@ def _list_own(networks: str, model: str) -> list[str]:
     if ":" not in networks:
         module = f"{networks}.{model}"
         names = set(_read_module(module)[0])
-    elif model in (modules := modules_of(networks)):
+    elif model in (modules := find_network_modules(networks)):
         module = modules[model]
-        names = list_names(ast.parse(entry_of(networks, model)))
+        names = list_names(ast.parse(read_table_entry(networks, model)))
     else:
         return []
     _, paths = _read_module(module)
@@ -211,14 +211,14 @@ def _collect_used(
 
 def list_names(*nodes: ast.AST) -> set[str]:
     """Return all names and attributes in code: {"p", "p.chain"} for `p.chain(1)`."""
-    found = (node for top in nodes for node in ast.walk(top))
-    return {ast.unparse(node) for node in found if isinstance(node, ast.Name | ast.Attribute)}
+    descendants = (node for top in nodes for node in ast.walk(top))
+    return {ast.unparse(node) for node in descendants if isinstance(node, ast.Name | ast.Attribute)}
 
 
 @cache
 def parse_module(name: str) -> ast.Module:
     """Parse the file of a module; return an empty module without one."""
-    path = module_file(name)
+    path = find_module_file(name)
     return ast.parse("" if path is None else path.read_bytes())
 
 

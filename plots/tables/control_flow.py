@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.contracts.model import model_class
+from harness.contracts.model import find_model_class
 from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
 from plots.captions import build_only_table
@@ -43,7 +43,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Program(Keys):
+class ClassifiedModel(Keys):
     """A model, and the paper's properties of its family."""
 
     model: str
@@ -54,18 +54,18 @@ class Program(Keys):
 class Options:
     """Keys of the table."""
 
-    code: Sequence[Program]
+    code: Sequence[ClassifiedModel]
 
 
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per model, yes or no per property, and the paper's letters."""
     rows = pd.DataFrame(experiment.declaration.read_options("table", Options).code)
     properties = [read_control_flow(experiment.conf_dir, model) for model in rows.model]
-    found = pd.concat([rows.model, pd.DataFrame(properties), rows.paper], axis=1)
-    cells = found.drop(columns="model").replace({True: "yes", False: "no"})
+    results = pd.concat([rows.model, pd.DataFrame(properties), rows.paper], axis=1)
+    cells = results.drop(columns="model").replace({True: "yes", False: "no"})
     cells = cells.rename(columns={**HEADERS, "paper": "paper: family"})
-    cells.index = pd.Index(found.model.map(experiment.label), name="model")
-    return build_only_table(experiment, found, cells)
+    cells.index = pd.Index(results.model.map(experiment.label), name="model")
+    return build_only_table(experiment, results, cells)
 
 
 def read_control_flow(conf_dir: Path, model: str) -> dict[str, bool]:
@@ -83,15 +83,15 @@ def read_control_flow(conf_dir: Path, model: str) -> dict[str, bool]:
     called = set().union(*(names[key] for key in used))
     nodes = [node for key in used for node in ast.walk(functions[key])]
     has_loop = any(isinstance(node, ast.For | ast.While) for node in nodes)
-    found = {
+    properties = {
         "iterates": has_loop or bool(called & LOOPS),
         "recurses": any(key in _collect_used(names, key) for key in used),
         "waits": bool(called & WAITS),
         "is_parallel": bool(called & BRANCHES),
     }
     # A program that neither loops nor recurses nor waits makes the same calls for all instances.
-    found["varies"] = found["iterates"] or found["recurses"] or found["waits"]
-    return {**found, "varies_in_training": model_class(module).is_trainable}
+    properties["varies"] = properties["iterates"] or properties["recurses"] or properties["waits"]
+    return {**properties, "varies_in_training": find_model_class(module).is_trainable}
 
 
 def _collect_used(names: Mapping[str, set[str]], key: str) -> set[str]:

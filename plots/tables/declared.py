@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.errors import ConfigError, meant
+from harness.errors import ConfigError, suggest_name
 from harness.records.numbers import RATIO, merge_seeds, numbers, ratios, select_fastest
 from harness.records.tidy import SEED, get_quantity, is_setting
 from plots.captions import FRAMEWORK, MODES, UNSEEN, build_footnotes, build_title, spell_key
@@ -29,7 +29,7 @@ from plots.declaration import (
 )
 from plots.experiment import Experiment
 from plots.published import PUBLISHED, read_published
-from plots.tables.cells import PAPER, Table, format_number, format_plain, pivot
+from plots.tables.cells import PAPER, Table, format_number, format_plain, pivot_numbers
 
 QUANTITY, SETTING, SYSTEM, FAMILY, POLICY = "quantity", "setting", "system", "family", "policy"
 EXTRA_KINDS = {BEST_BASELINE: FRAMEWORK, CEILING: "calibration"}
@@ -49,12 +49,12 @@ def build(experiment: Experiment) -> list[Table]:
     for stem, (group, systems) in zip(experiment.declaration.stems, groups.items(), strict=False):
         base = experiment.label(systems[0]) if systems else ""
         shown = replace(declaration, values=declaration.select_labels(group, base))
-        found = evaluate(experiment, shown, systems)
-        cells = arrange(experiment, shown, found, systems)
+        results = evaluate(experiment, shown, systems)
+        cells = arrange(experiment, shown, results, systems)
         title = build_title(experiment) + (f": {GROUP_TITLES[group]}" if group else "")
-        notes = build_footnotes(experiment, shown, found, systems, cells)
-        found = found.drop(columns=["short", "device"], errors="ignore")
-        tables.append(Table(stem, title, found, cells, notes))
+        notes = build_footnotes(experiment, shown, results, systems, cells)
+        results = results.drop(columns=["short", "device"], errors="ignore")
+        tables.append(Table(stem, title, results, cells, notes))
     return tables
 
 
@@ -68,13 +68,15 @@ def check_names(experiment: Experiment, declaration: TableDeclaration) -> None:
     sides = ["", *EXTRA_KINDS, *experiment.kinds, *([BASE] if has_base else [])]
     for side in (value.partition(OVER)[2] for value in declaration.values):
         if side not in sides:
-            raise ConfigError(f"{file}: unknown side {side!r} of a ratio{meant(side, sides)}")
+            raise ConfigError(
+                f"{file}: unknown side {side!r} of a ratio{suggest_name(side, sides)}"
+            )
     known = {QUANTITY, SETTING, *map(str, experiment.rows), *map(str, experiment.counts)}
     asked = [*declaration.rows, *declaration.columns, *declaration.base]
     asked += [key for setting in declaration.settings.values() for key in setting]
     for key in asked:
         if key not in known and not is_setting(key):
-            raise ConfigError(f"{file}: no trial has the setting {key!r}{meant(key, known)}")
+            raise ConfigError(f"{file}: no trial has the setting {key!r}{suggest_name(key, known)}")
 
 
 def evaluate(
@@ -115,8 +117,8 @@ def evaluate(
                 rows = rows.drop(select(rows, base).index)  # its ratios are 1
             if not is_timed or quantity == UNSEEN:  # drop rows without the quantity
                 rows = rows[(rows.status != "ok") | get_quantity(rows, quantity).notna()]
-            found = merge_seeds(numbers(rows, by, RATIO if over else quantity))
-            results.append(found.assign(quantity=value, role=role))
+            frame = merge_seeds(numbers(rows, by, RATIO if over else quantity))
+            results.append(frame.assign(quantity=value, role=role))
     if MEAN in declaration.extra and len(data):
         results.append(average_rows(pd.concat(results), declaration))
     # Facts of a graph are the same for all policies, but failed counts do not have them.
@@ -127,10 +129,10 @@ def evaluate(
         raise ConfigError(f"{declaration.file}: its table has no rows at this scale")
     if declaration.published:
         results.append(evaluate_published(declaration))
-    found = pd.concat([found for found in results if len(found)], ignore_index=True)
-    found = found[(found.quantity != UNSEEN) | (found.status == "ok")].reset_index(drop=True)
-    found["label"] = found.quantity.map(declaration.values)
-    return scale_to_epochs(found, declaration)
+    frame = pd.concat([frame for frame in results if len(frame)], ignore_index=True)
+    frame = frame[(frame.quantity != UNSEEN) | (frame.status == "ok")].reset_index(drop=True)
+    frame["label"] = frame.quantity.map(declaration.values)
+    return scale_to_epochs(frame, declaration)
 
 
 def build_sides(
@@ -145,23 +147,23 @@ def build_sides(
     return sides
 
 
-def scale_to_epochs(found: pd.DataFrame, declaration: TableDeclaration) -> pd.DataFrame:
+def scale_to_epochs(results: pd.DataFrame, declaration: TableDeclaration) -> pd.DataFrame:
     """Convert our times per instance to times per epoch, which papers give."""
-    is_time = found.quantity.isin(PER_INSTANCE) & (found.role != PUBLISHED)
+    is_time = results.quantity.isin(PER_INSTANCE) & (results.role != PUBLISHED)
     epoch, ends = declaration.epoch, ["value", "low", "high"]
-    sizes = found.setting.map(epoch) if isinstance(epoch, Mapping) else epoch
-    found[ends] = found[ends].astype(float).mul(np.where(is_time, sizes, 1), axis=0)
-    return found
+    sizes = results.setting.map(epoch) if isinstance(epoch, Mapping) else epoch
+    results[ends] = results[ends].astype(float).mul(np.where(is_time, sizes, 1), axis=0)
+    return results
 
 
-def average_rows(found: pd.DataFrame, declaration: TableDeclaration) -> pd.DataFrame:
+def average_rows(results: pd.DataFrame, declaration: TableDeclaration) -> pd.DataFrame:
     """Average numbers over the rows that share the first key of rows; the second becomes "mean".
 
     The mean has no number if any of its rows has none.
     """
     first, second, *_ = declaration.rows
     keys = [first, *(key for key in declaration.columns if key != QUANTITY), QUANTITY]
-    means = found.groupby(keys, sort=False, dropna=False).agg(
+    means = results.groupby(keys, sort=False, dropna=False).agg(
         value=("value", lambda values: values.mean(skipna=False)),
         status=("status", lambda statuses: min(statuses, key="ok".__eq__)),
     )
@@ -172,14 +174,14 @@ def average_rows(found: pd.DataFrame, declaration: TableDeclaration) -> pd.DataF
 def evaluate_published(declaration: TableDeclaration) -> pd.DataFrame:
     """Return a paper's numbers for the quantities of a table; their setting is the paper's name."""
     asked = dict(declaration.published or {})
-    found = read_published(asked.pop("table"), asked.pop("model", None))
-    found = select(found, asked).drop(columns=[*asked]).assign(role=PUBLISHED)
-    found = found[found.quantity.isin([*declaration.values, *declaration.extra])]
-    if POLICY in found:
-        found[POLICY] = found.quantity.map(GRAPH_FACTS).fillna(found.policy)
+    results = read_published(asked.pop("table"), asked.pop("model", None))
+    results = select(results, asked).drop(columns=[*asked]).assign(role=PUBLISHED)
+    results = results[results.quantity.isin([*declaration.values, *declaration.extra])]
+    if POLICY in results:
+        results[POLICY] = results.quantity.map(GRAPH_FACTS).fillna(results.policy)
     if SETTING in (*declaration.rows, *declaration.columns):
-        found[SETTING] = found.short
-    return found
+        results[SETTING] = results.short
+    return results
 
 
 def select_settings(rows: pd.DataFrame, settings: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
@@ -218,11 +220,11 @@ def merge_variants(experiment: Experiment, rows: pd.DataFrame, at: Iterable[str]
 def arrange(
     experiment: Experiment,
     declaration: TableDeclaration,
-    found: pd.DataFrame,
+    results: pd.DataFrame,
     systems: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Arrange numbers as cells: extra rows last, a paper's rows and columns after ours."""
-    shown = found[found.quantity != UNSEEN]
+    shown = results[results.quantity != UNSEEN]
     for key in set(declaration.rows) - {SYSTEM, SETTING}:  # omit a paper's other workloads
         shown = shown[shown[key].isin(shown[key][shown.role != PUBLISHED])]
     texts = shown.assign(text=[_format_cell(experiment, number) for _, number in shown.iterrows()])
@@ -249,7 +251,7 @@ def arrange(
         }
         texts[key] = pd.Categorical(values.map(labels), [*dict.fromkeys(labels.values())])
     rows = {key: headers[key] for key in declaration.rows if any(texts[key] != "")}
-    return pivot(texts, rows, declaration.columns, attrgetter("text"))
+    return pivot_numbers(texts, rows, declaration.columns, attrgetter("text"))
 
 
 def _format_cell(experiment: Experiment, number: pd.Series) -> str:

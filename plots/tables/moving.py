@@ -17,7 +17,7 @@ from harness.records.numbers import NOT_SEPARABLE, numbers, ratios
 from plots.captions import MODES, build_only_table
 from plots.experiment import Experiment
 from plots.published import PUBLISHED, read_published
-from plots.tables.cells import PAPER, Table, format_number, pivot
+from plots.tables.cells import PAPER, Table, format_number, pivot_numbers
 
 MOVING, ARITHMETIC, COMPUTATION = "moving_s", "arithmetic_s", "computation_s"
 PARTS = {MOVING: "memory", ARITHMETIC: "computation"}
@@ -36,9 +36,9 @@ class Options:
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per batch size; a column per part, mode and system."""
     options = experiment.declaration.read_options("table", Options)
-    found = evaluate(experiment, options.systems, options.epoch)
+    results = evaluate(experiment, options.systems, options.epoch)
     published = read_published(options.published)
-    every = pd.concat([found, published], ignore_index=True)
+    every = pd.concat([results, published], ignore_index=True)
     source = f"{PAPER.capitalize()}{published.source.iloc[0]}."
     return build_only_table(experiment, every, arrange(every, options.systems), last=source)
 
@@ -55,16 +55,16 @@ def evaluate(experiment: Experiment, systems: Mapping[str, str], epoch: int) -> 
     )
     parts[ARITHMETIC] = (parts.part - parts.base).clip(lower=0)
     sources = {MOVING: moving, ARITHMETIC: parts, COMPUTATION: plain}
-    found = [numbers(source, KEYS, quantity) for quantity, source in sources.items()]
-    every = pd.concat(found, ignore_index=True)
+    frames = [numbers(source, KEYS, quantity) for quantity, source in sources.items()]
+    every = pd.concat(frames, ignore_index=True)
     every[["value", "low", "high"]] *= epoch
     return every
 
 
-def arrange(found: pd.DataFrame, systems: Mapping[str, str]) -> pd.DataFrame:
+def arrange(results: pd.DataFrame, systems: Mapping[str, str]) -> pd.DataFrame:
     """Arrange numbers as cells, the columns of the paper after the measured ones."""
-    whole = found[found.quantity == COMPUTATION].set_index(KEYS)
-    shown = found[found.quantity.isin(PARTS)]
+    whole = results[results.quantity == COMPUTATION].set_index(KEYS)
+    shown = results[results.quantity.isin(PARTS)]
     names = shown.system.replace(systems)
     texts = shown.assign(
         group=shown.quantity.map(PARTS) + ", " + shown["mode"].map(MODES),
@@ -77,4 +77,6 @@ def arrange(found: pd.DataFrame, systems: Mapping[str, str]) -> pd.DataFrame:
         upper = whole.loc[tuple(number[KEYS])]
         return f"{'≤ ' * (upper.status == 'ok')}{format_number(upper)}"
 
-    return pivot(texts, {"batch_size": "batch size"}, ["group", "label"], format_part).sort_index()
+    return pivot_numbers(
+        texts, {"batch_size": "batch size"}, ["group", "label"], format_part
+    ).sort_index()

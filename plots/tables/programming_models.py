@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.contracts.model import model_class
+from harness.contracts.model import find_model_class
 from harness.planning.kinds import SystemFile
 from harness.planning.yaml_files import read_mapping
 from harness.records.numbers import NOT_PLANNED, numbers
@@ -39,7 +39,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Way(Keys):
+class ProgrammingModel(Keys):
     """Programming model, in the words of the paper."""
 
     way: str
@@ -53,34 +53,34 @@ class Way(Keys):
 class Options:
     """Keys of the table."""
 
-    ways: Sequence[Way]
+    ways: Sequence[ProgrammingModel]
 
 
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: the paper's words, runnable instances and graph construction by system."""
-    found = evaluate(experiment)
-    texts = found.assign(share=[format_number(row) for _, row in found.iterrows()])
+    results = evaluate(experiment)
+    texts = results.assign(share=[format_number(row) for _, row in results.iterrows()])
     cells = texts[[*HEADERS]].set_axis(pd.MultiIndex.from_tuples(HEADERS.values()), axis=1)
-    heads = found.way + ": " + found.system.map(experiment.label)
+    heads = results.way + ": " + results.system.map(experiment.label)
     cells.index = pd.Index(heads, name="way to program")
-    return build_only_table(experiment, found, cells)
+    return build_only_table(experiment, results, cells)
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
     """Compute a row per system: the paper's words, runnable instances, graph construction (%)."""
     ways = pd.DataFrame(experiment.declaration.read_options("table", Options).ways)
-    found = ways.explode("systems", ignore_index=True).rename(columns={"systems": "system"})
-    systems = [find_system(experiment, name, "table.ways") for name in found.system]
+    results = ways.explode("systems", ignore_index=True).rename(columns={"systems": "system"})
+    systems = [find_system(experiment, name, "table.ways") for name in results.system]
     kinds = [list_kinds(system, experiment.conf_dir) for system in systems]
     for kind, name in RUN_HERE.items():
-        found[name] = ["yes" if kind in runs else "no" for runs in kinds]
+        results[name] = ["yes" if kind in runs else "no" for runs in kinds]
     shares = numbers(experiment.rows, ["system"], "construction_percent")
-    found = found.merge(shares, on="system", how="left", validate="1:1")
-    return found.fillna({"status": NOT_PLANNED})
+    results = results.merge(shares, on="system", how="left", validate="1:1")
+    return results.fillna({"status": NOT_PLANNED})
 
 
 def list_kinds(system: SystemFile, conf_dir: Path) -> frozenset[str]:
     """Return the instance kinds of a system's models, without importing its framework."""
-    files = (path for path in (conf_dir / "model").glob("*.yaml") if system.runs(path.stem))
+    files = (path for path in (conf_dir / "model").glob("*.yaml") if system.can_run(path.stem))
     modules = (read_mapping(path, "model")["model"] for path in files)
-    return frozenset(model_class(module).instance_kind for module in modules)
+    return frozenset(find_model_class(module).instance_kind for module in modules)

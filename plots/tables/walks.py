@@ -18,7 +18,7 @@ from harness.planning.grid import Walk, read_experiment, read_walks
 from harness.records.numbers import NOT_PLANNED, RATIO, numbers, ratios, select_fastest
 from plots.captions import build_only_table
 from plots.experiment import Experiment
-from plots.tables.cells import Table, format_number, format_ratio, pivot
+from plots.tables.cells import Table, format_number, format_ratio, pivot_numbers
 from plots.tables.declared import EXTRA_KINDS, EXTRA_LABELS, select_settings
 
 TIME, SHARE, CEILING = "mini_batch_ms", "of_ceiling_percent", "ceiling"
@@ -36,8 +36,8 @@ class Options:
 
 def build(experiment: Experiment) -> list[Table]:
     """Build the table: a row per step of each walk, a group of columns per setting."""
-    found = evaluate(experiment)
-    return build_only_table(experiment, found, arrange(found))
+    results = evaluate(experiment)
+    return build_only_table(experiment, results, arrange(results))
 
 
 def evaluate(experiment: Experiment) -> pd.DataFrame:
@@ -55,7 +55,7 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
     plan = pd.DataFrame([*entries, bound]).convert_dtypes()
     options = experiment.declaration.read_options("table", Options)
     rows = select_settings(experiment.rows, options.settings)
-    trials = [_key_of(settings) for settings in experiment.settings]
+    trials = [_build_key(settings) for settings in experiment.settings]
     rows = rows.assign(trial=[trials[point] for point in rows.point])
     is_bound = rows.system.map(experiment.kinds) == EXTRA_KINDS[CEILING]
     bounds = select_fastest(rows[is_bound], ["setting"])
@@ -68,13 +68,13 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
     )
     speedups = numbers(ratios(above, below, KEYS), KEYS, RATIO)
     times = numbers(plan[is_time].merge(rows, on="trial", validate="m:m"), KEYS, TIME)
-    found = pd.concat([times, speedups[speedups.status != NOT_PLANNED]], ignore_index=True)
-    found = found.drop(columns="quantity").rename(columns={"shown": "quantity"})
-    found.loc[found.quantity == SHARE, ["value", "low", "high"]] *= 100
-    return found
+    results = pd.concat([times, speedups[speedups.status != NOT_PLANNED]], ignore_index=True)
+    results = results.drop(columns="quantity").rename(columns={"shown": "quantity"})
+    results.loc[results.quantity == SHARE, ["value", "low", "high"]] *= 100
+    return results
 
 
-def _key_of(trial: Mapping[str, Any]) -> str:
+def _build_key(trial: Mapping[str, Any]) -> str:
     """Return the system and the changed options of a trial as one text."""
     keys = [key for key in trial if key == "system" or key.startswith("system.options.")]
     return json.dumps({key: trial[key] for key in keys}, sort_keys=True)
@@ -82,28 +82,28 @@ def _key_of(trial: Mapping[str, Any]) -> str:
 
 def _plan_walk(walk: Walk, experiment: Experiment) -> Iterator[dict[str, Any]]:
     """Yield the numbers of a walk, each with its trial; ratios of times also have a base."""
-    start, end = _key_of(walk.walked(0)), _key_of(walk.walked(len(walk.steps)))
+    start, end = _build_key(walk.take_steps(0)), _build_key(walk.take_steps(len(walk.steps)))
     for number in range(len(walk.steps) + 1):
-        here, switch = _key_of(walk.walked(number)), experiment.label(walk.start)
+        here, switch = _build_key(walk.take_steps(number)), experiment.label(walk.start)
         entries = [(TIME, here, None), (SHARE, CEILING, here)]
         if number:
-            step, place = walk.steps[number - 1], number - 1
+            step, index = walk.steps[number - 1], number - 1
             before, after = (VALUES.get(value, value) for value in (step.before, step.after))
             ending = f" = {experiment.label(walk.end)}" if number == len(walk.steps) else ""
             switch = f"{step.option}: {before} to {after}{ending}"
             entries += [
                 ("so_far", start, here),
-                ("added_first", start, _key_of(walk.added_first(place))),
-                ("removed_last", _key_of(walk.removed_last(place)), end),
+                ("added_first", start, _build_key(walk.add_first(index))),
+                ("removed_last", _build_key(walk.remove_last(index)), end),
             ]
         where = {"walk": walk.start, "step": number, "switch": switch}
         for shown, trial, base in entries:
             yield {**where, "shown": shown, "trial": trial, "base": base}
 
 
-def arrange(found: pd.DataFrame) -> pd.DataFrame:
+def arrange(results: pd.DataFrame) -> pd.DataFrame:
     """Arrange numbers as cells: the steps of each walk in order, the matmul bound last."""
-    texts = found.assign(column=found.quantity.replace(LABELS).str.replace("_", " "))
+    texts = results.assign(column=results.quantity.replace(LABELS).str.replace("_", " "))
 
     def format_cell(number: pd.Series) -> str:
         if number.status != "ok" or number.quantity in (TIME, SHARE, CEILING):
@@ -111,4 +111,6 @@ def arrange(found: pd.DataFrame) -> pd.DataFrame:
         return format_ratio(number.value, number.low, number.high, number.warnings)
 
     rows = {"walk": "walk", "step": "number", "switch": "step"}
-    return pivot(texts, rows, ["setting", "column"], format_cell).droplevel(["walk", "number"])
+    return pivot_numbers(texts, rows, ["setting", "column"], format_cell).droplevel(
+        ["walk", "number"]
+    )

@@ -15,15 +15,15 @@ from harness.contracts.model import Model, Weights
 from harness.contracts.policy import AUTO
 from harness.contracts.system import Clock, Counters, Result, RunSettings
 from harness.engine.live import LiveEngine
-from harness.engine.work import arranged_work
-from harness.policies.parts.bound import lower_bound
+from harness.engine.work import compute_arranged_work
+from harness.policies.parts.bound import compute_lower_bound
 from harness.programs.blocks import RecordingOptions
 from harness.programs.model import (
     ProgramModel,
-    makes_arrays,
-    programs_run_by,
-    recorded,
-    recording_of,
+    describe_program_execution,
+    make_recorded_model,
+    make_recording,
+    uses_arrays,
 )
 from harness.values.schedule import check_schedule
 from systems.on_core import vertex
@@ -92,7 +92,7 @@ class Adapter(vertex.Adapter):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self.why_ahead = _why_ahead(settings, self.options)
+        self.why_ahead = _explain_ahead(settings, self.options)
         if self.why_ahead is None:
             self.engine_type = LiveEngine
         self.live: LiveRun | None = None
@@ -107,26 +107,26 @@ class Adapter(vertex.Adapter):
                 f"model {model.name} has no program, which recording, phases, ghosts, depths and"
                 " rounds are options of; leave these out, or choose a model that has one"
             )
-        reason = _why_not_live(settings, options) if options.is_live else None
+        reason = _explain_not_live(settings, options) if options.is_live else None
         return reason or super().skip(model, settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Prepare the engine; record the program if the options require it."""
         options = self.options
-        model = recorded(model, options.how) if options.records else model
+        model = make_recorded_model(model, options.how) if options.records else model
         if isinstance(model, ProgramModel):
             model.recording.translate(is_wanted=options.programs == "compiled")
         super().prepare(model, weights)
-        self.of_arrays = makes_arrays(model) and not options.records
+        self.of_arrays = uses_arrays(model) and not options.records
         if self.why_ahead is None and not options.is_live:
-            self.why_ahead = self._why_not_planned(model)
+            self.why_ahead = self._explain_not_planned(model)
         if self.why_ahead is None:
             assert isinstance(self.engine, LiveEngine)
-            recording = getattr(model, "recording", None) or recording_of(model, options.how)
+            recording = getattr(model, "recording", None) or make_recording(model, options.how)
             recording.translate(is_wanted=options.programs == "compiled")
             self.live = LiveRun(recording, self.engine, by_depth=self.policy_name == BY_DEPTH)
 
-    def _why_not_planned(self, model: Model) -> str | None:
+    def _explain_not_planned(self, model: Model) -> str | None:
         if not hasattr(model, "program"):
             return f"model {model.name} has no program"
         is_planned = isinstance(self.engine, LiveEngine) and self.engine.can_keep()
@@ -150,8 +150,8 @@ class Adapter(vertex.Adapter):
         """Return the engine's result; the schedule of each live segment is checked separately."""
         if self.running is None:
             return super().result()
-        for one in self.running.engine.seen:
-            check_schedule(one.graph, one.schedule)
+        for segment in self.running.engine.seen:
+            check_schedule(segment.graph, segment.schedule)
         return Result(self.engine.loss(), self.engine.outputs(), {}, self.counters())
 
     def counters(self) -> Counters:
@@ -159,14 +159,14 @@ class Adapter(vertex.Adapter):
         if self.running is None:
             return super().counters()
         engine, tally = self.running.engine, self.engine.backend.tally
-        work = [arranged_work(engine.plans, one) for one in engine.arrangements()]
+        work = [compute_arranged_work(engine.plans, item) for item in engine.list_arrangements()]
         return Counters(
-            sum(one.schedule.n_batches for one in engine.seen),
+            sum(item.schedule.n_batches for item in engine.seen),
             tally.n_launches,
             tally.bytes_copied,
-            lower_bound=sum(lower_bound(one.graph) for one in engine.seen),
-            n_flop=sum(one.n_flop for one in work),
-            bytes_touched=sum(one.n_bytes for one in work),
+            lower_bound=sum(compute_lower_bound(item.graph) for item in engine.seen),
+            n_flop=sum(item.n_flop for item in work),
+            bytes_touched=sum(item.n_bytes for item in work),
         )
 
     def in_force(self) -> dict[str, str]:
@@ -181,26 +181,26 @@ class Adapter(vertex.Adapter):
             how["rounds ahead since"] = self.why_ahead or "nothing is waited for"
         return super().in_force() | how
 
-    def who_runs_programs(self) -> dict[str, str]:
+    def describe_program_runner(self) -> dict[str, str]:
         """Return the runner of programs; live segments have a recording of their own."""
         if self.of_arrays:
             return {}
         if self.running is not None:
             return {"programs run by": self.running.run_by}
-        return programs_run_by(self.model.model)
+        return describe_program_execution(self.model.model)
 
 
-def _why_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:
+def _explain_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:
     """Return the reason to record all segments first, as far as the settings decide it."""
     if options.rounds != "auto":
         return None if options.is_live else "rounds=ahead"
     policy = settings.policy or options.policy
     if policy not in (BY_DEPTH, AUTO):
         return f"compiled code plans rounds by policy={BY_DEPTH}, not by policy={policy}"
-    return _why_not_live(settings, options)
+    return _explain_not_live(settings, options)
 
 
-def _why_not_live(settings: RunSettings, options: AcrobatOptions) -> str | None:
+def _explain_not_live(settings: RunSettings, options: AcrobatOptions) -> str | None:
     """Return the setting that prevents interleaved execution, or None."""
     wanted = {
         "mode": (settings.mode, "infer"),
@@ -209,9 +209,9 @@ def _why_not_live(settings: RunSettings, options: AcrobatOptions) -> str | None:
         "device": (settings.device, "cpu"),
         "share_equal_inputs": (str(options.share_equal_inputs).lower(), "false"),
     }
-    for name, (found, needed) in wanted.items():
-        if found != needed:
-            return f"rounds=live runs with {name}={needed} only, not with {name}={found}"
+    for name, (value, needed) in wanted.items():
+        if value != needed:
+            return f"rounds=live runs with {name}={needed} only, not with {name}={value}"
     if (settings.policy or options.policy) == AUTO:
         return "rounds=live runs with a policy that is named, not with policy=auto"
     return None

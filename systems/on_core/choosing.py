@@ -19,11 +19,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from harness.contracts.choice import Candidate, Choice, Tell
-from harness.contracts.policy import policy_names, why_not_by_auto
+from harness.contracts.policy import explain_auto_exclusion, list_policy_names
 from harness.engine.switches import CHOICES, Switches
 from harness.errors import ConfigError, UnsupportedTrial
 from systems.on_core.laboratory import Batches, Laboratory
-from systems.on_core.racing import ENOUGH_S, EQUAL, LEAST_ROUNDS, Race, race
+from systems.on_core.racing import ENOUGH_S, EQUAL, LEAST_ROUNDS, Race, run_race
 
 N_TRIED = 5  # candidates, and all others within WORTH of the least prediction, up to MOST_TRIED
 MOST_TRIED, WORTH = 8, 1.2
@@ -31,7 +31,7 @@ LEAST_ARITHMETIC = 0.9  # time of single operators relative to whole cells; MV-R
 N_MINI_BATCHES = 3  # per candidate
 
 
-def candidates_of(switches: Switches) -> list[Candidate]:
+def list_candidates(switches: Switches) -> list[Candidate]:
     """Return all policies at all granularities, with the reasons why some cannot be chosen.
 
     Raises:
@@ -42,16 +42,16 @@ def candidates_of(switches: Switches) -> list[Candidate]:
             "policy=auto chooses by the time that runs take, which profile=true changes; give"
             " profile=false, or name a policy"
         )
-    found = []
+    candidates = []
     for granularity in CHOICES["granularity"]:
-        lost = _lost_at(granularity, switches)
-        for policy in policy_names():
-            why_not = why_not_by_auto(policy) or lost
-            found.append(Candidate(policy=policy, granularity=granularity, why_not=why_not))
-    return found
+        lost = _explain_lost_switch(granularity, switches)
+        for policy in list_policy_names():
+            why_not = explain_auto_exclusion(policy) or lost
+            candidates.append(Candidate(policy=policy, granularity=granularity, why_not=why_not))
+    return candidates
 
 
-def _lost_at(granularity: str, switches: Switches) -> str | None:
+def _explain_lost_switch(granularity: str, switches: Switches) -> str | None:
     """Return the reason if a switch has no effect at a granularity: it makes another system."""
     if granularity == "vertex":
         return None
@@ -81,130 +81,144 @@ def choose(
     Raises:
         UnsupportedTrial: If no candidate can run.
     """
-    known = predicted(candidates, lab, tell)
-    able = [one for one in known if one.predicted_s is not None]
+    known = predict_times(candidates, lab, tell)
+    able = [candidate for candidate in known if candidate.predicted_s is not None]
     if not able:
-        why = next((one.why_not for one in known if one.why_not), "there is no policy")
+        why = next(
+            (candidate.why_not for candidate in known if candidate.why_not), "there is no policy"
+        )
         raise UnsupportedTrial(f"policy=auto has nothing to choose from: {why}")
-    worth = _worth_trying(able)
-    n_used = _n_raced_on(worth, n_mini_batches)
+    worth = _select_promising(able)
+    n_used = _count_raced_mini_batches(worth, n_mini_batches)
     tell(
         f"{len(worth)} of {len(able)} candidates run {n_used} mini-batches in turns, for at most"
         f" {ENOUGH_S:g} s or {LEAST_ROUNDS} rounds"
     )
-    found = race(len(worth), n_used, lambda i, k: lab.run(worth[i], k))
-    taken = _taken(found, worth)
+    outcome = run_race(len(worth), n_used, lambda i, k: lab.run(worth[i], k))
+    taken = _select_winner(outcome, worth)
     tried = {
-        one: replace(
-            one,
-            tried_s=found.mini_batch_s(i),
-            n_tries=len(found.turns_s[i]) // n_used,
-            behind=found.over(i, taken).median - 1,
+        candidate: replace(
+            candidate,
+            tried_s=outcome.compute_mini_batch_s(i),
+            n_tries=len(outcome.turns_s[i]) // n_used,
+            behind=outcome.compare(i, taken).median - 1,
             is_chosen=i == taken,
         )
-        for i, one in enumerate(worth)
+        for i, candidate in enumerate(worth)
     }
     choice = Choice(
-        candidates=tuple(tried.get(one, one) for one in known),
+        candidates=tuple(tried.get(candidate, candidate) for candidate in known),
         n_mini_batches=n_used,
-        n_tries=found.n_rounds,
-        ended=found.ended,
+        n_tries=outcome.n_rounds,
+        ended=outcome.ended,
     )
     tell(choice.words)
     return choice
 
 
-def _worth_trying(able: Sequence[Candidate]) -> list[Candidate]:
+def _select_promising(able: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates with the lowest predictions."""
-    ordered = sorted(able, key=lambda one: one.predicted_s or 0.0)
+    ordered = sorted(able, key=lambda candidate: candidate.predicted_s or 0.0)
     most = WORTH * (ordered[0].predicted_s or 0.0)
-    near = [one for one in ordered[:MOST_TRIED] if (one.predicted_s or 0.0) <= most]
+    near = [
+        candidate for candidate in ordered[:MOST_TRIED] if (candidate.predicted_s or 0.0) <= most
+    ]
     return near if len(near) > N_TRIED else ordered[:N_TRIED]
 
 
-def _n_raced_on(worth: Iterable[Candidate], n_mini_batches: int) -> int:
+def _count_raced_mini_batches(worth: Iterable[Candidate], n_mini_batches: int) -> int:
     """Return the number of mini-batches whose LEAST_ROUNDS rounds fit ENOUGH_S, by predictions."""
-    rounds_s = LEAST_ROUNDS * sum(one.predicted_s or 0.0 for one in worth)
+    rounds_s = LEAST_ROUNDS * sum(candidate.predicted_s or 0.0 for candidate in worth)
     in_time = N_MINI_BATCHES
     if rounds_s * in_time > ENOUGH_S:
         in_time = max(1, int(ENOUGH_S / rounds_s))
     return min(n_mini_batches, N_MINI_BATCHES, in_time)
 
 
-def _taken(found: Race, worth: Sequence[Candidate]) -> int:
+def _select_winner(outcome: Race, worth: Sequence[Candidate]) -> int:
     """Return the index of the chosen candidate among those as fast as the leader.
 
     Whole cells are preferred, then fewer batches, then the lower prediction.
     """
-    leader = found.leader()
-    equal = [i for i in found.running if i == leader or found.over(i, leader).high <= 1 + EQUAL]
+    leader = outcome.find_leader()
+    equal = [
+        i for i in outcome.running if i == leader or outcome.compare(i, leader).high <= 1 + EQUAL
+    ]
     return min(equal, key=lambda i: (worth[i].granularity != "vertex", worth[i].n_batches, i))
 
 
-def predicted(
+def predict_times(
     candidates: Iterable[Candidate], lab: Laboratory, tell: Tell = lambda words: None
 ) -> list[Candidate]:
     """Return every candidate with its predicted seconds, or with the reason why it cannot run."""
-    found = list(candidates)
+    results = list(candidates)
     least: float | None = None  # prediction; least_fixed_s is its part besides batches, scheduling
     least_fixed_s = 0.0
-    for granularity in dict.fromkeys(one.granularity for one in found):
-        mine = [place for place, one in enumerate(found) if one.granularity == granularity]
-        asked = [place for place in mine if found[place].why_not is None]
+    for granularity in dict.fromkeys(candidate.granularity for candidate in results):
+        mine = [
+            index for index, candidate in enumerate(results) if candidate.granularity == granularity
+        ]
+        asked = [index for index in mine if results[index].why_not is None]
         if asked:
             tell(f"{granularity} granularity: {len(asked)} policies schedule a mini-batch")
-        batches = _scheduled(found, asked, lab)
+        batches = _schedule_candidates(results, asked, lab)
         if not batches:
             continue
-        too_slow = _too_slow([found[place] for place in batches], found, least_fixed_s)
+        too_slow = _explain_too_slow([results[index] for index in batches], results, least_fixed_s)
         if too_slow is not None:
-            for place in batches:
-                found[place] = replace(found[place], why_not=too_slow)
+            for index in batches:
+                results[index] = replace(results[index], why_not=too_slow)
             continue
         tell(f"{granularity} granularity: compiled, and a batch of each type measured")
-        fewest = min(batches, key=lambda place: found[place].n_batches or 0)
-        fixed_s, cost_s = lab.cost(granularity, found[fewest])
-        for place, n_of_type in batches.items():
+        fewest = min(batches, key=lambda index: results[index].n_batches or 0)
+        fixed_s, cost_s = lab.measure_cost(granularity, results[fewest])
+        for index, n_of_type in batches.items():
             batches_s = sum(n * cost_s[t] for t, n in n_of_type.items())
-            whole_s = (found[place].scheduling_s or 0.0) + fixed_s + batches_s
-            found[place] = replace(found[place], predicted_s=whole_s)
+            whole_s = (results[index].scheduling_s or 0.0) + fixed_s + batches_s
+            results[index] = replace(results[index], predicted_s=whole_s)
             if least is None or whole_s < least:
                 least, least_fixed_s = whole_s, fixed_s
-    return found
+    return results
 
 
-def _scheduled(found: list[Candidate], asked: Iterable[int], lab: Laboratory) -> dict[int, Batches]:
-    """Schedule a mini-batch by each candidate, and store the times in `found`.
+def _schedule_candidates(
+    candidates: list[Candidate], asked: Iterable[int], lab: Laboratory
+) -> dict[int, Batches]:
+    """Schedule a mini-batch by each candidate, and store the times in `candidates`.
 
     Returns:
         Number of batches by type, for each index of a candidate that can run.
     """
     batches: dict[int, Batches] = {}
-    for place in asked:
+    for index in asked:
         try:
-            seconds, n_of_type = lab.schedule(found[place])
+            seconds, n_of_type = lab.schedule(candidates[index])
         except UnsupportedTrial as error:
-            found[place] = replace(found[place], why_not=str(error))
+            candidates[index] = replace(candidates[index], why_not=str(error))
             continue
         n_batches = sum(n_of_type.values())
-        found[place] = replace(found[place], scheduling_s=seconds, n_batches=n_batches)
-        batches[place] = n_of_type
+        candidates[index] = replace(candidates[index], scheduling_s=seconds, n_batches=n_batches)
+        batches[index] = n_of_type
     return batches
 
 
-def _too_slow(mine: Iterable[Candidate], found: Iterable[Candidate], fixed_s: float) -> str | None:
+def _explain_too_slow(
+    mine: Iterable[Candidate], candidates: Iterable[Candidate], fixed_s: float
+) -> str | None:
     """Return the reason if a granularity cannot win, and so need not be compiled and measured.
 
     Args:
         mine: candidates of this granularity.
-        found: all candidates.
+        candidates: all candidates.
         fixed_s: seconds of another granularity except scheduling and batches.
     """
-    whole = [one for one in found if one.predicted_s is not None]
-    least = min(whole, key=lambda one: one.predicted_s or 0.0, default=None)
+    whole = [candidate for candidate in candidates if candidate.predicted_s is not None]
+    least = min(whole, key=lambda candidate: candidate.predicted_s or 0.0, default=None)
     if least is None:
         return None
-    without_batches_s = min(one.scheduling_s or 0.0 for one in mine) + LEAST_ARITHMETIC * fixed_s
+    without_batches_s = (
+        min(candidate.scheduling_s or 0.0 for candidate in mine) + LEAST_ARITHMETIC * fixed_s
+    )
     if without_batches_s < (least.predicted_s or 0.0):
         return None
     return f"scheduling and arithmetic alone would take longer than all of {least.words}"

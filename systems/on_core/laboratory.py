@@ -24,7 +24,7 @@ from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
-from systems.on_core.prepared import NoClock, Prepared, prepared
+from systems.on_core.prepared import NoClock, PreparedModel, prepare_model
 
 PIECES = 4  # per batch that is cut
 MOST_CUT_ALONE = 6  # types that are cut separately; the others are cut together and share a cost
@@ -35,7 +35,7 @@ Batches = Mapping[int, int]  # number of batches of each type
 Time = Callable[[Schedule], float]  # seconds of forward and backward under a schedule
 
 
-def batches_by_type(graph: Graph, schedule: Schedule) -> Counter[int]:
+def count_batches_by_type(graph: Graph, schedule: Schedule) -> Counter[int]:
     """Count the batches of each type in a schedule."""
     types: list[int] = graph.types[schedule.order[schedule.starts[:-1]]].tolist()
     return Counter(types)
@@ -57,7 +57,9 @@ def cut(graph: Graph, schedule: Schedule, types: Collection[int]) -> Schedule:
     return replace(schedule, starts=starts, round_starts=before[schedule.round_starts])
 
 
-def costs_of(graph: Graph, schedule: Schedule, time: Time) -> tuple[float, Mapping[int, float]]:
+def measure_costs(
+    graph: Graph, schedule: Schedule, time: Time
+) -> tuple[float, Mapping[int, float]]:
     """Return the seconds without batches, and the seconds per batch of each type, never below 0.
 
     Types whose batches have one row each cannot be cut: they cost the average of the others.
@@ -68,9 +70,9 @@ def costs_of(graph: Graph, schedule: Schedule, time: Time) -> tuple[float, Mappi
         time: measures forward and backward under a schedule.
     """
     whole_s = time(schedule)
-    n_of_type = batches_by_type(graph, schedule)
+    n_of_type = count_batches_by_type(graph, schedule)
     known: dict[int, float] = {}
-    for types in _groups(n_of_type):
+    for types in _group_types(n_of_type):
         pieces = cut(graph, schedule, types)
         n_more = pieces.n_batches - schedule.n_batches
         if n_more:
@@ -83,7 +85,7 @@ def costs_of(graph: Graph, schedule: Schedule, time: Time) -> tuple[float, Mappi
     return max(0.0, whole_s - batches_s), costs
 
 
-def _groups(n_of_type: Counter[int]) -> Sequence[Collection[int]]:
+def _group_types(n_of_type: Counter[int]) -> Sequence[Collection[int]]:
     """Return groups of types: those with the most batches separately, then all others together."""
     ordered = [t for t, _ in sorted(n_of_type.items(), key=lambda item: (-item[1], item[0]))]
     others = ordered[MOST_CUT_ALONE:]
@@ -109,14 +111,14 @@ class Laboratory:
         mini_batches: Sequence[Sequence[Any]],
         stopwatch: Stopwatch,
     ) -> None:
-        self._make = partial(prepared, model, weights, settings=settings)
+        self._make = partial(prepare_model, model, weights, settings=settings)
         self._switches, self._mini_batches = switches, mini_batches
         self._stopwatch = stopwatch
-        self._prepared: dict[str, Prepared | UnsupportedTrial] = {}
+        self._prepared: dict[str, PreparedModel | UnsupportedTrial] = {}
         self._policies: dict[str, Policy] = {}
         self._schedules: dict[Candidate, Schedule] = {}
 
-    def prepared_at(self, granularity: str) -> Prepared:
+    def prepare_granularity(self, granularity: str) -> PreparedModel:
         """Return the engine of a granularity.
 
         Raises:
@@ -128,12 +130,12 @@ class Laboratory:
                 self._prepared[granularity] = self._make(switches)
             except UnsupportedTrial as error:
                 self._prepared[granularity] = error
-        found = self._prepared[granularity]
-        if isinstance(found, UnsupportedTrial):
-            raise found
-        return found
+        result = self._prepared[granularity]
+        if isinstance(result, UnsupportedTrial):
+            raise result
+        return result
 
-    def policy(self, name: str) -> Policy:
+    def prepare_policy(self, name: str) -> Policy:
         """Return a compiled policy."""
         if name not in self._policies:
             compile_policy(name)
@@ -145,21 +147,28 @@ class Laboratory:
 
         The first run, which may compile, does not count.
         """
-        here, policy = self.prepared_at(candidate.granularity), self.policy(candidate.policy)
+        here, policy = (
+            self.prepare_granularity(candidate.granularity),
+            self.prepare_policy(candidate.policy),
+        )
         instances = self._mini_batches[0]
-        mini_batch, schedule = here.scheduled(instances, policy, NO_CLOCK)
-        self._schedules[_plain(candidate)] = schedule
-        seconds = self._least(partial(here.scheduled, instances, policy, NO_CLOCK))
-        return seconds, batches_by_type(mini_batch.graph, schedule)
+        mini_batch, schedule = here.arrange_mini_batch(instances, policy, NO_CLOCK)
+        self._schedules[_strip_measurements(candidate)] = schedule
+        seconds = self._measure_minimum(
+            partial(here.arrange_mini_batch, instances, policy, NO_CLOCK)
+        )
+        return seconds, count_batches_by_type(mini_batch.graph, schedule)
 
-    def cost(self, granularity: str, fewest: Candidate) -> tuple[float, Mapping[int, float]]:
+    def measure_cost(
+        self, granularity: str, fewest: Candidate
+    ) -> tuple[float, Mapping[int, float]]:
         """Return the seconds of forward and backward without batches, and per batch of each type.
 
         Args:
             granularity: granularity of the engine.
             fewest: the candidate of this granularity with the fewest batches, which are cut.
         """
-        here = self.prepared_at(granularity)
+        here = self.prepare_granularity(granularity)
         mini_batch = here.model.mini_batch(self._mini_batches[0])
 
         def time(schedule: Schedule) -> float:
@@ -169,22 +178,25 @@ class Laboratory:
                 readings.append(self._stopwatch(partial(here.compute, NO_CLOCK)))
             return min(readings[1:])
 
-        return costs_of(mini_batch.graph, self._schedules[_plain(fewest)], time)
+        return measure_costs(mini_batch.graph, self._schedules[_strip_measurements(fewest)], time)
 
     def run(self, candidate: Candidate, k: int) -> float:
         """Return the seconds of mini-batch k, with all phases except the update."""
-        here, policy = self.prepared_at(candidate.granularity), self.policy(candidate.policy)
+        here, policy = (
+            self.prepare_granularity(candidate.granularity),
+            self.prepare_policy(candidate.policy),
+        )
 
-        def work() -> None:
-            here.scheduled(self._mini_batches[k], policy, NO_CLOCK)
+        def run_once() -> None:
+            here.arrange_mini_batch(self._mini_batches[k], policy, NO_CLOCK)
             here.compute(NO_CLOCK)
 
-        return self._stopwatch(work)
+        return self._stopwatch(run_once)
 
-    def _least(self, work: partial[Any]) -> float:
+    def _measure_minimum(self, work: partial[Any]) -> float:
         return min(self._stopwatch(work) for _ in range(N_READINGS))
 
 
-def _plain(candidate: Candidate) -> Candidate:
+def _strip_measurements(candidate: Candidate) -> Candidate:
     """Return a candidate with its name only, without measured values."""
     return Candidate(policy=candidate.policy, granularity=candidate.granularity)

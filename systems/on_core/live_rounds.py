@@ -19,9 +19,9 @@ from harness.programs.decoder import Decoder
 from harness.programs.fibers import Fibers, Waiting
 from harness.programs.log import UNDONE
 from harness.programs.recorder import Recorder
-from harness.programs.recording import FAULTS, Decisions, Recording, outputs_of
+from harness.programs.recording import FAULTS, Decisions, Recording, collect_outputs
 from harness.programs.writer import Wait
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 
 
 class Restart(Exception):  # noqa: N818 - not an error: the programs are run once more
@@ -59,10 +59,10 @@ class LiveRun:
         After an error they run once more with checks, so that the error names the line.
         """
         programs = self.programs
-        by_python = partial(self._by_python, instances, policy, clock)
+        by_python = partial(self._run_in_python, instances, policy, clock)
         try:
             if programs is not None:
-                self._run(instances, clock, partial(self._by_itself, programs, instances, clock))
+                self._run(instances, clock, partial(self._run_compiled, programs, instances, clock))
             else:
                 self._run(instances, clock, partial(by_python, is_checked=False))
         except FAULTS as fault:
@@ -78,17 +78,17 @@ class LiveRun:
         """
         recording = self.recording
         while True:
-            self._decoder = decoder = recording.decoder(len(instances), self._decoder)
+            self._decoder = decoder = recording.make_decoder(len(instances), self._decoder)
             try:
                 outputs = way(decoder)
             except Restart:
                 continue
             except FAULTS:
-                if not recording.widens(decoder.feeds):
+                if not recording.update_feeds(decoder.feeds):
                     raise
                 continue
             pulls = {
-                name: int_array(decoder.arrays.pulled[recording.pulls.index(name), outputs])
+                name: as_int_array(decoder.arrays.pulled[recording.pulls.index(name), outputs])
                 for name in recording.output_pulls
             }
             clock.mark("construct")
@@ -96,7 +96,7 @@ class LiveRun:
             clock.mark("forward")
             return
 
-    def _by_itself(
+    def _run_compiled(
         self, programs: CompiledPrograms, instances: Sequence[Any], clock: Clock, decoder: Decoder
     ) -> IntArray:
         """Run programs, policy, layout and loops in compiled code.
@@ -107,7 +107,7 @@ class LiveRun:
         rounds = engine.begin_kept(decoder, recording.feeds, recording.type_names)
         programs.begin(
             instances,
-            recording.drawn(instances),
+            recording.draw_decisions(instances),
             recording.options,
             rounds.maker,
             rounds.take_log,
@@ -120,15 +120,15 @@ class LiveRun:
             rounds.run(programs.n_log, programs.left, self._take_feeds)
             clock.divide(rounds.catch_up())
             programs.clear()
-            programs.next_round()
+            programs.start_next_round()
         return programs.outputs()
 
     def _take_feeds(self, feeds: Feeds) -> None:
         """Raise Restart if new dependencies between block types change the static depths."""
-        if self.recording.widens(feeds):
+        if self.recording.update_feeds(feeds):
             raise Restart
 
-    def _by_python(
+    def _run_in_python(
         self,
         instances: Sequence[Any],
         policy: Policy,
@@ -139,16 +139,16 @@ class LiveRun:
     ) -> IntArray:
         """Run programs in Python; compiled code runs their segments for policy inline_depth."""
         recording, engine = self.recording, self.engine
-        recorder = recording.recorder(len(instances), decoder, is_checked=is_checked)
+        recorder = recording.make_recorder(len(instances), decoder, is_checked=is_checked)
         if self._by_depth and not is_checked and engine.can_keep():
             rounds = engine.begin_kept(decoder, recording.feeds, recording.type_names)
             end_round = partial(self._end_kept, recorder, rounds, clock)
         else:
             engine.begin()
             end_round = partial(self._end_by_policy, recorder, policy, clock)
-        answers = _Answers(end_round, Decisions(recording.drawn(instances)), engine)
+        answers = _Answers(end_round, Decisions(recording.draw_decisions(instances)), engine)
         results = Fibers(recorder, answers).run(recording.program, instances)
-        return outputs_of(results, recorder.n)
+        return collect_outputs(results, recorder.n)
 
     def _end_kept(self, recorder: Recorder, rounds: LiveRounds, clock: Clock) -> None:
         """Schedule and run a recorded segment in compiled code, as inline_depth does."""
@@ -186,21 +186,21 @@ class _Answers:
     ) -> None:
         self.end_round, self._decisions, self._engine = end_round, decisions, engine
 
-    def numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
+    def read_numbers(self, instances: Sequence[int], waits: Sequence[Waiting]) -> Sequence[float]:
         """Return numbers that are drawn, or read from states, with one read per state."""
         if all(wait[1] is not None for wait in waits):
-            return self._decisions.numbers(instances, waits)
-        found = [0.0] * len(waits)
+            return self._decisions.read_numbers(instances, waits)
+        values = [0.0] * len(waits)
         by_state: dict[str, list[int]] = {}
         for k, wait in enumerate(waits):
             if isinstance(wait, Wait) and wait.key is None:
                 by_state.setdefault(wait.state, []).append(k)
             else:
-                (found[k],) = self._decisions.numbers([instances[k]], [wait])
+                (values[k],) = self._decisions.read_numbers([instances[k]], [wait])
         for state, places in by_state.items():
             asked = [wait for k in places if isinstance(wait := waits[k], Wait)]
             vertices, columns = [wait.of for wait in asked], [wait.column for wait in asked]
-            numbers = self._engine.numbers(state, vertices, columns)
+            numbers = self._engine.read_numbers(state, vertices, columns)
             for k, number in zip(places, numbers, strict=True):
-                found[k] = number
-        return found
+                values[k] = number
+        return values

@@ -30,7 +30,7 @@ class NoClock:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Prepared:
+class PreparedModel:
     """Model at one granularity, with its engine.
 
     Attributes:
@@ -41,16 +41,16 @@ class Prepared:
     model: OperatorModel | VertexModel
     engine: Engine
 
-    def scheduled(
+    def arrange_mini_batch(
         self, instances: Sequence[Any], policy: Policy, clock: Clock
     ) -> tuple[MiniBatch, Schedule]:
         """Construct, schedule and lay out a mini-batch."""
-        mini_batch, schedule = self.planned(instances, policy, clock)
+        mini_batch, schedule = self.schedule_mini_batch(instances, policy, clock)
         self.engine.arrange(mini_batch, schedule)
         clock.mark("schedule")
         return mini_batch, schedule
 
-    def planned(
+    def schedule_mini_batch(
         self, instances: Sequence[Any], policy: Policy, clock: Clock
     ) -> tuple[MiniBatch, Schedule]:
         """Construct and schedule a mini-batch."""
@@ -67,13 +67,13 @@ class Prepared:
             clock.mark("backward")
 
 
-def prepared(
+def prepare_model(
     model: Model,
     weights: Weights,
     switches: Switches,
     settings: RunSettings,
     engine_type: type[Engine] = Engine,
-) -> Prepared:
+) -> PreparedModel:
     """Trace, differentiate, lower and compile a model.
 
     Raises:
@@ -96,4 +96,4 @@ def prepared(
         train=settings.mode == "train",
         threads=settings.threads,
     )
-    return Prepared(graphs, engine)
+    return PreparedModel(graphs, engine)

@@ -59,12 +59,12 @@ class Race:
         """Number of rounds (a turn at every mini-batch) of the candidates that ran to the end."""
         return max(map(len, self.turns_s)) // self.n_mini_batches
 
-    def mini_batch_s(self, one: int) -> float:
+    def compute_mini_batch_s(self, candidate: int) -> float:
         """Return the seconds of a mini-batch: the mean over mini-batches of their median."""
-        n, turns_s = self.n_mini_batches, self.turns_s[one]
+        n, turns_s = self.n_mini_batches, self.turns_s[candidate]
         return statistics.mean(statistics.median(turns_s[k::n]) for k in range(n))
 
-    def leader(self) -> int:
+    def find_leader(self) -> int:
         """Return the fastest running candidate, by the median of its fraction of every turn."""
         sums = [sum(times) for times in zip(*(self.turns_s[i] for i in self.running), strict=True)]
         parts = {
@@ -73,23 +73,23 @@ class Race:
         }
         return min(self.running, key=lambda i: parts[i])
 
-    def over(self, one: int, other: int) -> Interval:
+    def compare(self, candidate: int, other: int) -> Interval:
         """Return the ratio of one candidate's time to another's, over the turns that both ran."""
-        pairs = zip(self.turns_s[one], self.turns_s[other], strict=False)
-        return interval([mine / base if base else 1.0 for mine, base in pairs])
+        pairs = zip(self.turns_s[candidate], self.turns_s[other], strict=False)
+        return compute_interval([mine / base if base else 1.0 for mine, base in pairs])
 
 
-def interval(ratios: Sequence[float]) -> Interval:
+def compute_interval(ratios: Sequence[float]) -> Interval:
     """Return the median, and the interval of ordered ratios around it.
 
     The interval of a few ratios is their range.
     """
     ordered, n = sorted(ratios), len(ratios)
-    place = max(0, math.floor((n - WIDTH * math.sqrt(n)) / 2))
-    return Interval(ordered[place], statistics.median(ordered), ordered[n - 1 - place])
+    index = max(0, math.floor((n - WIDTH * math.sqrt(n)) / 2))
+    return Interval(ordered[index], statistics.median(ordered), ordered[n - 1 - index])
 
 
-def race(n_candidates: int, n_mini_batches: int, run: Run) -> Race:
+def run_race(n_candidates: int, n_mini_batches: int, run: Run) -> Race:
     """Run candidates in turns until the fastest is known, others are as fast, or time is over.
 
     Args:
@@ -97,34 +97,36 @@ def race(n_candidates: int, n_mini_batches: int, run: Run) -> Race:
         n_mini_batches: number of mini-batches per round.
         run: returns the seconds of a candidate, by its index, on a mini-batch, by its index.
     """
-    found = Race([[] for _ in range(n_candidates)], n_mini_batches, list(range(n_candidates)))
+    outcome = Race([[] for _ in range(n_candidates)], n_mini_batches, list(range(n_candidates)))
     spent_s = 0.0
-    while found.n_rounds < LEAST_ROUNDS or (spent_s < ENOUGH_S and found.n_rounds < MOST_ROUNDS):
-        running = list(found.running)
+    while outcome.n_rounds < LEAST_ROUNDS or (
+        spent_s < ENOUGH_S and outcome.n_rounds < MOST_ROUNDS
+    ):
+        running = list(outcome.running)
         for k in range(n_mini_batches):
-            shift = (found.n_rounds + k) % len(running)  # varies the predecessor of a candidate
+            shift = (outcome.n_rounds + k) % len(running)  # varies the predecessor of a candidate
             turn = {i: run(i, k) for i in running[shift:] + running[:shift]}
             for i, seconds in turn.items():
-                found.turns_s[i].append(seconds)
+                outcome.turns_s[i].append(seconds)
             spent_s += sum(turn.values())
-        if found.n_rounds % max(1, found.n_rounds // LOOKS) == 0 and _is_decided(found):
+        if outcome.n_rounds % max(1, outcome.n_rounds // LOOKS) == 0 and _is_decided(outcome):
             break
-    return found
+    return outcome
 
 
-def _is_decided(found: Race) -> bool:
+def _is_decided(outcome: Race) -> bool:
     """Drop candidates that are slower by more than EQUAL, and return whether the race is decided.
 
     It is decided when no candidate is faster than the leader by more than EQUAL.
     """
-    leader = found.leader()
-    over = {i: found.over(i, leader) for i in found.running}
-    is_early = found.n_rounds < LEAST_ROUNDS
-    if found.n_rounds >= HOPELESS_ROUNDS:
+    leader = outcome.find_leader()
+    over = {i: outcome.compare(i, leader) for i in outcome.running}
+    is_early = outcome.n_rounds < LEAST_ROUNDS
+    if outcome.n_rounds >= HOPELESS_ROUNDS:
         behind = HOPELESS if is_early else 1 + EQUAL
-        found.running = [i for i in found.running if i == leader or over[i].low <= behind]
-    others = [over[i].low for i in found.running if i != leader]
+        outcome.running = [i for i in outcome.running if i == leader or over[i].low <= behind]
+    others = [over[i].low for i in outcome.running if i != leader]
     if (is_early and others) or any(low < 1 - EQUAL for low in others):
         return False
-    found.ended = "clear" if all(low > 1 for low in others) else "equal"
+    outcome.ended = "clear" if all(low > 1 for low in others) else "equal"
     return True

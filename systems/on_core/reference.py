@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights, why_not_trained
+from harness.contracts.model import Model, Weights, explain_untrainable
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.oracle import run_reference
 
@@ -21,7 +21,7 @@ class Adapter(System):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         if settings.device != "cpu":
             return "the reference runs on device=cpu only"
-        return why_not_trained(model, settings.mode)
+        return explain_untrainable(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         self._model = model
@@ -32,11 +32,11 @@ class Adapter(System):
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
         mode = self.settings.mode
-        found = run_reference(self._model, self._weights, self._instances, mode)
-        self._result = Result(found.loss, found.outputs, found.gradients, Counters())
+        result = run_reference(self._model, self._weights, self._instances, mode)
+        self._result = Result(result.loss, result.outputs, result.gradients, Counters())
         clock.mark("backward" if mode == "train" else "forward")
         if mode == "train" and update:
-            for name, gradient in found.gradients.items():
+            for name, gradient in result.gradients.items():
                 self._weights[name] -= self.settings.learning_rate * gradient
             clock.mark("update")
 

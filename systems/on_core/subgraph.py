@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights, traced_functions
+from harness.contracts.model import Model, Weights, trace_functions
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.engine.cpu_kernels.libraries import numpy_blas_name
+from harness.engine.cpu_kernels.libraries import describe_numpy_blas
 from harness.models.cell import CellModel
-from harness.vertex.subgraph.block import Block
+from harness.vertex.subgraph.block import OperatorBlock
 from harness.vertex.subgraph.plan import plan_block
 from systems.on_core.subgraph_executor import BlockExecutor
 
@@ -62,14 +62,14 @@ class Adapter(System):
         """Batch the cell's operators and lay out its values."""
         assert isinstance(model, CellModel)  # see skip
         self.model, self.weights = model, dict(weights)
-        functions = traced_functions(model)
+        functions = trace_functions(model)
         self.given = functions["given"]
-        self.block = Block(functions["cell"])
+        self.block = OperatorBlock(functions["cell"])
         self.plan = plan_block(self.block, self.options.layout, pre_gather=self.options.pre_gather)
         self.executors: dict[int, BlockExecutor] = {}
-        self._executor(self.settings.batch_size)
+        self._prepare_executor(self.settings.batch_size)
 
-    def _executor(self, n_instances: int) -> BlockExecutor:
+    def _prepare_executor(self, n_instances: int) -> BlockExecutor:
         if n_instances not in self.executors:
             self.executors[n_instances] = BlockExecutor(
                 self.plan, self.weights, n_instances, ahead_of_time=self.options.ahead_of_time
@@ -87,7 +87,7 @@ class Adapter(System):
                 table, rows = (self.given.nodes[k].name for k in read[node.name])
                 vertices = graph.args[graph.arg_start[mini_batch.outputs] + node.index]
                 inputs[i] = self.weights[table][mini_batch.pulls[rows][vertices]]
-        self.executor = self._executor(len(mini_batch.outputs))
+        self.executor = self._prepare_executor(len(mini_batch.outputs))
         self.executor.place(inputs)
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
@@ -98,7 +98,7 @@ class Adapter(System):
     def result(self) -> Result:
         """Return the outputs in the order of CellModel.output, and their sum as loss."""
         computed = dict(self.block.function.scatter)
-        values = [self.executor.value(computed[state]) for state in self.model.described.gives]
+        values = [self.executor.read_value(computed[state]) for state in self.model.described.gives]
         outputs = np.concatenate([value.reshape(len(value), -1) for value in values], axis=1)
         return Result(float(outputs.sum(dtype=np.float64)), outputs, {}, self.counters())
 
@@ -114,4 +114,4 @@ class Adapter(System):
 
     def versions(self) -> dict[str, str]:
         """Return the version of NumPy and the name of its BLAS library."""
-        return {"numpy": np.__version__, "blas": numpy_blas_name()}
+        return {"numpy": np.__version__, "blas": describe_numpy_blas()}

@@ -53,15 +53,15 @@ class BlockExecutor:
             i: np.array(parameters[nodes[i].name], dtype=np.float32)[None]
             if plan.block.is_parameter(i)
             else np.zeros((1, n_instances, *nodes[i].shape), dtype=np.float32)
-            for i in plan.given()
+            for i in plan.list_inputs()
         }
         n_elements = sum(nodes[i].width for i in plan.layout.order)
         self.arena = np.zeros(n_elements * n_instances, dtype=np.float32)
-        self.copied = {copy: self._room(copy) for copy in plan.gathers}
+        self.copied = {copy: self._allocate_copy(copy) for copy in plan.gathers}
         steps = _Steps(self, plan)
         for copy in set(plan.gathers) - set(plan.copies):
             steps.copy(copy)()
-        self.steps = steps.all() if ahead_of_time else None
+        self.steps = steps.build_steps() if ahead_of_time else None
 
     def place(self, inputs: Mapping[int, Array]) -> None:
         """Copy the block's inputs into its memory.
@@ -76,19 +76,19 @@ class BlockExecutor:
     def run(self) -> None:
         """Compute all values."""
         self.n_copies = self.bytes_copied = 0
-        for step in self.steps if self.steps is not None else self._decided_anew():
+        for step in self.steps if self.steps is not None else self._rebuild_steps():
             step()
 
-    def value(self, i: int) -> Array:
+    def read_value(self, i: int) -> Array:
         """Return a value, (n, ...), as a view into the arena."""
-        value: Array = _Steps(self, self.plan).piece((i,))[0]
+        value: Array = _Steps(self, self.plan).view_values((i,))[0]
         return value
 
-    def _decided_anew(self) -> list[Run]:
+    def _rebuild_steps(self) -> list[Run]:
         """Build all steps again, from a copy of the plan without its cached decisions."""
-        return _Steps(self, replace(self.plan, layout=replace(self.plan.layout))).all()
+        return _Steps(self, replace(self.plan, layout=replace(self.plan.layout))).build_steps()
 
-    def _room(self, copy: Copy) -> Array:
+    def _allocate_copy(self, copy: Copy) -> Array:
         shape: tuple[int, ...] = self.plan.block.nodes[copy.values[0]].shape
         if not copy.of_parameters:
             shape = (self.n, *shape)
@@ -107,22 +107,24 @@ class _Steps:
             self.offsets[i] = end
             end += self.nodes[i].width * executor.n
 
-    def all(self) -> list[Run]:
+    def build_steps(self) -> list[Run]:
         """Return the steps of a call: for every batch, copies of operands and then the operator."""
         steps: list[Run] = []
         gathers = {(copy.batch, copy.operand): copy for copy in self.plan.gathers}
-        for place, batch in enumerate(self.plan.layout.batches):
+        for index, batch in enumerate(self.plan.layout.batches):
             operands = []
             for k, operand in enumerate(batch.operands):
-                copy = gathers.get((place, k))
-                operands.append(self.piece(operand) if copy is None else self.executor.copied[copy])
+                copy = gathers.get((index, k))
+                operands.append(
+                    self.view_values(operand) if copy is None else self.executor.copied[copy]
+                )
                 if copy is not None and self.plan.is_repeated(copy):
                     steps.append(self.copy(copy))
-            node, out = self.nodes[batch.members[0]], self.piece(batch.members)
-            steps.append(kernel(node, operands, out))
+            node, out = self.nodes[batch.members[0]], self.view_values(batch.members)
+            steps.append(bind_kernel(node, operands, out))
         return steps
 
-    def piece(self, operand: Sequence[int]) -> Array:
+    def view_values(self, operand: Sequence[int]) -> Array:
         """Return adjacent values, (m, n, ...), or one that all m operators share, (1, ...)."""
         first = operand[0]
         if first in self.executor.given:
@@ -135,7 +137,7 @@ class _Steps:
     def copy(self, copy: Copy) -> Run:
         """Return a step that makes the values of an operand contiguous with one call."""
         executor = self.executor
-        parts, out = [self.piece((i,)) for i in copy.values], executor.copied[copy]
+        parts, out = [self.view_values((i,)) for i in copy.values], executor.copied[copy]
         n_bytes = copy.n_elements * FLOAT_BYTES * executor.n
 
         def run() -> None:
@@ -146,7 +148,7 @@ class _Steps:
         return run
 
 
-def kernel(node: Node, operands: Sequence[Array], out: Array) -> Run:
+def bind_kernel(node: Node, operands: Sequence[Array], out: Array) -> Run:
     """Return a function that computes one batched operator.
 
     Raises:
@@ -163,7 +165,7 @@ def kernel(node: Node, operands: Sequence[Array], out: Array) -> Run:
     return lambda: ufunc(*operands, out=out)
 
 
-def _sigmoid(node: Node, operands: Sequence[Array], out: Array) -> Run:
+def _bind_sigmoid(node: Node, operands: Sequence[Array], out: Array) -> Run:
     (x,) = operands
 
     def run() -> None:
@@ -175,7 +177,7 @@ def _sigmoid(node: Node, operands: Sequence[Array], out: Array) -> Run:
     return run
 
 
-def _matmul(node: Node, operands: Sequence[Array], out: Array) -> Run:
+def _bind_matmul(node: Node, operands: Sequence[Array], out: Array) -> Run:
     """Bind one GEMM per matrix; matrix-valued operands are multiplied row by row."""
     x, weight = operands
     rows = x.reshape(len(weight), -1, x.shape[-1])
@@ -185,29 +187,29 @@ def _matmul(node: Node, operands: Sequence[Array], out: Array) -> Run:
     return lambda: np.matmul(rows, weight, out=result)
 
 
-def _apply(node: Node, operands: Sequence[Array], out: Array) -> Run:
+def _bind_apply(node: Node, operands: Sequence[Array], out: Array) -> Run:
     x, matrix = operands
     rows, result = x[..., None, :], out[..., None, :]
     return lambda: np.matmul(rows, matrix, out=result)
 
 
-def _bias(node: Node, operands: Sequence[Array], out: Array) -> Run:
+def _bind_bias(node: Node, operands: Sequence[Array], out: Array) -> Run:
     x, bias = operands
     spread = bias.reshape(len(bias), *(1,) * (x.ndim - 2), bias.shape[-1])
     return lambda: np.add(x, spread, out=out)
 
 
-def _concat(node: Node, operands: Sequence[Array], out: Array) -> Run:
+def _bind_concat(node: Node, operands: Sequence[Array], out: Array) -> Run:
     parts = list(operands)
     return lambda: np.concatenate(parts, axis=-1, out=out)
 
 
-def _slice(node: Node, operands: Sequence[Array], out: Array) -> Run:
+def _bind_slice(node: Node, operands: Sequence[Array], out: Array) -> Run:
     columns = operands[0][..., node.index : node.index + node.width]
     return lambda: np.copyto(out, columns)
 
 
-def _with_value(ufunc: np.ufunc) -> Callable[[Node, Sequence[Array], Array], Run]:
+def _make_scalar_binder(ufunc: np.ufunc) -> Callable[[Node, Sequence[Array], Array], Run]:
     def prepare(node: Node, operands: Sequence[Array], out: Array) -> Run:
         (x,), value = operands, np.float32(node.value)
         return lambda: ufunc(x, value, out=out)
@@ -228,12 +230,12 @@ UFUNCS: dict[str, Any] = {
     "sqrt": np.sqrt,
 }
 PREPARED: dict[str, Callable[[Node, Sequence[Array], Array], Run]] = {
-    "matmul": _matmul,
-    "apply": _apply,
-    "bias": _bias,
-    "sigmoid": _sigmoid,
-    "concat": _concat,
-    "slice": _slice,
-    "scale": _with_value(np.multiply),
-    "shift": _with_value(np.add),
+    "matmul": _bind_matmul,
+    "apply": _bind_apply,
+    "bias": _bind_bias,
+    "sigmoid": _bind_sigmoid,
+    "concat": _bind_concat,
+    "slice": _bind_slice,
+    "scale": _make_scalar_binder(np.multiply),
+    "shift": _make_scalar_binder(np.add),
 }

@@ -7,32 +7,32 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from harness.contracts.choice import Choice, Stopwatch, Tell
-from harness.contracts.model import Model, Weights, why_not_trained
+from harness.contracts.model import Model, Weights, explain_untrainable
 from harness.contracts.policy import (
     AUTO,
     Policy,
     check_policy_name,
     compile_policy,
+    format_workload_name,
     is_learned,
     learn_policy,
     load_policy,
-    workload_name,
 )
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 from harness.contracts.timeline import Part
-from harness.engine.backend import Backend, backend_names, choose_backend
+from harness.engine.backend import Backend, choose_backend, list_backends
 from harness.engine.engine import Engine, LaidOut
 from harness.engine.switches import Switches
-from harness.engine.work import arranged_work
+from harness.engine.work import compute_arranged_work
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
-from harness.policies.parts.bound import lower_bound
-from harness.policies.parts.rounds import first_round
-from harness.programs.model import makes_arrays, programs_run_by
+from harness.policies.parts.bound import compute_lower_bound
+from harness.policies.parts.rounds import select_first_round
+from harness.programs.model import describe_program_execution, uses_arrays
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule, check_schedule
-from systems.on_core.choosing import candidates_of, choose
+from systems.on_core.choosing import choose, list_candidates
 from systems.on_core.laboratory import Laboratory
-from systems.on_core.prepared import NoClock, Prepared, prepared
+from systems.on_core.prepared import NoClock, PreparedModel, prepare_model
 
 DEFAULT_POLICY = "frontier"
 
@@ -54,7 +54,7 @@ class CoreOptions(Switches):
     def __post_init__(self) -> None:
         Switches.__post_init__(self)  # super() fails in dataclasses with slots
         check_policy_name(self.policy, may_choose=True)
-        if self.backend not in (known := ("auto", *backend_names())):
+        if self.backend not in (known := ("auto", *list_backends())):
             raise ConfigError(
                 f"backend={self.backend} is unknown; choose one of {', '.join(known)}"
             )
@@ -79,7 +79,7 @@ class Adapter(System):
         self.learns = is_learned(self.policy_name) and settings.learning.file is None
         self.chooses = self.policy_name == AUTO
         if self.chooses:
-            self._candidates = candidates_of(self.switches)
+            self._candidates = list_candidates(self.switches)
         elif not is_learned(self.policy_name):
             self.policy: Policy = load_policy(self.policy_name)
         self._backend: Backend | None = None
@@ -94,22 +94,22 @@ class Adapter(System):
             choose_backend(cls.options_of(settings).switches, settings.device)
         except UnsupportedTrial as error:
             return str(error)
-        return why_not_trained(model, settings.mode)
+        return explain_untrainable(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Trace, differentiate, lower and compile, unless the granularity is still to be chosen."""
         if self.chooses:
             self._unprepared = model, weights
             return
-        self._take(prepared(model, weights, self.switches, self.settings, self.engine_type))
+        self._take(prepare_model(model, weights, self.switches, self.settings, self.engine_type))
         switches, learning = self.switches, self.settings.learning
-        self.workload = workload_name(model.name, switches.granularity, switches.outputs)
+        self.workload = format_workload_name(model.name, switches.granularity, switches.outputs)
         if self.learns:
             compile_policy(self.policy_name)
         elif is_learned(self.policy_name):
             self.policy = learn_policy(self.policy_name, [], learning, self.workload)
 
-    def _take(self, prepared: Prepared) -> None:
+    def _take(self, prepared: PreparedModel) -> None:
         self._prepared = prepared
         self.model, self.engine = prepared.model, prepared.engine
         self._backend = self.engine.backend
@@ -125,14 +125,14 @@ class Adapter(System):
         lab = Laboratory(model, weights, self.switches, self.settings, mini_batches, stopwatch)
         choice = choose(self._candidates, lab, len(mini_batches), tell)
         chosen = choice.chosen
-        self.policy_name, self.policy = chosen.policy, lab.policy(chosen.policy)
+        self.policy_name, self.policy = chosen.policy, lab.prepare_policy(chosen.policy)
         self.switches = replace(self.switches, granularity=chosen.granularity)
-        self._take(lab.prepared_at(chosen.granularity))
+        self._take(lab.prepare_granularity(chosen.granularity))
         return choice
 
     def learn(self, instances: Sequence[Any]) -> None:
         """Learn the policy on the graph of one mini-batch, or on its first segment."""
-        graph = first_round(self.model.mini_batch(instances).graph)
+        graph = select_first_round(self.model.mini_batch(instances).graph)
         settings = self.settings.learning
         self.policy = learn_policy(self.policy_name, [graph], settings, self.workload)
 
@@ -149,13 +149,13 @@ class Adapter(System):
 
     def n_compilations(self) -> int | None:
         """Return the number of programs that the backend compiled."""
-        return self.engine.backend.n_programs()
+        return self.engine.backend.count_programs()
 
     def load(self, instances: Sequence[Any]) -> None:
         self.instances = instances
         self._following = None
 
-    def upcoming(self, instances: Sequence[Any]) -> None:
+    def prefetch(self, instances: Sequence[Any]) -> None:
         """Store the next mini-batch's instances, which `run` prepares with switch `streaming`."""
         self._following = instances if self.switches.streaming else None
 
@@ -167,8 +167,8 @@ class Adapter(System):
         """
         ahead, self._ahead = self._ahead, None
         if ahead is None or ahead[0] is not self.instances:
-            found = self._prepared.scheduled(self.instances, self.policy, clock)
-            self.mini_batch, self.schedule = found
+            arranged = self._prepared.arrange_mini_batch(self.instances, self.policy, clock)
+            self.mini_batch, self.schedule = arranged
         else:
             _, self.mini_batch, self.schedule, laid_out = ahead
             self.engine.take(laid_out)
@@ -178,19 +178,21 @@ class Adapter(System):
             self.engine.update(self.settings.learning_rate)
             clock.mark("update")
         if self._following is not None:
-            mini_batch, schedule = self._prepared.planned(self._following, self.policy, clock)
+            mini_batch, schedule = self._prepared.schedule_mini_batch(
+                self._following, self.policy, clock
+            )
             laid_out = self.engine.prepare(mini_batch, schedule)
             self._ahead = self._following, mini_batch, schedule, laid_out
             clock.mark("schedule")
 
-    def run_in_parts(self, clock: Clock, part: Part) -> None:
+    def run_traced(self, clock: Clock, part: Part) -> None:
         """Run batch by batch, and kernel by kernel if the backend can."""
-        with self.engine.in_parts(part):
+        with self.engine.record_parts(part):
             self.run(clock)
 
     def listing(self) -> Mapping[str, Sequence[str]]:
         """Return the backend's programs."""
-        return self.engine.backend.listing()
+        return self.engine.backend.format_programs()
 
     def result(self) -> Result:
         """Return loss, outputs, gradients and counters of the last run, and check its schedule.
@@ -211,17 +213,17 @@ class Adapter(System):
 
     def parameters(self) -> Parameters:
         """Return the backend's weights."""
-        return self.engine.backend.weights()
+        return self.engine.backend.read_weights()
 
     def counters(self) -> Counters:
         """Return batches and their lower bound, kernels, copied bytes and work of the last run."""
         tally = self.engine.backend.tally
-        work = arranged_work(self.engine.plans, self.engine.laid_out.arrangement)
+        work = compute_arranged_work(self.engine.plans, self.engine.laid_out.arrangement)
         return Counters(
             self.schedule.n_batches,
             tally.n_launches,
             tally.bytes_copied,
-            lower_bound=lower_bound(self.mini_batch.graph),
+            lower_bound=compute_lower_bound(self.mini_batch.graph),
             n_flop=work.n_flop,
             bytes_touched=work.n_bytes,
         )
@@ -243,25 +245,25 @@ class Adapter(System):
 
     def versions(self) -> dict[str, str]:
         """Return build facts of the backend's libraries."""
-        return self.engine.backend.versions()
+        return self.engine.backend.list_versions()
 
     def in_force(self) -> dict[str, str]:
         """Return the switches that the backend honors, and facts about the run."""
         chosen = {"policy": self.policy_name} if self.chooses else {}
-        return chosen | self.engine.facts() | self.who_runs_programs()
+        return chosen | self.engine.facts() | self.describe_program_runner()
 
-    def who_runs_programs(self) -> dict[str, str]:
+    def describe_program_runner(self) -> dict[str, str]:
         """Return whether compiled code or Python runs the model's programs, and why.
 
         The result is empty if arrays make the mini-batches.
         """
         model = self.model.model
-        return {} if makes_arrays(model) else programs_run_by(model)
+        return {} if uses_arrays(model) else describe_program_execution(model)
 
     def peak_memory_bytes(self) -> int | None:
         """Return the peak of the device's own memory; None on the CPU."""
-        return self.engine.backend.peak_memory_bytes()
+        return self.engine.backend.read_peak_memory()
 
-    def forget_peak_memory(self) -> None:
+    def reset_peak_memory(self) -> None:
         """Reset the peak of the device's memory."""
-        self.engine.backend.forget_peak_memory()
+        self.engine.backend.reset_peak_memory()

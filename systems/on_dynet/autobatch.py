@@ -19,21 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.networks import load_network, modules_of
+from harness.contracts.networks import find_network_modules, load_network
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
-from harness.trials.workload import n_lookups
+from harness.trials.workload import count_lookups
 from systems.on_dynet.build import (
     AUTOBATCH,
     NATIVE,
     PRODUCT_SIGNATURE,
-    memory_of,
-    source_build,
-    source_facts,
-    wheel_version,
-    why_not_built,
+    explain_missing_build,
+    find_source_build,
+    find_wheel_version,
+    format_memory,
+    read_source_facts,
 )
-from systems.on_dynet.rounds import DynetSystem, Needed, Round
-from systems.plans.programs import Once, why_inference_only
+from systems.on_dynet.rounds import DynetSystem, GraphSegment, Needed
+from systems.plans.programs import Once, explain_inference_only
 
 NETWORKS = {
     "instance": "systems.on_dynet.models:NETWORKS",
@@ -87,7 +87,7 @@ class Adapter(DynetSystem):
         super().__init__(settings)
         self._mini_batch: Sequence[Any] = []
         self._instances: list[Any] = []
-        self._rounds: list[Round] = []
+        self._rounds: list[GraphSegment] = []
         self._patch: ctypes.CDLL | None = None
 
     @classmethod
@@ -96,14 +96,14 @@ class Adapter(DynetSystem):
         if settings.device != "cpu":
             return f"DyNet is built for the CPU only, not for device={settings.device}"
         options = cls.options_of(settings)
-        reason = why_inference_only(model, settings.mode)
+        reason = explain_inference_only(model, settings.mode)
         if reason is not None:
             return reason
-        known = modules_of(NETWORKS[options.batching])
+        known = find_network_modules(NETWORKS[options.batching])
         if model.name not in known:
             how = "mini-batched by hand" if options.batching == "manual" else "written for DyNet"
             return f"model {model.name} is not {how}; it runs {', '.join(sorted(known))}"
-        return _why_no_dynet(options)
+        return _explain_missing_dynet(options)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Import DyNet with the settings of the trial, and pass the weights to it."""
@@ -111,10 +111,10 @@ class Adapter(DynetSystem):
         self._patch = _patch(self.options)
         self._runtime = _import_dynet(self.settings, self.options, weights)
         self._store = self._runtime.ParameterStore(weights)
-        network = load_network(_table(model, self.options), model.name)
+        network = load_network(_select_table(model, self.options), model.name)
         self._network = network(model, self._store)
         self._as_lists = Once(self._network.read)
-        self._trainer = self._runtime.sgd(self._store, self.settings.learning_rate)
+        self._trainer = self._runtime.make_trainer(self._store, self.settings.learning_rate)
         self._dy = self._runtime.dy
 
     def load(self, instances: Sequence[Any]) -> None:
@@ -156,24 +156,31 @@ class Adapter(DynetSystem):
         It has gradients only after run(update=False), because DyNet's update clears them.
         """
         of_instances = zip(*(built.outputs for built in self._rounds), strict=True)
-        outputs = [output for found in of_instances for output in found if output is not None]
+        outputs = [
+            output
+            for instance_outputs in of_instances
+            for output in instance_outputs
+            if output is not None
+        ]
         return Result(
             loss=self.last_loss(),
-            outputs=np.concatenate([rows for output in outputs for rows in self._rows(output)]),
+            outputs=np.concatenate(
+                [rows for output in outputs for rows in self._read_rows(output)]
+            ),
             gradients=self._gradients() if self._gradients_pending else {},
             counters=Counters(),
         )
 
     def _gradients(self) -> Weights:
-        looked_up = n_lookups(self._model, self._mini_batch)
+        looked_up = count_lookups(self._model, self._mini_batch)
         rows = {name: np.flatnonzero(counts) for name, counts in looked_up.items()}
-        found: Weights = self._store.gradients(rows)
-        return found
+        gradients: Weights = self._store.gradients(rows)
+        return gradients
 
     def parameters(self) -> Parameters:
         """Return DyNet's parameters, transposed and joined to the shapes of the model."""
-        found: Parameters = self._store.parameters()
-        return found
+        parameters: Parameters = self._store.parameters()
+        return parameters
 
     def last_loss(self) -> float:
         """Return the loss only: DyNet copies outputs value by value, which can take minutes."""
@@ -183,7 +190,7 @@ class Adapter(DynetSystem):
         """Return no counters, because DyNet reports none."""
         return Counters()
 
-    def _rows(self, output: Any) -> Iterator[NDArray[np.float32]]:
+    def _read_rows(self, output: Any) -> Iterator[NDArray[np.float32]]:
         """Yield a vector, or a mini-batch of vectors with at most MOST_ROWS rows at a time.
 
         DyNet passes all values through Python lists.
@@ -199,48 +206,52 @@ class Adapter(DynetSystem):
 
     def in_force(self) -> dict[str, str]:
         """Return the options, with the build that build=auto selected."""
-        is_source = source_build(self.options.build) is not None
+        is_source = find_source_build(self.options.build) is not None
         return super().in_force() | {"build": "source" if is_source else "wheel"}
 
     def versions(self) -> dict[str, str]:
         """Return facts about this build of DyNet; builds are not comparable with each other."""
         facts: dict[str, str] = {"dynet_autobatch": self.options.autobatch}
         if self.options.branches == "together":
-            is_written = _table(self._model, self.options) == BREADTH_FIRST
+            is_written = _select_table(self._model, self.options) == BREADTH_FIRST
             facts["dynet_branches"] = "together" if is_written else "in turn (has none)"
         if self.options.constants == "each":
-            is_written = _table(self._model, self.options) == CONSTANTS_EACH
+            is_written = _select_table(self._model, self.options) == CONSTANTS_EACH
             facts["dynet_constants"] = "each" if is_written else "once (makes none)"
         if self.options.products == "sizes":
             is_used = self._patch is not None and self._patch.product_signature_in_force()
             facts["dynet_products"] = "by sizes" if is_used else "by node (patch unused)"
-        folder = source_build(self.options.build)
+        folder = find_source_build(self.options.build)
         if folder is not None:
-            return facts | source_facts(folder)
+            return facts | read_source_facts(folder)
         return facts | {
-            "dynet": self._runtime.version(),
-            "dynet_build": f"wheel {wheel_version()}",
+            "dynet": self._runtime.get_version(),
+            "dynet_build": f"wheel {find_wheel_version()}",
         }
 
 
-def _table(model: Model, options: DynetOptions) -> str:
+def _select_table(model: Model, options: DynetOptions) -> str:
     """Return the table with the model's network that the options select."""
     asked = {
         BREADTH_FIRST: options.branches == "together",
         CONSTANTS_EACH: options.constants == "each",
     }
     for table, is_asked in asked.items():
-        if is_asked and options.batching == "instance" and model.name in modules_of(table):
+        if (
+            is_asked
+            and options.batching == "instance"
+            and model.name in find_network_modules(table)
+        ):
             return table
     return NETWORKS[options.batching]
 
 
-def _why_no_dynet(options: DynetOptions) -> str | None:
+def _explain_missing_dynet(options: DynetOptions) -> str | None:
     if options.products == "sizes":
         if options.build == "wheel":
             return "products=sizes needs DyNet's source build, not build=wheel"
-        return why_not_built()
-    if source_build(options.build) is None:
+        return explain_missing_build()
+    if find_source_build(options.build) is None:
         if options.build == "source":
             return "DyNet's source build is not installed; run make dynet-native"
         if importlib.util.find_spec("dynet") is None:
@@ -256,12 +267,12 @@ def _patch(options: DynetOptions) -> ctypes.CDLL | None:
 
 
 def _import_dynet(settings: RunSettings, options: DynetOptions, weights: Weights) -> ModuleType:
-    folder = source_build(options.build)
+    folder = find_source_build(options.build)
     if folder is not None:
         sys.path.insert(0, str(folder))
     config = importlib.import_module("dynet_config")
     config.set(
-        mem=memory_of(weights),
+        mem=format_memory(weights),
         random_seed=settings.seed + 1,  # with 0 DyNet would take a seed from the clock
         autobatch=AUTOBATCH[options.autobatch],
         profiling=int(options.profiling),

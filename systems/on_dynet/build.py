@@ -33,19 +33,19 @@ SOURCES = tuple(Path(__file__).parent / folder for folder in ("cpp/programs", "p
 HOW = "run make dynet-native"
 
 
-def source_build(build: str = "auto") -> Path | None:
+def find_source_build(build: str = "auto") -> Path | None:
     """Return the directory of the source build, or None if it is absent or "wheel" is requested."""
     return NATIVE if build != "wheel" and (NATIVE / "build.json").exists() else None
 
 
-def memory_of(weights: Weights) -> str:
+def format_memory(weights: Weights) -> str:
     """Return DyNet's --dynet-mem: MB for forward, backward, parameters and scratch."""
     # Values and gradients of parameters, with room for DyNet's alignment.
     parameters_mb = sum(2 * w.nbytes for w in weights.values()) // 2**20 + 2
     return f"{POOL_MB},{POOL_MB},{parameters_mb},1"
 
 
-def source_facts(folder: Path) -> dict[str, str]:
+def read_source_facts(folder: Path) -> dict[str, str]:
     """Return the facts about the source build that a record stores."""
     build = json.loads((folder / "build.json").read_text(encoding="utf-8"))
     return {
@@ -58,7 +58,7 @@ def source_facts(folder: Path) -> dict[str, str]:
     }
 
 
-def wheel_version() -> str:
+def find_wheel_version() -> str:
     """Return name and version of the wheel."""
     try:
         return f"{WHEEL} {distribution(WHEEL).version}"
@@ -66,24 +66,24 @@ def wheel_version() -> str:
         return "of unknown name"
 
 
-def why_not_built(folder: Path = NATIVE) -> str | None:
+def explain_missing_build(folder: Path = NATIVE) -> str | None:
     """Return the reason if the source build or this project's libraries are missing, or None."""
     if not (folder / "build.json").exists():
         return f"DyNet's source build is not installed; {HOW}"
     if not all((folder / name).exists() for name in (PROGRAMS, PRODUCT_SIGNATURE, FACTS)):
         return f"DyNet's programs in C++ are not built; {HOW}"
-    if built_sources(folder) != sources_sha256():
+    if read_built_hash(folder) != hash_sources():
         return f"DyNet's programs in C++ were built from other sources than these; {HOW}"
     return None
 
 
-def built_sources(folder: Path = NATIVE) -> str:
+def read_built_hash(folder: Path = NATIVE) -> str:
     """Return the hash of the sources that a directory's libraries were built from."""
     facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
     return str(facts.get("sources_sha256"))
 
 
-def sources_sha256(*folders: Path) -> str:
+def hash_sources(*folders: Path) -> str:
     """Hash all files of the directories (SOURCES, if none), by name and in the order of names."""
     digest = hashlib.sha256()
     for folder in folders or SOURCES:
@@ -95,4 +95,4 @@ def sources_sha256(*folders: Path) -> str:
 
 if __name__ == "__main__":
     facts_file = Path(sys.argv[1]) / FACTS
-    facts_file.write_text(json.dumps({"sources_sha256": sources_sha256()}) + "\n", encoding="utf-8")
+    facts_file.write_text(json.dumps({"sources_sha256": hash_sources()}) + "\n", encoding="utf-8")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import dynet as dy
 
-from systems.on_dynet.rounds import Needed, Round
+from systems.on_dynet.rounds import GraphSegment, Needed
 from systems.on_dynet.runtime import ParameterStore
 
 MOST_FUSED = 128  # largest hidden size for which one operator of all gates is faster
@@ -15,7 +15,7 @@ R = TypeVar("R")
 Program = Generator[Any, float, R]  # yields the expressions whose values it needs
 
 
-def in_graph(parameters: Iterable[Any]) -> list[Any]:
+def add_to_graph(parameters: Iterable[Any]) -> list[Any]:
     """Add parameters to a new graph, once each.
 
     Without True, DyNet would treat a parameter as a constant and compute no gradient.
@@ -23,14 +23,14 @@ def in_graph(parameters: Iterable[Any]) -> list[Any]:
     return [p.expr(True) for p in parameters]
 
 
-def classified(weights: Any, states: Sequence[Any], labels: Sequence[int]) -> Round:
+def classify_states(weights: Any, states: Sequence[Any], labels: Sequence[int]) -> GraphSegment:
     """Return loss and scores of all states, in their order.
 
     The classifier is one call over the mini-batch, as in most systems. In DyNet this takes three
     lines, and it is faster (docs/systems.md).
     """
     logits = weights.expr(True) * dy.concatenate_to_batch(list(states))
-    return Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, list(labels))), [logits])
+    return GraphSegment(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, list(labels))), [logits])
 
 
 class FusedGates:
@@ -44,12 +44,12 @@ class FusedGates:
     """
 
     def __init__(self, store: ParameterStore, suffix: str, order: str) -> None:
-        self._matrices = [store.lstm_gates(f"{letter}{suffix}", order) for letter in "WU"]
-        self._biases = dict(zip(order, store.vectors(f"b{suffix}", len(order)), strict=True))
+        self._matrices = [store.add_lstm_gates(f"{letter}{suffix}", order) for letter in "WU"]
+        self._biases = dict(zip(order, store.add_vectors(f"b{suffix}", len(order)), strict=True))
 
     def begin(self) -> tuple[Any, Any, Any]:
         """Add the parameters to a new graph, and return W, U and b in the operator's form."""
-        W, U = in_graph(self._matrices)
+        W, U = add_to_graph(self._matrices)
         of_gates = {gate: b.expr(True) for gate, b in self._biases.items()}
         nothing = dy.zeros(of_gates["f"].dim()[0])
         # The operator adds 1 to f, which the biases already include.
@@ -70,9 +70,9 @@ class HoistedGates:
 
     def __init__(self, store: ParameterStore, suffix: str, n: int) -> None:
         self._parameters = [
-            store.vectors(f"b{suffix}", n),
-            store.matrices(f"W{suffix}", n),
-            store.matrices(f"U{suffix}", n),
+            store.add_vectors(f"b{suffix}", n),
+            store.add_matrices(f"W{suffix}", n),
+            store.add_matrices(f"U{suffix}", n),
         ]
 
     def begin(self) -> None:
@@ -80,12 +80,12 @@ class HoistedGates:
         groups = [[p.expr(True) for p in group] for group in self._parameters]
         self._weights = list(zip(*groups, strict=True))
 
-    def inputs(self, k: int, x: Any) -> Any:
+    def transform_input(self, k: int, x: Any) -> Any:
         """Return W x + b of the k-th gate."""
         b, W, _ = self._weights[k]
         return dy.affine_transform([b, W, x])
 
-    def states(self, k: int, h: Any) -> Any:
+    def transform_state(self, k: int, h: Any) -> Any:
         """Return U h of the k-th gate."""
         return self._weights[k][2] * h
 
@@ -95,7 +95,7 @@ class HoistedGates:
         return dy.affine_transform([b, W, x]) + U * h
 
 
-def together(programs: Iterable[Program[R]]) -> Generator[Needed, None, list[R]]:
+def run_together(programs: Iterable[Program[R]]) -> Generator[Needed, None, list[R]]:
     """Run all programs to their next use of a value, repeatedly, and return their results.
 
     If a program read its value by itself, DyNet would evaluate only its part of the graph and could
@@ -106,23 +106,23 @@ def together(programs: Iterable[Program[R]]) -> Generator[Needed, None, list[R]]
     numbers: Iterator[Any] = iter([None] * len(going))
     while going:
         waiting, needed = [], []
-        for (place, program), number in zip(going, numbers, strict=True):
+        for (index, program), number in zip(going, numbers, strict=True):
             try:
                 needed.append(program.send(number))
-                waiting.append((place, program))
+                waiting.append((index, program))
             except StopIteration as ended:
-                results[place] = ended.value
+                results[index] = ended.value
         going = waiting
-        numbers = iter((yield from first_numbers(needed)) if needed else [])
-    return [results[place] for place in range(len(results))]
+        numbers = iter((yield from evaluate_first_numbers(needed)) if needed else [])
+    return [results[index] for index in range(len(results))]
 
 
-def first_numbers(vectors: Sequence[Any]) -> Generator[Needed, None, list[float]]:
+def evaluate_first_numbers(vectors: Sequence[Any]) -> Generator[Needed, None, list[float]]:
     """Evaluate all expressions built so far, and return the first number of each vector.
 
     All are read with one call: DyNet copies a vector number by number, 64 vectors of 256 in 0.3 ms.
     """
     firsts = dy.pick(dy.concatenate_to_batch(list(vectors)), 0)
     yield Needed(firsts)
-    found: list[float] = firsts.npvalue().reshape(-1).tolist()
-    return found
+    values: list[float] = firsts.npvalue().reshape(-1).tolist()
+    return values

@@ -10,7 +10,7 @@ from harness.contracts.system import Clock, RunSettings, System
 from systems.on_dynet.build import OUTGROWN
 
 
-class Round(NamedTuple):
+class GraphSegment(NamedTuple):
     """Graph segment: expressions that are evaluated before those of the next segment are built.
 
     Attributes:
@@ -32,7 +32,7 @@ class Needed(NamedTuple):
     value: Any
 
 
-Part = Round | Needed
+Part = GraphSegment | Needed
 
 
 class DynetSystem(System):

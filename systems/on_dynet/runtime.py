@@ -31,14 +31,14 @@ class ParameterStore:
         self._parts: dict[str, tuple[list[Any], Join]] = {}
         self._tables: dict[str, tuple[int, ...]] = {}  # shapes of the lookup tables
 
-    def table(self, name: str) -> Any:
+    def add_table(self, name: str) -> Any:
         """Return embeddings as a lookup parameter, whose gradient and update are sparse."""
         table = self.collection.lookup_parameters_from_numpy(self._weights[name])
         self._tables[name] = self._weights[name].shape
         self._parts[name] = ([table], lambda parts: parts[0].reshape(self._weights[name].shape))
         return table
 
-    def square_table(self, name: str) -> Any:
+    def add_square_table(self, name: str) -> Any:
         """Return a lookup table of square matrices, each stored in one row of the shared table.
 
         The shared table is row-major and DyNet is column-major, so lookups give transposed
@@ -54,25 +54,25 @@ class ParameterStore:
         )
         return table
 
-    def vectors(self, name: str, n: int = 1) -> list[Any]:
+    def add_vectors(self, name: str, n: int = 1) -> list[Any]:
         """Return a bias, cut into n equal pieces."""
         parts = [self._add(piece) for piece in np.split(self._weights[name], n)]
         self._parts[name] = (parts, np.concatenate)
         return parts
 
-    def matrices(self, name: str, n: int = 1, axis: int = 1) -> list[Any]:
+    def add_matrices(self, name: str, n: int = 1, axis: int = 1) -> list[Any]:
         """Return a weight matrix, cut into n equal pieces of columns (axis 1) or rows (axis 0)."""
         parts = [self._add(piece.T) for piece in np.split(self._weights[name], n, axis=axis)]
-        self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=axis))
+        self._parts[name] = (parts, lambda arrays: np.concatenate([g.T for g in arrays], axis=axis))
         return parts
 
-    def split(self, name: str, *places: int) -> list[Any]:
+    def add_pieces(self, name: str, *places: int) -> list[Any]:
         """Return a bias or a matrix, cut by columns at the given indices."""
         parts = [self._add(piece.T) for piece in np.split(self._weights[name], places, axis=-1)]
-        self._parts[name] = (parts, lambda found: np.concatenate([g.T for g in found], axis=-1))
+        self._parts[name] = (parts, lambda arrays: np.concatenate([g.T for g in arrays], axis=-1))
         return parts
 
-    def lstm(self, *suffixes: str) -> Any:
+    def add_lstm(self, *suffixes: str) -> Any:
         """Return DyNet's own LSTM with a layer per suffix, from parameters W, U and b with suffix.
 
         Its gates are i, f, o, g. It would add 1 to f, which the biases already include.
@@ -85,11 +85,11 @@ class ParameterStore:
         for suffix, layer in zip(suffixes, lstm.get_parameters(), strict=True):
             for letter, parameter in zip("WUb", layer, strict=True):
                 name = f"{letter}{suffix}"
-                parameter.set_value(_last_gates_swapped(self._weights[name]).T)
-                self._parts[name] = ([parameter], lambda found: _last_gates_swapped(found[0].T))
+                parameter.set_value(_swap_last_gates(self._weights[name]).T)
+                self._parts[name] = ([parameter], lambda arrays: _swap_last_gates(arrays[0].T))
         return lstm
 
-    def lstm_gates(self, name: str, order: str) -> Any:
+    def add_lstm_gates(self, name: str, order: str) -> Any:
         """Return a weight with the columns of four gates, for vanilla_lstm_gates.
 
         Args:
@@ -101,8 +101,8 @@ class ParameterStore:
         nothing = np.zeros_like(next(iter(gates.values())))
         parameter = self._add(np.concatenate([gates.get(k, nothing) for k in "ifog"], axis=-1).T)
 
-        def join(found: list[Array]) -> Array:
-            own = dict(zip("ifog", np.split(found[0].T, 4, axis=-1), strict=True))
+        def join(arrays: list[Array]) -> Array:
+            own = dict(zip("ifog", np.split(arrays[0].T, 4, axis=-1), strict=True))
             return np.concatenate([own[k] for k in order], axis=-1)
 
         self._parts[name] = ([parameter], join)
@@ -118,16 +118,16 @@ class ParameterStore:
             rows: indices of the rows that were looked up in each table; all others have no
                 gradient. DyNet copies tables row by row, 18 000 words in 0.2 s.
         """
-        found = {}
+        gradients = {}
         for name, (parts, join) in self._parts.items():
             if name in self._tables:
                 gradient = np.zeros(self._tables[name], np.float32)
                 if len(rows[name]):
                     gradient[rows[name]] = parts[0].rows_grad_as_array(rows[name].tolist())
-                found[name] = join([gradient])
+                gradients[name] = join([gradient])
             else:
-                found[name] = join([np.array(part.grad_as_array()) for part in parts])
-        return found
+                gradients[name] = join([np.array(part.grad_as_array()) for part in parts])
+        return gradients
 
     def parameters(self) -> dict[str, Array]:
         """Return the current values by shared name."""
@@ -143,13 +143,13 @@ class ParameterStore:
                 part.scale_gradient(0.0)
 
 
-def _last_gates_swapped(weights: Array) -> Array:
+def _swap_last_gates(weights: Array) -> Array:
     """Swap the last two gates: columns i, f, g, o become i, f, o, g, and vice versa."""
     i, f, third, fourth = np.split(weights, 4, axis=-1)
     return np.concatenate([i, f, fourth, third], axis=-1)
 
 
-def sgd(store: ParameterStore, learning_rate: float) -> Any:
+def make_trainer(store: ParameterStore, learning_rate: float) -> Any:
     """Return DyNet's plain SGD without clipping; only the looked-up rows of tables are updated."""
     trainer = dy.SimpleSGDTrainer(store.collection, learning_rate)
     trainer.set_clip_threshold(0)
@@ -157,6 +157,6 @@ def sgd(store: ParameterStore, learning_rate: float) -> Any:
     return trainer
 
 
-def version() -> str:
+def get_version() -> str:
     """Return DyNet's own version string; its form differs between wheel and source package."""
     return str(dy.__version__)

@@ -18,10 +18,10 @@ from jax._src.compilation_cache_interface import CacheInterface
 from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.networks import load_network, why_not_written
+from harness.contracts.networks import explain_missing_network, load_network
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.machine.caches import cache_folder, keep, kept
-from harness.machine.facts import cpu_fingerprint
+from harness.machine.caches import keep, make_cache_folder, read_kept
+from harness.machine.facts import hash_cpu
 from harness.values.checked import Count, CountOrNone
 
 Ids = NDArray[np.int64]
@@ -60,7 +60,7 @@ class ProgramInputs:
         return self.sizes, self.lengths
 
 
-def planned(
+def pack_inputs(
     sizes: Hashable, outputs: slice | NDArray[np.integer], vectors: Vectors
 ) -> ProgramInputs:
     """Concatenate the vectors."""
@@ -70,12 +70,12 @@ def planned(
     )
 
 
-def rounded_up(n: int, multiple: int) -> int:
+def round_up(n: int, multiple: int) -> int:
     """Return n rounded up to a multiple, at least one multiple."""
     return max(multiple, -(-n // multiple) * multiple)
 
 
-def padded(vector: NDArray[np.integer], n: int, value: int) -> NDArray[np.int32]:
+def pad_vector(vector: NDArray[np.integer], n: int, value: int) -> NDArray[np.int32]:
     """Return the vector, padded with `value` to n entries."""
     longer = np.full(n, value, dtype=np.int32)
     longer[: len(vector)] = vector
@@ -162,9 +162,9 @@ class Adapter(System):
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if CUDA is missing or the model is not written for JAX."""
-        if settings.device == "cuda" and not _sees_cuda(settings):
+        if settings.device == "cuda" and not _has_cuda(settings):
             return "jax sees no CUDA device here"
-        return why_not_written(model.name, NETWORKS)
+        return explain_missing_network(model.name, NETWORKS)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Copy the weights to the device; programs are compiled when shapes are known."""
@@ -175,7 +175,7 @@ class Adapter(System):
 
     def compile_for(self, instances: Sequence[Any]) -> None:
         """Compile the timed program for a mini-batch's shapes, and no other program."""
-        self._program(self._network.plan(instances), self._timed)
+        self._get_program(self._network.plan(instances), self._timed)
 
     def n_compilations(self) -> int:
         """Return the number of compiled programs; after `compile_for`, those of timed passes."""
@@ -188,7 +188,7 @@ class Adapter(System):
         """Plan the mini-batch, then run one program."""
         self._plan = self._network.plan(self._instances)
         kind = self._timed if update else self._untimed
-        program = self._program(self._plan, kind)
+        program = self._get_program(self._plan, kind)
         clock.mark("construct")
         if kind is _step:
             self._weights, self._loss = program(self._weights, self._plan.ids)
@@ -206,13 +206,13 @@ class Adapter(System):
     def _untimed(self) -> Program:
         return _gradients if self.settings.mode == "train" else _loss
 
-    def _program(self, plan: ProgramInputs, kind: Program) -> Callable[..., Any]:
+    def _get_program(self, plan: ProgramInputs, kind: Program) -> Callable[..., Any]:
         key = kind, plan.program
         if key not in self._programs:
-            self._programs[key] = self._compiled(plan, kind)
+            self._programs[key] = self._compile_program(plan, kind)
         return self._programs[key]
 
-    def _compiled(self, plan: ProgramInputs, kind: Program) -> Callable[..., Any]:
+    def _compile_program(self, plan: ProgramInputs, kind: Program) -> Callable[..., Any]:
         function = partial(kind, self._network, plan, self.settings.learning_rate)
         program = jax.jit(function, donate_argnums=(0,) if kind is _step else ())
         compiled: Callable[..., Any] = program.lower(self._weights, plan.ids).compile()
@@ -224,17 +224,17 @@ class Adapter(System):
             raise RuntimeError("a step returns no outputs; call run(update=False) before result()")
         hidden, *gradients = self._found
         outputs = np.asarray(self._network.outputs(self._weights, hidden))
-        dense = self._dense(*gradients) if gradients else {}
+        dense = self._to_dense_gradients(*gradients) if gradients else {}
         return Result(self.last_loss(), outputs[self._plan.outputs], dense, self.counters())
 
-    def _dense(self, of_weights: Any, of_vectors: Any) -> Weights:
+    def _to_dense_gradients(self, of_weights: Any, of_vectors: Any) -> Weights:
         """Return gradients in the parameters' shapes; those of looked-up rows are added."""
-        found = {name: np.asarray(value) for name, value in of_weights.items()}
+        gradients = {name: np.asarray(value) for name, value in of_weights.items()}
         ids = _split(self._plan.ids, self._plan)
         for table, rows in self._network.tables.items():
-            found[table] = np.zeros(self._weights[table].shape, np.float32)
-            np.add.at(found[table], ids[rows], np.asarray(of_vectors[table]))
-        return found
+            gradients[table] = np.zeros(self._weights[table].shape, np.float32)
+            np.add.at(gradients[table], ids[rows], np.asarray(of_vectors[table]))
+        return gradients
 
     def parameters(self) -> Parameters:
         return {name: np.array(value) for name, value in self._weights.items()}
@@ -294,11 +294,11 @@ def _gradients(
     dense = {name: value for name, value in weights.items() if name not in network.tables}
     vectors = {table: weights[table][ids[rows]] for table, rows in network.tables.items()}
 
-    def loss_of(dense: Any, vectors: Any) -> tuple[Array, Array]:
+    def compute_loss(dense: Any, vectors: Any) -> tuple[Array, Array]:
         return network.loss(Given(dense, vectors, ids, plan.sizes))
 
-    found, gradients = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(dense, vectors)
-    return *found, *gradients
+    results, gradients = jax.value_and_grad(compute_loss, (0, 1), has_aux=True)(dense, vectors)
+    return *results, *gradients
 
 
 def _loss(
@@ -331,7 +331,7 @@ def _prepare_process(settings: RunSettings) -> None:
         set_option("jax_platforms", "cpu")  # do not initialize a GPU
 
 
-def _sees_cuda(settings: RunSettings) -> bool:
+def _has_cuda(settings: RunSettings) -> bool:
     _prepare_process(settings)
     try:
         return bool(jax.devices("cuda"))
@@ -349,11 +349,11 @@ class KeptPrograms(CacheInterface):
     """
 
     def __init__(self, folder: str) -> None:
-        self._path, self._cpu = Path(folder), cpu_fingerprint()
+        self._path, self._cpu = Path(folder), hash_cpu()
 
     def get(self, key: str) -> bytes | None:
         """Return a stored program; None if it is absent or damaged."""
-        return kept(self._path / f"{self._cpu}.{key}")
+        return read_kept(self._path / f"{self._cpu}.{key}")
 
     def put(self, key: str, value: bytes) -> None:
         """Store a program, and replace a damaged one."""
@@ -362,13 +362,13 @@ class KeptPrograms(CacheInterface):
 
 def keep_programs() -> None:
     """Let JAX cache the programs that it compiles from now on, if a directory is available."""
-    folder = cache_folder(FOLDER)
+    folder = make_cache_folder(FOLDER)
     if folder is None:
         return
     for name, value in {"jax_compilation_cache_dir": str(folder), **OPTIONS}.items():
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
-    compilation_cache.get_file_cache = _kept_below
+    compilation_cache.get_file_cache = _make_cache
 
 
-def _kept_below(path: str) -> tuple[CacheInterface, str]:
+def _make_cache(path: str) -> tuple[CacheInterface, str]:
     return KeptPrograms(path), path

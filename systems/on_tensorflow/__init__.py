@@ -24,11 +24,11 @@ class WithoutJax:
         Raises:
             ModuleNotFoundError: If TensorFlow or Keras imports jax.
         """
-        if name == "jax" and _importer(sys._getframe(1)) in IMPORTERS:
+        if name == "jax" and _find_importer(sys._getframe(1)) in IMPORTERS:
             raise ModuleNotFoundError("jax is kept from TensorFlow", name=name)
 
 
-def _importer(frame: FrameType | None) -> str:
+def _find_importer(frame: FrameType | None) -> str:
     """Return the package that contains the import statement."""
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))

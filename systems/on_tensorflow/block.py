@@ -40,7 +40,7 @@ class Adapter(TensorFlowSystem):
 class Blocks(Padded):
     """Rectangles whose layers are one BlockLSTM operation, in forward and in backward."""
 
-    def layer_of(self, n_steps: int, width: int) -> Layer:
+    def make_layer(self, n_steps: int, width: int) -> Layer:
         """Return a layer of one operation."""
         return partial(block_layer, (n_steps, width))
 
@@ -55,30 +55,30 @@ def block_layer(
     Args:
         shape: T, k.
         rows: (T k, n_inputs), inputs.
-        weights: see lstm_layer.
-        start: see lstm_layer.
+        weights: see run_lstm_layer.
+        start: see run_lstm_layer.
     """
     W, U, b = weights
     n_steps, k = shape
     h = U.shape[0]
     h_0, c_0 = start or (tf.zeros(h), tf.zeros(h))
     unused = tf.zeros(h)  # peephole weights
-    found = tf.raw_ops.BlockLSTM(
+    result = tf.raw_ops.BlockLSTM(
         seq_len_max=tf.constant(n_steps, tf.int64),
         x=tf.reshape(rows, (n_steps, k, W.shape[0])),
         cs_prev=tf.broadcast_to(c_0, (k, h)),
         h_prev=tf.broadcast_to(h_0, (k, h)),
-        w=_in_its_order(tf.concat([W, U], 0)),
+        w=_reorder_gates(tf.concat([W, U], 0)),
         wci=unused,
         wcf=unused,
         wco=unused,
-        b=_in_its_order(b),
+        b=_reorder_gates(b),
         forget_bias=0.0,
         cell_clip=-1.0,
     )
-    return tf.reshape(found.h, (n_steps * k, h))
+    return tf.reshape(result.h, (n_steps * k, h))
 
 
-def _in_its_order(columns: Any) -> Any:
+def _reorder_gates(columns: Any) -> Any:
     i, f, g, o = tf.split(columns, 4, axis=-1)
     return tf.concat([i, g, f, o], -1)

@@ -21,7 +21,7 @@ class LSTMCell:
     def leaf(weights: Variables, x: Any) -> Any:
         """Compute i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
         i, o, u = tf.split(tf.nn.bias_add(x @ weights["W"], weights["b_leaf"]), 3, axis=1)
-        return _lstm_state(tf.sigmoid(i) * tf.tanh(u), o)
+        return _compute_lstm_state(tf.sigmoid(i) * tf.tanh(u), o)
 
     @staticmethod
     def internal(weights: Variables, left: Any, right: Any) -> Any:
@@ -32,10 +32,10 @@ class LSTMCell:
         i, o, u = tf.split(tf.nn.bias_add(both @ weights["U"], weights["b"]), 3, axis=1)
         f_1 = tf.sigmoid(tf.nn.bias_add(h_1 @ weights["F_1"], weights["b_f"]))
         f_2 = tf.sigmoid(tf.nn.bias_add(h_2 @ weights["F_2"], weights["b_f"]))
-        return _lstm_state(tf.sigmoid(i) * tf.tanh(u) + f_1 * c_1 + f_2 * c_2, o)
+        return _compute_lstm_state(tf.sigmoid(i) * tf.tanh(u) + f_1 * c_1 + f_2 * c_2, o)
 
 
-def _lstm_state(c: Any, o: Any) -> Any:
+def _compute_lstm_state(c: Any, o: Any) -> Any:
     return tf.concat([c, tf.sigmoid(o) * tf.tanh(c)], axis=1)
 
 
@@ -47,17 +47,17 @@ class GRUCell:
     @staticmethod
     def leaf(weights: Variables, x: Any) -> Any:
         """Compute r, z = s(W x + b); c = tanh(W_c (r x) + b_c); h = z x + (1 - z) c."""
-        return _gru_step(weights, x, ("W", "W_c"), ("b_leaf", "b_leaf_c"))
+        return _step_gru(weights, x, ("W", "W_c"), ("b_leaf", "b_leaf_c"))
 
     @staticmethod
     def internal(weights: Variables, left: Any, right: Any) -> Any:
         """Compute the mean of the steps on h_1 and on h_2."""
-        first = _gru_step(weights, left, ("U_1", "U_c1"), ("b", "b_c"))
-        second = _gru_step(weights, right, ("U_2", "U_c2"), ("b", "b_c"))
+        first = _step_gru(weights, left, ("U_1", "U_c1"), ("b", "b_c"))
+        second = _step_gru(weights, right, ("U_2", "U_c2"), ("b", "b_c"))
         return 0.5 * (first + second)
 
 
-def _gru_step(
+def _step_gru(
     weights: Variables, h: Any, matrices: tuple[str, str], biases: tuple[str, str]
 ) -> Any:
     gates = tf.nn.bias_add(h @ weights[matrices[0]], weights[biases[0]])
@@ -69,11 +69,11 @@ def _gru_step(
 Cell = type[LSTMCell] | type[GRUCell]
 
 
-def layer_of_children(weights: Variables, left: Any, right: Any) -> Any:
+def apply_layer_to_children(weights: Variables, left: Any, right: Any) -> Any:
     """Compute h = relu([h_1; h_2] W + b) of Tree-FC."""
-    return layer(weights, tf.concat([left, right], axis=1))
+    return apply_layer(weights, tf.concat([left, right], axis=1))
 
 
-def layer(weights: Variables, x: Any) -> Any:
+def apply_layer(weights: Variables, x: Any) -> Any:
     """Compute relu(x W + b)."""
     return tf.nn.relu(tf.nn.bias_add(x @ weights["W"], weights["b"]))

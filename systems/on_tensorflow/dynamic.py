@@ -8,7 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
-from systems.on_tensorflow.sentences import Batch, Layer, Padded, Shrinking, Way, along
+from systems.on_tensorflow.sentences import (
+    Batch,
+    Layer,
+    Padded,
+    SentenceLayout,
+    Shrinking,
+    make_layer_along,
+)
 from systems.on_tensorflow.static import Adapter as StaticAdapter
 
 ANY = tf.TensorShape(None)
@@ -18,7 +25,7 @@ SCALAR = tf.TensorShape([])
 class Adapter(StaticAdapter):
     """Adapter with one trace for all mini-batches, or with XLA one per combination of shapes."""
 
-    def _way(self) -> Way:
+    def _make_layout(self) -> SentenceLayout:
         options = self.options
         if options.layout == "padded":
             return PaddedLooped(options.buckets, options.round_up_to)
@@ -28,7 +35,7 @@ class Adapter(StaticAdapter):
 class ShrinkingLooped(Shrinking):
     """Steps in a while loop, over the sentences that have not ended."""
 
-    def steps(self, batch: Batch) -> StepOrder:
+    def make_steps(self, batch: Batch) -> StepOrder:
         """Return steps in a loop."""
         return Looped(tf.size(batch.widths), batch.widths, batch.before)
 
@@ -36,9 +43,9 @@ class ShrinkingLooped(Shrinking):
 class PaddedLooped(Padded):
     """Steps of each rectangle in a while loop."""
 
-    def layer_of(self, n_steps: int, width: int) -> Layer:
+    def make_layer(self, n_steps: int, width: int) -> Layer:
         """Return a layer of steps in a loop."""
-        return along(Looped(n_steps, width))
+        return make_layer_along(Looped(n_steps, width))
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,10 @@ class Looped(StepOrder):
     widths: Any
     places: Any | None = None
 
-    def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Any]]:
+    def run_forward(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Any]]:
         """Run the steps from first to last."""
         h = U.shape[0]
-        steps, after = self._cut(a, 4 * h), self._after()
+        steps, after = self._split_steps(a, 4 * h), self._count_continuing()
 
         def turn(t: Any, recurrent: Any, c: Any, kept: list[Any]) -> tuple[Any, ...]:
             h, c, gates = step(steps.read(t) + recurrent, c)
@@ -68,20 +75,20 @@ class Looped(StepOrder):
                 h, c = h[: after[t]], c[: after[t]]
             return t + 1, tf.matmul(h, U), c, kept
 
-        kept = [self._array(h) for _ in range(1 + len(Gates._fields))]
-        *_, (found, *saved) = tf.while_loop(
+        kept = [self._make_array(h) for _ in range(1 + len(Gates._fields))]
+        *_, (hidden, *saved) = tf.while_loop(
             lambda t, *_: t < self.n_steps,
             turn,
             (0, first, c_0, kept),
-            shape_invariants=self._shapes(4 * h, h, [ANY] * len(kept)),
+            shape_invariants=self._make_shape_invariants(4 * h, h, [ANY] * len(kept)),
             maximum_iterations=self.n_steps,
         )
-        return self._joined(found, h), saved
+        return self._join_steps(hidden, h), saved
 
-    def backwards(self, dh: Any, U: Any, saved: list[Any]) -> tuple[Any, Any]:
+    def run_backward(self, dh: Any, U: Any, saved: list[Any]) -> tuple[Any, Any]:
         """Run the derivative from the last step to the first."""
         h = U.shape[0]
-        steps, after = self._cut(dh, h), self._after()
+        steps, after = self._split_steps(dh, h), self._count_continuing()
 
         def turn(t: Any, dh: Any, dc: Any, da: Any) -> tuple[Any, ...]:
             if after is not None:
@@ -95,30 +102,30 @@ class Looped(StepOrder):
         *_, dc_0, da = tf.while_loop(
             lambda t, *_: t >= 0,
             turn,
-            (self.n_steps - 1, none, none, self._array(4 * h)),
-            shape_invariants=self._shapes(h, h, ANY),
+            (self.n_steps - 1, none, none, self._make_array(4 * h)),
+            shape_invariants=self._make_shape_invariants(h, h, ANY),
             maximum_iterations=self.n_steps,
         )
-        return self._joined(da, 4 * h), dc_0
+        return self._join_steps(da, 4 * h), dc_0
 
-    def first_width(self) -> Any:
+    def get_first_width(self) -> Any:
         """Return the number of rows of the first step."""
         return self.widths if self.places is None else self.widths[0]
 
-    def before(self, h: Any) -> Any:
+    def gather_previous(self, h: Any) -> Any:
         """Gather rows of previous steps, or return all but the last step if widths are equal."""
         return h[: -self.widths] if self.places is None else tf.gather(h, self.places)
 
-    def _after(self) -> Any | None:
+    def _count_continuing(self) -> Any | None:
         """Return the number of rows of every step that continue; None if all do."""
         return None if self.places is None else tf.concat([self.widths[1:], [0]], 0)
 
-    def _shapes(self, first: int, second: int, others: Any) -> Any | None:
+    def _make_shape_invariants(self, first: int, second: int, others: Any) -> Any | None:
         """Return shape invariants of the loop: two tensors of given widths, and others."""
         rows = (tf.TensorShape([None, width]) for width in (first, second))
         return None if self.places is None else (SCALAR, *rows, others)
 
-    def _array(self, width: int) -> Any:
+    def _make_array(self, width: int) -> Any:
         is_even = self.places is None
         shape = (self.widths if is_even else None, width)
         return tf.TensorArray(
@@ -129,13 +136,13 @@ class Looped(StepOrder):
             clear_after_read=False,
         )
 
-    def _cut(self, rows: Any, width: int) -> Any:
+    def _split_steps(self, rows: Any, width: int) -> Any:
         """Split rows by step."""
         if self.places is not None:
-            return self._array(width).split(rows, self.widths)
-        return self._array(width).unstack(tf.reshape(rows, (self.n_steps, self.widths, width)))
+            return self._make_array(width).split(rows, self.widths)
+        return self._make_array(width).unstack(tf.reshape(rows, (self.n_steps, self.widths, width)))
 
-    def _joined(self, array: Any, width: int) -> Any:
+    def _join_steps(self, array: Any, width: int) -> Any:
         if self.places is not None:
             return array.concat()
         return tf.reshape(array.stack(), (self.n_steps * self.widths, width))

@@ -19,7 +19,7 @@ import numpy as np
 from harness.contracts.model import Model
 from harness.values.arrays import IntArray
 from systems.on_tensorflow.loom import LoomTables
-from systems.on_tensorflow.weaver import Weaving, merged, weave
+from systems.on_tensorflow.weaver import Weaving, merge_weavings, weave
 
 MOST_IN_A_CHUNK = 100
 _own: list[Preprocessing] = []  # set when a worker starts
@@ -39,17 +39,17 @@ class Preprocessing:
     tables: LoomTables
     output_shape: int
 
-    def woven(self, instances: Sequence[Any]) -> Examples:
+    def weave_examples(self, instances: Sequence[Any]) -> Examples:
         """Weave the graph of the given examples."""
         mini_batch = self.model.mini_batch(instances)
         words, labels = mini_batch.pulls["word"], mini_batch.pulls["label"]
         weaving = weave(mini_batch, self.tables, self.output_shape)
         return Examples(weaving, words[words >= 0], labels[mini_batch.outputs])
 
-    def joined(self, parts: Sequence[Examples]) -> Examples:
+    def join_parts(self, parts: Sequence[Examples]) -> Examples:
         """Join parts, with the same result as weaving all examples together."""
         return Examples(
-            merged([part.weaving for part in parts], self.tables),
+            merge_weavings([part.weaving for part in parts], self.tables),
             np.concatenate([part.words for part in parts]),
             np.concatenate([part.labels for part in parts]),
         )
@@ -79,11 +79,11 @@ class Workers:
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(n, context, _start, (preprocessing,))
 
-    def woven(self, instances: Sequence[Any]) -> Examples:
+    def weave_examples(self, instances: Sequence[Any]) -> Examples:
         """Weave the examples, one chunk per worker."""
         size = min(MOST_IN_A_CHUNK, -(-len(instances) // self.n))
         chunks = [instances[k : k + size] for k in range(0, len(instances), size)]
-        return self._preprocessing.joined(list(self._pool.map(_weave_chunk, chunks)))
+        return self._preprocessing.join_parts(list(self._pool.map(_weave_chunk, chunks)))
 
     def close(self) -> None:
         """Stop the processes."""
@@ -95,4 +95,4 @@ def _start(preprocessing: Preprocessing) -> None:
 
 
 def _weave_chunk(instances: Sequence[Any]) -> Examples:
-    return _own[0].woven(instances)
+    return _own[0].weave_examples(instances)

@@ -17,12 +17,12 @@ import tensorflow as tf
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Counters, RunSettings
-from harness.machine.facts import usable_cpus
+from harness.machine.facts import list_usable_cpus
 from harness.values.checked import CountOrNone
 from systems.on_tensorflow.examples import Examples, Preprocessing, Workers
 from systems.on_tensorflow.loom import Loom
 from systems.on_tensorflow.runtime import Feeds, Network, TensorFlowSystem
-from systems.on_tensorflow.weaver import Wiring, finalized
+from systems.on_tensorflow.weaver import Wiring, finalize_weaving
 
 _VECTOR = tf.TensorSpec([None], tf.int32)
 PARALLEL_ITERATIONS = 10  # as in the release
@@ -43,7 +43,7 @@ class LoomNetwork(Network):
         self.tables = self.loom.tables
         self._output = self.loom.number(self.output_shape)
         self.preprocessing = Preprocessing(model, self.tables, self._output)
-        self._woven: Callable[[Sequence[Any]], Examples] = self.preprocessing.woven
+        self._woven: Callable[[Sequence[Any]], Examples] = self.preprocessing.weave_examples
         sizes = tf.TensorSpec([None, self.tables.n_slots], tf.int32)
         self.signature = (_VECTOR, _VECTOR, sizes, _VECTOR, _VECTOR, _VECTOR, _VECTOR)
 
@@ -52,7 +52,7 @@ class LoomNetwork(Network):
         """Build type shapes and ops."""
 
     @abstractmethod
-    def inputs(self, weights: Tensors, words: Any) -> Tensors:
+    def make_inputs(self, weights: Tensors, words: Any) -> Tensors:
         """Return rows of the initial state, for the type shapes whose rows are not zeros.
 
         Args:
@@ -64,15 +64,15 @@ class LoomNetwork(Network):
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
         """Return the summed loss of the loom's outputs."""
 
-    def preprocess_with(self, n_workers: int) -> None:
+    def set_workers(self, n_workers: int) -> None:
         """Set the number of processes that weave; 1 is this process."""
         if n_workers > 1:
-            self._woven = Workers(self.preprocessing, n_workers).woven
+            self._woven = Workers(self.preprocessing, n_workers).weave_examples
 
     def construct(self, instances: Sequence[Any]) -> Feeds:
         """Weave the examples, and return the feeds of `signature`."""
         examples = self._woven(instances)
-        self.wiring: Wiring = finalized(examples.weaving, self.tables, self._output)
+        self.wiring: Wiring = finalize_weaving(examples.weaving, self.tables, self._output)
         wiring = self.wiring
         n_rows = wiring.counts[0, : self.tables.n_shapes]
         wires = (wiring.indices, wiring.starts, wiring.sizes, wiring.outputs)
@@ -81,20 +81,20 @@ class LoomNetwork(Network):
     def forward(self, weights: Tensors, *feeds: Any) -> tuple[Any, Any]:
         """Return the loss and the loom's outputs; traced."""
         indices, starts, sizes, outputs, n_rows, words, labels = feeds
-        rows = dict(self.inputs(weights, words))
+        rows = dict(self.make_inputs(weights, words))
         for number, (name, width) in enumerate(self.loom.type_shapes.items()):
             if name not in rows:
                 rows[name] = tf.zeros((n_rows[number], width))
-        states = last_states(self.loom, weights, rows, indices, starts, sizes)
-        found = tf.gather(states[self.output_shape], outputs)
-        return self.loss(weights, found, labels), found
+        states = compute_last_states(self.loom, weights, rows, indices, starts, sizes)
+        loom_outputs = tf.gather(states[self.output_shape], outputs)
+        return self.loss(weights, loom_outputs, labels), loom_outputs
 
-    def counters(self, n_passes: int) -> Counters:
+    def count_work(self, n_passes: int) -> Counters:
         """Return the work of the last mini-batch that was woven."""
-        return self.wiring.counters(self.tables, self._output, n_passes)
+        return self.wiring.count_work(self.tables, self._output, n_passes)
 
 
-def last_states(
+def compute_last_states(
     loom: Loom, weights: Tensors, rows: Tensors, indices: Any, starts: Any, sizes: Any
 ) -> Tensors:
     """Return the state of every type shape at max_depth; traced.
@@ -109,14 +109,14 @@ def last_states(
     """
     shapes = [tf.TensorShape([None, width]) for width in loom.type_shapes.values()]
 
-    def layer(depth: Any, *states: Any) -> tuple[Any, ...]:
+    def run_layer(depth: Any, *states: Any) -> tuple[Any, ...]:
         wires = tf.split(indices[starts[depth] : starts[depth + 1]], sizes[depth], num=loom.n_slots)
-        return depth + 1, *next_states(loom, weights, states, wires)
+        return depth + 1, *compute_next_states(loom, weights, states, wires)
 
     max_depth = tf.shape(sizes)[0]
     _, *last = tf.while_loop(
         lambda depth, *_: depth < max_depth,
-        layer,
+        run_layer,
         (0, *(rows[name] for name in loom.type_shapes)),
         shape_invariants=(tf.TensorShape([]), *shapes),
         parallel_iterations=PARALLEL_ITERATIONS,
@@ -124,7 +124,7 @@ def last_states(
     return dict(zip(loom.type_shapes, last, strict=True))
 
 
-def next_states(
+def compute_next_states(
     loom: Loom, weights: Tensors, states: Sequence[Any], wires: Sequence[Any]
 ) -> list[Any]:
     """Return the states of a depth, each the concatenation of all outputs of its type shape.
@@ -139,12 +139,12 @@ def next_states(
     """
     before = dict(zip(loom.type_shapes, states, strict=True))
     waiting = iter(wires)
-    found = {name: [tf.gather(state, next(waiting))] for name, state in before.items()}
+    parts = {name: [tf.gather(state, next(waiting))] for name, state in before.items()}
     for op in loom.ops:
         arguments = [tf.gather(before[name], next(waiting)) for name in op.arguments]
         for name, output in zip(op.outputs, op.function(weights, *arguments), strict=True):
-            found[name].append(output)
-    return [tf.concat(outputs, 0) if outputs[1:] else outputs[0] for outputs in found.values()]
+            parts[name].append(output)
+    return [tf.concat(outputs, 0) if outputs[1:] else outputs[0] for outputs in parts.values()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,19 +167,19 @@ class Adapter(TensorFlowSystem):
 
     def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self._n_workers = self.options.workers or len(usable_cpus())
+        self._n_workers = self.options.workers or len(list_usable_cpus())
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the network, and start the workers."""
         super().prepare(model, weights)
-        self._net.preprocess_with(self._n_workers)
+        self._net.set_workers(self._n_workers)
 
     def load(self, instances: Sequence[Any]) -> None:
         super().load(list(instances))
 
     def counters(self) -> Counters:
         """Return the work of the wiring."""
-        return self._net.counters(2 if self._trains else 1)
+        return self._net.count_work(2 if self._trains else 1)
 
     def in_force(self) -> dict[str, str]:
         """Return the options with the actual number of workers."""

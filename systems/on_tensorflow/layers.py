@@ -25,7 +25,7 @@ class StepOrder(ABC):
     """Order of steps over the rows of a mini-batch, which are stored step by step."""
 
     @abstractmethod
-    def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, Any]:
+    def run_forward(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, Any]:
         """Return h of every row (m, h), and the values that `backwards` needs.
 
         Args:
@@ -36,15 +36,15 @@ class StepOrder(ABC):
         """
 
     @abstractmethod
-    def backwards(self, dh: Any, U: Any, saved: Any) -> tuple[Any, Any]:
+    def run_backward(self, dh: Any, U: Any, saved: Any) -> tuple[Any, Any]:
         """Return the gradients of `a` (m, 4 h) and of c_0 (k, h) from those of h."""
 
     @abstractmethod
-    def first_width(self) -> Any:
+    def get_first_width(self) -> Any:
         """Return the number of rows of the first step."""
 
     @abstractmethod
-    def before(self, h: Any) -> Any:
+    def gather_previous(self, h: Any) -> Any:
         """Return, for every row after the first step, h of its sentence's previous step."""
 
 
@@ -71,7 +71,7 @@ def step_back(saved: Gates, dh: Any, dc: Any) -> tuple[Any, Any]:
     return tf.concat(dgates, axis=1), dc * f
 
 
-def lstm_layer(
+def run_lstm_layer(
     x: Any, weights: tuple[Any, Any, Any], start: tuple[Any, Any] | None, along: StepOrder
 ) -> Any:
     """Return h of every row (m, h), with a hand-written derivative.
@@ -89,16 +89,16 @@ def lstm_layer(
     h_0, c_0 = start or (tf.zeros(h), tf.zeros(h))
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def layer(x: Any, W: Any, U: Any, b: Any, h_0: Any, c_0: Any) -> Any:
-        k = along.first_width()
+    def run_layer(x: Any, W: Any, U: Any, b: Any, h_0: Any, c_0: Any) -> Any:
+        k = along.get_first_width()
         first = tf.broadcast_to(tf.matmul(h_0[None], U), (k, 4 * h))
         a = tf.nn.bias_add(tf.matmul(x, W), b)
-        found, saved = along.forwards(a, U, first, tf.broadcast_to(c_0, (k, h)))
+        hidden, saved = along.run_forward(a, U, first, tf.broadcast_to(c_0, (k, h)))
 
-        def gradient(dfound: Any) -> tuple[Any, ...]:
-            da, dc_0 = along.backwards(dfound, U, saved)
+        def compute_gradients(dhidden: Any) -> tuple[Any, ...]:
+            da, dc_0 = along.run_backward(dhidden, U, saved)
             dfirst = tf.reduce_sum(da[:k], 0)
-            dU = tf.matmul(along.before(found), da[k:], transpose_a=True)
+            dU = tf.matmul(along.gather_previous(hidden), da[k:], transpose_a=True)
             return (
                 tf.matmul(da, W, transpose_b=True),
                 tf.matmul(x, da, transpose_a=True),
@@ -108,29 +108,29 @@ def lstm_layer(
                 tf.reduce_sum(dc_0, 0),
             )
 
-        return found, gradient
+        return hidden, compute_gradients
 
-    return layer(x, *map(tf.convert_to_tensor, (*weights, h_0, c_0)))
+    return run_layer(x, *map(tf.convert_to_tensor, (*weights, h_0, c_0)))
 
 
-def word_vectors(weights: Variables, words: Any) -> Any:
+def look_up_vectors(weights: Variables, words: Any) -> Any:
     """Return rows of the embedding table; outside of loops, so that their gradient is sparse."""
     return tf.gather(weights["embedding"], words)
 
 
-def picked_loss(logits: Any, labels: Any) -> Any:
+def compute_cross_entropy(logits: Any, labels: Any) -> Any:
     """Return the negative log likelihood of the labels, summed over all rows."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     return tf.reduce_sum(losses)
 
 
-def logits(hidden: Any, W: Any, b: Any | None) -> Any:
+def compute_logits(hidden: Any, W: Any, b: Any | None) -> Any:
     """Return scores of all classes (n, n_classes)."""
     scores = tf.matmul(hidden, W)
     return scores if b is None else tf.nn.bias_add(scores, b)
 
 
-def summed_loss(hidden: Any, W: Any, b: Any | None, labels: Any) -> Any:
+def compute_linear_cross_entropy(hidden: Any, W: Any, b: Any | None, labels: Any) -> Any:
     """Return the summed negative log likelihood of the labels, with a hand-written derivative.
 
     The derivative uses tf.nn.softmax, whose oneDNN kernel is faster than the operation of
@@ -145,14 +145,14 @@ def summed_loss(hidden: Any, W: Any, b: Any | None, labels: Any) -> Any:
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def loss(hidden: Any, W: Any, *b: Any) -> Any:
-        scores = logits(hidden, W, *b or (None,))
+        scores = compute_logits(hidden, W, *b or (None,))
         shares = tf.nn.softmax(scores)
         at_labels = tf.stack([tf.range(tf.shape(labels)[0]), tf.maximum(labels, 0)], axis=1)
         counted = tf.cast(labels >= 0, scores.dtype)
         largest = tf.reduce_max(scores, 1) - tf.math.log(tf.reduce_max(shares, 1))
         losses = (largest - tf.gather_nd(scores, at_labels)) * counted
 
-        def gradient(dloss: Any) -> tuple[Any, ...]:
+        def compute_gradients(dloss: Any) -> tuple[Any, ...]:
             with tf.control_dependencies([losses]):  # last read of shares: updated in place
                 dscores = tf.tensor_scatter_nd_sub(shares, at_labels, counted)
             dhidden = dloss * tf.matmul(dscores, W, transpose_b=True)
@@ -160,6 +160,6 @@ def summed_loss(hidden: Any, W: Any, b: Any | None, labels: Any) -> Any:
             db = [dloss * tf.linalg.matvec(dscores, counted, transpose_a=True) for _ in b]
             return dhidden * counted[:, None], dW, *db
 
-        return tf.reduce_sum(losses), gradient
+        return tf.reduce_sum(losses), compute_gradients
 
     return loss(hidden, W, *(() if b is None else (b,)))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.errors import ConfigError
-from harness.values.arrays import IntArray, IntTable, int_array
+from harness.values.arrays import IntArray, IntTable, as_int_array
 
 NONE = -1  # no op, no type shape
 OWN = -1  # source of an argument: the vertex's own row of the initial state
@@ -40,7 +40,7 @@ class LoomOp:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LoomCall:
     """Call of an op by the vertices of some type.
 
     Attributes:
@@ -72,24 +72,24 @@ class Loom:
 
     type_shapes: Mapping[str, int]
     ops: Sequence[LoomOp]
-    vertices: Sequence[Call | str | None]
+    vertices: Sequence[LoomCall | str | None]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ops", tuple(sorted(self.ops, key=lambda op: op.name)))
         used = {name for op in self.ops for name in (*op.arguments, *op.outputs)}
         used |= {vertex for vertex in self.vertices if isinstance(vertex, str)}
         _check_known("type shape", used, list(self.type_shapes))
-        called = {vertex.op for vertex in self.vertices if isinstance(vertex, Call)}
+        called = {vertex.op for vertex in self.vertices if isinstance(vertex, LoomCall)}
         _check_known("op", called, [op.name for op in self.ops])
-        for call in (vertex for vertex in self.vertices if isinstance(vertex, Call)):
-            n_arguments = len(self._op(call.op).arguments)
+        for call in (vertex for vertex in self.vertices if isinstance(vertex, LoomCall)):
+            n_arguments = len(self._find_op(call.op).arguments)
             if len(call.sources) != n_arguments:
                 raise ConfigError(
                     f"a call of op {call.op} has {len(call.sources)} sources; it needs"
                     f" {n_arguments}, one for each argument"
                 )
 
-    def _op(self, name: str) -> LoomOp:
+    def _find_op(self, name: str) -> LoomOp:
         return next(op for op in self.ops if op.name == name)
 
     def number(self, type_shape: str) -> int:
@@ -105,14 +105,14 @@ class Loom:
     def tables(self) -> LoomTables:
         """The loom as integers, for the weaver."""
         n_shapes, n_types = len(self.type_shapes), len(self.vertices)
-        places = {op.name: n_shapes + place for place, op in enumerate(self.ops)}
+        places = {op.name: n_shapes + index for index, op in enumerate(self.ops)}
         gives = np.eye(n_shapes + len(self.ops), n_shapes, dtype=np.int32)
         for op in self.ops:
             gives[places[op.name], [self.number(name) for name in op.outputs]] = 1
         op_of_type, row_of_type = np.full(n_types, NONE), np.full(n_types, NONE)
         sources = np.full((n_types, max(len(op.arguments) for op in self.ops)), OWN)
         for type_id, vertex in enumerate(self.vertices):
-            if isinstance(vertex, Call):
+            if isinstance(vertex, LoomCall):
                 op_of_type[type_id] = places[vertex.op]
                 sources[type_id, : len(vertex.sources)] = vertex.sources
             elif vertex is not None:
@@ -120,13 +120,13 @@ class Loom:
         slots = [self.number(name) for op in self.ops for name in op.arguments]
         counts = [1] * n_shapes + [len(op.arguments) for op in self.ops]
         return LoomTables(
-            op_of_type=int_array(op_of_type),
-            row_of_type=int_array(row_of_type),
-            sources=int_array(sources),
-            slot_start=int_array(np.concatenate([[0], np.cumsum(counts)])),
-            slot_shape=int_array([*range(n_shapes), *slots]),
-            gives=int_array(gives),
-            widths=int_array(list(self.type_shapes.values())),
+            op_of_type=as_int_array(op_of_type),
+            row_of_type=as_int_array(row_of_type),
+            sources=as_int_array(sources),
+            slot_start=as_int_array(np.concatenate([[0], np.cumsum(counts)])),
+            slot_shape=as_int_array([*range(n_shapes), *slots]),
+            gives=as_int_array(gives),
+            widths=as_int_array(list(self.type_shapes.values())),
         )
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.networks import load_network, why_not_written
+from harness.contracts.networks import explain_missing_network, load_network
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
 
 Feeds = tuple[Any, ...]  # NumPy arrays, or nested tuples of them
@@ -35,7 +35,7 @@ class Network(ABC):
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
         """Return the summed loss, and the tensors from which `outputs` are computed; traced."""
 
-    def specs(self, feeds: Feeds) -> Sequence[Any]:
+    def make_specs(self, feeds: Feeds) -> Sequence[Any]:
         """Return the tf.TensorSpec of every feed, nested like feeds; new ones need a new trace."""
         return self.signature
 
@@ -70,7 +70,7 @@ class TensorFlowSystem(System):
         """Return the reason if CUDA is missing or the model is not written for TensorFlow."""
         if settings.device == "cuda" and not tf.config.list_physical_devices("GPU"):
             return "tensorflow sees no CUDA device here"
-        return why_not_written(model.name, cls.networks)
+        return explain_missing_network(model.name, cls.networks)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the network; its programs are traced when mini-batches are known."""
@@ -91,7 +91,7 @@ class TensorFlowSystem(System):
     def compile_for(self, instances: Sequence[Any]) -> None:
         """Run the program if its shapes are new, which traces and compiles it."""
         feeds = self._net.construct(instances)
-        if self._specs(feeds) not in self._programs:
+        if self._make_specs(feeds) not in self._programs:
             self._compute(feeds)
 
     def n_compilations(self) -> int | None:
@@ -108,16 +108,16 @@ class TensorFlowSystem(System):
             self._update()
             clock.mark("update")
 
-    def _specs(self, feeds: Feeds) -> tuple[Any, ...]:
+    def _make_specs(self, feeds: Feeds) -> tuple[Any, ...]:
         """Return the key of the program for these feeds."""
-        return tuple(self._net.specs(feeds))
+        return tuple(self._net.make_specs(feeds))
 
-    def _program(self, feeds: Feeds) -> Any:
+    def _get_program(self, feeds: Feeds) -> Any:
         """Return the program for the shapes of these feeds, and trace it if they are new."""
-        specs = self._specs(feeds)
+        specs = self._make_specs(feeds)
         if specs not in self._programs:
             program = tf.function(
-                self._loss_and_gradients if self._trains else self._loss_alone,
+                self._compute_loss_and_gradients if self._trains else self._compute_loss,
                 jit_compile=self.uses_xla or None,
                 autograph=False,
             )
@@ -127,16 +127,16 @@ class TensorFlowSystem(System):
     def _compute(self, feeds: Feeds) -> None:
         self._step = 0.0
         with tf.device(self._device):
-            self._loss, self._kept, self._gradients = self._program(feeds)(*feeds)
+            self._loss, self._kept, self._gradients = self._get_program(feeds)(*feeds)
 
-    def _loss_and_gradients(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
+    def _compute_loss_and_gradients(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
         """Return loss, tensors for outputs, and gradients (None for unused weights); traced."""
         self._n_traces += 1
         with tf.GradientTape() as tape:
             loss, kept = self._net.forward(self._weights, *feeds)
         return loss, kept, tape.gradient(loss, self._weights)
 
-    def _loss_alone(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
+    def _compute_loss(self, *feeds: Any) -> tuple[Any, Any, Mapping[str, Any]]:
         """Return loss, tensors for outputs, and no gradients; traced."""
         self._n_traces += 1
         return *self._net.forward(self._weights, *feeds), {}
@@ -149,15 +149,15 @@ class TensorFlowSystem(System):
 
     def result(self) -> Result:
         """Return loss, outputs and, in training, dense gradients."""
-        gradients = {name: dense(g, self._weights[name]) for name, g in self._gradients.items()}
-        outputs = self._net.outputs(self._weights_of_run(gradients), self._kept)
-        found = {name: gradient.numpy() for name, gradient in gradients.items()}
-        return Result(self.last_loss(), outputs.numpy(), found, self.counters())
+        gradients = {name: to_dense(g, self._weights[name]) for name, g in self._gradients.items()}
+        outputs = self._net.outputs(self._restore_weights(gradients), self._kept)
+        arrays = {name: gradient.numpy() for name, gradient in gradients.items()}
+        return Result(self.last_loss(), outputs.numpy(), arrays, self.counters())
 
     def parameters(self) -> Parameters:
         return {name: np.array(value) for name, value in self._weights.items()}
 
-    def _weights_of_run(self, gradients: Mapping[str, Any]) -> Variables:
+    def _restore_weights(self, gradients: Mapping[str, Any]) -> Variables:
         """Return the weights as they were before the SGD step, if there was one."""
         if not self._step:
             return self._weights
@@ -182,7 +182,7 @@ class TensorFlowSystem(System):
             return None
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
-    def forget_peak_memory(self) -> None:
+    def reset_peak_memory(self) -> None:
         if self._device != "/CPU:0":
             tf.config.experimental.reset_memory_stats("GPU:0")
 
@@ -220,6 +220,6 @@ def subtract(variable: Any, gradient: Any, step: float) -> None:
         )
 
 
-def dense(gradient: Any, variable: Any) -> Any:
+def to_dense(gradient: Any, variable: Any) -> Any:
     """Return a gradient in the variable's shape; zeros if the variable was not used."""
     return tf.zeros_like(variable) if gradient is None else tf.convert_to_tensor(gradient)

@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from harness.values.instances import Chain
-from systems.on_tensorflow.layers import StepOrder, lstm_layer
+from systems.on_tensorflow.layers import StepOrder, run_lstm_layer
 from systems.plans.sentences import (
     Ids,
-    lengths_of,
-    rectangles,
-    rounded_up,
-    stairs,
+    count_words,
+    plan_rectangles,
+    plan_stairs,
+    round_up,
 )
 
 NONE = np.zeros(0, np.int32)
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
     before: Any
 
 
-class Way(ABC):
+class SentenceLayout(ABC):
     """Arrangement of sentences, and the steps of a program along them."""
 
     @abstractmethod
@@ -59,11 +59,11 @@ class Way(ABC):
         """Return the arrays of a mini-batch."""
 
     @abstractmethod
-    def specs(self, batch: Batch) -> Batch:
+    def make_specs(self, batch: Batch) -> Batch:
         """Return the tf.TensorSpec of every array, for the trace that serves this mini-batch."""
 
     @abstractmethod
-    def layers(self, batch: Batch) -> list[Layer]:
+    def make_layers(self, batch: Batch) -> list[Layer]:
         """Return functions that compute a layer, one for each array of words."""
 
     @abstractmethod
@@ -78,17 +78,17 @@ class Way(ABC):
         layers: Sequence[tuple[LayerWeights, Start | None]],
     ) -> Any:
         """Look up words, and return h of the top layer at every row."""
-        found = []
-        for some, layer in zip(words, self.layers(batch), strict=True):
+        hidden = []
+        for some, layer in zip(words, self.make_layers(batch), strict=True):
             rows = tf.nn.embedding_lookup(table, tf.reshape(some, [-1]))
             for weights, start in layers:
                 rows = layer(rows, weights, start)
-            found.append(rows)
-        return tf.concat(found, 0) if len(found) > 1 else found[0]
+            hidden.append(rows)
+        return tf.concat(hidden, 0) if len(hidden) > 1 else hidden[0]
 
 
 @dataclass(frozen=True)
-class Shrinking(Way):
+class Shrinking(SentenceLayout):
     """Arrangement without padding: a step has the sentences that have not ended, the longest first.
 
     Attributes:
@@ -100,8 +100,8 @@ class Shrinking(Way):
 
     def batch(self, chains: Sequence[Chain]) -> Batch:
         """Return stairs."""
-        plan = stairs(lengths_of(chains), self.unrolled or 1)
-        words, labels = _joined(chains)
+        plan = plan_stairs(count_words(chains), self.unrolled or 1)
+        words, labels = _join_chains(chains)
         rows = plan.rows
         return Batch(
             along=(words[rows.along],),
@@ -114,18 +114,18 @@ class Shrinking(Way):
             before=plan.before,
         )
 
-    def specs(self, batch: Batch) -> Batch:
+    def make_specs(self, batch: Batch) -> Batch:
         """Return specs for any length, with a fixed number of steps if they are unrolled."""
         free: Batch = tf.nest.map_structure(lambda _: tf.TensorSpec([None], tf.int32), batch)
         n_steps = None if self.unrolled is None else len(batch.widths)
         return free._replace(widths=tf.TensorSpec([n_steps], tf.int32))
 
-    def layers(self, batch: Batch) -> list[Layer]:
+    def make_layers(self, batch: Batch) -> list[Layer]:
         """Return one layer along all stairs."""
-        return [along(self.steps(batch))]
+        return [make_layer_along(self.make_steps(batch))]
 
     @abstractmethod
-    def steps(self, batch: Batch) -> StepOrder:
+    def make_steps(self, batch: Batch) -> StepOrder:
         """Return the order of steps."""
 
     def read_along(self, batch: Batch, h: Any) -> Any:
@@ -134,7 +134,7 @@ class Shrinking(Way):
 
 
 @dataclass(frozen=True)
-class Padded(Way):
+class Padded(SentenceLayout):
     """Arrangement in rectangles with static shapes, as XLA needs them.
 
     Rows after the end of a sentence are never read, so steps need no masks.
@@ -145,9 +145,9 @@ class Padded(Way):
 
     def batch(self, chains: Sequence[Chain]) -> Batch:
         """Return rectangles."""
-        plan = rectangles(lengths_of(chains), self.n_buckets, self.round_up_to)
-        words, labels = _joined(chains)
-        more = rounded_up(len(words), READ_ROWS_UP_TO) - len(words)
+        plan = plan_rectangles(count_words(chains), self.n_buckets, self.round_up_to)
+        words, labels = _join_chains(chains)
+        more = round_up(len(words), READ_ROWS_UP_TO) - len(words)
         return Batch(
             along=_cut(words[plan.rows.along], plan.shapes),
             against=_cut(words[plan.rows.against], plan.shapes),
@@ -159,17 +159,17 @@ class Padded(Way):
             before=NONE,
         )
 
-    def specs(self, batch: Batch) -> Batch:
+    def make_specs(self, batch: Batch) -> Batch:
         """Return specs with exactly these shapes."""
-        found: Batch = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, tf.int32), batch)
-        return found
+        specs: Batch = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, tf.int32), batch)
+        return specs
 
-    def layers(self, batch: Batch) -> list[Layer]:
+    def make_layers(self, batch: Batch) -> list[Layer]:
         """Return one layer per rectangle."""
-        return [self.layer_of(*words.shape) for words in batch.along]
+        return [self.make_layer(*rectangle.shape) for rectangle in batch.along]
 
     @abstractmethod
-    def layer_of(self, n_steps: int, width: int) -> Layer:
+    def make_layer(self, n_steps: int, width: int) -> Layer:
         """Return a function that computes a layer of a rectangle."""
 
     def read_along(self, batch: Batch, h: Any) -> Any:
@@ -177,18 +177,18 @@ class Padded(Way):
         return tf.gather(h, batch.in_along)
 
 
-def along(steps: StepOrder) -> Layer:
+def make_layer_along(steps: StepOrder) -> Layer:
     """Return a function that computes a layer along the given steps."""
-    return lambda rows, weights, start: lstm_layer(rows, weights, start, steps)
+    return lambda rows, weights, start: run_lstm_layer(rows, weights, start, steps)
 
 
-def in_canonical_order(rows: Any, labels: Any, back: Any) -> Any:
+def restore_order(rows: Any, labels: Any, back: Any) -> Any:
     """Return the rows of words in canonical order, from the classified rows."""
-    found = tf.boolean_mask(rows, labels >= 0)
-    return tf.gather(found, back) if len(back) else found
+    word_rows = tf.boolean_mask(rows, labels >= 0)
+    return tf.gather(word_rows, back) if len(back) else word_rows
 
 
-def _joined(chains: Sequence[Chain]) -> tuple[Ids, Ids]:
+def _join_chains(chains: Sequence[Chain]) -> tuple[Ids, Ids]:
     """Return words and labels by place."""
     columns = ([c.words for c in chains], [c.labels for c in chains])
     words, labels = (np.concatenate(column, dtype=np.int32) for column in columns)

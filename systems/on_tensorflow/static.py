@@ -13,7 +13,14 @@ from harness.errors import ConfigError
 from harness.values.checked import Count
 from systems.on_tensorflow.layers import Gates, StepOrder, step, step_back
 from systems.on_tensorflow.runtime import Network, TensorFlowSystem
-from systems.on_tensorflow.sentences import Batch, Layer, Padded, Shrinking, Way, along
+from systems.on_tensorflow.sentences import (
+    Batch,
+    Layer,
+    Padded,
+    SentenceLayout,
+    Shrinking,
+    make_layer_along,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,9 @@ class Adapter(TensorFlowSystem):
         return self.options.xla
 
     def _build(self, network: Callable[..., Network], model: Model) -> Network:
-        return network(model, self._way())
+        return network(model, self._make_layout())
 
-    def _way(self) -> Way:
+    def _make_layout(self) -> SentenceLayout:
         options: Any = self.options
         if options.layout == "padded":
             return PaddedUnrolled(options.buckets, options.round_up_to)
@@ -75,7 +82,7 @@ class Adapter(TensorFlowSystem):
 class ShrinkingUnrolled(Shrinking):
     """Separate operations per step, over the sentences that have not ended."""
 
-    def steps(self, batch: Batch) -> StepOrder:
+    def make_steps(self, batch: Batch) -> StepOrder:
         """Return unrolled steps."""
         return Unrolled(tf.unstack(batch.widths), batch.before)
 
@@ -83,9 +90,9 @@ class ShrinkingUnrolled(Shrinking):
 class PaddedUnrolled(Padded):
     """Separate operations per step of each rectangle."""
 
-    def layer_of(self, n_steps: int, width: int) -> Layer:
+    def make_layer(self, n_steps: int, width: int) -> Layer:
         """Return a layer of unrolled steps."""
-        return along(Unrolled([width] * n_steps))
+        return make_layer_along(Unrolled([width] * n_steps))
 
 
 @dataclass(frozen=True)
@@ -100,36 +107,36 @@ class Unrolled(StepOrder):
     widths: Sequence[Any]
     places: Any | None = None
 
-    def forwards(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Gates]]:
+    def run_forward(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, list[Gates]]:
         """Run the steps from first to last, over the sentences that have not ended."""
-        found, saved, c, recurrent = [], [], c_0, first
-        for rows, width in zip(self._split(a), self._next_widths(), strict=True):
+        hidden, saved, c, recurrent = [], [], c_0, first
+        for rows, width in zip(self._split(a), self._list_next_widths(), strict=True):
             h, c, gates = step(rows + recurrent, c)
-            found.append(h)
+            hidden.append(h)
             saved.append(gates)
             if width is not None:
-                c = self._head(c, width)
-                recurrent = tf.matmul(self._head(h, width), U)
-        return tf.concat(found, 0), saved
+                c = self._take_head(c, width)
+                recurrent = tf.matmul(self._take_head(h, width), U)
+        return tf.concat(hidden, 0), saved
 
-    def backwards(self, dh: Any, U: Any, saved: list[Gates]) -> tuple[Any, Any]:
+    def run_backward(self, dh: Any, U: Any, saved: list[Gates]) -> tuple[Any, Any]:
         """Run the derivative from the last step to the first."""
         da: list[Any] = []
         dc = tf.zeros_like(saved[-1].c_before)
-        steps = zip(self._split(dh), self.widths, self._next_widths(), saved, strict=True)
+        steps = zip(self._split(dh), self.widths, self._list_next_widths(), saved, strict=True)
         for rows, width, after, gates in reversed(list(steps)):
             if after is not None:
-                rows = rows + self._filled(tf.matmul(da[-1], U, transpose_b=True), width, after)
-                dc = self._filled(dc, width, after)
+                rows = rows + self._pad_rows(tf.matmul(da[-1], U, transpose_b=True), width, after)
+                dc = self._pad_rows(dc, width, after)
             dgates, dc = step_back(gates, rows, dc)
             da.append(dgates)
         return tf.concat(da[::-1], 0), dc
 
-    def first_width(self) -> Any:
+    def get_first_width(self) -> Any:
         """Return the number of rows of the first step."""
         return self.widths[0]
 
-    def before(self, h: Any) -> Any:
+    def gather_previous(self, h: Any) -> Any:
         """Gather rows of previous steps, or return all but the last step if widths are equal."""
         return h[: -self.widths[0]] if self.places is None else tf.gather(h, self.places)
 
@@ -137,12 +144,12 @@ class Unrolled(StepOrder):
         parts: list[Any] = tf.split(rows, self.widths, num=len(self.widths))
         return parts
 
-    def _next_widths(self) -> list[Any]:
+    def _list_next_widths(self) -> list[Any]:
         return [*self.widths[1:], None]
 
-    def _head(self, rows: Any, width: Any) -> Any:
+    def _take_head(self, rows: Any, width: Any) -> Any:
         return rows if self.places is None else rows[:width]
 
-    def _filled(self, rows: Any, width: Any, n: Any) -> Any:
+    def _pad_rows(self, rows: Any, width: Any, n: Any) -> Any:
         """Append zeros to n rows, up to the width."""
         return rows if self.places is None else tf.pad(rows, [[0, width - n], [0, 0]])

@@ -14,9 +14,9 @@ class Adapter(TensorFlowSystem):
 
     networks = "systems.on_tensorflow.models:ONE_TREE"
 
-    def _specs(self, feeds: Feeds) -> tuple[Any, ...]:
+    def _make_specs(self, feeds: Feeds) -> tuple[Any, ...]:
         """Return the specs of one tree, because all trees have the same."""
-        return super()._specs(feeds[0])
+        return super()._make_specs(feeds[0])
 
     def _compute(self, feeds: Feeds) -> None:
         """Run the program for every tree.
@@ -27,7 +27,7 @@ class Adapter(TensorFlowSystem):
         self._step = 0.0
         kept, losses = [], []
         sums: dict[str, list[Any]] = {}
-        program = self._program(feeds)
+        program = self._get_program(feeds)
         with tf.device(self._device):
             for tree in feeds:
                 loss, outputs, gradients = program(*tree)
@@ -36,10 +36,10 @@ class Adapter(TensorFlowSystem):
                 for name, gradient in gradients.items():
                     sums.setdefault(name, []).append(gradient)
             self._loss, self._kept = tf.add_n(losses), tf.concat(kept, 0)
-            self._gradients = {name: added_up(parts) for name, parts in sums.items()}
+            self._gradients = {name: sum_gradients(parts) for name, parts in sums.items()}
 
 
-def added_up(gradients: list[Any]) -> Any:
+def sum_gradients(gradients: list[Any]) -> Any:
     """Return the sum of a weight's gradients, which are either all sparse (rows) or all dense."""
     if not isinstance(gradients[0], tf.IndexedSlices):
         return tf.add_n(gradients)

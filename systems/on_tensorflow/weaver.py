@@ -86,23 +86,23 @@ def _weave(
     output_shape: int,
 ) -> Weaving:
     ops = tables.op_of_type[types]
-    depth = _depths(ops, arg_start, args)
+    depth = _compute_depths(ops, arg_start, args)
     # Owner and column of the value of every argument of every call, by vertex.
-    owners, columns = _arguments(types, ops, arg_start, args, tables)
-    first, last = _lives(types, ops, depth, owners, columns, tables)
-    counts, values = _places(ops, depth, first, last, len(tables.gives))
-    producers, positions = _wires(ops, depth, owners, columns, counts, values, tables)
-    found = np.empty((3, len(outputs)), np.int32)
+    owners, columns = _find_arguments(types, ops, arg_start, args, tables)
+    first, last = _compute_live_ranges(types, ops, depth, owners, columns, tables)
+    counts, values = _assign_positions(ops, depth, first, last, len(tables.gives))
+    producers, positions = _wire_arguments(ops, depth, owners, columns, counts, values, tables)
+    deepest = np.empty((3, len(outputs)), np.int32)
     for k in range(len(outputs)):
         v = outputs[k]
         column = output_shape if ops[v] >= 0 else output_shape + len(tables.widths)
-        found[0, k] = last[v, column]
-        found[1, k], found[2, k] = _result(v, column, last[v, column], ops, values)
-    return Weaving(counts, producers, positions, found)
+        deepest[0, k] = last[v, column]
+        deepest[1, k], deepest[2, k] = _find_producer(v, column, last[v, column], ops, values)
+    return Weaving(counts, producers, positions, deepest)
 
 
 @helper
-def _depths(ops: IntArray, arg_start: IntArray, args: IntArray) -> IntArray:
+def _compute_depths(ops: IntArray, arg_start: IntArray, args: IntArray) -> IntArray:
     """Return depths: one more than the deepest argument's; 0 for rows of the initial state."""
     depth = np.zeros(len(ops), np.int32)
     for v in range(len(ops)):
@@ -114,7 +114,7 @@ def _depths(ops: IntArray, arg_start: IntArray, args: IntArray) -> IntArray:
 
 
 @helper
-def _arguments(
+def _find_arguments(
     types: IntArray, ops: IntArray, arg_start: IntArray, args: IntArray, tables: LoomTables
 ) -> tuple[IntTable, IntTable]:
     """Return owner and column of the value of each argument of a call (n, a)."""
@@ -134,7 +134,7 @@ def _arguments(
 
 
 @helper
-def _lives(
+def _compute_live_ranges(
     types: IntArray,
     ops: IntArray,
     depth: IntArray,
@@ -161,7 +161,7 @@ def _lives(
 
 
 @helper
-def _places(
+def _assign_positions(
     ops: IntArray, depth: IntArray, first: IntTable, last: IntTable, n_ops: int
 ) -> tuple[IntTable, Values]:
     """Count calls by depth and op, and assign each its position among those."""
@@ -193,7 +193,7 @@ def _places(
 
 
 @helper
-def _result(v: int, column: int, at: int, ops: IntArray, values: Values) -> tuple[int, int]:
+def _find_producer(v: int, column: int, at: int, ops: IntArray, values: Values) -> tuple[int, int]:
     """Return the op of a value or of its copy at depth `at`, and its position among its calls."""
     n_shapes = values.first.shape[1] // 2
     is_copy = at > values.first[v, column] or column >= n_shapes
@@ -202,7 +202,7 @@ def _result(v: int, column: int, at: int, ops: IntArray, values: Values) -> tupl
 
 
 @helper
-def _wires(
+def _wire_arguments(
     ops: IntArray,
     depth: IntArray,
     owners: IntTable,
@@ -212,7 +212,7 @@ def _wires(
     tables: LoomTables,
 ) -> tuple[IntArray, IntArray]:
     """Return producer and position of every argument, in the order of (depth, slot, call)."""
-    starts = slot_starts(counts, tables.slot_start)
+    starts = compute_slot_starts(counts, tables.slot_start)
     producers = np.empty(starts[-1, -1], np.int32)
     positions = np.empty(starts[-1, -1], np.int32)
     n_columns = values.first.shape[1]
@@ -224,7 +224,7 @@ def _wires(
             begin = tables.slot_start[ops[v]]
             for k in range(tables.slot_start[ops[v] + 1] - begin):
                 wire = starts[depth[v], begin + k] + position
-                producers[wire], positions[wire] = _result(
+                producers[wire], positions[wire] = _find_producer(
                     owners[v, k], columns[v, k], depth[v] - 1, ops, values
                 )
         for column in range(n_columns):
@@ -232,12 +232,12 @@ def _wires(
             for at in range(values.first[v, column] + 1, values.last[v, column] + 1):
                 call = values.positions[values.start[v, column] + at - values.first[v, column]]
                 wire = starts[at, shape] + call
-                producers[wire], positions[wire] = _result(v, column, at - 1, ops, values)
+                producers[wire], positions[wire] = _find_producer(v, column, at - 1, ops, values)
     return producers, positions
 
 
 @compiled
-def slot_starts(counts: IntTable, slot_start: IntArray) -> IntTable:
+def compute_slot_starts(counts: IntTable, slot_start: IntArray) -> IntTable:
     """Return the first wire of every (depth, slot), and the end (n_depths, n_slots + 1)."""
     n_depths, n_ops = counts.shape
     starts = np.zeros((n_depths, slot_start[-1] + 1), np.int32)
@@ -275,7 +275,7 @@ class Wiring:
         """Number of iterations of the loop."""
         return len(self.sizes)
 
-    def counters(self, tables: LoomTables, output_shape: int, n_passes: int) -> Counters:
+    def count_work(self, tables: LoomTables, output_shape: int, n_passes: int) -> Counters:
         """Count nonempty calls without pass-throughs, and all gathers and concatenations.
 
         Args:
@@ -297,7 +297,7 @@ class Wiring:
         )
 
 
-def merged(weavings: Sequence[Weaving], tables: LoomTables) -> Weaving:
+def merge_weavings(weavings: Sequence[Weaving], tables: LoomTables) -> Weaving:
     """Join weavings of consecutive examples to the weaving of all of them, in order."""
     if len(weavings) == 1:
         return weavings[0]
@@ -307,19 +307,19 @@ def merged(weavings: Sequence[Weaving], tables: LoomTables) -> Weaving:
     for weaving in weavings:
         shifts.append(counts.copy())
         counts[: len(weaving.counts)] += weaving.counts
-    starts = slot_starts(counts, tables.slot_start)
+    starts = compute_slot_starts(counts, tables.slot_start)
     producers = np.empty(starts[-1, -1], dtype=np.int32)
     positions = np.empty(starts[-1, -1], dtype=np.int32)
     outputs = []
     for weaving, shift in zip(weavings, shifts, strict=True):
-        _place_behind(weaving, shift, starts, tables.slot_start, producers, positions)
+        _write_wires(weaving, shift, starts, tables.slot_start, producers, positions)
         at, op, position = weaving.outputs
         outputs.append(np.stack([at, op, position + shift[at, op]]))
     return Weaving(counts, producers, positions, np.concatenate(outputs, axis=1))
 
 
 @compiled
-def _place_behind(
+def _write_wires(
     weaving: Weaving,
     shift: IntTable,
     starts: IntTable,
@@ -341,7 +341,7 @@ def _place_behind(
                     wire += 1
 
 
-def finalized(weaving: Weaving, tables: LoomTables, output_shape: int) -> Wiring:
+def finalize_weaving(weaving: Weaving, tables: LoomTables, output_shape: int) -> Wiring:
     """Deepen the outputs to the last depth, and convert (producer, position) to rows of states."""
     indices, starts, sizes, outputs, counts = _finalize(
         weaving, output_shape, tables.slot_start, tables.slot_shape, tables.gives
@@ -362,8 +362,8 @@ def _finalize(
     for k in range(outputs.shape[1]):
         for at in range(outputs[0, k] + 1, max_depth + 1):
             counts[at, output_shape] += 1
-    bases = _bases(counts, gives)
-    starts = slot_starts(counts, slot_start)
+    bases = _compute_bases(counts, gives)
+    starts = compute_slot_starts(counts, slot_start)
     indices = np.empty(starts[-1, -1], np.int32)
     wire = 0
     for at in range(1, max_depth + 1):
@@ -387,11 +387,11 @@ def _finalize(
     for at in range(max_depth):
         of_depths[at] = starts[at + 1, 0]
     of_depths[max_depth] = starts[-1, -1]
-    return indices, of_depths, _sizes(counts, slot_start), rows, counts
+    return indices, of_depths, _compute_sizes(counts, slot_start), rows, counts
 
 
 @helper
-def _bases(counts: IntTable, gives: IntTable) -> IntArray:
+def _compute_bases(counts: IntTable, gives: IntTable) -> IntArray:
     """Return the first row of an op in the state of a type shape (n_depths, n_ops, n_shapes)."""
     n_depths, n_ops = counts.shape
     bases = np.zeros((n_depths, n_ops, gives.shape[1]), np.int32)
@@ -406,7 +406,7 @@ def _bases(counts: IntTable, gives: IntTable) -> IntArray:
 
 
 @helper
-def _sizes(counts: IntTable, slot_start: IntArray) -> IntTable:
+def _compute_sizes(counts: IntTable, slot_start: IntArray) -> IntTable:
     """Return the number of rows that every slot gathers (max_depth, n_slots)."""
     sizes = np.empty((len(counts) - 1, slot_start[-1]), np.int32)
     for at in range(1, len(counts)):

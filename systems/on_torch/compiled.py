@@ -19,13 +19,13 @@ from torch._inductor import config as inductor
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import RunSettings
-from harness.machine.caches import cache_folder, forget_the_oldest, keep_packed, unpack_kept
-from harness.machine.facts import cpu_fingerprint
-from harness.machine.folders import folder_of_process
+from harness.machine.caches import delete_oldest, keep_packed, make_cache_folder, unpack_kept
+from harness.machine.facts import hash_cpu
+from harness.machine.folders import make_process_folder
 from harness.programs.model import ProgramModel
 from systems.on_torch.levels import Adapter as LevelsAdapter
 from systems.on_torch.models.lstm import Columnwise, StepStates
-from systems.on_torch.models.tree_steps import Gates, LSTMCell
+from systems.on_torch.models.tree_steps import TreeGates, TreeLSTMCell
 
 SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
 TREES = ("tree_lstm", "tree_lstm_2type")
@@ -34,22 +34,22 @@ FOLDER = "inductor"
 MOST_ENTRIES = 200  # about 200 KB each
 
 
-def first_state(gates: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
+def compute_first_state(gates: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
     """Compute StepStates.advance from a state of zeros; return c."""
     i, f, g, o = gates.chunk(4, 1)
     i, g, o = i.sigmoid(), g.tanh(), o.sigmoid()
     c = i * g
-    return _written(gates, (i, f.sigmoid(), g, o), c, tanh_c, h)
+    return _write_lstm_state(gates, (i, f.sigmoid(), g, o), c, tanh_c, h)
 
 
-def next_state(gates: Tensor, c_before: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
+def compute_next_state(gates: Tensor, c_before: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
     """Compute StepStates.advance; return c, because c_before and c share memory."""
     i, f, g, o = gates.chunk(4, 1)
     i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-    return _written(gates, (i, f, g, o), f * c_before + i * g, tanh_c, h)
+    return _write_lstm_state(gates, (i, f, g, o), f * c_before + i * g, tanh_c, h)
 
 
-def _written(
+def _write_lstm_state(
     gates: Tensor, i_f_g_o: tuple[Tensor, ...], c: Tensor, tanh_c: Tensor, h: Tensor
 ) -> Tensor:
     for part, values in zip(gates.chunk(4, 1), i_f_g_o, strict=True):
@@ -59,7 +59,7 @@ def _written(
     return c
 
 
-def gate_gradients(
+def compute_gate_gradients(
     dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
 ) -> None:
     """Compute StepStates.retreat."""
@@ -78,9 +78,9 @@ class CompiledStates(StepStates):
 
     forward_parts: ClassVar[Parts] = {"first": (4, 1, 1), "next": (4, 1, 1, 1)}
     backward_parts: ClassVar[Parts] = {"gradients": (1, 1, 4, 1, 1, 4)}
-    first = staticmethod(torch.compile(first_state))
-    next = staticmethod(torch.compile(next_state))
-    gradients = staticmethod(torch.compile(gate_gradients))
+    first = staticmethod(torch.compile(compute_first_state))
+    next = staticmethod(torch.compile(compute_next_state))
+    gradients = staticmethod(torch.compile(compute_gate_gradients))
 
     @staticmethod
     def advance(
@@ -93,21 +93,21 @@ class CompiledStates(StepStates):
             c.copy_(CompiledStates.next(gates, c_before, tanh_c, h))
 
     @staticmethod
-    def retreat(
+    def backpropagate_step(
         dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
     ) -> None:
         """Call the compiled function."""
         CompiledStates.gradients(dh, dc, gates, tanh_c, c_before, d)
 
 
-def leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
+def compute_leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
     """Compute LSTMCell.leaf."""
     i, o, u = i_o_u.chunk(3, 1)
     i, o, u = i.sigmoid(), o.sigmoid(), u.tanh()
-    _write(i_o_u, (i, o, u), i * u, c, tanh_c, h)
+    _write_tree_state(i_o_u, (i, o, u), i * u, c, tanh_c, h)
 
 
-def internal_state(
+def compute_internal_state(
     i_o_u: Tensor, f_1: Tensor, f_2: Tensor, both_c: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor
 ) -> None:
     """Compute LSTMCell.internal."""
@@ -118,10 +118,10 @@ def internal_state(
     new_c = i * u + first * c_1 + second * c_2
     f_1.copy_(first)
     f_2.copy_(second)
-    _write(i_o_u, (i, o, u), new_c, c, tanh_c, h)
+    _write_tree_state(i_o_u, (i, o, u), new_c, c, tanh_c, h)
 
 
-def _write(
+def _write_tree_state(
     i_o_u: Tensor,
     gates: tuple[Tensor, Tensor, Tensor],
     new_c: Tensor,
@@ -137,12 +137,16 @@ def _write(
     h.copy_(gates[1] * new_tanh)
 
 
-def leaf_gradients(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor) -> None:
+def compute_leaf_gradients(
+    dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor
+) -> None:
     """Compute LSTMCell.through_leaf, but leave dc unchanged."""
-    _gates_gradients(dh, dc, i_o_u, tanh_c, d)
+    _write_gate_gradients(dh, dc, i_o_u, tanh_c, d)
 
 
-def _gates_gradients(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor) -> Tensor:
+def _write_gate_gradients(
+    dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor
+) -> Tensor:
     i, o, u = i_o_u.chunk(3, 1)
     di, do, du = d.chunk(3, 1)
     dc = dc + dh * o * (1 - tanh_c * tanh_c)
@@ -152,7 +156,7 @@ def _gates_gradients(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: T
     return dc
 
 
-def internal_gradients(
+def compute_internal_gradients(
     dh: Tensor,
     dc: Tensor,
     i_o_u: Tensor,
@@ -166,14 +170,14 @@ def internal_gradients(
     d_both_c: Tensor,
 ) -> None:
     """Compute LSTMCell.through_internal, but leave dc unchanged."""
-    dc = _gates_gradients(dh, dc, i_o_u, tanh_c, d)
+    dc = _write_gate_gradients(dh, dc, i_o_u, tanh_c, d)
     sides = zip((f_1, f_2), (d_1, d_2), both_c.chunk(2, 1), d_both_c.chunk(2, 1), strict=True)
     for f, df, c, dc_below in sides:
         df.copy_(dc * c * f * (1 - f))
         dc_below.copy_(dc * f)
 
 
-class CompiledCell(LSTMCell):
+class CompiledCell(TreeLSTMCell):
     """Tree-LSTM cell with one compiled function per part."""
 
     forward_parts: ClassVar[Parts] = {"leaf": (3, 1, 1, 1), "internal": (3, 1, 1, 2, 1, 1, 1)}
@@ -181,13 +185,15 @@ class CompiledCell(LSTMCell):
         "through_leaf": (1, 1, 3, 1, 3),
         "by_function": (1, 1, 3, 1, 1, 2, 1, 3, 1, 1, 2),
     }
-    leaf = staticmethod(torch.compile(leaf_state))
-    internal = staticmethod(torch.compile(internal_state))
-    through_leaf = staticmethod(torch.compile(leaf_gradients))
-    by_function = staticmethod(torch.compile(internal_gradients))
+    leaf = staticmethod(torch.compile(compute_leaf_state))
+    internal = staticmethod(torch.compile(compute_internal_state))
+    through_leaf = staticmethod(torch.compile(compute_leaf_gradients))
+    by_function = staticmethod(torch.compile(compute_internal_gradients))
 
     @staticmethod
-    def through_internal(dh: Tensor, dc: Tensor, gates: Gates, tanh_c: Tensor, d: Gates) -> None:
+    def through_internal(
+        dh: Tensor, dc: Tensor, gates: TreeGates, tanh_c: Tensor, d: TreeGates
+    ) -> None:
         """Call the compiled function, which takes only tensors."""
         CompiledCell.by_function(dh, dc, *gates, tanh_c, *d)
 
@@ -200,10 +206,10 @@ def compile_parts(
     with torch.no_grad():
         for n in (3, 1):
             for name, widths in parts.items():
-                getattr(cell, name)(*(dynamic_rows(n, k * h, device) for k in widths))
+                getattr(cell, name)(*(make_dynamic_rows(n, k * h, device) for k in widths))
 
 
-def dynamic_rows(n: int, width: int, device: torch.device) -> Tensor:
+def make_dynamic_rows(n: int, width: int, device: torch.device) -> Tensor:
     """Return zeros (n, width) that make torch.compile compile for any number of rows above one."""
     values = torch.zeros(n, width, device=device)
     if n > 1:
@@ -212,7 +218,7 @@ def dynamic_rows(n: int, width: int, device: torch.device) -> Tensor:
 
 
 @contextmanager
-def graphs_kept(what: str) -> Iterator[None]:
+def keep_graphs(what: str) -> Iterator[None]:
     """Let torch.compile reuse, within this context, results of other processes.
 
     torch's own cache is in a directory whose name all users know, and is loaded without validation:
@@ -223,20 +229,20 @@ def graphs_kept(what: str) -> Iterator[None]:
         what: purpose of the compilation, part of the cache key. torch compares cached results with
             the code to compile, but not with the CPU, although it compiles with -march=native.
     """
-    own = folder_of_process(FOLDER)
+    own = make_process_folder(FOLDER)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(own)
-    folder = cache_folder(FOLDER)
+    folder = make_cache_folder(FOLDER)
     if folder is None:
         yield
         return
-    facts = (torch.__version__, torch.backends.cpu.get_cpu_capability(), cpu_fingerprint(), what)
+    facts = (torch.__version__, torch.backends.cpu.get_cpu_capability(), hash_cpu(), what)
     entry = folder / hashlib.sha256(repr(facts).encode()).hexdigest()
     unpack_kept(entry, own)
-    found = {path for path in own.rglob("*") if path.is_file()}
+    existing = {path for path in own.rglob("*") if path.is_file()}
     yield
-    if {path for path in own.rglob("*") if path.is_file() and path.stat().st_size} - found:
+    if {path for path in own.rglob("*") if path.is_file() and path.stat().st_size} - existing:
         keep_packed(own, entry)
-        forget_the_oldest(folder, MOST_ENTRIES)
+        delete_oldest(folder, MOST_ENTRIES)
 
 
 class Adapter(LevelsAdapter):
@@ -259,7 +265,7 @@ class Adapter(LevelsAdapter):
                 f"torch_compiled compiles the LSTM cell, which model {model.name} does not have;"
                 " system=torch_levels runs it where it is written for torch"
             )
-        if settings.device == "cpu" and _compiler() is None:
+        if settings.device == "cpu" and _find_compiler() is None:
             return "torch.compile needs a C++ compiler on a CPU; install g++, or name one in CXX"
         return super().skip(model, settings)
 
@@ -273,7 +279,7 @@ class Adapter(LevelsAdapter):
         cell = CompiledCell if model.name in TREES else CompiledStates
         training = self.settings.mode == "train"
         what = f"{cell.__name__} {sorted(sizes)} {self._device} {self.settings.mode}"
-        with graphs_kept(what), torch.inference_mode(not training):
+        with keep_graphs(what), torch.inference_mode(not training):
             for h in sorted(sizes):
                 compile_parts(cell, h, self._device, backward=training)
 
@@ -293,7 +299,7 @@ class Adapter(LevelsAdapter):
         }
 
 
-def _compiler() -> str | None:
+def _find_compiler() -> str | None:
     """Return the C++ compiler that torch.compile would use, or None."""
     named = inductor.cpp.cxx
     names = [named] if isinstance(named, str) else [name for name in named if name]

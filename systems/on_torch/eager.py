@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from harness.contracts.model import Model, Weights
-from harness.contracts.networks import load_network, why_not_written
+from harness.contracts.networks import explain_missing_network, load_network
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.engine.torch_cuda import why_no_cuda
+from harness.engine.torch_cuda import explain_no_cuda
 from systems.on_torch.layers import LateOutputs
-from systems.on_torch.net import Held
-from systems.plans.programs import why_inference_only
+from systems.on_torch.net import HeldParameter
+from systems.plans.programs import explain_inference_only
 
 Array = NDArray[np.floating[Any]]
 _BLAS = re.compile(r"BLAS_INFO=(\w+)")
@@ -49,10 +49,10 @@ class TorchSystem(System):
 
         Reasons: no CUDA device, no network for the model, or training of a program.
         """
-        if settings.device == "cuda" and (reason := why_no_cuda()) is not None:
+        if settings.device == "cuda" and (reason := explain_no_cuda()) is not None:
             return reason
-        reason = why_not_written(model.name, cls.networks)
-        return reason or why_inference_only(model, settings.mode)
+        reason = explain_missing_network(model.name, cls.networks)
+        return reason or explain_inference_only(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Build the module with the shared weights."""
@@ -67,9 +67,9 @@ class TorchSystem(System):
         return network(model)
 
     @property
-    def _held(self) -> dict[str, Held]:
+    def _held(self) -> dict[str, HeldParameter]:
         """Parameters of the model, by name."""
-        held: dict[str, Held] = self._net.held
+        held: dict[str, HeldParameter] = self._net.held
         return held
 
     def load(self, instances: Sequence[Any]) -> None:
@@ -106,9 +106,11 @@ class TorchSystem(System):
                     gradient = torch.zeros_like(held.parameter)
                 dense = gradient.to_dense() if gradient.is_sparse else gradient
                 gradients[name] = held.as_model(dense).cpu().numpy()
-        found = self._outputs
-        logits = found.read(self._step) if isinstance(found, LateOutputs) else found.detach()
-        outputs = self._canonical(logits.cpu().numpy())
+        computed = self._outputs
+        logits = (
+            computed.read(self._step) if isinstance(computed, LateOutputs) else computed.detach()
+        )
+        outputs = self._order_outputs(logits.cpu().numpy())
         return Result(self._loss.item(), outputs, gradients, self.counters())
 
     def last_loss(self) -> float:
@@ -122,7 +124,7 @@ class TorchSystem(System):
             for name, held in self._held.items()
         }
 
-    def _canonical(self, outputs: Array) -> Array:
+    def _order_outputs(self, outputs: Array) -> Array:
         """Return rows in the order of MiniBatch.outputs."""
         return outputs
 
@@ -139,16 +141,16 @@ class TorchSystem(System):
         """Return the peak of CUDA memory; None on the CPU, where the peak of the process counts."""
         return int(torch.cuda.max_memory_allocated()) if self._device.type == "cuda" else None
 
-    def forget_peak_memory(self) -> None:
+    def reset_peak_memory(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
 
     def versions(self) -> dict[str, str]:
         """Return torch's version and build settings."""
-        found = _BLAS.search(torch.__config__.show())
+        match = _BLAS.search(torch.__config__.show())
         facts = {
             "torch": str(torch.__version__),
-            "torch_blas": found.group(1) if found else "unknown",
+            "torch_blas": match.group(1) if match else "unknown",
             "torch_threads": str(torch.get_num_threads()),
         }
         if self._device.type == "cuda":

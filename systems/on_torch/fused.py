@@ -16,7 +16,7 @@ from harness.programs.model import ProgramModel
 from harness.values.checked import Count
 from systems.on_torch.layers import LossWay
 from systems.on_torch.levels import Adapter as LevelsAdapter
-from systems.on_torch.models.lstm import Packed, Padded
+from systems.on_torch.models.lstm import PackedRecurrence, PaddedRecurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,5 +68,5 @@ class Adapter(LevelsAdapter):
 
     def _build(self, network: Callable[..., nn.Module], model: Model) -> nn.Module:
         options = self.options
-        way = Packed() if options.input == "packed" else Padded(options.buckets)
+        way = PackedRecurrence() if options.input == "packed" else PaddedRecurrence(options.buckets)
         return network(model, way, options.loss)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from harness.contracts.model import Model
 from harness.values.instances import Chain
 from systems.on_torch.net import Net
-from systems.on_torch.products import FixedProduct, product
+from systems.on_torch.products import FixedProduct, multiply
 from systems.plans.programs import Once
 
 LossWay = Literal["in_place", "chunked", "whole"]
@@ -39,9 +39,9 @@ class StartedLSTM(nn.Module):
 
     def __init__(self, net: Net, suffixes: Sequence[str], starts: Sequence[str] = ()) -> None:
         super().__init__()
-        self.lstm = net.lstm_of(*suffixes)
+        self.lstm = net.make_lstm(*suffixes)
         self.h_0, self.c_0 = (
-            nn.ParameterList(net.free(f"{state}{end}") for end in starts or suffixes)
+            nn.ParameterList(net.make_parameter(f"{state}{end}") for end in starts or suffixes)
             for state in ("h_0", "c_0")
         )
 
@@ -61,18 +61,20 @@ class PlainNet(Net):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.embedding = self.table("embedding")
+        self.embedding = self.make_table("embedding")
         for name in self.shapes:
             if name not in self.held:
-                self.register_parameter(name, self.free(name))
+                self.register_parameter(name, self.make_parameter(name))
         self._products: dict[tuple[str, int | None], FixedProduct] = {}
 
     def __getitem__(self, name: str) -> Tensor:
-        found = self._parameters[name]
-        assert found is not None
-        return found
+        parameter = self._parameters[name]
+        assert parameter is not None
+        return parameter
 
-    def by(self, weight: str, bias: str | None = None, half: int | None = None) -> FixedProduct:
+    def get_product(
+        self, weight: str, bias: str | None = None, half: int | None = None
+    ) -> FixedProduct:
         """Return the product with a weight that is never trained, or with half of its rows.
 
         Products are built in the first pass.
@@ -95,10 +97,10 @@ class ProgramNet(PlainNet):
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        self.model, self.read = model, Once(self.listed)
+        self.model, self.read = model, Once(self.convert_chain)
 
     @abstractmethod
-    def listed(self, chain: Chain) -> Any:
+    def convert_chain(self, chain: Chain) -> Any:
         """Return an instance's data, and the decisions that computed values will make."""
 
     def prepare(self, chains: Sequence[Chain]) -> list[Any]:
@@ -120,12 +122,14 @@ class LateOutputs:
             step: learning rate of the step; 0 if there was none since the run.
         """
         with torch.no_grad():
-            weight, bias = (self._before(p, step) for p in (self.layer.weight, self.layer.bias))
+            weight, bias = (
+                self._restore_parameter(p, step) for p in (self.layer.weight, self.layer.bias)
+            )
             assert weight is not None
             return functional.linear(self.hidden, weight.t(), bias)
 
     @staticmethod
-    def _before(parameter: Tensor | None, step: float) -> Tensor | None:
+    def _restore_parameter(parameter: Tensor | None, step: float) -> Tensor | None:
         if parameter is None or parameter.grad is None:
             return parameter
         return parameter + step * parameter.grad
@@ -159,7 +163,7 @@ class OutputLayer(nn.Module):
     def loss(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """Return the summed negative log likelihood of the labels of all rows (n, n_inputs)."""
         if self.way == "in_place":
-            return loss_in_place(hidden, self.weight, self.bias, labels)
+            return compute_loss_in_place(hidden, self.weight, self.bias, labels)
         if self.way == "chunked":
             return functional.linear_cross_entropy(
                 hidden,
@@ -171,12 +175,12 @@ class OutputLayer(nn.Module):
             )
         return functional.cross_entropy(self(hidden), labels, reduction="sum")
 
-    def late(self, hidden: Tensor) -> LateOutputs:
+    def defer_logits(self, hidden: Tensor) -> LateOutputs:
         """Return the logits, computed on request."""
         return LateOutputs(self, hidden.detach())
 
 
-def output_layer(net: Net, bias: str | None, way: LossWay) -> OutputLayer:
+def make_output_layer(net: Net, bias: str | None, way: LossWay) -> OutputLayer:
     """Build the classifier W_out of a network."""
     layer = OutputLayer(*net.shapes["W_out"], bias=bias is not None, way=way)
     net.hold("W_out", layer.weight)
@@ -194,7 +198,7 @@ def to_loss_gradient(scores: Tensor, labels: Tensor) -> Tensor:
     return losses
 
 
-def summed_losses(scores: Tensor, labels: Tensor) -> Tensor:
+def sum_losses(scores: Tensor, labels: Tensor) -> Tensor:
     """Return the summed loss of logits (n, classes), without gradients.
 
     On a CPU, the rows are processed in slices, to save memory. CPU time on one core of a busy
@@ -207,7 +211,9 @@ def summed_losses(scores: Tensor, labels: Tensor) -> Tensor:
     return torch.stack(losses).sum()
 
 
-def loss_in_place(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor) -> Tensor:
+def compute_loss_in_place(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
+) -> Tensor:
     """Return the summed loss; the same pass over the logits prepares the derivative."""
     loss: Tensor = _LossInPlace.apply(hidden, weight, bias, labels)  # type: ignore[no-untyped-call]
     return loss
@@ -252,12 +258,12 @@ class Scores:
             torch.split(labels, self.most_rows),
             strict=True,
         ):
-            chunk = product(rows, self.columns, self.bias)
+            chunk = multiply(rows, self.columns, self.bias)
             if self.keep:
                 losses.append(to_loss_gradient(chunk, right[:, None]).sum())
                 self.chunks.append(chunk)
             else:
-                losses.append(summed_losses(chunk, right))
+                losses.append(sum_losses(chunk, right))
         return torch.stack(losses).sum()
 
     def gradients(
@@ -265,11 +271,11 @@ class Scores:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return the gradients of hidden (all rows in order), weight and bias."""
         dhidden, dweight, dbias = [], None, None
-        chunks = self.joined()
+        chunks = self.join_chunks()
         parts = torch.split(hidden * dloss, [len(chunk) for chunk in chunks])
         for chunk, rows in zip(chunks, parts, strict=True):
-            dhidden.append(product(chunk, weight))
-            more = product(rows.t().contiguous(), chunk.t())
+            dhidden.append(multiply(chunk, weight))
+            more = multiply(rows.t().contiguous(), chunk.t())
             dweight = more if dweight is None else dweight.add_(more)
             if self.bias is not None:
                 total = chunk.sum(0)
@@ -277,7 +283,7 @@ class Scores:
         assert dweight is not None
         return torch.cat(dhidden).mul_(dloss), dweight, None if dbias is None else dbias * dloss
 
-    def joined(self) -> list[Tensor]:
+    def join_chunks(self) -> list[Tensor]:
         """Return the chunks; small ones, such as a decoder's steps, are joined to larger ones."""
         groups: list[list[Tensor]] = []
         for chunk in self.chunks:

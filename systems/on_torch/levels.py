@@ -26,6 +26,6 @@ class Adapter(TorchSystem):
         clock.mark("forward")
         return loss_and_outputs
 
-    def _canonical(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        rows = self._net.canonical_rows(self._plan)
+    def _order_outputs(self, outputs: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        rows = self._net.find_canonical_rows(self._plan)
         return outputs if rows is None else outputs[rows]

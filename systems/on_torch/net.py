@@ -17,7 +17,7 @@ from harness.contracts.model import Model
 _OF_LSTM = {"W": "weight_ih", "U": "weight_hh", "b": "bias_ih"}
 
 
-class Held(NamedTuple):
+class HeldParameter(NamedTuple):
     """Parameter in PyTorch's form.
 
     Attributes:
@@ -44,18 +44,18 @@ class Net(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.shapes = {name: spec.shape for name, spec in model.parameters.items()}
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, HeldParameter] = {}
 
     def hold(self, name: str, parameter: nn.Parameter, *, is_turned: bool = False) -> nn.Parameter:
         """Register the parameter that corresponds to a name of the model."""
-        self.held[name] = Held(parameter, is_turned)
+        self.held[name] = HeldParameter(parameter, is_turned)
         return parameter
 
-    def free(self, name: str) -> nn.Parameter:
+    def make_parameter(self, name: str) -> nn.Parameter:
         """Create a parameter that belongs to no layer, in the model's orientation."""
         return self.hold(name, nn.Parameter(torch.zeros(self.shapes[name])))
 
-    def table(self, name: str, *, sparse: bool = True) -> nn.Embedding:
+    def make_table(self, name: str, *, sparse: bool = True) -> nn.Embedding:
         """Create an embedding table.
 
         Args:
@@ -67,7 +67,7 @@ class Net(nn.Module):
         self.hold(name, table.get_parameter("weight"))
         return table
 
-    def linear(
+    def make_linear(
         self, weight: str, bias: str | None = None, kind: type[nn.Linear] = nn.Linear
     ) -> nn.Linear:
         """Create a linear layer, which stores the transpose of the model's matrix."""
@@ -78,7 +78,7 @@ class Net(nn.Module):
             self.hold(bias, layer.bias)
         return layer
 
-    def lstm_of(self, *suffixes: str, reverse: Sequence[str] = ()) -> nn.LSTM:
+    def make_lstm(self, *suffixes: str, reverse: Sequence[str] = ()) -> nn.LSTM:
         """Create an LSTM whose layers have the parameters W, U and b with these suffixes.
 
         Args:
@@ -93,7 +93,7 @@ class Net(nn.Module):
             self._hold_cell(module, suffix, f"_l{layer}_reverse")
         return module
 
-    def lstm_cell(self, suffix: str) -> nn.LSTMCell:
+    def make_lstm_cell(self, suffix: str) -> nn.LSTMCell:
         """Create an LSTM cell with the parameters W, U and b with this suffix."""
         cell = nn.LSTMCell(self.shapes[f"W{suffix}"][0], self.shapes[f"U{suffix}"][0])
         self._hold_cell(cell, suffix, "")
@@ -115,13 +115,13 @@ class OneByOne(Net, ABC):
         """Return the data that a plain training loop has of a mini-batch; untimed."""
 
     @abstractmethod
-    def scored(self, batch: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, batch: Any) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the scores and labels of every instance, or of every step of one."""
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the scores in canonical order."""
         losses, outputs = [], []
-        for scores, labels in self.scored(batch):
+        for scores, labels in self.yield_scores(batch):
             outputs.append(scores)
             losses.append(functional.cross_entropy(scores, labels, reduction="sum"))
         return torch.stack(losses).sum(), torch.cat(outputs)
@@ -138,6 +138,6 @@ class Batched(Net, ABC):
     def plan(self, instances: Sequence[Any], device: torch.device) -> Any:
         """Plan a mini-batch in NumPy or Python; timed."""
 
-    def canonical_rows(self, plan: Any) -> NDArray[np.integer] | None:
+    def find_canonical_rows(self, plan: Any) -> NDArray[np.integer] | None:
         """Return the row of every output in canonical order; None if the rows are in this order."""
         return None

@@ -35,7 +35,7 @@ _MINUS_ONE = torch.tensor(-1.0)
 aten = torch.ops.aten
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x weight^T + bias, (n, m), without gradients.
 
     Args:
@@ -44,12 +44,14 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         bias: (m,), if any.
     """
     if ONEDNN and not x.is_cuda and x.numel() * len(weight) >= LEAST:
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, dense(weight), bias, "none", [], "")
-        return found
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, make_dense(weight), bias, "none", [], ""
+        )
+        return result
     return functional.linear(x, weight, bias)
 
 
-def dense(weight: Tensor) -> Tensor:
+def make_dense(weight: Tensor) -> Tensor:
     """Return the matrix, or a copy if it has gaps, for which oneDNN uses slow generic code.
 
     (256, 1,100) by (1,100, 64), the latter columns of a wider array: 430 ms instead of 0.2.
@@ -69,26 +71,26 @@ class Repeated:
     def __init__(self, weight: Tensor) -> None:
         self.weight, self.packed = weight, None
         if ONEDNN and not weight.is_cuda and weight.numel() >= LEAST_PACKED:
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(dense(weight))
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(make_dense(weight))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x weight^T, (n, m)."""
         if self.packed is None or len(x) * self.weight.numel() < LEAST_BY_PACKED:
-            return product(x, self.weight)
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
-        return found
+            return multiply(x, self.weight)
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
+        return result
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def apply_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return x weight^T + bias, with gradients."""
-    found: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return found
+    result: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return result
 
 
-def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def apply_linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return relu(x weight^T + bias), with gradients."""
-    found: Tensor = _LinearReLU.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return found
+    result: Tensor = _LinearReLU.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    return result
 
 
 class FastLinear(nn.Linear):
@@ -96,30 +98,30 @@ class FastLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x weight^T + bias of rows (n, k)."""
-        return linear(x, self.weight, self.bias)
+        return apply_linear(x, self.weight, self.bias)
 
 
-def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
+def compute_weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
     """Return dy^T x, (m, k), of dy (n, m) and x (n, k)."""
-    return product(dy.t().contiguous(), x.t())
+    return multiply(dy.t().contiguous(), x.t())
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(x, weight)
-        return product(x, weight, bias)
+        return multiply(x, weight, bias)
 
     @staticmethod
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         x, weight = ctx.saved_tensors
-        return product(dy, weight.t()), weight_gradient(dy, x), dy.sum(0)
+        return multiply(dy, weight.t()), compute_weight_gradient(dy, x), dy.sum(0)
 
 
 class _LinearReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias):  # type: ignore[no-untyped-def]
-        y = product(x, weight, bias).relu_()
+        y = multiply(x, weight, bias).relu_()
         ctx.save_for_backward(x, weight, y)
         return y
 
@@ -127,8 +129,8 @@ class _LinearReLU(torch.autograd.Function):
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         x, weight, y = ctx.saved_tensors
         d = torch.ops.aten.threshold_backward(dy, y, 0)
-        dx = product(d, weight.t()) if ctx.needs_input_grad[0] else None
-        return dx, weight_gradient(d, x), d.sum(0)
+        dx = multiply(d, weight.t()) if ctx.needs_input_grad[0] else None
+        return dx, compute_weight_gradient(d, x), d.sum(0)
 
 
 class FixedProduct:
@@ -170,32 +172,32 @@ class SideWeights(NamedTuple):
     bias: Tensor
 
     @classmethod
-    def of(cls, rows: Sequence[Tensor], bias: Tensor) -> SideWeights:
+    def from_rows(cls, rows: Sequence[Tensor], bias: Tensor) -> SideWeights:
         """Stack the matrices."""
         return cls(rows, torch.stack([side.t() for side in rows]), bias)
 
     def forward(self, x: Tensor, function: Callable[..., Any], out: Tensor) -> None:
         """Write function(x weight + bias), of x (n, s, k), to out (n, s, m)."""
-        if self._apart(x):
+        if self._should_separate(x):
             for side, weight in enumerate(self.rows):
-                function(product(x[:, side], weight, self.bias), out=out[:, side])
+                function(multiply(x[:, side], weight, self.bias), out=out[:, side])
         else:
-            found = torch.baddbmm(self.bias, x.transpose(0, 1), self.stacked)
-            function(found, out=out.transpose(0, 1))
+            result = torch.baddbmm(self.bias, x.transpose(0, 1), self.stacked)
+            function(result, out=out.transpose(0, 1))
 
     def backward(self, d: Tensor) -> Tensor:
         """Return the gradient of x (n, s, k), given that of the products (n, s, m)."""
-        if self._apart(d):
+        if self._should_separate(d):
             sides = zip(d.unbind(1), self.rows, strict=True)
-            return torch.stack([product(own, weight.t()) for own, weight in sides], 1)
+            return torch.stack([multiply(own, weight.t()) for own, weight in sides], 1)
         return torch.bmm(d.transpose(0, 1), self.stacked.transpose(1, 2)).transpose(0, 1)
 
     def gradients(self, d: Tensor, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return the gradients of every matrix (m, k) and of the bias, over all rows at once."""
         sides = zip(d.unbind(1), x.unbind(1), strict=True)
-        return [weight_gradient(*side) for side in sides], d.sum((0, 1))
+        return [compute_weight_gradient(*side) for side in sides], d.sum((0, 1))
 
-    def _apart(self, x: Tensor) -> bool:
+    def _should_separate(self, x: Tensor) -> bool:
         """Return whether one product per side is at least as fast as one call for all sides."""
         n_multiplications = len(x) * self.stacked[0].numel()
         return len(self.rows) == 1 or n_multiplications >= LEAST
@@ -209,12 +211,12 @@ def tanh(x: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.add(_MINUS_ONE, doubled, alpha=2, out=doubled)
 
 
-def through_tanh(dy: Tensor, y: Tensor) -> None:
+def backpropagate_tanh(dy: Tensor, y: Tensor) -> None:
     """Overwrite the gradient of y = tanh(x) with that of x."""
     aten.tanh_backward.grad_input(dy, y, grad_input=dy)
 
 
-def through_sigmoid(dy: Tensor, y: Tensor) -> None:
+def backpropagate_sigmoid(dy: Tensor, y: Tensor) -> None:
     """Overwrite the gradient of y = sigmoid(x) with that of x."""
     aten.sigmoid_backward.grad_input(dy, y, grad_input=dy)
 

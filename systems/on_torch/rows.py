@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from systems.plans.sentences import rectangles, stairs
-from systems.plans.trees import Ids, inverse
+from systems.plans.sentences import plan_rectangles, plan_stairs
+from systems.plans.trees import Ids, invert_permutation
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RowPermutation:
     """Permutation between positions and rows.
 
     Attributes:
@@ -33,11 +33,11 @@ class Order:
 
     def arrange(self, x: Tensor) -> Tensor:
         """Return rows (m, ...) of values by position (n, ...)."""
-        return moved(x, self.places, self.rows)
+        return move_rows(x, self.places, self.rows)
 
     def restore(self, y: Tensor) -> Tensor:
         """Return values by position (n, ...) of rows (m, ...), without padding."""
-        return moved(y, self.rows, self.places)
+        return move_rows(y, self.rows, self.places)
 
 
 class _Moved(torch.autograd.Function):
@@ -60,7 +60,7 @@ class _Moved(torch.autograd.Function):
         return dy.new_zeros(ctx.n, *dy.shape[1:]).index_copy_(0, taken, dy), None, None
 
 
-def moved(x: Tensor, taken: Tensor, given: Tensor) -> Tensor:
+def move_rows(x: Tensor, taken: Tensor, given: Tensor) -> Tensor:
     """Return x[taken].
 
     Args:
@@ -73,7 +73,7 @@ def moved(x: Tensor, taken: Tensor, given: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class UnpaddedColumns:
     """Sentences as columns, longest first, one step after another, without padding.
 
     Attributes:
@@ -86,8 +86,8 @@ class Columns:
         last: (k,) last row of every column.
     """
 
-    along: Order
-    against: Order
+    along: RowPermutation
+    against: RowPermutation
     sizes: list[int]
     before: Tensor
     order: Tensor
@@ -95,17 +95,19 @@ class Columns:
     last: Tensor
 
 
-def columns(lengths: Ids, device: torch.device) -> Columns:
+def arrange_columns(lengths: Ids, device: torch.device) -> UnpaddedColumns:
     """Arrange sentences of these lengths, all above 0, as columns."""
-    found = stairs(lengths)
-    rows, order, column = found.rows, found.order, np.arange(len(found.order))
-    earlier = np.concatenate([column, len(order) + found.before])
-    last = (np.cumsum(found.widths) - found.widths)[lengths[order] - 1] + column
+    plan = plan_stairs(lengths)
+    rows, order, column = plan.rows, plan.order, np.arange(len(plan.order))
+    earlier = np.concatenate([column, len(order) + plan.before])
+    last = (np.cumsum(plan.widths) - plan.widths)[lengths[order] - 1] + column
     parts = rows.along, rows.of_along, rows.against, rows.of_against
     to, fro, to_back, fro_back, *others = to_device(
-        device, *parts, earlier, order, inverse(order), last
+        device, *parts, earlier, order, invert_permutation(order), last
     )
-    return Columns(Order(to, fro), Order(to_back, fro_back), found.widths.tolist(), *others)
+    return UnpaddedColumns(
+        RowPermutation(to, fro), RowPermutation(to_back, fro_back), plan.widths.tolist(), *others
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +121,19 @@ class Buckets:
         order: (k,) sentence of every column.
     """
 
-    along: Order
-    against: Order
+    along: RowPermutation
+    against: RowPermutation
     shapes: Sequence[tuple[int, int]]
     order: Tensor
 
 
-def buckets(lengths: Ids, n_buckets: int, device: torch.device) -> Buckets:
+def arrange_buckets(lengths: Ids, n_buckets: int, device: torch.device) -> Buckets:
     """Arrange sentences of these lengths, all above 0, in at most n_buckets rectangles."""
-    found = rectangles(lengths, n_buckets, round_up_to=1)
-    rows = found.rows
-    parts = rows.along, rows.of_along, rows.against, rows.of_against, found.order
+    plan = plan_rectangles(lengths, n_buckets, round_up_to=1)
+    rows = plan.rows
+    parts = rows.along, rows.of_along, rows.against, rows.of_against, plan.order
     to, fro, to_back, fro_back, order = to_device(device, *parts)
-    return Buckets(Order(to, fro), Order(to_back, fro_back), found.shapes, order)
+    return Buckets(RowPermutation(to, fro), RowPermutation(to_back, fro_back), plan.shapes, order)
 
 
 def to_device(device: torch.device, *arrays: NDArray[np.integer]) -> Sequence[Tensor]:
@@ -140,7 +142,7 @@ def to_device(device: torch.device, *arrays: NDArray[np.integer]) -> Sequence[Te
     return torch.split(joined, [len(array) for array in arrays])
 
 
-def on_device(plan: Any, device: torch.device) -> Any:
+def move_to_device(plan: Any, device: torch.device) -> Any:
     """Return a plan (named tuple) with a tensor for every array; `order` stays in NumPy.
 
     One copy brings all arrays to the device.
@@ -172,7 +174,7 @@ class StateRows:
     def __init__(self, like: Tensor, plan: Any, n_kinds: int, width: int) -> None:
         self.whole = [like.new_zeros(len(plan.order), width) for _ in range(n_kinds)]
         steps = [torch.split(rows, plan.sizes) for rows in self.whole]
-        earlier = [map(first_rows, kind, plan.sizes[1:]) for kind in steps]
+        earlier = [map(take_first_rows, kind, plan.sizes[1:]) for kind in steps]
         self.own: list[tuple[Tensor, ...]] = list(zip(*steps, strict=True))
         self.before: list[tuple[Tensor, ...]] = [(), *zip(*earlier, strict=True)]
 
@@ -186,6 +188,6 @@ class StateRows:
             whole.index_add_(0, rows, new)
 
 
-def first_rows(rows: Tensor, n: int) -> Tensor:
+def take_first_rows(rows: Tensor, n: int) -> Tensor:
     """Return the first n rows."""
     return rows if len(rows) == n else rows[:n]

@@ -25,7 +25,7 @@ from systems.on_torch.models.trees import (
     TreeGRU,
     TreeLSTM,
     TreeNet,
-    summed_loss,
+    compute_l2_loss,
 )
 from systems.on_torch.net import Net
 from systems.on_torch.products import FastLinear
@@ -56,7 +56,7 @@ class ListedTrees(NamedTuple):
     labels: Tensor
 
 
-def listed_trees(trees: Sequence[Tree], device: torch.device) -> ListedTrees:
+def convert_trees(trees: Sequence[Tree], device: torch.device) -> ListedTrees:
     """Convert the structure to Python numbers, and the labels to a tensor."""
     labels = np.concatenate([tree.labels for tree in trees], dtype=np.int64)
     listed = [
@@ -79,18 +79,18 @@ class FoldedTrees(NamedTuple):
     fold: Any
     nodes: list[list[Any]]
 
-    def states(self, net: torch.nn.Module) -> Tensor:
+    def compute_states(self, net: torch.nn.Module) -> Tensor:
         """Compute the states of all vertices (n, d), tree by tree, by a network's two methods."""
-        return self._states(net, [node for tree in self.nodes for node in tree])
+        return self._compute_nodes(net, [node for tree in self.nodes for node in tree])
 
-    def root_states(self, net: torch.nn.Module) -> Tensor:
+    def compute_root_states(self, net: torch.nn.Module) -> Tensor:
         """Compute the states of the roots (k, d), by a network's two methods."""
-        return self._states(net, [tree[-1] for tree in self.nodes])
+        return self._compute_nodes(net, [tree[-1] for tree in self.nodes])
 
-    def _states(self, net: torch.nn.Module, wanted: list[Any]) -> Tensor:
+    def _compute_nodes(self, net: torch.nn.Module, wanted: list[Any]) -> Tensor:
         (states,) = self.fold.apply(net, [wanted])
-        found: Tensor = states
-        return found
+        result: Tensor = states
+        return result
 
     @property
     def n_batches(self) -> int:
@@ -146,12 +146,12 @@ class Folded(Net):
 
     def forward(self, trees: FoldedTrees, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the logits of all vertices."""
-        logits = self.net.classifier(self.cut(trees.states(self))[0])
+        logits = self.net.classifier(self.cut(trees.compute_states(self))[0])
         return functional.cross_entropy(logits, labels, reduction="sum"), logits
 
     def leaf(self, words: Tensor, *_: Tensor) -> Tensor:
         """Return the states of leaves, given their words (n,)."""
-        return self.join(self.net.leaf(*self.net.vectors(words)))
+        return self.join(self.net.leaf(*self.net.look_up_vectors(words)))
 
     def internal(self, left: Tensor, right: Tensor) -> Tensor:
         """Return the states of internal vertices, given those of their children."""
@@ -172,8 +172,8 @@ class FoldedRoots(Folded):
 
     def forward(self, trees: FoldedTrees, _: Tensor) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the states of all roots."""
-        roots = trees.root_states(self)
-        return summed_loss(roots), roots
+        roots = trees.compute_root_states(self)
+        return compute_l2_loss(roots), roots
 
 
 FOLDED = {
@@ -184,7 +184,7 @@ FOLDED = {
 
 
 @dataclass(frozen=True, slots=True)
-class FoldOptions:
+class TorchFoldOptions:
     """Options of TorchFold.
 
     Attributes:
@@ -197,15 +197,15 @@ class FoldOptions:
 class Adapter(TorchSystem):
     """System that adds a node per vertex to a Fold (construct), and runs it level by level."""
 
-    option_type = FoldOptions
-    options: FoldOptions
+    option_type = TorchFoldOptions
+    options: TorchFoldOptions
     networks = "systems.on_torch.torchfold:FOLDED"
     phases = ("construct", "forward", "backward", "update")
     _folded: FoldedTrees | None = None  # the last run's
 
     def load(self, instances: Sequence[Tree]) -> None:
         """Take the next mini-batch, as Python numbers."""
-        self._listed = listed_trees(instances, self._device)
+        self._listed = convert_trees(instances, self._device)
 
     def _forward(self, clock: Clock) -> tuple[Tensor, Tensor]:
         share, cuda = self.options.share_equal_nodes, self._device.type == "cuda"
@@ -224,11 +224,11 @@ class Adapter(TorchSystem):
 
         Nodes that are equal to others are not computed.
         """
-        found = super().in_force()
+        facts = super().in_force()
         if self._folded is not None:
             n_computed, n_added = self._folded.n_computed, self._folded.fold.total_nodes
-            found["nodes_computed"] = f"{n_computed} of {n_added}"
-        return found
+            facts["nodes_computed"] = f"{n_computed} of {n_added}"
+        return facts
 
     def versions(self) -> dict[str, str]:
         """Return the versions of torch and torchfold."""

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.models.parts.lattices import joined_arcs
+from harness.models.parts.lattices import join_arcs
 from harness.values.arrays import IntArray
 from harness.values.instances import Lattice
-from systems.plans.trees import Ids, inverse
+from systems.plans.trees import Ids, invert_permutation
 
 
-class Step(NamedTuple):
+class LatticeStep(NamedTuple):
     """A batch of words, if any, followed by the next character of every lattice that has one.
 
     Attributes:
@@ -61,7 +61,7 @@ class LatticeRows(NamedTuple):
     order: Ids
     sizes: list[int]
     word_sizes: list[int]
-    steps: list[Step]
+    steps: list[LatticeStep]
 
     @property
     def k(self) -> int:
@@ -69,11 +69,11 @@ class LatticeRows(NamedTuple):
         return self.sizes[0]
 
 
-def lattice_rows(lattices: Sequence[Lattice]) -> LatticeRows:
+def plan_lattice_rows(lattices: Sequence[Lattice]) -> LatticeRows:
     """Plan a mini-batch."""
-    arcs = joined_arcs(lattices)
-    step_of, row_of, starts = _rows([lattice.n_states for lattice in lattices])
-    k, order = len(lattices), inverse(row_of)
+    arcs = join_arcs(lattices)
+    step_of, row_of, starts = _arrange_rows([lattice.n_states for lattice in lattices])
+    k, order = len(lattices), invert_permutation(row_of)
     is_word = arcs.rank > 0
     characters = np.empty(len(order), np.int32)
     characters[row_of[arcs.target[~is_word]]] = arcs.token[~is_word]
@@ -94,7 +94,7 @@ def lattice_rows(lattices: Sequence[Lattice]) -> LatticeRows:
         order=order,
         sizes=np.diff(starts).tolist(),
         word_sizes=np.bincount(batch).tolist(),
-        steps=_steps(points, newest),
+        steps=_list_steps(points, newest),
     )
 
 
@@ -114,17 +114,19 @@ def batch_points(newest: Ids) -> Ids:
     return np.array(points, np.int64)
 
 
-def _rows(lengths: Sequence[int]) -> tuple[Ids, Ids, Ids]:
+def _arrange_rows(lengths: Sequence[int]) -> tuple[Ids, Ids, Ids]:
     """Return step and row of every state in canonical order, and the first row of every step."""
     n_states = np.array(lengths)
     longest_first = np.argsort(-n_states, kind="stable")
     sizes = np.searchsorted(-n_states[longest_first], -np.arange(n_states.max()), side="left")
     starts = np.concatenate([[0], np.cumsum(sizes)])
     step_of = np.arange(starts[-1]) - np.repeat(np.cumsum(n_states) - n_states, n_states)
-    return step_of, starts[step_of] + np.repeat(inverse(longest_first), n_states), starts
+    return step_of, starts[step_of] + np.repeat(invert_permutation(longest_first), n_states), starts
 
 
-def _steps(points: Ids, newest: Ids) -> list[Step]:
+def _list_steps(points: Ids, newest: Ids) -> list[LatticeStep]:
     batches = {point: batch for batch, point in enumerate(points.tolist())}
     joins = (newest >= 0).tolist()
-    return [Step(batches.get(number), number, joins[number]) for number in range(1, len(joins))]
+    return [
+        LatticeStep(batches.get(number), number, joins[number]) for number in range(1, len(joins))
+    ]

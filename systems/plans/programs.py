@@ -17,7 +17,7 @@ NONE = -1
 R = TypeVar("R")
 
 
-def why_inference_only(model: Model, mode: str) -> str | None:
+def explain_inference_only(model: Model, mode: str) -> str | None:
     """Return the reason if a trial would train a program with control flow, or None.
 
     Frameworks run these models only in inference, as published: ACRoBat (Fegade et al., MLSys 2024)
@@ -65,29 +65,29 @@ class GrownTree(NamedTuple):
     label: int
     nodes: list[Grown]
 
-    def waves(self) -> list[list[int]]:
+    def list_waves(self) -> list[list[int]]:
         """Return the nodes breadth first, by the number of decisions that lead to them."""
-        found = [[0]]
-        while found[-1]:
-            nodes = (self.nodes[rank] for rank in found[-1])
-            found.append([k for node in nodes for k in (node.child, node.sibling) if k != NONE])
-        return found[:-1]
+        waves = [[0]]
+        while waves[-1]:
+            nodes = (self.nodes[rank] for rank in waves[-1])
+            waves.append([k for node in nodes for k in (node.child, node.sibling) if k != NONE])
+        return waves[:-1]
 
-    def in_turn(self) -> list[int]:
+    def list_depth_first(self) -> list[int]:
         """Return the nodes in the order of recursion: a node, all below it, its next sibling."""
-        found, to_do = [], [0]
+        ranks, to_do = [], [0]
         while to_do:
-            found.append(to_do.pop())
-            node = self.nodes[found[-1]]
+            ranks.append(to_do.pop())
+            node = self.nodes[ranks[-1]]
             to_do += [k for k in (node.sibling, node.child) if k != NONE]
-        return found
+        return ranks
 
 
-def grown_tree(model: DRNN, sentence: Chain) -> GrownTree:
+def grow_tree(model: DRNN, sentence: Chain) -> GrownTree:
     """Build the tree, with one query per decision."""
     places = [Place()]
     for place in places:  # grows during the loop, in the order of outputs
-        has_child, has_sibling = model.decides(sentence, place)
+        has_child, has_sibling = model.replay_decisions(sentence, place)
         places += [place.child] * has_child + [place.next] * has_sibling
     ranks = {place.path: rank for rank, place in enumerate(places)}
     parents, befores = [NONE] * len(places), [NONE] * len(places)

@@ -65,21 +65,21 @@ class Rectangles:
     order: NDArray[np.int64]
 
 
-def lengths_of(chains: Sequence[Chain]) -> NDArray[np.int64]:
+def count_words(chains: Sequence[Chain]) -> NDArray[np.int64]:
     """Return the number of words of every sentence (k,)."""
     return np.array([chain.n_words for chain in chains], dtype=np.int64)
 
 
-def rounded_up(n: int, multiple: int) -> int:
+def round_up(n: int, multiple: int) -> int:
     """Return the smallest multiple that is at least n."""
     return -(-n // multiple) * multiple
 
 
-def stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> Stairs:
+def plan_stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> Stairs:
     """Arrange sentences of these lengths, none of them 0, in stairs; steps are rounded up."""
     order = np.argsort(-lengths, kind="stable")
     ordered = lengths[order]
-    n_steps = rounded_up(int(ordered[0]), round_up_to)
+    n_steps = round_up(int(ordered[0]), round_up_to)
     widths = np.searchsorted(-ordered, -np.arange(n_steps), side="left")
     starts = np.cumsum(widths) - widths
     step = np.repeat(np.arange(n_steps), widths)
@@ -88,17 +88,17 @@ def stairs(lengths: NDArray[np.int64], round_up_to: int = 1) -> Stairs:
     along, against = ends - ordered[column] + step, ends - 1 - step
     later = slice(widths[0], None)
     before = starts[step[later] - 1] + column[later]
-    rows = RowOrder(_ids(along), _ids(against), _inverse(along), _inverse(against))
-    return Stairs(rows, _ids(widths), _ids(before), order)
+    rows = RowOrder(_to_ids(along), _to_ids(against), _invert(along), _invert(against))
+    return Stairs(rows, _to_ids(widths), _to_ids(before), order)
 
 
-def rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int) -> Rectangles:
+def plan_rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int) -> Rectangles:
     """Arrange sentences of these lengths, none of them 0, in at most n_buckets rectangles."""
     starts = np.cumsum(lengths) - lengths
     places, mirrored, shapes, real = [], [], [], []
     in_order = np.argsort(-lengths, kind="stable")
     for chosen in np.array_split(in_order, min(n_buckets, len(in_order))):
-        n_steps = rounded_up(int(lengths[chosen[0]]), round_up_to)
+        n_steps = round_up(int(lengths[chosen[0]]), round_up_to)
         step = np.arange(n_steps)[:, None]
         last = lengths[chosen] - 1
         places.append((starts[chosen] + np.minimum(step, last)).ravel())
@@ -107,19 +107,24 @@ def rectangles(lengths: NDArray[np.int64], n_buckets: int, round_up_to: int) -> 
         shapes.append((n_steps, len(chosen)))
     filled = np.flatnonzero(np.concatenate(real))
     along, against = np.concatenate(places), np.concatenate(mirrored)
-    rows = RowOrder(_ids(along), _ids(against), _back(along, filled), _back(against, filled))
+    rows = RowOrder(
+        _to_ids(along),
+        _to_ids(against),
+        _invert_filled(along, filled),
+        _invert_filled(against, filled),
+    )
     return Rectangles(rows, tuple(shapes), in_order)
 
 
-def _inverse(permutation: NDArray[np.int64]) -> Ids:
-    return _back(permutation, np.arange(len(permutation)))
+def _invert(permutation: NDArray[np.int64]) -> Ids:
+    return _invert_filled(permutation, np.arange(len(permutation)))
 
 
-def _back(places: NDArray[np.int64], filled: NDArray[np.int64]) -> Ids:
+def _invert_filled(places: NDArray[np.int64], filled: NDArray[np.int64]) -> Ids:
     rows = np.empty(len(filled), np.int32)
     rows[places[filled]] = filled
     return rows
 
 
-def _ids(values: NDArray[np.int64]) -> Ids:
+def _to_ids(values: NDArray[np.int64]) -> Ids:
     return values.astype(np.int32)

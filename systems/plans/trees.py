@@ -33,7 +33,7 @@ class JoinedTrees(NamedTuple):
     kinds: Ids | None
 
 
-def joined_trees(trees: Sequence[Tree], kinds: Kinds | None = None) -> JoinedTrees:
+def join_trees(trees: Sequence[Tree], kinds: Kinds | None = None) -> JoinedTrees:
     """Concatenate trees.
 
     For kinds, see harness.models.parts.trees.
@@ -45,18 +45,18 @@ def joined_trees(trees: Sequence[Tree], kinds: Kinds | None = None) -> JoinedTre
     internal = np.flatnonzero(left >= 0)
     offsets = np.repeat(np.cumsum(sizes) - sizes, sizes)
     left, right = left + offsets, right + offsets
-    height = heights_of(len(left), internal, left[internal], right[internal])
+    height = compute_heights(len(left), internal, left[internal], right[internal])
     return JoinedTrees(words, labels, left, right, height, sizes, of_kinds)
 
 
-def heights_of(n: int, internal: Ids, left: Ids, right: Ids) -> Ids:
+def compute_heights(n: int, internal: Ids, left: Ids, right: Ids) -> Ids:
     """Return the heights of all vertices, with one iteration per level."""
     height = np.zeros(n, np.int64)
     while True:
-        found = np.maximum(height[left], height[right]) + 1
-        if np.array_equal(found, height[internal]):
+        updated = np.maximum(height[left], height[right]) + 1
+        if np.array_equal(updated, height[internal]):
             return height
-        height[internal] = found
+        height[internal] = updated
 
 
 class TreeRows(NamedTuple):
@@ -79,21 +79,21 @@ class TreeRows(NamedTuple):
     sizes: tuple[int, ...]
 
 
-def tree_rows(trees: Sequence[Tree], kinds: Kinds | None = None) -> TreeRows:
+def plan_tree_rows(trees: Sequence[Tree], kinds: Kinds | None = None) -> TreeRows:
     """Plan a mini-batch.
 
     Args:
         trees: instances.
         kinds: types of internal vertices if there are two, see harness.models.parts.trees.
     """
-    joined = joined_trees(trees, kinds)
+    joined = join_trees(trees, kinds)
     rank = joined.height
     if joined.kinds is not None:
         rank = np.where(rank > 0, 2 * rank + joined.kinds, 0)
-    return ranked_rows(joined, rank)
+    return batch_by_rank(joined, rank)
 
 
-def ranked_rows(joined: JoinedTrees, rank: Ids) -> TreeRows:
+def batch_by_rank(joined: JoinedTrees, rank: Ids) -> TreeRows:
     """Batch vertices of equal rank.
 
     Args:
@@ -104,7 +104,7 @@ def ranked_rows(joined: JoinedTrees, rank: Ids) -> TreeRows:
     sizes = tuple(n for n in np.bincount(rank).tolist() if n)
     inner = order[sizes[0] :]
     below = np.stack([joined.left[inner], joined.right[inner]], axis=1).ravel()
-    children = inverse(order)[below]
+    children = invert_permutation(order)[below]
     places = np.full(len(order), len(children))
     places[children] = np.arange(len(children))
     words, labels = joined.words[order[: sizes[0]]], joined.labels[order]
@@ -136,13 +136,13 @@ class MatrixRows(NamedTuple):
     inner_places: Ids
 
 
-def matrix_rows(trees: Sequence[Tree]) -> MatrixRows:
+def plan_matrix_rows(trees: Sequence[Tree]) -> MatrixRows:
     """Plan a mini-batch, and the indices of the matrices' gradients that parents compute."""
-    joined = joined_trees(trees)
+    joined = join_trees(trees)
     rank = joined.height
     roots = np.cumsum(joined.sizes) - 1
     rank[roots[rank[roots] > 0]] = rank.max()
-    rows = ranked_rows(joined, rank)
+    rows = batch_by_rank(joined, rank)
     n_leaves, n_below = rows.sizes[0], len(rows.children)
     row, side = np.divmod(rows.places, 2)
     places = np.where(rows.places < n_below, side * (n_below // 2) + row, n_below)
@@ -157,7 +157,7 @@ def matrix_rows(trees: Sequence[Tree]) -> MatrixRows:
     )
 
 
-def inverse(permutation: Ids) -> Ids:
+def invert_permutation(permutation: Ids) -> Ids:
     """Return the inverse of a permutation of 0 to n - 1."""
     where = np.empty_like(permutation)
     where[permutation] = np.arange(len(permutation))

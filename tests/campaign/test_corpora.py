@@ -22,8 +22,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.contracts.corpus import inputs_sha256, load_corpus
-from harness.contracts.home import home_of
+from harness.contracts.corpus import hash_inputs, load_corpus
+from harness.contracts.home import find_home
 from harness.errors import BenchError
 from tests.support.corpora import EXCERPTS
 from tests.support.in_time import in_time
@@ -83,7 +83,7 @@ def damages_of(draw: st.DrawFn, content: bytes) -> tuple[str, bytes]:
 @cache
 def files_of(name: str) -> dict[str, bytes]:
     """Return the files of an excerpt that its training part reads, by path below the root."""
-    home = home_of(f"datasets.{name}")
+    home = find_home(f"datasets.{name}")
     assert home is not None
     read = {file: text for file, text in EXCERPTS[name].items() if file[:5] in ("train", "vocab")}
     return {f"{home.folder}/{file}": text.encode() for file, text in read.items()}
@@ -119,7 +119,7 @@ def read(
         except BenchError as error:
             return Answer(str(error))
     sizes = repr(sorted(found.sizes.items())).encode()
-    content = inputs_sha256([instances]) + hashlib.sha256(sizes).hexdigest()
+    content = hash_inputs([instances]) + hashlib.sha256(sizes).hexdigest()
     return Answer("", content, len(instances) + sum(found.skipped.values()))
 
 

@@ -21,11 +21,11 @@ import pytest
 
 from harness.contracts.system import System, load_adapter
 from harness.errors import UnsupportedTrial
-from harness.machine.process import resident_memory_bytes
-from harness.measuring.clock import NullClock, stopwatch_of
+from harness.machine.process import measure_resident_bytes
+from harness.measuring.clock import NullClock, make_stopwatch
 from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
-from harness.trials.workload import Workload, load_workload, run_settings
+from harness.trials.workload import Workload, build_run_settings, load_workload
 from harness.values.places import CONF_DIR
 from tests.support.sandbox import assert_ended, campaign, run_module, sandbox
 
@@ -74,10 +74,10 @@ def prepare(name: str) -> tuple[Workload, System]:
     """
     reason = "no workload fits"
     for lines in WORKLOADS:
-        spec = Composer().trial({"system": name} | read_settings([*lines, *SIZES]))
+        spec = Composer().resolve_trial({"system": name} | read_settings([*lines, *SIZES]))
         workload = load_workload(spec)
         adapter = load_adapter(spec.adapter)
-        settings = run_settings(spec)
+        settings = build_run_settings(spec)
         refused = adapter.skip(workload.model, settings)
         if refused is None:
             system = adapter(settings)
@@ -85,7 +85,7 @@ def prepare(name: str) -> tuple[Workload, System]:
             if system.learns:
                 system.learn(workload.mini_batches[0])
             if system.chooses:
-                system.choose(workload.mini_batches, stopwatch_of(system.synchronize))
+                system.choose(workload.mini_batches, make_stopwatch(system.synchronize))
             for mini_batch in workload.mini_batches:
                 system.compile_for(mini_batch)
             return workload, system
@@ -96,14 +96,14 @@ def prepare(name: str) -> tuple[Workload, System]:
 def step(workload: Workload, system: System, n_steps: int, until: float) -> dict[str, Any]:
     """Run steps until their number or the time is reached; return digests and memory growth."""
     losses: list[float] = []
-    settled_bytes = resident_memory_bytes()
+    settled_bytes = measure_resident_bytes()
     clock = NullClock()
     while len(losses) < n_steps and time.monotonic() < until:
         system.load(workload.mini_batches[len(losses) % len(workload.mini_batches)])
         system.run(clock)
         losses.append(float(system.last_loss()))
         if len(losses) == SETTLED:
-            settled_bytes = resident_memory_bytes()
+            settled_bytes = measure_resident_bytes()
     digest = hashlib.sha256()
     for name, value in sorted(system.parameters().items()):
         digest.update(name.encode())
@@ -113,7 +113,7 @@ def step(workload: Workload, system: System, n_steps: int, until: float) -> dict
         "losses": hashlib.sha256(np.array(losses).tobytes()).hexdigest(),
         "parameters": digest.hexdigest(),
         "is_finite": bool(np.isfinite(losses).all()),
-        "growth_bytes": resident_memory_bytes() - settled_bytes,
+        "growth_bytes": measure_resident_bytes() - settled_bytes,
     }
 
 

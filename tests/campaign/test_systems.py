@@ -28,12 +28,12 @@ from tests.support.sandbox import (
 
 MOST_LOG_BYTES = 2**20
 METHODS = (
-    *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "upcoming", "run"),
+    *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "prefetch", "run"),
     *("result", "parameters", "last_loss", "counters", "moving_share", "peak_memory_bytes"),
-    *("forget_peak_memory", "synchronize", "in_force", "versions"),
+    *("reset_peak_memory", "synchronize", "in_force", "versions"),
 )
 # Methods of systems that learn or choose, methods for timelines, and class members.
-NOT_CALLED_HERE = {"learn", "choose", "run_in_parts", "listing", "options_of", "option_type"}
+NOT_CALLED_HERE = {"learn", "choose", "run_traced", "listing", "options_of", "option_type"}
 SIGNALS = (
     *(int(getattr(signal, f"SIG{name}")) for name in ("TERM", "INT", "KILL", "SEGV", "ABRT")),
     *(int(signal.SIGRTMIN), int(signal.SIGRTMIN) + 5, int(signal.SIGRTMAX)),
@@ -68,7 +68,7 @@ FAULTS = (
 LIMITS = {  # by fault or method, to end a trial, or to have the method called
     **{name: "limits.time_s=5" for name in ("loop", "wait", "stubborn")},
     "hog": f"limits.memory_bytes={600 * 2**20}",
-    "upcoming": "timing.n_mini_batches=2",
+    "prefetch": "timing.n_mini_batches=2",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import harness
 from harness.commands import collect
-from harness.records.record import Record, record_path, write_record
+from harness.records.record import Record, locate_record, write_record
 from harness.trials.spec import TrialSpec
 from tests.support.records import plain_count, plain_record, write_results
 
@@ -26,13 +26,13 @@ def test_collect_writes_a_row_per_round(
     raw = tmp_path / "raw"
     for round_ in range(3):
         spec = make_spec(round=round_)
-        write_record(record_path(tmp_path, spec), make_record(spec))
-        write_record(record_path(tmp_path, spec), make_record(spec))  # supersedes the first
+        write_record(locate_record(tmp_path, spec), make_record(spec))
+        write_record(locate_record(tmp_path, spec), make_record(spec))  # supersedes the first
     lonely = make_spec(hidden_size=12)
-    write_record(record_path(tmp_path, lonely), make_record(lonely, warnings=("busy",)))
+    write_record(locate_record(tmp_path, lonely), make_record(lonely, warnings=("busy",)))
     failed = make_spec(hidden_size=16)
     reason = 'killed, "hard"'
-    write_record(record_path(tmp_path, failed), make_record(failed, status="oom", reason=reason))
+    write_record(locate_record(tmp_path, failed), make_record(failed, status="oom", reason=reason))
     out = tmp_path / "all.csv"
     assert collect.main([str(raw), "--out", str(out)]) == 0
     rows = pd.read_csv(out)
@@ -56,9 +56,9 @@ def test_collect_refuses_in_one_line(
 ) -> None:
     assert collect.main([str(tmp_path)]) == 1
     assert "no records in" in capsys.readouterr().err
-    write_record(record_path(tmp_path, make_spec()), make_record())
+    write_record(locate_record(tmp_path, make_spec()), make_record())
     newer = make_spec(hidden_size=12)
-    write_record(record_path(tmp_path, newer), make_record(newer, source_sha256="b" * 64))
+    write_record(locate_record(tmp_path, newer), make_record(newer, source_sha256="b" * 64))
     assert collect.main([str(tmp_path), "--out", str(tmp_path / "x.csv")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from datasets import sst
-from datasets.parts.facts import facts
+from datasets.parts.facts import describe_corpus
 from datasets.parts.fetch import Progress, fetch, is_complete
 from harness.commands import data
 from harness.commands.data import main
@@ -133,7 +133,7 @@ EXCERPTS["ud_ewt"] = (UD, ".conllu")
 def test_sentences_are_described(name: str, tmp_path: Path) -> None:
     files, suffix = EXCERPTS[name]
     write(tmp_path / name, files, suffix)
-    found = dict(facts(load(name, tmp_path)))
+    found = dict(describe_corpus(load(name, tmp_path)))
     assert {key: found[key] for key in DESCRIBED[name]} == DESCRIBED[name]
 
 
@@ -162,7 +162,7 @@ def test_fetch_tells_what_no_checksum_was_compared_with(
 ) -> None:
     options = {"sha256": dict.fromkeys(("train", "dev", "test")) | {"dev": SHA256["dev"]}}
     monkeypatch.setattr(
-        data, "_choice", lambda name: {"loader": "datasets.ptb", "options": options}
+        data, "_read_dataset", lambda name: {"loader": "datasets.ptb", "options": options}
     )
     opener = serving(FILES["dev"], length="")
     monkeypatch.setattr(data, "fetch", partial(fetch, opener=opener))

@@ -10,7 +10,7 @@ import pytest
 from harness.commands import doctor
 from harness.machine.facts import describe_machine
 from harness.machine.noise import Finding
-from harness.measuring.launch import interpreter_of
+from harness.measuring.launch import find_interpreter
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -55,10 +55,10 @@ def test_every_system_is_asked_about_a_model_that_it_runs(monkeypatch: pytest.Mo
     """All adapters of a framework share one process, because its import takes a second or more."""
     asked: dict[tuple[str, str], list[TrialSpec]] = {}
 
-    def note(specs: Sequence[TrialSpec]) -> list[doctor.Answer]:
+    def note(specs: Sequence[TrialSpec]) -> list[doctor.Availability]:
         for spec in specs:
             framework = spec.adapter.split(".")[1]  # systems.on_torch.eager
-            asked.setdefault((framework, interpreter_of(spec)), []).append(spec)
+            asked.setdefault((framework, find_interpreter(spec)), []).append(spec)
         return []
 
     with monkeypatch.context() as patch:
@@ -90,7 +90,7 @@ def test_a_system_that_ends_its_process_is_told_of(
     assert str(answer.reason).startswith(reason)
 
 
-ANSWERS = [doctor.Answer("null", "cpu", None)]
+ANSWERS = [doctor.Availability("null", "cpu", None)]
 LACKING = Finding("products", "OpenBLAS 0.3 of NumPy's wheel", "pip install scipy-openblas64")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from harness.commands.schedule import main
 from harness.contracts.policy import LearningSettings
-from harness.counts.counting import Graphs, count_batches, scheduler
+from harness.counts.counting import GraphPair, build_scheduler, count_batches
 from harness.planning.config import Composer
 from harness.trials.spec import TrialSpec
 from tests.support.measured import measure
@@ -120,8 +120,8 @@ def test_a_saved_policy_is_used_for_the_released_graph_where_it_has_the_same_typ
     machine = learn()
     machine.save(tmp_path / "machine.json")
     settings = LearningSettings(file=str(tmp_path / "machine.json"))
-    graphs = Graphs(plain=figure(), released=figure())
-    one = scheduler("fsm_sort", settings, machine.workload, graphs)
+    graphs = GraphPair(plain=figure(), released=figure())
+    one = build_scheduler("fsm_sort", settings, machine.workload, graphs)
     assert one.released == one.plain
     assert one.plain.learned == machine
     counts = count_batches(one, graphs, [graphs], enough_s=0.0)
@@ -160,7 +160,7 @@ def test_learning_is_part_of_a_trial_of_a_learned_policy_only(
 def test_a_saved_policy_is_identified_by_its_content(tmp_path: Path) -> None:
     def trial_id(file: Path) -> str:
         chosen = {"system": "edbatch", "learning.file": str(file), "threads": 1}
-        return Composer().trial(chosen).trial_id
+        return Composer().resolve_trial(chosen).trial_id
 
     machine = learn()
     files = [tmp_path / name for name in ("a", "b", "c")]

@@ -50,7 +50,7 @@ def measured(make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Measur
         return read_record(path)
 
     monkeypatch.setattr(harness.terminal.measurement, "run_worker", run)
-    monkeypatch.setattr(SourceHashes, "of", lambda self, spec: "same")
+    monkeypatch.setattr(SourceHashes, "hash_trial", lambda self, spec: "same")
     return found
 
 
@@ -126,7 +126,7 @@ def test_room_is_looked_for_before_each_trial(
         with monkeypatch.context() as patch:
             if measured:
                 patch.setattr(harness.records.files, "ROOM_BYTES", 10**15)
-                patch.setattr(harness.records.files, "_write_as_much", fail)
+                patch.setattr(harness.records.files, "_write_probe", fail)
             room(folder)
 
     def fail(*_: object, **__: object) -> None:

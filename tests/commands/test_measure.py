@@ -12,18 +12,18 @@ import pytest
 
 from harness.commands import measure
 from harness.machine import folders
-from harness.machine.facts import usable_cpus
-from harness.planning.artefacts import choices_from, plan_artefact
+from harness.machine.facts import list_usable_cpus
+from harness.planning.artefacts import build_choices, plan_artefact
 from harness.planning.config import Composer
 from harness.planning.nodes import Nodes
-from harness.planning.orders import Order, code_of_this_machine, done_path, order_path
+from harness.planning.orders import Order, build_done_path, build_order_path, compute_code_version
 from harness.planning.run_plan import VARIABLE, RunPlan, Step
-from harness.records.record import Record, path_of, read_record, write_record
-from harness.terminal.status import at_work
+from harness.records.record import Record, build_record_path, read_record, write_record
+from harness.terminal.status import read_current_work
 from harness.trials.spec import Screening, TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
-HERE = Nodes("small", n_cpus=len(usable_cpus()), memory_gib=0.5)
+HERE = Nodes("small", n_cpus=len(list_usable_cpus()), memory_gib=0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -37,33 +37,33 @@ def order(results: Path, *turns: Sequence[TrialSpec], nodes: Nodes | None = None
     """Build a job spec of trials, each with its round."""
     specs = {spec.trial_id: spec for turn in turns for spec in turn}
     steps = tuple(tuple(Step(spec.trial_id, spec.round) for spec in turn) for turn in turns)
-    code = "" if nodes is None else code_of_this_machine()
+    code = "" if nodes is None else compute_code_version()
     return Order(results, nodes, code, turns=steps, specs=specs)
 
 
 def done_by(one: Order) -> int:
-    one.write(order_path(one.results_dir, "some"))
-    done = done_path(one.results_dir, "some")
-    return measure.main([str(order_path(one.results_dir, "some")), "--done", str(done)])
+    one.write(build_order_path(one.results_dir, "some"))
+    done = build_done_path(one.results_dir, "some")
+    return measure.main([str(build_order_path(one.results_dir, "some")), "--done", str(done)])
 
 
 def is_done(results: Path) -> bool:
-    return done_path(results, "some").exists()
+    return build_done_path(results, "some").exists()
 
 
 def record_at(results: Path, spec: TrialSpec) -> Path:
-    return path_of(results, spec.trial_id, spec.round)
+    return build_record_path(results, spec.trial_id, spec.round)
 
 
 def test_a_planned_trial_is_what_bench_would_measure(tmp_path: Path) -> None:
-    choices = choices_from({"scale": "smoke", "device": "cpu"}, {})
+    choices = build_choices({"scale": "smoke", "device": "cpu"}, {})
     trials = plan_artefact("headline_tree_lstm", choices, Composer())
     for trial in trials:
-        spec = trial.with_command()
+        spec = trial.to_spec()
         assert spec.trial_id == trial.trial_id
         assert spec.command.startswith("bench ")
         assert f"system={spec.system}" in spec.command
-    command = trials[0].with_command(tmp_path / "my conf").command
+    command = trials[0].to_spec(tmp_path / "my conf").command
     assert f"'--config-path={tmp_path}/my conf'" in command
 
 
@@ -80,7 +80,7 @@ def test_trials_are_measured_round_by_round_and_not_twice(
     in_time = sorted(paths, key=lambda path: path.stat().st_mtime_ns)
     assert [read_record(path).trial.round for path in in_time] == [0, 0, 1, 1]
     assert is_done(results)
-    assert not list(at_work(results))
+    assert not list(read_current_work(results))
 
     before = [path.read_bytes() for path in paths]
     paths[3].unlink()
@@ -110,7 +110,7 @@ def test_what_is_refused_takes_no_other_record_along(
     assert done_by(order(tmp_path, specs)) == 2
     assert [record_at(tmp_path, spec).exists() for spec in specs] == [False, True]
     assert not is_done(tmp_path)
-    assert not list(at_work(tmp_path))
+    assert not list(read_current_work(tmp_path))
 
 
 def run_plan(folder: Path, spec: TrialSpec, until: float | None) -> str:
@@ -158,9 +158,9 @@ def test_who_is_far_behind_is_called_off_with_the_reason(
     ours = make_spec(system="ours")
     for spec, samples in ((quick, (0.1, 0.1)), (slow, (0.5, 0.5)), (ours, (0.5, 0.5))):
         for round_ in range(2):
-            record = make_record(spec.with_round(round_), samples_s=samples)
-            write_record(path_of(tmp_path, spec.trial_id, round_), record)
-    last = [spec.with_round(2) for spec in (quick, slow, ours)]
+            record = make_record(spec.replace_round(round_), samples_s=samples)
+            write_record(build_record_path(tmp_path, spec.trial_id, round_), record)
+    last = [spec.replace_round(2) for spec in (quick, slow, ours)]
     names = (quick.trial_id, slow.trial_id)
     ordered = replace(order(tmp_path, last), running=dict.fromkeys(names, names))
     assert done_by(ordered) == 0
@@ -202,7 +202,7 @@ def test_other_code_measures_nothing(
 
 
 def counting(results: Path, *words: str) -> Order:
-    code = code_of_this_machine()
+    code = compute_code_version()
     return Order(results, HERE, code, count=("policy=agenda", *words), shares_machine=True)
 
 
@@ -212,7 +212,7 @@ def test_a_count_is_done_as_ordered(tmp_path: Path) -> None:
     assert done_by(counting(tmp_path, *words, f"records={tmp_path}/raw", f"out={out}")) == 0
     (row,) = json.loads(out.read_text())
     assert row["policy"] == "agenda"
-    assert not list(at_work(tmp_path))
+    assert not list(read_current_work(tmp_path))
 
 
 @pytest.mark.parametrize(("counted", "code"), [(0, 0), (1, 1), (2, 2), (3, 0)])

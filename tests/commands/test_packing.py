@@ -49,7 +49,7 @@ def test_what_was_measured_goes_on_after_packing_and_unpacking(
     monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
     assert bench.main([*SWEEP, f"results_dir={there}"]) == 0
     assert capsys.readouterr().out == "4 records: 4 ok; 4 kept\n"
-    monkeypatch.setattr(in_turn, "work", None)
+    monkeypatch.setattr(in_turn, "run_counts", None)
     assert schedule.main([*COUNT, f"records={there}/raw/counts"]) == 0
     assert capsys.readouterr().err == f"{N_ROWS} records: {N_ROWS} ok; {N_ROWS} kept\n"
     assert content_of(there / "raw") == before

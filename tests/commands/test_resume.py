@@ -93,7 +93,7 @@ def test_changed_code_is_measured_again_and_the_old_record_kept_aside(
     assert main(command) == 0
     ((path, first),) = records_in(tmp_path).items()
     with monkeypatch.context() as patch:
-        patch.setattr(SourceHashes, "of", lambda self, spec: "changed")
+        patch.setattr(SourceHashes, "hash_trial", lambda self, spec: "changed")
         assert main(command) == 0
     ((_, second),) = records_in(tmp_path).items()
     assert second != first

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands.schedule import main
-from harness.contracts.policy import policy_names
+from harness.contracts.policy import list_policy_names
 
 pytestmark = pytest.mark.slow  # together they take seconds
 
@@ -61,7 +61,7 @@ def test_json_holds_the_promised_fields(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.slow
 def test_all_policies_are_shown_unless_some_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert [row["policy"] for row in rows_of(capsys, "batch_size=2")] == list(policy_names())
+    assert [row["policy"] for row in rows_of(capsys, "batch_size=2")] == list(list_policy_names())
 
 
 def test_offset_skips_instances(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands.schedule import main
-from harness.counts.request import points_of
+from harness.counts.request import expand_points
 from harness.errors import ConfigError
 from harness.planning.config import Composer
 
@@ -20,11 +20,11 @@ GENERATED = "dataset=sst_synthetic,lattice_synthetic"
 
 def test_without_commas_there_is_one_point() -> None:
     settings = ["model=tree_lstm", "dataset=sst_synthetic", "batch_size=8", "policy=agenda,depth"]
-    assert points_of(settings, Composer()) == [settings]
+    assert expand_points(settings, Composer()) == [settings]
 
 
 def test_values_with_commas_are_combined_the_first_key_changing_slowest() -> None:
-    points = points_of(
+    points = expand_points(
         ["granularity=vertex,operator", "batch_size=8,64", "hidden_size=4"], Composer()
     )
     assert points == [
@@ -35,11 +35,11 @@ def test_values_with_commas_are_combined_the_first_key_changing_slowest() -> Non
 
 
 def test_a_value_given_twice_counts_once() -> None:
-    assert points_of(["batch_size=8,8,16"], Composer()) == [["batch_size=8"], ["batch_size=16"]]
+    assert expand_points(["batch_size=8,8,16"], Composer()) == [["batch_size=8"], ["batch_size=16"]]
 
 
 def test_models_meet_the_data_sets_of_their_kind() -> None:
-    points = points_of(["model=tree_lstm,lattice_lstm,tree_gru", GENERATED], Composer())
+    points = expand_points(["model=tree_lstm,lattice_lstm,tree_gru", GENERATED], Composer())
     assert points == [
         ["model=tree_lstm", "dataset=sst_synthetic"],
         ["model=lattice_lstm", "dataset=lattice_synthetic"],
@@ -63,7 +63,7 @@ def test_models_meet_the_data_sets_of_their_kind() -> None:
 )
 def test_what_meets_nothing_is_named(settings: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        points_of(settings, Composer())
+        expand_points(settings, Composer())
 
 
 SWEEP = ("model=tree_lstm,lattice_lstm", GENERATED, "granularity=vertex,operator")

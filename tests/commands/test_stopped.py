@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.planning.orders import Order, done_path, order_path
+from harness.planning.orders import Order, build_done_path, build_order_path
 from harness.planning.run_plan import Step
-from harness.planning.running import _lock_file
-from harness.terminal.status import at_work
+from harness.planning.running import _build_lock_path
+from harness.terminal.status import read_current_work
 from harness.trials.spec import TrialSpec
 from tests.support.sandbox import (
     ODD,
@@ -58,7 +58,7 @@ def end(box: Sandbox, process: subprocess.Popen[bytes], number: int) -> list[str
     ended = box.wait(process, 60)
     assert_ended(ended, (128 + number,))
     assert_nothing_left(box)
-    assert not _lock_file(box.results, "turn").exists()
+    assert not _build_lock_path(box.results, "turn").exists()
     return ended.stderr.splitlines()
 
 
@@ -81,8 +81,8 @@ def test_a_job_of_the_pipeline(make_spec: MakeSpec, box: Sandbox) -> None:
     spec = make_spec(system_options={"fault": "note_and_wait", "file": str(pid_file)})
     name, order, done = (
         spec.trial_id,
-        order_path(box.results, "some"),
-        done_path(box.results, "some"),
+        build_order_path(box.results, "some"),
+        build_done_path(box.results, "some"),
     )
     Order(box.results, turns=((Step(name, 0),),), specs={name: spec}).write(order)
     command = run_module("harness.commands.measure", str(order), "--done", str(done))
@@ -92,7 +92,7 @@ def test_a_job_of_the_pipeline(make_spec: MakeSpec, box: Sandbox) -> None:
         ": ended by SIGTERM; 0 of 1 records are kept; to go on: the same run of snakemake"
     )
     assert not done.exists()
-    assert not list(at_work(box.results))
+    assert not list(read_current_work(box.results))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -121,7 +121,7 @@ def test_commands_that_start_others(box: Sandbox, command: str) -> None:
 def test_two_runs_on_one_folder_measure_nothing_twice(box: Sandbox, tmp_path: Path) -> None:
     """The second run waits, prints the holder of the lock, and finds everything measured."""
     sweep = bench(box, "system=reference,null", "rounds=2", sweep=True)
-    lock = _lock_file(box.results, "turn")
+    lock = _build_lock_path(box.results, "turn")
     first = run_until(box, sweep, lambda: lock.exists() and lock.read_text())
     first.send_signal(signal.SIGSTOP)  # until the second run has started
     with sandbox(tmp_path / "another cache") as other:

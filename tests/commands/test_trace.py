@@ -87,7 +87,7 @@ def test_what_cannot_be_written_is_told_before_anything_is_measured(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(harness.measuring.launch, "supervise", None)
+    monkeypatch.setattr(harness.measuring.launch, "supervise_child", None)
     base = typed(tmp_path) if "trace=" not in "".join(words) else [*typed(tmp_path)[:-1]]
     if words[0].startswith("experiment"):
         base = base[-2:]
@@ -108,7 +108,7 @@ def test_a_disk_that_fills_up_meanwhile_costs_the_timeline_alone(
     """The directory is replaced after the record has been written."""
     folder = tmp_path / "gone"
     folder.mkdir()
-    plain = harness.measuring.launch.supervise
+    plain = harness.measuring.launch.supervise_child
 
     def supervise(*arguments: object) -> object:
         module = arguments[1][0]  # type: ignore[index]
@@ -117,7 +117,7 @@ def test_a_disk_that_fills_up_meanwhile_costs_the_timeline_alone(
             folder.touch()
         return plain(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(harness.measuring.launch, "supervise", supervise)
+    monkeypatch.setattr(harness.measuring.launch, "supervise_child", supervise)
     words = [word for word in typed(tmp_path, "system=null") if not word.startswith("trace=")]
     line = refused([*words, f"trace={folder / 'timeline.json'}"], capsys)
     assert "cannot be written" in line

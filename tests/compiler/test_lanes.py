@@ -17,16 +17,16 @@ from harness.compiler.lanes import (
     N_LANES,
     Rows,
     ShortRows,
-    every,
-    halved,
-    higher,
+    add_saturated,
+    broadcast_number,
     load,
-    lower,
-    minus,
-    plus,
+    multiply_lanes,
+    shift_right,
     store,
-    times,
-    wide,
+    subtract_saturated,
+    take_maximum,
+    take_minimum,
+    widen_lanes,
 )
 from harness.errors import CompileError
 
@@ -59,12 +59,15 @@ def compiled_pair(operation: Any, lane: type) -> Callable[[list[int], list[int]]
 
 
 OPERATIONS: dict[str, tuple[Any, Callable[[int, int, int], int]]] = {
-    "higher": (higher, lambda one, other, _: max(one, other)),
-    "lower": (lower, lambda one, other, _: min(one, other)),
-    "plus": (plus, lambda one, other, highest: min(one + other, highest)),
-    "minus": (minus, lambda one, other, _: max(one - other, 0)),
-    "times": (times, lambda one, other, highest: one * other % (highest + 1)),
-    "halved": (halved, lambda one, other, highest: one >> min(other, highest.bit_length() - 1)),
+    "higher": (take_maximum, lambda one, other, _: max(one, other)),
+    "lower": (take_minimum, lambda one, other, _: min(one, other)),
+    "plus": (add_saturated, lambda one, other, highest: min(one + other, highest)),
+    "minus": (subtract_saturated, lambda one, other, _: max(one - other, 0)),
+    "times": (multiply_lanes, lambda one, other, highest: one * other % (highest + 1)),
+    "halved": (
+        shift_right,
+        lambda one, other, highest: one >> min(other, highest.bit_length() - 1),
+    ),
 }
 WIDTHS = {MOST: np.uint16, MOST_SHORT: np.uint8}
 COMPILED = {
@@ -88,12 +91,12 @@ def test_every_lane_is_computed_by_itself(name: str, highest: int, data: st.Data
 
 @compiled
 def _widened(rows: Rows, into: Rows) -> None:
-    store(into, 0, 0, wide(load(rows, 0, 0)))
+    store(into, 0, 0, widen_lanes(load(rows, 0, 0)))
 
 
 @compiled
 def _widened_short(rows: ShortRows, into: Rows) -> None:
-    store(into, 0, 0, wide(load(rows, 0, 0)))
+    store(into, 0, 0, widen_lanes(load(rows, 0, 0)))
 
 
 @pytest.mark.parametrize("highest", WIDTHS)
@@ -110,7 +113,7 @@ def test_wide_lanes_hold_the_same_numbers(highest: int, data: st.DataObject) -> 
 def test_lanes_of_two_widths_are_refused() -> None:
     @compiled
     def run(rows: Rows, short: ShortRows) -> None:
-        store(rows, 0, 0, plus(load(rows, 0, 0), load(short, 0, 0)))
+        store(rows, 0, 0, add_saturated(load(rows, 0, 0), load(short, 0, 0)))
 
     with pytest.raises(CompileError, match="one width"):
         run(np.zeros((1, N_LANES), np.uint16), np.zeros((1, N_LANES), np.uint8))
@@ -118,12 +121,12 @@ def test_lanes_of_two_widths_are_refused() -> None:
 
 @compiled
 def _filled(rows: Rows, row: int, number: int) -> None:
-    store(rows, row, 0, every(rows, number))
+    store(rows, row, 0, broadcast_number(rows, number))
 
 
 @compiled
 def _filled_short(rows: ShortRows, row: int, number: int) -> None:
-    store(rows, row, 0, every(rows, number))
+    store(rows, row, 0, broadcast_number(rows, number))
 
 
 @pytest.mark.parametrize("highest", WIDTHS)

@@ -21,10 +21,10 @@ import harness.compiler
 from harness.compiler import compiled as entry_points
 from harness.compiler import object_code, registry
 from harness.compiler.compiled import write_module
-from harness.compiler.object_code import FOLDER, Target, compile_ir, host_target, load_ir
+from harness.compiler.object_code import FOLDER, Target, compile_ir, find_host_target, load_ir
 from harness.compiler.registry import load_generated
 from harness.errors import CompileError
-from harness.machine.source_code import code_sha256
+from harness.machine.source_code import hash_code
 from harness.values.places import ROOT
 
 IR = """
@@ -56,7 +56,7 @@ def compiled_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def answer(number: int) -> int:
     loaded = load_ir(IR.format(number=number))
-    found: int = ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("answer"))()
+    found: int = ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.find_address("answer"))()
     return found
 
 
@@ -70,7 +70,7 @@ def test_code_for_another_cpu_or_of_another_llvm_is_not_taken(
     entries: Any, compiled_texts: list[str], monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     answer(5)
-    own = host_target()
+    own = find_host_target()
     if change == "llvmlite":
         monkeypatch.setattr(llvmlite, "__version__", "0.0.1")
     elif change == "LLVM":
@@ -78,7 +78,7 @@ def test_code_for_another_cpu_or_of_another_llvm_is_not_taken(
     else:
         odd = {"cpu": "x86-64", "features": own.features + ",-avx512f", "triple": own.triple + "-"}
         other = replace(own, **{change: odd[change]})
-        monkeypatch.setattr(object_code, "host_target", lambda: other)
+        monkeypatch.setattr(object_code, "find_host_target", lambda: other)
     assert answer(5) == 5
     assert len(compiled_texts) == len(entries()) == 2
 
@@ -283,13 +283,13 @@ def test_an_edit_of_what_a_text_is_made_of_gives_it_another_name(
     before = load_generated(TEXT, "run").__module__
 
     def edited(path: Path) -> bytes:
-        return code_sha256(path) + (b"edited" if path.stem == name else b"")
+        return hash_code(path) + (b"edited" if path.stem == name else b"")
 
     def forget_stamps() -> None:
-        registry.stamp_of.cache_clear()
+        registry.hash_modules.cache_clear()
         registry._STAMPS.clear()
 
-    monkeypatch.setattr(registry, "code_sha256", edited)
+    monkeypatch.setattr(registry, "hash_code", edited)
     forget_stamps()
     after = load_generated(TEXT, "run").__module__
     forget_stamps()
@@ -324,7 +324,7 @@ def test_an_llvm_that_cannot_be_loaded_is_told_in_one_line(monkeypatch: pytest.M
 
     monkeypatch.setattr(llvm, "initialize_native_target", refuse)
     with pytest.raises(CompileError, match=r"llvmlite [\d.]+ does not work here \(libllvmlite.so"):
-        host_target.__wrapped__()
+        find_host_target.__wrapped__()
 
 
 def test_a_missing_llvmlite_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

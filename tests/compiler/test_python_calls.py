@@ -15,7 +15,13 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import Compiled, compiled
-from harness.compiler.pointers import FAILED, address_of, call_for_number, load_atomic, store_atomic
+from harness.compiler.pointers import (
+    FAILED,
+    call_for_number,
+    find_address,
+    load_atomic,
+    store_atomic,
+)
 from harness.compiler.registry import load_generated
 from harness.errors import CompileError
 from tests.support.both_ways import run_both
@@ -256,7 +262,7 @@ def waited(address: int, most: int) -> int:
 
 def test_other_threads_run_beside_a_function_without_the_lock() -> None:
     word, found = np.zeros(2, np.int64), []
-    address = address_of(word)
+    address = find_address(word)
     thread = threading.Thread(target=lambda: found.append(waited(address, 2**31)))
     thread.start()
     store_atomic(address, 5)
@@ -273,7 +279,7 @@ def added_up(address: int, n: int) -> None:
 
 def test_a_function_without_the_lock_may_return_nothing() -> None:
     word = np.zeros(1, np.int64)
-    assert added_up(address_of(word), 1000) is None
+    assert added_up(find_address(word), 1000) is None
     assert word[0] == 1000
     assert isinstance(added_up, Compiled)
 

@@ -13,7 +13,12 @@ from packaging.requirements import Requirement
 
 from harness.commands import first_look
 from harness.contracts import extras
-from harness.contracts.extras import check_extra, how_to_install, requirements, why_too_old
+from harness.contracts.extras import (
+    check_extra,
+    describe_installation,
+    explain_outdated_version,
+    read_requirements,
+)
 from harness.contracts.system import load_adapter
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.values.places import ROOT
@@ -21,23 +26,23 @@ from tests.support import odd_system
 
 
 def test_a_framework_with_an_extra_says_its_name() -> None:
-    assert "[tensorflow]" in how_to_install("tensorflow")
-    assert "[" not in how_to_install("a_module_that_no_extra_has")
+    assert "[tensorflow]" in describe_installation("tensorflow")
+    assert "[" not in describe_installation("a_module_that_no_extra_has")
 
 
 def test_a_version_below_that_of_the_extra_is_too_old() -> None:
-    assert why_too_old("torch", "2.13.0+cpu") is None
-    reason = why_too_old("torch", "1.13")
+    assert explain_outdated_version("torch", "2.13.0+cpu") is None
+    reason = explain_outdated_version("torch", "1.13")
     assert reason is not None
     assert reason.startswith("torch 1.13 does not fit, >=")
     assert "[torch]" in reason
-    assert why_too_old("a_module_that_no_extra_has", "0") is None
+    assert explain_outdated_version("a_module_that_no_extra_has", "0") is None
 
 
 def test_an_adapter_on_an_old_framework_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(odd_system.Adapter, "framework", "numpy")
-    needed = {"numpy": requirements()["torch"]}
-    monkeypatch.setattr(extras, "requirements", lambda: needed)
+    needed = {"numpy": read_requirements()["torch"]}
+    monkeypatch.setattr(extras, "read_requirements", lambda: needed)
     monkeypatch.setattr(np, "__version__", "1.0")
     with pytest.raises(UnsupportedTrial, match=r"^numpy 1\.0 does not fit.*\[numpy\]"):
         load_adapter("tests.support.odd_system")
@@ -52,9 +57,9 @@ def test_an_installed_benchmark_knows_its_extras_as_a_checkout_does(
         importlib.metadata.requires(extras.PROJECT)
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("the benchmark is not installed, only on the path")
-    in_checkout = requirements()
+    in_checkout = read_requirements()
     monkeypatch.setattr(extras, "ROOT", tmp_path)
-    installed = requirements()
+    installed = read_requirements()
     assert set(installed) == set(in_checkout)
     names = {name: {one.name for one in found} for name, found in installed.items()}
     assert names == {name: {one.name for one in found} for name, found in in_checkout.items()}
@@ -64,7 +69,7 @@ def test_what_an_extra_would_install_is_named_before_work_begins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     needed = [Requirement("pytest>=1"), Requirement("no-such-package>=2")]
-    monkeypatch.setattr(extras, "requirements", lambda: {"plots": needed})
+    monkeypatch.setattr(extras, "read_requirements", lambda: {"plots": needed})
     with pytest.raises(ConfigError, match=r"^no-such-package not installed; run pip install"):
         check_extra("plots")
     assert first_look.main([f"results_dir={tmp_path / 'results'}"]) == 1

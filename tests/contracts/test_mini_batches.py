@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.contracts.corpus import Corpus, inputs_sha256, mini_batches
+from harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs
 from harness.errors import ConfigError
-from harness.values.instances import Chain, Lattice, SentencePair, Tree, length_of
+from harness.values.instances import Chain, Lattice, SentencePair, Tree, measure_length
 from harness.values.parsed import ParsedSentence
 from tests.support.corpora import complete
 
@@ -18,21 +18,21 @@ def indices(corpus: Corpus, batches: list[tuple[Tree, ...]]) -> list[list[int]]:
 
 def test_mini_batches_in_the_files_order_wrap_around() -> None:
     corpus = complete(n_leaves=2, n_instances=5)
-    found = indices(corpus, mini_batches(corpus, 2, 4, seed=3, order="file"))
+    found = indices(corpus, draw_mini_batches(corpus, 2, 4, seed=3, order="file"))
     assert found == [[0, 1], [2, 3], [4, 0], [1, 2]]
 
 
 def test_one_pass_leaves_the_partial_mini_batch_out() -> None:
     corpus = complete(n_leaves=2, n_instances=5)
-    assert indices(corpus, mini_batches(corpus, 2, None, 0, "file")) == [[0, 1], [2, 3]]
-    assert indices(corpus, mini_batches(corpus, 7, None, 0, "file")) == [[0, 1, 2, 3, 4, 0, 1]]
+    assert indices(corpus, draw_mini_batches(corpus, 2, None, 0, "file")) == [[0, 1], [2, 3]]
+    assert indices(corpus, draw_mini_batches(corpus, 7, None, 0, "file")) == [[0, 1, 2, 3, 4, 0, 1]]
 
 
 def test_shuffled_mini_batches_are_fixed_by_the_seed() -> None:
     corpus = complete(n_leaves=2, n_instances=20)
-    one = indices(corpus, mini_batches(corpus, 5, 8, seed=1))
-    assert one == indices(corpus, mini_batches(corpus, 5, 8, seed=1))
-    assert one != indices(corpus, mini_batches(corpus, 5, 8, seed=2))
+    one = indices(corpus, draw_mini_batches(corpus, 5, 8, seed=1))
+    assert one == indices(corpus, draw_mini_batches(corpus, 5, 8, seed=1))
+    assert one != indices(corpus, draw_mini_batches(corpus, 5, 8, seed=2))
     assert sorted(i for batch in one[:4] for i in batch) == list(range(20))
     assert one[:4] == one[4:]  # the second pass repeats the first
 
@@ -45,7 +45,7 @@ def sentences(lengths: list[int]) -> Corpus:
 def test_by_length_similar_instances_share_a_mini_batch() -> None:
     lengths = [5, 1, 9, 3, 5, 2, 9, 4, 5, 1, 7, 5]
     corpus = sentences(lengths)
-    found = indices(corpus, mini_batches(corpus, 3, None, seed=4, order="length"))
+    found = indices(corpus, draw_mini_batches(corpus, 3, None, seed=4, order="length"))
     assert sorted(i for batch in found for i in batch) == list(range(12))
     spans = sorted((min(t), max(t)) for t in ([lengths[i] for i in batch] for batch in found))
     assert spans == [(1, 2), (3, 5), (5, 5), (7, 9)]
@@ -55,15 +55,15 @@ def test_by_length_similar_instances_share_a_mini_batch() -> None:
 
 def test_by_length_the_seed_decides_between_equals_and_what_is_left_out() -> None:
     corpus = sentences([2] * 50 + [3] * 5)
-    one = indices(corpus, mini_batches(corpus, 10, 12, seed=1, order="length"))
-    assert one == indices(corpus, mini_batches(corpus, 10, 12, seed=1, order="length"))
-    assert one != indices(corpus, mini_batches(corpus, 10, 12, seed=2, order="length"))
+    one = indices(corpus, draw_mini_batches(corpus, 10, 12, seed=1, order="length"))
+    assert one == indices(corpus, draw_mini_batches(corpus, 10, 12, seed=1, order="length"))
+    assert one != indices(corpus, draw_mini_batches(corpus, 10, 12, seed=2, order="length"))
     assert one[:5] == one[5:10]  # a pass has five mini-batches and drops five instances
     assert len({i for batch in one for i in batch}) == 50
     left_out = [
         set(range(55)) - {i for batch in found for i in batch}
         for found in (
-            indices(corpus, mini_batches(corpus, 10, 5, seed, "length")) for seed in range(4)
+            indices(corpus, draw_mini_batches(corpus, 10, 5, seed, "length")) for seed in range(4)
         )
     ]
     assert len(set(map(frozenset, left_out))) == 4
@@ -71,7 +71,7 @@ def test_by_length_the_seed_decides_between_equals_and_what_is_left_out() -> Non
 
 def test_by_length_few_instances_still_fill_a_mini_batch() -> None:
     corpus = sentences([1, 2, 3])
-    (batch,) = indices(corpus, mini_batches(corpus, 7, 1, seed=0, order="length"))
+    (batch,) = indices(corpus, draw_mini_batches(corpus, 7, 1, seed=0, order="length"))
     assert sorted(batch[:3]) == [0, 1, 2]
     assert len(batch) == 7
 
@@ -82,7 +82,7 @@ def test_every_kind_of_instance_has_a_length() -> None:
     pair = SentencePair([1, 2, 3], [1, 2])  # type: ignore[arg-type]
     tree = complete(n_leaves=4).instances[0]
     chain = sentences([6]).instances[0]
-    found = [length_of(instance) for instance in (tree, lattice, chain, pair, parsed)]
+    found = [measure_length(instance) for instance in (tree, lattice, chain, pair, parsed)]
     assert found == [(4,), (1,), (6,), (3, 2), (2,)]
 
 
@@ -99,15 +99,15 @@ def test_wrong_mini_batches_are_refused(
     batch_size: int, n: int | None, order: str, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        mini_batches(complete(n_leaves=2), batch_size, n, 0, order)
+        draw_mini_batches(complete(n_leaves=2), batch_size, n, 0, order)
 
 
 def test_the_hash_of_inputs_sees_values_order_and_borders() -> None:
     a, b, c = complete(n_leaves=4).instances[:3]
     changed = Tree(a.words, (a.labels + 1) % 5, a.left, a.right)
     hashes = [
-        inputs_sha256(batches)
+        hash_inputs(batches)
         for batches in ([[a, b], [c]], [[a], [b, c]], [[b, a], [c]], [[a, b]], [[changed, b], [c]])
     ]
     assert len(set(hashes)) == len(hashes)
-    assert hashes[0] == inputs_sha256([(a, b), (c,)])
+    assert hashes[0] == hash_inputs([(a, b), (c,)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.contracts.networks import load_network, modules_of, why_not_written
+from harness.contracts.networks import explain_missing_network, find_network_modules, load_network
 from harness.errors import ConfigError
 
 FILES = {
@@ -32,17 +32,21 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_table_is_in_all_modules_of_a_package_or_in_one(package: str) -> None:
     trees, lines = f"{package}.trees", f"{package}.lines"
     found = {"tree": trees, "bush": trees, "line": lines}
-    assert modules_of(f"{package}:TABLE") == found  # literal keys of literal dictionaries
-    assert modules_of(f"{trees}:TABLE") == {"tree": trees, "bush": trees}
+    assert find_network_modules(f"{package}:TABLE") == found  # literal keys of literal dictionaries
+    assert find_network_modules(f"{trees}:TABLE") == {"tree": trees, "bush": trees}
     assert load_network(f"{package}:TABLE", "bush") == 2
     assert load_network(f"{trees}:OTHER", "fir") == 4
-    assert modules_of(f"{package}:NONE") == modules_of("nothing_of_this_name:TABLE") == {}
+    assert (
+        find_network_modules(f"{package}:NONE")
+        == find_network_modules("nothing_of_this_name:TABLE")
+        == {}
+    )
 
 
 def test_models_without_a_network_are_told_those_with_one(package: str) -> None:
     table = f"{package}:TABLE"
-    assert why_not_written("bush", table) is None
-    assert why_not_written("hidden", table) == (
+    assert explain_missing_network("bush", table) is None
+    assert explain_missing_network("hidden", table) == (
         f"model hidden is not written for it in {table}; it runs bush, line, tree"
     )
 
@@ -50,4 +54,4 @@ def test_models_without_a_network_are_told_those_with_one(package: str) -> None:
 def test_two_networks_of_a_model_are_refused(package: str, tmp_path: Path) -> None:
     (tmp_path / package / "more.py").write_text("TABLE = {'tree': 8}\n")
     with pytest.raises(ConfigError, match=rf"has model tree in {package}\.more and in .*trees; re"):
-        modules_of(f"{package}:TABLE")
+        find_network_modules(f"{package}:TABLE")

@@ -20,7 +20,7 @@ from harness.counts import in_turn, worker
 from harness.counts.in_turn import count_in_turn
 from harness.counts.request import parse_requests
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
-from harness.machine.source_code import module_file
+from harness.machine.source_code import find_module_file
 from harness.planning.sweep import COUNTER
 from harness.records.count_row import AnyCount, CountRow, read_count_rows
 from harness.terminal.ending import FAILED
@@ -240,7 +240,7 @@ def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
 @pytest.mark.parametrize("wants_learned", [False, True])
 def test_a_learned_policy_is_sent_only_to_whoever_wants_it(wants_learned: bool) -> None:
     requests = parse_requests([*COUNT[:2], "batch_size=1", "policy=fsm_base", "learning.trials=1"])
-    planned = in_turn.planned_counts(requests)
+    planned = in_turn.plan_policy_counts(requests)
     (outcome,), _ = count_in_turn(planned, wants_learned=wants_learned)
     assert outcome.row is not None
     assert outcome.row.status == "ok"
@@ -248,7 +248,7 @@ def test_a_learned_policy_is_sent_only_to_whoever_wants_it(wants_learned: bool) 
 
 
 def test_the_counter_that_is_hashed_is_the_one_that_counts() -> None:
-    path = module_file(COUNTER)
+    path = find_module_file(COUNTER)
     assert path is not None, "a module that is not there would be hashed as nothing"
     assert path == Path(worker.__file__)
 
@@ -258,7 +258,7 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
 ) -> None:
     command = [*COUNT, f"records={tmp_path}"]
     assert main(command) == 0
-    monkeypatch.setattr(in_turn, "_sha256", lambda model, loader, policy: f"changed {policy}")
+    monkeypatch.setattr(in_turn, "_hash_code", lambda model, loader, policy: f"changed {policy}")
     assert main(command) == 0
     assert "0 kept" in capsys.readouterr().err.splitlines()[-1]
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
@@ -266,7 +266,7 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
 
 def test_the_code_of_a_count_is_that_of_its_own_policy() -> None:
     agenda, depth = (
-        in_turn.counting_sha256(["harness.models.tree_lstm"], {policy})
+        in_turn.hash_counting_code(["harness.models.tree_lstm"], {policy})
         for policy in ("agenda", "depth")
     )
     assert agenda != depth

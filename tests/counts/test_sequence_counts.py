@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 
 import systems.on_core.vertex
-from harness.contracts.model import Model, ModelSizes, initial_weights
+from harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from harness.contracts.policy import LearningSettings, learn_policy
 from harness.counts import counting
-from harness.counts.counting import Graphs, count_batches, scheduler
+from harness.counts.counting import GraphPair, build_scheduler, count_batches
 from harness.engine.switches import Switches
-from harness.granularity.operators import operator_graph
-from harness.granularity.released import released_graph
-from harness.granularity.vertices import with_output_vertices
+from harness.granularity.operators import build_operator_graph
+from harness.granularity.released import build_released_graph
+from harness.granularity.vertices import add_output_vertices
 from harness.models.bilstm import BiLSTM
 from harness.models.parser import Parser
 from harness.models.seq2seq import Seq2Seq
-from harness.policies.parts.bound import lower_bound
-from harness.policies.parts.rounds import cut_in_rounds, first_round
+from harness.policies.parts.bound import compute_lower_bound
+from harness.policies.parts.rounds import cut_in_rounds, select_first_round
 from harness.records.count_row import BatchCounts
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.instances import SentencePair
@@ -55,14 +55,14 @@ def instances_of(model: Model) -> list[Any]:
     return random_sentences(model.instance_kind, SOURCES, SIZES, seed=3)
 
 
-def graphs_of(model: Model, instances: Sequence[Any] | None = None) -> Graphs:
+def graphs_of(model: Model, instances: Sequence[Any] | None = None) -> GraphPair:
     mini_batch = model.mini_batch(instances_of(model) if instances is None else instances)
-    plain = with_output_vertices(mini_batch, has_loss=True).graph
-    return Graphs(plain=plain, released=released_graph(model, mini_batch))
+    plain = add_output_vertices(mini_batch, has_loss=True).graph
+    return GraphPair(plain=plain, released=build_released_graph(model, mini_batch))
 
 
-def counts_of(name: str, graphs: Graphs, following: Sequence[Graphs] = ()) -> BatchCounts:
-    one = scheduler(name, LearningSettings(), "chains", graphs)
+def counts_of(name: str, graphs: GraphPair, following: Sequence[GraphPair] = ()) -> BatchCounts:
+    one = build_scheduler(name, LearningSettings(), "chains", graphs)
     return count_batches(one, graphs, following, enough_s=0.0)
 
 
@@ -84,7 +84,7 @@ def test_the_tagger_has_the_vertices_of_the_release() -> None:
     cells = [kind for block in blocks for kind in (block, f"{block}.get_h", f"{block}.get_c")]
     outputs = ["tag", "tag.get_t", "output.matmul", "output.pick_neg_log_softmax"]
     assert kinds == {**dict.fromkeys([*cells, *outputs], n_words), "parameter": 9, "sum": 1}
-    assert lower_bound(graph) == len(cells) * max(SOURCES) + len(outputs) + 9 + 1
+    assert compute_lower_bound(graph) == len(cells) * max(SOURCES) + len(outputs) + 9 + 1
     assert graph.rounds is None
 
 
@@ -96,7 +96,7 @@ def test_translation_has_the_vertices_of_the_release() -> None:
     step = ("decode", "decode.get_h", "decode.get_c", "output.matmul")
     decode = dict.fromkeys((*step, "output.pick_neg_log_softmax"), sum(n_steps))
     assert kinds == {**encode, **decode, "parameter": 3}
-    assert lower_bound(graph) == 3 * max(SOURCES) + 5 * max(n_steps) + 3
+    assert compute_lower_bound(graph) == 3 * max(SOURCES) + 5 * max(n_steps) + 3
     first, *others = cut_in_rounds(graph).graphs
     assert len(others) + 1 == max(n_steps)
     assert kinds_in(first) == {
@@ -142,10 +142,10 @@ def test_agenda_misses_the_bound_where_one_source_is_many_times_as_long() -> Non
 @pytest.mark.parametrize("model", [BiLSTM(SIZES), TAGGER, PARSER], ids=["one", "two", "parser"])
 def test_agenda_and_depth_differ_on_operators(model: Model) -> None:
     """With one layer, as in the DyNet paper, agenda needs fewer batches than depth."""
-    graph = operator_graph(model, model.mini_batch(instances_of(model)))
+    graph = build_operator_graph(model, model.mini_batch(instances_of(model)))
     agenda, depth = (schedule_by(name, graph).n_batches for name in ("agenda", "depth"))
     assert agenda != depth
-    assert min(agenda, depth) >= lower_bound(graph)
+    assert min(agenda, depth) >= compute_lower_bound(graph)
     if isinstance(model, BiLSTM) and model.layers == 1:
         assert agenda < depth
 
@@ -165,13 +165,13 @@ def test_learned_policies_learn_on_the_first_round(
     monkeypatch.setattr(systems.on_core.vertex, "learn_policy", learn)
     graphs = graphs_of(model)
     few = LearningSettings(trials=2)
-    scheduler("fsm_sort", few, "chains", graphs)
+    build_scheduler("fsm_sort", few, "chains", graphs)
     assert [one.n_vertices for one in seen] == [
-        first_round(graph).n_vertices for graph in (graphs.plain, graphs.released)
+        select_first_round(graph).n_vertices for graph in (graphs.plain, graphs.released)
     ]
     seen.clear()
     switches = Switches(backend="stepwise", outputs="vertices")
-    adapter = prepared(model, initial_weights(model, 1), switches, "fsm_sort", mode="infer")
+    adapter = prepared(model, draw_initial_weights(model, 1), switches, "fsm_sort", mode="infer")
     adapter.learn(instances_of(model))
-    assert [one.n_vertices for one in seen] == [first_round(graphs.plain).n_vertices]
+    assert [one.n_vertices for one in seen] == [select_first_round(graphs.plain).n_vertices]
     assert (graphs.released.types == UNBATCHABLE).any()

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from datasets.parts import fetch as module
-from datasets.parts.fetch import Opener, Response, faults, fetch, is_complete
+from datasets.parts.fetch import Opener, Response, fetch, find_faults, is_complete
 from harness.contracts.home import Home
 from harness.errors import DataError
 from tests.support.downloads import ARCHIVE, FILES, SHA256, everything_below, serving, zipped
@@ -41,7 +41,7 @@ def test_a_download_places_checked_files_and_nothing_else(tmp_path: Path) -> Non
     fetch(ARCHIVE, SHA256, root, lambda done, total: steps.append((done, total)), serving(content))
     assert everything_below(root) == {"corpus", "corpus/train.txt", "corpus/dev.txt"}
     for split, text in FILES.items():
-        assert ARCHIVE.path(root, split).read_bytes() == text
+        assert ARCHIVE.locate_part(root, split).read_bytes() == text
     assert steps[-1] == (len(content), len(content))
     assert steps == sorted(steps)
     assert is_complete(ARCHIVE, SHA256, root)
@@ -90,7 +90,7 @@ def test_a_split_may_need_several_files_that_are_called_as_there(tmp_path: Path)
     assert everything_below(tmp_path) == {"pairs", *(f"pairs/{name}" for name in content)}
     assert is_complete(SEVERAL, sha256, tmp_path)
     (tmp_path / "pairs" / "train.vi").unlink()
-    assert faults(SEVERAL, sha256 | {"vocab_en": "00"}, tmp_path) == {
+    assert find_faults(SEVERAL, sha256 | {"vocab_en": "00"}, tmp_path) == {
         "train_vi": "missing",
         "vocab_en": "changed",
     }
@@ -129,12 +129,12 @@ def test_a_checksum_may_be_git_s_name_of_the_file(tmp_path: Path) -> None:
 
 def test_a_part_that_a_corpus_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="pairs has no test part; it has train_en, train_vi, vocab"):
-        SEVERAL.path(tmp_path, "test")
+        SEVERAL.locate_part(tmp_path, "test")
 
 
 def test_a_download_replaces_wrong_files_and_keeps_others(tmp_path: Path) -> None:
     (tmp_path / "corpus").mkdir()
-    ARCHIVE.path(tmp_path, "train").write_bytes(b"wrong")
+    ARCHIVE.locate_part(tmp_path, "train").write_bytes(b"wrong")
     (tmp_path / "corpus" / "notes").write_bytes(b"mine")
     assert not is_complete(ARCHIVE, SHA256, tmp_path)
     fetch(ARCHIVE, SHA256, tmp_path, opener=serving(zipped()))
@@ -187,7 +187,7 @@ def test_a_failed_download_is_one_line_and_leaves_nothing(
     root = tmp_path / "data"
     if was_there:
         (root / "corpus").mkdir(parents=True)
-        ARCHIVE.path(root, "train").write_bytes(b"old")
+        ARCHIVE.locate_part(root, "train").write_bytes(b"old")
     before = everything_below(tmp_path)
     with pytest.raises(DataError) as caught:
         fetch(ARCHIVE, SHA256, root, opener=opener)
@@ -195,7 +195,7 @@ def test_a_failed_download_is_one_line_and_leaves_nothing(
     assert "\n" not in str(caught.value)
     assert "example.org" in str(caught.value)
     assert everything_below(tmp_path) == before
-    assert not was_there or ARCHIVE.path(root, "train").read_bytes() == b"old"
+    assert not was_there or ARCHIVE.locate_part(root, "train").read_bytes() == b"old"
 
 
 def test_an_interrupted_download_leaves_nothing(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_no_damage_to_an_archive_is_a_traceback_or_another_text(
         except DataError:
             n_refused += 1
             continue
-        assert {split: ARCHIVE.path(root, split).read_bytes() for split in FILES} == FILES
+        assert {split: ARCHIVE.locate_part(root, split).read_bytes() for split in FILES} == FILES
     assert n_refused > len(cuts) // 2
     assert everything_below(tmp_path) <= {"data", "data/corpus"} | {
         f"data/corpus/{split}.txt" for split in FILES
@@ -415,4 +415,4 @@ def test_a_file_that_cannot_be_read_is_at_fault(
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", unreadable)
-    assert faults(ARCHIVE, SHA256, tmp_path) == dict.fromkeys(SHA256, "not readable")
+    assert find_faults(ARCHIVE, SHA256, tmp_path) == dict.fromkeys(SHA256, "not readable")

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from datasets.parts.reading import LazyInstances
 from datasets.xnli_synthetic import LONGEST, MEANS
-from harness.contracts.corpus import Corpus, inputs_sha256, load_corpus, mini_batches
-from harness.contracts.home import SPLITS, home_of
+from harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs, load_corpus
+from harness.contracts.home import SPLITS, find_home
 from harness.errors import ConfigError, DataError
-from harness.values.arrays import shuffled, uniforms
+from harness.values.arrays import draw_permutation, draw_uniforms
 from harness.values.instances import Chain, Instance, SentencePair, Tree
 from harness.values.parsed import ParsedSentence
 from harness.values.places import CONF_DIR
@@ -51,7 +51,7 @@ def generated(name: str, split: str = "dev", root: Path | None = None, **options
 
 
 def digest(instances: Sequence[Instance]) -> str:
-    return inputs_sha256([instances])
+    return hash_inputs([instances])
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -77,7 +77,7 @@ def test_generated_inputs_are_pinned(name: str) -> None:
 
 def test_numbers_are_pinned() -> None:
     assert digest(complete(n_leaves=8).instances[:64])[:16] == "6f5cad096a3f23bc"
-    assert shuffled(8, 0).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
+    assert draw_permutation(8, 0).tolist() == [3, 2, 1, 6, 0, 7, 4, 5]
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -134,7 +134,7 @@ def test_synthetic_trees_have_the_published_shape(drawn_trees: Corpus) -> None:
     # Means of leaves and height are within 2% of the treebank's 19.13 and 9.8.
     trees = drawn_trees.instances
     assert drawn_trees.synthetic
-    assert (len(trees), drawn_trees.size("words")) == (8544, 18_281)
+    assert (len(trees), drawn_trees.get_size("words")) == (8544, 18_281)
     leaves, heights = (
         np.array([getattr(t, name) for t in trees]) for name in ("n_leaves", "height")
     )
@@ -171,7 +171,7 @@ def test_synthetic_trees_match_the_treebank_in_distribution(
 def test_complete_trees_are_complete() -> None:
     corpus = complete(n_leaves=16, n_instances=5)
     assert len(corpus.instances) == 5
-    assert corpus.size("words") == 16
+    assert corpus.get_size("words") == 16
     for tree in corpus.instances:
         assert (tree.n_vertices, tree.n_leaves, tree.height) == (31, 16, 4)
         assert tree.words.max() < 16
@@ -202,11 +202,11 @@ def test_a_corpus_checks_itself() -> None:
     with pytest.raises(DataError, match=r"corpus odd \(train\) has 0 tags; it needs at least 1"):
         Corpus("odd", "train", (LEAF,), {"words": 1, "tags": 0}, False, "", "")
     odd = Corpus("odd", "train", (LEAF,), {"words": 7, "tags": 2}, False, "", "")
-    assert (odd.size("words"), odd.size("tags")) == (7, 2)
+    assert (odd.get_size("words"), odd.get_size("tags")) == (7, 2)
     with pytest.raises(
         DataError, match=r"odd \(train\) brings no size classes; it brings words, t"
     ):
-        odd.size("classes")
+        odd.get_size("classes")
 
 
 def choices() -> list[Path]:
@@ -216,7 +216,7 @@ def choices() -> list[Path]:
 @pytest.mark.parametrize("path", choices(), ids=lambda path: path.stem)
 def test_every_dataset_of_conf_loads_with_its_options(path: Path, data_root: Path) -> None:
     choice = yaml.safe_load(path.read_text())
-    home = home_of(choice["loader"])
+    home = find_home(choice["loader"])
     needs = choice.get("needs", "")
     if home is not None and needs and not (data_root / home.folder / needs).is_file():
         pytest.skip(f"{data_root}/{home.folder} has no {needs}")
@@ -225,18 +225,18 @@ def test_every_dataset_of_conf_loads_with_its_options(path: Path, data_root: Pat
 
 
 def test_uniform_numbers_fill_the_unit_interval() -> None:
-    numbers = uniforms(10_000, 3, 4)
+    numbers = draw_uniforms(10_000, 3, 4)
     assert 0 <= numbers.min() < 0.01
     assert 0.99 < numbers.max() < 1
     assert numbers.mean() == pytest.approx(0.5, abs=0.02)
-    assert not np.array_equal(numbers, uniforms(10_000, 4, 3))
+    assert not np.array_equal(numbers, draw_uniforms(10_000, 4, 3))
 
 
 def test_a_negative_seed_is_an_error() -> None:
     with pytest.raises(ConfigError, match="seed=-1 is not allowed"):
-        uniforms(3, -1)
+        draw_uniforms(3, -1)
     with pytest.raises(ConfigError, match="seed=-2 is not allowed"):
-        mini_batches(complete(n_leaves=2), 1, 1, seed=-2)
+        draw_mini_batches(complete(n_leaves=2), 1, 1, seed=-2)
 
 
 def test_lazy_instances_are_built_once_and_only_when_asked_for() -> None:
@@ -375,7 +375,7 @@ def test_words_of_xnli_follow_zipf_and_labels_are_uniform() -> None:
     corpus = generated("xnli_synthetic", "train", n_classes=4)
     some = [corpus.instances[k] for k in range(2000)]
     words, labels = (np.concatenate([getattr(s, w) for s in some]) for w in ("words", "labels"))
-    n_words, n_classes = corpus.size("words"), corpus.size("classes")
+    n_words, n_classes = corpus.get_size("words"), corpus.get_size("classes")
     assert (words.min(), labels.min()) == (0, 0)
     assert words.max() < n_words
     assert np.bincount(labels, minlength=n_classes) / len(labels) == pytest.approx(0.25, abs=0.02)

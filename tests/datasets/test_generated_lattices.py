@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.corpus import Corpus, mini_batches
+from harness.contracts.corpus import Corpus, draw_mini_batches
 from harness.contracts.model import ModelSizes
 from harness.contracts.policy import load_policy
-from harness.granularity.released import released_graph
+from harness.granularity.released import build_released_graph
 from harness.models.lattice_lstm import LatticeLSTM
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.values.instances import Lattice
 from tests.support.corpora import load, options_of
 
@@ -57,8 +57,8 @@ def test_statistics_are_close_to_those_of_the_released_lattices() -> None:
     # within 2%, fractions of states and words within half a percentage point.
     corpus = drawn_lattices()
     assert corpus.synthetic
-    assert (corpus.instance_kind, corpus.size("classes")) == ("lattice", 18)
-    assert (corpus.size("words"), corpus.size("characters")) == (10_131, 2_213)
+    assert (corpus.instance_kind, corpus.get_size("classes")) == ("lattice", 18)
+    assert (corpus.get_size("words"), corpus.get_size("characters")) == (10_131, 2_213)
     drawn = lattices(corpus)
     states = np.array([lattice.n_states for lattice in drawn])
     assert states.mean() == pytest.approx(44.1, rel=0.03)
@@ -106,9 +106,9 @@ def batches_over_bound(corpus: Corpus) -> np.ndarray:
     model = LatticeLSTM(sizes)
     policies = ("depth", "agenda_dynamic", "sufficient", "sufficient_reversed")
     ratios = []
-    for batch in mini_batches(corpus, 32, 6, seed=0):
-        graph = released_graph(model, model.mini_batch(batch))
-        bound = lower_bound(graph)
+    for batch in draw_mini_batches(corpus, 32, 6, seed=0):
+        graph = build_released_graph(model, model.mini_batch(batch))
+        bound = compute_lower_bound(graph)
         ratios.append([load_policy(name)(graph).n_batches / bound for name in policies])
     return np.mean(ratios, axis=0)
 
@@ -122,7 +122,7 @@ def test_policies_need_as_many_batches_as_on_the_real_ones(data_root: Path) -> N
 
 def test_ids_of_lattices_may_share_rows_as_in_the_release() -> None:
     own, shared = drawn_lattices(), drawn_lattices(vocab_modulo=256)
-    assert (shared.size("words"), shared.size("characters")) == (256, 256)
+    assert (shared.get_size("words"), shared.get_size("characters")) == (256, 256)
     for one, other in zip(lattices(own)[:5], lattices(shared)[:5], strict=True):
         np.testing.assert_array_equal(one.tokens % 256, other.tokens)
         np.testing.assert_array_equal(one.sources, other.sources)

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets import weibo_lexicon
-from datasets.parts.facts import facts
+from datasets.parts.facts import describe_corpus
 from datasets.parts.reading import LazyInstances, split_text
 from datasets.weibo_lattice import read_lattices
-from datasets.weibo_lexicon import Lexicon, jieba_lexicon, read_sentences
+from datasets.weibo_lexicon import Lexicon, load_jieba_lexicon, read_sentences
 from harness.commands.bench import main as bench
 from harness.contracts.corpus import Corpus
 from harness.errors import ConfigError, DataError
@@ -40,8 +40,8 @@ def real(root: Path, split: str = "train", **options: Any) -> Corpus:
 def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
     write_corpus("weibo_lattice", tmp_path)
     corpus = load("weibo_lattice", tmp_path)
-    assert (corpus.instance_kind, corpus.size("classes")) == ("lattice", 18)
-    assert (corpus.size("words"), corpus.size("characters")) == (
+    assert (corpus.instance_kind, corpus.get_size("classes")) == ("lattice", 18)
+    assert (corpus.get_size("words"), corpus.get_size("characters")) == (
         34,
         10,
     )  # ids 0 to 32 and 0 to 8, and a row for unknown ones each
@@ -85,8 +85,8 @@ def test_ids_that_the_training_split_lacks_are_unknown(tmp_path: Path) -> None:
     write_corpus("weibo_lattice", tmp_path, dev=change_lattices(6, "2 1 1234 0 1234"))
     train, dev = load("weibo_lattice", tmp_path), load("weibo_lattice", tmp_path, "dev")
     assert (
-        (dev.size("words"), dev.size("characters"))
-        == (train.size("words"), train.size("characters"))
+        (dev.get_size("words"), dev.get_size("characters"))
+        == (train.get_size("words"), train.get_size("characters"))
         == (34, 10)
     )
     assert dev.instances[0].tokens.tolist() == [5, 9, 33, 7, 31, 32]
@@ -95,7 +95,7 @@ def test_ids_that_the_training_split_lacks_are_unknown(tmp_path: Path) -> None:
 def test_ids_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
     write_corpus("weibo_lattice", tmp_path, dev=change_lattices(6, "2 1 1234 0 1235"))
     dev = load("weibo_lattice", tmp_path, "dev", vocab_modulo=10)
-    assert (dev.size("words"), dev.size("characters")) == (10, 10)
+    assert (dev.get_size("words"), dev.get_size("characters")) == (10, 10)
     assert dev.instances[0].tokens.tolist() == [5, 4, 5, 7, 1, 2]
     with pytest.raises(ConfigError, match="vocab_modulo=-1 is not allowed; give 0 for a row"):
         load("weibo_lattice", tmp_path, vocab_modulo=-1)
@@ -150,12 +150,12 @@ def test_a_trial_on_a_malformed_file_is_refused(
 )
 def test_statistics_of_the_real_files(data_root: Path, split: str, told: dict[str, str]) -> None:
     corpus = real(data_root, split)
-    found = dict(facts(corpus))
+    found = dict(describe_corpus(corpus))
     assert {name: found[name] for name in told} == told
-    assert (corpus.size("words"), corpus.size("characters")) == (10_131, 2_213)
+    assert (corpus.get_size("words"), corpus.get_size("characters")) == (10_131, 2_213)
     for lattice in corpus.instances:
-        assert lattice.tokens[lattice.is_character].max() < corpus.size("characters")
-        assert lattice.tokens.max() < corpus.size("words")
+        assert lattice.tokens[lattice.is_character].max() < corpus.get_size("characters")
+        assert lattice.tokens.max() < corpus.get_size("words")
         for start, end in pairwise(lattice.arc_start[1:]):  # words are longest first
             assert np.all(np.diff(lattice.sources[start + 1 : end]) > 0)
 
@@ -190,7 +190,7 @@ def arcs_into(lattice: Lattice, state: int) -> list[tuple[int, int]]:
 def test_every_word_is_found_where_it_ends(
     sentence: str, words: frozenset[str], max_length: int
 ) -> None:
-    into = Lexicon("some words", words, "").words_into(sentence, max_length)
+    into = Lexicon("some words", words, "").find_words(sentence, max_length)
     assert len(into) == len(sentence)
     for end, found in enumerate(into, 1):
         before = sentence[:end]
@@ -200,14 +200,14 @@ def test_every_word_is_found_where_it_ends(
 
 def test_jieba_s_dictionary_is_read_without_its_code() -> None:
     code = (
-        "import sys; from datasets.weibo_lexicon import jieba_lexicon;"
-        "words = jieba_lexicon().words;"
+        "import sys; from datasets.weibo_lexicon import load_jieba_lexicon;"
+        "words = load_jieba_lexicon().words;"
         "print(len(words), min(map(len, words)), max(map(len, words)), 'jieba' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "337465 2 16 False"
     assert done.stderr == ""
-    assert jieba_lexicon() is jieba_lexicon()
+    assert load_jieba_lexicon() is load_jieba_lexicon()
 
 
 @pytest.mark.usefixtures("_fresh_lexicon")
@@ -229,7 +229,7 @@ def test_without_jieba_one_line_says_what_to_install(
 def test_a_jieba_without_its_dictionary_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weibo_lexicon, "FILE", "jieba/nothing.txt")
     with pytest.raises(DataError, match=r"nothing\.txt cannot be read .* --force-reinstall jieba"):
-        jieba_lexicon()
+        load_jieba_lexicon()
 
 
 def test_another_dictionary_is_refused(tmp_path: Path) -> None:
@@ -243,7 +243,11 @@ def test_characters_words_and_labels_are_numbered_as_they_appear(tmp_path: Path)
     write_corpus("weibo_lexicon", tmp_path)
     corpus = load("weibo_lexicon", tmp_path)
     first, second = corpus.instances
-    assert (corpus.size("characters"), corpus.size("words"), corpus.size("classes")) == (
+    assert (
+        corpus.get_size("characters"),
+        corpus.get_size("words"),
+        corpus.get_size("classes"),
+    ) == (
         5 + 1,
         3 + 1,
         3 + 1,
@@ -265,7 +269,11 @@ def test_characters_words_and_labels_are_numbered_as_they_appear(tmp_path: Path)
 def test_what_the_training_split_lacks_is_unknown(tmp_path: Path) -> None:
     write_corpus("weibo_lexicon", tmp_path)
     corpus = load("weibo_lexicon", tmp_path, "dev")
-    assert (corpus.size("characters"), corpus.size("words"), corpus.size("classes")) == (6, 4, 4)
+    assert (
+        corpus.get_size("characters"),
+        corpus.get_size("words"),
+        corpus.get_size("classes"),
+    ) == (6, 4, 4)
     assert arcs_into(corpus.instances[0], 2) == [(1, 5), (0, 3)]
     assert arcs_into(corpus.instances[0], 3) == [(2, 2), (1, 3)]
 
@@ -276,7 +284,7 @@ def test_words_may_be_short_and_rows_shared(tmp_path: Path) -> None:
     assert load("weibo_lexicon", tmp_path, max_word_length=2).instances[0].n_arcs == 4 + 2
     assert load("weibo_lexicon", tmp_path, max_word_length=1).instances[0].n_arcs == 4
     shared = load("weibo_lexicon", tmp_path, vocab_modulo=2)
-    assert (shared.size("words"), shared.size("characters")) == (2, 2)
+    assert (shared.get_size("words"), shared.get_size("characters")) == (2, 2)
     assert arcs_into(shared.instances[0], 3) == [(2, 0), (0, 1), (1, 0)]
     with pytest.raises(ConfigError, match="max_word_length=0 is not allowed"):
         load("weibo_lexicon", tmp_path, max_word_length=0)
@@ -293,8 +301,12 @@ def test_statistics_of_the_real_text_with_jieba_s_words(data_root: Path) -> None
     if not (data_root / "weibo").is_dir():
         pytest.skip(f"{data_root} has no weibo/")
     corpus = load("weibo_lexicon", data_root, **options_of("weibo_lexicon"))
-    found = dict(facts(corpus))
-    assert (corpus.size("words"), corpus.size("characters"), corpus.size("classes")) == (
+    found = dict(describe_corpus(corpus))
+    assert (
+        corpus.get_size("words"),
+        corpus.get_size("characters"),
+        corpus.get_size("classes"),
+    ) == (
         8386,
         3129,
         18,

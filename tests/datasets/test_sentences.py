@@ -68,7 +68,7 @@ def test_words_that_the_training_text_lacks_are_unknown(ptb: Path) -> None:
 def test_more_words_than_ten_thousand_have_a_row_each(ptb: Path) -> None:
     write(ptb / "ptb", {"train": "".join(f"w{i} v{i}\n" for i in range(6000))}, ".txt")
     corpus = load("ptb", ptb)
-    assert corpus.size("words") == 12_002  # including the end and the unknown word
+    assert corpus.get_size("words") == 12_002  # including the end and the unknown word
     assert max(chain.words.max() for chain in corpus.instances) < 12_002
 
 
@@ -76,7 +76,7 @@ def test_more_words_than_ten_thousand_have_a_row_each(ptb: Path) -> None:
 def test_pieces_are_the_text_cut_at_equal_lengths(ptb: Path, steps: int) -> None:
     sentences = load("ptb", ptb)
     pieces = load("ptb", ptb, steps=steps)
-    assert (pieces.name, pieces.size("words")) == ("ptb_fixed", 10_000)
+    assert (pieces.name, pieces.get_size("words")) == ("ptb_fixed", 10_000)
     assert len(pieces.instances) == 13 // steps
     labels = np.concatenate([chain.labels for chain in sentences.instances])
     read = np.concatenate([[IDS["<eos>"]], labels])
@@ -175,7 +175,7 @@ def test_a_word_may_contain_the_bar_and_a_no_break_space(wikiner: Path) -> None:
     write(wikiner / "wikiner", {"train": "a|b|O |||O x\u00a0y|O\n"}, ".txt")
     corpus = load("wikiner", wikiner)
     assert corpus.instances[0].words.tolist() == [0, 1, 2]
-    assert corpus.size("classes") == 1
+    assert corpus.get_size("classes") == 1
 
 
 def test_there_is_no_test_part(wikiner: Path) -> None:
@@ -274,8 +274,8 @@ def test_what_the_training_part_lacks_shares_a_row(ud_ewt: Path) -> None:
 def test_relations_may_lose_their_subtypes(ud_ewt: Path) -> None:
     lines = [word("1", "a", "X", "2", "nsubj"), word("2", "b", "X", "0", "root")]
     write(ud_ewt / "ud_ewt", {"train": DOGS_BARK + "\n\n" + "\n".join(lines)}, ".conllu")
-    assert load("ud_ewt", ud_ewt).size("relations") == 6
-    assert load("ud_ewt", ud_ewt, subtypes=False).size("relations") == 5
+    assert load("ud_ewt", ud_ewt).get_size("relations") == 6
+    assert load("ud_ewt", ud_ewt, subtypes=False).get_size("relations") == 5
     with pytest.raises(ConfigError, match="subtypes=1 is not allowed; give true or false"):
         load("ud_ewt", ud_ewt, subtypes=1)
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets.parts.facts import facts
+from datasets.parts.facts import describe_corpus
 from datasets.parts.reading import LazyInstances
-from datasets.sst import parse_tree, words_of
-from harness.contracts.corpus import inputs_sha256
+from datasets.sst import list_words, parse_tree
+from harness.contracts.corpus import hash_inputs
 from harness.errors import ConfigError, DataError
 from harness.values.instances import Tree
 from tests.support.corpora import TINY, load, options_of, sha256, synthetic, write_corpus
@@ -60,11 +60,11 @@ def test_a_written_tree_is_read_back(nested: Any) -> None:
     text = to_text(nested)
     tree = parse_tree(text, {word: i for i, word in enumerate(words)}, len(words), 5)
     assert from_tree(tree, words, tree.n_vertices - 1) == nested
-    assert words_of(text) == words
+    assert list_words(text) == words
 
 
 def test_escapes_are_undone() -> None:
-    assert words_of(r"(2 (1 1\/2) (2 \*\*))") == ["1/2", "**"]
+    assert list_words(r"(2 (1 1\/2) (2 \*\*))") == ["1/2", "**"]
     assert parse_tree(r"(2 1\/2)", {"1/2": 7}, 0, 5).words.tolist() == [7]
 
 
@@ -80,9 +80,9 @@ def test_vertices_are_in_post_order() -> None:
 def test_words_may_share_rows_as_in_the_release(tmp_path: Path) -> None:
     write_corpus("sst", tmp_path, dev="(2 (2 new) (2 (1 unseen) (1 bad)))\n")
     dev = load("sst", tmp_path, "dev", vocab_modulo=3)
-    assert (dev.size("words"), dev.instances[0].words.tolist()) == (3, [0, 1, 1, -1, -1])
+    assert (dev.get_size("words"), dev.instances[0].words.tolist()) == (3, [0, 1, 1, -1, -1])
     own, shared = synthetic(), synthetic(vocab_modulo=256)
-    assert shared.size("words") == 256
+    assert shared.get_size("words") == 256
     one, other = own.instances[3].words, shared.instances[3].words
     assert other.tolist() == np.where(one < 0, -1, one % 256).tolist()
     with pytest.raises(ConfigError, match="vocab_modulo=-2 is not allowed"):
@@ -108,7 +108,7 @@ def test_words_are_numbered_by_first_appearance_in_train(tmp_path: Path) -> None
     assert train.instances[0].words.tolist() == [0, 1, 0, -1, -1]
     assert train.instances[1].words.tolist() == [2, 3, -1]
     assert dev.instances[0].words.tolist() == [3, 4, 1, -1, -1]
-    assert train.size("words") == dev.size("words") == 5
+    assert train.get_size("words") == dev.get_size("words") == 5
 
 
 def test_right_checksums_are_accepted_and_recorded(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_one_unchecked_file_is_parsed_at_once(tmp_path: Path) -> None:
 
 def test_statistics_of_the_real_treebank(data_root: Path) -> None:
     # ED-Batch's release has 6 toy trees with 36 leaves and 3 more words before these 8,544 trees.
-    found = dict(facts(load("sst", data_root, **options_of("sst"))))
+    found = dict(describe_corpus(load("sst", data_root, **options_of("sst"))))
     assert found["instances"] == f"{8550 - 6} (tree)"
     assert f" {163_599 - 36} leaves and {155_049 - 30} internal" in found["vertices"]
     assert found["vocabulary"] == "18281 rows, 18280 used in this split"  # 18283 - 3
@@ -140,7 +140,7 @@ def test_other_splits_of_the_real_treebank(data_root: Path, split: str, n_instan
     corpus = load("sst", data_root, split, **options_of("sst"))
     words = np.concatenate([tree.words for tree in corpus.instances])
     assert len(corpus.instances) == n_instances
-    assert corpus.size("words") == 18_281
+    assert corpus.get_size("words") == 18_281
     assert words.max() == 18_280  # the unknown word
 
 
@@ -149,4 +149,4 @@ def test_lazy_and_eager_reading_agree(data_root: Path) -> None:
     eager = load("sst", data_root, "dev")
     assert isinstance(lazy.instances, LazyInstances)
     assert isinstance(eager.instances, tuple)
-    assert inputs_sha256([lazy.instances]) == inputs_sha256([eager.instances])
+    assert hash_inputs([lazy.instances]) == hash_inputs([eager.instances])

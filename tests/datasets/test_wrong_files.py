@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from datasets import weibo_lexicon
-from datasets.parts.reading import decoded
-from datasets.weibo_lexicon import Lexicon, jieba_lexicon
+from datasets.parts.reading import decode_text
+from datasets.weibo_lexicon import Lexicon, load_jieba_lexicon
 from harness.contracts.corpus import Corpus
-from harness.contracts.home import home_of
+from harness.contracts.home import find_home
 from harness.errors import DataError
 from harness.values.places import ROOT
 from tests.support.corpora import EXCERPTS, LATTICES, change_lattices, load, word, write_corpus
 
 READERS = sorted(EXCERPTS)
 BY_VOCABULARY = ("ptb", "wikiner", "ud_ewt", "iwslt15")
-OWN_LEXICON = jieba_lexicon.__globals__["_read_lexicon"]
+OWN_LEXICON = load_jieba_lexicon.__globals__["_read_lexicon"]
 
 
 @pytest.fixture(autouse=True)
@@ -366,9 +366,9 @@ def test_a_missing_file_or_folder_says_what_to_do(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", READERS)
 def test_a_wrong_checksum_names_found_expected_and_what_to_do(name: str, tmp_path: Path) -> None:
     file = first_file(name, tmp_path)
-    home = home_of(f"datasets.{name}")
+    home = find_home(f"datasets.{name}")
     assert home is not None
-    part = next(part for part in home.origins if home.path(tmp_path, part) == file)
+    part = next(part for part in home.origins if home.locate_part(tmp_path, part) == file)
     with pytest.raises(DataError) as caught:
         load(name, tmp_path, sha256={part: "00"})
     line = str(caught.value)
@@ -388,10 +388,10 @@ def test_another_part_takes_the_training_part_s_place(name: str, tmp_path: Path)
 
 def test_the_first_line_that_is_wrong_is_named() -> None:
     with pytest.raises(DataError, match=r"^here:3: a NUL character"):
-        decoded(b"a\nb\nc\0\n\0", "here")
+        decode_text(b"a\nb\nc\0\n\0", "here")
     with pytest.raises(DataError, match=r"^here:2: not UTF-8 text"):
-        decoded(b"a\n\xff\n\0", "here")
-    assert decoded(b"a\nb", "here") == "a\nb"
+        decode_text(b"a\n\xff\n\0", "here")
+    assert decode_text(b"a\nb", "here") == "a\nb"
 
 
 def test_a_dictionary_of_words_is_read_by_the_same_rule(

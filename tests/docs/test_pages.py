@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from harness.engine.switches import CHOICES, Switches
-from harness.planning.grid import experiment_names
+from harness.planning.grid import list_experiment_names
 from harness.records.record import STATUSES, Record
 from harness.values.places import ROOT
 from scripts import write_results
@@ -28,7 +28,7 @@ def read_first_cells(page: str) -> set[str]:
 
 
 def test_every_experiment_is_in_the_table() -> None:
-    assert set(experiment_names()) <= read_first_cells("pipeline.md")
+    assert set(list_experiment_names()) <= read_first_cells("pipeline.md")
 
 
 def test_every_field_of_a_record_is_explained() -> None:

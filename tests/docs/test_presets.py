@@ -8,7 +8,7 @@ import pytest
 
 from harness.engine.switches import Switches
 from harness.planning.kinds import read_systems
-from harness.planning.yaml_files import choices_of
+from harness.planning.yaml_files import list_choices
 from harness.values.places import CONF_DIR
 from scripts.write_pages import DOCS, PRESETS, list_labels, read_presets
 
@@ -44,5 +44,5 @@ def test_strategies_change_no_model_and_what_changes_one_is_no_strategy(kind: st
 
 def test_every_system_has_its_label() -> None:
     said = {one.rpartition(" ")[2].strip("`.\n") for one in list_labels().split("; ")}
-    assert said == set(choices_of("system", CONF_DIR))
+    assert said == set(list_choices("system", CONF_DIR))
     assert "PyTorch, level batching `torch_levels`" in list_labels()

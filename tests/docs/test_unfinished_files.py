@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.contracts.corpus import load_corpus
-from harness.contracts.model import model_class
+from harness.contracts.model import find_model_class
 from harness.errors import ConfigError, ScheduleError
 from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
@@ -51,11 +51,11 @@ def test_a_model_that_lacks_a_part_names_it(
 ) -> None:
     assert MODEL.count(there) == 1
     with pytest.raises(ConfigError, match=rf"TreeRNN has no {missing}; a model has a name"):
-        model_class(write(name, MODEL.replace(there, instead)))
+        find_model_class(write(name, MODEL.replace(there, instead)))
 
 
 def test_a_whole_model_is_found(write: Write) -> None:
-    assert model_class(write("whole_model", MODEL)).name == "tree_rnn"
+    assert find_model_class(write("whole_model", MODEL)).name == "tree_rnn"
 
 
 def test_a_data_set_without_load_is_told(write: Write) -> None:
@@ -81,8 +81,8 @@ def conf(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("values", [[], ["+dataset.options.n_instances=3"]])
 def test_a_yaml_that_says_another_name_is_refused(conf: Path, values: list[str]) -> None:
     with pytest.raises(ConfigError, match=r"mine\.yaml says name: cavs; write name: mine"):
-        Composer(conf).config(read_settings(["system=mine", *values]))
-    config = Composer(conf).config(read_settings(["system=cavs", *values]))
+        Composer(conf).compose_config(read_settings(["system=mine", *values]))
+    config = Composer(conf).compose_config(read_settings(["system=cavs", *values]))
     assert config.system.name == "cavs"
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import initial_weights
+from harness.contracts.model import draw_initial_weights
 from harness.contracts.system import PHASES, RunSettings
 from harness.engine.cpu_kernels import memory_kernels
 from harness.engine.switches import Switches
@@ -150,7 +150,7 @@ def test_only_rows_that_were_looked_up_change(granularity: str, backend: str) ->
     model, instances, weights = example("tree_lstm")
     adapter = prepared(model, weights, Switches(backend=backend, granularity=granularity))
     run(adapter, instances[1:2], update=True)  # one leaf, word 5
-    after = adapter.engine.backend.weights()["embedding"]
+    after = adapter.engine.backend.read_weights()["embedding"]
     changed = np.flatnonzero((after != weights["embedding"]).any(axis=1))
     assert changed.tolist() == [5]
 
@@ -188,7 +188,7 @@ WIDTHS = (2, 1, 37, 300)
 def test_any_program_computes_what_the_oracle_does(
     model: RandomModel, instances: list[Sketch], switches: Switches, policy: str, threads: int
 ) -> None:
-    weights = initial_weights(model, 3)
+    weights = draw_initial_weights(model, 3)
     oracle = run_reference(model, weights, instances, "train")
     values = [oracle.outputs, *oracle.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)
@@ -201,7 +201,7 @@ def test_any_program_computes_what_the_oracle_does(
 @contextmanager
 def memory_of_nan() -> Iterator[None]:
     """Fill all new float arrays of the CPU backend with NaN inside this context."""
-    empty = memory_kernels.aligned_empty
+    empty = memory_kernels.allocate_aligned
 
     def poisoned(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         found = empty(shape, dtype)
@@ -210,7 +210,7 @@ def memory_of_nan() -> Iterator[None]:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_kernels, "aligned_empty", poisoned)
+        patch.setattr(memory_kernels, "allocate_aligned", poisoned)
         yield
 
 
@@ -236,7 +236,7 @@ def test_nothing_is_read_that_was_not_written(
     n_times: int,
 ) -> None:  # fmt: skip
     model = RandomModel(recipes, width)
-    weights = initial_weights(model, 3)
+    weights = draw_initial_weights(model, 3)
     oracle = run_reference(model, weights, instances, "train")
     values = [oracle.outputs, *oracle.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)

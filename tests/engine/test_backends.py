@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import harness.engine.engine
-from harness.contracts.model import Model, initial_weights
+from harness.contracts.model import Model, draw_initial_weights
 from harness.contracts.timeline import Details
 from harness.engine.backend import (
     Backend,
-    backend_class,
-    backend_names,
     choose_backend,
-    passed_over,
+    explain_passed_over,
+    list_backends,
+    load_backend,
 )
 from harness.engine.lowering.plan import Abilities
 from harness.engine.rows.rounds import ALL_ROWS
@@ -40,7 +40,7 @@ from tests.support.sketch_models import SIZES
 from tests.support.walked_backend import WalkedBackend
 
 DOUBLES = {"counting": CountingBackend, "walked": WalkedBackend}
-KINDS = {**{name: backend_class(name) for name in backend_names()}, **DOUBLES}
+KINDS = {**{name: load_backend(name) for name in list_backends()}, **DOUBLES}
 LEARNING_RATE = 0.1
 # One model of each kind, because Triton's interpreter takes seconds for each:
 # test_against_oracle.py and test_interpreted_kernels.py have all models.
@@ -55,7 +55,7 @@ OF_ENCODERS = {"score_heads", "mix_heads", "softmax", "layer_norm"}
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Backend]:
     """Return a backend class that the engine uses."""
     found = KINDS[request.param]
-    if found.why_not(Switches(), "cpu") is not None:
+    if found.explain_unavailable(Switches(), "cpu") is not None:
         pytest.skip(f"{request.param} cannot run here")
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: found)
     return found
@@ -82,7 +82,7 @@ def test_switches_in_force_are_those_it_honours(kind: type[Backend]) -> None:
     backend = Setting("tree_lstm", Switches(fusion=True)).backend
     assert backend.switches.fusion == kind.abilities.fuses
     assert not Setting("tree_lstm", Switches(fusion=False)).backend.switches.fusion
-    assert backend.facts()["backend"] in backend_names()
+    assert backend.facts()["backend"] in list_backends()
 
 
 def test_abilities_without_fusion_read_no_children() -> None:
@@ -97,24 +97,32 @@ def test_a_backend_that_is_none_is_told_with_those_that_are() -> None:
 
 def test_a_device_takes_the_first_backend_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine also reports why it did not choose the first one."""
-    for name in backend_names():
-        monkeypatch.setattr(backend_class(name), "why_not", classmethod(lambda *_: None))
-    assert choose_backend(Switches(), "cuda") is backend_class("cuda")
-    assert passed_over(Switches(), "cuda") == ""
-    assert choose_backend(Switches(), "cuda", ["tanh", "softmax"]) is backend_class("stepwise")
+
+    def hinder(name: str, reason: str | None) -> None:
+        monkeypatch.setattr(
+            load_backend(name), "explain_unavailable", classmethod(lambda *_: reason)
+        )
+
+    for name in list_backends():
+        hinder(name, None)
+    assert choose_backend(Switches(), "cuda") is load_backend("cuda")
+    assert explain_passed_over(Switches(), "cuda") == ""
+    assert choose_backend(Switches(), "cuda", ["tanh", "softmax"]) is load_backend("stepwise")
     lacking = "backend=cuda: it has no kernel for softmax; use backend=stepwise"
-    assert passed_over(Switches(), "cuda", ["tanh", "softmax"]) == lacking
-    monkeypatch.setattr(backend_class("cuda"), "why_not", classmethod(lambda *_: "no such GPU"))
-    assert choose_backend(Switches(), "cuda") is backend_class("stepwise")
-    assert passed_over(Switches(), "cuda") == "backend=cuda: no such GPU"
-    monkeypatch.setattr(backend_class("stepwise"), "why_not", classmethod(lambda *_: "no torch"))
+    assert explain_passed_over(Switches(), "cuda", ["tanh", "softmax"]) == lacking
+    hinder("cuda", "no such GPU")
+    assert choose_backend(Switches(), "cuda") is load_backend("stepwise")
+    assert explain_passed_over(Switches(), "cuda") == "backend=cuda: no such GPU"
+    hinder("stepwise", "no torch")
     with pytest.raises(UnsupportedTrial, match="no such GPU; backend=stepwise: no torch"):
         choose_backend(Switches(), "cuda")
 
 
 def test_what_was_passed_over_is_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "instead_of" not in Setting("tree_lstm").engine.facts()
-    monkeypatch.setattr(harness.engine.engine, "passed_over", lambda *_: "backend=cuda: busy")
+    monkeypatch.setattr(
+        harness.engine.engine, "explain_passed_over", lambda *_: "backend=cuda: busy"
+    )
     assert Setting("tree_lstm").engine.facts()["instead_of"] == "backend=cuda: busy"
 
 
@@ -145,7 +153,7 @@ def test_in_parts_it_does_the_same_work(kind: type[Backend], name: str) -> None:
     loss = setting.train(setting.instances)
     gradients = setting.backend.gradients()
     n_launches = setting.backend.tally.n_launches
-    with setting.engine.in_parts(part):
+    with setting.engine.record_parts(part):
         np.testing.assert_allclose(setting.train(setting.instances), loss, rtol=1e-6)
     for key, gradient in setting.backend.gradients().items():
         np.testing.assert_allclose(gradient, gradients[key], rtol=1e-5, atol=1e-7)
@@ -169,11 +177,11 @@ def test_every_step_takes_the_parameters_of_the_last(kind: type[Backend], name: 
     setting = Setting(name)
     given = {key: weight.copy() for key, weight in setting.weights.items()}
     for n in (2, 1, 3):  # buffers are reallocated or reused
-        before = setting.backend.weights()
+        before = setting.backend.read_weights()
         assert setting.wrong(setting.instances * n) == []
         gradients = setting.backend.gradients()
         setting.engine.update(LEARNING_RATE)
-        for key, weight in setting.backend.weights().items():
+        for key, weight in setting.backend.read_weights().items():
             expected = before[key] - np.float32(LEARNING_RATE) * gradients[key]
             np.testing.assert_allclose(weight, expected, rtol=1e-6, atol=1e-6)
             np.testing.assert_array_equal(given[key], setting.weights[key])
@@ -190,12 +198,12 @@ def test_several_values_may_be_pushed(kind: type[Backend]) -> None:
 
 @pytest.mark.parametrize("model", [PushesPart(SIZES), ShiftedParts(SIZES)], ids=lambda m: m.name)
 @pytest.mark.parametrize("lazy", [True, False])
-@pytest.mark.parametrize("backend", backend_names())
+@pytest.mark.parametrize("backend", list_backends())
 def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: Model) -> None:
     """The pushed slice is of a value that only its own stage reads; a result may overwrite it."""
-    weights = initial_weights(model, 7)
+    weights = draw_initial_weights(model, 7)
     switches = Switches(backend=backend, lazy_batching=lazy)
-    if (reason := backend_class(backend).why_not(switches, "cpu")) is not None:
+    if (reason := load_backend(backend).explain_unavailable(switches, "cpu")) is not None:
         pytest.skip(reason)
     for mode in ("infer", "train"):
         oracle = run_reference(model, weights, BINARY, mode)
@@ -225,7 +233,7 @@ def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: 
 def test_what_has_no_effect_is_not_in_force(
     asked: dict[str, Any], name: str, train: bool, in_effect: str
 ) -> None:
-    assert Switches(**asked).in_effect(train=train).words()[name] == in_effect
+    assert Switches(**asked).resolve_effective(train=train).format_values()[name] == in_effect
 
 
 def test_a_type_may_be_missing_from_a_mini_batch(kind: type[Backend]) -> None:
@@ -254,7 +262,7 @@ def test_the_engine_makes_one_call_a_stage(monkeypatch: pytest.MonkeyPatch) -> N
         setting.train(setting.instances)
     plans = setting.engine.plans.values()
     for stage in ("eager", "batch", "lazy"):  # no call without steps
-        n_calls = 3 if any(plan.steps(stage) for plan in plans) else 0
+        n_calls = 3 if any(plan.list_steps(stage) for plan in plans) else 0
         assert backend.calls[f"run {stage}"] == n_calls, stage
     assert backend.calls["run batch"] == backend.calls["run lazy"] == 3
     assert backend.calls["run backward"] == backend.calls["run backward_lazy"] == 3

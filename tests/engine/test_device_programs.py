@@ -33,10 +33,10 @@ from harness.engine.backends.cuda.kinds import (
 )
 from harness.engine.backends.cuda.launching import (
     Processor,
-    persistent_grid,
+    compute_persistent_grid,
 )
 from harness.engine.backends.cuda.model import ModelKinds
-from harness.engine.backends.cuda.module import WORDS, Module
+from harness.engine.backends.cuda.module import WORDS, KernelModule
 from harness.engine.backends.cuda.program import Phase
 from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.text import EXPRESSIONS
@@ -79,7 +79,7 @@ class Sabotaged(WalkedBackend):
         type(self).n_changed += changed != one.kind
         return replace(one, kind=changed)
 
-    def phases(self, module: Module, words: Words) -> list[Phase]:
+    def phases(self, module: KernelModule, words: Words) -> list[Phase]:
         return type(self).change_phases(super().phases(module, words))
 
 
@@ -314,7 +314,7 @@ def test_tiles_are_for_any_number_of_rows() -> None:
     with pytest.raises(ValueError, match="give them in order"):
         Tiling(products=((16, tile),))
     tiling = Tiling(products=((16, tile), (64, tile), (MANY, tile)))
-    assert [tiling.variant(n) for n in (1, 16, 17, 64, 65, 10**6)] == [0, 0, 1, 1, 2, 2]
+    assert [tiling.find_variant(n) for n in (1, 16, 17, 64, 65, 10**6)] == [0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("op", EXPRESSIONS)
@@ -355,7 +355,7 @@ def is_trained_right(name: str) -> bool:
         setting.engine.update(0.1)
     except (AssertionError, IndexError):
         return False
-    weights = setting.backend.weights()
+    weights = setting.backend.read_weights()
     steps = [(weights[k], setting.weights[k] - 0.1 * g) for k, g in found.items()]
     return not wrong and all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in steps)
 
@@ -406,14 +406,14 @@ def test_a_wrong_barrier_or_walk_is_found(
 
 
 def test_a_grid_is_no_larger_than_what_is_resident() -> None:
-    assert H200.n_resident(255, 57 * 1024) == 2  # 256 registers of 128 threads: half of them
-    assert H200.n_resident(128, 1024) == 4
-    assert H200.n_resident(32, 100 * 1024) == 2
-    assert H200.n_resident(16, 0) == 16  # by threads
-    assert persistent_grid(264, 132, 2) == 264
-    assert persistent_grid(264, 132, 1) == 132
+    assert H200.count_resident(255, 57 * 1024) == 2  # 256 registers of 128 threads: half of them
+    assert H200.count_resident(128, 1024) == 4
+    assert H200.count_resident(32, 100 * 1024) == 2
+    assert H200.count_resident(16, 0) == 16  # by threads
+    assert compute_persistent_grid(264, 132, 2) == 264
+    assert compute_persistent_grid(264, 132, 1) == 132
     with pytest.raises(UnsupportedTrial, match="use persistent=false"):
-        persistent_grid(264, 132, H200.n_resident(255, 240 * 1024))
+        compute_persistent_grid(264, 132, H200.count_resident(255, 240 * 1024))
 
 
 def test_a_pass_is_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,7 +434,7 @@ def test_a_pass_is_one_launch_of_each_kernel(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("name", ["tree_lstm", "child_sum"])
 def test_one_program_in_tritons_interpreter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter runs programs one after the other, so several would wait forever."""
-    if (reason := Backend.why_not(ON, "cpu")) is not None:
+    if (reason := Backend.explain_unavailable(ON, "cpu")) is not None:
         pytest.skip(reason)
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: Backend)
     with np.errstate(all="ignore"):

@@ -21,10 +21,10 @@ from harness.engine.cpu_kernels.elementwise import (
     FAST,
     OPERATORS,
     WITH_CONSTANT,
+    ColumnStore,
     Group,
     RowKind,
-    Store,
-    fast_exp,
+    compute_exp,
 )
 from harness.engine.lowering.plan import Operation
 from tests.support.elementwise_groups import (
@@ -47,7 +47,7 @@ TANH_RELATIVE, SIGMOID_ABSOLUTE, EXP_RELATIVE = 5e-7, 3e-7, 5e-7
 def _exp_in_a_loop(x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """Call exp as kernels that are not groups of operators do."""
     for k in range(len(x)):
-        out[k] = fast_exp(x[k])
+        out[k] = compute_exp(x[k])
 
 
 def _compute(x: Any) -> tuple[Floats, Floats, Floats, Floats]:
@@ -257,7 +257,7 @@ GATE = Group(  # h = tanh(x + b) * child + x, and the child's gradient += x
         Operation("v2", "mul", ("v1", "x2")),
         Operation("v3", "add", ("v2", "x0")),
     ),
-    (Store(3, 2, "v3"), Store(4, 1, "v0", adds=True)),
+    (ColumnStore(3, 2, "v3"), ColumnStore(4, 1, "v0", adds=True)),
     n_columns=3,
     ragged=True,
 )
@@ -293,7 +293,7 @@ def test_a_shared_vector_begins_anew_with_every_row_of_a_matrix(
         (RowKind.STRIDED, RowKind.SAME, RowKind.STRIDED),
         ((0, 0), (1, 0)),
         (Operation("v0", "bias", ("x0", "x1")),),
-        (Store(2, 0, "v0"),),
+        (ColumnStore(2, 0, "v0"),),
         n_columns=1,
         ragged=period % n_lanes != 0,
         periodic=True,
@@ -340,7 +340,7 @@ def groups(draw: st.DrawFn) -> Group:
         operations.append(Operation(f"v{k}", operator, operands, constant))
     names = st.sampled_from([one.name for one in operations])
     stores = [
-        Store(len(kinds) + k, draw(st.integers(0, 1)), name, draw(st.booleans()))
+        ColumnStore(len(kinds) + k, draw(st.integers(0, 1)), name, draw(st.booleans()))
         for k, name in enumerate(draw(st.lists(names, min_size=1, max_size=3)))
     ]
     rows = (*kinds, *[RowKind.STRIDED] * len(stores))

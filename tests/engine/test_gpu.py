@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from harness.contracts.model import initial_weights
+from harness.contracts.model import draw_initial_weights
 from harness.engine.backends.cuda import backend as cuda
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
@@ -34,7 +34,7 @@ pytestmark = [
 @pytest.mark.parametrize(("name", "granularity"), GRANULARITIES)
 def test_every_switch_agrees_with_the_oracle_on_cuda(name: str, granularity: str) -> None:
     model, instances = EXAMPLES[name]
-    weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 7).items()}
+    weights = {k: np.float32(2.0) * w for k, w in draw_initial_weights(model, 7).items()}
     oracle = run_reference(model, weights, instances, "train")
     for switches in all_switches(granularity):
         if switches.fusion or switches.loop == "compiled":
@@ -50,7 +50,7 @@ def test_generated_kernels_agree_with_the_oracle_under_every_switch(
     name: str, switches: dict[str, Any]
 ) -> None:
     model, instances = EXAMPLES[name]
-    weights = initial_weights(model, 7)
+    weights = draw_initial_weights(model, 7)
     chosen = Switches(backend="cuda", **switches)
     for mode in ("train", "infer"):
         oracle = run_reference(model, weights, instances, mode)
@@ -60,7 +60,9 @@ def test_generated_kernels_agree_with_the_oracle_under_every_switch(
 
 def test_a_mini_batch_is_one_upload_and_a_replay_a_pass() -> None:
     model, instances = EXAMPLES["tree_lstm"]
-    adapter = prepared(model, initial_weights(model, 7), Switches(backend="cuda"), device="cuda")
+    adapter = prepared(
+        model, draw_initial_weights(model, 7), Switches(backend="cuda"), device="cuda"
+    )
     for part in (instances, instances[:1], instances):
         counters = run(adapter, part, update=True).counters
         assert counters.n_launches == 2
@@ -76,7 +78,7 @@ def test_a_mini_batch_is_one_upload_and_a_replay_a_pass() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_policy_agrees_with_the_oracle_on_cuda(name: str, policy: str) -> None:
     model, instances = EXAMPLES[name]
-    weights = initial_weights(model, 7)
+    weights = draw_initial_weights(model, 7)
     oracle = run_reference(model, weights, instances, "train")
     adapter = prepared(model, weights, None, policy, device="cuda")
     assert disagreements(run(adapter, instances), oracle, 1e-4) == []
@@ -85,7 +87,7 @@ def test_every_policy_agrees_with_the_oracle_on_cuda(name: str, policy: str) -> 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_mini_batches_and_updates_follow_the_oracle_on_cuda(name: str) -> None:
     model, instances = EXAMPLES[name]
-    weights = initial_weights(model, 7)
+    weights = draw_initial_weights(model, 7)
     adapter = prepared(model, weights, device="cuda")
     expected = {k: w.astype(np.float64) for k, w in weights.items()}
     for part in (instances[1:2], instances, instances * 3, instances[:1]):
@@ -99,7 +101,7 @@ def test_mini_batches_and_updates_follow_the_oracle_on_cuda(name: str) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_laid_out_subgraphs_agree_with_the_oracle_on_cuda(name: str, layout: str) -> None:
     model, instances = EXAMPLES[name]
-    weights = initial_weights(model, 7)
+    weights = draw_initial_weights(model, 7)
     oracle = run_reference(model, weights, instances, "train")
     for pre_gather in (True, False):
         switches = Switches(layout=layout, pre_gather_parameters=pre_gather)
@@ -109,7 +111,7 @@ def test_laid_out_subgraphs_agree_with_the_oracle_on_cuda(name: str, layout: str
 
 def test_inference_on_cuda() -> None:
     model, instances = EXAMPLES["tree_lstm"]
-    weights = initial_weights(model, 7)
+    weights = draw_initial_weights(model, 7)
     oracle = run_reference(model, weights, instances, "infer")
     result = run(prepared(model, weights, mode="infer", device="cuda"), instances)
     assert disagreements(result, oracle, 1e-4) == []
@@ -126,7 +128,7 @@ def test_passes_under_switches_of_cuda_alone_train_alike(
 ) -> None:
     """Neither switch changes the computation or its order."""
     model, instances = EXAMPLES[name]
-    weights = initial_weights(model, 7)
+    weights = draw_initial_weights(model, 7)
     parts = [instances[:1], instances * 3, instances, instances * 2]
     found = []
     for chosen in ({}, switches):
@@ -143,7 +145,7 @@ def test_passes_under_switches_of_cuda_alone_train_alike(
 def test_the_stepwise_backend_is_captured_in_a_graph(name: str) -> None:
     """No operation of a mini-batch waits for the device, which would end the capture."""
     model, instances = EXAMPLES[name]
-    weights = initial_weights(model, 7)
+    weights = draw_initial_weights(model, 7)
     oracle = run_reference(model, weights, instances, "train")
     adapter = prepared(model, weights, Switches(backend="stepwise"), device="cuda")
     assert disagreements(run(adapter, instances), oracle, 1e-4) == []  # libraries are loaded

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness.compiler.pointers import address_of
+from harness.compiler.pointers import find_address
 from harness.engine.backend import choose_backend
 from harness.engine.backends.compiled import memory
 from harness.engine.backends.compiled.memory import Parameters
@@ -41,7 +41,7 @@ def _rounded(x: Floats) -> Floats:
     """Round with the kernel, and return the result as float32."""
     bits = np.empty(x.size, np.uint16)
     rows = np.ascontiguousarray(x, np.float32).reshape(-1, x.shape[-1])
-    round_parameter(address_of(rows), rows.strides[0], *rows.shape, address_of(bits))
+    round_parameter(find_address(rows), rows.strides[0], *rows.shape, find_address(bits))
     return (bits.astype(np.uint32) << 16).view(np.float32).reshape(x.shape)
 
 
@@ -125,5 +125,5 @@ def test_rows_that_no_thread_has_room_for_are_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(memory, "N_HALVES", 8)
     wide = Parameters({"W": np.zeros((5, 4), np.float32)}, 1)
     with pytest.raises(UnsupportedTrial, match=r"rows of at most 8 numbers, and W is 5 x 4"):
-        wide.half("W")
+        wide.provide_half("W")
     assert N_HALVES > 2**16

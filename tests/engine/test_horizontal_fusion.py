@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
+from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.lowering.fusion import joined, shared_inputs
+from harness.engine.lowering.fusion import find_shared_inputs, join_groups
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import STAGES, MatmulStep, Plan, SoftmaxLossStep
 from harness.engine.switches import Switches
@@ -38,15 +38,15 @@ BACKENDS = ("compiled", "stepwise")
 
 
 def plan_of(model: Model, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
-    return lower(traced_functions(model)[function], switches, Backend.abilities, train)
+    return lower(trace_functions(model)[function], switches, Backend.abilities, train)
 
 
 def n_steps(plan: Plan) -> dict[str, int]:
-    return {stage: len(plan.steps(stage)) for stage in STAGES}
+    return {stage: len(plan.list_steps(stage)) for stage in STAGES}
 
 
 def products(plan: Plan) -> list[str]:
-    steps = [step for stage in STAGES for step in plan.steps(stage)]
+    steps = [step for stage in STAGES for step in plan.list_steps(stage)]
     return [step.parameter for step in steps if isinstance(step, MatmulStep)]
 
 
@@ -82,7 +82,7 @@ def test_two_products_are_left_of_eight() -> None:
 
 def test_a_pack_of_weights_computes_what_the_joined_weights_do() -> None:
     model, by_hand = GatesApart(SIZES), ChainLSTM(SIZES)
-    weights = initial_weights(model, 3)
+    weights = draw_initial_weights(model, 3)
     whole = {n: w for n, w in weights.items() if n in ("embedding", "W_out")}
     whole |= {
         name: np.concatenate([weights[f"{name}_{gate}"] for gate in "ifou"], axis=-1)
@@ -176,10 +176,10 @@ def test_what_is_hoisted_is_not_joined_with_what_is_put_off() -> None:
         v.scatter(c=tanh(x @ v.parameter("A") + v.gather(0).c), h=tanh(v.gather(0).h))
         v.push(x @ v.parameter("B"), loss=sum_elements(tanh(x @ v.parameter("C"))))
 
-    function = traced_functions(Uses(inner))["inner"]
+    function = trace_functions(Uses(inner))["inner"]
     names = [
         {function.nodes[function.nodes[i].inputs[1]].name for i in group}
-        for group in shared_inputs(function)
+        for group in find_shared_inputs(function)
     ]
     assert names == [{"B", "C"}]
 
@@ -218,8 +218,8 @@ def test_biases_that_are_one_parameter_are_not_packed() -> None:
         first, second = (h @ v.parameter(name) + v.parameter("b") for name in "AB")
         v.scatter(c=tanh(first), h=tanh(second))
 
-    function = traced_functions(Uses(inner))["inner"]
-    packs = joined(function, shared_inputs(function)).packs
+    function = trace_functions(Uses(inner))["inner"]
+    packs = join_groups(function, find_shared_inputs(function)).packs
     assert [pack.name for pack in packs] == ["A[0:4]|B[0:4]"]
 
 
@@ -231,8 +231,8 @@ def test_a_product_that_is_a_state_stays_in_sight() -> None:
         first, second = h @ v.parameter("A"), h @ v.parameter("B")
         v.scatter(c=first, h=tanh(first + v.parameter("b")) * (second + v.parameter("d")))
 
-    function = traced_functions(Uses(inner))["inner"]
-    found = joined(function, shared_inputs(function)).function
+    function = trace_functions(Uses(inner))["inner"]
+    found = join_groups(function, find_shared_inputs(function)).function
     state = found.nodes[dict(found.scatter)["c"]]
     assert (state.op, found.nodes[state.inputs[0]].op) == ("slice", "matmul")
 
@@ -255,7 +255,7 @@ SEVEN = {
 @pytest.mark.parametrize("name", SEVEN)
 def test_the_seven_programs_are_written_with_their_gates_joined(name: str) -> None:
     """No system multiplies gates separately; Berxit's q, k and v are matrices and stay separate."""
-    for function in traced_functions(SEVEN[name]):
+    for function in trace_functions(SEVEN[name]):
         for fusion in (True, False):
             on = plan_of(SEVEN[name], function, replace(ON, fusion=fusion), train=False)
             off = plan_of(SEVEN[name], function, replace(OFF, fusion=fusion), train=False)
@@ -278,7 +278,7 @@ def test_the_seven_programs_are_written_with_their_gates_joined(name: str) -> No
 def test_any_function_computes_what_it_does_unfused_in_no_more_steps(
     model: RandomModel, instances: list[Sketch], others: dict[str, Any], backend: str, mode: str
 ) -> None:
-    weights = initial_weights(model, 3)
+    weights = draw_initial_weights(model, 3)
     oracle = run_reference(model, weights, instances, mode)
     values = [oracle.outputs, *oracle.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)

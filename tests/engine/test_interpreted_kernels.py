@@ -37,7 +37,7 @@ from tests.support.walked_backend import WalkedBackend
 
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if (reason := Backend.why_not(Switches(), "cpu")) is not None:
+    if (reason := Backend.explain_unavailable(Switches(), "cpu")) is not None:
         pytest.skip(reason)
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: SmallTiles)
     with np.errstate(all="ignore"):  # masked rows are computed, too
@@ -153,9 +153,9 @@ def test_why_it_cannot_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         (Switches(granularity="operator"), "cuda", "use backend=stepwise"),
         (Switches(), "cpu", "TRITON_INTERPRET=1"),
     ):
-        assert words in str(Backend.why_not(switches, device))
+        assert words in str(Backend.explain_unavailable(switches, device))
     monkeypatch.setattr(cuda.util, "find_spec", lambda _: None)
-    assert "pip install triton" in str(Backend.why_not(Switches(), "cuda"))
+    assert "pip install triton" in str(Backend.explain_unavailable(Switches(), "cuda"))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_versions_that_do_not_go_together_are_said(
     versions = {"triton": triton, "numpy": numpy}
     monkeypatch.setattr(cuda.metadata, "version", lambda package: versions[package])
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    reason = Backend.why_not(Switches(), "cpu")
+    reason = Backend.explain_unavailable(Switches(), "cpu")
     assert goes == (reason is None)
     assert goes or f"Triton {triton}" in str(reason)
     assert goes or "install numpy<2.4" in str(reason)
@@ -198,7 +198,7 @@ CHANGES = {
 
 @pytest.fixture
 def changeable(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[SmallTiles]]:
-    if (reason := Backend.why_not(Switches(), "cpu")) is not None:
+    if (reason := Backend.explain_unavailable(Switches(), "cpu")) is not None:
         pytest.skip(reason)
 
     class Mine(SmallTiles):

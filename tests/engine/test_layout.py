@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, initial_weights
+from harness.contracts.model import Model, draw_initial_weights
 from harness.contracts.policy import load_policy
 from harness.engine.lowering.plan import Slots
 from harness.engine.rows import fields as parts
-from harness.engine.rows.fields import Reads, fields_of, space_of_type
+from harness.engine.rows.fields import Reads, number_fields, space_of_type
 from harness.engine.rows.layout import Before, Layout, plan_layout
 from harness.engine.rows.layout import plan_layout as plan
 from harness.engine.rows.row_order import AT_ONCE, N_EDGES
@@ -25,7 +25,7 @@ from harness.engine.switches import Switches
 from harness.errors import ScheduleError
 from harness.models.tree_fc import TreeFC
 from harness.policies.parts.rounds import schedule_in_rounds
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.graph import Graph, MiniBatch
 from harness.values.schedule import Schedule
 from systems.on_core.vertex import Adapter
@@ -56,7 +56,7 @@ def _forward(adapter: Adapter, instances: Sequence[Any]) -> int:
 
 def _adapter(model: Model, layout: str, fusion: bool = False, policy: str = "frontier") -> Adapter:
     switches = Switches(layout=layout, fusion=fusion)
-    return prepared(model, initial_weights(model, 0), switches, policy)
+    return prepared(model, draw_initial_weights(model, 0), switches, policy)
 
 
 def _chain(length: int) -> Sketch:
@@ -88,7 +88,7 @@ def test_chains_that_end_early_are_copied_in_the_policy_s_order() -> None:
 def complete_tree(height: int) -> Any:
     """Return a complete binary tree; leaves first, then level by level."""
     n_leaves = 2**height
-    words = [k % SIZES.of("words") for k in range(n_leaves)] + [-1] * (n_leaves - 1)
+    words = [k % SIZES.get_size("words") for k in range(n_leaves)] + [-1] * (n_leaves - 1)
     below = [-1] * n_leaves
     left, right = below + [2 * k for k in range(n_leaves - 1)], list(below)
     right += [2 * k + 1 for k in range(n_leaves - 1)]
@@ -134,9 +134,9 @@ def test_a_vertex_with_too_few_children_is_refused() -> None:
     graph = Graph(types=[1, 2], arg_start=[0, 0, 1], args=[0], type_names=("none", "leaf", "pair"))
     mini_batch = MiniBatch(graph, {}, np.array([1], dtype=np.int32), 1)
     schedule = Schedule(order=[0, 1], starts=[0, 1, 2])
-    fields = fields_of({2: Reads(((0, 1),), ())}, 3)
+    fields = number_fields({2: Reads(((0, 1),), ())}, 3)
     with pytest.raises(ScheduleError, match="a pair vertex gathers slot 1 but has 1 children"):
-        plan(mini_batch, schedule, fields, int_array([1, 0, 0]), reorder=False)
+        plan(mini_batch, schedule, fields, as_int_array([1, 0, 0]), reorder=False)
 
 
 NAMES = ("label", "word")
@@ -167,12 +167,14 @@ def cases(draw: st.DrawFn) -> tuple[MiniBatch, Schedule, dict[int, Reads], list[
     read, n = draw(reads(graph)), graph.n_vertices
     space = draw(st.integers(1, 3))
     outputs = draw(st.lists(st.integers(0, n - 1), max_size=12))
-    pulls = {name: int_array(np.arange(n) * 7 + k) for k, name in enumerate(NAMES)}
-    of_outputs = {name: int_array(np.arange(len(outputs)) * 5 - k) for k, name in enumerate(NAMES)}
+    pulls = {name: as_int_array(np.arange(n) * 7 + k) for k, name in enumerate(NAMES)}
+    of_outputs = {
+        name: as_int_array(np.arange(len(outputs)) * 5 - k) for k, name in enumerate(NAMES)
+    }
     mini_batch = MiniBatch(
         graph,
         pulls,
-        int_array(outputs),
+        as_int_array(outputs),
         1,
         output_pulls=of_outputs if draw(st.booleans()) else None,
     )
@@ -191,14 +193,16 @@ def check(found: Layout, expected: PlainLayout) -> None:
     assert list(found) == list(expected.types)
     for t, geometry in expected.types.items():
         check_geometry(found[t], geometry)
-        assert found.n_of(t) == geometry.rows.n
-        assert found.n_batches(t) == len(geometry.rows.first_row)
-        function = found.fields.function(t)
+        assert found.count_rows(t) == geometry.rows.n
+        assert found.count_batches(t) == len(geometry.rows.first_row)
+        function = found.fields.index_function(t)
         assert found.room_wanted[function, AT_ONCE] == geometry.n_at_once
         assert found.room_wanted[function, N_EDGES] >= geometry.n_edges
-        assert found.array(found.fields.of_function(t, parts.ROWS)).tolist() == [geometry.rows.n]
+        assert found.select_array(found.fields.index_function_array(t, parts.ROWS)).tolist() == [
+            geometry.rows.n
+        ]
         if None in geometry.gathers:
-            bounds = found.array(found.fields.of_gather(t, None, parts.EDGE_BOUNDS))
+            bounds = found.select_array(found.fields.index_gather_array(t, None, parts.EDGE_BOUNDS))
             edge_start = geometry.gathers[None].edge_start
             assert bounds.tolist() == edge_start[geometry.rows.starts].tolist()
     assert found.scattered == [t for t, one in expected.types.items() if not one.contiguous]
@@ -233,8 +237,8 @@ def check_geometry(found: Any, expected: Any) -> None:
 @given(cases(), st.booleans())
 def test_one_call_equals_one_array_after_the_other(case: Any, reorder: bool) -> None:
     mini_batch, schedule, read, spaces = case
-    fields = fields_of(read, len(spaces))
-    found = plan_layout(mini_batch, schedule, fields, int_array(spaces), reorder=reorder)
+    fields = number_fields(read, len(spaces))
+    found = plan_layout(mini_batch, schedule, fields, as_int_array(spaces), reorder=reorder)
     check(found, plain_layout(mini_batch, schedule, read, spaces, reorder=reorder))
 
 
@@ -245,9 +249,9 @@ def test_rounds_one_by_one_take_the_rows_that_they_have_together(graph: Graph, n
     assert graph.rounds is not None
     graph = in_order_of_rounds(graph)
     assert graph.rounds is not None
-    spaces = int_array([t % n for t in range(graph.n_types)])
-    fields = fields_of({t: Reads((None,), ()) for t in range(graph.n_types)}, graph.n_types)
-    policy, nobody = load_policy("frontier"), int_array([])
+    spaces = as_int_array([t % n for t in range(graph.n_types)])
+    fields = number_fields({t: Reads((None,), ()) for t in range(graph.n_types)}, graph.n_types)
+    policy, nobody = load_policy("frontier"), as_int_array([])
     schedule = schedule_in_rounds(policy, graph)
     whole = plan_layout(MiniBatch(graph, {}, nobody, 1), schedule, fields, spaces, reorder=True)
     row = np.zeros(graph.n_vertices, dtype=np.int32)
@@ -256,7 +260,7 @@ def test_rounds_one_by_one_take_the_rows_that_they_have_together(graph: Graph, n
         first, end = np.searchsorted(graph.rounds, [r, r + 1]).tolist()
         starts = graph.arg_start[first : end + 1]
         args = graph.args[starts[0] : starts[-1]]
-        piece = graph.part(graph.types[first:end], int_array(starts - starts[0]), args)
+        piece = graph.build_part(graph.types[first:end], as_int_array(starts - starts[0]), args)
         assert schedule.round_starts is not None
         begin, last = schedule.round_starts[r : r + 2].tolist()
         order = schedule.order[schedule.starts[begin] : schedule.starts[last]] - first
@@ -281,7 +285,7 @@ def in_order_of_rounds(graph: Graph) -> Graph:
     order = np.argsort(graph.rounds, kind="stable")
     new = np.empty(len(order), dtype=np.int64)
     new[order] = np.arange(len(order))
-    args = [new[graph.args_of(v)].tolist() for v in order]
+    args = [new[graph.select_args(v)].tolist() for v in order]
     found = graph_of(graph.types[order].tolist(), args, graph.n_types, graph.follows.tolist())
     return Graph(
         found.types, found.arg_start, found.args, found.type_names, found.follows,
@@ -296,24 +300,26 @@ AFTER = Schedule(order=[0, 1], starts=[0, 1, 2])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"outputs": int_array([0, 2])}, "an output reads vertex 2, but there are 2"),
-        ({"outputs": int_array([1, -1])}, "an output reads vertex -1, but there are 2"),
+        ({"outputs": as_int_array([0, 2])}, "an output reads vertex 2, but there are 2"),
+        ({"outputs": as_int_array([1, -1])}, "an output reads vertex -1, but there are 2"),
         ({"pulls": {}}, "nothing is pulled by the name word"),
-        ({"pulls": {"word": int_array([1])}}, "pulls word need a number for each of 2"),
+        ({"pulls": {"word": as_int_array([1])}}, "pulls word need a number for each of 2"),
         ({"output_pulls": {}}, "nothing is pulled by the name word"),
     ],
 )
 def test_what_is_not_there_is_told(changes: dict[str, Any], message: str) -> None:
     reads = {1: Reads((), ("word",)), 2: Reads(((0, 1),), ()), -1: Reads(((0,),), ("word",))}
-    given = {"pulls": {"word": int_array([3, 4])}, "outputs": int_array([1]), **changes}
+    given = {"pulls": {"word": as_int_array([3, 4])}, "outputs": as_int_array([1]), **changes}
     mini_batch = MiniBatch(PAIR, n_instances=1, **given)
     with pytest.raises(ScheduleError, match=message):
-        plan_layout(mini_batch, AFTER, fields_of(reads, 3), int_array([1, 0, 0]), reorder=True)
+        plan_layout(
+            mini_batch, AFTER, number_fields(reads, 3), as_int_array([1, 0, 0]), reorder=True
+        )
 
 
 def test_what_nobody_pulls_may_be_missing() -> None:
     reads = {1: Reads((), ()), 2: Reads((), ()), 3: Reads((), ("word",))}
-    mini_batch = MiniBatch(PAIR, {}, int_array([]), 1)
-    fields = fields_of(reads, 4)
-    found = plan_layout(mini_batch, AFTER, fields, int_array([1, 0, 0, 0]), reorder=True)
+    mini_batch = MiniBatch(PAIR, {}, as_int_array([]), 1)
+    fields = number_fields(reads, 4)
+    found = plan_layout(mini_batch, AFTER, fields, as_int_array([1, 0, 0, 0]), reorder=True)
     assert list(found) == [1, 2]

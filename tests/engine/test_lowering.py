@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
+from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
 from harness.engine.backends.compiled.backend import Backend
-from harness.engine.backends.compiled.operators import Places
+from harness.engine.backends.compiled.operators import OperandFactory
 from harness.engine.cpu_kernels.vectors import SMALL
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.placement import Placement
@@ -21,7 +21,7 @@ from harness.engine.lowering.plan import (
     ElementwiseStep,
     GatherStep,
     MatmulStep,
-    Memory,
+    MemoryKind,
     OperatorStep,
     Plan,
     Ref,
@@ -30,7 +30,7 @@ from harness.engine.lowering.plan import (
     SinkStep,
     SoftmaxLossStep,
     Step,
-    state_buffer,
+    name_state_buffer,
 )
 from harness.engine.switches import Switches
 from harness.models.mv_rnn import MVRNN
@@ -47,7 +47,7 @@ H = SIZES.hidden_size * 4  # bytes per state
 
 
 def plan_of(model: Model, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
-    return lower(traced_functions(model)[function], switches, Backend.abilities, train)
+    return lower(trace_functions(model)[function], switches, Backend.abilities, train)
 
 
 def _plan(model: str, function: str, switches: Switches = ON, *, train: bool = True) -> Plan:
@@ -104,7 +104,7 @@ def test_a_loss_leaves_its_gradient_in_the_place_of_the_logits(model: str, lazy:
     (logits,) = (plan.refs[i] for i in plan.pushes)
     (gradient,) = (i for i, n in enumerate(plan.nodes) if n.op == "softmax_minus_one_hot")
     assert logits == loss.logits == plan.refs[gradient]
-    assert plan.overwritten(logits) == loss
+    assert plan.find_overwriting_step(logits) == loss
     kernels = [*plan.backward, *plan.backward_lazy]
     assert not any(isinstance(s, OperatorStep | ElementwiseStep) for s in kernels)
 
@@ -112,11 +112,11 @@ def test_a_loss_leaves_its_gradient_in_the_place_of_the_logits(model: str, lazy:
 def test_a_loss_leaves_the_logits_where_somebody_else_reads_them() -> None:
     shown = replace(ON, fusion=False)
     assert not [s for s in _plan("var_lstm", "output", shown).lazy if _is_fused_loss(s)]
-    function = traced_functions(EXAMPLES["var_lstm"][0])["output"]
+    function = trace_functions(EXAMPLES["var_lstm"][0])["output"]
     inferred = lower(function, ON, Backend.abilities, train=False)
     (loss,) = filter(_is_fused_loss, inferred.lazy)
     assert not loss.leaves_gradient
-    assert inferred.overwritten(loss.logits) is None
+    assert inferred.find_overwriting_step(loss.logits) is None
 
 
 def _is_fused_loss(step: Step) -> bool:
@@ -167,10 +167,10 @@ def test_inference_plans_nothing_backward() -> None:
     for name in ("leaf", "internal", "output"):
         plan = _plan("tree_lstm", name, train=False)
         assert plan.backward == plan.backward_lazy == ()
-        assert all(b.memory is not Memory.GRADIENT for b in plan.buffers.values())
+        assert all(b.memory is not MemoryKind.GRADIENT for b in plan.buffers.values())
     trained, inferred = (_plan("tree_lstm", "internal", train=train) for train in (True, False))
     saved = [
-        sum(b.width for b in plan.buffers.values() if b.memory is Memory.SAVED)
+        sum(b.width for b in plan.buffers.values() if b.memory is MemoryKind.SAVED)
         for plan in (trained, inferred)
     ]
     assert saved[1] < saved[0]  # values that only the backward stage reads need not be saved
@@ -179,7 +179,7 @@ def test_inference_plans_nothing_backward() -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_values_lie_inside_their_buffers_and_operators_run_once(name: str) -> None:
     for function, switches in product(
-        traced_functions(EXAMPLES[name][0]).values(), all_switches("vertex")
+        trace_functions(EXAMPLES[name][0]).values(), all_switches("vertex")
     ):
         plan = lower(function, switches, Backend.abilities, train=True)
         for i, ref in plan.refs.items():
@@ -212,14 +212,14 @@ def _counters(
 @pytest.mark.parametrize(("policy", "n_batches"), [("unbatched", 3), ("frontier", 2)])
 def test_the_bound_is_that_of_the_graph_that_was_batched(policy: str, n_batches: int) -> None:
     """With two leaves and a root, every policy needs at least one batch per type."""
-    weights = initial_weights(EXAMPLES["tree_lstm"][0], 0)
+    weights = draw_initial_weights(EXAMPLES["tree_lstm"][0], 0)
     adapter = prepared(EXAMPLES["tree_lstm"][0], weights, ON, policy=policy)
     counters = run(adapter, [PAIR]).counters
     assert (counters.n_batches, counters.lower_bound) == (n_batches, 2)
 
 
 def _adapter(model: str, switches: Switches, train: bool) -> Adapter:
-    weights = initial_weights(EXAMPLES[model][0], 0)
+    weights = draw_initial_weights(EXAMPLES[model][0], 0)
     return prepared(EXAMPLES[model][0], weights, switches, mode="train" if train else "infer")
 
 
@@ -290,14 +290,14 @@ def gathered(plan: Plan) -> set[str]:
 def test_children_s_matrices_have_no_memory_and_no_gather(train: bool) -> None:
     plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", train=train)
     assert gathered(plan) == {"v"}
-    assert plan.buffers[T].memory is Memory.CHILDREN
+    assert plan.buffers[T].memory is MemoryKind.CHILDREN
 
 
 @pytest.mark.parametrize("off", [{"gather_fusion": False}, {"fusion": False}])
 def test_without_gather_fusion_they_are_copied(off: dict[str, bool]) -> None:
     plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", replace(ON, **off))
     assert gathered(plan) == {"v", "T"}
-    assert plan.buffers[T].memory is Memory.SAVED
+    assert plan.buffers[T].memory is MemoryKind.SAVED
 
 
 @pytest.mark.parametrize(("hidden_size", "copied"), [(128, {"v"}), (129, {"v", "T"})])
@@ -318,11 +318,14 @@ def test_a_library_multiplies_all_rows_at_once(library: dict[str, str]) -> None:
 def test_what_has_no_memory_is_read_row_by_row_only() -> None:
     plan = plan_of(MVRNN(ModelSizes(4, WORDS)), "internal", train=False)
     (ref,) = {ref for ref in plan.refs.values() if ref.buffer == T and ref.start == 0}
-    places = Places(1, plan, {})
+    places = OperandFactory(1, plan, {})
     with pytest.raises(ValueError, match="has no memory"):
-        places.operand(ref)
-    states, index = places.row_operands(ref)
-    assert (states.array, index) == (places.array(state_buffer("T")), places.index_operand((0, 1)))
+        places.make_operand(ref)
+    states, index = places.make_row_operands(ref)
+    assert (states.array, index) == (
+        places.make_buffer_argument(name_state_buffer("T")),
+        places.make_index_operand((0, 1)),
+    )
 
 
 def test_matrices_of_any_number_of_children_are_copied() -> None:
@@ -335,13 +338,13 @@ def test_a_crossed_pair_copies_vectors_only() -> None:
     kept_order, h = replace(ON, layout="policy"), model.sizes.hidden_size
     copied = []
     for switches in (kept_order, replace(kept_order, gather_fusion=False)):
-        adapter = prepared(model, initial_weights(model, 0), switches, mode="infer")
+        adapter = prepared(model, draw_initial_weights(model, 0), switches, mode="infer")
         copied.append(run(adapter, [CROSSED]).counters.bytes_copied)
     assert copied == [4 * 2 * h, 4 * 2 * (h + h * h)]
 
 
 NAME = BufferName(Role.NODE, "0")
-BUFFER = Buffer(NAME, Memory.SCRATCH, 4, "vertex")
+BUFFER = Buffer(NAME, MemoryKind.SCRATCH, 4, "vertex")
 
 
 @pytest.mark.parametrize(

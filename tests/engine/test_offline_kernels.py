@@ -80,7 +80,7 @@ def test_a_persistent_kernel_fits_an_h200_with_its_barrier() -> None:
     assert 0 < found["n_registers"] <= MOST_REGISTERS
     assert found["shared_bytes"] <= MOST_SHARED_BYTES
     h200 = Processor(n_registers=65536, shared_bytes=228 * 1024, n_threads=2048)
-    assert h200.n_resident(found["n_registers"], found["shared_bytes"]) >= 2
+    assert h200.count_resident(found["n_registers"], found["shared_bytes"]) >= 2
 
 
 def run(home: Path) -> str:

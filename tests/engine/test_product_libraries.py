@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from harness.engine.cpu_kernels.libraries import numpy_blas_name, onednn_kernels, openblas_words
+from harness.engine.cpu_kernels.libraries import (
+    describe_numpy_blas,
+    find_onednn_kernels,
+    parse_openblas_name,
+)
 
 
 class Telling:
@@ -17,10 +21,10 @@ class Telling:
 
 def test_libraries_tell_versions_and_kernels() -> None:
     told = "OpenBLAS 0.3.30  USE64BITINT DYNAMIC_ARCH NO_AFFINITY SkylakeX MAX_THREADS=64"
-    assert openblas_words(told) == "OpenBLAS 0.3.30 (SkylakeX)"
-    assert openblas_words("OpenBLAS by  somebody") == "OpenBLAS by somebody"
-    assert openblas_words("") == "OpenBLAS"
-    assert [onednn_kernels(Telling(code)) for code in (0x7, 0xFEF)] == ["AVX2", "AVX-512 AMX"]
-    assert onednn_kernels(Telling(0xABC)) == "0xabc", "newer ones have a number"
-    assert onednn_kernels(object()) == "?", "an old library does not tell"
-    assert numpy_blas_name().split()[1:], "it names a version"
+    assert parse_openblas_name(told) == "OpenBLAS 0.3.30 (SkylakeX)"
+    assert parse_openblas_name("OpenBLAS by  somebody") == "OpenBLAS by somebody"
+    assert parse_openblas_name("") == "OpenBLAS"
+    assert [find_onednn_kernels(Telling(code)) for code in (0x7, 0xFEF)] == ["AVX2", "AVX-512 AMX"]
+    assert find_onednn_kernels(Telling(0xABC)) == "0xabc", "newer ones have a number"
+    assert find_onednn_kernels(object()) == "?", "an old library does not tell"
+    assert describe_numpy_blas().split()[1:], "it names a version"

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from harness.compiler.object_code import Loaded, load_ir
-from harness.compiler.pointers import address_of, call
+from harness.compiler.pointers import call, find_address
 from harness.engine.cpu_kernels import blas, libraries
 from harness.engine.cpu_kernels import product_kernels as products
 from harness.engine.cpu_kernels.blas import (
@@ -25,15 +25,15 @@ from harness.engine.cpu_kernels.blas import (
     OWN,
     SGEMM,
     Scratch,
-    blas_scratch,
-    multiplying,
+    make_blas_scratch,
+    prepare_libraries,
     round_parameter,
 )
 from harness.engine.cpu_kernels.libraries import (
     LIBRARY,
     ONEDNN,
     SMALL,
-    torchs_mkl,
+    load_torch_mkl,
 )
 from harness.engine.cpu_kernels.memory_kernels import transpose
 from harness.engine.cpu_kernels.vectors import (
@@ -60,11 +60,11 @@ needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sge
 needs_halves = pytest.mark.skipif(
     ONEDNN is None or not ONEDNN.half_address, reason="this CPU multiplies no bfloat16"
 )
-needs_mkl = pytest.mark.skipif(torchs_mkl() is None, reason="no MKL is inside torch")
+needs_mkl = pytest.mark.skipif(load_torch_mkl() is None, reason="no MKL is inside torch")
 # The largest matmul that is not cut, and the number of rows from which oneDNN multiplies.
 WAYS = [(0, NEVER), (600, NEVER), (SMALL, NEVER)]
 WAYS += [] if ONEDNN is None else [(SMALL, 1), (0, 8)]
-WAYS += [] if torchs_mkl() is None else ["torch"]
+WAYS += [] if load_torch_mkl() is None else ["torch"]
 Way = tuple[int, int] | str
 Matrix = NDArray[np.float32]
 BOTH = (False, True)
@@ -77,9 +77,9 @@ def shape_of(k: int, m: int, transposed: bool) -> tuple[int, int]:
 
 def scratch_of(way: Way) -> Scratch:
     if isinstance(way, str):
-        return multiplying(way, 1).scratch
+        return prepare_libraries(way, 1).scratch
     assert LIBRARY is not None
-    return blas_scratch(replace(LIBRARY, limit=way[0]), ONEDNN, way[1])
+    return make_blas_scratch(replace(LIBRARY, limit=way[0]), ONEDNN, way[1])
 
 
 def drawn(*shape: int) -> NDArray[np.float32]:
@@ -90,7 +90,7 @@ def halves_of(matrix: Matrix) -> NDArray[np.uint16]:
     """Round to bfloat16 with the kernel that test_halves.py tests."""
     rows = np.ascontiguousarray(matrix)
     bits = np.empty(rows.shape, np.uint16)
-    round_parameter(address_of(rows), rows.strides[0], *rows.shape, address_of(bits))
+    round_parameter(find_address(rows), rows.strides[0], *rows.shape, find_address(bits))
     return bits
 
 
@@ -138,7 +138,7 @@ def test_compiled_products_are_numpys(way: Way) -> None:
 
 @needs_halves
 def test_products_of_rounded_factors_are_numpys() -> None:
-    scratch = multiplying("auto", 1).for_thread()
+    scratch = prepare_libraries("auto", 1).copy_for_thread()
     for shape in (*SHAPES, (9, 40_000, 3)):
         assert_products(*shape, scratch, half=True)
     for shape in (*SHAPES, (20_000, 16, 24)):
@@ -173,7 +173,7 @@ WIDER = [(0, 0), (5, 0), (0, 5), (5, 3)]
 def test_a_step_multiplies_all_rows_of_its_vertices(
     n: int, per_vertex: int, wider: tuple[int, int]
 ) -> None:
-    told = Told(scratch=multiplying("auto", 1).scratch)
+    told = Told(scratch=prepare_libraries("auto", 1).scratch)
     for transposed, has_bias, adds in product((False, True), repeat=3):
         k, m = 12, 8
         w, bias = drawn(*((m, k) if transposed else (k, m))), drawn(m)
@@ -199,7 +199,7 @@ def test_a_step_multiplies_all_rows_of_its_vertices(
 
 @needs_blas
 def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows() -> None:
-    told, n, k, m = Told(scratch=multiplying("auto", 1).scratch), 9, 12, 8
+    told, n, k, m = Told(scratch=prepare_libraries("auto", 1).scratch), 9, 12, 8
     x, w, copy, out = drawn(n, k), drawn(m, k), drawn(k, m), np.empty((n, m), np.float32)
     constants = constants_of(w, 1, transposed=True, copies_from=50)
     for n_rows, expected in ((49, x @ w.T), (50, x @ copy)):
@@ -211,7 +211,11 @@ def test_a_copy_takes_the_place_of_a_matrix_for_functions_of_many_rows() -> None
 @needs_blas
 @pytest.mark.parametrize("transposed", [False, True])
 def test_a_row_is_multiplied_with_a_childs_matrix(transposed: bool) -> None:
-    told, (rows, columns), index = Told(scratch=multiplying("auto", 1).scratch), (6, 4), [3, 0, 3]
+    told, (rows, columns), index = (
+        Told(scratch=prepare_libraries("auto", 1).scratch),
+        (6, 4),
+        [3, 0, 3],
+    )
     states, x = drawn(5, rows * columns + 3)[:, 1:-2], drawn(3, columns if transposed else rows)
     out = np.empty((3, rows if transposed else columns), np.float32)
     operands = (x, states, np.array(index, np.int64), out)
@@ -237,7 +241,7 @@ def test_threads_sum_rows_of_a_gradient_of_their_own(
     expected = rows.T @ rows_of(dy, per_vertex)
     for times in (1, 2):
         for thread in range(n_threads):
-            told = Told(thread, n_threads, multiplying("auto", 1).for_thread())
+            told = Told(thread, n_threads, prepare_libraries("auto", 1).copy_for_thread())
             run_kernel(products.sum_outer, (x, dy, found, written, index), constants, n, told)
         assert written.all()
         np.testing.assert_allclose(found, times * expected, rtol=1e-4, atol=1e-4)
@@ -246,13 +250,13 @@ def test_threads_sum_rows_of_a_gradient_of_their_own(
 @needs_blas
 def test_products_that_threads_share_stay_whole() -> None:
     assert LIBRARY is not None
-    limits = [multiplying("auto", n_threads).scratch[0][LIMIT] for n_threads in (2, 1)]
+    limits = [prepare_libraries("auto", n_threads).scratch[0][LIMIT] for n_threads in (2, 1)]
     assert limits == [0, LIBRARY.limit]
 
 
 @needs_blas
 def test_openblas_alone_leaves_nothing_to_onednn() -> None:
-    chosen = multiplying("openblas", 1)
+    chosen = prepare_libraries("openblas", 1)
     assert LIBRARY is not None
     assert chosen.names == LIBRARY.name
     assert chosen.scratch[0][ONEDNN_FROM] == NEVER
@@ -261,19 +265,19 @@ def test_openblas_alone_leaves_nothing_to_onednn() -> None:
 @needs_mkl
 @needs_blas
 def test_torchs_library_is_another_one_and_cuts_nothing() -> None:
-    chosen = multiplying("torch", 1)
+    chosen = prepare_libraries("torch", 1)
     assert chosen.names.startswith("MKL (torch ")
-    assert chosen.scratch[0][SGEMM] != multiplying("auto", 1).scratch[0][SGEMM]
+    assert chosen.scratch[0][SGEMM] != prepare_libraries("auto", 1).scratch[0][SGEMM]
     assert (chosen.scratch[0][LIMIT], chosen.scratch[0][ONEDNN_FROM]) == (0, NEVER)
 
 
 def test_a_library_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blas, "torchs_mkl", lambda: None)
+    monkeypatch.setattr(blas, "load_torch_mkl", lambda: None)
     with pytest.raises(UnsupportedTrial, match=r"no MKL .*use blas=openblas"):
-        multiplying("torch", 1)
+        prepare_libraries("torch", 1)
     monkeypatch.setattr(blas, "LIBRARY", None)
     with pytest.raises(UnsupportedTrial, match="no library with sgemm was found"):
-        multiplying("openblas", 1)
+        prepare_libraries("openblas", 1)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (16, 32), (5, 40), (33, 17)])
@@ -281,7 +285,7 @@ def test_a_transposed_copy(shape: tuple[int, int]) -> None:
     matrix = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     out = np.empty(shape[::-1], np.float32)
     square = int(load_products()[1][NAMES.index("transpose_square")])
-    transpose(square, address_of(matrix), *shape, address_of(out))
+    transpose(square, find_address(matrix), *shape, find_address(out))
     np.testing.assert_array_equal(out, matrix.T)
 
 
@@ -290,13 +294,13 @@ def test_what_is_lacking_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "ONEDNN", None)
     monkeypatch.setattr(libraries, "LIBRARY", None)
     asked = "pip install scipy-openblas64 onednn-cpu-gomp"
-    assert libraries.multiplies_with() == ("nothing", asked)
+    assert libraries.describe_libraries() == ("nothing", asked)
 
 
 @pytest.mark.skipif(libraries.PACKAGED is None, reason="the package is not installed")
 def test_openblas_is_the_package_s_and_not_numpys() -> None:
     assert libraries.LIBRARY is libraries.PACKAGED
-    numpys = libraries._numpys_openblas()
+    numpys = libraries._load_numpy_openblas()
     assert numpys is None or numpys.name.endswith("of NumPy's wheel")
 
 
@@ -308,7 +312,7 @@ COLUMNS = (BLOCK, 2 * BLOCK + LANES, LANES)
 def scratch() -> Scratch:
     if LIBRARY is None:
         pytest.skip("no library shows an sgemm")
-    return multiplying("auto", 1).scratch
+    return prepare_libraries("auto", 1).scratch
 
 
 @pytest.mark.parametrize("columns", COLUMNS)
@@ -389,14 +393,14 @@ def kernel_of(n_rows: int, n_vectors: int, lanes: int) -> Loaded:
 
 def run_own(n_vectors: int, lanes: int, x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:
     """Run the kernel for the number of rows of x."""
-    address = kernel_of(len(x), n_vectors, lanes).address("kernel")
-    k, from_w = x.shape[1], (address_of(w), w.strides[0])
-    to_out = address_of(out), out.strides[0]
+    address = kernel_of(len(x), n_vectors, lanes).find_address("kernel")
+    k, from_w = x.shape[1], (find_address(w), w.strides[0])
+    to_out = find_address(out), out.strides[0]
     if n_vectors:
-        from_x: tuple[int, ...] = address_of(x), x.strides[0], x.itemsize
+        from_x: tuple[int, ...] = find_address(x), x.strides[0], x.itemsize
         call(address, (*from_x, *from_w, *to_out, k, adds))
     else:
-        call(address, (address_of(x), x.strides[0], *from_w, *to_out, k // lanes, adds))
+        call(address, (find_address(x), x.strides[0], *from_w, *to_out, k // lanes, adds))
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
@@ -431,5 +435,5 @@ def test_what_is_no_whole_vector_or_has_many_rows_is_a_librarys() -> None:
 
 @needs_blas
 def test_a_library_that_is_asked_for_multiplies_all() -> None:
-    assert multiplying("auto", 1).scratch[0][OWN] == address_of(load_products()[1])
-    assert multiplying("openblas", 1).scratch[0][OWN] == 0
+    assert prepare_libraries("auto", 1).scratch[0][OWN] == find_address(load_products()[1])
+    assert prepare_libraries("openblas", 1).scratch[0][OWN] == 0

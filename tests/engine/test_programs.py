@@ -20,7 +20,7 @@ import pytest
 from harness.compiler.compiled import Compiled, write_module
 from harness.compiler.kinds import INT
 from harness.compiler.pointers import FLOAT_BYTES
-from harness.contracts.model import initial_weights
+from harness.contracts.model import draw_initial_weights
 from harness.engine import cpu_kernels
 from harness.engine.backends.compiled import arguments, program
 from harness.engine.backends.compiled.arguments import Instruction
@@ -138,7 +138,7 @@ def test_a_program_lists_one_line_an_instruction() -> None:
     for (stage, _), loop in backend._programs.items():
         lines = list(list_stage(stage, loop.instructions))
         assert len(lines) == sum(1 + len(steps) for steps in loop.instructions.values())
-    listed = backend.listing()
+    listed = backend.format_programs()
     text = "\n".join(line for lines in listed.values() for line in lines)
     assert {"batch", "backward"} <= set(listed)
     assert "multiply_rows(" in text
@@ -230,22 +230,26 @@ def test_no_group_calls_anything(name: str) -> None:
 def test_only_written_gradients_are_stepped_and_all_are_forgotten() -> None:
     weights = {f"p{k}": np.full((k % 3 + 1, 5), float(k), np.float32) for k in range(N_PARAMETERS)}
     parameters = Parameters(weights, 2)
-    flags = {name: parameters.written(name) for name in weights}
+    flags = {name: parameters.provide_written_flags(name) for name in weights}
     for k, name in enumerate(weights):
-        parameters.gradient(name)[:] = 2.0
+        parameters.provide_gradient(name)[:] = 2.0
         flags[name][:] = k % 2
-    assert all(parameters.written(name) is flags[name] for name in weights), "none moves"
+    assert all(parameters.provide_written_flags(name) is flags[name] for name in weights), (
+        "none moves"
+    )
     for name in ("late", "later"):  # added after others have been updated
         parameters.update(0.25, [])
         parameters.values[name] = np.ones((4,), np.float32)
-        parameters.written(name)[:] = 1
-        parameters.gradient(name)[:] = 1.0
+        parameters.provide_written_flags(name)[:] = 1
+        parameters.provide_gradient(name)[:] = 1.0
     for k, name in enumerate(weights):
         np.testing.assert_array_equal(parameters.values[name], weights[name] - k % 2)
     assert (parameters.values["late"] == 0.75).all()
     assert (parameters.values["later"] == 1).all()
     parameters.clear()
-    assert not any(parameters.written(name).any() for name in (*weights, "late", "later"))
+    assert not any(
+        parameters.provide_written_flags(name).any() for name in (*weights, "late", "later")
+    )
 
 
 # Names of kernels that only move data; the plans of a model have some of them.
@@ -256,7 +260,7 @@ needs_ticks = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs a
 @needs_ticks
 def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
-    weights = initial_weights(model, seed=0)
+    weights = draw_initial_weights(model, seed=0)
     adapter = prepared(model, weights, Switches(profile=True), mode="infer")
     assert adapter.moving_share() is None, "nothing has run"
     found = run(adapter, instances)
@@ -270,7 +274,7 @@ def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
 @needs_ticks
 def test_nothing_is_told_where_it_was_not_asked_for() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
-    adapter = prepared(model, initial_weights(model, seed=0), Switches(), mode="infer")
+    adapter = prepared(model, draw_initial_weights(model, seed=0), Switches(), mode="infer")
     run(adapter, instances)
     assert adapter.moving_share() is None
 
@@ -280,7 +284,7 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
     """The fraction includes Python between stages, because it is multiplied by times that do."""
     model, instances = EXAMPLES["tree_fc_fold"]
     clock = {"ticks": 0, "inside": 0}
-    adapter = prepared(model, initial_weights(model, seed=0), Switches())
+    adapter = prepared(model, draw_initial_weights(model, seed=0), Switches())
     backend = adapter.engine.backend
 
     def counted(name: str) -> None:
@@ -294,9 +298,9 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(backend, name, called)
 
-    for name in ("run_together", "later", "clear_gradients"):
+    for name in ("run_together", "defer_losses", "clear_gradients"):
         counted(name)
-    monkeypatch.setattr(backend, "ticks", lambda: clock["ticks"])
+    monkeypatch.setattr(backend, "read_ticks", lambda: clock["ticks"])
     adapter.load(instances)
     adapter.run(Ignored(clock))
     assert clock["inside"] >= 40

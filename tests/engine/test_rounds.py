@@ -152,7 +152,7 @@ def test_a_schedule_that_claims_other_rounds_is_noticed(monkeypatch: pytest.Monk
 
 def pairs(lengths: tuple[int, ...], model: Model) -> list[SentencePair]:
     """Return pairs of the same sources, with targets of these lengths."""
-    n_source, n_target = model.sizes.of("source_words"), model.sizes.of("target_words")
+    n_source, n_target = model.sizes.get_size("source_words"), model.sizes.get_size("target_words")
     return [
         SentencePair(np.arange(3) * (k + 1) % n_source, np.arange(n) * (k + 1) % n_target)
         for k, n in enumerate(lengths)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import initial_weights
+from harness.contracts.model import draw_initial_weights
 from harness.engine.cpu_kernels.loss_kernels import LossSums
 from harness.engine.cpu_kernels.team import Calls
 from harness.engine.lowering.plan import FORWARD
@@ -20,7 +20,7 @@ from tests.support.engine_runs import prepared, run
 
 def ran(name: str, **switches: Any) -> Adapter:
     model, instances = EXAMPLES[name]
-    adapter = prepared(model, initial_weights(model, 1), Switches(**switches), mode="infer")
+    adapter = prepared(model, draw_initial_weights(model, 1), Switches(**switches), mode="infer")
     run(adapter, instances)
     return adapter
 

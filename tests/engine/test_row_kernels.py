@@ -11,13 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import Compiled, compiled, write_module
-from harness.compiler.object_code import host_target, optimize, verify
-from harness.compiler.pointers import address_of, floats_at
-from harness.engine.backends.compiled.memory import Parameters, grown
+from harness.compiler.object_code import find_host_target, optimize, verify
+from harness.compiler.pointers import find_address, floats_at
+from harness.engine.backends.compiled.memory import Parameters, enlarge_matrix
 from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
 from harness.engine.cpu_kernels.blas import round_parameter
 from harness.engine.cpu_kernels.context import BYTES_COPIED
-from harness.engine.cpu_kernels.loss_kernels import N_LANES, logits_of
+from harness.engine.cpu_kernels.loss_kernels import N_LANES, restore_logits
 from tests.support.kernel_calls import Told, run_kernel
 
 Floats = NDArray[np.float32]
@@ -110,7 +110,7 @@ def test_elements_are_summed_and_one_is_repeated(width: int) -> None:
 def test_a_row_meets_a_matrix_of_its_own(k: int, width: int) -> None:
     x, y = _in_wider(3, k), _in_wider(3, width)
     matrix = _in_wider(3, k * width)
-    run_kernel(row_kernels.outer, (x, y, matrix), (k, width), 3)
+    run_kernel(row_kernels.compute_outer, (x, y, matrix), (k, width), 3)
     np.testing.assert_allclose(matrix.reshape(3, k, width), x[:, :, None] * y[:, None, :])
     whole = matrix.reshape(3, k, width).astype(np.float64)
     run_kernel(row_kernels.apply, (x, matrix, y), (k, width), 3)
@@ -186,7 +186,7 @@ def test_children_that_batches_read_in_place_are_copied_once() -> None:
 
 @compiled
 def _largest(x: int, n: int, out: int) -> None:
-    floats_at(out)[0] = loss_kernels.largest(floats_at(x), n)
+    floats_at(out)[0] = loss_kernels.find_maximum(floats_at(x), n)
 
 
 @pytest.mark.parametrize("n", [1, 5, N_LANES - 1, N_LANES, N_LANES + 1, 300, 10_000])
@@ -195,7 +195,7 @@ def test_the_largest_is_found_wherever_it_is(n: int) -> None:
     for k in {0, n // 2, n - 1, max(0, n - n % N_LANES - 1)}:
         one = x.copy()
         one[k] = -0.5
-        _largest(address_of(one), n, address_of(out))
+        _largest(find_address(one), n, find_address(out))
         assert out[0] == -0.5
 
 
@@ -216,7 +216,7 @@ def test_a_loss_and_what_it_leaves(has_bias: bool, leaves_gradient: bool, n_clas
     chances = _softmax(logits)
     loss, log_sum = np.empty((5, 1), np.float32), np.empty((5, 1), np.float32)
     constants = n_classes, int(has_bias), int(leaves_gradient)
-    run_kernel(loss_kernels.softmax_loss, (left, bias, label, loss, log_sum), constants, 5)
+    run_kernel(loss_kernels.compute_softmax_loss, (left, bias, label, loss, log_sum), constants, 5)
     assert _is_alone(left)
     np.testing.assert_allclose(loss[:, 0], -np.log(chances[rows, label]), rtol=1e-5, atol=2e-6)
     if not leaves_gradient:
@@ -225,7 +225,7 @@ def test_a_loss_and_what_it_leaves(has_bias: bool, leaves_gradient: bool, n_clas
     gradient = chances.copy()
     gradient[rows, label] -= 1.0
     np.testing.assert_allclose(left, gradient, atol=1e-6)
-    recovered = logits_of(left.copy(), label, loss, log_sum)
+    recovered = restore_logits(left.copy(), label, loss, log_sum)
     np.testing.assert_allclose(recovered, logits, rtol=1e-4, atol=1e-4)
 
 
@@ -233,8 +233,8 @@ def test_logits_far_below_the_largest_are_recovered_as_far_as_float32_goes() -> 
     given = np.array([[0.0, -200.0, 1.0]], np.float32)
     left, loss, log_sum = given.copy(), np.empty((1, 1), np.float32), np.empty((1, 1), np.float32)
     label = np.array([0])
-    run_kernel(loss_kernels.softmax_loss, (left, left, label, loss, log_sum), (3, 0, 1), 1)
-    recovered = logits_of(left, label, loss, log_sum)
+    run_kernel(loss_kernels.compute_softmax_loss, (left, left, label, loss, log_sum), (3, 0, 1), 1)
+    recovered = restore_logits(left, label, loss, log_sum)
     np.testing.assert_allclose(recovered[0, [0, 2]], given[0, [0, 2]], atol=1e-6)
     assert recovered[0, 1] < -80.0
 
@@ -246,7 +246,7 @@ def test_losses_and_gradients_apart(n_classes: int) -> None:
     loss, gradient = _in_wider(4, 1), _in_wider(4, n_classes)
     run_kernel(loss_kernels.pick_neg_log_softmax, (x, label, loss), (n_classes,), 4)
     np.testing.assert_allclose(loss[:, 0], -np.log(chances[rows, label]), rtol=1e-5, atol=1e-6)
-    run_kernel(loss_kernels.softmax_minus_one_hot, (x, label, dy, gradient), (n_classes,), 4)
+    run_kernel(loss_kernels.compute_softmax_gradient, (x, label, dy, gradient), (n_classes,), 4)
     chances[rows, label] -= 1.0
     np.testing.assert_allclose(gradient, chances * dy, atol=1e-6)
     assert _is_alone(loss)
@@ -257,9 +257,9 @@ def test_losses_and_gradients_apart(n_classes: int) -> None:
 def test_parts_of_rows_are_normalized_by_themselves(width: int) -> None:
     x, out, gain = _in_wider(4, 3 * width), _in_wider(4, 3 * width), _rows(1, width)[0]
     parts = x.reshape(12, width).astype(np.float64)
-    run_kernel(loss_kernels.softmax, (x, out), (width, 3), 4)
+    run_kernel(loss_kernels.compute_softmax, (x, out), (width, 3), 4)
     np.testing.assert_allclose(out.reshape(12, width), _softmax(parts), rtol=1e-5, atol=1e-7)
-    run_kernel(loss_kernels.layer_norm, (x, gain, out), (width, 3), 4)
+    run_kernel(loss_kernels.compute_layer_norm, (x, gain, out), (width, 3), 4)
     centered = parts - parts.mean(axis=1, keepdims=True)
     deviation = np.sqrt(parts.var(axis=1, keepdims=True) + loss_kernels.EPSILON)
     np.testing.assert_allclose(
@@ -278,21 +278,21 @@ VECTORIZED: dict[Any, str] = {
     row_kernels.sum_elements: ADDS,
     row_kernels.apply: PRODUCTS,
     row_kernels.apply_transposed: PRODUCTS,
-    row_kernels.outer: PRODUCTS,
+    row_kernels.compute_outer: PRODUCTS,
     row_kernels.scatter_add: ADDS,
-    loss_kernels.softmax_loss: MAXIMUM,
+    loss_kernels.compute_softmax_loss: MAXIMUM,
     loss_kernels.pick_neg_log_softmax: PRODUCTS,
-    loss_kernels.softmax_minus_one_hot: PRODUCTS,
-    loss_kernels.softmax: PRODUCTS,
-    loss_kernels.layer_norm: PRODUCTS,
-    memory_kernels.descend: PRODUCTS,
+    loss_kernels.compute_softmax_gradient: PRODUCTS,
+    loss_kernels.compute_softmax: PRODUCTS,
+    loss_kernels.compute_layer_norm: PRODUCTS,
+    memory_kernels.update_parameters: PRODUCTS,
     memory_kernels.update_rows: r"v?(subps|fn?m\w+ps)",
     round_parameter: r"v?padd[dq]",
 }
 
 
 def assembly_of(kernel: Compiled[..., Any]) -> str:
-    module, machine = verify(str(write_module([kernel])), host_target())
+    module, machine = verify(str(write_module([kernel])), find_host_target())
     optimize(module, machine)
     text: str = machine.emit_assembly(module)
     return text
@@ -307,17 +307,17 @@ def test_a_loop_over_a_row_takes_several_elements_at_once(kernel: Compiled[..., 
 def test_memory_begins_at_a_line_of_the_cache() -> None:
     weights = {f"w{k}": np.ones((k, 3), np.float32) for k in range(1, 9)}
     parameters = Parameters(weights, 1)
-    arrays = [memory_kernels.aligned_empty((3, k), np.uint16) for k in range(1, 20)]
+    arrays = [memory_kernels.allocate_aligned((3, k), np.uint16) for k in range(1, 20)]
     arrays += parameters.values.values()
-    arrays += [parameters.gradient(name) for name in weights]
-    arrays += [parameters.transposed(name, up_to_date=True) for name in weights]
-    arrays += [grown(np.empty((0, k), np.float32), 5) for k in range(1, 9)]
+    arrays += [parameters.provide_gradient(name) for name in weights]
+    arrays += [parameters.provide_transposed(name, up_to_date=True) for name in weights]
+    arrays += [enlarge_matrix(np.empty((0, k), np.float32), 5) for k in range(1, 9)]
     assert all(array.ctypes.data % memory_kernels.LINE_BYTES == 0 for array in arrays)
     assert all(array.flags.c_contiguous and array.flags.writeable for array in arrays)
 
 
 def test_an_aligned_copy_owns_its_values() -> None:
     values = np.arange(6, dtype=np.float64).reshape(2, 3).T
-    found = memory_kernels.aligned_copy(values)
+    found = memory_kernels.copy_aligned(values)
     values[0, 0] = 9.0
     np.testing.assert_array_equal(found, [[0, 3], [1, 4], [2, 5]])

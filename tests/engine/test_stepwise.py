@@ -19,12 +19,12 @@ import harness.engine.engine
 from harness.contracts.policy import load_policy
 from harness.engine.backend import Backend
 from harness.engine.backends.cuda import memory
-from harness.engine.backends.cuda.backend import why_not_on_this_gpu
+from harness.engine.backends.cuda.backend import explain_unsupported_gpu
 from harness.engine.backends.stepwise import backend as stepwise
 from harness.engine.backends.stepwise import kernels, rows
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
-from harness.engine.torch_cuda import main, why_no_cuda
+from harness.engine.torch_cuda import explain_no_cuda, main
 from harness.errors import UnsupportedTrial
 from harness.granularity.vertices import VertexModel
 from harness.measuring.child import is_out_of_memory
@@ -161,19 +161,19 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_a_build_for_cpus(pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     pretend(cuda=None)
-    assert "is built for CPUs; install a build of it for CUDA" in str(why_no_cuda())
+    assert "is built for CPUs; install a build of it for CUDA" in str(explain_no_cuda())
     assert main() == 0
-    assert capsys.readouterr().out.strip() == why_no_cuda()
+    assert capsys.readouterr().out.strip() == explain_no_cuda()
 
 
 def test_a_driver_that_is_too_old(pretend: Callable[..., None]) -> None:
     pretend(sees=False)
-    assert "new enough for CUDA 12.8" in str(why_no_cuda())
+    assert "new enough for CUDA 12.8" in str(explain_no_cuda())
 
 
 def test_a_gpu_that_the_build_has_no_code_for(pretend: Callable[..., None]) -> None:
     pretend(error=RuntimeError(NO_CODE))
-    said = str(why_no_cuda())
+    said = str(explain_no_cuda())
     assert "cannot compute on A GPU (CUDA error: no kernel image" in said
     assert "\n" not in said
 
@@ -182,15 +182,15 @@ def test_a_gpu_that_can_be_used(
     pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     pretend()
-    assert why_no_cuda() is None
-    assert why_not_on_this_gpu() is None
+    assert explain_no_cuda() is None
+    assert explain_unsupported_gpu() is None
     assert main() == 0
     assert capsys.readouterr().out.strip() == ""
 
 
 def test_a_gpu_whose_memory_others_have_can_be_used(pretend: Callable[..., None]) -> None:
     pretend(error=torch.OutOfMemoryError("CUDA out of memory"))
-    assert why_no_cuda() is None
+    assert explain_no_cuda() is None
 
 
 @pytest.mark.parametrize("capability", [(7, 5), (13, 0)])
@@ -198,7 +198,7 @@ def test_a_generation_that_kernels_are_not_for(
     pretend: Callable[..., None], capability: tuple[int, int]
 ) -> None:
     pretend(capability=capability)
-    said = str(why_not_on_this_gpu())
+    said = str(explain_unsupported_gpu())
     assert f"A GPU has {capability[0]}.{capability[1]}; use backend=stepwise" in said
 
 
@@ -231,8 +231,8 @@ class Room:
 def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     """Return an allocator that both backends use."""
     found = Room(lambda *shape: torch.full(shape, float("nan")))
-    monkeypatch.setattr(PoisonedMemory, "empty", lambda _, *shape: found(*shape))
-    monkeypatch.setattr(rows, "empty", lambda shape, device: found(*shape))
+    monkeypatch.setattr(PoisonedMemory, "allocate", lambda _, *shape: found(*shape))
+    monkeypatch.setattr(rows, "allocate", lambda shape, device: found(*shape))
     return found
 
 

@@ -31,7 +31,7 @@ class Streamed(WalkedBackend):
 
     streams: Streams
 
-    def _queues(self) -> Streams:
+    def _make_streams(self) -> Streams:
         return type(self).streams
 
 
@@ -173,7 +173,7 @@ def test_another_mini_batch_than_the_one_announced_is_run_all_the_same(
         adapter, parts = adapter_on(monkeypatch, streams, "tree_lstm")
         adapter.load(parts[0])
         if announces:
-            adapter.upcoming(parts[1])
+            adapter.prefetch(parts[1])
         adapter.run(NoClock())
         adapter.load(parts[2])
         adapter.run(NoClock(), update=False)

@@ -12,11 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import add_to_word, address_of, put_word, word
+from harness.compiler.pointers import add_to_word, find_address, put_word, read_word
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.cpu_kernels import team as teams
-from harness.engine.cpu_kernels.blas import multiplying
-from harness.engine.cpu_kernels.context import N_THREADS, TALLY, THREAD, Taken, all_apart, share
+from harness.engine.cpu_kernels.blas import prepare_libraries
+from harness.engine.cpu_kernels.context import (
+    N_THREADS,
+    TALLY,
+    THREAD,
+    Taken,
+    mark_distinct_runs,
+    share,
+)
 from harness.engine.cpu_kernels.elementwise import Group
 from harness.engine.cpu_kernels.team import HAS_FUTEX, HELD, SPINS, WITHIN, Call, Team, meet
 from harness.engine.switches import Switches
@@ -33,20 +40,24 @@ MISSED, MEETINGS = 0, 1  # counters of _visit
 @compiled
 def _visit(context: int, seen: int, batches: int, n: int) -> None:
     """Check on every thread, after each barrier, the values that all wrote before it."""
-    thread, n_threads, tally = word(context, THREAD), word(context, N_THREADS), word(context, TALLY)
+    thread, n_threads, tally = (
+        read_word(context, THREAD),
+        read_word(context, N_THREADS),
+        read_word(context, TALLY),
+    )
     for i in range(n):
         put_word(seen, 2 * thread + i % 2, i)
         meet(context)
         for other in range(n_threads):
-            if word(seen, 2 * other + i % 2) != i:
+            if read_word(seen, 2 * other + i % 2) != i:
                 add_to_word(tally, MISSED, 1)
         meet(context)
         add_to_word(tally, MEETINGS, 1)
 
 
 def _team(n: int) -> Team:
-    chosen = multiplying("auto", 1)
-    return Team(n, chosen.for_thread, chosen.enter)
+    chosen = prepare_libraries("auto", 1)
+    return Team(n, chosen.copy_for_thread, chosen.enter)
 
 
 class Visits:
@@ -54,7 +65,7 @@ class Visits:
 
     def __init__(self, n_threads: int) -> None:
         self._seen = np.zeros((n_threads, 2), np.int64)
-        self.function, self.argument = _visit.address, address_of(self._seen)
+        self.function, self.argument = _visit.address, find_address(self._seen)
 
 
 def _visits(n_threads: int, n: int) -> Call:
@@ -95,7 +106,7 @@ def test_what_batches_have_in_common_is_found(drawn: list[list[int]], n_parts: i
     bounds = np.cumsum([0, *(len(run_) // n_parts for run_ in runs)]).astype(np.int64)
     index = np.array([k for run_ in runs for k in run_], np.int64)
     expected = [len(set(run_)) == len(run_) for run_ in [*runs, index.tolist()]]
-    assert all_apart(index, bounds, n_parts).tolist() == [int(apart) for apart in expected]
+    assert mark_distinct_runs(index, bounds, n_parts).tolist() == [int(apart) for apart in expected]
 
 
 @needs_futex
@@ -120,7 +131,7 @@ def test_threads_are_started_once_parked_when_idle_and_end_with_their_team() -> 
         team.run([call])
     assert _own_threads() == before + 2
     deadline = time.monotonic() + 60
-    while team.parked() < 2:  # both, after they stopped polling
+    while team.count_parked() < 2:  # both, after they stopped polling
         assert time.monotonic() < deadline
         time.sleep(0.001)
     begin = time.process_time()

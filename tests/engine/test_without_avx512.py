@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.compiler.object_code import host_target
-from harness.engine.cpu_kernels.blas import multiplying
+from harness.compiler.object_code import find_host_target
+from harness.engine.cpu_kernels.blas import prepare_libraries
 from harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.measuring import launch
@@ -37,7 +37,7 @@ def test_the_plugin_leaves_no_wider_instructions(request: pytest.FixtureRequest)
         pytest.skip(f"{PLUGIN} is not loaded")
     from tests.support import avx2_cpu
 
-    target = host_target()
+    target = find_host_target()
     assert (target.cpu, "avx512" in target.features, LANES) == ("x86-64-v3", False, 8)
     assert torch.backends.cpu.get_cpu_capability() == "AVX2"
     assert avx2_cpu.VARIABLES.items() <= os.environ.items()
@@ -52,7 +52,7 @@ def test_a_worker_multiplies_with_the_instructions_of_its_test(
     spec = make_spec(system="vertex", adapter="systems.on_core.vertex", hidden_size=16)
     record = run_worker(spec, tmp_path / "r0.json", tmp_path / "r0.log")
     assert record.status == "ok", record.reason
-    assert record.in_force["blas"] == multiplying("auto", 1).names
+    assert record.in_force["blas"] == prepare_libraries("auto", 1).names
 
 
 def planned(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

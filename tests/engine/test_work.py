@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, ModelSizes, Weights, traced_functions
+from harness.contracts.model import Model, ModelSizes, Weights, trace_functions
 from harness.contracts.system import RunSettings
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import STAGES, MatmulStep, SinkStep
 from harness.engine.switches import Switches
-from harness.engine.work import TotalWork, arranged_work, words_of, work_of
+from harness.engine.work import TotalWork, compute_arranged_work, compute_work, describe_step
 from harness.models.berxit import Berxit
 from systems import products
 from systems.on_core.vertex import Adapter
@@ -39,7 +39,7 @@ def product_flop(adapter: Adapter) -> int:
             **{
                 stage: tuple(
                     step
-                    for step in plan.steps(stage)
+                    for step in plan.list_steps(stage)
                     if isinstance(step, MatmulStep)
                     or (isinstance(step, SinkStep) and plan.nodes[step.node].op == "outer_sum")
                 )
@@ -48,7 +48,7 @@ def product_flop(adapter: Adapter) -> int:
         )
         for t, plan in engine.plans.items()
     }
-    total = arranged_work(only, engine.laid_out.arrangement).n_flop
+    total = compute_arranged_work(only, engine.laid_out.arrangement).n_flop
     return total
 
 
@@ -76,7 +76,9 @@ def test_a_policy_changes_no_flop_and_more_batches_read_more_parameters(name: st
     works = {}
     for policy in ("unbatched", "agenda", "critical_share"):
         adapter = scheduled(name, policy)
-        works[policy] = arranged_work(adapter.engine.plans, adapter.engine.laid_out.arrangement)
+        works[policy] = compute_arranged_work(
+            adapter.engine.plans, adapter.engine.laid_out.arrangement
+        )
     assert len({work.n_flop for work in works.values()}) == 1
     assert works["unbatched"].n_bytes > works["agenda"].n_bytes
     assert works["critical_share"].n_bytes <= works["agenda"].n_bytes
@@ -85,14 +87,14 @@ def test_a_policy_changes_no_flop_and_more_batches_read_more_parameters(name: st
 def test_fusion_saves_bytes_and_no_flop() -> None:
     fused, plain = (scheduled("tree_lstm", "agenda", fusion=fusion) for fusion in (True, False))
     arranged = [(one.engine.plans, one.engine.laid_out.arrangement) for one in (fused, plain)]
-    works = [arranged_work(*one) for one in arranged]
+    works = [compute_arranged_work(*one) for one in arranged]
     assert works[0].n_bytes < works[1].n_bytes
     assert product_flop(fused) == product_flop(plain)
 
 
 def test_counters_tell_them() -> None:
     adapter = scheduled("tree_lstm", "agenda")
-    work = arranged_work(adapter.engine.plans, adapter.engine.laid_out.arrangement)
+    work = compute_arranged_work(adapter.engine.plans, adapter.engine.laid_out.arrangement)
     counters = adapter.counters()
     assert (counters.n_flop, counters.bytes_touched) == (work.n_flop, work.n_bytes)
     assert work + TotalWork(1, 2) == TotalWork(work.n_flop + 1, work.n_bytes + 2)
@@ -106,18 +108,18 @@ def test_every_step_of_every_model_has_work_and_words(name: str, granularity: st
     adapter = prepared(model, weights, Switches(granularity=granularity), "agenda")
     for plan in adapter.engine.plans.values():
         for stage in STAGES:
-            for step in plan.steps(stage):
-                work = work_of(plan, step)
+            for step in plan.list_steps(stage):
+                work = compute_work(plan, step)
                 assert min(work.n_flop, work.n_bytes, work.n_bytes_a_batch) >= 0
                 assert work.n_flop + work.n_bytes + work.n_bytes_a_batch > 0
-                assert words_of(plan, step)
+                assert describe_step(plan, step)
 
 
 def test_heads_meet_their_own_columns_only() -> None:
     n, h = 3, 4  # tokens, and columns of two heads
     model = Berxit(ModelSizes(h, {"words": 7, "classes": 3}), tokens=n, head_size=2)
-    plan = lower(traced_functions(model)["layer"], Switches(), Backend.abilities, train=False)
-    steps = {words_of(plan, step): work_of(plan, step).n_flop for step in plan.batch}
+    plan = lower(trace_functions(model)["layer"], Switches(), Backend.abilities, train=False)
+    steps = {describe_step(plan, step): compute_work(plan, step).n_flop for step in plan.batch}
     assert steps["score_heads"] == steps["mix_heads"] == 2 * n * n * h
     assert steps["softmax"] == 4 * 2 * n * n
     assert steps["layer_norm"] == 6 * n * h

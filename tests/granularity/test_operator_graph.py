@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, traced_functions
+from harness.contracts.model import Model, trace_functions
 from harness.errors import ScheduleError
 from harness.granularity.operator_functions import is_variadic, unroll
-from harness.granularity.operators import OperatorModel, operator_graph
+from harness.granularity.operators import OperatorModel, build_operator_graph
 from harness.models.tree_fc import TreeFC
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.graph import UNBATCHABLE, Graph, MiniBatch
 from harness.values.instances import Lattice
 from harness.vertex import Symbol, VertexTracer, spread, sum_edges, tanh
@@ -28,7 +28,7 @@ PAIR = tree([1, 2, -1], [-1, -1, 0], [-1, -1, 1])
 
 
 def _graph(model: Model, *trees: object) -> Graph:
-    return operator_graph(model, model.mini_batch(trees))
+    return build_operator_graph(model, model.mini_batch(trees))
 
 
 def _names(graph: Graph, mini_batch: MiniBatch | None = None) -> list[str]:
@@ -46,7 +46,7 @@ def test_tree_fc_leaf_by_hand() -> None:
     graph = mini_batch.graph
     # The table's row; square, sum (DyNet does not batch reductions), half of it.
     assert _names(graph, mini_batch) == ["lookup", "square", "sum_elements", "scale"]
-    assert [graph.args_of(v).tolist() for v in range(4)] == [[], [0], [1], [2]]
+    assert [graph.select_args(v).tolist() for v in range(4)] == [[], [0], [1], [2]]
     assert graph.types[2] == UNBATCHABLE
     assert mini_batch.outputs.tolist() == [0]
     assert [values.tolist() for values in mini_batch.pulls.values()] == [[3, -1, -1, -1]]
@@ -58,7 +58,7 @@ def test_tree_fc_pair_by_hand() -> None:
     assert _names(graph, mini_batch) == [
         "lookup", "lookup", "concat", "affine", "relu", "square", "sum_elements", "scale"
     ]  # fmt: skip
-    assert [graph.args_of(v).tolist() for v in range(8)] == [
+    assert [graph.select_args(v).tolist() for v in range(8)] == [
         [], [], [0, 1], [2], [3], [4], [5], [6]
     ]  # fmt: skip
     assert graph.types[0] == graph.types[1]
@@ -132,10 +132,10 @@ def test_sums_of_different_numbers_of_children_cannot_share_a_batch() -> None:
     """A join of two arcs and a join of three; each sums h and c."""
     model = EXAMPLES["lattice_lstm"][0]
     lattice = Lattice(
-        tags=int_array([0, 1, 2, 0]),
-        arc_start=int_array([0, 0, 1, 3, 6]),
-        sources=int_array([0, 1, 0, 2, 1, 0]),
-        tokens=int_array([1, 0, 3, 2, 5, 4]),
+        tags=as_int_array([0, 1, 2, 0]),
+        arc_start=as_int_array([0, 0, 1, 3, 6]),
+        sources=as_int_array([0, 1, 0, 2, 1, 0]),
+        tokens=as_int_array([1, 0, 3, 2, 5, 4]),
     )
     names = Counter(_names(_graph(model, lattice)))
     assert names["sum of 2"] == names["sum of 3"] == 2
@@ -169,7 +169,7 @@ def test_a_state_that_is_passed_on_is_the_childs_all_the_way_down() -> None:
     graph, names = mini_batch.graph, _names(mini_batch.graph, mini_batch)
     # State c of every inner vertex is that of vertex 1, whose only state is its tanh.
     second_leaf = [v for v, name in enumerate(names) if name == "tanh"][1]
-    losses = [graph.args_of(v).tolist() for v, name in enumerate(names) if name == "mul"]
+    losses = [graph.select_args(v).tolist() for v, name in enumerate(names) if name == "mul"]
     assert [c for c, _ in losses[1:]] == [second_leaf] * 4
     assert [h for _, h in losses] == mini_batch.outputs.tolist()
 
@@ -202,9 +202,9 @@ def test_operators_are_of_the_round_of_their_vertex(name: str) -> None:
     assert found.rounds is not None
     read = Counter(vertices.rounds[vertices.outputs].tolist())
     expected = Counter(
-        {r: n * len(operators.template("output").applications) for r, n in read.items()}
+        {r: n * len(operators.get_template("output").applications) for r, n in read.items()}
     )
-    for template, members in operators.groups(vertices.graph):
+    for template, members in operators.group_vertices(vertices.graph):
         for r in vertices.rounds[members].tolist():
             expected[r] += len(template.applications)
     assert Counter(found.rounds.tolist()) == expected
@@ -273,7 +273,7 @@ def test_slices_of_a_child_stay_folded() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_written_out_function_has_no_edges(name: str) -> None:
-    for function in traced_functions(EXAMPLES[name][0]).values():
+    for function in trace_functions(EXAMPLES[name][0]).values():
         for n_edges in range(4):
             unrolled = unroll(function, n_edges)
             assert not is_variadic(unrolled)

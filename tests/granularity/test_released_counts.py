@@ -14,14 +14,14 @@ import pytest
 
 from harness.contracts.model import Model, ModelSizes
 from harness.contracts.policy import load_policy
-from harness.granularity.released import released_graph
+from harness.granularity.released import build_released_graph
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.mv_rnn import MVRNN
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.instances import Tree
 from harness.values.schedule import check_schedule
@@ -54,17 +54,17 @@ TABLE = {
 def test_counts_equal_the_table(data_root: Path, model: type[Model], batch_size: int) -> None:
     trees = train_part("sst", data_root).instances[:batch_size]
     built = model(SIZES)
-    graph = released_graph(built, built.mini_batch(trees))
+    graph = build_released_graph(built, built.mini_batch(trees))
     schedules = [load_policy(name)(graph) for name in POLICIES]
     for schedule in schedules:
         check_schedule(graph, schedule)
     counts = [schedule.n_batches for schedule in schedules]
-    assert (graph.n_vertices, lower_bound(graph), *counts) == TABLE[model, batch_size]
+    assert (graph.n_vertices, compute_lower_bound(graph), *counts) == TABLE[model, batch_size]
 
 
 def test_a_block_is_followed_by_one_get_a_state() -> None:
     model = TreeLSTM(SIZES)
-    graph = released_graph(model, model.mini_batch(TREES))
+    graph = build_released_graph(model, model.mini_batch(TREES))
     assert graph.n_vertices == 5 * 6 + 2  # five per vertex, W and the sum
     names = graph.type_names
     led = {names[t]: names[f] for t, f in enumerate(graph.follows.tolist()) if f != NO_TYPE}
@@ -76,22 +76,22 @@ def test_a_block_is_followed_by_one_get_a_state() -> None:
     }
     assert np.count_nonzero(graph.types == UNBATCHABLE) == 1
     block = int(np.flatnonzero(graph.types == names.index("internal"))[0])
-    read = [names[graph.types[a]] for a in graph.args_of(block)]
+    read = [names[graph.types[a]] for a in graph.select_args(block)]
     assert sorted(read) == ["leaf.get_c", "leaf.get_c", "leaf.get_h", "leaf.get_h"]
 
 
 def test_the_sum_has_one_argument_a_loss() -> None:
     model = TreeLSTM(SIZES)
-    graph = released_graph(model, model.mini_batch(TREES))
+    graph = build_released_graph(model, model.mini_batch(TREES))
     last = graph.n_vertices - 1
     assert graph.type_names[graph.types[last]] == "sum"
-    losses = [graph.type_names[graph.types[a]] for a in graph.args_of(last)]
+    losses = [graph.type_names[graph.types[a]] for a in graph.select_args(last)]
     assert losses == ["output.pick_neg_log_softmax"] * 6
 
 
 def test_lookups_alone_are_no_block() -> None:
     model = MVRNN(SIZES)
-    graph = released_graph(model, model.mini_batch(TREES))
+    graph = build_released_graph(model, model.mini_batch(TREES))
     names = [graph.type_names[t] for t in graph.types]
     assert names.count("leaf.v") == names.count("leaf.T") == 4
     assert "leaf" not in names
@@ -100,7 +100,7 @@ def test_lookups_alone_are_no_block() -> None:
 
 def test_only_vertices_that_are_read_have_outputs() -> None:
     model = TreeFC(SIZES)
-    graph = released_graph(model, model.mini_batch(TREES))
+    graph = build_released_graph(model, model.mini_batch(TREES))
     names = [graph.type_names[t] for t in graph.types]
     assert names.count("output.square") == 2  # roots
     assert "parameter" not in names
@@ -119,7 +119,7 @@ LATTICES = {
 def derived_graph(data_root: Path, states: str, batch_size: int) -> Graph:
     corpus = train_part("weibo_lattice", data_root)
     model = {"hc": LatticeLSTM, "h": LatticeGRU}[states](ModelSizes(4, corpus.sizes))
-    return released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
+    return build_released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
 
 
 @pytest.mark.parametrize("derived", [False, True], ids=["by_hand", "from_model"])
@@ -138,4 +138,4 @@ def test_counts_on_lattices_equal_the_table(
     for schedule in schedules:
         check_schedule(graph, schedule)
     counts = [schedule.n_batches for schedule in schedules]
-    assert (graph.n_vertices, lower_bound(graph), *counts) == LATTICES[states, batch_size]
+    assert (graph.n_vertices, compute_lower_bound(graph), *counts) == LATTICES[states, batch_size]

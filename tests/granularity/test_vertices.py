@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import traced_functions
+from harness.contracts.model import trace_functions
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
-from harness.granularity.sharing import share_equal, shareable_pulls
+from harness.granularity.sharing import find_shareable_pulls, share_equal
 from harness.granularity.vertices import VertexModel, cut_output
 from harness.oracle import run_reference
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Tree
 from tests.support.engine_models import EXAMPLES, example
@@ -34,13 +34,13 @@ LOSS_READS_MORE = "passes_on"
 def _shared(name: str, instances: list[Any]) -> tuple[MiniBatch, MiniBatch]:
     model = VertexModel(EXAMPLES[name][0])
     mini_batch = model.mini_batch(instances)
-    return mini_batch, share_equal(mini_batch, shareable_pulls(model.functions))
+    return mini_batch, share_equal(mini_batch, find_shareable_pulls(model.functions))
 
 
 def _unrolled(mini_batch: MiniBatch, vertex: int) -> Any:
     """Return the computation of a vertex: its type, a leaf's word, and the same of its children."""
     graph = mini_batch.graph
-    below = tuple(_unrolled(mini_batch, int(child)) for child in graph.args_of(vertex))
+    below = tuple(_unrolled(mini_batch, int(child)) for child in graph.select_args(vertex))
     return int(graph.types[vertex]), below or int(mini_batch.pulls["word"][vertex])
 
 
@@ -75,7 +75,7 @@ def test_all_pulls_must_be_equal() -> None:
     sketch = Sketch([("leaf", []), ("leaf", []), ("inner", [0, 1])])
     _, after = _shared("two_pulls", [sketch, sketch])
     assert after.graph.n_vertices == 4
-    assert after.graph.args_of(2).tolist() == after.graph.args_of(3).tolist() == [0, 1]
+    assert after.graph.select_args(2).tolist() == after.graph.select_args(3).tolist() == [0, 1]
     assert after.outputs.tolist() == [0, 1, 2, 0, 1, 3]
 
 
@@ -89,17 +89,17 @@ def test_all_pulls_must_be_equal() -> None:
     ],
 )
 def test_what_is_worth_sharing(model: str, function: str, worth: bool) -> None:
-    traced = traced_functions(EXAMPLES[model][0])[function]
-    assert (1 in shareable_pulls({1: traced})) is worth
+    traced = trace_functions(EXAMPLES[model][0])[function]
+    assert (1 in find_shareable_pulls({1: traced})) is worth
 
 
 def test_what_is_kept_is_of_the_earliest_round_phase_and_depth() -> None:
     """Vertices of segments 2 and 1 pull the same; so do two of segments 0 and 3."""
     graph = graph_of([1, 1, 1, 1, 2], [[], [], [], [], [0, 1]])
-    phases, depths = int_array([0, 1, 2, 0, 3]), int_array([0, 2, 1, 0, 4])
-    graph = replace(graph, rounds=int_array([2, 0, 1, 3, 2]), phases=phases, depths=depths)
-    pulls = {"word": int_array([5, 6, 5, 6, -1])}
-    mini_batch = MiniBatch(graph, pulls, outputs=int_array([4]), n_instances=1)
+    phases, depths = as_int_array([0, 1, 2, 0, 3]), as_int_array([0, 2, 1, 0, 4])
+    graph = replace(graph, rounds=as_int_array([2, 0, 1, 3, 2]), phases=phases, depths=depths)
+    pulls = {"word": as_int_array([5, 6, 5, 6, -1])}
+    mini_batch = MiniBatch(graph, pulls, outputs=as_int_array([4]), n_instances=1)
     after = share_equal(mini_batch, {1: ("word",)})
     assert after.graph.types.tolist() == [1, 1, 2]
     assert after.rounds is not None
@@ -122,15 +122,15 @@ def test_every_output_reads_its_vertex_and_every_loss_its_output() -> None:
     n, k = plain.graph.n_vertices, len(plain.outputs)
     assert graph.type_names == (*plain.graph.type_names, "output", "loss")
     assert graph.n_vertices == n + 2 * k
-    assert [graph.args_of(v).tolist() for v in range(n, n + k)] == [[v] for v in plain.outputs]
-    assert [graph.args_of(v).tolist() for v in range(n + k, n + 2 * k)] == [
+    assert [graph.select_args(v).tolist() for v in range(n, n + k)] == [[v] for v in plain.outputs]
+    assert [graph.select_args(v).tolist() for v in range(n + k, n + 2 * k)] == [
         [v] for v in range(n, n + k)
     ]
 
 
 def test_a_model_without_a_loss_has_output_vertices_only() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
-    cut = cut_output(traced_functions(model)["output"])
+    cut = cut_output(trace_functions(model)["output"])
     graph = VertexModel(model, outputs="vertices").mini_batch(instances).graph
     assert (cut.loss is None) == ("loss" not in graph.type_names)
 

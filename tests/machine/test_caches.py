@@ -13,13 +13,13 @@ import pytest
 from harness.machine import caches
 from harness.machine.caches import (
     NAME,
-    answers_folder,
-    cache_folder,
-    forget_the_oldest,
+    cache_on_disk,
+    delete_oldest,
     keep,
     keep_packed,
-    kept,
-    remembered,
+    make_answers_folder,
+    make_cache_folder,
+    read_kept,
     unpack_kept,
 )
 from tests.support.odd_files import DAMAGES
@@ -32,11 +32,11 @@ CALLS: list[bytes] = []  # calls of the cached function
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     home = tmp_path / "home" / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    caches._say_once.cache_clear()
-    answers_folder.cache_clear()
+    caches._print_once.cache_clear()
+    make_answers_folder.cache_clear()
     CALLS.clear()
     yield home
-    answers_folder.cache_clear()
+    make_answers_folder.cache_clear()
 
 
 def mode(path: Path) -> int:
@@ -46,7 +46,7 @@ def mode(path: Path) -> int:
 def test_a_new_folder_is_this_user_s_alone(home: Path, capsys: Output) -> None:
     before = os.umask(0)
     try:
-        folder = cache_folder("things")
+        folder = make_cache_folder("things")
     finally:
         os.umask(before)
     assert folder == home / NAME / "things"
@@ -58,7 +58,7 @@ def test_an_older_folder_that_others_could_read_is_closed(home: Path) -> None:
     (home / NAME / "things").mkdir(parents=True)
     for folder in (home / NAME, home / NAME / "things"):
         folder.chmod(0o755)
-    assert cache_folder("things") == home / NAME / "things"
+    assert make_cache_folder("things") == home / NAME / "things"
     assert (mode(home / NAME), mode(home / NAME / "things")) == (0o700, 0o700)
 
 
@@ -71,8 +71,8 @@ def test_a_folder_that_others_may_write_is_not_used_and_one_line_says_so(
     (home / NAME / "things").mkdir(parents=True)
     (home / NAME).chmod(0o700)
     wrong.chmod(bits)
-    assert cache_folder("things") is None
-    assert cache_folder("things") is None
+    assert make_cache_folder("things") is None
+    assert make_cache_folder("things") is None
     said = capsys.readouterr().err
     assert said.splitlines() == [
         f"{wrong} may be written by others (mode {bits:o}): caches in it are not used; remove it"
@@ -86,7 +86,7 @@ def test_a_folder_of_another_user_is_not_used(
     (home / NAME).mkdir(parents=True)
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    assert cache_folder("things") is None
+    assert make_cache_folder("things") is None
     assert f"{home / NAME} belongs to another user (number {owner})" in capsys.readouterr().err
 
 
@@ -95,7 +95,7 @@ def test_where_none_can_be_made_there_is_none(home: Path, capsys: Output, in_the
     blocked = home if in_the_way == "home" else home / NAME
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file")
-    assert cache_folder("things") is None
+    assert make_cache_folder("things") is None
     assert capsys.readouterr().err == ""
     assert blocked.read_text() == "a file"
 
@@ -104,12 +104,12 @@ def test_of_too_many_files_the_older_half_goes(tmp_path: Path) -> None:
     for k in range(9):
         (tmp_path / str(k)).touch()
         os.utime(tmp_path / str(k), ns=(k, k))
-    forget_the_oldest(tmp_path, 9)
+    delete_oldest(tmp_path, 9)
     assert len(list(tmp_path.iterdir())) == 9
     (tmp_path / "folder").mkdir()
-    forget_the_oldest(tmp_path, 8)
+    delete_oldest(tmp_path, 8)
     assert {path.name for path in tmp_path.iterdir()} == {"5", "6", "7", "8", "folder"}
-    forget_the_oldest(tmp_path / "none", 1)
+    delete_oldest(tmp_path / "none", 1)
 
 
 CONTENT = bytes(range(256)) * 9
@@ -117,10 +117,10 @@ CONTENT = bytes(range(256)) * 9
 
 def test_what_was_kept_is_found(tmp_path: Path) -> None:
     place = tmp_path / "new" / "entry"
-    assert kept(place) is None
+    assert read_kept(place) is None
     for content in (CONTENT, b"", b"other"):
         keep(place, content)
-        assert kept(place) == content
+        assert read_kept(place) == content
     assert [path.name for path in place.parent.iterdir()] == ["entry"]
     assert place.parent.stat().st_mode & 0o777 == 0o700
     assert place.stat().st_mode & 0o777 == 0o600
@@ -132,10 +132,10 @@ def test_what_was_damaged_is_not_found_and_is_replaced(tmp_path: Path, damage: s
     keep(place, CONTENT)
     keep(other, b"another answer")
     DAMAGES[damage](place, other)
-    assert kept(place) is None
+    assert read_kept(place) is None
     keep(place, CONTENT)
-    assert kept(place) == CONTENT
-    assert kept(other) == b"another answer"
+    assert read_kept(place) == CONTENT
+    assert read_kept(other) == b"another answer"
 
 
 @pytest.mark.parametrize("n_bit", range(0, 8 * (32 + len(CONTENT)), 997))
@@ -145,7 +145,7 @@ def test_no_changed_bit_goes_unnoticed(tmp_path: Path, n_bit: int) -> None:
     stored = bytearray(place.read_bytes())
     stored[n_bit // 8] ^= 1 << n_bit % 8
     place.write_bytes(stored)
-    assert kept(place) is None
+    assert read_kept(place) is None
 
 
 def test_what_may_not_be_read_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,9 +158,9 @@ def test_what_may_not_be_read_is_not_found(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refused)
-        assert kept(place) is None
+        assert read_kept(place) is None
     keep(place, CONTENT)
-    assert kept(place) == CONTENT
+    assert read_kept(place) == CONTENT
 
 
 def test_what_is_another_user_s_is_not_found(
@@ -169,7 +169,7 @@ def test_what_is_another_user_s_is_not_found(
     place = tmp_path / "entry"
     keep(place, CONTENT)
     monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
-    assert kept(place) is None
+    assert read_kept(place) is None
 
 
 @pytest.mark.parametrize("fails", ["open", "fsync", "replace", "mkdir"])
@@ -220,10 +220,10 @@ def test_processes_may_fill_the_same_entry(tmp_path: Path) -> None:
     barrier.wait()
     found = set()
     while any(writer.is_alive() for writer in writers):
-        found.add(kept(place))
+        found.add(read_kept(place))
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     assert found <= {CONTENT, None}
-    assert kept(place) == CONTENT
+    assert read_kept(place) == CONTENT
     assert [path.name for path in tmp_path.iterdir()] == ["entry"]
 
 
@@ -285,14 +285,14 @@ def write(path: Path, text: str, at_ns: int) -> Path:
 
 def test_it_is_worked_out_once_by_this_process_and_by_others(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "one two", 1)
-    first = remembered(words_of)
+    first = cache_on_disk(words_of)
     assert first(path, "!") == first(path, "!") == ["one!", "two!"]
-    assert remembered(words_of)(path, "!") == ["one!", "two!"]  # like a call of another process
+    assert cache_on_disk(words_of)(path, "!") == ["one!", "two!"]  # like a call of another process
     assert len(CALLS) == 1
 
 
 def test_an_edit_and_another_word_are_worked_out_anew(tmp_path: Path) -> None:
-    ask = remembered(words_of)
+    ask = cache_on_disk(words_of)
     path = write(tmp_path / "a.txt", "one", 1)
     assert ask(path, "") == ["one"]
     assert ask(write(path, "two", 2), "") == ["two"]
@@ -304,9 +304,9 @@ def test_what_works_it_out_is_part_of_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "a.txt", "one", 1)
-    remembered(words_of)(path, "")
-    monkeypatch.setattr(caches, "_code_of", lambda file: b"edited")
-    remembered(words_of)(path, "")
+    cache_on_disk(words_of)(path, "")
+    monkeypatch.setattr(caches, "_hash_code", lambda file: b"edited")
+    cache_on_disk(words_of)(path, "")
     assert len(CALLS) == 2
 
 
@@ -314,13 +314,13 @@ def test_what_works_it_out_is_part_of_the_key(
 def test_a_damaged_answer_is_replaced(tmp_path: Path, home: Path, damage: str) -> None:
     own_folder = home / NAME / caches.FOLDER
     path = write(tmp_path / "a.txt", "one", 1)
-    remembered(words_of)(path, "")
+    cache_on_disk(words_of)(path, "")
     (answer,) = own_folder.iterdir()
     whole = answer.read_bytes()
-    remembered(words_of)(path, "!")
+    cache_on_disk(words_of)(path, "!")
     other = next(place for place in own_folder.iterdir() if place != answer)
     DAMAGES[damage](answer, other)
-    assert remembered(words_of)(path, "") == ["one"]
+    assert cache_on_disk(words_of)(path, "") == ["one"]
     assert len(CALLS) == 3
     assert answer.read_bytes() == whole
 
@@ -330,10 +330,10 @@ def test_where_nothing_can_be_kept_it_is_worked_out(
 ) -> None:
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    answers_folder.cache_clear()
+    make_answers_folder.cache_clear()
     path = write(tmp_path / "a.txt", "one", 1)
-    assert answers_folder() is None
-    assert remembered(words_of)(path, "") == remembered(words_of)(path, "") == ["one"]
+    assert make_answers_folder() is None
+    assert cache_on_disk(words_of)(path, "") == cache_on_disk(words_of)(path, "") == ["one"]
 
 
 def test_too_many_answers_are_forgotten(
@@ -341,7 +341,7 @@ def test_too_many_answers_are_forgotten(
 ) -> None:
     monkeypatch.setattr(caches, "MOST_ANSWERS", 2)
     for k in range(3):
-        remembered(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")
-    answers_folder.cache_clear()  # the next process
-    remembered(words_of)(write(tmp_path / "3.txt", "3", 1), "")
+        cache_on_disk(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")
+    make_answers_folder.cache_clear()  # the next process
+    cache_on_disk(words_of)(write(tmp_path / "3.txt", "3", 1), "")
     assert len(list((home / NAME / caches.FOLDER).iterdir())) == 1 + 1  # newest old entry, new one

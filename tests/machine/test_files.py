@@ -10,7 +10,7 @@ import pytest
 
 from harness.machine.files import (
     drop_leftovers,
-    not_regular,
+    find_irregular_kind,
     read_regular,
     replace_regular,
 )
@@ -29,7 +29,7 @@ def test_what_is_no_file_is_neither_read_nor_replaced(name: str, tmp_path: Path)
     with pytest.raises(OSError, match=words):
         replace_regular(path, b"new")
     assert (state(path), everything_in(tmp_path)) == before
-    assert f"is {not_regular(path)}" == words
+    assert f"is {find_irregular_kind(path)}" == words
 
 
 def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for(
@@ -44,9 +44,9 @@ def test_a_fifo_that_takes_the_place_of_a_file_is_not_waited_for(
 
 
 def test_nothing_is_no_odd_thing(tmp_path: Path) -> None:
-    assert not_regular(tmp_path / "missing") is None
+    assert find_irregular_kind(tmp_path / "missing") is None
     (tmp_path / "dangling").symlink_to("missing")
-    assert not_regular(tmp_path / "dangling") is None
+    assert find_irregular_kind(tmp_path / "dangling") is None
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "missing")
 

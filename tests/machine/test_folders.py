@@ -16,16 +16,16 @@ from harness.errors import BenchError
 from harness.machine import folders as module
 from harness.machine.caches import NAME
 from harness.machine.folders import (
-    folder_of_files,
-    folder_of_process,
-    local_folder,
-    temporary_folder,
+    make_locks_folder,
+    make_process_folder,
+    make_temporary_folder,
+    make_user_folder,
 )
 
 IN_A_BLOCK = """
 import sys
-from harness.machine.folders import temporary_folder
-with temporary_folder() as folder:
+from harness.machine.folders import make_temporary_folder
+with make_temporary_folder() as folder:
     (folder / "file").touch()
     print(folder, flush=True)
     sys.stdin.readline()
@@ -33,8 +33,8 @@ with temporary_folder() as folder:
 
 PROGRAM = """
 import sys
-from harness.machine.folders import folder_of_process
-folder = folder_of_process("things")
+from harness.machine.folders import make_process_folder
+folder = make_process_folder("things")
 (folder / "file").touch()
 print(folder, flush=True)
 sys.stdin.readline()
@@ -44,9 +44,9 @@ sys.stdin.readline()
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder_of_process.cache_clear()
+    make_process_folder.cache_clear()
     yield tmp_path / "cache"
-    folder_of_process.cache_clear()
+    make_process_folder.cache_clear()
 
 
 def started(program: str = PROGRAM) -> tuple[subprocess.Popen[str], Path]:
@@ -77,11 +77,11 @@ def test_what_the_killed_left_goes_and_what_the_living_have_stays(
     (killed, left), (living, held) = started(), started()
     killed.kill()
     killed.communicate(timeout=60)
-    first = folder_of_process("things")
+    first = make_process_folder("things")
     assert left.exists(), "a young one may not be locked yet"
     monkeypatch.setattr(module, "YOUNG_S", -1)
-    folder_of_process.cache_clear()
-    second = folder_of_process("things")
+    make_process_folder.cache_clear()
+    second = make_process_folder("things")
     assert not left.exists()
     assert (held / "file").exists()
     assert first.exists()
@@ -90,10 +90,10 @@ def test_what_the_killed_left_goes_and_what_the_living_have_stays(
 
 
 def test_libraries_get_a_folder_of_the_cache_or_of_the_process(home: Path) -> None:
-    assert folder_of_files("things") == home / NAME / "things"
+    assert make_user_folder("things") == home / NAME / "things"
     (home / NAME).chmod(0o777)
-    own = folder_of_files("things")
-    assert own == folder_of_files("things")
+    own = make_user_folder("things")
+    assert own == make_user_folder("things")
     assert home not in own.parents
     assert own.stat().st_mode & 0o777 == 0o700
 
@@ -113,7 +113,7 @@ def test_the_next_block_deletes_what_killed_processes_left_and_nothing_else(
     linked.symlink_to(strangers)
     (strangers / "file").touch()
     monkeypatch.setattr(module, "YOUNG_S", -1)
-    with temporary_folder() as folder:
+    with make_temporary_folder() as folder:
         assert folder.parent == tmp_path
         assert not left.exists()
         assert (held / "file").exists()
@@ -125,7 +125,7 @@ def test_the_next_block_deletes_what_killed_processes_left_and_nothing_else(
 
 def test_a_block_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(FileNotFoundError), temporary_folder() as folder:
+    with pytest.raises(FileNotFoundError), make_temporary_folder() as folder:
         (folder / "nowhere" / "file").touch()
     assert list(tmp_path.iterdir()) == []
 
@@ -140,20 +140,20 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_made_in_memory_and_closed_to_others(memory: Path) -> None:
-    folder = local_folder()
+    folder = make_locks_folder()
     assert folder.parent == memory
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert local_folder() == folder
+    assert make_locks_folder() == folder
 
 
 def test_one_that_others_may_write_to_is_not_taken(memory: Path, tmp_path: Path) -> None:
-    local_folder().chmod(0o777)
+    make_locks_folder().chmod(0o777)
     with pytest.raises(BenchError) as caught:
-        local_folder()
+        make_locks_folder()
     assert "may be written by others" in str(caught.value)
     assert "\n" not in str(caught.value)
     (tmp_path / "temporary").mkdir()
-    assert local_folder().parent == tmp_path / "temporary"
+    assert make_locks_folder().parent == tmp_path / "temporary"
 
 
 def test_locks_of_this_machine_outlive_what_others_clean_up(
@@ -161,8 +161,8 @@ def test_locks_of_this_machine_outlive_what_others_clean_up(
 ) -> None:
     """Both may be in one directory, and no process locks the directory of the locks."""
     monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(memory))
-    (local_folder() / "lock").touch()
-    os.utime(local_folder(), (0, 0))
-    with temporary_folder() as folder:
+    (make_locks_folder() / "lock").touch()
+    os.utime(make_locks_folder(), (0, 0))
+    with make_temporary_folder() as folder:
         assert folder.parent == memory
-    assert (local_folder() / "lock").exists()
+    assert (make_locks_folder() / "lock").exists()

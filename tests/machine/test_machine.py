@@ -16,12 +16,12 @@ import pytest
 
 from harness.machine import facts, noise
 from harness.machine.facts import (
-    cpu_fingerprint,
     describe_machine,
-    gpu_is_throttled,
+    find_used_gpu,
     has_cuda_device,
-    sm_clock_mhz,
-    used_gpu,
+    hash_cpu,
+    is_gpu_throttled,
+    read_sm_clock_mhz,
 )
 from harness.machine.noise import (
     Disturbance,
@@ -33,10 +33,10 @@ from harness.machine.noise import (
     judge_swap,
 )
 from harness.machine.process import (
-    forget_peak_memory,
-    give_back_memory,
-    peak_memory_bytes,
-    resident_memory_bytes,
+    measure_peak_bytes,
+    measure_resident_bytes,
+    release_memory,
+    reset_peak_memory,
 )
 
 MIB = 2**20
@@ -67,13 +67,13 @@ def test_a_cpu_of_another_name_or_other_instructions_is_another(
     def fingerprint(cpu: tuple[str, ...], mhz: int) -> str:
         lines = [f"cpu MHz\t: {mhz}", *cpu, *cpu]
         monkeypatch.setattr(facts, "read_lines", lambda _: lines)
-        return cpu_fingerprint()
+        return hash_cpu()
 
     first, later = ([fingerprint(cpu, mhz) for cpu in CPUS] for mhz in (2600, 3100))
     assert first == later
     assert len(set(first)) == len(CPUS)
     monkeypatch.setattr(facts, "read_lines", lambda _: [])
-    assert cpu_fingerprint(), "without /proc the name of the architecture is left"
+    assert hash_cpu(), "without /proc the name of the architecture is left"
 
 
 def test_no_visible_device_is_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,14 +85,14 @@ def test_no_visible_device_is_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux")
 def test_the_peak_of_memory_is_that_since_the_reset() -> None:
     block = np.ones(64 * MIB // 8)
-    assert peak_memory_bytes() >= block.nbytes
+    assert measure_peak_bytes() >= block.nbytes
     del block
-    give_back_memory()
-    forget_peak_memory()
-    before = peak_memory_bytes()
+    release_memory()
+    reset_peak_memory()
+    before = measure_peak_bytes()
     block = np.ones(48 * MIB // 8)
     del block
-    assert 40 * MIB <= peak_memory_bytes() - before <= 60 * MIB
+    assert 40 * MIB <= measure_peak_bytes() - before <= 60 * MIB
 
 
 @contextmanager
@@ -110,25 +110,25 @@ BURN = "import time\nwhile time.process_time() < 0.4: pass"
 
 
 def test_work_of_a_child_is_our_own_while_it_lives_and_when_it_has_ended() -> None:
-    before = noise._own_cpu_seconds()
+    before = noise._read_own_cpu_seconds()
     with child_that(BURN):
-        assert noise._own_cpu_seconds() - before >= 0.35
-    assert noise._own_cpu_seconds() - before >= 0.35
+        assert noise._read_own_cpu_seconds() - before >= 0.35
+    assert noise._read_own_cpu_seconds() - before >= 0.35
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux")
 def test_memory_of_a_child_is_part_of_the_peak_that_the_reset_forgets() -> None:
-    give_back_memory()
-    forget_peak_memory()
-    before = resident_memory_bytes(), peak_memory_bytes()
+    release_memory()
+    reset_peak_memory()
+    before = measure_resident_bytes(), measure_peak_bytes()
     with child_that(f"block = b'1' * {96 * MIB}"):
-        assert resident_memory_bytes() - before[0] >= 90 * MIB
-        assert peak_memory_bytes() - before[1] >= 90 * MIB
+        assert measure_resident_bytes() - before[0] >= 90 * MIB
+        assert measure_peak_bytes() - before[1] >= 90 * MIB
     with child_that(f"block = b'1' * {96 * MIB}\ndel block"):
-        assert peak_memory_bytes() - before[1] >= 90 * MIB
-        give_back_memory()
-        forget_peak_memory()
-        assert peak_memory_bytes() - before[1] <= 60 * MIB
+        assert measure_peak_bytes() - before[1] >= 90 * MIB
+        release_memory()
+        reset_peak_memory()
+        assert measure_peak_bytes() - before[1] <= 60 * MIB
 
 
 def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
@@ -147,22 +147,22 @@ def test_work_of_others_is_told_from_our_own(
 ) -> None:
     fake_cpu(
         monkeypatch,
-        _busy_cpu_seconds=[10.0, all_s],
-        _own_cpu_seconds=[0.0, own_s],
-        _throttle_count=[5, 5],
+        _read_busy_cpu_seconds=[10.0, all_s],
+        _read_own_cpu_seconds=[0.0, own_s],
+        _count_throttles=[5, 5],
     )
     monkeypatch.setattr(noise.time, "monotonic", iter([100.0, 102.0]).__next__)
-    assert Disturbance("cpu").warnings() == warnings
+    assert Disturbance("cpu").list_warnings() == warnings
 
 
 def test_throttling_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_cpu(
         monkeypatch,
-        _busy_cpu_seconds=[0.0, 0.0],
-        _own_cpu_seconds=[0.0, 0.0],
-        _throttle_count=[5, 6],
+        _read_busy_cpu_seconds=[0.0, 0.0],
+        _read_own_cpu_seconds=[0.0, 0.0],
+        _count_throttles=[5, 6],
     )
-    assert Disturbance("cpu").warnings() == ("throttled",)
+    assert Disturbance("cpu").list_warnings() == ("throttled",)
 
 
 def test_findings_come_with_advice() -> None:
@@ -233,9 +233,9 @@ def test_the_first_visible_gpu_is_looked_at(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert used_gpu() == used
-    assert gpu_is_throttled() is is_slow
-    assert sm_clock_mhz() == (None if used is None else 1980 if is_slow else 1755)
+    assert find_used_gpu() == used
+    assert is_gpu_throttled() is is_slow
+    assert read_sm_clock_mhz() == (None if used is None else 1980 if is_slow else 1755)
     assert driver
 
 
@@ -244,6 +244,6 @@ def test_without_a_driver_no_gpu_is_named_or_slow(monkeypatch: pytest.MonkeyPatc
         raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
     monkeypatch.setattr(pynvml, "nvmlInit", no_driver)
-    assert used_gpu() is None
-    assert gpu_is_throttled() is False
-    assert sm_clock_mhz() is None
+    assert find_used_gpu() is None
+    assert is_gpu_throttled() is False
+    assert read_sm_clock_mhz() is None

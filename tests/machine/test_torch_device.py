@@ -10,17 +10,17 @@ import pytest
 
 import harness.planning.nodes
 from harness.machine import torch_device
-from harness.machine.torch_device import ASKED, why_torch_cannot
-from harness.planning.artefacts import choices_from
+from harness.machine.torch_device import ASKED, find_torch_obstacle
+from harness.planning.artefacts import build_choices
 
 Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    why_torch_cannot.cache_clear()
+    find_torch_obstacle.cache_clear()
     yield
-    why_torch_cannot.cache_clear()
+    find_torch_obstacle.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_its_reason_is_one_line(
         return Done(command, code, out, error)
 
     monkeypatch.setattr(torch_device.subprocess, "run", run)
-    found = why_torch_cannot()
+    found = find_torch_obstacle()
     assert (found is None) == (said is None)
     assert (found or "").startswith(said or "")
 
@@ -49,12 +49,12 @@ def test_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise subprocess.TimeoutExpired(command, 1.0)
 
     monkeypatch.setattr(torch_device.subprocess, "run", run)
-    assert "does not say within" in str(why_torch_cannot())
+    assert "does not say within" in str(find_torch_obstacle())
 
 
 def test_the_one_here_is_asked() -> None:
     """Either result is correct on the machine that runs the tests, within the time limit."""
-    said = why_torch_cannot()
+    said = find_torch_obstacle()
     assert said is None or "PyTorch" in said
 
 
@@ -69,8 +69,8 @@ def test_sizes_are_those_of_the_device_that_torch_can_use(
     scale: str,
 ) -> None:
     monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", lambda: True)
-    monkeypatch.setattr(harness.planning.nodes, "why_torch_cannot", lambda: reason)
-    choices = choices_from({}, {})
+    monkeypatch.setattr(harness.planning.nodes, "find_torch_obstacle", lambda: reason)
+    choices = build_choices({}, {})
     assert (choices.device, choices.scale) == (device, scale)
     said = capsys.readouterr().err
     assert said.count("\n") == (0 if reason is None else 1)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BenchError, ConfigError, DataError, OutputError
-from harness.measuring.child import REFUSED, refuse, say
-from harness.measuring.supervise import BoundedLog, ChildOutput, last_line, read_refusal
+from harness.measuring.child import REFUSED, refuse, report_progress
+from harness.measuring.supervise import BoundedLog, ChildOutput, read_last_line, read_refusal
 from harness.values.places import ROOT
 
 MODULE = """
@@ -121,7 +121,7 @@ PYDANTIC = (
 def test_last_words(tmp_path: Path, printed: str, begins: str, ends: str) -> None:
     log = tmp_path / "log"
     log.write_text(printed)
-    said = last_line(log)
+    said = read_last_line(log)
     assert said.startswith(begins)
     assert said.endswith(ends)
     assert bool(said) == bool(printed)
@@ -131,7 +131,7 @@ def test_last_words(tmp_path: Path, printed: str, begins: str, ends: str) -> Non
 def test_what_a_child_says_is_passed_on_line_by_line_while_it_is_at_work(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    say("schedules\na mini-batch")
+    report_progress("schedules\na mini-batch")
     said = capfd.readouterr().out.encode()
     heard: list[str] = []
     reading, writing = os.pipe()

@@ -17,9 +17,9 @@ from harness.measuring.clock import (
     NullClock,
     PhaseClock,
     Sample,
-    collector_paused,
-    empty_sample_s,
-    timed,
+    measure_empty_sample_s,
+    pause_collector,
+    time_call,
 )
 from tests.support.fake_time import MS, FakeTime
 
@@ -152,13 +152,13 @@ def test_work_is_timed_with_what_it_leaves_running(time: FakeTime) -> None:
         time.move(4)
         return "done"
 
-    assert timed(work, synchronize, time) == ("done", pytest.approx(0.034))
+    assert time_call(work, synchronize, time) == ("done", pytest.approx(0.034))
     assert synchronized_at == [0, 1], "a reading before the work of others was waited for"
 
 
 def test_the_collector_rests_in_the_timed_region_only() -> None:
     assert gc.isenabled()
-    with collector_paused():
+    with pause_collector():
         assert not gc.isenabled()
     assert gc.isenabled()
 
@@ -181,12 +181,12 @@ class Ticking(FakeTime):
 def test_an_empty_sample_is_a_reading_or_a_step_of_the_clock(
     cost_ns: int, step_ns: int, found_s: float
 ) -> None:
-    found = empty_sample_s(lambda: None, Ticking(cost_ns, step_ns))
+    found = measure_empty_sample_s(lambda: None, Ticking(cost_ns, step_ns))
     assert found == pytest.approx(found_s)
 
 
 def test_waiting_for_a_device_is_part_of_an_empty_sample(time: FakeTime) -> None:
-    assert empty_sample_s(lambda: time.move(0.02), time) == pytest.approx(2e-5)
+    assert measure_empty_sample_s(lambda: time.move(0.02), time) == pytest.approx(2e-5)
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ import pytest
 
 from harness.errors import BenchError
 from harness.measuring.child import FORKED, LEFT_OUT
-from harness.measuring.launch import ROOT, run_worker, worker_environment
-from harness.measuring.supervise import memory_limit_bytes
+from harness.measuring.launch import ROOT, build_worker_environment, run_worker
+from harness.measuring.supervise import compute_memory_limit
 from harness.records.record import Record, find_record, read_record
 from harness.trials.spec import Limits, TrialSpec
 from tests.support.odd_system import FIRST, FLOOD_BYTES, LAST
@@ -109,7 +109,7 @@ def test_no_library_is_told_which_kernels_to_take(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    environment = worker_environment(make_spec())
+    environment = build_worker_environment(make_spec())
     assert not {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} & set(environment)
     assert {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} <= set(environment[LEFT_OUT].split())
     record = run_worker(make_spec(), Path("r0.json"), Path("r0.log"))
@@ -117,7 +117,7 @@ def test_no_library_is_told_which_kernels_to_take(
 
 
 def test_threads_reach_every_library_and_one_allocator_serves_all(make_spec: MakeSpec) -> None:
-    environment = worker_environment(make_spec(threads=3))
+    environment = build_worker_environment(make_spec(threads=3))
     names = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
     assert {environment[f"{name}_NUM_THREADS"] for name in names} == {"3"}
     assert environment["PYTHONHASHSEED"] == "0"
@@ -127,8 +127,8 @@ def test_threads_reach_every_library_and_one_allocator_serves_all(make_spec: Mak
 
 def test_the_memory_limit_is_a_share_of_the_machine_unless_given() -> None:
     total = psutil.virtual_memory().total
-    assert 0 < memory_limit_bytes(Limits()) < total
-    assert memory_limit_bytes(Limits(memory_bytes=5)) == 5
+    assert 0 < compute_memory_limit(Limits()) < total
+    assert compute_memory_limit(Limits(memory_bytes=5)) == 5
 
 
 def wait_for(happened: Callable[[], object], seconds: float = 30.0) -> bool:
@@ -345,8 +345,8 @@ def test_a_record_of_another_interpreter_does_not_answer(
 ) -> None:
     assert make_spec(python="/elsewhere/bin/python").trial_id == make_spec().trial_id
     record = run(make_spec(), tmp_path)
-    assert record.answers(make_spec(), record.source_sha256)
-    assert not record.answers(make_spec(python=sys.executable), record.source_sha256)
+    assert record.is_valid_for(make_spec(), record.source_sha256)
+    assert not record.is_valid_for(make_spec(python=sys.executable), record.source_sha256)
 
 
 def test_one_without_the_benchmarks_packages_is_a_record(

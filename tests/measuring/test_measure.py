@@ -14,7 +14,7 @@ import pytest
 from harness.contracts.system import Clock
 from harness.measuring import worker
 from harness.measuring.child import REFUSED
-from harness.measuring.launch import worker_environment
+from harness.measuring.launch import build_worker_environment
 from harness.measuring.worker import main
 from harness.trials.spec import TrialSpec
 from tests.support import odd_system
@@ -193,7 +193,7 @@ def test_a_worker_loads_no_framework_of_others(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        env=worker_environment(spec),
+        env=build_worker_environment(spec),
         check=True,
     )
     assert done.stdout.split("\n")[-2] == "0 []"
@@ -217,8 +217,8 @@ def test_memory_is_given_back_before_the_warm_up_and_not_after(
 
         monkeypatch.setattr(worker, name, noted)
 
-    behind_the_oracle = ["Reference", "give_back_memory", "resident_memory_bytes"]
-    around_the_passes = ["give_back_memory", "warm_up", "forget_peak_memory", "time_passes"]
+    behind_the_oracle = ["Reference", "release_memory", "measure_resident_bytes"]
+    around_the_passes = ["release_memory", "warm_up", "reset_peak_memory", "time_passes"]
     for name in {*behind_the_oracle, *around_the_passes}:
         note(name)
     assert measure(make_spec(), tmp_path).status == "ok"
@@ -238,7 +238,7 @@ def test_a_frameworks_own_peak_begins_anew_behind_the_check(
 
     monkeypatch.setattr(odd_system.Adapter, "run", counted)
     monkeypatch.setattr(
-        odd_system.Adapter, "forget_peak_memory", lambda _: calls.append("forget"), raising=False
+        odd_system.Adapter, "reset_peak_memory", lambda _: calls.append("forget"), raising=False
     )
     record = measure(make_spec(), tmp_path)
     assert calls.count("forget") == 1

@@ -12,18 +12,18 @@ from harness.contracts.model import Model, ModelSizes
 from harness.contracts.system import RunSettings
 from harness.measuring import mini_batch_check
 from harness.measuring.mini_batch_check import (
-    fingerprint_of,
+    compute_fingerprint,
+    find_not_finite,
+    find_parts_fault,
+    find_whole_step_fault,
+    hash_workload,
     is_kinked,
-    not_finite,
-    parts_fault,
-    step_of_whole_fault,
-    workload_sha256,
 )
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
-from harness.records.fingerprint import KINK_TOLERANCE, TOLERANCE, Fingerprint, difference
+from harness.records.fingerprint import KINK_TOLERANCE, TOLERANCE, Fingerprint, find_difference
 from harness.trials.spec import Timing, TrialSpec
-from harness.trials.workload import Workload, load_workload, run_settings
+from harness.trials.workload import Workload, build_run_settings, load_workload
 from tests.support import saboteurs
 from tests.support.instances import draw_trees
 
@@ -43,7 +43,7 @@ def workload(spec: TrialSpec) -> Workload:
 
 
 def prepared(kind: str, spec: TrialSpec, workload: Workload, of: str = "W") -> saboteurs.Honest:
-    settings: RunSettings = run_settings(replace(spec, system_options={"of": of}))
+    settings: RunSettings = build_run_settings(replace(spec, system_options={"of": of}))
     system: saboteurs.Honest = getattr(saboteurs, kind)(settings)
     system.prepare(workload.model, workload.weights)
     return system
@@ -52,8 +52,8 @@ def prepared(kind: str, spec: TrialSpec, workload: Workload, of: str = "W") -> s
 @pytest.mark.parametrize("n", [1, 2, 4, 5, 16])
 def test_parts_add_up(spec: TrialSpec, workload: Workload, n: int) -> None:
     system = prepared("Honest", spec, workload)
-    assert parts_fault(system, workload.mini_batches[0][:n], 1) is None
-    assert parts_fault(system, workload.mini_batches[0][:n], 4) is None
+    assert find_parts_fault(system, workload.mini_batches[0][:n], 1) is None
+    assert find_parts_fault(system, workload.mini_batches[0][:n], 4) is None
 
 
 class WrongFrom(saboteurs.WrongForMany):
@@ -69,30 +69,30 @@ class WrongFrom(saboteurs.WrongForMany):
 def test_a_fault_shows_whatever_size_it_depends_on(
     spec: TrialSpec, workload: Workload, n_from: int
 ) -> None:
-    system = WrongFrom(run_settings(replace(spec, system_options={"of": "b"})))
+    system = WrongFrom(build_run_settings(replace(spec, system_options={"of": "b"})))
     system.prepare(workload.model, workload.weights)
     system.n_from = n_from
-    fault = parts_fault(system, workload.mini_batches[0], 1)
+    fault = find_parts_fault(system, workload.mini_batches[0], 1)
     assert str(fault).startswith("gradient of b of ")
 
 
 def test_a_step_of_many_is_looked_at(spec: TrialSpec, workload: Workload) -> None:
-    rate = run_settings(spec).learning_rate
-    assert step_of_whole_fault(prepared("Honest", spec, workload), workload, rate) is None
-    fault = step_of_whole_fault(prepared("SkipsAnUpdate", spec, workload), workload, rate)
+    rate = build_run_settings(spec).learning_rate
+    assert find_whole_step_fault(prepared("Honest", spec, workload), workload, rate) is None
+    fault = find_whole_step_fault(prepared("SkipsAnUpdate", spec, workload), workload, rate)
     assert str(fault).startswith("of 16 instances, one step changes W ")
 
 
 def test_a_fingerprint_tells_every_mini_batch(spec: TrialSpec, workload: Workload) -> None:
-    honest = fingerprint_of(prepared("Honest", spec, workload), workload, "w")
+    honest = compute_fingerprint(prepared("Honest", spec, workload), workload, "w")
     assert len(honest.losses) == 3
     arrays = {"outputs", *(f"gradient of {name}" for name in workload.weights)}
     assert {name: len(found) for name, found in honest.sketches.items()} == dict.fromkeys(arrays, 3)
-    assert not_finite(honest) is None
+    assert find_not_finite(honest) is None
     for name in workload.weights:
         system = prepared("WrongForTheSecond", spec, workload, of=name)
-        wrong = fingerprint_of(system, workload, "w")
-        found = difference(wrong, honest)
+        wrong = compute_fingerprint(system, workload, "w")
+        found = find_difference(wrong, honest)
         assert found is not None
         assert (found.what, found.mini_batch) == (f"gradient of {name}", 1)
 
@@ -101,36 +101,36 @@ def test_large_results_are_kept_of_the_first_mini_batches(
     spec: TrialSpec, workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system = prepared("Honest", spec, workload)
-    result = fingerprint_of(system, workload, "w") and system.result()
+    result = compute_fingerprint(system, workload, "w") and system.result()
     n_each = result.outputs.size + sum(g.size for g in result.gradients.values())
     for most, n_kept in ((0, 1), (2 * n_each - 1, 1), (2 * n_each, 2), (9 * n_each, 3)):
         monkeypatch.setattr(mini_batch_check, "MAX_NUMBERS", most)
-        found = fingerprint_of(system, workload, "w")
+        found = compute_fingerprint(system, workload, "w")
         assert {len(sketches) for sketches in found.sketches.values()} == {n_kept}
         assert len(found.losses) == 3
 
 
 def test_what_is_no_number_is_named(spec: TrialSpec, workload: Workload) -> None:
-    found = fingerprint_of(prepared("Honest", spec, workload), workload, "w")
+    found = compute_fingerprint(prepared("Honest", spec, workload), workload, "w")
     sketches = {**found.sketches, "outputs": ((1.0, 0.0, np.inf),)}
     lost = found.model_copy(update={"losses": (1.0, np.nan, 2.0)})
-    assert not_finite(lost) == ("the loss of mini-batch 1 is nan", 1)
+    assert find_not_finite(lost) == ("the loss of mini-batch 1 is nan", 1)
     wild = found.model_copy(update={"sketches": sketches})
-    assert not_finite(wild) == ("outputs of mini-batch 0 is not finite", 0)
+    assert find_not_finite(wild) == ("outputs of mini-batch 0 is not finite", 0)
 
 
 def test_a_workload_is_inputs_weights_mode_and_step(spec: TrialSpec, workload: Workload) -> None:
     names = {
-        workload_sha256(workload, "train", 0.1),
-        workload_sha256(workload, "infer", 0.1),
-        workload_sha256(workload, "train", 0.2),
+        hash_workload(workload, "train", 0.1),
+        hash_workload(workload, "infer", 0.1),
+        hash_workload(workload, "train", 0.2),
         *(
-            workload_sha256(load_workload(replace(spec, **change)), "train", 0.1)
+            hash_workload(load_workload(replace(spec, **change)), "train", 0.1)
             for change in ({"seed": 1}, {"batch_size": 8}, {"hidden_size": 9})
         ),
     }
     assert len(names) == 6
-    assert workload_sha256(load_workload(spec), "train", 0.1) in names
+    assert hash_workload(load_workload(spec), "train", 0.1) in names
 
 
 SIZES = ModelSizes(8, {"words": 16, "classes": 2})
@@ -173,8 +173,8 @@ def test_rounding_may_move_gradients_through_many_relus_alone(
     name: str, kinked: bool, part: float, differs: bool
 ) -> None:
     pair = off_by(part, name, kinked=kinked), off_by(0.0, name, kinked=False)
-    assert (difference(*pair) is not None) == differs
-    assert (difference(*pair[::-1]) is not None) == differs
+    assert (find_difference(*pair) is not None) == differs
+    assert (find_difference(*pair[::-1]) is not None) == differs
 
 
 @pytest.mark.parametrize("kind", ["SumsHalfAGradientOfMany", "TakesOneVertexOfManyForAnother"])
@@ -184,10 +184,12 @@ def test_a_fault_is_more_than_rounding(
     options = {"n_leaves": 4, "n_instances": 32, "seed": 0}
     spec = make_spec(batch_size=16, dataset_options=options)
     workload = load_workload(spec)
-    honest = fingerprint_of(prepared("Honest", spec, workload), workload, "w", kinked=True)
-    assert difference(fingerprint_of(prepared(kind, spec, workload), workload, "w"), honest)
+    honest = compute_fingerprint(prepared("Honest", spec, workload), workload, "w", kinked=True)
+    assert find_difference(
+        compute_fingerprint(prepared(kind, spec, workload), workload, "w"), honest
+    )
     faults = [
-        parts_fault(prepared(one, spec, workload), workload.mini_batches[0], 4, kinked=True)
+        find_parts_fault(prepared(one, spec, workload), workload.mini_batches[0], 4, kinked=True)
         for one in ("Honest", kind)
     ]
     assert faults[0] is None

@@ -14,11 +14,11 @@ from harness.measuring.clock import Sample
 from harness.measuring.passes import (
     MAX_PASSES,
     Passes,
-    Timed,
+    TimedSamples,
     WarmUp,
-    instances_per_s,
-    mean_counters,
-    phase_medians,
+    compute_mean_counters,
+    compute_phase_medians,
+    compute_throughput,
     time_passes,
     warm_up,
 )
@@ -31,12 +31,12 @@ def time() -> FakeTime:
     return FakeTime()
 
 
-def timed_of(time: FakeTime, costs: Sequence[Sequence[float]], **timing: Any) -> Timed:
+def timed_of(time: FakeTime, costs: Sequence[Sequence[float]], **timing: Any) -> TimedSamples:
     values = {"min_seconds": 0.0, "min_passes": 1, "max_seconds": 1e7} | timing
     return time_passes(Passes(Scripted(time), time), costs, Timing(**values))
 
 
-def n_passes_of(timed: Timed, n_mini_batches: int = 2) -> tuple[int, int]:
+def n_passes_of(timed: TimedSamples, n_mini_batches: int = 2) -> tuple[int, int]:
     """Return the numbers of unmarked and marked passes; every pass must be complete."""
     assert len(timed.whole) % n_mini_batches == len(timed.marked) % n_mini_batches == 0
     return len(timed.whole) // n_mini_batches, len(timed.marked) // n_mini_batches
@@ -75,7 +75,7 @@ class Ahead(Scripted):
         super().load(instances)
         self.following = None
 
-    def upcoming(self, instances: Sequence[Any]) -> None:
+    def prefetch(self, instances: Sequence[Any]) -> None:
         self.following = instances
 
     def run(self, clock: Clock, *, update: bool = True) -> None:
@@ -214,13 +214,13 @@ def test_counters_are_those_of_the_first_pass(time: FakeTime) -> None:
 def test_counters_are_means_and_unknown_stays_unknown() -> None:
     counters = [Counters(3, None, 10), Counters(4, 2, 20)]
     unknown = dict.fromkeys(item.name for item in fields(Counters))
-    assert mean_counters(counters) == unknown | {"n_batches": 3.5, "bytes_copied": 15.0}
-    assert mean_counters([]) == unknown
+    assert compute_mean_counters(counters) == unknown | {"n_batches": 3.5, "bytes_copied": 15.0}
+    assert compute_mean_counters([]) == unknown
 
 
 def test_phase_medians_are_per_mini_batch_and_honest_about_what_is_unknown() -> None:
     samples = [Sample(1.0, {"forward": seconds, "update": 1.0}) for seconds in (1.0, 2.0, 9.0)]
-    medians = phase_medians(samples, ("forward", "backward"))
+    medians = compute_phase_medians(samples, ("forward", "backward"))
     assert medians == {
         "construct": None,
         "schedule": None,
@@ -232,5 +232,5 @@ def test_phase_medians_are_per_mini_batch_and_honest_about_what_is_unknown() -> 
 
 def test_instances_per_s_divides_by_the_median_pass() -> None:
     samples_s = [1.0, 2.0, 1.0, 3.0, 10.0, 20.0]  # passes of 3, 4 and 30 seconds
-    assert instances_per_s(samples_s, 2, n_instances=8) == 2.0
-    assert instances_per_s([0.0, 0.0], 2, n_instances=8) is None
+    assert compute_throughput(samples_s, 2, n_instances=8) == 2.0
+    assert compute_throughput([0.0, 0.0], 2, n_instances=8) is None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import harness.measuring.reference
-from harness.contracts.model import ModelSizes, initial_weights
+from harness.contracts.model import ModelSizes, draw_initial_weights
 from harness.contracts.system import Counters, Result, System, load_adapter
 from harness.measuring.reference import (
     MAX_CHECK_VERTICES,
@@ -20,25 +20,25 @@ from harness.measuring.reference import (
     ReferenceAnswer,
     ask_oracle,
     choose_check_instances,
-    origin_of_not_finite,
+    find_not_finite_origin,
 )
 from harness.measuring.reference_check import (
     FLOAT32,
-    Step,
-    agrees,
+    SgdStep,
     check_answer,
     check_step,
     compare,
-    proves_nothing,
-    relative_error,
-    rows_with_any,
-    step_fault,
+    compute_relative_error,
+    find_nonzero_rows,
+    find_step_fault,
+    is_all_zero,
+    is_within_tolerance,
 )
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.tree_fc import TreeFC
 from harness.trials.spec import TrialSpec
-from harness.trials.workload import Workload, load_workload, n_lookups, run_settings
+from harness.trials.workload import Workload, build_run_settings, count_lookups, load_workload
 from harness.values.instances import Tree
 from harness.vertex import Symbol, VertexTracer, exp, log, sqrt, tanh
 from tests.support.instances import LATTICES, lattice
@@ -101,8 +101,8 @@ def test_one_row_missing_from_a_large_sparse_gradient_fails() -> None:
     truth[::20] = rng.normal(size=(50, 8))
     wrong = truth.copy()
     wrong[40] = 0.0
-    assert agrees(truth.astype(np.float32), truth)
-    assert not agrees(wrong, truth)
+    assert is_within_tolerance(truth.astype(np.float32), truth)
+    assert not is_within_tolerance(wrong, truth)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_a_step_may_change_no_other_row_of_a_table(row: int | None, kind: type[A
     if row is not None:
         after[row, 1] += np.float32(1e-3)
     n_lookups = {"table": np.bincount([7], minlength=1000)}
-    step = Step({"table": before}, {"table": gradient}, 0.5, n_lookups)
+    step = SgdStep({"table": before}, {"table": gradient}, 0.5, n_lookups)
     system: Any = SimpleNamespace(parameters=lambda: {"table": after.view(kind)})
-    assert (step_fault(system, step) is None) == (row is None)
+    assert (find_step_fault(system, step) is None) == (row is None)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -150,16 +150,16 @@ def test_rows_of_zeros_change_no_verdict(seed: int) -> None:
     truth[drawn.integers(50, size=8)] = drawn.normal(size=(8, 3))
     noise = 10.0 ** drawn.uniform(-5, -3) * drawn.normal(size=truth.shape)
     found = truth + noise * (drawn.random(truth.shape) < 0.1)
-    rows = rows_with_any(found, truth)
-    assert agrees(found[rows], truth[rows]) == agrees(found, truth)
-    assert relative_error(found[rows], truth[rows]) == relative_error(found, truth)
+    rows = find_nonzero_rows(found, truth)
+    assert is_within_tolerance(found[rows], truth[rows]) == is_within_tolerance(found, truth)
+    assert compute_relative_error(found[rows], truth[rows]) == compute_relative_error(found, truth)
 
 
 @pytest.mark.parametrize("shape", [(), (0, 4), (4, 0), (5,)])
 def test_arrays_of_any_shape_are_judged(shape: tuple[int, ...]) -> None:
     truth = np.ones(shape)
-    rows = rows_with_any(truth, truth)
-    assert agrees(truth[rows], truth[rows])
+    rows = find_nonzero_rows(truth, truth)
+    assert is_within_tolerance(truth[rows], truth[rows])
     assert np.array_equal(truth[rows], truth)
 
 
@@ -168,7 +168,7 @@ def test_a_relu_that_took_the_other_side_is_no_error() -> None:
     flipped = truth.copy()
     flipped[:, 3] += 1e-3 * rng.normal(size=512)  # one of 256 units in one of 1000 vertices
     assert np.max(np.abs(flipped - truth)) > 1e-4 * np.max(np.abs(truth))
-    assert agrees(flipped, truth)
+    assert is_within_tolerance(flipped, truth)
 
 
 def test_slack_is_what_the_other_side_of_a_relu_changes() -> None:
@@ -187,10 +187,10 @@ def test_slack_is_what_the_other_side_of_a_relu_changes() -> None:
     }
     on = ask_oracle(model, weights, [tree], "train", 0.1)
     off = ask_oracle(model, weights | {"b": np.array([-2e-8, 0.0])}, [tree], "train", 0.1)
-    assert not agrees(off.gradients["embedding"], on.gradients["embedding"])
+    assert not is_within_tolerance(off.gradients["embedding"], on.gradients["embedding"])
     for name, truth in on.gradients.items():
-        assert agrees(off.gradients[name], truth, on.slack[name]), name
-        assert not agrees(off.gradients[name] * 1.01, truth, on.slack[name]), name
+        assert is_within_tolerance(off.gradients[name], truth, on.slack[name]), name
+        assert not is_within_tolerance(off.gradients[name] * 1.01, truth, on.slack[name]), name
 
 
 def test_slack_is_rounding_where_no_relu_is_near_zero(make_spec: MakeSpec) -> None:
@@ -206,8 +206,8 @@ def test_models_without_relu_have_no_slack(make_spec: MakeSpec) -> None:
 
 
 def test_zeros_are_expected_where_the_truth_is_zero() -> None:
-    assert agrees(np.zeros(3), np.zeros(3))
-    assert not agrees(np.full(3, 1e-6), np.zeros(3))
+    assert is_within_tolerance(np.zeros(3), np.zeros(3))
+    assert not is_within_tolerance(np.full(3, 1e-6), np.zeros(3))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_systems_that_go_wrong(
 ) -> None:
     spec = make_spec(system_options={"fault": fault}, learning_rate=0.05)
     workload = load_workload(spec)
-    system = load_adapter(spec.adapter)(run_settings(spec))
+    system = load_adapter(spec.adapter)(build_run_settings(spec))
     system.prepare(workload.model, workload.weights)
     found = check_all(system, workload, spec)
     assert (found is None) == (reason is None)
@@ -238,9 +238,9 @@ def check_all(system: System, workload: Workload, spec: TrialSpec) -> str | None
     """Return how a result or a step deviates, or None."""
     instances, answer = workload.check_instances, ask(workload, spec)
     verdict = check_answer(system, instances, answer)
-    rate = run_settings(spec).learning_rate
-    n_rows = n_lookups(workload.model, instances)
-    step = Step(workload.weights, answer.gradients, rate, n_rows, answer.slack)
+    rate = build_run_settings(spec).learning_rate
+    n_rows = count_lookups(workload.model, instances)
+    step = SgdStep(workload.weights, answer.gradients, rate, n_rows, answer.slack)
     return verdict.reason or check_step(system, instances, answer, step)
 
 
@@ -252,7 +252,7 @@ def test_rounding_larger_than_a_step_is_no_error(make_spec: MakeSpec) -> None:
     assert answer.outputs_after_step is not None
     change = np.abs(answer.outputs_after_step - answer.outputs)
     assert np.max(change) < 1e-6 * np.max(answer.outputs)
-    system = load_adapter(spec.adapter)(run_settings(spec))
+    system = load_adapter(spec.adapter)(build_run_settings(spec))
     system.prepare(workload.model, workload.weights)
     assert check_all(system, workload, spec) is None
 
@@ -318,10 +318,10 @@ def test_a_damaged_answer_is_asked_for_again(
 
 
 def test_an_answer_of_zeros_proves_nothing(make_spec: Callable[..., TrialSpec]) -> None:
-    assert not proves_nothing(ANSWER)
+    assert not is_all_zero(ANSWER)
     silent = replace(ANSWER, outputs=np.zeros((6, 5)), gradients={"W": np.zeros((8, 4))})
-    assert proves_nothing(silent)
-    assert not proves_nothing(replace(silent, outputs=ANSWER.outputs))
+    assert is_all_zero(silent)
+    assert not is_all_zero(replace(silent, outputs=ANSWER.outputs))
 
 
 def test_large_instances_make_a_small_check(make_spec: Callable[..., TrialSpec]) -> None:
@@ -350,8 +350,8 @@ def test_the_step_is_that_of_the_mean_over_instances(
     make_spec: Callable[..., TrialSpec],
 ) -> None:
     spec = make_spec(batch_size=8, learning_rate=0.4)
-    assert run_settings(spec).learning_rate == pytest.approx(0.05)
-    assert run_settings(replace(spec, batch_size=1)).learning_rate == 0.4
+    assert build_run_settings(spec).learning_rate == pytest.approx(0.05)
+    assert build_run_settings(replace(spec, batch_size=1)).learning_rate == 0.4
 
 
 CHAIN = Sketch([("vertex", []), ("vertex", [0]), ("vertex", [1])])
@@ -403,5 +403,5 @@ class Root(Odd):
 )
 def test_the_first_operator_is_named(model: type[Odd], mode: str, origin: str) -> None:
     built = model(SIZES)
-    weights = initial_weights(built, 0)
-    assert origin in origin_of_not_finite(built, weights, [CHAIN], mode)
+    weights = draw_initial_weights(built, 0)
+    assert origin in find_not_finite_origin(built, weights, [CHAIN], mode)

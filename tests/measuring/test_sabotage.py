@@ -11,8 +11,8 @@ import pytest
 from harness.measuring import mini_batch_check, reference_check, timed_check
 from harness.measuring.clock import NullClock
 from harness.measuring.reference_check import Verdict
-from harness.records.cross_check import judged
-from harness.records.record import Record, record_path
+from harness.records.cross_check import mark_contradictions
+from harness.records.record import Record, locate_record
 from harness.trials.spec import Timing, TrialSpec
 from tests.support.measured import MakeSpec, measure, measure_at, spec_of
 
@@ -32,17 +32,20 @@ def once_by_no_clock(system: Any, instances: Any, *, update: bool) -> Any:
 # Replacement of each disabled guard, and the module and the name under which it is looked up.
 GUARDS: dict[str, list[tuple[Any, str, Any]]] = {
     "answer": [(mini_batch_check, "check_answer", lambda *_: Verdict("ok"))],
-    "step": [(reference_check, "step_fault", nothing), (mini_batch_check, "step_fault", nothing)],
-    "after step": [
-        (reference_check, "_loss_fault", nothing),
-        (reference_check, "_outputs_fault", nothing),
+    "step": [
+        (reference_check, "find_step_fault", nothing),
+        (mini_batch_check, "find_step_fault", nothing),
     ],
-    "parts": [(mini_batch_check, "parts_fault", nothing)],
-    "changed": [(mini_batch_check, "changed", nothing)],
-    "losses": [(timed_check, "losses_fault", nothing)],
-    "hidden": [(timed_check, "hidden_fault", nothing)],
-    "unseen": [(timed_check, "unseen_fault", nothing)],
-    "no clock": [(mini_batch_check, "clock_fault", nothing)],
+    "after step": [
+        (reference_check, "_find_loss_fault", nothing),
+        (reference_check, "_find_outputs_fault", nothing),
+    ],
+    "parts": [(mini_batch_check, "find_parts_fault", nothing)],
+    "changed": [(mini_batch_check, "find_changed_parameter", nothing)],
+    "losses": [(timed_check, "find_losses_fault", nothing)],
+    "hidden": [(timed_check, "find_hidden_fault", nothing)],
+    "unseen": [(timed_check, "find_unseen_fault", nothing)],
+    "no clock": [(mini_batch_check, "find_clock_fault", nothing)],
     "same clock": [
         (reference_check, "run_once", once_by_no_clock),
         (mini_batch_check, "run_once", once_by_no_clock),
@@ -173,7 +176,7 @@ QUICK = Timing(min_seconds=0.0, n_mini_batches=2, min_passes=2)
 
 
 def measured_in(folder: Path, spec: TrialSpec) -> Record:
-    return measure_at(spec, record_path(folder, spec))
+    return measure_at(spec, locate_record(folder, spec))
 
 
 def test_who_differs_from_others_is_told_by_the_oracle(make_spec: MakeSpec, tmp_path: Path) -> None:
@@ -193,6 +196,6 @@ def test_who_was_wrong_first_is_not_shown(make_spec: MakeSpec, tmp_path: Path) -
     assert first.fingerprint is not None
     assert second.fingerprint is not None
     assert (first.fingerprint.proved, second.fingerprint.proved) == (False, True)
-    shown = judged([first, second])
+    shown = mark_contradictions([first, second])
     assert [one.status for one in shown if one is not None] == ["wrong_result", "ok"]
     assert "differs from Honest, which the oracle confirmed" in str(shown[0] and shown[0].reason)

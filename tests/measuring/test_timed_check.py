@@ -17,15 +17,15 @@ from harness.measuring.timed_check import (
     N_PASSES_AGAIN,
     NEAR,
     READINGS,
-    hidden_fault,
+    compute_between_limit,
+    find_hidden_fault,
+    find_losses_fault,
+    find_unseen_fault,
     is_near,
-    losses_fault,
-    most_between_s,
-    pass_losses,
-    reading_s,
-    settled_between_s,
-    unseen_fault,
-    unseen_ratio,
+    measure_reading_s,
+    measure_unseen_ratio,
+    settle_between_s,
+    sum_pass_losses,
 )
 from harness.values.instances import Chain
 from tests.support.engine_models import tree
@@ -81,7 +81,7 @@ def test_what_is_spent_between_runs_is_seen_and_not_timed(kind: str) -> None:
     passes = Passes(system, system.now_ns)
     samples = passes.run((*MINI_BATCHES, "warm"))
     assert [sample.total_s for sample in samples] == pytest.approx([2.0] * 4)
-    losses, between_s = passes.testify(n_warm=1)
+    losses, between_s = passes.summarize_runs(n_warm=1)
     assert losses == [2.0, 3.0, 1.0, 4.0]
     assert between_s == pytest.approx(0.5)
     assert passes.between_s[1:] == pytest.approx([0.5] * 3)
@@ -116,7 +116,7 @@ class KeepsTwo(Slow):
 def settled(system: Slow, between_s: float) -> tuple[float, int]:
     """Return the settled gap for runs of 2 s, whose limit is 0.1 s, and the number of runs."""
     passes = Passes(system, system.now_ns)
-    found = settled_between_s(passes, TREES, [2.0] * 3, between_s)
+    found = settle_between_s(passes, TREES, [2.0] * 3, between_s)
     return found, len(passes.between_s)
 
 
@@ -143,7 +143,7 @@ def test_who_is_not_near_is_not_asked_again(between_s: float) -> None:
 
 
 def test_who_is_far_above_the_limit_is_not() -> None:
-    limit = most_between_s(1.0, 0.0)
+    limit = compute_between_limit(1.0, 0.0)
     assert limit == HIDDEN_SHARE
     factors = (0.9, 1.0, 1.1, 1.9, NEAR, 3.0)
     near = [is_near(factor * limit, 1.0, 0.0) for factor in factors]
@@ -163,7 +163,7 @@ def test_who_is_far_above_the_limit_is_not() -> None:
 def test_work_between_runs_is_no_reading(
     between_s: float, run_s: float, reading: float, is_wrong: bool
 ) -> None:
-    fault = hidden_fault(between_s, run_s, reading)
+    fault = find_hidden_fault(between_s, run_s, reading)
     assert (fault is not None) == is_wrong
 
 
@@ -171,7 +171,7 @@ def test_reading_grows_with_what_is_read() -> None:
     short, long = (
         [Chain(words=np.zeros(n, int), labels=np.zeros(n, int))] * 50 for n in (10, 5000)
     )
-    assert 0 < reading_s([short] * 5) < reading_s([long] * 5)
+    assert 0 < measure_reading_s([short] * 5) < measure_reading_s([long] * 5)
 
 
 @pytest.mark.parametrize(
@@ -189,20 +189,20 @@ def test_reading_grows_with_what_is_read() -> None:
     ],
 )
 def test_every_run_does_its_work(losses: list[float], trains: bool, words: str | None) -> None:
-    fault = losses_fault(losses, [5.0, 7.0], trains=trains)
+    fault = find_losses_fault(losses, [5.0, 7.0], trains=trains)
     assert (fault is None) == (words is None)
     assert words is None or words in str(fault)
 
 
 def test_losses_of_whole_passes_are_kept_until_one_is_no_number() -> None:
-    assert pass_losses([1.0, 2.0, 3.0, 4.0, 5.0], 2) == (3.0, 7.0)
-    assert pass_losses([1.0, 2.0, float("nan"), 4.0, 5.0, 6.0], 2) == (3.0,)
-    assert len(pass_losses([1.0] * 99, 1)) == 16
+    assert sum_pass_losses([1.0, 2.0, 3.0, 4.0, 5.0], 2) == (3.0, 7.0)
+    assert sum_pass_losses([1.0, 2.0, float("nan"), 4.0, 5.0, 6.0], 2) == (3.0,)
+    assert len(sum_pass_losses([1.0] * 99, 1)) == 16
 
 
 def ratio_of(system: Slow) -> float:
     """Return the slowdown of unseen mini-batches; seen ones took 2 s in the timed passes."""
-    return unseen_ratio(Passes(system, system.now_ns), MINI_BATCHES, [2.0] * 3)
+    return measure_unseen_ratio(Passes(system, system.now_ns), MINI_BATCHES, [2.0] * 3)
 
 
 @pytest.mark.parametrize(("slower", "is_wrong"), [(0.9, False), (1.5, False), (9.0, True)])
@@ -212,7 +212,7 @@ def test_what_was_not_seen_takes_as_long(slower: float, is_wrong: bool) -> None:
     system.unseen_s = slower * system.run_s
     ratio = ratio_of(system)
     assert ratio == pytest.approx(slower)
-    assert (unseen_fault(ratio) is not None) == is_wrong == (slower > MOST_SLOWER)
+    assert (find_unseen_fault(ratio) is not None) == is_wrong == (slower > MOST_SLOWER)
 
 
 def test_others_on_the_machine_make_nobody_guilty() -> None:
@@ -226,7 +226,7 @@ def test_others_on_the_machine_make_nobody_guilty() -> None:
 
     system = Disturbed()
     ratio = ratio_of(system)
-    assert unseen_fault(ratio) is None
+    assert find_unseen_fault(ratio) is None
 
 
 def test_what_is_compiled_for_shapes_is_not_taken_for_slowness_on_unseen_ones() -> None:
@@ -250,7 +250,7 @@ def test_a_machine_that_became_slower_makes_nobody_guilty(unseen_s: float) -> No
     system.run_s, system.unseen_s = 3 * system.run_s, 3 * unseen_s
     ratio = ratio_of(system)
     assert ratio == pytest.approx(unseen_s / 2.0)
-    assert (unseen_fault(ratio) is not None) == (unseen_s > 2.0)
+    assert (find_unseen_fault(ratio) is not None) == (unseen_s > 2.0)
 
 
 def test_a_cache_as_large_as_a_pass_is_found_while_times_are_taken_again() -> None:
@@ -265,4 +265,4 @@ def test_a_cache_as_large_as_a_pass_is_found_while_times_are_taken_again() -> No
     system.seen = [id(mini_batch) for mini_batch in MINI_BATCHES]
     system.unseen_s = 3 * system.run_s
     ratio = ratio_of(system)
-    assert unseen_fault(ratio) is not None
+    assert find_unseen_fault(ratio) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measuring.tracer import Span, Timeline, trace_text
+from harness.measuring.tracer import Span, Timeline, format_trace
 from harness.terminal.command_line import is_trace
 from tests.support.fake_time import FakeTime
 from tests.support.trace_files import checked
@@ -15,9 +15,9 @@ def timeline_of_a_run() -> Timeline:
     timeline = Timeline(lambda: time.move(0.5), time)  # every reading waits for the device
     time.move(2)
     timeline.mark("construct")
-    with timeline.part("batch", "leaf x 3", {"rows": 3}) as details:
+    with timeline.record_span("batch", "leaf x 3", {"rows": 3}) as details:
         time.move(1)
-        with timeline.part("kernel", "product W", {}):
+        with timeline.record_span("kernel", "product W", {}):
             time.move(4)
         details["kernels"] = 1
     timeline.mark("forward")
@@ -35,7 +35,7 @@ def test_spans_are_what_the_clock_showed_behind_a_synchronise() -> None:
 
 def test_a_file_is_in_the_trace_event_format() -> None:
     spans = timeline_of_a_run().spans
-    text = trace_text("a run", {"whole": spans[:1], "in parts": spans}, {"trial": "x"})
+    text = format_trace("a run", {"whole": spans[:1], "in parts": spans}, {"trial": "x"})
     events = checked(text)
     shown = [(e["tid"], e["cat"], e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X"]
     assert shown == [
@@ -50,7 +50,7 @@ def test_a_file_is_in_the_trace_event_format() -> None:
 
 
 def test_a_track_may_be_empty() -> None:
-    assert [e["ph"] for e in checked(trace_text("a run", {"none": []}, {}))] == ["M"] * 3
+    assert [e["ph"] for e in checked(format_trace("a run", {"none": []}, {}))] == ["M"] * 3
 
 
 def test_no_span_ends_before_it_begins() -> None:
@@ -61,7 +61,7 @@ def test_no_span_ends_before_it_begins() -> None:
 @pytest.mark.parametrize(
     ("content", "ours"),
     [
-        (trace_text("a run", {}, {}).encode(), True),
+        (format_trace("a run", {}, {}).encode(), True),
         (b'{"traceEvents": 1}', False),
         (b'{"status": "ok"}', False),
         (b"[]", False),

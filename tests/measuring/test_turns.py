@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.machine import folders
-from harness.measuring.turns import MARK, turns
+from harness.measuring.turns import MARK, lock_results_dirs
 from harness.planning.run_plan import VARIABLE
 from harness.values.places import ROOT
 
@@ -70,9 +70,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at Linux'
 def test_what_a_killed_run_left_is_ended_by_the_next_on_its_folder(
     left: int, tmp_path: Path
 ) -> None:
-    with turns([tmp_path / "other"], "bench", print):
+    with lock_results_dirs([tmp_path / "other"], "bench", print):
         assert is_running(left), "it may belong to another run"
-    with turns([tmp_path / "other", tmp_path / "results"], "bench", print):
+    with lock_results_dirs([tmp_path / "other", tmp_path / "results"], "bench", print):
         assert not is_running(left)
 
 
@@ -87,14 +87,14 @@ def test_what_a_living_run_started_is_spared_though_its_lock_was_deleted(
         assert alive.stdout is not None
         worker = int(alive.stdout.readline())
         monkeypatch.setattr(folders, "MEMORY", tmp_path)
-        with turns([tmp_path / "results"], "bench", print):
+        with lock_results_dirs([tmp_path / "results"], "bench", print):
             assert is_running(worker)
         alive.stdin.close()
 
 
 def test_children_are_marked_for_all_folders_while_a_turn_lasts(tmp_path: Path) -> None:
     assert MARK not in os.environ
-    with turns([tmp_path / "a", tmp_path / "b"], "bench", print):
+    with lock_results_dirs([tmp_path / "a", tmp_path / "b"], "bench", print):
         assert len(set(os.environ[MARK].split())) == 2
     assert MARK not in os.environ
 
@@ -112,9 +112,9 @@ def test_a_job_of_the_pipeline_waits_as_long_as_it_takes(
     monkeypatch.setattr(time, "sleep", sleep)
     said: list[str] = []
     with (
-        turns([tmp_path], "first", print),
+        lock_results_dirs([tmp_path], "first", print),
         pytest.raises(EnoughError),
-        turns([tmp_path], "second", said.append),
+        lock_results_dirs([tmp_path], "second", said.append),
     ):
         pass
     assert said[0].endswith("; waiting")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measuring.mini_batch_check import readings
+from harness.measuring.mini_batch_check import find_clock_reads
 from harness.values.places import ROOT
 
 CLOCK = "harness/measuring/clock.py"
@@ -36,7 +36,7 @@ def readers() -> set[str]:
     return {
         path.relative_to(ROOT).as_posix()
         for path in paths
-        if any(readings(path.read_text(encoding="utf-8")))
+        if any(find_clock_reads(path.read_text(encoding="utf-8")))
     }
 
 
@@ -63,7 +63,7 @@ def readers() -> set[str]:
     ],
 )
 def test_a_reading_is_found_however_it_is_written(source: str, found: list[str]) -> None:
-    assert list(readings(source)) == found
+    assert list(find_clock_reads(source)) == found
 
 
 def test_only_the_clock_reads_the_time_for_measuring() -> None:

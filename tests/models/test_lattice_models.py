@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.contracts.model import ModelSizes, initial_weights
+from harness.contracts.model import ModelSizes, draw_initial_weights
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
@@ -17,7 +17,7 @@ def test_states_of_the_longest_lattices_stay_small() -> None:
     sizes = ModelSizes(16, {"words": 8, "characters": 8, "classes": 4})
     for kind in (LatticeLSTM, LatticeGRU, GatedLatticeLSTM):
         model = kind(sizes)
-        result = run_reference(model, initial_weights(model, 0), [grid(words, 200)], "train")
+        result = run_reference(model, draw_initial_weights(model, 0), [grid(words, 200)], "train")
         assert np.abs(result.outputs).max() < 100, kind.name
         assert max(np.abs(gradient).max() for gradient in result.gradients.values()) < 1e5, (
             kind.name
@@ -26,6 +26,6 @@ def test_states_of_the_longest_lattices_stay_small() -> None:
 
 def test_initial_weights_may_have_a_mean_for_each_part() -> None:
     model = LatticeGRU(ModelSizes(4, {"words": 8, "characters": 8, "classes": 4}))
-    r, z, n = np.split(initial_weights(model, 0)["b_char"], 3)
+    r, z, n = np.split(draw_initial_weights(model, 0)["b_char"], 3)
     assert np.abs(z + 2.0).max() <= 0.1 + 1e-6
     assert max(np.abs(r).max(), np.abs(n).max()) <= 0.1 + 1e-6

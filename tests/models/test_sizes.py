@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness.contracts import corpus
-from harness.contracts.model import ModelSizes, ParameterSpec, initial_weights
+from harness.contracts.model import ModelSizes, ParameterSpec, draw_initial_weights
 from harness.errors import ConfigError
 from harness.measuring.child import REFUSED
 from harness.measuring.worker import main
@@ -29,15 +29,15 @@ class Translator(TreeLSTM):
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
-        target = ParameterSpec((self.sizes.of("target_words"), self.sizes.hidden_size), 0.1)
+        target = ParameterSpec((self.sizes.get_size("target_words"), self.sizes.hidden_size), 0.1)
         return {**super().parameters, "target_embedding": target}
 
 
 def test_a_model_may_ask_for_sizes_that_no_other_has() -> None:
     model = Translator(ModelSizes(4, TREES | {"target_words": 11}))
-    weights = initial_weights(model, seed=0)
+    weights = draw_initial_weights(model, seed=0)
     assert weights["target_embedding"].shape == (11, 4)
-    plain = initial_weights(TreeLSTM(ModelSizes(4, TREES)), seed=0)
+    plain = draw_initial_weights(TreeLSTM(ModelSizes(4, TREES)), seed=0)
     assert all(np.array_equal(weights[name], plain[name]) for name in plain)
 
 
@@ -50,7 +50,7 @@ def test_a_size_that_a_data_set_lacks_is_told_in_one_line() -> None:
         " set that has it"
     )
     with pytest.raises(ConfigError, match="brings none;"):
-        ModelSizes(4, {}).of("words")
+        ModelSizes(4, {}).get_size("words")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def joined_by_numpy(instances: Sequence[Tree], outputs: str) -> tuple[list[Any],
 def test_machine_code_makes_the_graph_that_numpy_makes(
     instances: Sequence[Tree], outputs: str
 ) -> None:
-    found = trees.tree_mini_batch(instances, outputs)
+    found = trees.build_tree_mini_batch(instances, outputs)
     arrays = [getattr(found.graph, name) for name in FIELDS]
     assert ([one.tolist() for one in arrays], found.outputs.tolist()) == joined_by_numpy(
         instances, outputs
@@ -58,10 +58,10 @@ def test_a_child_that_does_not_come_first_is_refused(children: tuple[int, int]) 
     table = np.array([[1, 2, -1], [0, 0, 0], [-1, -1, left], [-1, -1, right]], dtype=np.int32)
     object.__setattr__(tree, "table", table)
     if left < 0:  # the first child marks an inner vertex
-        assert trees.tree_mini_batch([tree], "all").graph.types.tolist() == [1, 1, 1]
+        assert trees.build_tree_mini_batch([tree], "all").graph.types.tolist() == [1, 1, 1]
         return
     with pytest.raises(ScheduleError, match="does not come before"):
-        trees.tree_mini_batch([tree], "all")
+        trees.build_tree_mini_batch([tree], "all")
 
 
 def test_what_was_proved_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,5 +71,5 @@ def test_what_was_proved_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch)
     sizes = np.array([3], dtype=np.int32)
     types, arg_start, args, _, is_right = join(table[trees.LEFT :], sizes, True)
     assert is_right
-    Graph.proved(types, arg_start, args, trees.TYPE_NAMES)
+    Graph.from_valid_arrays(types, arg_start, args, trees.TYPE_NAMES)
     assert not looked

@@ -9,14 +9,14 @@ import pytest
 
 from harness.planning.artefacts import (
     Choices,
-    choices_from,
-    measuring_order,
+    build_choices,
+    order_trials,
     plan_artefact,
     plan_counts,
 )
 from harness.planning.config import Composer
-from harness.planning.durations import COMPILED_S, COUNT_S, DRAWN_S, STARTED_S, usual_s
-from harness.planning.grid import SCALES, expand, experiment_names, read_experiment
+from harness.planning.durations import COMPILED_S, COUNT_S, DRAWN_S, STARTED_S, estimate_usual_s
+from harness.planning.grid import SCALES, expand, list_experiment_names, read_experiment
 from harness.planning.kinds import read_systems
 from harness.planning.yaml_files import read_mapping
 from harness.records.stats import INTERVAL_ROUNDS
@@ -33,11 +33,11 @@ def composer() -> Composer:
 
 
 def choices(scale: str) -> Choices:
-    return choices_from({"scale": scale, "device": "cpu", "data_root": "none"}, {})
+    return build_choices({"scale": scale, "device": "cpu", "data_root": "none"}, {})
 
 
 @pytest.mark.parametrize("scale", ["smoke", *(pytest.param(s, marks=SLOW) for s in SCALES[1:])])
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize("name", list_experiment_names())
 def test_every_experiment_plans_and_shows_all_it_measures(
     name: str, scale: str, composer: Composer
 ) -> None:
@@ -58,8 +58,8 @@ def test_every_experiment_plans_and_shows_all_it_measures(
 
 
 def test_experiments_share_their_trials(composer: Composer) -> None:
-    plans = [plan_artefact(name, choices("smoke"), composer) for name in experiment_names()]
-    trials = measuring_order(trial for plan in plans for trial in plan)
+    plans = [plan_artefact(name, choices("smoke"), composer) for name in list_experiment_names()]
+    trials = order_trials(trial for plan in plans for trial in plan)
     assert len({trial.trial_id for trial in trials}) == len(trials)
     assert len(trials) < sum(map(len, plans)) / 2
     # The time limit of the pipeline on 2 cores allows about 9 processes per system, of 1 to 4
@@ -73,7 +73,7 @@ def test_experiments_share_their_trials(composer: Composer) -> None:
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_batch_size_of_an_experiment_measures_the_same_instances(scale: str) -> None:
     usual, seen = Timing(), 0
-    for name in experiment_names():
+    for name in list_experiment_names():
         if scale not in read_experiment(name)["scales"]:
             continue
         found: dict[str, set[int]] = {}
@@ -90,7 +90,7 @@ def test_every_batch_size_of_an_experiment_measures_the_same_instances(scale: st
     assert seen or scale != "paper"
 
 
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize("name", list_experiment_names())
 def test_numbers_at_the_papers_scale_have_an_interval(name: str) -> None:
     paper = read_experiment(name)["scales"]["paper"]
     if isinstance(paper, dict) and paper.get("blocks"):
@@ -102,7 +102,7 @@ def test_what_transforms_a_model_meets_no_word_ids_modulo(scale: str) -> None:
     """Word ids modulo a number make different leaves equal."""
     transformed = {one.name for one in read_systems(CONF_DIR) if one.kind == "transformed"}
     found = 0
-    for name in experiment_names():
+    for name in list_experiment_names():
         for settings in expand(name, scale).settings:
             if settings["system"] in transformed:
                 found += 1
@@ -111,7 +111,7 @@ def test_what_transforms_a_model_meets_no_word_ids_modulo(scale: str) -> None:
 
 
 def test_the_plain_engine_stands_first_wherever_it_is_compared() -> None:
-    for name in experiment_names():
+    for name in list_experiment_names():
         for group, systems in read_declaration(name, CONF_DIR).compare.items():
             assert "vertex" not in systems[1:], f"{name}, {group}"
             strategies = group == "strategies"
@@ -119,7 +119,7 @@ def test_the_plain_engine_stands_first_wherever_it_is_compared() -> None:
 
 
 def test_medium_has_the_rounds_that_intervals_need() -> None:
-    for name in experiment_names():
+    for name in list_experiment_names():
         grid = expand(name, "medium")
         if grid.settings:
             assert grid.rounds >= (6 if name.startswith("headline_") else 3), name
@@ -135,7 +135,7 @@ def test_medium_is_over_in_a_hundred_minutes() -> None:
     usual |= {"dataset.options.vocab_modulo": 0}
     rounds: dict[tuple[tuple[str, str], ...], int] = {}
     counted = set()
-    for grid in (expand(name, "medium") for name in experiment_names()):
+    for grid in (expand(name, "medium") for name in list_experiment_names()):
         counted |= {sweep.sweep_id for sweep in grid.sweeps}
         for settings in grid.settings:
             trial = tuple(sorted((k, str(v)) for k, v in (usual | dict(settings)).items()))
@@ -144,16 +144,18 @@ def test_medium_is_over_in_a_hundred_minutes() -> None:
     for trial, n_rounds in rounds.items():
         said = dict(trial)
         adapter = read_mapping(CONF_DIR / "system" / f"{said['system']}.yaml")["adapter"]
-        measuring_s += n_rounds * (usual_s(adapter, float(said["timing.min_seconds"])) + STARTED_S)
+        measuring_s += n_rounds * (
+            estimate_usual_s(adapter, float(said["timing.min_seconds"])) + STARTED_S
+        )
         if adapter.startswith("systems.on_core") and said["model"] != "cell":
             switches = [(k, v) for k, v in trial if k.startswith("system.options.")]
             compiled.add((said["system"], said["model"], said["mode"], *switches))
-    shown_s = COUNT_S * len(counted) + DRAWN_S * len(experiment_names())
+    shown_s = COUNT_S * len(counted) + DRAWN_S * len(list_experiment_names())
     assert (measuring_s + COMPILED_S * len(compiled) + shown_s) / 60 < 110
 
 
 def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:
-    trials = measuring_order(plan_artefact("cavs_fig8d", choices("smoke"), composer))
+    trials = order_trials(plan_artefact("cavs_fig8d", choices("smoke"), composer))
     sizes = [trial.settings["batch_size"] for trial in trials]
     n_changes = sum(a != b for a, b in itertools.pairwise(sizes))
     assert n_changes < 2 * len(set(sizes))

@@ -8,7 +8,14 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning.run_plan import FILE, RunPlan
-from harness.terminal.status import AtWork, Notice, at_work, forget_all, status_lines, tell_status
+from harness.terminal.status import (
+    AtWork,
+    Notice,
+    forget_all,
+    format_status,
+    read_current_work,
+    tell_status,
+)
 
 
 def test_a_job_says_what_it_does_until_it_ends(
@@ -17,15 +24,15 @@ def test_a_job_says_what_it_does_until_it_ends(
     monkeypatch.setenv("SLURMD_NODENAME", "bench1")
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     notice = Notice(tmp_path)
-    notice.says("waits", 1.0)
-    notice.says("tree_lstm", 60.0)
-    (found,) = at_work(tmp_path)
+    notice.show_work("waits", 1.0)
+    notice.show_work("tree_lstm", 60.0)
+    (found,) = read_current_work(tmp_path)
     assert (found.node, found.job, found.what, found.at_most_s) == ("bench1", "12", "tree_lstm", 60)
     notice.take_down()
-    assert not list(at_work(tmp_path))
-    notice.says("again", 1.0)
+    assert not list(read_current_work(tmp_path))
+    notice.show_work("again", 1.0)
     forget_all(tmp_path)
-    assert not list(at_work(tmp_path))
+    assert not list(read_current_work(tmp_path))
 
 
 def test_the_status_of_a_run_is_a_line_for_each_job(tmp_path: Path) -> None:
@@ -36,13 +43,13 @@ def test_the_status_of_a_run_is_a_line_for_each_job(tmp_path: Path) -> None:
         AtWork("bench1", "12", "tree_lstm", since=1000.0, at_most_s=60.0),
         AtWork("bench2", "13", "tree_gru", since=900.0, at_most_s=60.0),
     ]
-    first, *others = status_lines(plan, working, now=1030.0)
+    first, *others = format_status(plan, working, now=1030.0)
     assert first.startswith("1 of 2 steps of the run that began ")
     assert others == [
         "bench1  job 12  tree_lstm, for 30 s",
         "bench2  job 13  tree_gru, for 2 min: its node may be dead",
     ]
-    assert list(status_lines(plan, [], now=1030.0))[1].startswith("no job on a node is at work")
+    assert list(format_status(plan, [], now=1030.0))[1].startswith("no job on a node is at work")
 
 
 def test_a_folder_without_a_run_is_one_line(

@@ -42,7 +42,7 @@ def test_what_is_composed_names_the_broken_file(
 ) -> None:
     (conf_dir / file).write_bytes(content)
     with pytest.raises(ConfigError) as fault:
-        Composer(conf_dir).config(SETTINGS)
+        Composer(conf_dir).compose_config(SETTINGS)
     line = str(fault.value)
     assert "\n" not in line
     assert words in line
@@ -56,7 +56,7 @@ def test_the_doctor_says_which_file_is_broken(
     path = conf_dir / "system" / "null.yaml"
     path.write_bytes(BRACKET[0])
     monkeypatch.setattr(doctor, "Composer", lambda: Composer(conf_dir))
-    monkeypatch.setattr(doctor, "choices_of", lambda group: ("null",))
+    monkeypatch.setattr(doctor, "list_choices", lambda group: ("null",))
     assert doctor.main([]) == 1
     said = capsys.readouterr()
     assert said.out == ""
@@ -102,7 +102,7 @@ def test_what_is_no_file_is_told_and_not_waited_for(conf_dir: Path, file: str, k
     path.unlink()
     os.mkfifo(path) if kind == "FIFO" else path.mkdir()
     with pytest.raises(ConfigError) as fault:
-        Composer(conf_dir).config(SETTINGS)
+        Composer(conf_dir).compose_config(SETTINGS)
     assert str(fault.value).startswith(f"{path} cannot be read: it is a {kind}")
 
 

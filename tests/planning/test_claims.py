@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import Choices, choices_from, plan_artefact, plan_counts
-from harness.planning.claims import Answer, Claim, check_claims, comparisons, read_claims
+from harness.planning.artefacts import Choices, build_choices, plan_artefact, plan_counts
+from harness.planning.claims import Answer, Claim, check_claims, find_comparisons, read_claims
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, SCALES, expand
 from harness.values.places import CONF_DIR
@@ -96,7 +96,7 @@ def test_a_claim_is_read_and_finds_its_points(conf: Path) -> None:
     )
     assert claim.answer is not None
     settings = expand("one", "smoke", conf).settings
-    pairs = comparisons(claim.answer, settings)
+    pairs = find_comparisons(claim.answer, settings)
     # Batch size 64 has only one side; trials with another policy belong to neither side.
     assert [pair.at["batch_size"] for pair in pairs] == [1, 8]
     sides = [
@@ -134,10 +134,10 @@ def test_sides_have_equal_instances(dataset: str, n_slow: int, n_points: int) ->
     )
     slow, quick = ({**one, "dataset": dataset} for one in MEASURED)
     slow["timing.n_mini_batches"] = n_slow
-    assert len(comparisons(answer, [slow, quick])) == n_points
+    assert len(find_comparisons(answer, [slow, quick])) == n_points
     # The best batch size compares whatever instances were measured at each size.
     best = replace(answer, best_over="batch_size")
-    assert len(comparisons(best, [slow, quick])) == 1
+    assert len(find_comparisons(best, [slow, quick])) == 1
 
 
 @pytest.mark.parametrize("name", ["bilstm_synthetic", "complete_trees", "ptb_fixed_synthetic"])
@@ -163,7 +163,7 @@ def test_what_is_not_compared_is_shared() -> None:
         {"system": "quick", "batch_size": 128},
         {"system": "slow", "batch_size": 128},
     ]
-    (pair,) = comparisons(answer, settings)
+    (pair,) = find_comparisons(answer, settings)
     assert (pair.at, pair.of, pair.over) == ({"system": "slow"}, (0,), (2,))
 
 
@@ -218,7 +218,7 @@ def test_a_count_is_compared_with_another_or_with_the_bound(conf: Path) -> None:
 
 
 def choices(scale: str) -> Choices:
-    return choices_from({"scale": scale, "device": "cpu", "data_root": "none"}, {})
+    return build_choices({"scale": scale, "device": "cpu", "data_root": "none"}, {})
 
 
 ROOT = "on a log scale"

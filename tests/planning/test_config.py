@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from harness.errors import ConfigError
-from harness.machine.source_code import module_file
-from harness.planning.artefacts import choices_from
-from harness.planning.config import BenchConfig, Composer, by_hydra, spec_of
-from harness.planning.grid import expand, experiment_names
-from harness.planning.ordering import order_of_round
-from harness.planning.overrides import read_settings, typed
-from harness.planning.yaml_files import choices_of
-from harness.terminal.command_line import experiment_trials, parse, plan
-from harness.trials.sources import source_sha256
+from harness.machine.source_code import find_module_file
+from harness.planning.artefacts import build_choices
+from harness.planning.config import BenchConfig, Composer, compose_with_hydra, resolve_spec
+from harness.planning.grid import expand, list_experiment_names
+from harness.planning.ordering import shuffle_round
+from harness.planning.overrides import format_override, read_settings
+from harness.planning.yaml_files import list_choices
+from harness.terminal.command_line import parse, plan, plan_experiment
+from harness.trials.sources import hash_trial_source
 from harness.values.checked import read
 from harness.values.places import CONF_DIR
 
 NULL = "system=null"
-SMOKE = choices_from({"scale": "smoke", "device": "cpu"}, {})
+SMOKE = build_choices({"scale": "smoke", "device": "cpu"}, {})
 
 
 @pytest.fixture(scope="module")
@@ -35,37 +35,37 @@ def composer() -> Composer:
     return Composer()
 
 
-@pytest.mark.parametrize("name", choices_of("system"))
+@pytest.mark.parametrize("name", list_choices("system"))
 def test_every_system_composes(composer: Composer, name: str) -> None:
-    spec = composer.trial({"system": name})
+    spec = composer.resolve_trial({"system": name})
     assert spec.system == name
-    assert module_file(spec.adapter) is not None
-    assert len(source_sha256(spec)) == 64
+    assert find_module_file(spec.adapter) is not None
+    assert len(hash_trial_source(spec)) == 64
 
 
 @pytest.mark.parametrize("group", ["model", "dataset"])
 def test_every_model_and_data_set_composes(composer: Composer, group: str) -> None:
-    for name in choices_of(group):
-        config = composer.config({"system": "null", group: name})
+    for name in list_choices(group):
+        config = composer.compose_config({"system": "null", group: name})
         assert getattr(config, group).name == name
-        assert module_file(config.model.model) is not None
-        assert module_file(config.dataset.loader) is not None
+        assert find_module_file(config.model.model) is not None
+        assert find_module_file(config.dataset.loader) is not None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize("name", list_experiment_names())
 def test_every_experiment_expands(name: str) -> None:
     # The paper's scale is expanded in test_artefact_plans.
     grid = expand(name, "smoke")
     if grid.of_claims or grid.trials_of:  # other experiments' trials
-        specs, _ = experiment_trials(name, SMOKE, None, {"device": "cpu", "threads": 1})
+        specs, _ = plan_experiment(name, SMOKE, None, {"device": "cpu", "threads": 1})
         assert specs
         return
     if not grid.settings:  # only batch counts
         with pytest.raises(ConfigError, match=f"snakemake draw_{name}"):
-            experiment_trials(name, SMOKE, None)
+            plan_experiment(name, SMOKE, None)
         return
-    specs, rounds = experiment_trials(name, SMOKE, None, {"device": "cpu", "threads": 1})
+    specs, rounds = plan_experiment(name, SMOKE, None, {"device": "cpu", "threads": 1})
     assert {spec.system for spec in specs} == {point["system"] for point in grid.settings}
     assert rounds == grid.rounds
 
@@ -88,16 +88,16 @@ def test_a_group_is_a_file_by_its_own_name() -> None:
 )
 def test_settings_are_joined_as_hydra_joins_them(composer: Composer, overrides: list[str]) -> None:
     by_name = ["system='null'", *overrides]
-    whole: Any = OmegaConf.create(by_hydra(CONF_DIR, by_name))
+    whole: Any = OmegaConf.create(compose_with_hydra(CONF_DIR, by_name))
     expected = read(BenchConfig, OmegaConf.to_container(whole, resolve=True))
-    assert composer.config(read_settings([NULL, *overrides])) == expected
+    assert composer.compose_config(read_settings([NULL, *overrides])) == expected
 
 
 def test_every_file_stands_there_as_hydra_has_it(composer: Composer) -> None:
     for group, name in (("system", "fold"), ("model", "tree_gru"), ("dataset", "ptb")):
-        whole: Any = OmegaConf.create(by_hydra(CONF_DIR, [f"{group}={name}"]))
+        whole: Any = OmegaConf.create(compose_with_hydra(CONF_DIR, [f"{group}={name}"]))
         expected = read(BenchConfig, OmegaConf.to_container(whole, resolve=True))
-        assert composer.config({group: name}) == expected
+        assert composer.compose_config({group: name}) == expected
 
 
 def test_a_file_that_is_made_of_others_is_composed_by_hydra(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_file_that_is_made_of_others_is_composed_by_hydra(tmp_path: Path) -> N
     own = "defaults: [tree_lstm, _self_]\nname: mine\nlabel: Mine\n"
     (conf_dir / "model" / "mine.yaml").write_text(own)
     outer = GlobalHydra.instance().hydra
-    model = Composer(conf_dir).config({"system": "null", "model": "mine"}).model
+    model = Composer(conf_dir).compose_config({"system": "null", "model": "mine"}).model
     assert (model.name, model.model) == ("mine", "harness.models.tree_lstm")
     assert GlobalHydra.instance().hydra is outer
 
@@ -117,18 +117,18 @@ def test_a_value_that_refers_to_another_is_resolved_with_it(tmp_path: Path) -> N
     text = bench.read_text().replace("embedding_size: 0", "embedding_size: ${hidden_size}")
     bench.write_text(text)
     own = Composer(tmp_path / "conf")
-    assert [own.config({"hidden_size": n}).embedding_size for n in (3, 5)] == [3, 5]
+    assert [own.compose_config({"hidden_size": n}).embedding_size for n in (3, 5)] == [3, 5]
     bench.write_text(text.replace("hidden_size: 256", "hidden_size: ???"))
-    assert Composer(tmp_path / "conf").config({"hidden_size": 3}).embedding_size == 3
+    assert Composer(tmp_path / "conf").compose_config({"hidden_size": 3}).embedding_size == 3
     with pytest.raises(ConfigError, match="hidden_size"):
-        Composer(tmp_path / "conf").config({})
+        Composer(tmp_path / "conf").compose_config({})
 
 
 def test_values_do_not_leak_from_one_composition_to_the_next(composer: Composer) -> None:
-    dict(composer.config({"batch_size": 3}).system.options)
-    composer.config({"batch_size": 3, "+system.options.more": 1})
-    assert composer.config({}).batch_size != 3
-    assert "more" not in composer.config({}).system.options
+    dict(composer.compose_config({"batch_size": 3}).system.options)
+    composer.compose_config({"batch_size": 3, "+system.options.more": 1})
+    assert composer.compose_config({}).batch_size != 3
+    assert "more" not in composer.compose_config({}).system.options
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1))
@@ -137,7 +137,7 @@ def test_values_do_not_leak_from_one_composition_to_the_next(composer: Composer)
 @example("plain/path-1.0_x")
 @example("a #b: c")
 def test_a_text_is_read_as_it_is_written(text: str) -> None:
-    assert read_settings([typed("data_root", text)]) == {"data_root": text}
+    assert read_settings([format_override("data_root", text)]) == {"data_root": text}
 
 
 def test_what_hydra_answers_itself_plans_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +153,7 @@ def test_rounds_are_outermost(tmp_path: Path) -> None:
     assert [one.spec.round for one in planned] == [0, 0, 1, 1]
     for round_ in (0, 1):
         specs = [one.spec for one in planned if one.spec.round == round_]
-        assert specs == order_of_round(specs, round_, lambda spec: spec)
+        assert specs == shuffle_round(specs, round_, lambda spec: spec)
         assert {spec.system for spec in specs} == {"null", "reference"}
     rounds = plan(parse([NULL, "rounds=3", f"results_dir={tmp_path}"]), [])
     assert [one.spec.round for one in rounds] == [0, 1, 2]
@@ -175,10 +175,10 @@ def test_out_names_the_record(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_experiment_takes_overrides(tmp_path: Path) -> None:
-    name = experiment_names()[0]
+    name = list_experiment_names()[0]
     typed = [f"experiment={name}", "scale=smoke", "device=cpu", "seed=7", "rounds=2"]
     planned = plan(parse([*typed, f"results_dir={tmp_path}"]), typed)
-    specs, _ = experiment_trials(name, SMOKE, None, {"device": "cpu"})
+    specs, _ = plan_experiment(name, SMOKE, None, {"device": "cpu"})
     assert len(planned) == 2 * len(specs)
     assert {one.spec.seed for one in planned} == {7}
     assert [one.spec.round for one in planned] == [0] * len(specs) + [1] * len(specs)
@@ -209,11 +209,11 @@ def test_an_option_may_be_swept_and_may_be_null_in_a_sweep() -> None:
 
 
 def test_a_system_takes_a_new_name_and_not_that_of_another(composer: Composer) -> None:
-    assert composer.config({"system": "null", "system.name": "mine"}).system.name == "mine"
+    assert composer.compose_config({"system": "null", "system.name": "mine"}).system.name == "mine"
     with pytest.raises(
         ConfigError, match=r"system.name=vertex would give another system that name"
     ):
-        composer.config({"system": "null", "system.name": "vertex"})
+        composer.compose_config({"system": "null", "system.name": "vertex"})
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_a_copy_of_the_configuration_is_read_everywhere(tmp_path: Path) -> None:
 
 def test_a_policy_has_one_name_however_it_is_typed(composer: Composer) -> None:
     (job,) = parse(["system=cavs", "system.options.policy=depth"])
-    assert spec_of(job.config) == composer.trial({"system": "cavs", "policy": "depth"})
-    assert spec_of(job.config).policy == "depth"
+    assert resolve_spec(job.config) == composer.resolve_trial({"system": "cavs", "policy": "depth"})
+    assert resolve_spec(job.config).policy == "depth"
     swept = parse(["-m", "system=cavs,vertex", "system.options.policy=depth,agenda"])
     assert [job.config.policy for job in swept] == ["depth", "agenda"] * 2
 
@@ -257,7 +257,10 @@ def test_a_place_in_quotes_is_looked_into(tmp_path: Path) -> None:
     place = tmp_path / "it's (a) $(touch x) ; place"
     (place / "sst").mkdir(parents=True)
     choices = ["experiment=headline_tree_lstm", "scale=smoke", "device=cpu", "rounds=1"]
-    choices += [typed("data_root", place), typed("results_dir", tmp_path / "its #results")]
+    choices += [
+        format_override("data_root", place),
+        format_override("results_dir", tmp_path / "its #results"),
+    ]
     specs = [one.spec for one in plan(parse(choices), choices)]
     assert {(spec.dataset, spec.data_root) for spec in specs} == {("sst", str(place))}
     assert {Path(spec.cache_dir).parent for spec in specs} == {tmp_path / "its #results"}

@@ -15,11 +15,11 @@ from harness.planning.durations import (
     STARTED_S,
     Durations,
     Timed,
-    seconds_of,
-    timed_in,
-    words_of,
+    format_duration,
+    parse_duration,
+    read_durations,
 )
-from harness.records.record import path_of, write_record
+from harness.records.record import build_record_path, write_record
 from harness.trials.spec import TrialSpec
 from tests.support.records import plain_record
 
@@ -37,7 +37,7 @@ def test_the_same_trial_counts_before_others_alike(make_spec: Callable[..., Tria
         Timed(*same, 1.5),
         Timed(*same, 9.0),
     ]
-    found = [Durations(known[:k]).of(spec) for k in (1, 2, 3, 6)]
+    found = [Durations(known[:k]).estimate_seconds(spec) for k in (1, 2, 3, 6)]
     assert found == [8.0, 4.0, 2.0, 1.5]
 
 
@@ -49,18 +49,18 @@ def test_without_records_there_is_a_rule(
     make_spec: Callable[..., TrialSpec], adapter: str, process_s: float
 ) -> None:
     spec = make_spec(adapter=adapter)
-    assert Durations().of(spec) == process_s + spec.timing.min_seconds
+    assert Durations().estimate_seconds(spec) == process_s + spec.timing.min_seconds
 
 
 def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:
     times = {"started_at": "2026-01-01T00:00:00+00:00", "finished_at": "2026-01-01T00:00:07+00:00"}
     for round_, (cpu, status) in enumerate([("ours", "ok"), ("other", "ok"), ("ours", "crash")]):
         record = plain_record(round_, {**times, "machine": {"cpu": cpu}, "status": status})
-        write_record(path_of(tmp_path, record.trial_id, round_), record)
-    damaged = path_of(tmp_path, "damaged", 0)
+        write_record(build_record_path(tmp_path, record.trial_id, round_), record)
+    damaged = build_record_path(tmp_path, "damaged", 0)
     damaged.parent.mkdir()
     damaged.write_text(json.dumps({"machine": {"cpu": "ours"}})[:-3])
-    (timed,) = timed_in(tmp_path, "ours")
+    (timed,) = read_durations(tmp_path, "ours")
     assert timed.seconds == 7 + STARTED_S
 
 
@@ -79,7 +79,7 @@ def test_records_of_this_kind_of_cpu_tell(tmp_path: Path) -> None:
     ],
 )
 def test_lengths_are_spelt_for_people(seconds: float, words: str) -> None:
-    assert words_of(seconds) == words
+    assert format_duration(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_lengths_are_spelt_for_people(seconds: float, words: str) -> None:
     [("45m", 2700), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400), (" 2m30s ", 150)],
 )
 def test_lengths_of_time_are_read(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "45", "m", "0m", "-5m", "5 m", "30m1h", "soon"])
 def test_what_is_no_length_of_time_is_said(text: str) -> None:
     with pytest.raises(ConfigError, match="is no length of time; write 45m, 1h30m or 90s"):
-        seconds_of(text)
+        parse_duration(text)

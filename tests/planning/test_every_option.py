@@ -12,17 +12,17 @@ import pytest
 import yaml
 
 from harness.commands.bench import main as bench
-from harness.contracts.corpus import check_loader_options, loader_options
-from harness.contracts.model import model_class
+from harness.contracts.corpus import check_loader_options, list_loader_options
+from harness.contracts.model import find_model_class
 from harness.contracts.options import LARGEST, NoOptions, check_options, read_options
 from harness.contracts.policy import LearningSettings
 from harness.contracts.system import RunSettings, System, load_adapter
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
-from harness.planning.yaml_files import choices_of, read_mapping
+from harness.planning.yaml_files import list_choices, read_mapping
 from harness.records.record import read_record
 from harness.trials.spec import Limits, Timing
-from harness.trials.workload import model_options
+from harness.trials.workload import list_model_options
 from harness.values.places import CONF_DIR
 from systems.null_system import Adapter as NullSystem
 from tests.support.sandbox import TINY
@@ -60,7 +60,7 @@ def settings(**options: Any) -> RunSettings:
 def adapters() -> dict[type[Any], type[System]]:
     """Return an adapter for every type of options of the systems of conf/."""
     modules = [
-        read_mapping(CONF_DIR / "system" / f"{n}.yaml")["adapter"] for n in choices_of("system")
+        read_mapping(CONF_DIR / "system" / f"{n}.yaml")["adapter"] for n in list_choices("system")
     ]
     found = [load_adapter(module) for module in dict.fromkeys(modules)]
     return {adapter.option_type: adapter for adapter in found}
@@ -85,16 +85,16 @@ def test_no_system_takes_another_type_or_an_unknown_word() -> None:
 
 
 def test_no_model_and_no_data_set_takes_another_type() -> None:
-    for model in choices_of("model"):
-        kind = model_class(read_mapping(CONF_DIR / "model" / f"{model}.yaml")["model"])
-        for name, hint in model_options(kind).items():
+    for model in list_choices("model"):
+        kind = find_model_class(read_mapping(CONF_DIR / "model" / f"{model}.yaml")["model"])
+        for name, hint in list_model_options(kind).items():
             for value in values_against(hint):
                 with pytest.raises(ConfigError, match=f"model.options.{name}="):
-                    check_options("model", model_options(kind), {name: value}, model)
-    for dataset in choices_of("dataset"):
+                    check_options("model", list_model_options(kind), {name: value}, model)
+    for dataset in list_choices("dataset"):
         content = read_mapping(CONF_DIR / "dataset" / f"{dataset}.yaml")
         check_loader_options(content["loader"], content.get("options") or {})
-        for name, hint in loader_options(content["loader"]).items():
+        for name, hint in list_loader_options(content["loader"]).items():
             for value in values_against(hint):
                 with pytest.raises(ConfigError, match=f"dataset.options.{name}="):
                     check_loader_options(content["loader"], {name: value})

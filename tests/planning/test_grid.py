@@ -11,10 +11,10 @@ import yaml
 from harness.errors import ConfigError
 from harness.planning.grid import (
     Grid,
-    Step,
     Walk,
+    WalkStep,
     expand,
-    experiment_names,
+    list_experiment_names,
     read_walks,
 )
 from harness.values.places import CONF_DIR
@@ -91,7 +91,7 @@ def test_a_wrong_file_is_named(tmp_path: Path, content: object, words: str) -> N
 
 def test_an_unknown_experiment_lists_the_known_ones(tmp_path: Path) -> None:
     write(write(tmp_path, GOOD), GOOD, "another")
-    assert experiment_names(tmp_path) == ("another", "one")
+    assert list_experiment_names(tmp_path) == ("another", "one")
     with pytest.raises(ConfigError, match="experiment=two is unknown; choose one of: another, one"):
         expand("two", "smoke", tmp_path)
 
@@ -150,25 +150,25 @@ def walk_of(conf: Path, steps: object = tuple(STEPS), to: str = "end") -> Walk:
 
 def test_a_step_says_what_both_ends_do(conf: Path) -> None:
     assert walk_of(conf).steps == (
-        Step("fusion", False, True),
-        Step("hoisting", False, True),
-        Step("policy", "agenda", "depth"),
+        WalkStep("fusion", False, True),
+        WalkStep("hoisting", False, True),
+        WalkStep("policy", "agenda", "depth"),
     )
 
 
 def test_each_difference_is_added_first_walked_over_and_removed_last(conf: Path) -> None:
     walk = walk_of(conf)
     fusion, hoisting = "system.options.fusion", "system.options.hoisting"
-    assert walk.walked(0) == {"system": "start"}
-    assert walk.walked(2) == {"system": "start", fusion: True, hoisting: True}
-    assert walk.walked(3) == {"system": "end"}
-    assert walk.added_first(1) == {"system": "start", hoisting: True}
-    assert walk.removed_last(0) == {"system": "end", fusion: False}
-    assert walk.removed_last(2) == walk.walked(2), "the last step back is the walk before it"
+    assert walk.take_steps(0) == {"system": "start"}
+    assert walk.take_steps(2) == {"system": "start", fusion: True, hoisting: True}
+    assert walk.take_steps(3) == {"system": "end"}
+    assert walk.add_first(1) == {"system": "start", hoisting: True}
+    assert walk.remove_last(0) == {"system": "end", fusion: False}
+    assert walk.remove_last(2) == walk.take_steps(2), "the last step back is the walk before it"
 
 
 def test_every_trial_comes_once(conf: Path) -> None:
-    trials = list(walk_of(conf).trials())
+    trials = list(walk_of(conf).list_trials())
     assert len({str(sorted(one.items(), key=str)) for one in trials}) == len(trials)
     # both ends, two between; only hoisting, only policy; without fusion, without hoisting
     assert len(trials) == 2 + 2 + 2 + 2
@@ -204,7 +204,7 @@ def test_a_block_takes_the_trials_of_its_walks(conf: Path) -> None:
     }
     (conf / "experiment/one.yaml").write_text(yaml.safe_dump(content))
     assert list(expand("one", "smoke", conf).settings) == [
-        {"model": "tree_fc", **trial} for trial in walk_of(conf).trials()
+        {"model": "tree_fc", **trial} for trial in walk_of(conf).list_trials()
     ]
     with pytest.raises(ConfigError, match="walk=up; walks of this experiment: start"):
         expand("one", "paper", conf)

@@ -10,11 +10,18 @@ import pytest
 
 from harness.errors import OutputError
 from harness.planning.artefacts import PlannedTrial
-from harness.planning.jobs import ALL, Job, jobs_here, jobs_of_nodes, keep_true, runtime_min
-from harness.planning.ordering import order_of_round, point_of
+from harness.planning.jobs import (
+    ALL,
+    Job,
+    build_local_jobs,
+    build_node_jobs,
+    estimate_runtime_min,
+    keep_true,
+)
+from harness.planning.ordering import format_point, shuffle_round
 from harness.planning.run_plan import Step
 from harness.planning.running import begin_run
-from harness.records.record import path_of
+from harness.records.record import build_record_path
 from harness.trials.spec import Limits, TrialSpec
 
 Plans = dict[str, list[PlannedTrial]]
@@ -51,7 +58,7 @@ def a_second(_: TrialSpec) -> float:
 
 
 def test_a_job_has_what_its_experiment_wants_and_all_has_everything(plans: Plans) -> None:
-    jobs = jobs_here({**plans, "counts": []})
+    jobs = build_local_jobs({**plans, "counts": []})
     assert jobs.keys() == {ALL, *plans}
     for name, plan in plans.items():
         assert set(jobs[name].steps) == wanted(plan)
@@ -63,21 +70,21 @@ def test_a_job_has_what_its_experiment_wants_and_all_has_everything(plans: Plans
 def test_rounds_follow_each_other_and_systems_stand_as_drawn(
     plans: Plans, specs: dict[str, TrialSpec]
 ) -> None:
-    for job in (*jobs_here(plans).values(), *jobs_of_nodes(plans, 1e6, RESULTS).values()):
+    for job in (*build_local_jobs(plans).values(), *build_node_jobs(plans, 1e6, RESULTS).values()):
         rounds = [step.round for step in job.steps]
         assert rounds == sorted(rounds)
         points = []
         for turn in job.turns:
             members = [specs[step.name] for step in turn]
             (round_,) = {step.round for step in turn}
-            (point,) = set(map(point_of, members))
+            (point,) = set(map(format_point, members))
             points.append((round_, point))
-            assert members == order_of_round(members, round_, lambda spec: spec)
+            assert members == shuffle_round(members, round_, lambda spec: spec)
         assert len(set(points)) == len(points), "a point is one turn in each round"
 
 
 def test_what_matters_most_comes_first_in_each_round(plans: Plans) -> None:
-    (first, *_, last) = jobs_here(plans, {"apart"})[ALL].turns
+    (first, *_, last) = build_local_jobs(plans, {"apart"})[ALL].turns
     assert set(first) == {step for step in wanted(plans["apart"]) if step.round == 0}
     assert {step.round for step in last} == {2}
 
@@ -86,16 +93,18 @@ def test_what_matters_most_comes_first_in_each_round(plans: Plans) -> None:
 def test_on_nodes_each_step_is_in_one_job_and_a_point_in_no_two(
     plans: Plans, specs: dict[str, TrialSpec], block_s: float
 ) -> None:
-    jobs = jobs_of_nodes(plans, block_s, RESULTS, a_second).values()
+    jobs = build_node_jobs(plans, block_s, RESULTS, a_second).values()
     steps = [step for job in jobs for step in job.steps]
     assert set(steps) == set().union(*map(wanted, plans.values()))
     assert len(set(steps)) == len(steps)
-    points = [{point_of(specs[step.name]) for step in job.steps} for job in jobs]
+    points = [{format_point(specs[step.name]) for step in job.steps} for job in jobs]
     assert sum(map(len, points)) == len(set().union(*points))
 
 
 def n_points(jobs: dict[str, Job], specs: dict[str, TrialSpec]) -> list[int]:
-    return sorted(len({point_of(specs[one.name]) for one in job.steps}) for job in jobs.values())
+    return sorted(
+        len({format_point(specs[one.name]) for one in job.steps}) for job in jobs.values()
+    )
 
 
 def test_on_nodes_a_job_is_as_long_as_asked_or_as_its_point(
@@ -103,7 +112,7 @@ def test_on_nodes_a_job_is_as_long_as_asked_or_as_its_point(
 ) -> None:
     """A point of the table and the headline takes 8 steps; unrelated points are separate jobs."""
     for block_s, found in ((0.1, [1, 1, 1]), (15.9, [1, 1, 1]), (16.0, [1, 2]), (1e6, [1, 2])):
-        jobs = jobs_of_nodes(plans, block_s, RESULTS, a_second)
+        jobs = build_node_jobs(plans, block_s, RESULTS, a_second)
         assert n_points(jobs, specs) == found
     artefacts = {job.artefacts for job in jobs.values()}
     assert artefacts == {frozenset({"table", "headline"}), frozenset({"apart"})}
@@ -111,25 +120,25 @@ def test_on_nodes_a_job_is_as_long_as_asked_or_as_its_point(
 
 def test_on_nodes_a_name_is_that_of_its_work_and_of_the_folder_of_results(plans: Plans) -> None:
     """A run cancels its leftover jobs, but not those of a run into another directory."""
-    names = jobs_of_nodes(plans, 1e6, RESULTS).keys()
-    assert names == jobs_of_nodes(plans, 1e6, RESULTS).keys()
+    names = build_node_jobs(plans, 1e6, RESULTS).keys()
+    assert names == build_node_jobs(plans, 1e6, RESULTS).keys()
     assert all("/" not in name for name in names)
-    assert names.isdisjoint(jobs_of_nodes(plans, 1e6, Path("elsewhere")).keys())
+    assert names.isdisjoint(build_node_jobs(plans, 1e6, Path("elsewhere")).keys())
     less = {"table": plans["table"], "apart": plans["apart"]}
-    assert len(names & jobs_of_nodes(less, 1e6, RESULTS).keys()) == 1
+    assert len(names & build_node_jobs(less, 1e6, RESULTS).keys()) == 1
 
 
 def test_a_job_may_take_three_times_as_planned_and_one_trial_its_limit(make_spec: MakeSpec) -> None:
     specs = [make_spec(limits=Limits(time_s=600.0)), make_spec(limits=Limits(time_s=60.0))]
-    assert runtime_min(specs, lambda _: 120.0) == 5 + round((3 * 240 + 600) / 60)
+    assert estimate_runtime_min(specs, lambda _: 120.0) == 5 + round((3 * 240 + 600) / 60)
 
 
 @pytest.fixture
 def done(plans: Plans, tmp_path: Path) -> Job:
     """Return a job whose records all exist; the newest one has the time 1000."""
-    job = jobs_here(plans)["apart"]
+    job = build_local_jobs(plans)["apart"]
     for age, step in enumerate(job.steps):
-        record = path_of(tmp_path, *step)
+        record = build_record_path(tmp_path, *step)
         record.parent.mkdir(parents=True, exist_ok=True)
         record.write_text("{}")
         os.utime(record, (1000 - age, 1000 - age))
@@ -141,13 +150,13 @@ def nothing(_: Step) -> bool:
 
 
 def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> None:
-    file = done.done(tmp_path)
+    file = done.locate_done_file(tmp_path)
     keep_true([done], tmp_path, nothing)
     assert file.stat().st_mtime == 1000
     os.utime(file, (5000, 5000))
     keep_true([done], tmp_path, nothing)
     assert file.stat().st_mtime == 5000
-    os.utime(path_of(tmp_path, *done.steps[0]), (6000, 6000))  # measured again, by bench
+    os.utime(build_record_path(tmp_path, *done.steps[0]), (6000, 6000))  # measured again, by bench
     before = file.read_bytes()
     keep_true([done], tmp_path, nothing)
     assert file.stat().st_mtime == 6000
@@ -157,13 +166,13 @@ def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> Non
 def test_what_lacks_a_record_is_not_done_but_while_a_run_counts_on_it(
     done: Job, plans: Plans, tmp_path: Path
 ) -> None:
-    keep_true(jobs_here(plans).values(), tmp_path, lambda step: step not in done.steps)
-    assert list((tmp_path / "measured").iterdir()) == [done.done(tmp_path)]
+    keep_true(build_local_jobs(plans).values(), tmp_path, lambda step: step not in done.steps)
+    assert list((tmp_path / "measured").iterdir()) == [done.locate_done_file(tmp_path)]
     with begin_run(tmp_path), begin_run(tmp_path):
         keep_true([done], tmp_path, lambda _: True)
-        assert done.done(tmp_path).exists()
+        assert done.locate_done_file(tmp_path).exists()
     keep_true([done], tmp_path, lambda _: True)
-    assert not done.done(tmp_path).exists()
+    assert not done.locate_done_file(tmp_path).exists()
 
 
 def test_a_folder_that_is_not_there_is_not_made_and_one_that_cannot_be_written_is_one_line(

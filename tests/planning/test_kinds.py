@@ -13,7 +13,7 @@ import yaml
 from harness.errors import ConfigError
 from harness.planning.grid import expand
 from harness.planning.kinds import KINDS, read_selection, read_systems
-from harness.planning.yaml_files import choices_of
+from harness.planning.yaml_files import list_choices
 from harness.values.places import CONF_DIR, ROOT
 from plots.declaration import read_declaration
 
@@ -69,7 +69,7 @@ def trials(conf: Path, *blocks: object, base: object = None) -> list[tuple[str, 
 def test_a_list_selects_names_and_kinds_in_order(
     conf: Path, said: object, names: tuple[str, ...]
 ) -> None:
-    assert read_selection("here", said, conf).names() == names
+    assert read_selection("here", said, conf).list_names() == names
 
 
 def test_a_kind_stands_for_those_that_run_the_model(conf: Path) -> None:
@@ -196,9 +196,9 @@ def test_shipped_systems_name_models_that_there_are() -> None:
     systems = read_systems(CONF_DIR)
     assert {system.kind for system in systems} == set(KINDS)
     for system in systems:
-        assert any(system.runs(model) for model in choices_of("model")), system.name
+        assert any(system.can_run(model) for model in list_choices("model")), system.name
     torch = next(system for system in systems if system.name == "torch_levels")
-    runs = {model for model in choices_of("model") if torch.runs(model)}
+    runs = {model for model in list_choices("model") if torch.can_run(model)}
     lattices = {"lattice_lstm", "lattice_gru", "gated_lattice_lstm"}
     sentences = {"var_lstm", "bilstm", "bilstm_char", "seq2seq", "seq2seq_at_once", "parser"}
     trees = {"tree_fc", "tree_lstm", "tree_lstm_2type", "tree_gru", "mv_rnn"}
@@ -209,9 +209,9 @@ def test_shipped_systems_name_models_that_there_are() -> None:
 def test_planning_by_kind_imports_no_framework() -> None:
     program = """
 import sys
-from harness.planning.artefacts import choices_from, plan_artefact
+from harness.planning.artefacts import build_choices, plan_artefact
 from harness.planning.config import Composer
-choices = choices_from({"scale": "smoke", "device": "cpu", "data_root": "none"}, {})
+choices = build_choices({"scale": "smoke", "device": "cpu", "data_root": "none"}, {})
 trials = plan_artefact("headline_tree_lstm", choices, Composer())
 assert {"dynet", "torch_levels"} <= {trial.spec.system for trial in trials}
 print([name for name in ("torch", "dynet", "tensorflow") if name in sys.modules])

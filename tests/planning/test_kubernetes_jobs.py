@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from harness.commands import kubernetes as command
-from harness.commands.kubernetes import NODE, ending_of, job_for
+from harness.commands.kubernetes import NODE, build_job, determine_ending
 from harness.errors import ConfigError
 from harness.values.places import ROOT
 
@@ -20,7 +20,9 @@ TEMPLATE = PROFILE / "job.yaml"
 
 
 def rendered() -> dict[str, Any]:
-    return job_for(TEMPLATE, "#!/bin/sh\ncd /bench && true\n", Path("/bench"), {"BENCH_DATA": "/d"})
+    return build_job(
+        TEMPLATE, "#!/bin/sh\ncd /bench && true\n", Path("/bench"), {"BENCH_DATA": "/d"}
+    )
 
 
 def test_a_job_runs_the_script_where_the_head_works() -> None:
@@ -65,14 +67,14 @@ def test_what_is_rendered_is_what_the_api_knows(kind: str) -> None:
     ],
 )
 def test_the_end_of_a_job_is_one_of_three_words(status: dict[str, Any], ending: str) -> None:
-    assert ending_of({"status": status}) == ending
+    assert determine_ending({"status": status}) == ending
 
 
 def test_a_template_that_is_no_job_is_one_line(tmp_path: Path) -> None:
     place = tmp_path / "job.yaml"
     place.write_text("kind: Pod\nmetadata: {}\nspec: {}\n")
     with pytest.raises(ConfigError, match="is no Job whose pod has a container"):
-        job_for(place, "", tmp_path, {})
+        build_job(place, "", tmp_path, {})
 
 
 @pytest.fixture

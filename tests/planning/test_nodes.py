@@ -10,8 +10,8 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.machine.facts import Gpu, Machine
-from harness.planning.artefacts import choices_from
-from harness.planning.nodes import GIB, Nodes, admit, check_executor, nodes_of
+from harness.planning.artefacts import build_choices
+from harness.planning.nodes import GIB, Nodes, check_executor, check_machine, read_nodes
 from harness.values.places import ROOT
 
 GPU = Gpu("NVIDIA H200", 141 * GIB, "570.1", None, None)
@@ -31,10 +31,10 @@ MACHINE = Machine(
 
 
 def test_a_machine_as_planned_is_taken() -> None:
-    assert NODES.why_not(MACHINE) is None
-    assert Nodes("any", n_cpus=16, memory_gib=1).why_not(MACHINE) is None
+    assert NODES.explain_mismatch(MACHINE) is None
+    assert Nodes("any", n_cpus=16, memory_gib=1).explain_mismatch(MACHINE) is None
     # Firmware and kernel reserve some of the installed memory.
-    assert NODES.why_not(replace(MACHINE, memory_bytes=119 * GIB)) is None
+    assert NODES.explain_mismatch(replace(MACHINE, memory_bytes=119 * GIB)) is None
 
 
 @pytest.mark.parametrize(
@@ -48,24 +48,24 @@ def test_a_machine_as_planned_is_taken() -> None:
     ],
 )
 def test_another_machine_is_told_with_what_it_is(changes: dict[str, object], words: str) -> None:
-    why = NODES.why_not(replace(MACHINE, **changes))  # type: ignore[arg-type]
+    why = NODES.explain_mismatch(replace(MACHINE, **changes))  # type: ignore[arg-type]
     assert why == f"node7 is no h200: {words}"
 
 
 def test_a_head_node_plans_for_the_device_of_its_nodes() -> None:
     """The device of this machine does not matter; with a GPU, the scale is the papers'."""
-    with_gpu = choices_from({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9, "gpu": "H"}}, {})
+    with_gpu = build_choices({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9, "gpu": "H"}}, {})
     assert (with_gpu.device, with_gpu.scale) == ("cuda", "paper")
-    without = choices_from({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9}}, {})
+    without = build_choices({"nodes": {"name": "h", "n_cpus": 8, "memory_gib": 9}}, {})
     assert (without.device, without.scale) == ("cpu", "smoke")
 
 
 def test_trials_are_admitted_by_what_the_nodes_have(make_spec) -> None:  # type: ignore[no-untyped-def]
-    admit(make_spec(threads=16, device="cuda"), NODES)
+    check_machine(make_spec(threads=16, device="cuda"), NODES)
     with pytest.raises(ConfigError, match="jobs on h200 have 16 CPUs"):
-        admit(make_spec(threads=17), NODES)
+        check_machine(make_spec(threads=17), NODES)
     with pytest.raises(ConfigError, match="h200 has no GPU"):
-        admit(make_spec(device="cuda"), replace(NODES, gpu=None))
+        check_machine(make_spec(device="cuda"), replace(NODES, gpu=None))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_trials_are_admitted_by_what_the_nodes_have(make_spec) -> None:  # type:
 )
 def test_nodes_that_cannot_be_are_one_line(said: object, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        nodes_of({"nodes": said})
+        read_nodes({"nodes": said})
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -100,4 +100,4 @@ def test_where_jobs_run_and_what_was_planned_for_go_together() -> None:
 
 @pytest.mark.parametrize("place", sorted(ROOT.glob("profiles/*/nodes.yaml")), ids=str)
 def test_what_profiles_say_of_nodes_is_right(place: Path) -> None:
-    assert nodes_of(yaml.safe_load(place.read_text())) is not None
+    assert read_nodes(yaml.safe_load(place.read_text())) is not None

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from harness.errors import ConfigError
 from harness.planning.artefacts import (
     PlannedTrial,
-    choices_from,
-    measuring_order,
+    build_choices,
+    order_trials,
     plan_artefact,
 )
 from harness.planning.config import Composer
@@ -24,14 +24,14 @@ from harness.planning.grid import expand
 from harness.planning.ordering import (
     AT_LARGEST,
     Field,
-    fields_of,
-    in_rounds,
-    order_of_round,
-    shared_n_instances,
-    why_called_off,
+    build_fields,
+    compute_shared_n_instances,
+    find_skip_reason,
+    order_rounds,
+    shuffle_round,
 )
 from harness.records.record import Record, write_record
-from harness.terminal.command_line import experiment_trials, parse, plan
+from harness.terminal.command_line import parse, plan, plan_experiment
 from harness.trials.spec import Screening, Timing, TrialSpec
 from harness.trials.workload import load_workload
 from tests.support.records import plain_record
@@ -41,7 +41,7 @@ SYSTEMS = [f"system_{name}" for name in "abcdef"]
 
 
 def drawn(specs: list[TrialSpec], round_: int) -> list[TrialSpec]:
-    return order_of_round(specs, round_, lambda spec: spec)
+    return shuffle_round(specs, round_, lambda spec: spec)
 
 
 def names(specs: list[TrialSpec]) -> list[str]:
@@ -55,7 +55,7 @@ def grid(make_spec: MakeSpec, systems: list[str] = SYSTEMS) -> list[TrialSpec]:
 
 def test_all_trials_of_a_round_come_before_the_next_and_each_once(make_spec: MakeSpec) -> None:
     specs = grid(make_spec)
-    found = in_rounds(specs, lambda spec: 3 if spec.batch_size == 8 else 2, lambda spec: spec)
+    found = order_rounds(specs, lambda spec: 3 if spec.batch_size == 8 else 2, lambda spec: spec)
     rounds = [round_ for _, round_ in found]
     assert rounds == sorted(rounds)
     assert [rounds.count(r) for r in range(3)] == [18, 18, 6]
@@ -115,7 +115,7 @@ def why(system: str, speeds: Speeds, screening: Screening = TWICE, round_: int =
     def read_round(name: str, round_: int) -> Record | None:
         return record_of(name, round_, speeds[name][round_]) if speeds[name][round_:] else None
 
-    return Field(screening, system, tuple(speeds)).why_called_off(read_round, round_)
+    return Field(screening, system, tuple(speeds)).explain_skip(read_round, round_)
 
 
 FAR = "at least 2.2 times as slow as quick in each of the first 2 rounds"
@@ -149,9 +149,9 @@ def test_only_what_ran_the_same_on_the_same_machine_calls_off(unlike: dict[str, 
         changes = {"inputs_sha256": "a" * 64} | (unlike if name == "quick" else {})
         return record.model_copy(update=changes)
 
-    assert Field(TWICE, "slow", ("slow", "quick")).why_called_off(read_round, 2) is None
+    assert Field(TWICE, "slow", ("slow", "quick")).explain_skip(read_round, 2) is None
     unlike = {}
-    assert Field(TWICE, "slow", ("slow", "quick")).why_called_off(read_round, 2) is not None
+    assert Field(TWICE, "slow", ("slow", "quick")).explain_skip(read_round, 2) is not None
 
 
 def test_who_reached_a_limit_once_will_have_no_number_and_is_called_off() -> None:
@@ -185,7 +185,7 @@ def test_trials_run_against_those_of_their_point_that_are_screened_by_one_factor
 
     later = Screening(rounds=3, factor=TWICE.factor)
     specs = [spec("a", 2), spec("b", 2, later), spec("ours", 2, None), spec("a", 4)]
-    a, b, ours, other = fields_of([*specs, spec("c", 2, Screening(rounds=2, factor=3.0))])[:4]
+    a, b, ours, other = build_fields([*specs, spec("c", 2, Screening(rounds=2, factor=3.0))])[:4]
     assert a is not None
     assert b is not None
     assert other is not None
@@ -201,12 +201,12 @@ def test_the_first_rounds_are_always_measured(
     quick, slow = (make_spec(system=name, screening=TWICE) for name in ("quick", "slow"))
     for spec, samples in ((quick, (0.1, 0.1)), (slow, (0.5, 0.5))):
         for round_ in range(2):
-            record = make_record(spec.with_round(round_), samples_s=samples)
+            record = make_record(spec.replace_round(round_), samples_s=samples)
             write_record(tmp_path / "raw" / spec.trial_id / f"r{round_}.json", record)
-    _, field = fields_of([quick, slow])
-    called_off = [why_called_off(field, round_, tmp_path) is not None for round_ in range(4)]
+    _, field = build_fields([quick, slow])
+    called_off = [find_skip_reason(field, round_, tmp_path) is not None for round_ in range(4)]
     assert called_off == [False, False, True, True]
-    assert why_called_off(None, 5, tmp_path) is None
+    assert find_skip_reason(None, 5, tmp_path) is None
 
 
 def test_a_screening_changes_neither_name_nor_work(make_spec: Callable[..., TrialSpec]) -> None:
@@ -216,7 +216,7 @@ def test_a_screening_changes_neither_name_nor_work(make_spec: Callable[..., Tria
 
 
 def test_only_frameworks_are_screened_and_bench_plans_them_alike() -> None:
-    choices = choices_from({"scale": "paper", "device": "cpu"}, {})
+    choices = build_choices({"scale": "paper", "device": "cpu"}, {})
     planned = plan_artefact("headline_seq2seq", choices, Composer())
     said = expand("headline_seq2seq", "paper").screening
     assert said is not None
@@ -224,7 +224,7 @@ def test_only_frameworks_are_screened_and_bench_plans_them_alike() -> None:
     rest = {trial.spec.system for trial in planned} - screened
     assert {"torch_levels", "dynet"} <= screened
     assert {"vertex", "cavs", "products"} <= rest
-    specs, _ = experiment_trials("headline_seq2seq", choices, None, {"device": "cpu"})
+    specs, _ = plan_experiment("headline_seq2seq", choices, None, {"device": "cpu"})
     assert {spec.system for spec in specs if spec.screening == said} == screened
 
 
@@ -244,16 +244,16 @@ def test_a_trial_has_all_rounds_that_another_wants_in_full(
     screened = PlannedTrial(make_spec(screening=TWICE), {}, (), 6)
     full = replace(screened, spec=replace(screened.spec, screening=None), rounds=in_full)
     for asked in ([screened, full], [full, screened]):
-        (found,) = measuring_order(asked)
+        (found,) = order_trials(asked)
         assert (found.rounds, found.spec.screening) == (max(6, in_full), expected)
 
 
 def test_a_trial_is_screened_where_all_say_one_factor(make_spec: Callable[..., TrialSpec]) -> None:
     screened = PlannedTrial(make_spec(screening=TWICE), {}, (), 6)
-    (found,) = measuring_order([screened, screened])
+    (found,) = order_trials([screened, screened])
     assert found.spec.screening == TWICE
     other = replace(screened.spec, screening=Screening(rounds=2, factor=3.0))
-    (found,) = measuring_order([screened, replace(screened, spec=other)])
+    (found,) = order_trials([screened, replace(screened, spec=other)])
     assert found.spec.screening is None
 
 
@@ -296,7 +296,7 @@ def test_trials_that_say_nothing_keep_their_names(make_spec: MakeSpec) -> None:
     ("sizes", "n"), [((16, 64), 256), ((1, 256), 1024), ((3, 4), 48), ((48, 64), 768)]
 )
 def test_a_sweep_fills_mini_batches_of_every_size(sizes: tuple[int, ...], n: int) -> None:
-    assert shared_n_instances(sizes, n_mini_batches=16) == n
+    assert compute_shared_n_instances(sizes, n_mini_batches=16) == n
     assert all(n % size == 0 for size in sizes)
     assert n >= 16 * min(sizes)
     assert n >= AT_LARGEST * max(sizes)

@@ -11,9 +11,9 @@ from harness.errors import BenchError, ConfigError
 from harness.planning.nodes import Nodes
 from harness.planning.orders import (
     Order,
+    build_order_path,
     check_code,
-    code_of_this_machine,
-    order_path,
+    compute_code_version,
     read_order,
 )
 from harness.planning.run_plan import Step
@@ -31,17 +31,17 @@ def test_what_is_written_is_read(make_spec: Callable[..., TrialSpec], tmp_path: 
         Order(tmp_path, NODES, "code", count=("model=tree_lstm", "out=x"), shares_machine=True),
         Order(tmp_path),
     ):
-        order.write(order_path(tmp_path, "some"))
-        assert read_order(order_path(tmp_path, "some")) == order
+        order.write(build_order_path(tmp_path, "some"))
+        assert read_order(build_order_path(tmp_path, "some")) == order
 
 
 def test_an_order_that_a_node_does_not_see_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BenchError) as caught:
-        read_order(order_path(tmp_path / "elsewhere", "some"))
+        read_order(build_order_path(tmp_path / "elsewhere", "some"))
     assert "results_dir has to be a folder that the head node and all nodes share" in str(
         caught.value
     )
-    place = order_path(tmp_path, "cut_off")
+    place = build_order_path(tmp_path, "cut_off")
     place.parent.mkdir()
     place.write_text('{"results_dir": "x"')
     with pytest.raises(BenchError, match="is no order"):
@@ -49,6 +49,6 @@ def test_an_order_that_a_node_does_not_see_is_one_line(tmp_path: Path) -> None:
 
 
 def test_other_code_is_refused() -> None:
-    check_code(code_of_this_machine(), "bench1")
+    check_code(compute_code_version(), "bench1")
     with pytest.raises(ConfigError, match="bench1 runs another version of the code or of Python"):
         check_code("3.11.0-beef", "bench1")

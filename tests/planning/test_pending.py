@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import Choices, PlannedTrial, choices_from
+from harness.planning.artefacts import Choices, PlannedTrial, build_choices
 from harness.planning.durations import DRAWN_S
-from harness.planning.pending import Pending, pending_of, within
+from harness.planning.pending import Pending, find_pending, select_within_budget
 from harness.planning.run_plan import Step
-from harness.records.record import Record, path_of, read_record, write_record
+from harness.records.record import Record, build_record_path, read_record, write_record
 from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
 from tests.support.measured import measure_at
@@ -23,7 +23,7 @@ from tests.support.measured import measure_at
 
 @pytest.fixture
 def choices(tmp_path: Path) -> Choices:
-    return choices_from({"scale": "smoke", "device": "cpu", "results_dir": str(tmp_path)}, {})
+    return build_choices({"scale": "smoke", "device": "cpu", "results_dir": str(tmp_path)}, {})
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def trial(make_spec: Callable[..., TrialSpec]) -> PlannedTrial:
 @pytest.fixture
 def pending(trial: PlannedTrial, choices: Choices) -> Pending:
     """Return the pending work of a trial with valid, outdated, failed and missing rounds."""
-    paths = trial.record_paths(choices.results_dir)
+    paths = trial.list_record_paths(choices.results_dir)
     for round_, path in enumerate(paths[:3]):
         path.parent.mkdir(parents=True, exist_ok=True)
-        measure_at(trial.spec.with_round(round_), path)
+        measure_at(trial.spec.replace_round(round_), path)
     rewritten(paths[1], source_sha256="of older code")
     rewritten(paths[2], status="crash")
-    return pending_of(choices, {"table": [trial]}, {}, (), SourceHashes())
+    return find_pending(choices, {"table": [trial]}, {}, (), SourceHashes())
 
 
 def rewritten(path: Path, **changes: str) -> Record:
@@ -62,33 +62,33 @@ def test_what_failed_is_measured_where_it_is_asked_for(
     steps = [Step(trial.trial_id, round_) for round_ in range(4)]
     assert pending.choose(steps, failed=False) == (steps[1], steps[3])
     assert pending.choose(steps, failed=True) == tuple(steps[1:])
-    plan = pending.run_plan(steps, n_drawn=0)
+    plan = pending.build_run_plan(steps, n_drawn=0)
     assert set(plan.seconds) == {str(pending.files[step]) for step in steps[1:]}
     assert all(seconds > 0 for seconds in plan.seconds.values())
 
 
 def test_a_budget_lets_in_what_is_lacking_alone(trial: PlannedTrial, choices: Choices) -> None:
-    seconds = pending_of(choices, {"table": [trial]}, {}, (), SourceHashes()).seconds
+    seconds = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes()).seconds
     one_round_s = seconds[Step(trial.trial_id, 0)]
     budget = f"{DRAWN_S + 1.5 * one_round_s}s"
-    found = pending_of(choices, {"table": [trial]}, {}, (), SourceHashes(), budget)
+    found = find_pending(choices, {"table": [trial]}, {}, (), SourceHashes(), budget)
     assert found.now == {Step(trial.trial_id, 0)}
     assert found.is_in(Step(trial.trial_id, 0))
     assert not found.is_in(Step(trial.trial_id, 1))
-    assert "3 more are left for the next run" in found.words(found.now, n_drawn=1)
+    assert "3 more are left for the next run" in found.describe_work(found.now, n_drawn=1)
 
 
 def test_what_a_budget_leaves_out_is_not_drawn_of_older_code(
     trial: PlannedTrial, choices: Choices
 ) -> None:
-    path = path_of(choices.results_dir, trial.trial_id, 1)
+    path = build_record_path(choices.results_dir, trial.trial_id, 1)
     path.parent.mkdir(parents=True)
-    measure_at(trial.spec.with_round(1), path)
+    measure_at(trial.spec.replace_round(1), path)
     rewritten(path, source_sha256="of older code")
     plans = {"table": [replace(trial, rounds=2)]}
-    whole = pending_of(choices, plans, {}, (), SourceHashes())
+    whole = find_pending(choices, plans, {}, (), SourceHashes())
     budget = f"{DRAWN_S + 1.5 * whole.seconds[Step(trial.trial_id, 0)]}s"
-    pending_of(choices, plans, {}, (), SourceHashes(), budget).put_outdated_aside()
+    find_pending(choices, plans, {}, (), SourceHashes(), budget).put_outdated_aside()
     assert not path.exists()
     assert list(path.parent.glob("superseded/*"))
 
@@ -113,23 +113,27 @@ TEN = dict.fromkeys([*HEADLINE, *TABLE], 10.0)
     ],
 )
 def test_one_round_of_everything_comes_first(budget_s: float, expected: set[str]) -> None:
-    found = within(budget_s, ARTEFACTS, TEN)
+    found = select_within_budget(budget_s, ARTEFACTS, TEN)
     assert {f"{step.name}{step.round}" for step in found} == expected
 
 
 def test_what_does_not_fit_leaves_room_for_what_does() -> None:
     seconds = TEN | {Step("a", 0): 100.0}
-    assert within(35, ARTEFACTS, seconds) == {Step("b", 0), Step("c", 0), Step("d", 0)}
+    assert select_within_budget(35, ARTEFACTS, seconds) == {
+        Step("b", 0),
+        Step("c", 0),
+        Step("d", 0),
+    }
 
 
 def test_a_budget_for_nothing_is_said_with_what_is_needed() -> None:
     words = "too short for a round of anything; the shortest, of headline, takes about 20 s"
     with pytest.raises(ConfigError, match=words):
-        within(19, ARTEFACTS, TEN)
+        select_within_budget(19, ARTEFACTS, TEN)
 
 
 def test_where_nothing_is_missing_every_budget_is_enough() -> None:
-    assert within(1, {}, {}) == frozenset()
+    assert select_within_budget(1, {}, {}) == frozenset()
 
 
 @given(
@@ -146,7 +150,7 @@ def test_it_is_kept_and_rounds_are_whole(
     every = [Step(name, round_) for name in "abcde" for round_ in range(3)]
     seconds = dict(zip(every, costs, strict=True))
     try:
-        chosen = within(budget_s, artefacts, seconds)
+        chosen = select_within_budget(budget_s, artefacts, seconds)
     except ConfigError:
         chosen = frozenset()
     assert sum(seconds[step] for step in chosen) <= budget_s + 1e-6

@@ -14,7 +14,7 @@ STEPS = {f"r{k}.json": 60.0 for k in range(10)}
 
 def remaining(plan: RunPlan, now: float, n_done: int) -> float:
     done = {Path(name) for name in list(STEPS)[:n_done]}
-    return plan.remaining_s(now, done.__contains__)
+    return plan.estimate_remaining_s(now, done.__contains__)
 
 
 def test_before_anything_is_done_it_takes_what_was_planned() -> None:
@@ -33,7 +33,7 @@ def test_the_pace_of_what_is_done_is_that_of_the_rest(pace: float) -> None:
 def test_when_all_is_done_nothing_is_left() -> None:
     plan = RunPlan(1000.0, None, STEPS)
     assert remaining(plan, 9999.0, 10) == 0
-    assert plan.n_done(lambda path: path.name != "r3.json") == 9
+    assert plan.count_done(lambda path: path.name != "r3.json") == 9
 
 
 def test_a_budget_bounds_it() -> None:

@@ -17,7 +17,7 @@ import pytest
 from harness.errors import BenchError
 from harness.machine import folders
 from harness.planning import running
-from harness.planning.running import begin_run, turn, turn_on_machine, while_none_runs
+from harness.planning.running import begin_run, block_runs, hold_machine, hold_turn
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def hold(results: Path, who: str, alone: bool, ready: Connection) -> None:
-    with turn(results, who, 0.0, print, alone=alone):
+    with hold_turn(results, who, 0.0, print, alone=alone):
         ready.send(True)
         signal.pause()
 
@@ -48,7 +48,7 @@ def test_another_turn_is_refused_in_a_line_that_says_whose_it_is(tmp_path: Path)
     said: list[str] = []
     with (
         pytest.raises(BenchError) as refused,
-        turn(tmp_path / "elsewhere" / ".." / "results", "bench", 0.0, said.append),
+        hold_turn(tmp_path / "elsewhere" / ".." / "results", "bench", 0.0, said.append),
     ):
         pass
     line = str(refused.value)
@@ -56,7 +56,7 @@ def test_another_turn_is_refused_in_a_line_that_says_whose_it_is(tmp_path: Path)
     assert "choose another results_dir" in line
     assert "\n" not in line
     assert not said, "whoever does not wait says so once"
-    with turn(tmp_path / "other", "bench", 0.0, said.append):
+    with hold_turn(tmp_path / "other", "bench", 0.0, said.append):
         pass
     holder.kill()
     holder.join()
@@ -74,7 +74,7 @@ def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
         holder.join()
 
     monkeypatch.setattr(running.time, "sleep", end_holder)
-    with turn(tmp_path, "bench y", math.inf, said.append):
+    with hold_turn(tmp_path, "bench y", math.inf, said.append):
         assert not holder.is_alive()
     assert said == [f"{tmp_path} is measured into by {said[0].partition(' by ')[2]}"]
     assert "bench x" in said[0]
@@ -87,9 +87,9 @@ def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(running.time, "sleep", lambda _: None)
     said: list[str] = []
     with (
-        turn(tmp_path, "first", 0.0, said.append),
+        hold_turn(tmp_path, "first", 0.0, said.append),
         pytest.raises(BenchError, match="first"),
-        turn(tmp_path, "second", 5.0, said.append),
+        hold_turn(tmp_path, "second", 5.0, said.append),
     ):
         pass
     assert [line.rpartition("; ")[2] for line in said] == ["waiting for at most 5 s"]
@@ -99,7 +99,7 @@ def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The holder deletes the file after it is opened and before it is locked."""
-    is_locked_now, took = running._is_locked_now, []
+    is_locked_now, took = running._try_flock, []
 
     def lock(file: object) -> bool:
         if not took:
@@ -107,10 +107,10 @@ def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
             took[0].unlink()
         return is_locked_now(file)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(running, "_is_locked_now", lock)
-    with turn(tmp_path, "bench", 0.0, print):
+    monkeypatch.setattr(running, "_try_flock", lock)
+    with hold_turn(tmp_path, "bench", 0.0, print):
         assert took[0].exists()
-        with pytest.raises(BenchError), turn(tmp_path, "another", 0.0, print):
+        with pytest.raises(BenchError), hold_turn(tmp_path, "another", 0.0, print):
             pass
 
 
@@ -120,12 +120,12 @@ def test_a_turn_is_waited_for_whatever_the_cache(
     """Each run may have its own cache, or the cache may be cleared during a run."""
     results, cache = tmp_path / "results", tmp_path / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    with turn(results, "first", 0.0, print):
+    with hold_turn(results, "first", 0.0, print):
         if cache.exists():
             shutil.rmtree(cache)
         for home in (cache, tmp_path / "another"):
             monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-            with pytest.raises(BenchError, match="first"), turn(results, "second", 0.0, print):
+            with pytest.raises(BenchError, match="first"), hold_turn(results, "second", 0.0, print):
                 pass
 
 
@@ -140,10 +140,10 @@ def test_where_a_machine_has_no_folder_of_its_own_locks_lie_in_the_cache_or_the_
         (tmp_path / "cache").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     results = tmp_path / "results"
-    with turn(results, "first", 0.0, print):
+    with hold_turn(results, "first", 0.0, print):
         (lock,) = tmp_path.rglob("*.turn")
         assert lock.is_relative_to(tmp_path / "cache" if has_cache else results)
-        with pytest.raises(BenchError, match="first"), turn(results, "second", 0.0, print):
+        with pytest.raises(BenchError, match="first"), hold_turn(results, "second", 0.0, print):
             pass
 
 
@@ -155,9 +155,9 @@ def test_a_turn_holds_though_its_owner_cannot_be_named(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        held = turn(tmp_path, "first", 0.0, print)
+        held = hold_turn(tmp_path, "first", 0.0, print)
         held.__enter__()
-    with pytest.raises(BenchError, match="another run"), turn(tmp_path, "second", 0.0, print):
+    with pytest.raises(BenchError, match="another run"), hold_turn(tmp_path, "second", 0.0, print):
         pass
     held.__exit__(None, None, None)
 
@@ -166,55 +166,58 @@ def test_a_run_of_the_pipeline_and_a_turn_do_not_wait_for_each_other(tmp_path: P
     """The jobs of the pipeline take the lock themselves."""
     with (
         begin_run(tmp_path),
-        turn(tmp_path, "a job", 0.0, print),
-        while_none_runs(tmp_path) as is_alone,
+        hold_turn(tmp_path, "a job", 0.0, print),
+        block_runs(tmp_path) as is_alone,
     ):
         assert not is_alone
-    with while_none_runs(tmp_path) as is_alone:
+    with block_runs(tmp_path) as is_alone:
         assert is_alone
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
 def test_what_is_not_timed_shares_a_turn_and_never_with_what_is(tmp_path: Path) -> None:
     holder = holder_of(tmp_path, "a trial")
-    with pytest.raises(BenchError, match="a trial"), turn(tmp_path, "x", 0.0, print, alone=False):
+    with (
+        pytest.raises(BenchError, match="a trial"),
+        hold_turn(tmp_path, "x", 0.0, print, alone=False),
+    ):
         pass
     holder.kill()
     holder.join()
     sharers = [holder_of(tmp_path, f"count {k}", alone=False) for k in range(2)]
-    with turn(tmp_path, "count 2", 0.0, print, alone=False):
+    with hold_turn(tmp_path, "count 2", 0.0, print, alone=False):
         pass
     for left in sharers:
-        with pytest.raises(BenchError, match="count"), turn(tmp_path, "a trial", 0.0, print):
+        with pytest.raises(BenchError, match="count"), hold_turn(tmp_path, "a trial", 0.0, print):
             pass
         left.kill()
         left.join()
-    with turn(tmp_path, "a trial", 0.0, print):
+    with hold_turn(tmp_path, "a trial", 0.0, print):
         pass
 
 
 def test_only_the_first_to_share_a_turn_ends_what_was_left(tmp_path: Path) -> None:
     """Other processes would otherwise terminate each other."""
     first: list[str] = []
-    with turn(tmp_path, "a", 0.0, print, alone=False, first=first.append) as name:
+    with hold_turn(tmp_path, "a", 0.0, print, alone=False, first=first.append) as name:
         assert first == [name]
-        with turn(tmp_path, "b", 0.0, print, alone=False, first=first.append):
+        with hold_turn(tmp_path, "b", 0.0, print, alone=False, first=first.append):
             assert first == [name]
-    with turn(tmp_path, "c", 0.0, print, first=first.append):
+    with hold_turn(tmp_path, "c", 0.0, print, first=first.append):
         assert first == [name, name]
 
 
 def test_a_turn_leaves_no_file_and_the_last_to_share_one_takes_it_away(
     tmp_path: Path, memory: Path
 ) -> None:
-    with turn(tmp_path / "results", "bench", 0.0, print) as name:
+    with hold_turn(tmp_path / "results", "bench", 0.0, print) as name:
         assert [path.name for path in memory.rglob("*.turn")] == [name]
     assert not list(memory.rglob("*.turn"))
-    with turn(tmp_path, "a", 0.0, print, alone=False):
-        with turn(tmp_path, "b", 0.0, print, alone=False):
+    with hold_turn(tmp_path, "a", 0.0, print, alone=False):
+        with hold_turn(tmp_path, "b", 0.0, print, alone=False):
             pass
         assert list(memory.rglob("*.turn"))
-        with pytest.raises(BenchError), turn(tmp_path, "c", 0.0, print):
+        with pytest.raises(BenchError), hold_turn(tmp_path, "c", 0.0, print):
             pass
     assert not list(memory.rglob("*.turn"))
 
@@ -225,18 +228,18 @@ def test_a_machine_measures_one_trial_whatever_the_folder(
     """The lock is in a local directory of the machine, because nodes share the user's cache."""
     (tmp_path / "memory").mkdir()
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "memory")
-    with turn_on_machine("a job", 0.0, print):
+    with hold_machine("a job", 0.0, print):
         (lock,) = (tmp_path / "memory").rglob("*.turn")
         assert stat.S_IMODE(lock.parent.stat().st_mode) == 0o700
         for alone in (True, False):
             with (
                 pytest.raises(BenchError, match="is still measured on by a job"),
-                turn_on_machine("another", 0.0, print, alone=alone),
+                hold_machine("another", 0.0, print, alone=alone),
             ):
                 pass
     with (
-        turn_on_machine("a count", 0.0, print, alone=False),
-        turn_on_machine("a count more", 0.0, print, alone=False),
+        hold_machine("a count", 0.0, print, alone=False),
+        hold_machine("a count more", 0.0, print, alone=False),
     ):
         pass
 
@@ -248,6 +251,6 @@ def test_where_a_machine_has_no_folder_of_its_own_it_is_told(
     monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
     with (
         pytest.raises(BenchError, match="no folder of this machine alone can be written"),
-        turn_on_machine("a job", 0.0, print),
+        hold_machine("a job", 0.0, print),
     ):
         pass

@@ -10,15 +10,15 @@ import pytest
 from harness.errors import ConfigError
 from harness.planning import slurm
 from harness.planning.nodes import Nodes
-from harness.planning.orders import code_of_this_machine
+from harness.planning.orders import compute_code_version
 from harness.planning.slurm import (
     NEEDED,
+    build_check_script,
     cancel,
     check_seen,
     check_slurm,
-    jobs_of_this_run,
+    list_jobs,
     look_at_nodes,
-    script,
 )
 
 NODES = Nodes("small", n_cpus=2, memory_gib=2)
@@ -76,7 +76,7 @@ def test_a_slurm_that_does_not_answer_is_told(
 def test_jobs_of_a_run_are_those_of_its_folder(commands: Path, tmp_path: Path) -> None:
     lines = [f"12|{tmp_path}|rule_measure_wildcards_a", "13|/elsewhere|rule_measure"]
     say(commands, "squeue", f"printf '%s\\n' '{lines[0]}' '{lines[1]}'")
-    assert jobs_of_this_run(tmp_path) == {"12": "rule_measure_wildcards_a"}
+    assert list_jobs(tmp_path) == {"12": "rule_measure_wildcards_a"}
 
 
 def test_jobs_that_are_cancelled_are_waited_for(
@@ -104,7 +104,7 @@ def test_nodes_are_looked_at_but_for_those_that_others_took_meanwhile(
     commands: Path, tmp_path: Path
 ) -> None:
     answer = 'case "$*" in *nodelist=b*) echo "Unable to allocate resources" >&2; exit 1;; *)'
-    say(commands, "srun", f"{answer} echo code={code_of_this_machine()};; esac")
+    say(commands, "srun", f"{answer} echo code={compute_code_version()};; esac")
     said: list[str] = []
     for idle in ("a\nb", ""):
         say(commands, "sinfo", f"echo '{idle}'")
@@ -129,7 +129,7 @@ def test_nodes_are_looked_at_but_for_those_that_others_took_meanwhile(
 def test_what_a_node_lacks_is_one_line_before_anything_is_measured(
     printed: str, words: str
 ) -> None:
-    check_seen("bench1", f"code={code_of_this_machine()}\n")
+    check_seen("bench1", f"code={compute_code_version()}\n")
     with pytest.raises(ConfigError) as caught:
         check_seen("bench2", printed)
     assert words in str(caught.value)
@@ -141,12 +141,14 @@ def test_the_look_says_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """The script runs in a shell, as on a node."""
 
     def looked(file: Path) -> str:
-        done = run(["sh", "-c", script(file)], capture_output=True, text=True, check=True)
+        done = run(
+            ["sh", "-c", build_check_script(file)], capture_output=True, text=True, check=True
+        )
         return done.stdout
 
     file = tmp_path / "a folder's file"
     assert looked(file).startswith(f"fault=does not see {tmp_path}: results_dir has to be a folder")
     file.touch()
-    assert looked(file) == f"code={code_of_this_machine()}\n"
+    assert looked(file) == f"code={compute_code_version()}\n"
     monkeypatch.setattr(slurm.sys, "executable", "/no python")
     assert looked(file).startswith("fault=has no /no python: make the environment (make install)")

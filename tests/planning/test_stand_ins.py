@@ -10,7 +10,7 @@ import yaml
 
 from harness.contracts.corpus import load_corpus
 from harness.errors import ConfigError
-from harness.planning.artefacts import choices_from, plan_artefact
+from harness.planning.artefacts import build_choices, plan_artefact
 from harness.planning.config import Composer
 from harness.values.places import CONF_DIR
 
@@ -52,7 +52,7 @@ def planned(
     block = {"system": "reference", "model": model, "dataset": dataset}
     content = {"title": "t", "paper": "p", "scales": {"smoke": {"blocks": [block]}}}
     (conf / "experiment" / "one.yaml").write_text(yaml.safe_dump(content))
-    choices = choices_from(
+    choices = build_choices(
         {"scale": "smoke", "device": "cpu", "conf_dir": str(conf), "data_root": f"{folder}/data"},
         {},
         datasets,

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from harness.commands.schedule import main
-from harness.contracts.policy import policy_names
+from harness.contracts.policy import list_policy_names
 from harness.errors import ConfigError, RecordError
-from harness.planning.artefacts import choices_from, plan_counts, sweep_sha256
+from harness.planning.artefacts import build_choices, hash_sweep, plan_counts
 from harness.planning.config import Composer
 from harness.planning.grid import expand
-from harness.planning.sweep import Sweep, sweep_of
+from harness.planning.sweep import Sweep, parse_sweep
 from harness.records.count_row import CountRow, read_count_rows
 from harness.values.places import CONF_DIR
 
@@ -49,22 +49,22 @@ def test_a_sweep_is_a_call_of_bench_schedule(tmp_path: Path) -> None:
 def test_all_policies_are_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new policy is counted without any other change."""
     wanted = ["depth", "all", "not:beam_2"]
-    before = sweep_of("here", GOOD | {"policy": wanted}).values("policy")
+    before = parse_sweep("here", GOOD | {"policy": wanted}).get_values("policy")
     assert before[0] == "depth"
-    assert sorted(before) == sorted(set(policy_names()) - {"beam_2"})
+    assert sorted(before) == sorted(set(list_policy_names()) - {"beam_2"})
     monkeypatch.setattr(
-        "harness.planning.sweep.policy_names", lambda: (*policy_names(), "somebodys_own")
+        "harness.planning.sweep.list_policy_names", lambda: (*list_policy_names(), "somebodys_own")
     )
-    after = sweep_of("here", GOOD | {"policy": wanted}).values("policy")
+    after = parse_sweep("here", GOOD | {"policy": wanted}).get_values("policy")
     assert after == (*before, "somebodys_own")
 
 
 def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
-    sweep = sweep_of("here", GOOD)
-    swapped = sweep_of("there", dict(reversed(GOOD.items())))
+    sweep = parse_sweep("here", GOOD)
+    swapped = parse_sweep("there", dict(reversed(GOOD.items())))
     assert sweep.sweep_id == swapped.sweep_id
-    assert sweep_of("here", {**GOOD, "batch_size": 3}).sweep_id != sweep.sweep_id
-    path = sweep.path(Path("results"))
+    assert parse_sweep("here", {**GOOD, "batch_size": 3}).sweep_id != sweep.sweep_id
+    path = sweep.build_path(Path("results"))
     assert path.parent == Path("results/counts"), "made of records, which are below raw/"
 
 
@@ -94,15 +94,15 @@ def test_wrong_counts_are_told_in_one_line(content: object, words: str, tmp_path
 def test_stand_ins_are_counted_where_a_corpus_is_not_here(tmp_path: Path) -> None:
     conf_dir = experiment(tmp_path, GOOD)
     (conf_dir / "dataset").symlink_to(CONF_DIR / "dataset")
-    choices = choices_from({"scale": "smoke", "data_root": "none", "conf_dir": conf_dir}, {})
+    choices = build_choices({"scale": "smoke", "data_root": "none", "conf_dir": conf_dir}, {})
     (sweep,) = plan_counts("one", choices)
-    assert sweep.values("dataset") == ("sst_synthetic", "lattice_synthetic")
+    assert sweep.get_values("dataset") == ("sst_synthetic", "lattice_synthetic")
 
 
 def test_the_code_that_counts_is_hashed() -> None:
     composer = Composer()
     one, same, other = (
-        sweep_sha256(Sweep({**sweep_of("here", GOOD).settings, "policy": (policy,)}), composer)
+        hash_sweep(Sweep({**parse_sweep("here", GOOD).settings, "policy": (policy,)}), composer)
         for policy in ("agenda", "agenda", "fsm_sort")
     )
     assert one == same != other
@@ -111,7 +111,7 @@ def test_the_code_that_counts_is_hashed() -> None:
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"
     synthetic = {"dataset": ["sst_synthetic", "lattice_synthetic"]}
-    sweep = sweep_of("here", GOOD | synthetic | {"hidden_size": 4, "timing.min_seconds": 0})
+    sweep = parse_sweep("here", GOOD | synthetic | {"hidden_size": 4, "timing.min_seconds": 0})
     assert main([*sweep.overrides, f"out={file}"]) == 0
     rows = [row for row in read_count_rows(file) if isinstance(row, CountRow)]
     assert [(row.model, row.policy) for row in rows] == [

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness.commands import draw
-from harness.planning.artefacts import Choices, choices_from
+from harness.planning.artefacts import Choices, build_choices
 from harness.planning.config import Composer
 from plots.experiment import Experiment
 from tests.support.experiments import Load, load_made_up
@@ -34,7 +34,7 @@ def choices(conf_dir: Path, tmp_path: Path) -> Choices:
         "results_dir": tmp_path / "results",
         "conf_dir": conf_dir,
     }
-    return choices_from(config, {})
+    return build_choices(config, {})
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning.artefacts import PlannedTrial
-from harness.planning.grid import EXPERIMENT, experiment_names
+from harness.planning.grid import EXPERIMENT, list_experiment_names
 from harness.planning.kinds import read_systems
 from harness.values.places import CONF_DIR
 from plots.experiment import Experiment
@@ -23,7 +23,7 @@ from plots.tables.answers import (
 )
 from tests.support.experiments import Load, build_tables, select_number
 
-HEADLINES = [name for name in experiment_names() if name.startswith("headline_")]
+HEADLINES = [name for name in list_experiment_names() if name.startswith("headline_")]
 LATTICE, TREES = "headline_lattice_lstm", "headline_tree_lstm_inference"
 
 
@@ -134,7 +134,7 @@ def test_baselines_without_a_trial_are_in_the_csv(load: Load) -> None:
     found = evaluate_answers(experiment)
     pairs = set(zip(found.workload, found.system, strict=True))
     assert not pairs & set(zip(listed.workload, listed.system, strict=True))
-    runnable = {one.name for one in experiment.systems if one.runs("tree_lstm")}
+    runnable = {one.name for one in experiment.systems if one.can_run("tree_lstm")}
     baselines = {name for name in runnable if experiment.kinds[name] == "framework"}
     planned = set(found[found.experiment == TREES].system)
     assert set(listed[listed.experiment == TREES].system) == baselines - planned

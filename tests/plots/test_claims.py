@@ -15,7 +15,7 @@ from harness.planning.artefacts import PlannedTrial
 from harness.planning.claims import Answer, Claim, Rule, read_claims
 from harness.planning.grid import EXPERIMENT
 from harness.records.record import Record
-from harness.records.tidy import build_count_rows, frame_of_rows
+from harness.records.tidy import build_count_rows, build_frame_from_rows
 from harness.values.places import CONF_DIR
 from plots.declaration import check_quantity, read_declaration
 from plots.experiment import Experiment, join_plan
@@ -168,7 +168,7 @@ def build_experiment(
         declaration=read_declaration("claims", CONF_DIR),
         scale=scale,
         rows=join_plan(trials, [records for _, records in points]),
-        counts=frame_of_rows([row for count in counts for row in build_count_rows(count)]),
+        counts=build_frame_from_rows([row for count in counts for row in build_count_rows(count)]),
         settings=tuple(settings for settings, _ in points),
         claims=(CLAIM,),
     )

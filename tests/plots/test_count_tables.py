@@ -16,12 +16,12 @@ import pytest
 from harness.planning.artefacts import (
     Choices,
     PlannedTrial,
-    choices_from,
+    build_choices,
     plan_artefact,
     plan_counts,
 )
 from harness.planning.config import Composer
-from harness.planning.grid import SCALES, expand, experiment_names
+from harness.planning.grid import SCALES, expand, list_experiment_names
 from harness.values.places import CONF_DIR
 from plots.experiment import Experiment, load_experiment
 from plots.published import read_published
@@ -32,7 +32,7 @@ from tests.support.made_up_counts import failed_row, write_made_up_counts
 
 Row = dict[str, Any]
 compose = cache(Composer)
-COUNTED = [name for name in experiment_names() if "counts:" in (
+COUNTED = [name for name in list_experiment_names() if "counts:" in (
     CONF_DIR / f"experiment/{name}.yaml"
 ).read_text()]  # fmt: skip
 TABLES = (
@@ -83,7 +83,7 @@ def build_table(experiment: Experiment) -> Table:
 
 def read_counts(choices: Choices, name: str, **wanted: object) -> list[Row]:
     """Return the stored counts with these values, each once."""
-    paths = [sweep.path(choices.results_dir) for sweep in plan_counts(name, choices)]
+    paths = [sweep.build_path(choices.results_dir) for sweep in plan_counts(name, choices)]
     rows = [row for path in paths for row in json.loads(path.read_text(encoding="utf-8"))]
     found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     return list({row["count_id"]: row for row in found}.values())
@@ -225,10 +225,10 @@ def test_seeds_that_were_not_counted_are_left_out(choices: Choices) -> None:
     name = "policies_batch_counts"
     load_counted(name, choices)
     first, second = plan_counts(name, choices)  # seed 0 and all other policies; seed 1
-    second.path(choices.results_dir).unlink()
+    second.build_path(choices.results_dir).unlink()
     numbers = build_table(load_planned(name, choices)).numbers
     assert set(numbers.status) == {"ok"}
-    first.path(choices.results_dir).unlink()
+    first.build_path(choices.results_dir).unlink()
     numbers = build_table(load_planned(name, choices)).numbers
     assert set(numbers.status) == {"not measured"}
 
@@ -311,7 +311,7 @@ def test_single_cells_run_on_the_cpu_whatever_the_device(
     conf_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.planning.nodes.has_cuda_device", lambda: True)
-    choices = choices_from({"scale": "paper", "device": "cuda", "conf_dir": conf_dir}, {})
+    choices = build_choices({"scale": "paper", "device": "cuda", "conf_dir": conf_dir}, {})
     composer = Composer(conf_dir)
     for name, device in (("edbatch_table2", "cpu"), ("edbatch_fig8", "cuda")):
         assert {t.spec.device for t in plan_artefact(name, choices, composer)} == {device}

@@ -12,7 +12,7 @@ import pytest
 
 from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
 from harness.planning.config import Composer
-from harness.planning.grid import SCALES, expand, experiment_names
+from harness.planning.grid import SCALES, expand, list_experiment_names
 from harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from harness.values.places import CONF_DIR
 from plots.declaration import DECLARED, read_declaration
@@ -23,7 +23,7 @@ from tests.support.experiments import Load, build_tables, select_number
 from tests.support.records import Change
 
 HEADLINE, SWEEP = "headline_var_lstm", "cavs_short_table1_tree_lstm"
-HEADLINES = [name for name in experiment_names() if name.startswith("headline_")]
+HEADLINES = [name for name in list_experiment_names() if name.startswith("headline_")]
 CARD = ("epoch_times", "graph_construction", "ablation")
 
 
@@ -161,7 +161,9 @@ def test_sizes_of_the_paper_and_of_trials_are_merged_in_order(load: Load) -> Non
     table = find_table(load(SWEEP), "systems")
     labels = ("computation (s/epoch)", "graph construction (s/epoch)", "overall speedup of Vertex")
     computation, construction, speedup = (
-        pd.concat([cells for heading, cells in table.parts() if heading.startswith(label)], axis=1)
+        pd.concat(
+            [cells for heading, cells in table.split_parts() if heading.startswith(label)], axis=1
+        )
         for label in labels
     )
     sizes = ["1", "4", "16", "32", "64", "128", "256"]
@@ -265,7 +267,7 @@ def test_tables_of_the_project_card_need_no_record(
     trials = plan_artefact(name, chosen, composer)
     (table,) = build_tables(load_experiment(name, chosen, trials))
     assert set(table.numbers.status) == {NOT_MEASURED}
-    parts = list(table.parts())
+    parts = list(table.split_parts())
     assert parts
     assert all(cells.shape[1] <= MOST_COLUMNS for _, cells in parts)
 
@@ -308,6 +310,6 @@ def test_every_workload_of_a_headline_has_its_bound(name: str, scale: str) -> No
 
 
 def test_no_comparison_has_a_calibration() -> None:
-    for name in experiment_names():
+    for name in list_experiment_names():
         for systems in read_declaration(name, CONF_DIR).compare.values():
             assert not {"products", "products_cut"} & set(systems), name

@@ -6,7 +6,7 @@ import pytest
 
 from harness.planning.artefacts import Choices
 from harness.planning.config import Composer
-from harness.planning.grid import experiment_names
+from harness.planning.grid import list_experiment_names
 from plots.declaration import read_declaration
 from tests.support.experiments import FIGURE, TABLE, run_draw, write_measured
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow  # together they take seconds
 def test_every_experiment_draws_exactly_the_files_it_announces(
     choices: Choices, composer: Composer
 ) -> None:
-    names = experiment_names(choices.conf_dir)
+    names = list_experiment_names(choices.conf_dir)
     announced = set()
     for name in names:
         write_measured(name, choices, composer)

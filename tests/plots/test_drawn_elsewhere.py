@@ -14,10 +14,10 @@ import harness.planning.nodes
 import plots.drawable
 from harness.commands import draw
 from harness.errors import RecordError
-from harness.planning.artefacts import Choices, PlannedTrial, choices_from, plan_artefact
+from harness.planning.artefacts import Choices, PlannedTrial, build_choices, plan_artefact
 from harness.planning.config import Composer
 from harness.records.count_row import AnyCount
-from harness.records.record import Record, trial_of
+from harness.records.record import Record, build_trial
 from harness.records.store import Held, write_packed
 from plots.captions import build_title
 from plots.draw import draw_experiment
@@ -62,7 +62,7 @@ def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the machine that draws was looked at")
 
     monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", look)
-    monkeypatch.setattr(harness.planning.nodes, "usable_cpus", look)
+    monkeypatch.setattr(harness.planning.nodes, "list_usable_cpus", look)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[...
 
     def measure(*names: str, datasets: tuple[str, ...] = ("sst",), **said: Any) -> list[Record]:
         config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir} | said
-        choices = choices_from(config, {}, frozenset(datasets))
+        choices = build_choices(config, {}, frozenset(datasets))
         trials = [t for name in names for t in plan_artefact(name, choices, composer)]
         return [as_measured(t, round_) for t in trials for round_ in range(t.rounds)]
 
@@ -80,8 +80,8 @@ def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[...
 
 def as_measured(trial: PlannedTrial, round_: int) -> Record:
     """Return a made-up record with the full specification of its trial."""
-    spec = trial.spec.with_round(round_)
-    said = {"trial": trial_of(spec), "config": spec.to_dict()}
+    spec = trial.spec.replace_round(round_)
+    said = {"trial": build_trial(spec), "config": spec.to_dict()}
     return made_up_record(trial, round_).model_copy(update=said)
 
 
@@ -292,7 +292,7 @@ def test_rounds_are_those_of_the_records_and_what_others_have_is_missing(
     conf_dir: Path, composer: Composer
 ) -> None:
     config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir}
-    planned = plan_artefact(FIGURE, choices_from(config, {}, frozenset({"sst"})), composer)[:3]
+    planned = plan_artefact(FIGURE, build_choices(config, {}, frozenset({"sst"})), composer)[:3]
 
     def rounds(n_planned: int, *n_held: int) -> list[list[bool]]:
         """Return whether each drawn round has a record.
@@ -304,7 +304,9 @@ def test_rounds_are_those_of_the_records_and_what_others_have_is_missing(
         trials = [replace(trial, rounds=n_planned) for trial in planned]
         pairs = zip(trials, n_held, strict=True)
         records = tuple(made_up_record(t, r) for t, n in pairs for r in range(n))
-        return [[one is not None for one in of] for of in Elsewhere(Held(records)).rounds(trials)]
+        return [
+            [one is not None for one in of] for of in Elsewhere(Held(records)).find_rounds(trials)
+        ]
 
     assert rounds(6, 3, 1, 0) == [[True] * 3, [True, False, False], [False] * 3]
     assert rounds(2, 3, 3, 3) == [[True] * 2] * 3

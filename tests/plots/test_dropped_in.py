@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.artefacts import Choices, choices_from, plan_artefact
+from harness.planning.artefacts import Choices, build_choices, plan_artefact
 from harness.planning.config import Composer
 from plots.experiment import Experiment, load_experiment
 from tests.support.experiments import FIGURE, TABLE, read_rows, run_draw
@@ -42,7 +42,7 @@ def composer(conf_dir: Path) -> Composer:
 
 def choose(conf_dir: Path, tmp_path: Path, scale: str) -> Choices:
     config = {"scale": scale, "device": "cpu", "data_root": tmp_path / "none"}
-    return choices_from({**config, "results_dir": tmp_path, "conf_dir": conf_dir}, {})
+    return build_choices({**config, "results_dir": tmp_path, "conf_dir": conf_dir}, {})
 
 
 def load(name: str, choices: Choices, composer: Composer) -> Experiment:

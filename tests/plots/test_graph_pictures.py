@@ -30,7 +30,7 @@ TREE = [1, 1, 2, 1, 2], [[], [], [0, 1], [], [2, 3]]  # ((a b) c)
 def test_vertices_are_apart_and_arguments_below_their_users(graph: Graph) -> None:
     x, y = place_vertices(graph)
     for v in range(graph.n_vertices):
-        assert all(y[a] < y[v] for a in graph.args_of(v))
+        assert all(y[a] < y[v] for a in graph.select_args(v))
     for layer in np.unique(y):
         assert np.all(np.diff(np.sort(x[y == layer])) >= 1 - 1e-9)
 
@@ -66,7 +66,7 @@ def load_counted(name: str, choices: Choices, *failing: str) -> Experiment:
     """Return an experiment with real counts, in which some policies failed."""
     sweeps = plan_counts(name, choices)
     write_real_counts(sweeps, choices.results_dir)
-    for path in (sweep.path(choices.results_dir) for sweep in sweeps):
+    for path in (sweep.build_path(choices.results_dir) for sweep in sweeps):
         rows = json.loads(path.read_text())
         rows = [failed_row(r, "timeout", REASON) if r["policy"] in failing else r for r in rows]
         path.write_text(json.dumps(rows))

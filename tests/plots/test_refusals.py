@@ -14,7 +14,7 @@ import yaml
 from harness.errors import ConfigError, RecordError
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.planning.config import Composer
-from harness.planning.grid import experiment_names
+from harness.planning.grid import list_experiment_names
 from harness.values.places import CONF_DIR
 from plots.declaration import DECLARED, read_declaration
 from plots.experiment import load_experiment
@@ -30,7 +30,7 @@ SWEEP = "cavs_short_table1_tree_lstm"
 def list_kinds() -> list[tuple[str, str]]:
     """Return a pair of "table" or "figure" and an experiment for each kind."""
     found: dict[tuple[str, str], str] = {}
-    for name in experiment_names():
+    for name in list_experiment_names():
         for part in FUNCTIONS:
             if content := getattr(read_declaration(name, CONF_DIR), part):
                 found.setdefault((part, content["kind"]), name)

@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning.artefacts import Choices, PlannedTrial
-from harness.planning.grid import SCALES, expand, experiment_names, read_experiment
+from harness.planning.grid import SCALES, expand, list_experiment_names, read_experiment
 from harness.planning.kinds import SystemFile
 from plots.experiment import Experiment, load_experiment
 from plots.tables.cells import EN_DASH
@@ -203,7 +203,7 @@ def test_tables_of_code_need_no_trials(name: str, choices: Choices) -> None:
 
 
 def test_only_the_word_nothing_plans_nothing(choices: Choices) -> None:
-    for name in experiment_names(choices.conf_dir):
+    for name in list_experiment_names(choices.conf_dir):
         scales = read_experiment(name, choices.conf_dir)["scales"]["smoke"]
         grid = expand(name, "smoke", choices.conf_dir)
         plans = bool(grid.settings or grid.sweeps or grid.trials_of)

@@ -21,26 +21,26 @@ from tests.support.random_graphs import graph_of, graphs
 def as_early(
     late: Ints, type_of: Ints, n_types: int, types: Ints, arg_start: Ints, args: Ints
 ) -> tuple[Ints, int]:
-    return alignment.as_early(late, type_of, n_types, types, arg_start, args)
+    return alignment.move_early(late, type_of, n_types, types, arg_start, args)
 
 
 @compiled
 def aligned(
     early: Ints, late: Ints, change: int, n_batches: int, arg_start: Ints, args: Ints
 ) -> Ints:
-    return alignment.aligned(early, late, change, n_batches, arg_start, args)
+    return alignment.choose_batches(early, late, change, n_batches, arg_start, args)
 
 
 @compiled
 def n_sources(
     one: Ints, other: Ints, n_batches: int, arg_start: Ints, args: Ints
 ) -> tuple[int, int]:
-    return alignment.n_sources(one, other, n_batches, arg_start, args)
+    return alignment.count_sources(one, other, n_batches, arg_start, args)
 
 
 @compiled
 def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
-    return ready.in_used_batches(batch_of, n_batches)
+    return ready.order_used_batches(batch_of, n_batches)
 
 
 def _plain(graph: Graph) -> Graph:
@@ -58,7 +58,7 @@ def _late(graph: Graph, schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     for v in range(graph.n_vertices - 1, -1, -1):
         if graph.types[v] != UNBATCHABLE:
             batch_of[v] = max(b for b in np.flatnonzero(type_of == graph.types[v]) if b < last[v])
-        for arg in graph.args_of(v):
+        for arg in graph.select_args(v):
             last[arg] = min(last[arg], batch_of[v])
     return batch_of, type_of
 
@@ -85,7 +85,7 @@ def _is_supersequence(graph: Graph, type_of: np.ndarray) -> bool:
     """Return True if all vertices find a batch of their type after their arguments' batches."""
     first = np.zeros(graph.n_vertices, int)
     for v in range(graph.n_vertices):
-        behind = max((first[a] + 1 for a in graph.args_of(v)), default=0)
+        behind = max((first[a] + 1 for a in graph.select_args(v)), default=0)
         places = np.flatnonzero(type_of[behind:] == graph.types[v])
         if not len(places):
             return False
@@ -126,7 +126,9 @@ TREE_LATE = [0, 0, 0, 0, 0, 1, 2, 2, 3]
 def test_every_pair_of_batches_counts_once(graph: Graph) -> None:
     batch_of, type_of = _late(graph, agenda.schedule(_plain(graph)))
     pairs = {
-        (batch_of[v], batch_of[arg]) for v in range(graph.n_vertices) for arg in graph.args_of(v)
+        (batch_of[v], batch_of[arg])
+        for v in range(graph.n_vertices)
+        for arg in graph.select_args(v)
     }
     together = np.zeros_like(batch_of)
     both = n_sources(batch_of, together, len(type_of), graph.arg_start, graph.args)
@@ -166,7 +168,7 @@ def test_batches_that_are_to_spare_are_left_out_and_what_is_needed_is_put_back(
     late, last = np.empty(len(batchable.types), np.int32), [len(types)] * len(batchable.types)
     for v in reversed(range(len(late))):
         late[v] = max(b for b in np.flatnonzero(type_of == batchable.types[v]) if b < last[v])
-        for arg in batchable.args_of(v):
+        for arg in batchable.select_args(v):
             last[arg] = min(last[arg], late[v])
     early, change = _early(batchable, late, type_of)
     check_schedule(batchable, early)

@@ -7,7 +7,7 @@ from itertools import chain, combinations
 
 from hypothesis import given, settings
 
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.policies.sufficient import schedule as sufficient
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from tests.support.exact_minimum import minimum_batches
@@ -17,7 +17,7 @@ from tests.support.random_graphs import graph_of, graphs
 def brute_force(graph: Graph) -> int:
     """Try every subset of the ready vertices of every type, and run the types that must follow."""
     types = graph.types.tolist()
-    args = [frozenset(graph.args_of(v).tolist()) for v in range(graph.n_vertices)]
+    args = [frozenset(graph.select_args(v).tolist()) for v in range(graph.n_vertices)]
     led = [graph.follows[t] != NO_TYPE for t in types]
 
     def run(executed: frozenset[int], batch: tuple[int, ...]) -> int:
@@ -44,18 +44,18 @@ def brute_force(graph: Graph) -> int:
 def test_bound_counts_chains_and_unbatchable_vertices() -> None:
     # 1 -> 1 -> 2 -> 1 next to 2 -> 2, and two unbatchable vertices.
     graph = graph_of([1, 1, 2, 1, 2, 2, 0, 0], [[], [0], [1], [2], [], [4], [], [6]])
-    assert lower_bound(graph) == 3 + 2 + 2
+    assert compute_lower_bound(graph) == 3 + 2 + 2
 
 
 def test_bound_of_an_empty_graph_is_zero() -> None:
-    assert lower_bound(graph_of([], [], n_types=3)) == 0
+    assert compute_lower_bound(graph_of([], [], n_types=3)) == 0
     assert minimum_batches(graph_of([], [], n_types=3)) == 0
 
 
 def test_bound_need_not_be_reached() -> None:
     # One chain needs 1 before 2, the other 2 before 1: three batches, but the bound is two.
     graph = graph_of([1, 2, 2, 1], [[], [0], [], [2]])
-    assert lower_bound(graph) == 2
+    assert compute_lower_bound(graph) == 2
     assert minimum_batches(graph) == 3
 
 
@@ -68,7 +68,7 @@ def test_exact_search_agrees_with_brute_force(graph: Graph) -> None:
 @settings(deadline=None, max_examples=60)
 @given(graphs(max_vertices=12))
 def test_bound_never_exceeds_the_minimum(graph: Graph) -> None:
-    assert lower_bound(graph) <= minimum_batches(graph) <= sufficient(graph).n_batches
+    assert compute_lower_bound(graph) <= minimum_batches(graph) <= sufficient(graph).n_batches
 
 
 def test_waiting_for_one_batch_of_followers_can_pay() -> None:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from harness.compiler.lanes import MOST_SHORT
 from harness.contracts.model import Model, ModelSizes
 from harness.contracts.policy import LearningSettings, learn_policy, load_policy
-from harness.granularity.operators import operator_graph
-from harness.granularity.released import released_graph
+from harness.granularity.operators import build_operator_graph
+from harness.granularity.released import build_released_graph
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
@@ -25,7 +25,7 @@ from harness.models.mv_rnn import MVRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule, check_schedule
 from tests.support.corpora import train_part
@@ -74,7 +74,7 @@ def test_chains_longer_than_levels_can_tell(length: int) -> None:
     types = [1] * length + [2] * 3 + [1] * 2
     args = [[v - 1] if v else [] for v in range(length + 3)] + [[], [length + 3]]
     graph = graph_of(types, args)
-    assert count("critical_share", graph) == lower_bound(graph) == length + 3
+    assert count("critical_share", graph) == compute_lower_bound(graph) == length + 3
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -122,7 +122,7 @@ def test_two_trees_with_swapped_types_take_the_minimum(depth: int) -> None:
             above = len(types) - 2
             args += [[above - 2] if step else [], [above]]
     graph = graph_of(types, args)
-    assert lower_bound(graph) == 2 * depth
+    assert compute_lower_bound(graph) == 2 * depth
     assert count("critical_share", graph) == 2 * depth + 1
     if depth < 5:
         assert minimum_batches(graph) == 2 * depth + 1
@@ -149,7 +149,7 @@ def test_chains_of_two_directions_reach_the_bound() -> None:
         both = [[first + i, first + 2 * length - 1 - i] for i in range(length)]
         args += forward + backward + both
     graph = graph_of(types, args)
-    assert count("critical_share", graph) == lower_bound(graph) == 9 + 9 + 1
+    assert count("critical_share", graph) == compute_lower_bound(graph) == 9 + 9 + 1
 
 
 @pytest.mark.parametrize("model", [TreeLSTM, TreeGRU, MVRNN])
@@ -158,8 +158,8 @@ def test_trees_reach_the_bound(data_root: Path, model: type[Model]) -> None:
     built = model(SIZES)
     for first, size in ((0, 1), (0, 8), (0, 64), (500, 128)):
         mini_batch = built.mini_batch(trees[first : first + size])
-        for graph in (mini_batch.graph, released_graph(built, mini_batch)):
-            assert count("critical_share", graph) == lower_bound(graph)
+        for graph in (mini_batch.graph, build_released_graph(built, mini_batch)):
+            assert count("critical_share", graph) == compute_lower_bound(graph)
 
 
 @pytest.mark.parametrize(("states", "batch_size"), LATTICES)
@@ -169,7 +169,7 @@ def test_counts_on_lattices(data_root: Path, states: str, batch_size: int) -> No
         pytest.skip(f"{file} is missing")
     graph = lattice_graph(read_lattices(file, batch_size), states)
     counts = [count(policy, graph) for policy in POLICIES]
-    assert (lower_bound(graph), *counts) == LATTICES[states, batch_size]
+    assert (compute_lower_bound(graph), *counts) == LATTICES[states, batch_size]
 
 
 @pytest.mark.slow
@@ -182,9 +182,9 @@ def test_fewer_batches_of_operators_than_a_machine_learned_on_them(
         pytest.skip(f"{data_root / 'lattice'} is missing")
     corpus = train_part(name, data_root)
     built = model(ModelSizes(4, corpus.sizes))
-    graph = operator_graph(built, built.mini_batch(corpus.instances[:8]))
+    graph = build_operator_graph(built, built.mini_batch(corpus.instances[:8]))
     learned = learn_policy("fsm_sort", [graph], LearningSettings())(graph).n_batches
-    assert lower_bound(graph) <= count("critical_share", graph) < learned
+    assert compute_lower_bound(graph) <= count("critical_share", graph) < learned
 
 
 def test_counts_on_trees_of_two_types(data_root: Path) -> None:
@@ -192,13 +192,13 @@ def test_counts_on_trees_of_two_types(data_root: Path) -> None:
     ratios = []
     for seed in range(10):
         model = TreeLSTM2Type(SIZES, type_seed=seed)
-        graph = released_graph(model, model.mini_batch(trees))
-        ratios.append(count("critical_share", graph) / lower_bound(graph))
+        graph = build_released_graph(model, model.mini_batch(trees))
+        ratios.append(count("critical_share", graph) / compute_lower_bound(graph))
     assert np.mean(ratios) == pytest.approx(1.168, abs=5e-4)
 
 
 def batches_of(schedule: Schedule) -> list[list[int]]:
-    return [schedule.batch(index).tolist() for index in range(schedule.n_batches)]
+    return [schedule.select_batch(index).tolist() for index in range(schedule.n_batches)]
 
 
 @settings(deadline=None, max_examples=300)  # the first call compiles

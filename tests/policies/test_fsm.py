@@ -16,18 +16,18 @@ from harness.contracts.policy import (
     VARIANTS,
     LearningSettings,
     learn_policy,
+    list_policy_names,
     load_policy,
-    policy_names,
 )
 from harness.errors import ConfigError, ScheduleError
-from harness.granularity.released import released_graph
+from harness.granularity.released import build_released_graph
 from harness.models.lattice_gru import LatticeGRU
 from harness.models.lattice_lstm import LatticeLSTM
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.policies.fsm.learning import learn_machine
 from harness.policies.fsm.machine import StateMachine
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
 from tests.support.corpora import train_part
@@ -73,7 +73,7 @@ def test_learning_is_what_the_definitions_say(
     graph: Graph, encoding: str, variant: str, seed: int
 ) -> None:
     learner = Learner(graph, encoding, variant, seed)
-    choices, n_batches, n_trials = learner.learn(60, lower_bound(graph))
+    choices, n_batches, n_trials = learner.learn(60, compute_lower_bound(graph))
     machine = learn_by(encoding, graph, trials=60, variant=variant, seed=seed)
     assert dict(zip(machine.states, machine.choices, strict=True)) == choices
     assert (machine.n_batches, machine.n_trials) == (n_batches, n_trials)
@@ -91,7 +91,7 @@ def test_every_decision_follows_the_machine(
     machine = machine_of(graph, known, encoding=encoding, fallback=fallback)
     run = machine.run(graph)
     check_schedule(graph, run.schedule)
-    assert run.schedule.n_batches >= lower_bound(graph)
+    assert run.schedule.n_batches >= compute_lower_bound(graph)
     remaining, order = Remaining(graph), types_in_order(graph, run.schedule)
     decided = iter(run.decided.tolist())
     while remaining.skip_unbatchable():
@@ -142,7 +142,7 @@ def forest_of_chains(*depths: int) -> Graph:
     for depth in depths:
         one, first = chain_with_outputs(depth), len(types)
         types += one.types.tolist()
-        args += [(one.args_of(v) + first).tolist() for v in range(one.n_vertices)]
+        args += [(one.select_args(v) + first).tolist() for v in range(one.n_vertices)]
     return graph_of(types, args)
 
 
@@ -172,7 +172,7 @@ def test_no_encoding_knows_the_phase() -> None:
             types += [chain, hanging]
             args += [[begin - 2] if level else above, [begin]]
     graph = graph_of(types, args)
-    assert minimum_batches(graph) == lower_bound(graph) == 9
+    assert minimum_batches(graph) == compute_lower_bound(graph) == 9
     for encoding in ENCODINGS:
         assert learn_by(encoding, graph).n_batches > 9
     for choice in (first, second):
@@ -242,7 +242,7 @@ def test_learning_needs_a_graph() -> None:
 
 def test_the_three_are_policies_that_must_be_learned() -> None:
     for name in ("fsm_base", "fsm_max", "fsm_sort"):
-        assert name in policy_names()
+        assert name in list_policy_names()
         with pytest.raises(ConfigError, match="must be learned"):
             load_policy(name)
     with pytest.raises(ConfigError, match="agenda is not learned"):
@@ -281,7 +281,7 @@ def released(model: Model, data_root: Path, batch_size: int) -> Graph:
         corpus = train_part("sst", data_root)
     else:
         corpus = train_part("weibo_lattice", data_root)
-    return released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
+    return build_released_graph(model, model.mini_batch(corpus.instances[:batch_size]))
 
 
 @pytest.mark.slow

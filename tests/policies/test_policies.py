@@ -14,9 +14,9 @@ from hypothesis import assume, given, settings
 
 import harness.policies
 from harness.contracts import policy
-from harness.contracts.policy import load_policy, policy_names
+from harness.contracts.policy import list_policy_names, load_policy
 from harness.errors import ConfigError
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
 from tests.support.exact_minimum import minimum_batches
@@ -31,12 +31,13 @@ from tests.support.policies import (
 )
 from tests.support.random_graphs import graph_of, graphs
 
-BATCHING = [name for name in policy_names() if name != "unbatched"]
+BATCHING = [name for name in list_policy_names() if name != "unbatched"]
 
 
 def test_names_are_found_without_compiling() -> None:
     code = (
-        "import sys; from harness.contracts.policy import policy_names; names = policy_names();"
+        "import sys; from harness.contracts.policy import list_policy_names; names ="
+        " list_policy_names();"
         "print(*names); sys.exit('llvmlite' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -57,9 +58,9 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "whole.py").write_text("def schedule(graph): ...\n")
     monkeypatch.setattr(policy, "_FOLDER", tmp_path)
     monkeypatch.setattr(harness.policies, "__path__", [str(tmp_path)])
-    policy._entries.cache_clear()
+    policy._list_entries.cache_clear()
     yield tmp_path
-    policy._entries.cache_clear()
+    policy._list_entries.cache_clear()
     for name in ("whole", "broken", "several"):
         sys.modules.pop(f"harness.policies.{name}", None)
 
@@ -87,13 +88,13 @@ def test_a_file_may_hold_several_policies(policies: Path) -> None:
         "class MACHINE:\n"
         "    def learn(graphs, settings, workload): return len(graphs), workload\n"
     )
-    assert policy_names() == ("gone", "machine", "one", "two", "whole")
+    assert list_policy_names() == ("gone", "machine", "one", "two", "whole")
     assert load_policy("two")(graph_of([], [])) == 2  # type: ignore[comparison-overlap]
     assert not policy.is_learned("one")
     assert policy.is_learned("machine")
     learned = policy.learn_policy("machine", [], policy.LearningSettings(), "a model")
     assert learned == (0, "a model")  # type: ignore[comparison-overlap]
-    reasons = [policy.why_not_by_auto(name) for name in policy_names()]
+    reasons = [policy.explain_auto_exclusion(name) for name in list_policy_names()]
     assert reasons == [None, "it has to be learned first", None, "it is slow", None]
     with pytest.raises(ConfigError, match=r"policy=gone cannot be imported: .*by_gone"):
         load_policy("gone")
@@ -105,8 +106,8 @@ def test_a_file_may_hold_several_policies(policies: Path) -> None:
 @settings(deadline=None, max_examples=150)
 @given(graph=graphs())
 def test_every_schedule_is_valid_and_not_below_the_bound(graph: Graph) -> None:
-    bound = lower_bound(graph)
-    for name in policy_names():
+    bound = compute_lower_bound(graph)
+    for name in list_policy_names():
         schedule = schedule_by(name, graph)
         check_schedule(graph, schedule)
         for array in (schedule.order, schedule.starts):  # which nothing else has accessed
@@ -131,7 +132,7 @@ def test_followers_come_right_behind_their_block(graph: Graph) -> None:
                 continue
             before = next(s for s in reversed(order[:index]) if graph.follows[s] == NO_TYPE)
             assert before == led, name
-            assert {int(graph.args_of(v)[0]) for v in batch} <= set(block), name
+            assert {int(graph.select_args(v)[0]) for v in batch} <= set(block), name
 
 
 @settings(deadline=None, max_examples=40)
@@ -149,7 +150,7 @@ def test_depth_and_frontier_agree_without_followers(graph: Graph) -> None:
     assert batches(load_policy("depth")(graph)) == batches(load_policy("frontier")(graph))
 
 
-@pytest.mark.parametrize("name", policy_names())
+@pytest.mark.parametrize("name", list_policy_names())
 def test_an_empty_graph_has_an_empty_schedule(name: str) -> None:
     assert schedule_by(name, graph_of([], [], n_types=2)).n_batches == 0
 
@@ -172,7 +173,7 @@ def test_the_sufficient_condition_is_optimal_on_the_figure(name: str) -> None:
     graph = chain_with_outputs()
     expected = [INTERNAL] * 4 + [OUTPUT, REDUCTION]
     assert types_in_order(graph, schedule_by(name, graph)) == expected
-    assert lower_bound(graph) == len(expected)
+    assert compute_lower_bound(graph) == len(expected)
 
 
 def test_agenda_takes_outputs_too_early() -> None:
@@ -181,7 +182,7 @@ def test_agenda_takes_outputs_too_early() -> None:
     assert load_policy("agenda")(graph).n_batches == 6
     # Many more O on the lowest I lower the average of O below that of I.
     n = graph.n_vertices
-    args = [graph.args_of(v).tolist() for v in range(n)]
+    args = [graph.select_args(v).tolist() for v in range(n)]
     low = graph_of([*graph.types.tolist(), *[OUTPUT] * 20], [*args, *[[0]] * 20])
     order = types_in_order(low, load_policy("agenda")(low))
     assert order == [INTERNAL, OUTPUT] * 4 + [REDUCTION]
@@ -205,7 +206,7 @@ def choices(graph: Graph, schedule: Schedule) -> Iterator[tuple[int, set[int], l
 
     Unbatchable vertices must run whenever one is ready; they and followers are no choices.
     """
-    args = [set(graph.args_of(v).tolist()) for v in range(graph.n_vertices)]
+    args = [set(graph.select_args(v).tolist()) for v in range(graph.n_vertices)]
     executed: set[int] = set()
     for batch in batches(schedule):
         t = int(graph.types[batch[0]])
@@ -221,7 +222,7 @@ def choices(graph: Graph, schedule: Schedule) -> Iterator[tuple[int, set[int], l
 def depths(graph: Graph) -> list[int]:
     depth: list[int] = []
     for v in range(graph.n_vertices):
-        depth.append(1 + max((depth[a] for a in graph.args_of(v).tolist()), default=-1))
+        depth.append(1 + max((depth[a] for a in graph.select_args(v).tolist()), default=-1))
     return depth
 
 
@@ -254,7 +255,7 @@ def extracted_shares(graph: Graph, ready: set[int], remaining: list[int]) -> dic
     """Return |F_t| / |F(G^t)| from the definitions."""
     ancestors = [set[int]() for _ in range(graph.n_vertices)]
     for v in range(graph.n_vertices):
-        for a in graph.args_of(v).tolist():
+        for a in graph.select_args(v).tolist():
             ancestors[v] |= ancestors[a] | {a}
     shares = {}
     for t in ready:
@@ -279,7 +280,7 @@ def test_the_reversed_heuristic_takes_the_largest_share_from_the_outputs_back(gr
     last = graph.n_vertices - 1
     users: list[list[int]] = [[] for _ in range(graph.n_vertices)]
     for v in range(graph.n_vertices):
-        for a in graph.args_of(v).tolist():
+        for a in graph.select_args(v).tolist():
             users[last - a].append(last - v)
     turned = graph_of(graph.types[::-1].tolist(), users, graph.n_types)
     found = load_policy("sufficient_reversed")(graph)

@@ -12,32 +12,32 @@ from typing import Any
 import pytest
 
 from harness.contracts.corpus import load_corpus
-from harness.contracts.model import Model, initial_weights, traced_functions
+from harness.contracts.model import Model, draw_initial_weights, trace_functions
 from harness.contracts.policy import (
     LearningSettings,
     Policy,
     is_learned,
     learn_policy,
+    list_policy_names,
     load_policy,
-    policy_names,
 )
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, ScheduleError
 from harness.granularity.operators import OperatorModel
-from harness.granularity.released import released_graph
-from harness.granularity.vertices import cut_output, with_output_vertices
+from harness.granularity.released import build_released_graph
+from harness.granularity.vertices import add_output_vertices, cut_output
 from harness.oracle import run_reference
 from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
-from harness.planning.yaml_files import choices_of
-from harness.policies.parts.bound import lower_bound
-from harness.policies.parts.rounds import first_round, schedule_in_rounds
+from harness.planning.yaml_files import list_choices
+from harness.policies.parts.bound import compute_lower_bound
+from harness.policies.parts.rounds import schedule_in_rounds, select_first_round
 from harness.trials.workload import build_model
 from harness.values.graph import Graph
 from harness.values.schedule import check_schedule
 from tests.support import engine_runs
 
-MODELS = choices_of("model")
+MODELS = list_choices("model")
 KINDS = ("vertex", "vertex with outputs", "operator", "released")
 # Generated, so always available; a model uses the first whose instances it accepts.
 DATASETS = (
@@ -59,7 +59,7 @@ def workload(name: str) -> tuple[Model, Sequence[Sequence[Any]]]:
     for dataset in DATASETS:
         chosen = {"system": "null", "model": name, "hidden_size": 4, **read_settings(dataset)}
         try:
-            spec = composer.trial(chosen)
+            spec = composer.resolve_trial(chosen)
             corpus = load_corpus(spec.loader, "train", None, **spec.dataset_options)
             model = build_model(spec, corpus.sizes)
             parts = corpus.instances[:3], corpus.instances[3:6]
@@ -78,16 +78,16 @@ def graphs(name: str, kind: str) -> Sequence[Graph]:
         operators = OperatorModel(model)
         return [operators.expand(mini_batch).graph for mini_batch in mini_batches]
     if kind == "released":
-        return [released_graph(model, mini_batch) for mini_batch in mini_batches]
+        return [build_released_graph(model, mini_batch) for mini_batch in mini_batches]
     if kind == "vertex":
         return [mini_batch.graph for mini_batch in mini_batches]
-    has_loss = cut_output(traced_functions(model)["output"]).loss is not None
-    return [with_output_vertices(mini_batch, has_loss).graph for mini_batch in mini_batches]
+    has_loss = cut_output(trace_functions(model)["output"]).loss is not None
+    return [add_output_vertices(mini_batch, has_loss).graph for mini_batch in mini_batches]
 
 
 def policy_for(policy: str, learned_on: Graph) -> Policy:
     if is_learned(policy):
-        return learn_policy(policy, [first_round(learned_on)], QUICK)
+        return learn_policy(policy, [select_first_round(learned_on)], QUICK)
     return load_policy(policy)
 
 
@@ -95,9 +95,9 @@ def policy_for(policy: str, learned_on: Graph) -> Policy:
 @pytest.mark.parametrize("model", MODELS)
 def test_schedules_are_valid_and_not_below_the_bound(model: str, kind: str) -> None:
     first, second = graphs(model, kind)
-    bounds = {id(graph): lower_bound(graph) for graph in (first, second)}
+    bounds = {id(graph): compute_lower_bound(graph) for graph in (first, second)}
     wrong = []
-    for policy in policy_names():
+    for policy in list_policy_names():
         schedule_of = policy_for(policy, first)
         for graph in (first, second):
             schedule = schedule_in_rounds(schedule_of, graph)
@@ -115,7 +115,7 @@ def test_schedules_are_valid_and_not_below_the_bound(model: str, kind: str) -> N
 @pytest.mark.parametrize("name", MODELS)
 def test_the_engine_runs_every_model_at_either_granularity(name: str, granularity: str) -> None:
     model, (instances, _) = workload(name)
-    weights = initial_weights(model, 3)
+    weights = draw_initial_weights(model, 3)
     switches = Switches(granularity=granularity, backend="stepwise")
     mode = "train" if model.is_trainable else "infer"
     engine = engine_runs.prepared(model, weights, switches, "agenda", mode)

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 
 from harness.contracts.policy import LearningSettings, learn_policy, load_policy
 from harness.errors import ScheduleError
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.policies.parts.rounds import (
     cut_in_rounds,
-    first_round,
     run_in_rounds,
     schedule_in_rounds,
+    select_first_round,
 )
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.graph import NO_TYPE, Graph
 from harness.values.schedule import Schedule, check_schedule
 from tests.support.exact_minimum import minimum_batches
@@ -32,14 +32,14 @@ def part_of(graph: Graph, number: int) -> tuple[list[int], list[list[int]]]:
     assert graph.rounds is not None
     mine = np.flatnonzero(graph.rounds == number).tolist()
     place = {v: k for k, v in enumerate(mine)}
-    return mine, [[place[a] for a in graph.args_of(v).tolist() if a in place] for v in mine]
+    return mine, [[place[a] for a in graph.select_args(v).tolist() if a in place] for v in mine]
 
 
 def two_steps() -> Graph:
     """Return two chains of type 1, of three and two steps; a vertex of type 2 reads each step."""
     args: list[list[int]] = [[], [0], [1], [], [3], [0], [1], [2], [3], [4]]
     graph = graph_of([1, 1, 1, 1, 1, 2, 2, 2, 2, 2], args)
-    return replace(graph, rounds=int_array([0, 1, 2, 0, 1, 0, 1, 2, 0, 1]))
+    return replace(graph, rounds=as_int_array([0, 1, 2, 0, 1, 0, 1, 2, 0, 1]))
 
 
 @settings(max_examples=150, deadline=None)
@@ -52,7 +52,7 @@ def test_a_round_is_its_vertices_with_the_arguments_among_them(graph: Graph) -> 
         mine, args = part_of(graph, r)
         assert cut.vertices[cut.starts[r] : cut.starts[r + 1]].tolist() == mine
         assert part.types.tolist() == graph.types[mine].tolist()
-        assert [part.args_of(v).tolist() for v in range(part.n_vertices)] == args
+        assert [part.select_args(v).tolist() for v in range(part.n_vertices)] == args
         assert part.rounds is None
         # `part` skips checks, but its result equals a graph that is built with checks.
         again = graph_of(part.types.tolist(), args, graph.n_types, graph.follows.tolist())
@@ -70,8 +70,8 @@ def test_schedules_are_valid_round_by_round(policy: str, graph: Graph) -> None:
     assert schedule.round_starts is not None
     n_batches = np.diff(schedule.round_starts)
     for part, n in zip(cut_in_rounds(graph).graphs, n_batches, strict=True):
-        assert lower_bound(part) <= n <= part.n_vertices
-    assert lower_bound(graph) == sum(map(lower_bound, cut_in_rounds(graph).graphs))
+        assert compute_lower_bound(part) <= n <= part.n_vertices
+    assert compute_lower_bound(graph) == sum(map(compute_lower_bound, cut_in_rounds(graph).graphs))
 
 
 @pytest.mark.parametrize("policy", ["unbatched", "depth", "agenda", "sufficient"])
@@ -80,13 +80,13 @@ def test_schedules_are_valid_round_by_round(policy: str, graph: Graph) -> None:
 def test_one_round_is_scheduled_as_a_graph_without_rounds(policy: str, graph: Graph) -> None:
     one = replace(graph, rounds=np.zeros(graph.n_vertices, dtype=np.int32))
     assert batches(schedule_by(policy, one)) == batches(load_policy(policy)(graph))
-    assert lower_bound(one) == lower_bound(graph)
+    assert compute_lower_bound(one) == compute_lower_bound(graph)
 
 
 def test_without_rounds_the_policy_is_called_with_the_graph_itself() -> None:
     graph = graph_of([1, 1], [[], [0]])
     seen: list[Graph] = []
-    given_back = Schedule(int_array([0, 1]), int_array([0, 1, 2]))
+    given_back = Schedule(as_int_array([0, 1]), as_int_array([0, 1, 2]))
 
     def policy(graph: Graph) -> Schedule:
         seen.append(graph)
@@ -94,7 +94,7 @@ def test_without_rounds_the_policy_is_called_with_the_graph_itself() -> None:
 
     assert schedule_in_rounds(policy, graph) is given_back
     assert seen == [graph]
-    assert first_round(graph) is graph
+    assert select_first_round(graph) is graph
 
 
 def test_what_waits_for_a_round_shares_no_batch_with_it() -> None:
@@ -104,8 +104,8 @@ def test_what_waits_for_a_round_shares_no_batch_with_it() -> None:
     assert batches(schedule) == [[0, 3], [5, 8], [1, 4], [6, 9], [2], [7]]
     assert schedule.round_starts is not None
     assert schedule.round_starts.tolist() == [0, 2, 4, 6]
-    assert lower_bound(graph) == minimum_batches(graph) == 6
-    assert lower_bound(replace(graph, rounds=None)) == 4
+    assert compute_lower_bound(graph) == minimum_batches(graph) == 6
+    assert compute_lower_bound(replace(graph, rounds=None)) == 4
 
 
 def test_a_schedule_of_all_rounds_at_once_is_noticed() -> None:
@@ -113,15 +113,15 @@ def test_a_schedule_of_all_rounds_at_once_is_noticed() -> None:
     whole = load_policy("depth")(replace(graph, rounds=None))
     with pytest.raises(ScheduleError, match="made of all of it at once"):
         check_schedule(graph, whole)
-    claimed = replace(whole, round_starts=int_array([0, 1, 3, whole.n_batches]))
+    claimed = replace(whole, round_starts=as_int_array([0, 1, 3, whole.n_batches]))
     with pytest.raises(ScheduleError, match=r"vertex \d+ runs in round \d, but it is of round \d"):
         check_schedule(graph, claimed)
 
 
 def test_a_round_that_runs_too_early_is_noticed() -> None:
     """The arguments alone allow it, as vertex 1 has none."""
-    graph = replace(graph_of([1, 2], [[], []]), rounds=int_array([0, 1]))
-    swapped = Schedule(int_array([1, 0]), int_array([0, 1, 2]), int_array([0, 1, 2]))
+    graph = replace(graph_of([1, 2], [[], []]), rounds=as_int_array([0, 1]))
+    swapped = Schedule(as_int_array([1, 0]), as_int_array([0, 1, 2]), as_int_array([0, 1, 2]))
     with pytest.raises(ScheduleError, match="vertex 1 runs in round 0, but it is of round 1"):
         check_schedule(graph, swapped)
 
@@ -130,8 +130,8 @@ def test_a_round_that_runs_too_early_is_noticed() -> None:
     "made",
     [
         None,
-        Schedule(int_array([0]), int_array([0, 1])),
-        Schedule(int_array([0, 1, 7, 3]), int_array([0, 4])),
+        Schedule(as_int_array([0]), as_int_array([0, 1])),
+        Schedule(as_int_array([0, 1, 7, 3]), as_int_array([0, 4])),
     ],
 )
 def test_a_policy_that_schedules_something_else_is_told(made: Schedule | None) -> None:
@@ -141,7 +141,7 @@ def test_a_policy_that_schedules_something_else_is_told(made: Schedule | None) -
 
 def test_a_learned_policy_learns_on_the_first_round_and_meets_states_of_all() -> None:
     graph = two_steps()
-    first = first_round(graph)
+    first = select_first_round(graph)
     assert first.types.tolist() == [1, 1, 2, 2]
     assert first.type_names == graph.type_names
     machine = learn_policy("fsm_sort", [first], FEW)
@@ -154,8 +154,8 @@ def test_a_learned_policy_learns_on_the_first_round_and_meets_states_of_all() ->
 
 
 def test_learning_on_the_first_round_alone_does_not_see_later_types() -> None:
-    graph = replace(graph_of([1, 1, 2], [[], [0], [1]]), rounds=int_array([0, 0, 1]))
-    machine = learn_policy("fsm_sort", [first_round(graph)], LearningSettings(trials=2))
+    graph = replace(graph_of([1, 1, 2], [[], [0], [1]]), rounds=as_int_array([0, 0, 1]))
+    machine = learn_policy("fsm_sort", [select_first_round(graph)], LearningSettings(trials=2))
     assert run_in_rounds(machine, graph).n_unseen == 1
 
 
@@ -178,12 +178,12 @@ def test_rounds_that_cannot_be_are_refused(rounds: list[int], message: str) -> N
 
 def test_a_vertex_that_must_follow_is_of_the_same_round() -> None:
     graph = graph_of([1, 2], [[], [0]], follows=[NO_TYPE, NO_TYPE, 1])
-    replace(graph, rounds=int_array([1, 1]))
+    replace(graph, rounds=as_int_array([1, 1]))
     with pytest.raises(ScheduleError, match="needs that one's round"):
-        replace(graph, rounds=int_array([0, 1]))
+        replace(graph, rounds=as_int_array([0, 1]))
 
 
 @pytest.mark.parametrize("starts", [[], [1, 2], [0, 1], [0, 2, 1, 2]])
 def test_starts_of_rounds_that_cannot_be_are_refused(starts: list[int]) -> None:
     with pytest.raises(ScheduleError, match="starts of rounds"):
-        Schedule(int_array([0, 1]), int_array([0, 1, 2]), int_array(starts))
+        Schedule(as_int_array([0, 1]), as_int_array([0, 1, 2]), as_int_array(starts))

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from harness.contracts.model import initial_weights
+from harness.contracts.model import draw_initial_weights
 from harness.errors import ConfigError, ProgramError
 from harness.interpreter import interpret
 from harness.programs import fibers, recorder
-from harness.programs.writer import Writer
+from harness.programs.writer import CallWriter
 from tests.support.bad_programs import BAD, HERE, ONE, Given, a_number
 
 
 @pytest.mark.parametrize(("program", "line"), BAD, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_bad_program_is_told_with_its_line(
-    program: Callable[[Writer], Any], line: str, monkeypatch: pytest.MonkeyPatch
+    program: Callable[[CallWriter], Any], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "MOST_VERTICES", 90)
     monkeypatch.setattr(fibers, "MOST_FIBERS", 50)
@@ -50,7 +50,7 @@ def test_a_recording_beforehand_cannot_wait_for_numbers() -> None:
 
 def test_the_interpreter_knows_numbers() -> None:
     model = Given(a_number)
-    weights = initial_weights(model, 3)
+    weights = draw_initial_weights(model, 3)
     truth = interpret(model, weights, ONE)
     word = int(weights["words"][0, 1] > 0)
     states = [Given(lambda p, w=w: p.leaf(word=w, label=0)) for w in range(2)]

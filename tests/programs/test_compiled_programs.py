@@ -16,9 +16,9 @@ from harness.errors import CompileError
 from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN
 from harness.programs.blocks import RecordingOptions
-from harness.programs.compiling.writer import translated as translate
-from harness.programs.log import call_text
-from harness.programs.model import ProgramModel, recording_of
+from harness.programs.compiling.writer import translate_program as translate
+from harness.programs.log import generate_call_text
+from harness.programs.model import ProgramModel, make_recording
 from tests.support.program_models import DECIDED, SENTENCES, SIZES
 from tests.support.run_programs import by_compiled_code, by_python, translated
 from tests.support.written_programs import (
@@ -39,7 +39,7 @@ OPTIONS = [RecordingOptions(*both) for both in itertools.product((True, False), 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
 def test_models_record_what_python_does(model: ProgramModel, options: RecordingOptions) -> None:
-    recording = recording_of(model, options)
+    recording = make_recording(model, options)
     programs = translated(model)
     for instances in (SENTENCES, SENTENCES[:1], SENTENCES[::-1], []):
         assert by_compiled_code(programs, recording, instances) == by_python(recording, instances)
@@ -83,11 +83,11 @@ TEXT = """
 from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN
 from harness.errors import CompileError
-from harness.programs.log import call_text
+from harness.programs.log import generate_call_text
 from harness.programs.compiling.writer import translated
 from tests.support.program_models import DECIDED
 for model in DECIDED:
-    calls = call_text(model.recording.shapes, model.recording.pulls)
+    calls = generate_call_text(model.recording.shapes, model.recording.pulls)
     print(translated(model.program, calls).text)
 """
 
@@ -109,7 +109,7 @@ def test_the_text_is_the_same_in_every_process() -> None:
 
 def test_options_of_a_model_are_no_part_of_the_text() -> None:
     one, other = DRNN(SIZES), DRNN(SIZES, p_child=0.25, generations=5, siblings=2, seed=9)
-    calls = call_text(one.recording.shapes, one.recording.pulls)
+    calls = generate_call_text(one.recording.shapes, one.recording.pulls)
     texts = {translate(model.program, calls).text for model in (one, other)}
     assert len(texts) == 1
     found = by_compiled_code(translated(other), other.recording, SENTENCES)

@@ -11,7 +11,7 @@ import pytest
 from harness.errors import CompileError, ProgramError
 from harness.programs import fibers, recorder
 from harness.programs.compiling import programs as compiled_programs
-from harness.programs.model import programs_run_by
+from harness.programs.model import describe_program_execution
 from harness.programs.recording import Recording
 from harness.values.graph import MiniBatch
 from tests.support.engine_runs import NoClock
@@ -104,7 +104,7 @@ def test_numbers_of_many_bits_are_left_to_python_which_is_told() -> None:
         assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
     assert quick.programs is None
     told = "Python, since compiled code met OverflowError: a number of more than 64 bits"
-    assert programs_run_by(model) == {"programs run by": told}
+    assert describe_program_execution(model) == {"programs run by": told}
 
 
 def test_what_the_compiler_refuses_is_left_to_python_which_is_told(

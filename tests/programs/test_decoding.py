@@ -17,13 +17,13 @@ from harness.errors import ProgramError
 from harness.models.stack_rnn import StackRNN
 from harness.programs import recording as recording_module
 from harness.programs.blocks import RecordingOptions
-from harness.programs.decisions import chance
-from harness.programs.decoder import Piece
+from harness.programs.decisions import draw_chance
+from harness.programs.decoder import RecordedPiece
 from harness.programs.fibers import Fibers, Pick, Waiting
-from harness.programs.model import recorded, recording_of, translate_programs
+from harness.programs.model import make_recorded_model, make_recording, translate_programs
 from harness.programs.recorder import Recorder
 from harness.programs.recording import Decisions, Recording
-from harness.programs.writer import Writer
+from harness.programs.writer import CallWriter
 from harness.values.graph import Graph, MiniBatch
 from tests.support.bad_programs import Given
 from tests.support.plain_counter import PlainCounter, count
@@ -32,10 +32,10 @@ from tests.support.scripted_programs import OPTIONS, Scripted, ScriptedModel, in
 
 EVERY = settings(deadline=None, max_examples=80)
 
-MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
+MODELS = [make_recorded_model(ScriptedModel(), options) for options in OPTIONS]
 
 
-def quick(program: Callable[[Writer], Any]) -> Recording:
+def quick(program: Callable[[CallWriter], Any]) -> Recording:
     return Given(program).recording
 
 
@@ -53,10 +53,10 @@ def same_as_counted(
     both: Sequence[bool] = (False, True),
 ) -> MiniBatch:
     """Check that logs of both recorders decode to the counted values, without errors."""
-    recording.by_python(batch)  # edges between blocks determine the counting
+    recording.record_with_python(batch)  # edges between blocks determine the counting
     piece, outputs = count(recording, batch, pick_of())
     for is_checked in both:
-        ours = recording.by_python(batch, pick_of(), is_checked=is_checked)
+        ours = recording.record_with_python(batch, pick_of(), is_checked=is_checked)
         graph = ours.graph
         if graph.rounds is None:
             assert not piece.rounds.any()
@@ -67,7 +67,7 @@ def same_as_counted(
     return ours
 
 
-def same_pulls(ours: MiniBatch | Piece, theirs: MiniBatch | Piece) -> None:
+def same_pulls(ours: MiniBatch | RecordedPiece, theirs: MiniBatch | RecordedPiece) -> None:
     assert ours.pulls.keys() == theirs.pulls.keys()
     for name, values in ours.pulls.items():
         np.testing.assert_array_equal(values, theirs.pulls[name], err_msg=name)
@@ -102,16 +102,16 @@ class Cutting(Decisions):
     def __init__(
         self, recording: Recording, recorder: Recorder | PlainCounter, batch: Sequence[Any]
     ) -> None:
-        super().__init__(recording.drawn(batch))
+        super().__init__(recording.draw_decisions(batch))
         self.recorder = recorder
-        self.pieces: list[Piece] = []
+        self.pieces: list[RecordedPiece] = []
 
     def end_round(self) -> None:
         self.pieces.append(self.recorder.cut())
 
-    def numbers(self, of: Sequence[int], waits: Sequence[Waiting]) -> list[float]:
+    def read_numbers(self, of: Sequence[int], waits: Sequence[Waiting]) -> list[float]:
         assert max(wait[0] for wait in waits) < sum(piece.n for piece in self.pieces)
-        return super().numbers(of, waits)
+        return super().read_numbers(of, waits)
 
 
 @EVERY
@@ -120,14 +120,14 @@ def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedMod
     recording = model.recording
     whole = model.mini_batch(batch)
     found = []
-    recorders = recording.recorder(len(batch)), PlainCounter(recording, len(batch))
+    recorders = recording.make_recorder(len(batch)), PlainCounter(recording, len(batch))
     for recorder in recorders:
         cutting = Cutting(recording, recorder, batch)
         Fibers(recorder, cutting).run(recording.program, batch)
         found.append(cutting.pieces)
         vertices = range(recorder.n)
         for name, values in whole.pulls.items():
-            assert recorder.numbers_of(name, vertices) == values.tolist()
+            assert recorder.find_numbers(name, vertices) == values.tolist()
     np.testing.assert_array_equal(recorders[0].feeds & ~recording.feeds, False)
     for ours, theirs in zip(*found, strict=True):
         assert ours.base == theirs.base
@@ -142,7 +142,7 @@ def test_rounds_are_decoded_one_by_one(batch: list[Scripted], model: ScriptedMod
 def test_nested_branches_are_as_deep_as_counted(steps: list[str]) -> None:
     """Nested branches, with stages and ghosts in between, in a program without waits."""
 
-    def nest(p: Writer, left: Sequence[str], value: Any) -> Any:
+    def nest(p: CallWriter, left: Sequence[str], value: Any) -> Any:
         for k, step in enumerate(left):
             behind = left[k + 1 :]
             if step == "call":
@@ -164,12 +164,12 @@ def test_nested_branches_are_as_deep_as_counted(steps: list[str]) -> None:
 
     model = Given(lambda p: nest(p, steps, p.leaf(word=1, label=2)))
     for options in (RecordingOptions(), RecordingOptions(phases=False, hoisting=False)):
-        recording = recorded(model, options).recording
+        recording = make_recorded_model(model, options).recording
         same_as_counted(recording, [Scripted((), 0)] * 2)
 
 
 def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
-    def program(p: Writer) -> Any:
+    def program(p: CallWriter) -> Any:
         value = p.leaf(word=1, label=2)
         plain = p.chain(p.unary_a, value, 3)
         labelled = p.chain(p.unary_b, plain[-1], 2, label=np.array([1, 3], dtype=np.int32))
@@ -189,7 +189,7 @@ def test_a_chain_takes_any_numbers_that_its_block_may_be_given() -> None:
     ids=lambda one: getattr(one, "name", ""),
 )
 def test_models_are_recorded_as_counted(model: Model, batch: Sequence[Any]) -> None:
-    recording = recording_of(model, RecordingOptions())
+    recording = make_recording(model, RecordingOptions())
     for pick in (None, random.Random(3).randrange):
         recording.mini_batch(batch, pick)
         same_as_counted(recording, batch)
@@ -203,7 +203,7 @@ def test_blocks_that_feed_each_other_in_a_new_way_are_no_fault(is_quick: bool) -
         translate_programs(model)
     for sentence in SENTENCES:
         ours = model.mini_batch([sentence])
-        theirs = recording_of(StackRNN(SIZES), RecordingOptions()).mini_batch([sentence])
+        theirs = make_recording(StackRNN(SIZES), RecordingOptions()).mini_batch([sentence])
         np.testing.assert_array_equal(ours.graph.types, theirs.graph.types)
         np.testing.assert_array_equal(ours.graph.args, theirs.graph.args)
 
@@ -211,17 +211,19 @@ def test_blocks_that_feed_each_other_in_a_new_way_are_no_fault(is_quick: bool) -
 def test_numbers_are_drawn_once_and_kept_with_their_instance() -> None:
     model = StackRNN(SIZES)
     model.mini_batch(SENTENCES)
-    drawn = model.recording.drawn(SENTENCES)
+    drawn = model.recording.draw_decisions(SENTENCES)
     before = [dict(numbers) for numbers in drawn]
     assert [len(numbers) for numbers in before] == [2 * s.n_words - 2 for s in SENTENCES]
     for numbers, sentence in zip(before, SENTENCES, strict=True):
         for key, number in numbers.items():
             assert key is not None
-            assert number == chance(model.seed, model.key_of(sentence), *key)
-    other = recorded(model, RecordingOptions(ghosts=False))
+            assert number == draw_chance(model.seed, model.key_of(sentence), *key)
+    other = make_recorded_model(model, RecordingOptions(ghosts=False))
     other.mini_batch(SENTENCES[::-1])
-    assert model.recording.drawn(SENTENCES) == before
-    assert all(a is b for a, b in zip(other.recording.drawn(SENTENCES), drawn, strict=True))
+    assert model.recording.draw_decisions(SENTENCES) == before
+    assert all(
+        a is b for a, b in zip(other.recording.draw_decisions(SENTENCES), drawn, strict=True)
+    )
 
 
 def test_numbers_of_many_instances_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,10 +236,10 @@ def test_numbers_of_many_instances_are_not_kept_for_ever(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("place", range(4))
 def test_a_number_that_is_none_is_told_wherever_in_a_chain_it_stands(place: int) -> None:
-    def program(p: Writer) -> Any:
+    def program(p: CallWriter) -> Any:
         words = [1, 2, 0, 3]
         words[place] = -1
         return p.chain(p.many, p.leaf(word=1), 4, word=words)[-1]
 
     with pytest.raises(ProgramError, match="without a number that it needs"):
-        quick(program).by_python([Scripted((), 0)])
+        quick(program).record_with_python([Scripted((), 0)])

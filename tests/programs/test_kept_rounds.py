@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, initial_weights
+from harness.contracts.model import Model, draw_initial_weights
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.backends.compiled.live_rounds import KeptRounds
 from harness.errors import ProgramError, ScheduleError
 from harness.interpreter import interpret
 from harness.programs.blocks import RecordingOptions
-from harness.programs.writer import Body, Writer
+from harness.programs.writer import Body, CallWriter
 from tests.support.engine_runs import ONE_BY_ONE, NoClock
 from tests.support.kept_rounds import check_same
 from tests.support.program_models import DECIDED, SENTENCES, WITH_ARRAYS
@@ -32,7 +32,7 @@ from tests.support.scripted_programs import (
     instances,
 )
 
-WEIGHTS = initial_weights(ScriptedModel(), SEED)
+WEIGHTS = draw_initial_weights(ScriptedModel(), SEED)
 EVERY = settings(
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -95,8 +95,8 @@ def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also before all batches, if they use states there; the test pretends that they do."""
-    kind_of = Backend._kind_of
-    monkeypatch.setattr(Backend, "_kind_of", lambda *of: (kind_of(*of)[0], True))
+    kind_of = Backend._inspect_steps
+    monkeypatch.setattr(Backend, "_inspect_steps", lambda *of: (kind_of(*of)[0], True))
     many, unary = Call("many", (0, NEWEST), 1), Call("unary_a", (NEWEST,), 0)
     script = (many, unary, many, Call("leaf", (), 2), many)
     adapter = live_adapter(ScriptedModel(), RecordingOptions(hoisting=False))
@@ -105,7 +105,7 @@ def test_functions_whose_states_do_not_follow_on_are_run_batch_by_batch(
     (one,) = adapter.live.engine.seen
     function = adapter.live.recording.type_names.index("many")
     assert function in one.arrangement.types.scattered
-    assert adapter.engine.plans[function].steps("eager")
+    assert adapter.engine.plans[function].list_steps("eager")
 
 
 def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +119,7 @@ def test_layouts_are_those_of_the_moment(monkeypatch: pytest.MonkeyPatch) -> Non
         before = self.n_vertices
         run(self, *of_round)
         if self.n_vertices > before:
-            layout = self.layout()
+            layout = self.view_layout()
             met.append([getattr(layout, name).copy() for name in ("numbers", "bounds", "batches")])
 
     monkeypatch.setattr(KeptRounds, "run", noting)
@@ -167,7 +167,7 @@ def test_memory_is_kept_from_round_to_round_and_from_one_mini_batch_to_the_next(
 class Faulty(ScriptedModel):
     """Program with an error for instance number 7, in its second segment."""
 
-    def program(self, p: Writer, instance: Scripted) -> Body:
+    def program(self, p: CallWriter, instance: Scripted) -> Body:
         value = p.leaf(word=1, label=0)
         yield p.chance(value, 1)
         if instance.number == 7:

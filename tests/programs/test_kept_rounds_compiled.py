@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harness.compiler.compiled import compiled
-from harness.contracts.model import Model, ModelSizes, initial_weights
+from harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from harness.contracts.system import RunSettings
 from harness.engine import live
 from harness.engine.backends.compiled import live_rounds
@@ -26,7 +26,7 @@ from harness.models.stack_rnn import StackRNN
 from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling import programs as compiled_programs
 from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.model import recorded
+from harness.programs.model import make_recorded_model
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_runs import NoClock
 from tests.support.given_out import count_given_out
@@ -46,7 +46,7 @@ needs_cycles = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs 
 
 def warm(model: Model, threads: int = 1) -> Adapter:
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options={"rounds": "live"}))
-    adapter.prepare(model, initial_weights(model, 1))
+    adapter.prepare(model, draw_initial_weights(model, 1))
     for _ in range(3):
         adapter.load(SENTENCES)
         adapter.run(NoClock())
@@ -74,13 +74,13 @@ def test_what_was_run_as_a_whole_goes_on_live_in_the_same_memory(threads: int) -
     """The first mini-batch has a single segment, which is only known once its graph exists."""
     model, one_word = OwnArrays(SIZES), SENTENCES[:1]
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
-    adapter.prepare(model, initial_weights(model, 1))
+    adapter.prepare(model, draw_initial_weights(model, 1))
     was_live = []
     for batch in (one_word, SENTENCES, one_word, SENTENCES[::-1]):
         adapter.load(batch)
         adapter.run(NoClock())
         was_live.append(adapter.running is not None)
-        found, truth = adapter.result(), interpret(model, initial_weights(model, 1), batch)
+        found, truth = adapter.result(), interpret(model, draw_initial_weights(model, 1), batch)
         np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
         assert found.loss == pytest.approx(truth.loss, rel=1e-4)
     assert was_live == [False, True, True, True]
@@ -129,7 +129,7 @@ def test_rounds_by_themselves_are_those_that_python_makes(
         else:
             monkeypatch.undo()
         adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))
-        adapter.prepare(model, initial_weights(model, 1))
+        adapter.prepare(model, draw_initial_weights(model, 1))
         for batch in (small, large, small, large[::-1]):
             adapter.load(batch)
             adapter.run(NoClock())
@@ -164,7 +164,7 @@ def test_what_is_no_code_of_a_round_is_a_fault() -> None:
 def test_python_comes_by_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python handles signals then."""
     monkeypatch.setattr(compiled_programs, "MANY", 3)
-    adapter = warm(recorded(MODELS[0], RecordingOptions()))
+    adapter = warm(make_recorded_model(MODELS[0], RecordingOptions()))
     programs = counted(monkeypatch, CompiledPrograms, "go_on")
     adapter.run(NoClock())
     assert adapter.live is not None

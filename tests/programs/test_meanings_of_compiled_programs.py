@@ -147,7 +147,7 @@ def test_floats_leave_the_rest_that_python_leaves(a: float, b: float) -> None:
 
 @compiled
 def rest(a: float, b: float) -> float:
-    return runtime.rest(a, b)
+    return runtime.compute_remainder(a, b)
 
 
 @pytest.mark.parametrize("text", COMPUTED)

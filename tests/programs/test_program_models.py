@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.contracts.corpus import load_corpus
-from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
+from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
 from harness.contracts.policy import load_policy
 from harness.contracts.system import RunSettings
 from harness.engine.switches import Switches
@@ -25,10 +25,10 @@ from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.programs.blocks import RecordingOptions
-from harness.programs.model import ProgramModel, recording_of
+from harness.programs.model import ProgramModel, make_recording
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import Chain
 from harness.vertex.operators import OPERATORS
@@ -47,7 +47,7 @@ from tests.support.program_models import (
 
 @pytest.mark.parametrize("model", [*DECIDED, WITH_ARRAYS[0][0]], ids=lambda model: model.name)
 def test_a_graph_computes_what_its_program_does(model: ProgramModel) -> None:
-    weights = initial_weights(model, 3)
+    weights = draw_initial_weights(model, 3)
     truth = interpret(model, weights, SENTENCES)
     found = run_reference(model, weights, SENTENCES, "infer")
     np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-12)
@@ -57,7 +57,7 @@ def test_a_graph_computes_what_its_program_does(model: ProgramModel) -> None:
 @pytest.mark.parametrize("policy", ["inline_depth", "critical_share"])
 @pytest.mark.parametrize("model", TRAINED, ids=lambda model: model.name)
 def test_the_engine_trains_them(model: ProgramModel, policy: str) -> None:
-    weights = initial_weights(model, 3)
+    weights = draw_initial_weights(model, 3)
     truth = run_reference(model, weights, SENTENCES, "train")
     found = run(prepared(model, weights, Switches(), policy), SENTENCES)
     np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
@@ -78,7 +78,7 @@ def test_the_engine_runs_an_encoder(how: str, policy: str) -> None:
         "policy": Switches(layout="policy", gather_fusion=False, outputs="vertices"),
         "pq": Switches(layout="pq", fusion=False),
     }[how]
-    weights = initial_weights(BERXIT, 3)
+    weights = draw_initial_weights(BERXIT, 3)
     truth = interpret(BERXIT, weights, SENTENCES)
     found = run(prepared(BERXIT, weights, switches, policy, mode="infer"), SENTENCES)
     np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
@@ -87,7 +87,7 @@ def test_the_engine_runs_an_encoder(how: str, policy: str) -> None:
 
 def test_a_model_without_gradients_says_so() -> None:
     for model in DECIDED:
-        functions = traced_functions(model).values()
+        functions = trace_functions(model).values()
         operators = [OPERATORS[node.op] for function in functions for node in function.nodes]
         lacking = any(one.gradient is None and one.shape is not None for one in operators)
         assert lacking != model.is_trainable
@@ -103,14 +103,14 @@ def test_a_model_without_gradients_says_so() -> None:
 def test_an_encoder_ends_behind_the_layer_that_is_decided_on() -> None:
     """Cut and padded sentences have the same length."""
     sentences = random_sentences("chain", (1, 5, 3, 2, 9, 4), SIZES, seed=1)
-    n_layers = {BERXIT.n_layers(sentence) for sentence in sentences}
+    n_layers = {BERXIT.count_layers(sentence) for sentence in sentences}
     assert len(n_layers) > 2
     for sentence in sentences:
-        words = BERXIT.words(sentence)
+        words = BERXIT.pad_words(sentence)
         assert words[: sentence.n_words] == sentence.words[:3].tolist()
         assert words[sentence.n_words :] == [0] * (3 - sentence.n_words)
         graph = BERXIT.mini_batch([sentence]).graph
-        assert n_of(graph, "layer") == n_of(graph, "exit") == BERXIT.n_layers(sentence)
+        assert n_of(graph, "layer") == n_of(graph, "exit") == BERXIT.count_layers(sentence)
         assert n_of(graph, "token") == 3
 
 
@@ -118,7 +118,7 @@ def test_an_encoder_ends_behind_the_layer_that_is_decided_on() -> None:
 def test_arrays_and_programs_make_one_graph(model: Model, batch: Sequence[Any]) -> None:
     """Vertices are equal, and so are the batches by inline depth."""
     recorded, made = (
-        recording_of(model, RecordingOptions()).mini_batch(batch),
+        make_recording(model, RecordingOptions()).mini_batch(batch),
         model.mini_batch(batch),
     )
     assert recorded.graph.phases is not None
@@ -139,7 +139,7 @@ def computations(mini_batch: MiniBatch) -> list[str]:
     graph, words = mini_batch.graph, mini_batch.pulls["word"]
     known: list[str] = []
     for v in range(graph.n_vertices):
-        below = ",".join(known[a] for a in graph.args_of(v).tolist())
+        below = ",".join(known[a] for a in graph.select_args(v).tolist())
         name = graph.type_names[graph.types[v]]
         word = int(words[v])
         known.append(f"{name}{word}({below})")
@@ -154,10 +154,10 @@ def test_others_can_ask_what_a_program_decides() -> None:
     assert isinstance(grown, DRNN)
     for sentence in SENTENCES:
         graph = stack.mini_batch([sentence]).graph
-        actions = stack.actions(sentence)
+        actions = stack.replay_actions(sentence)
         assert n_of(graph, "compose") == len(actions) - sum(actions) == sentence.n_words - 1
         assert n_of(graph, "push") == 1 + len(actions)
-        graph, loops = nested.mini_batch([sentence]).graph, nested.loops(sentence)
+        graph, loops = nested.mini_batch([sentence]).graph, nested.list_inner_counts(sentence)
         assert n_of(graph, "outer") == len(loops)
         assert n_of(graph, "inner") == sum(loops)
         graph = grown.mini_batch([sentence]).graph
@@ -169,7 +169,7 @@ def n_of(graph: Graph, name: str) -> int:
 
 
 def n_grown(model: DRNN, sentence: Chain, place: Place) -> int:
-    has_child, has_next = model.decides(sentence, place)
+    has_child, has_next = model.replay_decisions(sentence, place)
     n = n_grown(model, sentence, place.child) if has_child else 0
     return 1 + n + (n_grown(model, sentence, place.next) if has_next else 0)
 
@@ -180,8 +180,8 @@ def test_every_decision_is_waited_for(model: ProgramModel) -> None:
     assert graph.rounds is not None
     longest = {
         "stack_rnn": 2 * max(sentence.n_words for sentence in SENTENCES) - 2,
-        "nested_rnn": max(len(DECIDED[1].loops(s)) for s in SENTENCES),  # type: ignore[attr-defined]
-        "berxit": max(BERXIT.n_layers(s) for s in SENTENCES) - 1,
+        "nested_rnn": max(len(DECIDED[1].list_inner_counts(s)) for s in SENTENCES),  # type: ignore[attr-defined]
+        "berxit": max(BERXIT.count_layers(s) for s in SENTENCES) - 1,
     }
     expected = longest.get(model.name, graph.rounds.max())
     assert graph.rounds.max() == expected > 0
@@ -224,7 +224,7 @@ def graph_of(kind: type[Model], how: RecordingOptions) -> Graph:
     dataset = "sst_synthetic" if kind in (TreeLSTM, MVRNN) else "xnli_synthetic"
     corpus = load_corpus(f"datasets.{dataset}", "train", None)
     model = kind(ModelSizes(64 if kind is Berxit else 4, corpus.sizes))
-    return recording_of(model, how).mini_batch(corpus.instances[:BATCH_SIZE]).graph
+    return make_recording(model, how).mini_batch(corpus.instances[:BATCH_SIZE]).graph
 
 
 def n_batches(policy: str, graph: Graph) -> int:
@@ -235,7 +235,7 @@ def n_batches(policy: str, graph: Graph) -> int:
 def test_batches_are_as_many_as_told(kind: type[Model]) -> None:
     graph, plain = graph_of(kind, ALL), graph_of(kind, NONE)
     assert COUNTS[kind] == (
-        lower_bound(graph),
+        compute_lower_bound(graph),
         n_batches("inline_depth", graph),
         n_batches("critical_share", graph),
         n_batches("inline_depth", plain),

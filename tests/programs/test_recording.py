@@ -13,13 +13,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import initial_weights
-from harness.contracts.policy import policy_names
+from harness.contracts.model import draw_initial_weights
+from harness.contracts.policy import list_policy_names
 from harness.engine.switches import Switches
 from harness.interpreter import interpret
 from harness.oracle import run_reference
 from harness.programs.blocks import RecordingOptions
-from harness.programs.model import recorded
+from harness.programs.model import make_recorded_model
 from harness.values.graph import MiniBatch
 from harness.values.schedule import check_schedule
 from tests.support.engine_runs import prepared, run
@@ -40,15 +40,15 @@ from tests.support.scripted_programs import (
 from tests.support.switch_values import BOTH
 from tests.support.switch_values import SWITCHES as COMPILED
 
-MODELS = [recorded(ScriptedModel(), options) for options in OPTIONS]
-WEIGHTS = initial_weights(MODELS[0], 3)
+MODELS = [make_recorded_model(ScriptedModel(), options) for options in OPTIONS]
+WEIGHTS = draw_initial_weights(MODELS[0], 3)
 # Other options are tested on random graphs in tests/policies; they take a minute to compile.
 EVERY = settings(deadline=None, max_examples=80)
 
 
 @functools.cache
 def model_of(how: RecordingOptions, seed: int = 0) -> ScriptedModel:
-    return recorded(ScriptedModel(seed), how)
+    return make_recorded_model(ScriptedModel(seed), how)
 
 
 @EVERY
@@ -91,7 +91,7 @@ def described(mini_batch: MiniBatch) -> list[Any]:
     known: list[int] = []
     numbers: dict[Any, int] = {}  # one number per computation: trees would grow exponentially
     for v in range(graph.n_vertices):
-        below = tuple(known[a] for a in graph.args_of(v).tolist())
+        below = tuple(known[a] for a in graph.select_args(v).tolist())
         words = tuple(int(values[v]) for values in pulls.values())
         one = (graph.type_names[graph.types[v]], words, below)
         known.append(hash((one, *below)) if one not in numbers else numbers[one])
@@ -131,7 +131,7 @@ def test_what_reads_a_block_without_operands_is_not_hoisted_before_it() -> None:
     It takes any number of operands, so the blocks that feed it are not known yet.
     """
     for options in OPTIONS:
-        model = recorded(ScriptedModel(), options)
+        model = make_recorded_model(ScriptedModel(), options)
         for script in ((Call("many", (), 0),), (Call("many", (0,), 0),)):
             graph = model.mini_batch([Scripted(script, 0)]).graph
             check_schedule(graph, schedule_by("inline_depth", graph))
@@ -149,7 +149,7 @@ def test_no_operand_is_of_a_later_round_phase_or_depth(
     rounds = np.zeros_like(graph.phases) if graph.rounds is None else graph.rounds
     place = list(zip(rounds.tolist(), graph.phases.tolist(), graph.depths.tolist(), strict=True))
     for v in range(graph.n_vertices):
-        assert all(place[a] < place[v] for a in graph.args_of(v).tolist())
+        assert all(place[a] < place[v] for a in graph.select_args(v).tolist())
 
 
 RECORDING = {field.name: BOTH for field in fields(RecordingOptions)}
@@ -157,7 +157,7 @@ SWITCHES: dict[str, tuple[Any, ...]] = {**COMPILED, "backend": ("compiled", "ste
 # Options of other backends, or of matmul libraries; see tests/engine.
 OF_OTHERS = {"blas", "precision", "streaming", "persistent", "profile"}
 SETTINGS: dict[str, tuple[Any, ...]] = {
-    "policy": policy_names(),
+    "policy": list_policy_names(),
     "threads": (1, 2),
     **SWITCHES,
     **{f"recording_{name}": values for name, values in RECORDING.items()},

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
+from harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
 from harness.contracts.system import Result, RunSettings
 from harness.contracts.timeline import Details
 from harness.interpreter import interpret
@@ -25,7 +25,7 @@ from harness.oracle import ReferenceResult, run_reference
 from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling.programs import CompiledPrograms
 from harness.programs.fibers import Fibers
-from harness.programs.model import ProgramModel, makes_arrays
+from harness.programs.model import ProgramModel, uses_arrays
 from systems.on_core import vertex
 from systems.on_core.acrobat import Adapter
 from tests.support.engine_models import TREES
@@ -64,7 +64,7 @@ def settings_of(mode: str = "infer", policy: str | None = None, **options: Any) 
 
 def adapter_of(model: Model, **settings: Any) -> Adapter:
     adapter = Adapter(settings_of(**settings))
-    adapter.prepare(model, initial_weights(model, 3))
+    adapter.prepare(model, draw_initial_weights(model, 3))
     return adapter
 
 
@@ -80,7 +80,7 @@ def in_inference(model: Model, weights: Weights, batch: Sequence[Any]) -> Refere
 
 def assert_true(found: Result, model: Model, batch: Sequence[Any]) -> None:
     judge = interpret if isinstance(model, ProgramModel) else in_inference
-    truth = judge(model, initial_weights(model, 3), batch)
+    truth = judge(model, draw_initial_weights(model, 3), batch)
     np.testing.assert_allclose(found.outputs, truth.outputs, rtol=1e-4, atol=1e-5)
     assert found.loss == pytest.approx(truth.loss, rel=1e-4)
 
@@ -154,7 +154,7 @@ def test_what_runs_programs_is_a_fact(rounds: str, programs: str) -> None:
 def test_every_strategy_says_what_runs_programs() -> None:
     def facts_of(model: Model, batch: Sequence[Any]) -> dict[str, str]:
         adapter = vertex.Adapter(settings_of())
-        adapter.prepare(model, initial_weights(model, 3))
+        adapter.prepare(model, draw_initial_weights(model, 3))
         result_of(adapter, batch)
         return adapter.in_force()
 
@@ -185,7 +185,7 @@ def test_what_falls_back_runs_ahead_and_says_why(settings: dict[str, Any], why: 
     adapter = adapter_of(DRNN_MODEL, **settings)
     found = result_of(adapter, SENTENCES)
     mode = settings.get("mode", "infer")
-    truth = run_reference(DRNN_MODEL, initial_weights(DRNN_MODEL, 3), SENTENCES, mode)
+    truth = run_reference(DRNN_MODEL, draw_initial_weights(DRNN_MODEL, 3), SENTENCES, mode)
     assert found.loss == pytest.approx(truth.loss, rel=1e-4)
     facts = adapter.in_force()
     assert facts["rounds"] == "ahead"
@@ -220,7 +220,7 @@ def test_a_model_without_a_program_needs_none() -> None:
 @pytest.mark.parametrize("rounds", ["auto", "live"])
 def test_arrays_that_have_rounds_do_not_keep_a_program_from_waiting(rounds: str) -> None:
     model = OwnArrays(SIZES)
-    assert makes_arrays(model)
+    assert uses_arrays(model)
     adapter = adapter_of(model, rounds=rounds)
     short = [sentence for sentence in SENTENCES if sentence.n_words == 1]
     assert_true(result_of(adapter, short), model, short)
@@ -233,12 +233,12 @@ def test_arrays_that_have_rounds_do_not_keep_a_program_from_waiting(rounds: str)
 
 
 def test_a_model_is_asked_how_it_makes_its_graph() -> None:
-    assert not any(makes_arrays(model) for model in (*DECIDED, ScriptedModel()))
-    assert all(makes_arrays(model) for model, _ in WITH_ARRAYS)
+    assert not any(uses_arrays(model) for model in (*DECIDED, ScriptedModel()))
+    assert all(uses_arrays(model) for model, _ in WITH_ARRAYS)
     assert isinstance(DRNN_MODEL, DRNN)
 
 
-WEIGHTS = initial_weights(ScriptedModel(), SEED)
+WEIGHTS = draw_initial_weights(ScriptedModel(), SEED)
 
 
 @settings(deadline=None, max_examples=25)
@@ -297,7 +297,7 @@ def test_a_timeline_shows_every_batch_of_live_rounds() -> None:
         parts.append((kind, name))
         yield details
 
-    adapter.run_in_parts(NoClock(), part)
+    adapter.run_traced(NoClock(), part)
     np.testing.assert_array_equal(adapter.result().outputs, whole.outputs)
     batches = [name for kind, name in parts if kind == "batch"]
     assert len(batches) >= whole.counters.n_batches

@@ -10,18 +10,18 @@ import pytest
 
 from harness.errors import RecordError
 from harness.records.cross_check import (
-    build_of,
     check_builds,
-    fingerprints_beside,
-    framework_of,
-    group_of,
-    judged,
-    latest_builds,
-    rounds_seen_together,
-    seen_together,
+    cross_check_records,
+    cross_check_rounds,
+    find_framework,
+    find_other_fingerprints,
+    hash_build,
+    hash_group,
+    mark_contradictions,
+    select_latest_builds,
 )
-from harness.records.fingerprint import Fingerprint, difference
-from harness.records.record import Record, record_path, write_record
+from harness.records.fingerprint import Fingerprint, find_difference
+from harness.records.record import Record, locate_record, write_record
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -37,7 +37,7 @@ def make_round(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Re
 
 
 def warnings_of(records: Sequence[Record | None]) -> dict[int, tuple[str, ...]]:
-    seen = enumerate(seen_together(records))
+    seen = enumerate(cross_check_records(records))
     return {k: one.warnings for k, one in seen if one is not None and one.warnings}
 
 
@@ -66,7 +66,7 @@ def test_records_of_two_tables_are_not_compared(make_round: Callable[..., Record
 
 def test_records_without_rates_are_left_alone(make_round: Callable[..., Record]) -> None:
     records = [make_round(), None, make_round(1, core_rate_per_s=1000.0), make_round(2)]
-    assert seen_together(records) == records
+    assert cross_check_records(records) == records
 
 
 def test_a_warning_is_given_once(make_round: Callable[..., Record]) -> None:
@@ -79,13 +79,13 @@ def test_what_is_contradicted_has_no_number(make_spec: MakeSpec, make_record: Ma
     specs = [make_spec(system=name, adapter=f"systems.on_{name}.x") for name in ("torch", "jax")]
     found = [Fingerprint(workload="w", losses=(loss,), sketches={}) for loss in (1.0, 2.0)]
     records = [make_record(spec, fingerprint=f) for spec, f in zip(specs, found, strict=True)]
-    assert [one.status for one in seen_together(records) if one] == ["wrong_result"] * 2
+    assert [one.status for one in cross_check_records(records) if one] == ["wrong_result"] * 2
 
 
 def test_rounds_stay_with_their_trials(make_round: Callable[..., Record]) -> None:
     one, two = make_round(), make_round(1)
     trials = [(one, None), (), (two,)]
-    assert rounds_seen_together(trials) == trials
+    assert cross_check_rounds(trials) == trials
 
 
 LOSSES = (10.0, 20.0)
@@ -129,20 +129,20 @@ def make(make_spec: MakeSpec, make_record: MakeRecord) -> Callable[..., Record]:
     ],
 )
 def test_a_difference_beyond_rounding_is_named(changes: Any, words: str | None) -> None:
-    found = difference(fingerprint(**changes), fingerprint())
+    found = find_difference(fingerprint(**changes), fingerprint())
     assert (found and str(found)) == words
 
 
 def test_zeros_are_equal_and_no_number_differs() -> None:
     zeros = fingerprint(losses=(0.0,), sketches={"outputs": ((0.0, 0.0, 0.0),)})
-    assert difference(zeros, zeros) is None
-    assert difference(fingerprint(losses=(float("nan"), 20.0)), fingerprint()) is not None
+    assert find_difference(zeros, zeros) is None
+    assert find_difference(fingerprint(losses=(float("nan"), 20.0)), fingerprint()) is not None
 
 
 def test_three_frameworks_outvote_one(make: Callable[..., Record]) -> None:
     right = [make("a", "on_core", fingerprint()), make("b", "on_torch", fingerprint())]
     wrong = make("c", "on_dynet", WRONG)
-    shown = judged([*right, wrong])
+    shown = mark_contradictions([*right, wrong])
     assert shown[:2] == right
     assert shown[2] is not None
     assert (shown[2].status, wrong.status) == ("wrong_result", "ok")
@@ -161,9 +161,9 @@ def test_first_rounds_are_compared_with_first_rounds(make: Callable[..., Record]
         for k, framework in enumerate(frameworks)
         for round_ in (0, 1, 2)
     ]
-    assert judged(records) == records
+    assert mark_contradictions(records) == records
     odd = make("odd", "on_jax", first, round_=1)
-    (shown,) = judged([*records, odd])[-1:]
+    (shown,) = mark_contradictions([*records, odd])[-1:]
     assert shown is not None
     assert "the loss of a pass by 0.03" in (shown.reason or "")
 
@@ -171,7 +171,7 @@ def test_first_rounds_are_compared_with_first_rounds(make: Callable[..., Record]
 def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None:
     """Several presets with the same error do not outvote another framework."""
     wrong = [make(name, "on_core", WRONG) for name in ("a", "b", "c", "d")]
-    shown = judged([*wrong, make("e", "on_torch", fingerprint())])
+    shown = mark_contradictions([*wrong, make("e", "on_torch", fingerprint())])
     assert {one.status for one in shown if one is not None} == {"wrong_result"}
     reason = str(shown[0] and shown[0].reason)
     assert reason.startswith("a and e differ (gradient of W of mini-batch 1 by 0.001); measure")
@@ -179,7 +179,7 @@ def test_presets_of_one_engine_are_one_vote(make: Callable[..., Record]) -> None
 
 def test_whom_the_oracle_confirmed_is_right(make: Callable[..., Record]) -> None:
     proved = make("e", "on_torch", fingerprint(proved=True))
-    shown = judged([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
+    shown = mark_contradictions([make("a", "on_core", WRONG), make("b", "on_dynet", WRONG), proved])
     assert [one.status for one in shown if one is not None] == ["wrong_result"] * 2 + ["ok"]
 
 
@@ -190,7 +190,7 @@ def test_whom_the_oracle_confirmed_is_right(make: Callable[..., Record]) -> None
 def test_an_adapter_lies_where_its_user_wants(
     make_record: MakeRecord, adapter: str, framework: str
 ) -> None:
-    assert framework_of(make_record(config={"adapter": adapter})) == framework
+    assert find_framework(make_record(config={"adapter": adapter})) == framework
 
 
 def test_only_equal_workloads_are_compared(make: Callable[..., Record]) -> None:
@@ -202,7 +202,7 @@ def test_only_equal_workloads_are_compared(make: Callable[..., Record]) -> None:
         make("d", "on_jax", WRONG, status="wrong_result"),
         None,
     ]
-    assert judged(records) == records
+    assert mark_contradictions(records) == records
 
 
 def test_others_of_the_workload_are_found_beside(
@@ -217,10 +217,10 @@ def test_others_of_the_workload_are_found_beside(
         (make_spec(system="older"), None),
         (make_spec(system="larger", batch_size=4), fingerprint()),
     ):
-        write_record(record_path(tmp_path, spec), make_record(spec, fingerprint=found))
-    found_ = fingerprints_beside(tmp_path / "raw", own.trial_id, "w")
+        write_record(locate_record(tmp_path, spec), make_record(spec, fingerprint=found))
+    found_ = find_other_fingerprints(tmp_path / "raw", own.trial_id, "w")
     assert found_ == [fingerprint(), WRONG]
-    assert fingerprints_beside(tmp_path / "nowhere", own.trial_id, "w") == []
+    assert find_other_fingerprints(tmp_path / "nowhere", own.trial_id, "w") == []
 
 
 MACHINE = {"cpu": "Some CPU", "usable_cpus": [0, 1], "gpus": []}
@@ -238,14 +238,14 @@ def test_groups_keep_unlike_machines_and_threads_apart(
         make_record(versions=base.versions | {"harness": "2"}),
         make_record(versions=base.versions | {"numpy": "3.0"}),
     ]
-    assert len({group_of(record) for record in [base, *unlike]}) == len(unlike) + 1
+    assert len({hash_group(record) for record in [base, *unlike]}) == len(unlike) + 1
     alike = [
         make_record(machine=MACHINE | {"hostname": "x", "gpus": [{"name": "G", "driver": "1"}]}),
         make_record(make_spec(hidden_size=9, round=2)),
         make_record(versions=base.versions | {"fake": "2.0"}),
     ]
-    assert {group_of(record) for record in alike} == {group_of(base)}
-    assert build_of(alike[-1]) != build_of(base)
+    assert {hash_group(record) for record in alike} == {hash_group(base)}
+    assert hash_build(alike[-1]) != hash_build(base)
 
 
 def test_two_builds_of_one_system_are_refused(
@@ -261,5 +261,5 @@ def test_two_builds_of_one_system_are_refused(
         newer = make_record(spec, started_at="2026-01-02T00:00:00+00:00", **change)
         with pytest.raises(RecordError, match=rf"fake was measured with two builds.*{named}"):
             check_builds([base, newer])
-        assert latest_builds([base, newer]) == [newer]
+        assert select_latest_builds([base, newer]) == [newer]
         check_builds([base, make_record(spec, status="crash", **change)])

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.records.fingerprint import TOLERANCE, added, kept, relative_difference, sketch
+from harness.records.fingerprint import (
+    TOLERANCE,
+    compute_relative_difference,
+    round_numbers,
+    sketch_array,
+    sum_sketches,
+)
 
 rng = np.random.default_rng(0)
 ARRAY = rng.normal(size=(400, 30))
@@ -16,7 +22,7 @@ ONE_ENTRY[3, 4] = 1.0
 
 
 def differ(one: np.ndarray, other: np.ndarray) -> float:
-    return relative_difference(sketch("W", one), sketch("W", other))
+    return compute_relative_difference(sketch_array("W", one), sketch_array("W", other))
 
 
 @pytest.mark.parametrize("shape", [(400, 30), (5,), (3, 4, 5), (0, 4)])
@@ -45,14 +51,16 @@ def test_rows_in_another_order_are_another_array() -> None:
 
 
 def test_signs_depend_on_the_name() -> None:
-    assert sketch("W", ARRAY)[1:] != sketch("U", ARRAY)[1:]
-    assert sketch("W", ARRAY) == sketch("W", ARRAY.copy())
+    assert sketch_array("W", ARRAY)[1:] != sketch_array("U", ARRAY)[1:]
+    assert sketch_array("W", ARRAY) == sketch_array("W", ARRAY.copy())
 
 
 def test_products_of_parts_add_up() -> None:
-    parts = [{"W": sketch("W", part, start)} for part, start in ((ARRAY[:9], 0), (ARRAY[9:], 9))]
-    assert added(parts)["W"] == pytest.approx(sketch("W", ARRAY)[1:], rel=1e-9)
+    parts = [
+        {"W": sketch_array("W", part, start)} for part, start in ((ARRAY[:9], 0), (ARRAY[9:], 9))
+    ]
+    assert sum_sketches(parts)["W"] == pytest.approx(sketch_array("W", ARRAY)[1:], rel=1e-9)
 
 
 def test_seven_digits_are_kept() -> None:
-    assert kept([1.23456789, -9.87654321e-8, 0.0]) == (1.234568, -9.876543e-8, 0.0)
+    assert round_numbers([1.23456789, -9.87654321e-8, 0.0]) == (1.234568, -9.876543e-8, 0.0)

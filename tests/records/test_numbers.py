@@ -20,8 +20,8 @@ from harness.records.numbers import (
     ratios,
     select_fastest,
 )
-from harness.records.stats import Summary, summarise
-from harness.records.tidy import frame_of_rows
+from harness.records.stats import Summary, summarize_rounds
+from harness.records.tidy import build_frame_from_rows
 
 N_POINTS = 3000
 QUANTITIES = ("throughput", "construction_s", "execution_ms", "over_bound", "peak_memory_mib")
@@ -106,7 +106,7 @@ def compare(
         return NOT_SEPARABLE, None, set()
     rows = [row for row in (*own, *base) if row["round"] in shared]
     warnings = {word for row in rows for word in f"{row['warnings']} {row['weak_build']}".split()}
-    return "ok", summarise([above[r] / below[r] for r in shared]), warnings
+    return "ok", summarize_rounds([above[r] / below[r] for r in shared]), warnings
 
 
 def check(number: pd.Series, status: str, summary: Summary | None, warnings: set[str]) -> None:
@@ -128,7 +128,9 @@ def test_numbers_and_ratios_agree_with_plain_python(quantity: str) -> None:
     n_points = N_POINTS // len(QUANTITIES)
     trials = [(draw_trial(rng, f"own-{k}"), draw_trial(rng, f"base-{k}")) for k in range(n_points)]
     frames = [
-        frame_of_rows({**row, "k": k} for k, pair in enumerate(trials) for row in pair[side])
+        build_frame_from_rows(
+            {**row, "k": k} for k, pair in enumerate(trials) for row in pair[side]
+        )
         for side in (0, 1)
     ]
     found = numbers(frames[0], ["k"], quantity).set_index("k")
@@ -136,7 +138,7 @@ def test_numbers_and_ratios_agree_with_plain_python(quantity: str) -> None:
     for k, (own, base) in enumerate(trials):
         status, values = measure(own, quantity)
         warnings = {word for row in own for word in row["warnings"].split()}
-        summary = summarise(list(values.values())) if values else None
+        summary = summarize_rounds(list(values.values())) if values else None
         check(found.loc[k], status, summary, warnings if values else set())
         check(compared.loc[k], *compare(own, base, quantity))
     assert set(compared.status) >= {"ok", "oom", "timeout", NOT_MEASURED}, "all cases occurred"
@@ -152,7 +154,7 @@ def build_rows(system: str, speeds: list[float], **more: Any) -> list[Round]:
 
 def test_a_ratio_is_of_pairs_of_a_round() -> None:
     fast, slow = build_rows("fast", [100, 50, 25]), build_rows("slow", [100 / 3, 25, 6.25])
-    rows = frame_of_rows([*fast, *slow])
+    rows = build_frame_from_rows([*fast, *slow])
     found = numbers(ratios(rows, rows[rows.system == "fast"], []), ["system"], "ratio")
     ratio = found.set_index("system").loc["slow"]
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((3, 2, 4)), "medians would give 2"
@@ -160,7 +162,9 @@ def test_a_ratio_is_of_pairs_of_a_round() -> None:
 
 
 def test_a_workload_without_a_base_is_not_planned() -> None:
-    rows = frame_of_rows([*build_rows("a", [1], batch_size=8), *build_rows("a", [1], batch_size=9)])
+    rows = build_frame_from_rows(
+        [*build_rows("a", [1], batch_size=8), *build_rows("a", [1], batch_size=9)]
+    )
     found = numbers(
         ratios(rows, rows[rows.batch_size == 8], ["batch_size"]), ["batch_size"], "ratio"
     )
@@ -168,7 +172,9 @@ def test_a_workload_without_a_base_is_not_planned() -> None:
 
 
 def test_keys_that_leave_two_trials_in_one_point_are_refused() -> None:
-    rows = frame_of_rows([*build_rows("a", [1], batch_size=8), *build_rows("a", [2], batch_size=9)])
+    rows = build_frame_from_rows(
+        [*build_rows("a", [1], batch_size=8), *build_rows("a", [2], batch_size=9)]
+    )
     expected = r"ambiguous numbers: system cannot tell .*batch_size.*select\(rows, batch_size=8\)"
     with pytest.raises(RecordError, match=expected):
         numbers(rows, ["system"])
@@ -188,17 +194,17 @@ def test_unknown_names_are_refused_with_a_close_one(
     by: list[str], quantity: str, message: str
 ) -> None:
     with pytest.raises(RecordError, match=message):
-        numbers(frame_of_rows(build_rows("a", [1])), by, quantity)
+        numbers(build_frame_from_rows(build_rows("a", [1])), by, quantity)
 
 
 def test_a_base_with_two_trials_in_a_workload_is_refused() -> None:
-    rows = frame_of_rows([*build_rows("a", [1]), *build_rows("b", [2])])
+    rows = build_frame_from_rows([*build_rows("a", [1]), *build_rows("b", [2])])
     with pytest.raises(RecordError, match="ambiguous"):
         ratios(rows, rows, [])
 
 
 def test_the_fastest_trial_of_each_workload_is_selected() -> None:
-    rows = frame_of_rows(
+    rows = build_frame_from_rows(
         [
             *build_rows("slow", [1, 1], batch_size=8),
             *build_rows("fast", [2, 2], batch_size=8),
@@ -214,7 +220,7 @@ def test_the_fastest_trial_of_each_workload_is_selected() -> None:
 
 def build_seeds(*speeds: list[float]) -> pd.DataFrame:
     """Build a trial for each seed, with a speed for each round."""
-    return frame_of_rows(
+    return build_frame_from_rows(
         row
         for seed, of_rounds in enumerate(speeds)
         for row in build_rows("a", of_rounds, **{"learning.seed": seed})
@@ -250,7 +256,7 @@ def build_screened(system: str, speeds: list[float]) -> list[Round]:
 
 
 def test_a_point_with_a_round_left_out_is_screened_out() -> None:
-    rows = frame_of_rows([*build_screened("a", [1, 3, 9]), *build_rows("b", [1, 3, 9])])
+    rows = build_frame_from_rows([*build_screened("a", [1, 3, 9]), *build_rows("b", [1, 3, 9])])
     screened, complete = numbers(rows, ["system"]).itertuples()
     assert (screened.status, screened.value, screened.n_rounds) == ("ok", 2, 2)
     assert screened.screened_out is True
@@ -258,14 +264,14 @@ def test_a_point_with_a_round_left_out_is_screened_out() -> None:
 
 
 def test_a_ratio_leaves_out_rounds_without_a_base() -> None:
-    rows = frame_of_rows([*build_rows("a", [1, 2, 9]), *build_screened("b", [2, 8, 9])])
+    rows = build_frame_from_rows([*build_rows("a", [1, 2, 9]), *build_screened("b", [2, 8, 9])])
     found = numbers(ratios(rows, "b", []), ["system"], "ratio").set_index("system")
     ratio = found.loc["a"]
     assert (ratio.status, ratio.value, ratio.n_rounds) == ("ok", pytest.approx(3), 2)
 
 
 def test_two_trials_without_a_value_of_a_key_are_both_named() -> None:
-    rows = frame_of_rows(
+    rows = build_frame_from_rows(
         row
         for trial in ("first", "second")
         for row in build_rows("a", [1], policy=None, trial_id=trial)
@@ -285,16 +291,16 @@ UNLIKE = r"are not comparable: they have unlike cpu old and new; select"
 def test_rounds_of_two_groups_in_a_point_are_refused() -> None:
     first, second = build_rows("a", [1, 2])
     alike = [first | build_group("1", "old"), second | build_group("1", "old")]
-    assert list(numbers(frame_of_rows(alike), ["system"]).value) == [1.5]
+    assert list(numbers(build_frame_from_rows(alike), ["system"]).value) == [1.5]
     unlike = [first | build_group("1", "new"), second | build_group("2", "old")]
     with pytest.raises(RecordError, match=UNLIKE):
-        numbers(frame_of_rows(unlike), ["system"])
+        numbers(build_frame_from_rows(unlike), ["system"])
 
 
 def test_ratios_over_a_base_of_another_group_are_refused() -> None:
-    own = frame_of_rows(build_rows("a", [1, 2], **build_group("1", "old")))
-    alike = frame_of_rows(build_rows("b", [2, 4], **build_group("1", "old")))
+    own = build_frame_from_rows(build_rows("a", [1, 2], **build_group("1", "old")))
+    alike = build_frame_from_rows(build_rows("b", [2, 4], **build_group("1", "old")))
     assert list(ratios(own, alike, []).ratio) == pytest.approx([2, 2])
-    unlike = frame_of_rows(build_rows("b", [2, 4], **build_group("2", "new")))
+    unlike = build_frame_from_rows(build_rows("b", [2, 4], **build_group("2", "new")))
     with pytest.raises(RecordError, match=UNLIKE):
         ratios(own, unlike, [])

@@ -19,10 +19,10 @@ from harness.records.record import (
     Measured,
     Record,
     build_record,
+    build_record_path,
     find_record,
-    path_of,
+    locate_record,
     read_record,
-    record_path,
     write_record,
 )
 from harness.trials.spec import Limits, TrialSpec
@@ -211,7 +211,7 @@ def test_what_a_record_answers(
     code: str,
     answers: bool,
 ) -> None:
-    assert make_record(status=status).answers(make_spec(**asked), code * 64) is answers
+    assert make_record(status=status).is_valid_for(make_spec(**asked), code * 64) is answers
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -225,12 +225,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_record_has_one_path_for_bench_and_pipeline(
     make_spec: Callable[..., TrialSpec], tmp_path: Path
 ) -> None:
-    pattern = str(path_of(tmp_path, "{trial}", "{round}"))
+    pattern = str(build_record_path(tmp_path, "{trial}", "{round}"))
     assert pattern == f"{tmp_path}/raw/{{trial}}/r{{round}}.json"
     spec = make_spec(round=2)
     planned = PlannedTrial(spec, {}, (), rounds=3)
-    assert planned.record_paths(tmp_path)[2] == record_path(tmp_path, spec)
-    assert pattern.format(trial=spec.trial_id, round=2) == str(record_path(tmp_path, spec))
+    assert planned.list_record_paths(tmp_path)[2] == locate_record(tmp_path, spec)
+    assert pattern.format(trial=spec.trial_id, round=2) == str(locate_record(tmp_path, spec))
 
 
 GOOD = json.loads(plain_record(0, {"marked_samples_s": (1.0, 2.0)}).model_dump_json())

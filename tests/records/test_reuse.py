@@ -19,7 +19,7 @@ from harness.records.cross_check import check_comparable
 from harness.records.record import Record
 from harness.records.reuse import OwnData, Present
 from harness.records.tidy import build_frame
-from harness.trials.sources import harness_versions, source_sha256
+from harness.trials.sources import hash_trial_source, read_harness_versions
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import load_workload
 
@@ -58,9 +58,9 @@ def measured_now(make_record: MakeRecord) -> MakeRecord:
 
     def make(spec: TrialSpec, **changes: Any) -> Record:
         present = {
-            "source_sha256": source_sha256(spec),
+            "source_sha256": hash_trial_source(spec),
             "machine": describe_machine().to_dict(),
-            "versions": harness_versions(),
+            "versions": read_harness_versions(),
             "inputs_sha256": load_workload(spec).inputs_sha256,
         }
         return make_record(spec, **(present | changes))
@@ -101,7 +101,7 @@ def test_a_record_of_a_file_that_was_edited_is_not_kept(
 def test_only_the_mini_batches_count(own: MakeSpec, measured_now: MakeRecord) -> None:
     """The hash covers only the trial's mini-batches; another seed draws different ones."""
     data = OwnData()
-    hashes = [data.inputs_sha256(own(seed=seed)) for seed in (0, 1)]
+    hashes = [data.hash_inputs(own(seed=seed)) for seed in (0, 1)]
     assert hashes[0] != hashes[1]
     assert hashes[0] == load_workload(own()).inputs_sha256
 
@@ -109,23 +109,23 @@ def test_only_the_mini_batches_count(own: MakeSpec, measured_now: MakeRecord) ->
 def test_files_with_checksums_are_not_read(
     own: MakeSpec, measured_now: MakeRecord, folders: tuple[Path, Path]
 ) -> None:
-    from harness.contracts.home import checksum_like
+    from harness.contracts.home import compute_checksum
 
     files = {split: folders[0] / "sst" / f"{split}.txt" for split in ("train", "dev", "test")}
-    checksums = {split: checksum_like(None, path.read_bytes()) for split, path in files.items()}
+    checksums = {split: compute_checksum(None, path.read_bytes()) for split, path in files.items()}
     pinned = own(sha256=checksums)
     record = measured_now(pinned)
     shutil.rmtree(folders[0])
     assert Present().is_kept(record, pinned)
-    assert OwnData().inputs_sha256(pinned) is None
+    assert OwnData().hash_inputs(pinned) is None
 
 
 def test_one_checksum_of_three_is_not_enough(own: MakeSpec) -> None:
-    assert OwnData().inputs_sha256(own(sha256={"train": "0" * 64})) is not None
+    assert OwnData().hash_inputs(own(sha256={"train": "0" * 64})) is not None
 
 
 def test_generated_data_needs_no_look(make_spec: MakeSpec) -> None:
-    assert OwnData().inputs_sha256(make_spec()) is None
+    assert OwnData().hash_inputs(make_spec()) is None
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_a_record_of_another_version_is_not_kept(
 ) -> None:
     spec = make_spec()
     for name in ("numpy", "python"):
-        record = measured_now(spec, versions=harness_versions() | {name: "0.1"})
+        record = measured_now(spec, versions=read_harness_versions() | {name: "0.1"})
         assert f"{name} 0.1" in (Present().find_change(record, spec) or "")
     facts = {"dynet_build": "source", "no_such_package": "1.0", "pandas": np.__version__ + "x"}
-    others = measured_now(spec, versions=harness_versions() | {"no_such_package": "1.0"})
+    others = measured_now(spec, versions=read_harness_versions() | {"no_such_package": "1.0"})
     assert Present().is_kept(others, spec)
-    unlike = measured_now(spec, versions=harness_versions() | facts)
+    unlike = measured_now(spec, versions=read_harness_versions() | facts)
     assert "pandas" in (Present().find_change(unlike, spec) or "")
 
 
@@ -167,7 +167,7 @@ def test_versions_are_those_of_the_interpreter_that_measures(
 ) -> None:
     spec = make_spec(python=sys.executable)
     assert Present().is_kept(measured_now(spec), spec)
-    unlike = measured_now(spec, versions=harness_versions() | {"numpy": "0.1"})
+    unlike = measured_now(spec, versions=read_harness_versions() | {"numpy": "0.1"})
     assert not Present().is_kept(unlike, spec)
 
 

@@ -15,12 +15,12 @@ from harness.records.stats import (
     INTERVAL_ROUNDS,
     RANGE,
     Summary,
-    ends_of,
-    pass_totals,
-    relative_iqr,
-    relative_spread,
-    sample_warnings,
-    summarise,
+    compute_relative_iqr,
+    compute_relative_spread,
+    find_sample_warnings,
+    name_interval,
+    sum_passes,
+    summarize_rounds,
 )
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
@@ -43,15 +43,15 @@ def ends(summary: Summary) -> tuple[float, float]:
 
 
 def test_few_rounds_have_their_range_and_it_is_called_that() -> None:
-    summary = summarise([10.0, 12.0, 11.0, 30.0, 9.0])
-    assert (summary.median, ends_of(summary.n_rounds)) == (11.0, RANGE)
+    summary = summarize_rounds([10.0, 12.0, 11.0, 30.0, 9.0])
+    assert (summary.median, name_interval(summary.n_rounds)) == (11.0, RANGE)
     assert ends(summary) == (9.0, 30.0)
 
 
 def test_from_six_rounds_on_there_is_an_interval_inside_the_range() -> None:
-    summary = summarise([10.0, 12.0, 11.0, 30.0, 9.0, 13.0])
+    summary = summarize_rounds([10.0, 12.0, 11.0, 30.0, 9.0, 13.0])
     assert summary.n_rounds == INTERVAL_ROUNDS
-    assert ends_of(summary.n_rounds) == INTERVAL
+    assert name_interval(summary.n_rounds) == INTERVAL
     low, high = ends(summary)
     assert 9.0 < low < 10.0, "between the smallest and the next"
     assert 13.0 < high < 30.0
@@ -59,19 +59,19 @@ def test_from_six_rounds_on_there_is_an_interval_inside_the_range() -> None:
 
 def test_equal_rounds_have_ends_of_no_width() -> None:
     for n in (5, 7):
-        assert ends(summarise([7.0] * n)) == (7.0, 7.0)
+        assert ends(summarize_rounds([7.0] * n)) == (7.0, 7.0)
 
 
 def test_rounds_have_no_order() -> None:
     values = np.random.default_rng(1).normal(100, 5, size=9)
-    assert summarise(values) == summarise(values[::-1])
+    assert summarize_rounds(values) == summarize_rounds(values[::-1])
 
 
 def coverage(draw: Draw, n_rounds: int, n_times: int) -> float:
     """Return the fraction of simulated measurements whose interval contains the true median."""
     drawn = draw(np.random.default_rng(n_rounds), (n_times, n_rounds))
     truth = 0.0 if draw is not DISTRIBUTIONS["now and then disturbed"] else disturbed_median()
-    found = [ends(summarise(values)) for values in drawn]
+    found = [ends(summarize_rounds(values)) for values in drawn]
     return float(np.mean([low <= truth <= high for low, high in found]))
 
 
@@ -95,30 +95,30 @@ def test_what_the_range_of_fewer_covers_is_less(n_rounds: int, covers: float) ->
 
 
 def test_one_round_has_no_ends_and_none_is_an_error() -> None:
-    one = summarise([5.0])
-    assert (one.low, one.high, ends_of(one.n_rounds)) == (None, None, "")
+    one = summarize_rounds([5.0])
+    assert (one.low, one.high, name_interval(one.n_rounds)) == (None, None, "")
     with pytest.raises(ValueError, match="no round"):
-        summarise([])
+        summarize_rounds([])
 
 
 def test_passes_are_summed() -> None:
-    assert pass_totals([1.0, 2.0, 3.0, 4.0], 2).tolist() == [3.0, 7.0]
+    assert sum_passes([1.0, 2.0, 3.0, 4.0], 2).tolist() == [3.0, 7.0]
     with pytest.raises(ValueError, match="no whole passes"):
-        pass_totals([1.0, 2.0, 3.0], 2)
+        sum_passes([1.0, 2.0, 3.0], 2)
 
 
 def test_relative_iqr() -> None:
-    assert relative_iqr([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
-    assert relative_iqr([0.0, 0.0]) == 0.0
+    assert compute_relative_iqr([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+    assert compute_relative_iqr([0.0, 0.0]) == 0.0
 
 
 def test_mini_batches_of_unlike_size_are_no_spread() -> None:
-    assert relative_spread(STEADY, 2) == 0.0
-    assert relative_spread(STEADY, 1) > 0.1
+    assert compute_relative_spread(STEADY, 2) == 0.0
+    assert compute_relative_spread(STEADY, 1) > 0.1
 
 
 CLOCK_S = 1e-7
-warnings_of = partial(sample_warnings, empty_sample_s=CLOCK_S)
+warnings_of = partial(find_sample_warnings, empty_sample_s=CLOCK_S)
 
 
 def noisy(n: int, spread: float = 0.001) -> list[float]:
@@ -172,5 +172,5 @@ def test_two_samples_far_apart_are_no_outliers_of_each_other() -> None:
 
 def test_too_short_is_what_the_clock_cannot_tell() -> None:
     samples = [1e-4] * 9
-    assert sample_warnings(samples, 1, 0.99e-6) == ()
-    assert sample_warnings(samples, 1, 1.01e-6) == ("too_short",)
+    assert find_sample_warnings(samples, 1, 0.99e-6) == ()
+    assert find_sample_warnings(samples, 1, 1.01e-6) == ("too_short",)

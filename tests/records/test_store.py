@@ -17,15 +17,15 @@ from harness.commands import collect
 from harness.errors import RecordError
 from harness.records import store
 from harness.records.count_row import FailedCount
-from harness.records.record import Record, path_of, read_record, write_record
+from harness.records.record import Record, build_record_path, read_record, write_record
 from harness.records.store import (
     COUNTS,
     TRIALS,
     Held,
-    held_in,
-    kind_of,
-    kinds_in,
+    list_machine_kinds,
     merge,
+    name_machine_kind,
+    read_all_records,
     unpack,
     write_packed,
 )
@@ -69,7 +69,7 @@ def test_packing_keeps_every_value_and_no_order(
 ) -> None:
     folder = tmp_path_factory.mktemp("packed")
     write_packed(Held(tuple(records)), folder / "a")
-    held = held_in([folder / "a"])
+    held = read_all_records([folder / "a"])
     by_name = {(one.trial_id, one.trial.round): one for one in records}
     assert list(held.records) == [by_name[name] for name in sorted(by_name)]
 
@@ -78,7 +78,7 @@ def test_packing_keeps_every_value_and_no_order(
     assert content_of(folder / "a") == content_of(folder / "b")
 
     unpack(held, folder / "results")
-    assert held_in([folder / "results"]) == held
+    assert read_all_records([folder / "results"]) == held
 
 
 def failed_count() -> FailedCount:
@@ -106,10 +106,10 @@ def test_counts_come_out_as_they_went_in(tmp_path: Path) -> None:
     learned["learning"] = {"variant": "released", "fallback": "last", "trials": 9, "seed": 1}
     rows = [failed_count(), plain_count("count-c", **learned), plain_count("count-a")]
     write_packed(Held((), tuple(rows)), tmp_path)
-    held = held_in([tmp_path])
+    held = read_all_records([tmp_path])
     assert held == Held((), (rows[2], rows[0], rows[1]))
     assert unpack(held, tmp_path / "results") == 3
-    assert held_in([tmp_path / "results"]) == held
+    assert read_all_records([tmp_path / "results"]) == held
     assert unpack(held, tmp_path / "results") == 0
 
 
@@ -170,7 +170,7 @@ def test_damage_is_told_in_one_line(tmp_path: Path, name: str) -> None:
     write_packed(Held(tuple(records)), tmp_path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(RecordError, match=words) as caught:
-        held_in([path])
+        read_all_records([path])
     assert "\n" not in str(caught.value)
     assert name == "a twin" or str(path) in str(caught.value)
 
@@ -185,7 +185,7 @@ def test_what_unpacks_to_more_than_records_take_is_refused(
     for n_bytes, words in ((bound, "holds no whole lines"), (bound + 1, "more than 100000 bytes")):
         path.write_bytes(lzma.compress(b"x" * n_bytes))
         with pytest.raises(RecordError, match=words) as caught:
-            held_in([path])
+            read_all_records([path])
         assert "\n" not in str(caught.value)
 
 
@@ -194,7 +194,7 @@ def test_a_damaged_count_is_told_in_one_line(tmp_path: Path) -> None:
         lzma.compress(b'{"count_id": "count-a", "status": "ok"}\n')
     )
     with pytest.raises(RecordError, match=r"counts.jsonl.xz, line 1 is not the record of a count"):
-        held_in([tmp_path])
+        read_all_records([tmp_path])
 
 
 def test_nothing_is_overwritten_and_nothing_else_written(tmp_path: Path) -> None:
@@ -240,14 +240,14 @@ def test_superseded_records_are_left_out(tmp_path: Path) -> None:
     old, new = plain_record(changes={"instances_per_s": 1.0}), plain_record()
     write_results(tmp_path, [old, new], [plain_count(n_batches=50), plain_count()])
     assert len(list(tmp_path.rglob("superseded/*.json"))) == 2
-    assert held_in([tmp_path / "raw"]) == Held((new,), (plain_count(),))
+    assert read_all_records([tmp_path / "raw"]) == Held((new,), (plain_count(),))
     (path,) = tmp_path.rglob("r0.json")
     assert read_record(path) == new
 
 
 def lay_out(folder: Path, *records: Record) -> Path:
     for record in records:
-        write_record(path_of(folder, record.trial_id, record.trial.round), record)
+        write_record(build_record_path(folder, record.trial_id, record.trial.round), record)
     return folder
 
 
@@ -256,10 +256,10 @@ def test_one_trial_of_two_kinds_is_two_records(make_record: MakeRecord, tmp_path
     places = [lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)]
     found = merge(places)
     assert {kind: list(held.records) for kind, held in found.items()} == {
-        kind_of(ours): [ours],
-        kind_of(theirs): [theirs],
+        name_machine_kind(ours): [ours],
+        name_machine_kind(theirs): [theirs],
     }
-    assert kind_of(ours).startswith("Some_CPU-2_cpus-")
+    assert name_machine_kind(ours).startswith("Some_CPU-2_cpus-")
     assert list(merge([*places, places[0]]).values()) == list(found.values())
 
 
@@ -302,8 +302,8 @@ def test_the_command_packs_a_folder_for_each_kind(
     lay_out(tmp_path / "b", make_record(machine=OTHER))
     places = [str(tmp_path / "a"), str(tmp_path / "b")]
     assert collect.main(["--merge", *places, "--pack", str(tmp_path / "all")]) == 0
-    assert len(kinds_in(tmp_path / "all")) == 2
-    assert not kinds_in(tmp_path / "all" / kinds_in(tmp_path / "all")[0])
+    assert len(list_machine_kinds(tmp_path / "all")) == 2
+    assert not list_machine_kinds(tmp_path / "all" / list_machine_kinds(tmp_path / "all")[0])
     assert "side by side" in capsys.readouterr().err
     assert collect.main(places) == 1, "without --merge they are two unlike records"
     capsys.readouterr()

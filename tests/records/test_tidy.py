@@ -72,7 +72,7 @@ def test_a_record_that_others_contradict_has_no_number(
         wrong = {"status": "wrong_result", "reason": "differs"}
         return [record.model_copy(update=wrong) for record in records]  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(tidy, "seen_together", judge)
+    monkeypatch.setattr(tidy, "cross_check_records", judge)
     (row,) = load(tmp_path, plain_record(changes=WORK)).itertuples()
     assert (row.status, np.isnan(row.throughput)) == ("wrong_result", True)
 

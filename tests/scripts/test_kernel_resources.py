@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.engine.backends.cuda.kinds import CopyKind, Tile, TileKind, Tiling
-from harness.engine.backends.cuda.module import Entry, Module
+from harness.engine.backends.cuda.module import KernelModule, ModuleEntry
 from harness.engine.backends.cuda.words import ParameterOf
 from scripts.kernel_resources import (
     ARCHITECTURES,
@@ -17,40 +17,40 @@ from scripts.kernel_resources import (
     PAGE,
     KernelKinds,
     Resources,
+    collect_kernels,
     compile_all,
-    kernels_of,
+    format_table,
     read,
     save,
-    table,
 )
 from tests.support.tree_lstm_kernels import modules_of
 
 
-def copy(name: str, width: int) -> Entry:
+def copy(name: str, width: int) -> ModuleEntry:
     kind = CopyKind(
         ParameterOf(name), width, 0, ParameterOf(f"{name} in a pack"), width, 0, 1, width
     )
-    return Entry(kind, Tile(16, 64, 1))
+    return ModuleEntry(kind, Tile(16, 64, 1))
 
 
 # Copies of the same size have the same text, for any name of the parameter.
 MODULES = [("one", "backward", [copy("a", 8), copy("b", 8)]), ("two", "backward", [copy("c", 16)])]
 
 
-def numbered() -> Callable[[Module, str], Resources]:
+def numbered() -> Callable[[KernelModule, str], Resources]:
     calls = count(1)
     return lambda module, architecture: Resources(next(calls), 0, 1025)
 
 
 def test_kinds_of_equal_text_are_compiled_once() -> None:
-    kernels, texts = kernels_of([*MODULES, ("three", "backward", [])])
+    kernels, texts = collect_kernels([*MODULES, ("three", "backward", [])])
     assert [one.workload for one in kernels] == ["one", "two"]
     assert kernels[0].kinds[0] == kernels[0].kinds[1]
     assert len(texts) == 2
 
 
 def test_it_goes_on_where_it_ended_with_the_h200_first(tmp_path: Path) -> None:
-    _, texts = kernels_of(MODULES)
+    _, texts = collect_kernels(MODULES)
     calls, found = count(), read(tmp_path / "none.csv")
     n_left = compile_all(texts, found, numbered(), lambda: next(calls) >= 3, lambda _: None)
     assert n_left == 2 * len(ARCHITECTURES) - 3
@@ -65,7 +65,7 @@ def test_it_goes_on_where_it_ended_with_the_h200_first(tmp_path: Path) -> None:
 def test_a_row_says_the_most_of_its_kinds_and_what_is_not_there() -> None:
     kernels = [KernelKinds("one", "backward", ("x", "y"))]
     found = {("x", "sm_90"): Resources(40, 8, 1025), ("y", "sm_90"): Resources(60, 0, 16)}
-    assert table(kernels, found).splitlines()[-1] == (
+    assert format_table(kernels, found).splitlines()[-1] == (
         "| one | backward | 2 | 0 of 2 compiled | 60, 8 (by 1), 2 | 0 of 2 compiled |"
     )
 
@@ -98,7 +98,7 @@ def test_kinds_of_the_headline_are_compiled_as_they_are_written_now(hidden_size:
     On an H200, no kind for many rows spills registers.
     """
     modules = modules_of(hidden_size)
-    kernels, _ = kernels_of(("", kernel, module.entries) for kernel, module in modules.items())
+    kernels, _ = collect_kernels(("", kernel, module.entries) for kernel, module in modules.items())
     found = read(KINDS)
     missing = {kind for one in kernels for kind in one.kinds if (kind, "sm_90") not in found}
     assert not missing
@@ -111,5 +111,7 @@ def test_kinds_of_the_headline_are_compiled_as_they_are_written_now(hidden_size:
 def test_rows_of_the_page_are_as_the_file_says() -> None:
     modules = modules_of(256)
     name = "tree_lstm, sst, hidden 256, train"
-    kernels, _ = kernels_of((name, kernel, module.entries) for kernel, module in modules.items())
-    assert set(table(kernels, read(KINDS)).splitlines()) <= set(PAGE.written.splitlines())
+    kernels, _ = collect_kernels(
+        (name, kernel, module.entries) for kernel, module in modules.items()
+    )
+    assert set(format_table(kernels, read(KINDS)).splitlines()) <= set(PAGE.written.splitlines())

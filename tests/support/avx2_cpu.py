@@ -31,11 +31,11 @@ def _workers_get_the_variables() -> Iterator[None]:
     """Add the variables to a worker's environment, which is created without them."""
     from harness.measuring import launch
 
-    supervise: Any = launch.supervise
+    supervise: Any = launch.supervise_child
 
     def narrow(interpreter: str, child: Any, environment: Mapping[str, str], *rest: Any) -> Any:
         return supervise(interpreter, child, {**environment, **VARIABLES}, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "supervise", narrow)
+        patch.setattr(launch, "supervise_child", narrow)
         yield

@@ -149,7 +149,7 @@ class ShiftedParts(PassesOn):
     def output(self, v: VertexTracer) -> None:
         whole = v.gather(0).h @ v.parameter("V")
         h = self.sizes.hidden_size
-        shown = v.columns(whole, 1, h) + v.columns(whole, 0, h)
+        shown = v.slice_columns(whole, 1, h) + v.slice_columns(whole, 0, h)
         v.push(shown, loss=sum_elements(shown * shown))
 
 
@@ -197,7 +197,7 @@ class Matrices(SketchModel):
 
     def inner(self, v: VertexTracer) -> None:
         left, right, b = v.gather(0), v.gather(1), v.parameter("b")
-        S, T = left.matrix("T", 2), right.matrix("T", 2)
+        S, T = left.as_matrix("T", 2), right.as_matrix("T", 2)
         h = tanh(left.u @ T + right.u @ T) * (right.u @ S)
         T = S @ v.parameter("A") + b + T @ v.parameter("B")
         T = tanh(T * S + b) @ v.parameter("B") + b
@@ -219,7 +219,7 @@ class MatrixSum(SketchModel):
 
     def vertex(self, v: VertexTracer) -> None:
         x, each = v.lookup("embedding", v.pull("word")), v.gather_each()
-        T = each.matrix("T", 3)
+        T = each.as_matrix("T", 3)
         own = v.lookup("M", v.pull("tag"))
         products = tanh(T @ v.parameter("A") + v.parameter("b"))
         h = x @ v.parameter("C") + sum_edges(spread(x) @ products) + sum_edges(each.h)

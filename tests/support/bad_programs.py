@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.programs.writer import Body, Writer
+from harness.programs.writer import Body, CallWriter
 from tests.support.scripted_programs import Scripted, ScriptedModel
 
 ONE = [Scripted((), 0)]
@@ -14,92 +14,92 @@ ONE = [Scripted((), 0)]
 class Given(ScriptedModel):
     """Model that runs a given function as its program."""
 
-    def __init__(self, program: Callable[[Writer], Any]) -> None:
+    def __init__(self, program: Callable[[CallWriter], Any]) -> None:
         super().__init__()
         self.given = program
 
-    def program(self, p: Writer, instance: Scripted) -> Any:
+    def program(self, p: CallWriter, instance: Scripted) -> Any:
         return self.given(p)
 
 
-def waits_for_nothing(p: Writer) -> Body:
+def waits_for_nothing(p: CallWriter) -> Body:
     yield p.chance(None, 1)
 
 
-def waits_for_a_later_one(p: Writer) -> Body:
+def waits_for_a_later_one(p: CallWriter) -> Body:
     yield p.chance(7, 1)
 
 
-def never_joins(p: Writer) -> Body:
+def never_joins(p: CallWriter) -> Body:
     p.fork(leaf(p))
     yield p.chance(p.leaf(word=0), 1)
 
 
-def asks_and_goes_on(p: Writer) -> Any:
+def asks_and_goes_on(p: CallWriter) -> Any:
     p.value(p.leaf(word=0), "h")
     return p.leaf(word=0)
 
 
-def leaf(p: Writer) -> Body:
+def leaf(p: CallWriter) -> Body:
     yield p.stage()
     return p.leaf(word=0)
 
 
-def yields_a_value(p: Writer) -> Body:
+def yields_a_value(p: CallWriter) -> Body:
     yield p.leaf(word=0)
 
 
-def yields_twice(p: Writer) -> Body:
+def yields_twice(p: CallWriter) -> Body:
     fork = p.fork(leaf(p))
     yield fork
     yield fork
 
 
-def forks_a_result(p: Writer) -> Body:
+def forks_a_result(p: CallWriter) -> Body:
     yield p.fork(p.leaf(word=0))
 
 
-def waits_in_concurrent(p: Writer) -> Any:
+def waits_in_concurrent(p: CallWriter) -> Any:
     return p.concurrent(lambda: leaf(p))
 
 
-def other_shapes(p: Writer) -> Any:
+def other_shapes(p: CallWriter) -> Any:
     return p.project(p.unary_a(p.leaf(word=0)))
 
 
-def too_few(p: Writer) -> Any:
+def too_few(p: CallWriter) -> Any:
     return p.binary(p.leaf(word=0))
 
 
-def no_operand(p: Writer) -> Any:
+def no_operand(p: CallWriter) -> Any:
     return p.unary_a(None)
 
 
-def a_later_operand(p: Writer) -> Any:
+def a_later_operand(p: CallWriter) -> Any:
     return p.unary_a(p.leaf(word=0) + 1)
 
 
-def no_operand_in_a_chain(p: Writer) -> Any:
+def no_operand_in_a_chain(p: CallWriter) -> Any:
     return p.chain(p.unary_a, None, 2)
 
 
-def too_few_numbers(p: Writer) -> Any:
+def too_few_numbers(p: CallWriter) -> Any:
     return p.chain(p.unary_a, p.leaf(word=0), 2, label=[1])
 
 
-def no_word(p: Writer) -> Any:
+def no_word(p: CallWriter) -> Any:
     return p.leaf()
 
 
-def other_number(p: Writer) -> Any:
+def other_number(p: CallWriter) -> Any:
     return p.leaf(word=0, letter=1)
 
 
-def no_such_block(p: Writer) -> Any:
+def no_such_block(p: CallWriter) -> Any:
     return p.trinary(p.leaf(word=0))
 
 
-def goes_back(p: Writer) -> Any:
+def goes_back(p: CallWriter) -> Any:
     seen: list[Any] = []
 
     def deep() -> None:
@@ -112,21 +112,21 @@ def goes_back(p: Writer) -> Any:
     return p.concurrent(deep, reads)
 
 
-def recurses(p: Writer) -> Any:
+def recurses(p: CallWriter) -> Any:
     return recurses(p)
 
 
-def forks_for_ever(p: Writer) -> Body:
+def forks_for_ever(p: CallWriter) -> Body:
     yield p.fork(forks_for_ever(p))
 
 
-def loops(p: Writer) -> Any:
+def loops(p: CallWriter) -> Any:
     value = p.leaf(word=0)
     while True:
         value = p.unary_a(value)
 
 
-def returns_nothing(p: Writer) -> None:
+def returns_nothing(p: CallWriter) -> None:
     p.leaf(word=0)
 
 
@@ -157,6 +157,6 @@ BAD = [
 ]
 
 
-def a_number(p: Writer) -> Body:
+def a_number(p: CallWriter) -> Body:
     value = p.leaf(word=0)
     return p.leaf(word=int((yield p.value(value, "h", 1)) > 0), label=0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.contracts.model import ModelSizes
 from harness.programs.model import ProgramModel
-from harness.programs.writer import Writer
+from harness.programs.writer import CallWriter
 from tests.support.bad_programs import BAD, a_number
 from tests.support.scripted_programs import ScriptedModel
 
@@ -29,5 +29,5 @@ class Breaks(ScriptedModel):
     def key_of(self, instance: Any) -> int:
         return 0
 
-    def program(self, p: Writer, instance: Any) -> Any:
+    def program(self, p: CallWriter, instance: Any) -> Any:
         return self.broken(p)

@@ -27,10 +27,10 @@ class AffineBiLSTM(BiLSTM):
         half = ParameterSpec((rows // 2, width), 0.1)
         return found | {"F_tag": half, "B_tag": half}
 
-    def _bottom(self, suffix: str, v: VertexTracer) -> None:
+    def _compute_bottom_step(self, suffix: str, v: VertexTracer) -> None:
         self._affine_step(suffix, v, v.lookup("embedding", v.pull("word")))
 
-    def _upper(self, suffix: str, v: VertexTracer) -> None:
+    def _compute_upper_step(self, suffix: str, v: VertexTracer) -> None:
         self._affine_step(suffix, v, v.gather(1).h)
 
     def _affine_step(self, suffix: str, v: VertexTracer, x: Symbol) -> None:

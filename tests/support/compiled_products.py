@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import address_of
+from harness.compiler.pointers import find_address
 from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.blas import Scratch
 from tests.support.kernel_calls import Told
@@ -57,8 +57,8 @@ def multiply(
     function = _multiply_half if weight.dtype == np.uint16 else _multiply
     rows, columns = weight.shape
     function(
-        told.address, address_of(x), x.strides[0], len(x), address_of(weight), rows, columns,
-        int(transposed), int(adds), address_of(out), out.strides[0],
+        told.address, find_address(x), x.strides[0], len(x), find_address(weight), rows, columns,
+        int(transposed), int(adds), find_address(out), out.strides[0],
     )  # fmt: skip
 
 
@@ -69,6 +69,6 @@ def add_outer(
     told = Told(scratch=scratch)
     function = _add_outer_half if half else _add_outer
     function(
-        told.address, address_of(x), x.strides[0], x.shape[1], address_of(dy),
-        dy.strides[0], dy.shape[1], len(x), address_of(out), int(adds),
+        told.address, find_address(x), x.strides[0], x.shape[1], find_address(dy),
+        dy.strides[0], dy.shape[1], len(x), find_address(out), int(adds),
     )  # fmt: skip

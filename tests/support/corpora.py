@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from harness.contracts.corpus import Corpus, load_corpus
-from harness.contracts.home import home_of
+from harness.contracts.home import find_home
 from harness.values.places import CONF_DIR
 
 TINY = "(3 (2 good) (1 (0 bad) (2 good)))\n(4 (2 1\\/2) (2 new))\n"
@@ -102,11 +102,11 @@ def write(folder: Path, files: Mapping[str, str | bytes], suffix: str = "") -> N
 
 def write_corpus(name: str, root: Path, **changed: str | bytes) -> Path:
     """Write an excerpt of a corpus, with some parts replaced, and return its directory."""
-    home = home_of(f"datasets.{name}")
+    home = find_home(f"datasets.{name}")
     assert home is not None
     write(root / home.folder, EXCERPTS[name])
     for part, content in changed.items():
-        write(root / home.folder, {home.path(root, part).name: content})
+        write(root / home.folder, {home.locate_part(root, part).name: content})
     return root / home.folder
 
 

@@ -18,7 +18,7 @@ dynet_config.set(mem="256", random_seed=1, autobatch=int(sys.argv[1]), profiling
 import dynet as dy  # noqa: E402 - settings are read when it is imported
 import numpy as np  # noqa: E402
 
-from harness.contracts.model import Model, initial_weights  # noqa: E402
+from harness.contracts.model import Model, draw_initial_weights  # noqa: E402
 from harness.models.tree_lstm import TreeLSTM  # noqa: E402
 from systems.on_dynet.models.sentences import BiLSTMNetwork, VarLSTMNetwork  # noqa: E402
 from systems.on_dynet.models.trees import TreeLSTM as TreeLSTMNetwork  # noqa: E402
@@ -46,7 +46,7 @@ def evaluate(expression: Any) -> None:
 def run_network(name: str) -> None:
     """Run the adapter's own program, after nodes that tie."""
     network, model, instances = NETWORKS[name]
-    store = ParameterStore(initial_weights(model, seed=0))
+    store = ParameterStore(draw_initial_weights(model, seed=0))
     program = network(model, store)
     if name == "tree_lstm":
         add_ties(store.collection)

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from harness.compiler.object_code import Loaded, load_ir
-from harness.engine.cpu_kernels.elementwise import SYMBOL, Group, RowKind, Store, write_group
+from harness.engine.cpu_kernels.elementwise import SYMBOL, ColumnStore, Group, RowKind, write_group
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import Operation
 from tests.support.kernel_calls import run_kernel
@@ -40,7 +40,7 @@ def run_group(
     n_lanes: int = LANES,
 ) -> None:
     """Run a group for n rows; sizes are its width, the period if any, and offsets in bytes."""
-    run_kernel(_load(group, n_lanes).address(SYMBOL), operands, sizes, n)
+    run_kernel(_load(group, n_lanes).find_address(SYMBOL), operands, sizes, n)
 
 
 def group_of_one(operator: str, n_inputs: int, constant: float, *, ragged: bool) -> Group:
@@ -50,7 +50,7 @@ def group_of_one(operator: str, n_inputs: int, constant: float, *, ragged: bool)
         (RowKind.STRIDED,) * (n_inputs + 1),
         tuple((k, 0) for k in range(n_inputs)),
         (Operation("v0", operator, inputs, constant),),
-        (Store(n_inputs, 0, "v0"),),
+        (ColumnStore(n_inputs, 0, "v0"),),
         n_columns=1,
         ragged=ragged,
     )

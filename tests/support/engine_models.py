@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
+from harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
 from harness.models.bilstm import BiLSTM
 from harness.models.bilstm_char import BiLSTMChar
 from harness.models.gated_lattice_lstm import GatedLatticeLSTM
@@ -23,7 +23,7 @@ from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.models.var_lstm import VarLSTM
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.instances import Tree
 from tests.support.awkward_models import (
     Matrices,
@@ -68,8 +68,8 @@ WIDTHS = [
 
 def tree(words: Sequence[int], left: Sequence[int], right: Sequence[int]) -> Tree:
     """Build a tree whose labels follow from the positions of its vertices."""
-    labels = (np.arange(len(words)) * 2 + 1) % SIZES.of("classes")
-    return Tree(*map(int_array, (words, labels, left, right)))
+    labels = (np.arange(len(words)) * 2 + 1) % SIZES.get_size("classes")
+    return Tree(*map(as_int_array, (words, labels, left, right)))
 
 
 TREES = [
@@ -126,4 +126,8 @@ GRANULARITIES = [(name, granularity) for name in EXAMPLES for granularity in ("v
 def example(name: str) -> tuple[Model, list[Any], Weights]:
     """Return a model, instances, and weights that are large enough to affect results."""
     model, instances = EXAMPLES[name]
-    return model, instances, {k: np.float32(2) * w for k, w in initial_weights(model, 7).items()}
+    return (
+        model,
+        instances,
+        {k: np.float32(2) * w for k, w in draw_initial_weights(model, 7).items()},
+    )

@@ -98,7 +98,7 @@ def loaded(adapter: Adapter, mini_batches: Sequence[Any]) -> Iterator[None]:
     for k, mini_batch in enumerate(mini_batches):
         adapter.load(mini_batch)
         if k + 1 < len(mini_batches):
-            adapter.upcoming(mini_batches[k + 1])
+            adapter.prefetch(mini_batches[k + 1])
         yield
 
 

@@ -39,7 +39,7 @@ class Setting:
 
     def wrong(self, instances: list[Any], tolerance: float = 3e-5) -> list[str]:
         """Train, and return disagreements with the reference at the current parameters."""
-        weights = self.backend.weights()
+        weights = self.backend.read_weights()
         loss = self.train(instances)
         found = Result(loss, self.engine.outputs(), self.backend.gradients(), Counters())
         oracle = run_reference(self.described, weights, instances, "train")

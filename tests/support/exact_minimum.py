@@ -33,7 +33,7 @@ def minimum_batches(graph: Graph) -> int:
 def _batches(graph: Graph, executed: int) -> Iterator[tuple[int, int]]:
     """Yield (batches, vertices as bits) for each possible next choice of a type."""
     types = graph.types.tolist()
-    args = [graph.args_of(v).tolist() for v in range(graph.n_vertices)]
+    args = [graph.select_args(v).tolist() for v in range(graph.n_vertices)]
     ready = [
         v
         for v in range(graph.n_vertices)
@@ -57,4 +57,4 @@ def _batches(graph: Graph, executed: int) -> Iterator[tuple[int, int]]:
 
 def _follows(graph: Graph, follower: int, leader: int) -> bool:
     is_led = graph.follows[graph.types[follower]] != NO_TYPE
-    return bool(is_led and graph.args_of(follower)[0] == leader)
+    return bool(is_led and graph.select_args(follower)[0] == leader)

@@ -10,7 +10,7 @@ import pytest
 
 from harness.counts import worker
 from harness.counts.counting import Scheduler
-from harness.counts.in_turn import planned_counts
+from harness.counts.in_turn import plan_policy_counts
 from harness.counts.request import PlannedCount, parse_requests
 from harness.trials.spec import Limits
 
@@ -51,7 +51,7 @@ def planned_with(limits_of_depth: Limits) -> list[PlannedCount]:
     """Return the sweep, in which only `depth` has limits that a slow machine may exceed."""
     return [
         _under(limits_of_depth, one) if one.policy == "depth" else one
-        for one in planned_counts(parse_requests(COUNT))
+        for one in plan_policy_counts(parse_requests(COUNT))
     ]
 
 

@@ -38,7 +38,7 @@ class Remaining:
 
     def __post_init__(self) -> None:
         graph = self.graph
-        self.args = [set(graph.args_of(v).tolist()) for v in range(graph.n_vertices)]
+        self.args = [set(graph.select_args(v).tolist()) for v in range(graph.n_vertices)]
         self.above: list[set[int]] = []
         for args in self.args:
             self.above.append(args.union(*(self.above[a] for a in args)))

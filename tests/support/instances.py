@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from harness.contracts.model import ModelSizes
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.instances import Chain, Lattice, SentencePair, Tree
 from harness.values.parsed import ParsedSentence
 
@@ -27,8 +27,8 @@ def random_chain(
     )
     n_letters = np.where(spelled, rng.integers(1, 6, n), 0)
     return Chain(
-        rng.integers(sizes.of("words"), size=n),
-        rng.integers(sizes.data.get("classes", sizes.of("words")), size=n),
+        rng.integers(sizes.get_size("words"), size=n),
+        rng.integers(sizes.data.get("classes", sizes.get_size("words")), size=n),
         np.concatenate([[0], np.cumsum(n_letters)]),
         rng.integers(sizes.data.get("characters", 1), size=n_letters.sum()),
     )
@@ -38,18 +38,18 @@ def random_pair(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Sentence
     """Draw a source of n words, with a target of random length."""
     n_target = 2 + int(rng.integers(n + 2))
     return SentencePair(
-        rng.integers(sizes.of("source_words"), size=n),
-        rng.integers(sizes.of("target_words"), size=n_target),
+        rng.integers(sizes.get_size("source_words"), size=n),
+        rng.integers(sizes.get_size("target_words"), size=n_target),
     )
 
 
 def random_parsed(n: int, sizes: ModelSizes, rng: np.random.Generator) -> ParsedSentence:
     """Draw a random projective tree over n words."""
     return ParsedSentence(
-        rng.integers(sizes.of("words"), size=n + 1),
-        rng.integers(sizes.of("tags"), size=n + 1),
+        rng.integers(sizes.get_size("words"), size=n + 1),
+        rng.integers(sizes.get_size("tags"), size=n + 1),
         projective_heads(n, rng),
-        rng.integers(sizes.of("relations"), size=n),
+        rng.integers(sizes.get_size("relations"), size=n),
     )
 
 
@@ -98,7 +98,7 @@ def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> T
 
     def grow(n: int) -> int:
         if n == 1:
-            words.append(int(rng.integers(sizes.of("words"))))
+            words.append(int(rng.integers(sizes.get_size("words"))))
             children.append((-1, -1))
         else:
             n_left = int(rng.integers(1, n))
@@ -109,7 +109,7 @@ def random_tree(n_leaves: int, sizes: ModelSizes, rng: np.random.Generator) -> T
 
     grow(n_leaves)
     left, right = zip(*children, strict=True)
-    labels = rng.integers(sizes.of("classes"), size=len(words))
+    labels = rng.integers(sizes.get_size("classes"), size=len(words))
     return Tree(np.array(words), labels, np.array(left), np.array(right))
 
 
@@ -122,10 +122,10 @@ def random_lattice(n: int, sizes: ModelSizes, rng: np.random.Generator) -> Latti
         n_words = min(int(rng.integers(4)), state - 1)
         begins = rng.choice(state - 1, n_words, replace=False) if n_words else []
         sources += [state - 1, *map(int, begins)]
-        tokens += [int(rng.integers(sizes.of("characters")))]
-        tokens += rng.integers(sizes.of("words"), size=n_words).tolist()
+        tokens += [int(rng.integers(sizes.get_size("characters")))]
+        tokens += rng.integers(sizes.get_size("words"), size=n_words).tolist()
         arc_start.append(len(sources))
-    return Lattice(rng.integers(sizes.of("classes"), size=n + 1), arc_start, sources, tokens)
+    return Lattice(rng.integers(sizes.get_size("classes"), size=n + 1), arc_start, sources, tokens)
 
 
 def draw_trees(sizes: ModelSizes, n_leaves: Sequence[int]) -> list[Tree]:
@@ -158,7 +158,10 @@ LATTICES = (
 
 PAIRS = [
     Tree(
-        int_array([a, b, -1]), int_array([0, 0, 0]), int_array([-1, -1, 0]), int_array([-1, -1, 1])
+        as_int_array([a, b, -1]),
+        as_int_array([0, 0, 0]),
+        as_int_array([-1, -1, 0]),
+        as_int_array([-1, -1, 1]),
     )
     for a, b in ((0, 1), (4, 4), (2, 3), (1, 0), (3, 2))
 ]

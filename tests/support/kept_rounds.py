@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.compiler.pointers import array_at
+from harness.compiler.pointers import view_array
 from harness.contracts.policy import load_policy
 from harness.contracts.system import Result
 from harness.engine.backends.compiled import live_rounds
@@ -49,7 +49,7 @@ MADE_BY_PYTHON = property(lambda _: (undone.address, 1))
 def _run_in_steps(rounds: KeptRounds, n: int, left: int, take_feeds: Any) -> None:
     """Call `run` with separate steps for decoding, planning and running."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(live_rounds, "whole_round", partial(_steps, rounds))
+        patch.setattr(live_rounds, "run_round", partial(_steps, rounds))
         RUN(rounds, n, left, take_feeds)
 
 
@@ -60,7 +60,7 @@ def _steps(rounds: KeptRounds, table: int, n: int) -> int:
         return left
     n_calls = live_rounds.plan_next(table, int(rounds.rules.reorder))
     if n_calls > 0:
-        for flags in rounds._memory.flags():
+        for flags in rounds._memory.list_flags():
             flags.fill(0)
         rounds._team.run_table(rounds.kept["calls"], n_calls)
     return min(n_calls, DONE)
@@ -76,7 +76,7 @@ def _noted(make: Any, calls: list[Any]) -> Any:
     def noted(self: Team, table: Table, n: int) -> None:
         calls.append(
             [
-                (function, argument, array_at(batches, (n_batches, 2), np.int32).tolist())
+                (function, argument, view_array(batches, (n_batches, 2), np.int32).tolist())
                 for function, argument, batches, n_batches in table[:n].tolist()
             ]
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands import schedule
-from harness.contracts.model import model_class
+from harness.contracts.model import find_model_class
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR
@@ -77,7 +77,7 @@ def made_up_rows(sweep: Sweep) -> list[dict[str, Any]]:
     """Return a row for each combination; a model has the first dataset of its own kind."""
     keys = ("model", "split", "batch_size", "granularity", "policy", SEED)
     defaults = {"split": "train", "granularity": "vertex", SEED: "0"}
-    values = [sweep.values(key, defaults.get(key, "")) for key in keys]
+    values = [sweep.get_values(key, defaults.get(key, "")) for key in keys]
     rows = []
     for combination in product(*values):
         point = dict(zip(keys, combination, strict=True))
@@ -90,15 +90,17 @@ def _choose_dataset(model: str, sweep: Sweep) -> str:
     module = read_mapping(CONF_DIR / f"model/{model}.yaml")["model"]
     kinds = {
         name: read_mapping(CONF_DIR / f"dataset/{name}.yaml")["instance_kind"]
-        for name in sweep.values("dataset")
+        for name in sweep.get_values("dataset")
     }
-    return next(name for name, kind in kinds.items() if kind == model_class(module).instance_kind)
+    return next(
+        name for name, kind in kinds.items() if kind == find_model_class(module).instance_kind
+    )
 
 
 def write_real_counts(sweeps: tuple[Sweep, ...], results_dir: Path) -> None:
     """Count batches, for figures that draw the graph itself and compare it with its counts."""
     for sweep in sweeps:
-        assert schedule.main([*sweep.overrides, f"out={sweep.path(results_dir)}"]) == 0
+        assert schedule.main([*sweep.overrides, f"out={sweep.build_path(results_dir)}"]) == 0
 
 
 def write_made_up_counts(
@@ -106,7 +108,7 @@ def write_made_up_counts(
 ) -> None:
     """Write every sweep's file; `change` may replace each row."""
     for sweep in sweeps:
-        path = sweep.path(results_dir)
+        path = sweep.build_path(results_dir)
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = [change(row) for row in made_up_rows(sweep)]
         path.write_text(json.dumps(rows), encoding="utf-8")

@@ -11,7 +11,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from scripts.kernel_resources import resources_of
+from scripts.kernel_resources import measure_resources
 from tests.support.tree_lstm_kernels import modules_of
 
 HIDDEN_SIZE = 256
@@ -19,7 +19,7 @@ HIDDEN_SIZE = 256
 
 def main(precision: str, launch: str, *kernels: str) -> None:
     modules = modules_of(HIDDEN_SIZE, precision, persistent=launch == "persistent")
-    found = {kernel: asdict(resources_of(modules[kernel], "sm_90")) for kernel in kernels}
+    found = {kernel: asdict(measure_resources(modules[kernel], "sm_90")) for kernel in kernels}
     print(json.dumps(found))
 
 

@@ -17,7 +17,7 @@ Body = Callable[[VertexTracer, Symbol, Symbol], Symbol]
 
 def rows(v: VertexTracer) -> Symbol:
     """Return the children's states, each as a matrix."""
-    return v.gather_each().matrix("h", 2)
+    return v.gather_each().as_matrix("h", 2)
 
 
 def columns(x: Symbol, start: int, width: int) -> Symbol:

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.engine.backends.cuda.kinds import MANY, Tile, TileKind, Tiling, cut_of
-from harness.engine.backends.cuda.module import HEADER, Module
-from harness.engine.backends.cuda.program import Instruction, Rows
+from harness.engine.backends.cuda.kinds import MANY, Tile, TileKind, Tiling, make_cut
+from harness.engine.backends.cuda.module import HEADER, KernelModule
+from harness.engine.backends.cuda.program import DeviceInstruction, Rows
 from harness.engine.backends.cuda.words import WordArray, Words
 from tests.support.walked_backend import Launch, Walk, WalkedBackend
 
@@ -152,7 +152,7 @@ class PersistentBackend(WalkedBackend):
 
 
 def _function(
-    module: Module, change: Callable[[str], str], tl: Any, tile: Callable[..., None]
+    module: KernelModule, change: Callable[[str], str], tl: Any, tile: Callable[..., None]
 ) -> Callable[..., None]:
     """Return the generated `run`, with tiles that NumPy computes."""
 
@@ -173,7 +173,7 @@ def _tile(
     """Compute a tile; the first tile of a row computes all tiles of the row."""
     turns.pause()
     entry = launch.module.entries[number]
-    cut, rows = cut_of(entry.kind, entry.tile), Rows(start, n, state_row)
+    cut, rows = make_cut(entry.kind, entry.tile), Rows(start, n, state_row)
     if cut.rows == 0 or (isinstance(entry.kind, TileKind) and entry.kind.per_row > 1):
         is_first = tile == 0
     else:
@@ -181,4 +181,4 @@ def _tile(
         rows = Rows(start + first, min(cut.rows, n - first), state_row + first)
         is_first = tile % cut.across == 0
     if is_first:
-        Walk(launch, words).phase([Instruction(entry.kind, rows)])
+        Walk(launch, words).phase([DeviceInstruction(entry.kind, rows)])

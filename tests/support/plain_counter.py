@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from harness.programs.blocks import TAINTED, BlockShape
-from harness.programs.decode import DEPTH_BITS, MOST_PHASES, ONE_PHASE, ONE_ROUND, phase_of
-from harness.programs.decoder import Piece
+from harness.programs.decode import DEPTH_BITS, MOST_PHASES, ONE_PHASE, ONE_ROUND, extract_phase
+from harness.programs.decoder import RecordedPiece
 from harness.programs.fibers import Fibers, Pick
 from harness.programs.log import END, FORK, NO_NUMBER, ROUND
-from harness.programs.recording import Decisions, Recording, outputs_of
-from harness.programs.writer import Block, Stage, Writer, finished
-from harness.values.arrays import IntArray, int_array
+from harness.programs.recording import Decisions, Recording, collect_outputs
+from harness.programs.writer import Block, CallWriter, StageRequest, require_result
+from harness.values.arrays import IntArray, as_int_array
 
 
-class PlainCounter(Writer):
+class PlainCounter(CallWriter):
     """Writer with a few lists and a counter that each call increments. All calls must be valid."""
 
     def __init__(self, recording: Recording, n_instances: int) -> None:
@@ -57,15 +57,15 @@ class PlainCounter(Writer):
         results = []
         for branch in branches:
             self._counter = start
-            results.append(finished(branch(), "concurrent"))
+            results.append(require_result(branch(), "concurrent"))
             deepest = max(deepest, self._counter)
         self._counter = deepest
         return results
 
-    def stage(self) -> Stage:
+    def stage(self) -> StageRequest:
         if self.options.phases:
             self._counter = (self._counter | (ONE_PHASE - 1)) + 1 + self._base
-        return Stage("")
+        return StageRequest("")
 
     def ghosts(self, n: int) -> None:
         self._counter += n if self.options.ghosts else 0
@@ -92,41 +92,41 @@ class PlainCounter(Writer):
         if counter >= self._floor:
             return counter
         depth = self._base if self.options.restart else counter & (ONE_PHASE - 1)
-        return self._floor + phase_of(counter) * ONE_PHASE + depth
+        return self._floor + extract_phase(counter) * ONE_PHASE + depth
 
-    def next_round(self) -> None:
+    def start_next_round(self) -> None:
         self.n_rounds += 1
         self.first_of_round = self.n
         self.note((ROUND,))
 
-    def phases_of(self, fibers: Sequence[int]) -> list[int]:
+    def find_phases(self, fibers: Sequence[int]) -> list[int]:
         self._counter_of[self._fiber] = self._counter
-        return [phase_of(self._counter_of[fiber]) for fiber in fibers]
+        return [extract_phase(self._counter_of[fiber]) for fiber in fibers]
 
-    def numbers_of(self, name: str, vertices: Sequence[int]) -> list[int]:
+    def find_numbers(self, name: str, vertices: Sequence[int]) -> list[int]:
         return [self._pulled[name].get(vertex, NO_NUMBER) for vertex in vertices]
 
-    def cut(self) -> Piece:
+    def cut(self) -> RecordedPiece:
         base, self._n_given = self._n_given, self.n
         counters = np.array(self._counters[base:], dtype=np.int64)
         operands, vertices = self._operands[base:], range(base, self.n)
-        return Piece(
+        return RecordedPiece(
             base=base,
-            types=int_array(self._types[base:]),
-            arg_start=int_array(np.cumsum([0, *map(len, operands)])),
-            args=int_array([arg for one in operands for arg in one]),
-            rounds=int_array(counters // ONE_ROUND),
-            phases=int_array((counters >> DEPTH_BITS) & (MOST_PHASES - 1)),
-            depths=int_array(counters & (ONE_PHASE - 1)),
-            pulls={name: int_array(self.numbers_of(name, vertices)) for name in self._pulled},
+            types=as_int_array(self._types[base:]),
+            arg_start=as_int_array(np.cumsum([0, *map(len, operands)])),
+            args=as_int_array([arg for one in operands for arg in one]),
+            rounds=as_int_array(counters // ONE_ROUND),
+            phases=as_int_array((counters >> DEPTH_BITS) & (MOST_PHASES - 1)),
+            depths=as_int_array(counters & (ONE_PHASE - 1)),
+            pulls={name: as_int_array(self.find_numbers(name, vertices)) for name in self._pulled},
         )
 
 
 def count(
     recording: Recording, batch: Sequence[Any], pick: Pick | None = None
-) -> tuple[Piece, IntArray]:
+) -> tuple[RecordedPiece, IntArray]:
     """Return the calls of a mini-batch's programs, and their results."""
     counter = PlainCounter(recording, len(batch))
-    fibers = Fibers(counter, Decisions(recording.drawn(batch)), pick)
+    fibers = Fibers(counter, Decisions(recording.draw_decisions(batch)), pick)
     results = fibers.run(recording.program, batch)
-    return counter.cut(), outputs_of(results, counter.n)
+    return counter.cut(), collect_outputs(results, counter.n)

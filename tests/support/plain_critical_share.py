@@ -30,7 +30,7 @@ class _Plain:
 def plain_batches(graph: Graph) -> list[list[int]]:
     """Return the vertices of every batch, in increasing order."""
     types = graph.types.tolist()
-    args = [graph.args_of(v).tolist() for v in range(len(types))]
+    args = [graph.select_args(v).tolist() for v in range(len(types))]
     follows = graph.follows.tolist()
     block = [v if follows[t] == NO_TYPE else args[v][0] for v, t in enumerate(types)]
     blocks = [v for v in range(len(types)) if block[v] == v]

@@ -53,7 +53,7 @@ def plain_layout(
     reorder: bool,
 ) -> PlainLayout:
     """Compute the layout of harness.engine.rows.layout.plan_layout."""
-    batches = [schedule.batch(k).tolist() for k in range(schedule.n_batches)]
+    batches = [schedule.select_batch(k).tolist() for k in range(schedule.n_batches)]
     if reorder:
         batches = in_reading_order(mini_batch, batches)
     functions = mini_batch.functions.tolist()
@@ -90,7 +90,7 @@ def in_reading_order(mini_batch: MiniBatch, batches: list[list[int]]) -> list[li
         settled = sorted(batch, key=lambda vertex: read_at.get(vertex, unread))
         found.append(settled)
         for position, vertex in enumerate(settled):
-            for slot, child in enumerate(graph.args_of(vertex).tolist()):
+            for slot, child in enumerate(graph.select_args(vertex).tolist()):
                 if rounds is not None and rounds[child] != rounds[vertex]:
                     continue
                 place = (-at, position * 1000 + slot)
@@ -120,7 +120,7 @@ def gather(
     mini_batch: MiniBatch, row: list[int], vertices: list[int], starts: Index, slots: Slots
 ) -> Gather:
     """Return the rows that vertices read through these slots, or from all children."""
-    children = [mini_batch.graph.args_of(vertex).tolist() for vertex in vertices]
+    children = [mini_batch.graph.select_args(vertex).tolist() for vertex in vertices]
     if slots is None:
         edge_start = np.cumsum([0, *map(len, children)])
         index = _index([row[child] for own in children for child in own])

@@ -8,7 +8,7 @@ from typing import Any
 from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
 from harness.policies.fsm.learning import learn_machine
 from harness.policies.fsm.machine import StateMachine
-from harness.policies.parts.rounds import first_round, schedule_in_rounds
+from harness.policies.parts.rounds import schedule_in_rounds, select_first_round
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 from tests.support.random_graphs import graph_of
@@ -43,7 +43,7 @@ FEW = LearningSettings(trials=3)
 def schedule_by(name: str, graph: Graph, settings: LearningSettings = FEW) -> Schedule:
     """Schedule a graph, segment by segment if it has several; policies learn on the first one."""
     if is_learned(name):
-        return schedule_in_rounds(learn_policy(name, [first_round(graph)], settings), graph)
+        return schedule_in_rounds(learn_policy(name, [select_first_round(graph)], settings), graph)
     return schedule_in_rounds(load_policy(name), graph)
 
 
@@ -59,4 +59,4 @@ def types_in_order(graph: Graph, schedule: Schedule) -> list[int]:
 
 def batches(schedule: Schedule) -> list[list[int]]:
     """Return the vertices of each batch."""
-    return [schedule.batch(b).tolist() for b in range(schedule.n_batches)]
+    return [schedule.select_batch(b).tolist() for b in range(schedule.n_batches)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 
@@ -64,10 +64,10 @@ def graphs_in_rounds(draw: st.DrawFn, max_vertices: int = 40, max_types: int = 5
     graph = draw(graphs(max_vertices, max_types))
     rounds: list[int] = []
     for v, t in enumerate(graph.types.tolist()):
-        earliest = max((rounds[a] for a in graph.args_of(v).tolist()), default=0)
+        earliest = max((rounds[a] for a in graph.select_args(v).tolist()), default=0)
         waits = 0 if graph.follows[t] != NO_TYPE else draw(st.sampled_from((0, 0, 1, 2)))
         rounds.append(earliest + waits)
-    return replace(graph, rounds=int_array(rounds))
+    return replace(graph, rounds=as_int_array(rounds))
 
 
 def _renamed(draw: st.DrawFn, types: list[int], args: list[list[int]], follows: list[int]) -> Graph:

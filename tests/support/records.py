@@ -11,10 +11,17 @@ from typing import Any
 
 import yaml
 
-from harness.measuring.passes import instances_per_s
+from harness.measuring.passes import compute_throughput
 from harness.planning.artefacts import Choices, PlannedTrial
 from harness.records.count_row import AnyCount, parse_count, write_count
-from harness.records.record import CheckVerdict, Record, Trial, path_of, trial_of, write_record
+from harness.records.record import (
+    CheckVerdict,
+    Record,
+    Trial,
+    build_record_path,
+    build_trial,
+    write_record,
+)
 from harness.trials.spec import TrialSpec
 from harness.values.places import CONF_DIR
 from tests.support.made_up_counts import made_up_row
@@ -48,7 +55,7 @@ def record_of(spec: TrialSpec, changes: Mapping[str, Any]) -> Record:
     """Build the record of a successful trial with changes."""
     values: dict[str, Any] = {
         "status": "ok",
-        "trial": trial_of(spec),
+        "trial": build_trial(spec),
         "trial_id": spec.trial_id,
         "samples_s": (0.5, 0.25),
         "n_mini_batches": 2,
@@ -71,7 +78,7 @@ def of_one_piece(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str
     if speed is not None and "samples_s" not in changes:
         return changed | {"samples_s": (n_instances / speed / n,) * n}
     samples = changed["samples_s"]
-    said = {"instances_per_s": instances_per_s(samples, n, n_instances) if samples else None}
+    said = {"instances_per_s": compute_throughput(samples, n, n_instances) if samples else None}
     return changed | said | changes
 
 
@@ -87,7 +94,7 @@ def _json(value: dict[str, Any]) -> bytes:
 def write_results(results_dir: Path, records: list[Record], counts: list[AnyCount]) -> None:
     """Write records and counts in the layout of `bench` and `bench-schedule`."""
     for record in records:
-        write_record(path_of(results_dir, record.trial_id, record.trial.round), record)
+        write_record(build_record_path(results_dir, record.trial_id, record.trial.round), record)
     for row in counts:
         write_count(results_dir / "raw" / "counts" / f"{row.count_id}.json", row)
 
@@ -204,7 +211,7 @@ def write_made_up_records(
 ) -> None:
     """Write every round's record; `change` returns fields to replace, or None for no record."""
     for trial in trials:
-        for round_, path in enumerate(trial.record_paths(choices.results_dir)):
+        for round_, path in enumerate(trial.list_record_paths(choices.results_dir)):
             changes = change(trial, round_) if change else {}
             if changes is not None:
                 write_record(path, made_up_record(trial, round_, **changes))

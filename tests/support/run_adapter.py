@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import numpy as np
 import yaml
 
-from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
-from harness.contracts.options import in_words
+from harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
+from harness.contracts.options import format_options
 from harness.contracts.system import Result, RunSettings, System
 from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import relative_error
+from harness.measuring.reference_check import compute_relative_error
 from harness.models.berxit import Berxit
 from harness.models.bilstm import BiLSTM
 from harness.models.bilstm_char import BiLSTMChar
@@ -108,7 +108,7 @@ class Case:
 
     @property
     def weights(self) -> Weights:
-        own = initial_weights(self.model, seed=0)
+        own = draw_initial_weights(self.model, seed=0)
         return {name: values * np.float32(self.scale) for name, values in own.items()}
 
     @property
@@ -221,7 +221,7 @@ def run_case(
     for prefix in ("first", "again"):
         found |= evaluate(system, case.instances, prefix)
     found["in force"] = json.dumps(system.in_force())
-    found["options"] = json.dumps(in_words(system.options))
+    found["options"] = json.dumps(format_options(system.options))
     found |= evaluate(system, case.instances[-1:], "alone")
     system.load(case.instances)
     found |= parameters_of(system, "kept")
@@ -249,7 +249,7 @@ def small_settings(mode: str = "train", device: str = "cpu", **options: Any) -> 
 def started(adapter: type[S], model: Model, mode: str = "train", **options: Any) -> S:
     """Prepare a system for its own tests."""
     system = adapter(small_settings(mode, **options))
-    system.prepare(model, initial_weights(model, seed=0))
+    system.prepare(model, draw_initial_weights(model, seed=0))
     return system
 
 
@@ -262,7 +262,7 @@ def found_by(system: System, instances: Sequence[Any]) -> dict[str, Any]:
 def assert_alike(found: dict[str, Any], expected: dict[str, Any], most: float = 1e-5) -> None:
     assert set(found) == set(expected)
     for name, value in expected.items():
-        assert relative_error(found[name], value) < most, name
+        assert compute_relative_error(found[name], value) < most, name
 
 
 def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> dict[str, Any]:

@@ -9,18 +9,18 @@ from unittest.mock import patch
 
 from harness.compiler.compiled import compiled
 from harness.compiler.object_code import load_ir
-from harness.contracts.model import Model, initial_weights
+from harness.contracts.model import Model, draw_initial_weights
 from harness.contracts.system import RunSettings
 from harness.models.stack_rnn import StackRNN
 from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling import programs
 from harness.programs.compiling.programs import CompiledPrograms
-from harness.programs.compiling.writer import translated as translate
+from harness.programs.compiling.writer import translate_program as translate
 from harness.programs.fibers import Fibers
-from harness.programs.log import DONE, UNDONE, call_text
+from harness.programs.log import DONE, UNDONE, generate_call_text
 from harness.programs.model import ProgramModel
-from harness.programs.recording import Decisions, Recording, outputs_of
-from harness.programs.writer import Body, Writer
+from harness.programs.recording import Decisions, Recording, collect_outputs
+from harness.programs.writer import Body, CallWriter
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain
 from systems.on_core.acrobat import Adapter
@@ -38,7 +38,7 @@ def live_adapter(
     options |= {"static_depths": how.hoisting}
     options |= {"phases": how.phases, "ghosts": how.ghosts, "restart_depths": how.restart}
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options=options))
-    adapter.prepare(model, initial_weights(model, SEED))
+    adapter.prepare(model, draw_initial_weights(model, SEED))
     return adapter
 
 
@@ -51,7 +51,7 @@ def undone(table: int, n_log: int) -> int:
 class Decides(ScriptedModel):
     """Program that continues depending on a number of the state itself."""
 
-    def program(self, p: Writer, instance: Scripted) -> Body:
+    def program(self, p: CallWriter, instance: Scripted) -> Body:
         value, read = p.leaf(word=instance.number % 5), []
         for step in range(6):
             value = p.unary_a(value, label=step % 4)
@@ -74,7 +74,7 @@ class Rounds(Decisions):
     """Python's decisions, with the log at the end of each segment."""
 
     def __init__(self, recording: Recording, instances: Sequence[Any], log: list[int]) -> None:
-        super().__init__(recording.drawn(instances))
+        super().__init__(recording.draw_decisions(instances))
         self.log, self.seen = log, list[list[int]]()
 
     def end_round(self) -> None:
@@ -84,10 +84,10 @@ class Rounds(Decisions):
 
 def by_python(recording: Recording, instances: Sequence[Any]) -> tuple[list[list[int]], list[int]]:
     """Return the log of every segment, and the results of the programs, by Python."""
-    recorder = recording.recorder(len(instances))
+    recorder = recording.make_recorder(len(instances))
     rounds = Rounds(recording, instances, recorder.log)
     results = Fibers(recorder, rounds).run(recording.program, instances)
-    return rounds.seen, outputs_of(results, recorder.n).tolist()
+    return rounds.seen, collect_outputs(results, recorder.n).tolist()
 
 
 def by_compiled_code(
@@ -96,17 +96,17 @@ def by_compiled_code(
     """Return the log of every segment, and the results of the programs, by compiled code."""
     seen, has_ended = list[list[int]](), False
     nobody = undone.address, 1
-    compiled.begin(instances, recording.drawn(instances), recording.options, nobody)
+    compiled.begin(instances, recording.draw_decisions(instances), recording.options, nobody)
     while not has_ended:
         has_ended = compiled.go_on()
         seen.append(compiled.log.tolist())
         compiled.clear()
-        compiled.next_round()
+        compiled.start_next_round()
     return seen, compiled.outputs().tolist()
 
 
 def translated(model: ProgramModel, *, as_written: bool = False) -> CompiledPrograms:
     """Translate the programs; `as_written` skips LLVM's passes, which take most of the time."""
-    calls = call_text(model.recording.shapes, model.recording.pulls)
+    calls = generate_call_text(model.recording.shapes, model.recording.pulls)
     with patch.object(programs, "load_ir", partial(load_ir, as_written=as_written)):
         return CompiledPrograms(translate(model.program, calls), model)

@@ -25,7 +25,7 @@ from hypothesis import settings
 
 from harness.compiler.object_code import FOLDER as OBJECT_CODE
 from harness.machine.caches import FOLDER as SOURCE
-from harness.machine.caches import NAME, cache_folder
+from harness.machine.caches import NAME, make_cache_folder
 from harness.values.places import ROOT
 
 MARK = "TEST_SANDBOX"  # environment variable that identifies processes, including detached ones
@@ -199,7 +199,7 @@ def with_own_cache(home: Path) -> Path:
     """Make `home` a separate XDG_CACHE_HOME that contains the user's compiled code."""
     (home / NAME).mkdir(mode=0o700, parents=True)
     for name in (SOURCE, OBJECT_CODE):
-        of_user = cache_folder(name)
+        of_user = make_cache_folder(name)
         if of_user is not None:
             (home / NAME / name).symlink_to(of_user)
     return home

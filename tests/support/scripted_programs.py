@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from harness.contracts.model import ModelSizes, ParameterSpec
 from harness.programs.blocks import RecordingOptions
 from harness.programs.model import ProgramModel
-from harness.programs.writer import Body, Writer
+from harness.programs.writer import Body, CallWriter
 from harness.vertex import (
     VertexTracer,
     pick_neg_log_softmax,
@@ -118,7 +118,7 @@ class ScriptedModel(ProgramModel):
         bias, out = ParameterSpec((WIDTH,), 0.3), ParameterSpec((WIDTH, N_CLASSES), 0.9)
         return {"words": table, "b": bias, "W_out": out} | dict.fromkeys(names, square)
 
-    def program(self, p: Writer, instance: Scripted) -> Any:
+    def program(self, p: CallWriter, instance: Scripted) -> Any:
         if waits(instance.script):
             return _waiting(p, instance.script, [p.leaf(word=0)], (), [0])
         return _plain(p, instance.script, [p.leaf(word=0)])
@@ -160,7 +160,7 @@ def waits(script: Script) -> bool:
     return False
 
 
-def _call(p: Writer, one: Call, values: Sequence[Any]) -> Any:
+def _call(p: CallWriter, one: Call, values: Sequence[Any]) -> Any:
     operands = [values[k % len(values)] for k in one.operands]
     label = one.word % N_CLASSES
     if one.block == "leaf":
@@ -172,7 +172,7 @@ def _call(p: Writer, one: Call, values: Sequence[Any]) -> Any:
     return getattr(p, one.block)(*operands, label=label)
 
 
-def _plain(p: Writer, script: Script, values: list[Any]) -> Any:
+def _plain(p: CallWriter, script: Script, values: list[Any]) -> Any:
     values = list(values)
     for one in script:
         if isinstance(one, Call):
@@ -187,7 +187,7 @@ def _plain(p: Writer, script: Script, values: list[Any]) -> Any:
 
 
 def _waiting(
-    p: Writer, script: Script, values: list[Any], path: tuple[int, ...], count: list[int]
+    p: CallWriter, script: Script, values: list[Any], path: tuple[int, ...], count: list[int]
 ) -> Body:
     values = list(values)
     for place, one in enumerate(script):
@@ -211,7 +211,7 @@ def _waiting(
     return _labelled(p, values)
 
 
-def _chosen(p: Writer, one: Choose, values: Sequence[Any], path: tuple[int, ...]) -> Body:
+def _chosen(p: CallWriter, one: Choose, values: Sequence[Any], path: tuple[int, ...]) -> Body:
     value = values[one.of % len(values)]
     first = (yield p.chance(value, one.number, *path)) < 0.5
     length = one.lengths[0 if first else 1]
@@ -222,7 +222,7 @@ def _chosen(p: Writer, one: Choose, values: Sequence[Any], path: tuple[int, ...]
     return p.unary_a(value, label=2)  # after the join
 
 
-def _labelled(p: Writer, values: list[Any]) -> list[Any]:
+def _labelled(p: CallWriter, values: list[Any]) -> list[Any]:
     """Return the outputs: the last value passes another block, so that it has a label."""
     return [*values[1:], p.unary_b(values[-1], label=3)]
 

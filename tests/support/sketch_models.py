@@ -25,11 +25,11 @@ class SketchModel(Model):
 
     @property
     def parameters(self) -> Mapping[str, ParameterSpec]:
-        h, e, v = self.sizes.hidden_size, self.sizes.embedding_size, self.sizes.of("words")
+        h, e, v = self.sizes.hidden_size, self.sizes.embedding_size, self.sizes.get_size("words")
         return (
             {"embedding": ParameterSpec((v, e), 1.0)}
             | {name: ParameterSpec(shape, 0.7) for name, shape in self.shapes(h, e).items()}
-            | {"W_out": ParameterSpec((h, self.sizes.of("classes")), 0.7)}
+            | {"W_out": ParameterSpec((h, self.sizes.get_size("classes")), 0.7)}
         )
 
     @abstractmethod
@@ -38,7 +38,10 @@ class SketchModel(Model):
 
     def mini_batch(self, instances: Sequence[Any]) -> MiniBatch:
         return join_sketches(
-            instances, self.vertex_types, self.sizes.of("classes"), self.sizes.of("words")
+            instances,
+            self.vertex_types,
+            self.sizes.get_size("classes"),
+            self.sizes.get_size("words"),
         )
 
     def output(self, v: VertexTracer) -> None:

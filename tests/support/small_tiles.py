@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.contracts.model import Model, Weights, initial_weights
+from harness.contracts.model import Model, Weights, draw_initial_weights
 from harness.engine.backends.cuda.backend import Backend
 from harness.engine.backends.cuda.kinds import MANY, Tile, Tiling
 from harness.engine.backends.cuda.launching import Kernel
-from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.module import KernelModule
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from tests.support.engine_runs import disagreements, prepared, run
@@ -39,11 +39,11 @@ class SmallTiles(Backend):
     def _make_memory(self, weights: Weights) -> PoisonedMemory:
         return PoisonedMemory(weights, self._device)
 
-    def _kernel(self, name: str, module: Module) -> Kernel:
-        return super()._kernel(name, _changed(module, type(self).change))
+    def _load_kernel(self, name: str, module: KernelModule) -> Kernel:
+        return super()._load_kernel(name, _changed(module, type(self).change))
 
 
-def _changed(module: Module, change: Callable[[str], str]) -> Module:
+def _changed(module: KernelModule, change: Callable[[str], str]) -> KernelModule:
     text = change(module.text)
     return module if text == module.text else replace(module, text=text)
 
@@ -63,7 +63,7 @@ def wrong(
     With the other tolerances something must disagree. With `update`, parameters after a step are
     compared, too.
     """
-    weights = initial_weights(model, 7)
+    weights = draw_initial_weights(model, 7)
     adapter = prepared(model, weights, switches, policy, mode)
     oracle = run_reference(model, weights, instances, mode)
     result = run(adapter, instances, update=update)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.contracts.model import Model, traced_functions
+from harness.contracts.model import Model, trace_functions
 from harness.engine.backends.compiled.arguments import Instruction
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.backends.compiled.steps import StageWriter
@@ -17,7 +17,7 @@ def instructions_of(
     model: Model, switches: Switches | None = None, *, train: bool = True
 ) -> Iterator[tuple[str, Instruction]]:
     """Yield all instructions, each with its stage."""
-    for type_id, function in enumerate(traced_functions(model).values(), 1):
+    for type_id, function in enumerate(trace_functions(model).values(), 1):
         plan = lower(function, switches or Switches(), Backend.abilities, train)
         shapes = {name: one.shape for name, one in model.parameters.items()}
         shapes |= {node.name: node.shape for node in plan.nodes if node.op == "parameter"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.contracts.model import ModelSizes, initial_weights
+from harness.contracts.model import ModelSizes, draw_initial_weights
 from harness.contracts.policy import load_policy
 from harness.engine.backends.cuda.backend import Backend
-from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.module import KernelModule
 from harness.engine.engine import Engine
 from harness.engine.switches import Switches
 from harness.granularity.vertices import VertexModel
@@ -23,7 +23,7 @@ class Unstarted(Backend):
     """Backend that generates kernels, and starts none."""
 
     @classmethod
-    def why_not(cls, switches: Switches, device: str) -> str | None:
+    def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         return None
 
     def _start(self, *kernels: str) -> None:
@@ -32,11 +32,11 @@ class Unstarted(Backend):
 
 def modules_of(
     hidden_size: int, precision: str = "ieee", *, persistent: bool = False
-) -> Mapping[str, Module]:
+) -> Mapping[str, KernelModule]:
     """Return the module of every kernel."""
     sizes = ModelSizes(hidden_size, {"words": 100, "classes": N_CLASSES})
     model = VertexModel(TreeLSTM(sizes), share_equal_inputs=False, outputs="stage")
-    weights = initial_weights(TreeLSTM(sizes), 1)
+    weights = draw_initial_weights(TreeLSTM(sizes), 1)
     switches = Switches(precision=precision, persistent=persistent)
     engine = Engine(
         model.functions, model.output, weights, switches, "cpu", train=True, kind=Unstarted
@@ -44,5 +44,5 @@ def modules_of(
     mini_batch = model.mini_batch(draw_trees(sizes, (5, 7)))
     engine.arrange(mini_batch, schedule_in_rounds(load_policy("agenda"), mini_batch.graph))
     backend: Any = engine.backend
-    found: Mapping[str, Module] = backend._preparation.modules
+    found: Mapping[str, KernelModule] = backend._preparation.modules
     return found

@@ -37,9 +37,9 @@ from harness.engine.backends.cuda.kinds import (
     TileKind,
 )
 from harness.engine.backends.cuda.launching import Stream
-from harness.engine.backends.cuda.memory import Memory
+from harness.engine.backends.cuda.memory import DeviceMemory
 from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.module import KernelModule
 from harness.engine.backends.cuda.program import Phase, Rows, read_program
 from harness.engine.backends.cuda.text import write_expression
 from harness.engine.backends.cuda.words import FloatArray, WordArray, Words
@@ -53,10 +53,10 @@ NAMES: dict[str, Any] = {
 }
 
 
-class PoisonedMemory(Memory):
+class PoisonedMemory(DeviceMemory):
     """Memory whose unwritten values are NaN."""
 
-    def empty(self, *shape: int) -> torch.Tensor:
+    def allocate(self, *shape: int) -> torch.Tensor:
         return torch.full(shape, float("nan"))
 
 
@@ -64,20 +64,20 @@ class WalkedBackend(cuda.Backend):
     """Backend that runs programs phase by phase with NumPy."""
 
     @classmethod
-    def why_not(cls, switches: Switches, device: str) -> str | None:
+    def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         return None
 
-    def _make_memory(self, weights: Weights) -> Memory:
+    def _make_memory(self, weights: Weights) -> DeviceMemory:
         return PoisonedMemory(weights, self._device)
 
-    def phases(self, module: Module, words: Words) -> list[Phase]:
+    def phases(self, module: KernelModule, words: Words) -> list[Phase]:
         """Return the phases of a program, as uploaded."""
         return read_program(module, words)
 
     def _start(self, *kernels: str) -> None:
         assert self._prepared is not None
         for kernel in kernels:
-            self.tally.n_launches += self._prepared.n_phases(kernel)
+            self.tally.n_launches += self._prepared.count_phases(kernel)
             self._streams.do(Stream.COMPUTE, partial(self._walk, *self._bound(kernel)))
 
     def _start_phase(self, kernel: str, number: int) -> None:
@@ -91,7 +91,7 @@ class WalkedBackend(cuda.Backend):
         places, words = self._preparation.places, self._staging.words.numpy()
         indices = dict(zip(places, zip(places.values(), lengths, strict=True), strict=True))
         module = self._preparation.modules[kernel]
-        floats = {array: self._memory.tensor(array).numpy() for array in module.floats}
+        floats = {array: self._memory.find_tensor(array).numpy() for array in module.floats}
         return Launch(module, KERNELS.index(kernel), floats), words, indices
 
     def _walk(
@@ -112,7 +112,7 @@ class WalkedBackend(cuda.Backend):
 class Launch:
     """A kernel with the memory of its launch."""
 
-    module: Module
+    module: KernelModule
     slot: int
     floats: Mapping[FloatArray, Values]
 

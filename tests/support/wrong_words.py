@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.planning.config import BenchConfig
 from harness.planning.yaml_files import GROUPS
-from harness.values.checked import types_of_keys, words_of
+from harness.values.checked import describe_values, find_key_types
 
 YAML_1_1 = ("no", "off", "yes", "on", "None")  # true, false and null in YAML 1.1
 HUGE = str(10**30)
@@ -41,8 +41,8 @@ def wrong_overrides(seed: int, n: int) -> list[str]:
 def plain_keys() -> dict[str, type[Any]]:
     """Return keys that have a value of a plain type, with that type."""
     found = {}
-    for key, hint in types_of_keys(BenchConfig).items():
-        word = words_of(hint)[0]
+    for key, hint in find_key_types(BenchConfig).items():
+        word = describe_values(hint)[0]
         if word not in ("a mapping of names to values", "a list"):
             found[key] = KINDS.get(word, str)
     return {key: kind for key, kind in found.items() if key not in GROUPS}
@@ -50,7 +50,7 @@ def plain_keys() -> dict[str, type[Any]]:
 
 def _value(draw: random.Random) -> str:
     key, kind = draw.choice(sorted(plain_keys().items(), key=lambda item: item[0]))
-    nothing = () if "null" in words_of(types_of_keys(BenchConfig)[key]) else ("null",)
+    nothing = () if "null" in describe_values(find_key_types(BenchConfig)[key]) else ("null",)
     return f"{key}={draw.choice((*WRONG[kind], *nothing))}"
 
 
@@ -79,7 +79,7 @@ def _misspelled(draw: random.Random) -> str:
 
 
 def _taken_away(draw: random.Random) -> str:
-    levels = [key for key, hint in types_of_keys(BenchConfig).items() if is_dataclass(hint)]
+    levels = [key for key, hint in find_key_types(BenchConfig).items() if is_dataclass(hint)]
     return f"~{draw.choice([*sorted(plain_keys()), *levels])}"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.policies import agenda
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule, check_schedule
-from systems.on_core.laboratory import PIECES, batches_by_type, costs_of, cut
+from systems.on_core.laboratory import PIECES, count_batches_by_type, cut, measure_costs
 from tests.support.random_graphs import graphs
 
 
@@ -27,10 +27,10 @@ def test_a_schedule_that_is_cut_is_still_one(graph: Graph, data: st.DataObject) 
     if (graph.follows < 0).all():  # otherwise a follower comes only after the last piece
         check_schedule(graph, pieces)
     assert (pieces.order == schedule.order).all()
-    before, after = batches_by_type(graph, schedule), batches_by_type(graph, pieces)
+    before, after = count_batches_by_type(graph, schedule), count_batches_by_type(graph, pieces)
     sizes = {t: 0 for t in range(graph.n_types)}
     for b in range(schedule.n_batches):
-        batch = schedule.batch(b)
+        batch = schedule.select_batch(b)
         sizes[int(graph.types[batch[0]])] += min(PIECES, len(batch))
     for t in range(graph.n_types):
         assert after[t] == (sizes[t] if t in types else before[t])
@@ -54,7 +54,7 @@ def test_rounds_are_cut_with_their_batches() -> None:
 
 def linear(graph: Graph, fixed_s: float, cost_s: Mapping[int, float]) -> Callable[..., float]:
     def time(schedule: Schedule) -> float:
-        found = batches_by_type(graph, schedule)
+        found = count_batches_by_type(graph, schedule)
         return fixed_s + sum(n * cost_s[t] for t, n in found.items())
 
     return time
@@ -69,7 +69,7 @@ def test_costs_of_batches_are_found_where_they_add_up() -> None:
     )
     schedule = Schedule(np.arange(13), np.array([0, 8, 12, 13]))
     cost_s = {0: 0.0, 1: 0.003, 2: 0.001, 3: 0.002}
-    fixed_s, found = costs_of(graph, schedule, linear(graph, 0.5, cost_s))
+    fixed_s, found = measure_costs(graph, schedule, linear(graph, 0.5, cost_s))
     assert found[1] == pytest.approx(0.003)
     assert found[2] == pytest.approx(0.001)
     assert found[3] == pytest.approx(0.002)  # cannot be cut: the mean of the others
@@ -84,5 +84,5 @@ def test_a_batch_never_costs_less_than_nothing() -> None:
         type_names=("unbatchable", "a"),
     )
     schedule = Schedule(np.arange(4), np.array([0, 4]))
-    fixed_s, found = costs_of(graph, schedule, linear(graph, 0.5, {1: -0.001}))
+    fixed_s, found = measure_costs(graph, schedule, linear(graph, 0.5, {1: -0.001}))
     assert (fixed_s, found[1]) == (pytest.approx(0.499), 0.0)

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.contracts.choice import Candidate, Choice
-from harness.contracts.policy import policy_names, why_not_by_auto
+from harness.contracts.policy import explain_auto_exclusion, list_policy_names
 from harness.contracts.system import RunSettings
 from harness.engine.switches import Switches
 from harness.errors import ConfigError, UnsupportedTrial
-from harness.measuring.clock import stopwatch_of
+from harness.measuring.clock import make_stopwatch
 from harness.records.record import read_record, write_record
-from harness.terminal.reporting import summary
-from systems.on_core.choosing import MOST_TRIED, candidates_of, choose
+from harness.terminal.reporting import format_summary
+from systems.on_core.choosing import MOST_TRIED, choose, list_candidates
 from systems.on_core.laboratory import Batches
 from systems.on_core.racing import EQUAL, LEAST_ROUNDS
 from systems.on_core.vertex import Adapter
@@ -54,7 +54,9 @@ class MadeUp:
         self.asked.append(f"schedule {candidate.words}")
         return self.scheduling_s[candidate.words], self.batches[candidate.words]
 
-    def cost(self, granularity: str, fewest: Candidate) -> tuple[float, Mapping[int, float]]:
+    def measure_cost(
+        self, granularity: str, fewest: Candidate
+    ) -> tuple[float, Mapping[int, float]]:
         self.asked.append(f"cost {granularity}")
         return self.fixed_s[granularity], self.cost_s[granularity]
 
@@ -213,9 +215,9 @@ def test_of_those_as_fast_the_one_with_the_fewest_batches_is_taken() -> None:
 
 
 def test_candidates_are_all_policies_that_do_not_say_why_not() -> None:
-    found = candidates_of(Switches())
+    found = list_candidates(Switches())
     able = {one.policy for one in found if one.why_not is None}
-    assert able == {name for name in policy_names() if why_not_by_auto(name) is None}
+    assert able == {name for name in list_policy_names() if explain_auto_exclusion(name) is None}
     assert {"agenda", "depth", "frontier", "critical_share", "sufficient"} <= able
     assert not able & {"unbatched", "beam_20", "fsm_sort"}
     assert {one.granularity for one in found if one.why_not is None} == {"vertex", "operator"}
@@ -229,7 +231,7 @@ def test_candidates_are_all_policies_that_do_not_say_why_not() -> None:
     ],
 )
 def test_switches_of_vertices_leave_operators_out(switches: Switches, why_not: str) -> None:
-    reasons = {one.why_not for one in candidates_of(switches) if one.granularity == "operator"}
+    reasons = {one.why_not for one in list_candidates(switches) if one.granularity == "operator"}
     assert why_not in reasons
     assert None not in reasons
 
@@ -254,7 +256,7 @@ def chosen_on_engine() -> tuple[Adapter, Choice]:
 
     system = Adapter(RunSettings("train", "cpu", 1, 2, 0.1, 0, "auto"))
     system.prepare(model, weights)
-    choice = system.choose([instances, instances[:1]], stopwatch_of(system.synchronize, now_ns))
+    choice = system.choose([instances, instances[:1]], make_stopwatch(system.synchronize, now_ns))
     system.compile_for(instances)
     for name, value in system.parameters().items():
         np.testing.assert_array_equal(value, weights[name])
@@ -282,6 +284,6 @@ def test_a_record_keeps_the_choice(tmp_path: Path) -> None:
     assert read_record(path) == record
     words = "chose a at vertex granularity: 3 ms a mini-batch; 1 of 1 candidates tried,"
     words += " not clear when time was over, in 1.5 s"
-    assert words in summary(record, path)
+    assert words in format_summary(record, path)
     with pytest.raises(ValueError, match="no candidate was tried"):
         Choice(candidates=(left_out,), n_mini_batches=1, n_tries=3)

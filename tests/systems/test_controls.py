@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import yaml
 
-from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
+from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
 from harness.contracts.system import RunSettings, load_adapter
-from harness.engine.cpu_kernels.blas import multiplying
+from harness.engine.cpu_kernels.blas import prepare_libraries
 from harness.errors import ConfigError
-from harness.measuring.clock import NullClock, timed
+from harness.measuring.clock import NullClock, time_call
 from harness.models.bilstm import BiLSTM
 from harness.models.birnn import BiRNN
 from harness.models.stack_rnn import StackRNN
@@ -23,7 +23,7 @@ from harness.values.places import CONF_DIR
 from systems import copies, products
 from systems.on_dynet import autobatch
 from systems.on_torch import compiled, eager, fused, levels
-from systems.products import Product, n_rows_of, products_of
+from systems.products import ParameterMatmul, count_rows, list_matmuls
 from tests.support.engine_models import EXAMPLES
 from tests.support.engine_runs import NoClock
 
@@ -42,11 +42,11 @@ def settings(mode: str = "train", **changed: Any) -> RunSettings:
     return RunSettings(mode=mode, **(values | changed))
 
 
-def products_in(name: str) -> tuple[list[Product], list[int]]:
+def products_in(name: str) -> tuple[list[ParameterMatmul], list[int]]:
     model, instances = EXAMPLES[name]
-    found = [p for f in traced_functions(model).values() for p in products_of(f)]
+    found = [p for f in trace_functions(model).values() for p in list_matmuls(f)]
     mini_batch = model.mini_batch(instances)
-    return found, [n_rows_of(product, mini_batch) for product in found]
+    return found, [count_rows(product, mini_batch) for product in found]
 
 
 def prepared(
@@ -54,7 +54,7 @@ def prepared(
 ) -> tuple[products.Adapter, Sequence[Any]]:
     model, instances = EXAMPLES[name]
     adapter = products.Adapter(settings(mode, options=options))
-    adapter.prepare(model, initial_weights(model, 0))
+    adapter.prepare(model, draw_initial_weights(model, 0))
     return adapter, instances
 
 
@@ -116,7 +116,7 @@ def test_loading_what_is_known_counts_nothing(monkeypatch: pytest.MonkeyPatch) -
     adapter, instances = prepared("tree_lstm")
     adapter.compile_for(instances)
     counted: list[Any] = []
-    monkeypatch.setattr(products, "n_rows_of", lambda *given: counted.append(given) or 1)
+    monkeypatch.setattr(products, "count_rows", lambda *given: counted.append(given) or 1)
     adapter.load(instances)
     assert counted == []
     adapter.load(list(instances))  # a new list has another id
@@ -131,8 +131,8 @@ def test_before_anything_is_loaded_it_multiplied_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 5, products.EVERY_ROW])
 def test_pieces_add_up(at_once: int) -> None:
-    random, scratch = np.random.default_rng(0), multiplying("auto", 1).scratch
-    how = at_once, products.context_of(scratch)
+    random, scratch = np.random.default_rng(0), prepare_libraries("auto", 1).scratch
+    how = at_once, products.make_context(scratch)
     x, weight, y = (
         random.standard_normal(shape, dtype=np.float32) for shape in ((12, 3), (3, 4), (12, 4))
     )
@@ -160,7 +160,7 @@ def test_it_counts_what_it_reads_and_writes(n_bytes: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(copies, "COPIED_BYTES", 2**24)  # for a short run
     model, instances = EXAMPLES["tree_lstm"]
     system = copies.Adapter(settings(options={"n_bytes": n_bytes}))
-    system.prepare(model, initial_weights(model, 0))
+    system.prepare(model, draw_initial_weights(model, 0))
     copied: list[int] = []
     plain = np.copyto
 
@@ -194,7 +194,7 @@ def test_a_system_can_be_synchronised_before_it_is_prepared(path: Path) -> None:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     options = content.get("options") or {}
     system = load_adapter(content["adapter"])(settings(options=options))
-    found, seconds = timed(lambda: "prepared", system.synchronize)
+    found, seconds = time_call(lambda: "prepared", system.synchronize)
     assert found == "prepared"
     assert seconds > 0
 
@@ -204,7 +204,7 @@ def test_a_system_can_be_synchronised_before_it_is_prepared(path: Path) -> None:
 def test_training_is_refused(
     module: ModuleType, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autobatch, "_why_no_dynet", lambda _: None)
+    monkeypatch.setattr(autobatch, "_explain_missing_dynet", lambda _: None)
     reason = module.Adapter.skip(model, settings("train"))
     assert reason is not None
     assert "mode=train" in reason

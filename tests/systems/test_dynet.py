@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.contracts.model import ModelSizes, initial_weights
+from harness.contracts.model import ModelSizes, draw_initial_weights
 from harness.contracts.system import RunSettings, load_adapter
 from harness.measuring.clock import NullClock, PhaseClock, Sample
-from harness.measuring.reference_check import relative_error
+from harness.measuring.reference_check import compute_relative_error
 from harness.models.berxit import Berxit
 from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN
@@ -39,14 +39,14 @@ from harness.values.instances import Chain, Lattice, Tree
 from harness.values.places import ROOT
 from systems.on_dynet import autobatch, build
 from systems.on_dynet.cpp import adapter as cpp
-from systems.on_dynet.rounds import Needed, Part, Round
-from systems.plans.programs import grown_tree
+from systems.on_dynet.rounds import GraphSegment, Needed, Part
+from systems.plans.programs import grow_tree
 from tests.support.instances import random_lattice, random_sentences, random_tree
 from tests.support.run_adapter import SIZES, UNEQUAL, Case, named, run_case
 
-NO_DYNET = autobatch._why_no_dynet(autobatch.DynetOptions())
+NO_DYNET = autobatch._explain_missing_dynet(autobatch.DynetOptions())
 ON_DYNET = pytest.mark.skipif(NO_DYNET is not None, reason=str(NO_DYNET))
-NOT_BUILT = build.why_not_built()
+NOT_BUILT = build.explain_missing_build()
 ON_BUILD = pytest.mark.skipif(NOT_BUILT is not None, reason=str(NOT_BUILT))
 
 
@@ -125,8 +125,8 @@ class Network:
 
     def build(self, instances: Sequence[str]) -> Iterator[Part]:
         add = partial(Expression, self.machine)
-        yield Round(add("loss 0"), [add("score a0", 10.0), add("score b0", 20.0)])
-        yield Round(add("loss 1"), [None, add("score b1", 21.0)])
+        yield GraphSegment(add("loss 0"), [add("score a0", 10.0), add("score b0", 20.0)])
+        yield GraphSegment(add("loss 1"), [None, add("score b1", 21.0)])
 
 
 class WaitingNetwork(Network):
@@ -137,7 +137,7 @@ class WaitingNetwork(Network):
         yield Needed(value)
         value.npvalue()
         add = partial(Expression, self.machine)
-        yield Round(add("loss"), [add("score a", 10.0), add("score b", 20.0)])
+        yield GraphSegment(add("loss"), [add("score a", 10.0), add("score b", 20.0)])
 
 
 NETWORKS = {"fake": Network}
@@ -150,7 +150,9 @@ def runtime(machine: Machine) -> Any:
         esum=lambda losses: Expression(machine, " + ".join(loss.name for loss in losses)),
     )
     trainer = SimpleNamespace(update=lambda: machine.work("update", "all"))
-    return SimpleNamespace(dy=dy, ParameterStore=lambda weights: machine, sgd=lambda *_: trainer)
+    return SimpleNamespace(
+        dy=dy, ParameterStore=lambda weights: machine, make_trainer=lambda *_: trainer
+    )
 
 
 @pytest.fixture
@@ -230,7 +232,7 @@ CHAINS: list[Chain] = random_sentences("chain", (1, 5, 3, 6), SMALL, seed=3)
 def count_waits(model: ProgramModel, **options: str) -> int:
     """Count the parts of a program that are evaluated without a loss."""
     system = autobatch.Adapter(RunSettings("infer", "cpu", 1, len(CHAINS), 0.1, 0, options=options))
-    system.prepare(model, initial_weights(model, 0))
+    system.prepare(model, draw_initial_weights(model, 0))
     system.load(CHAINS)
     build, parts = system._network.build, []
 
@@ -265,7 +267,7 @@ def test_a_wait_for_each_round_of_the_graph(n_waits: dict[str, int]) -> None:
     assert n_waits["drnn together"] == n_rounds("drnn")
     model = PROGRAMS["berxit"]
     assert isinstance(model, Berxit)
-    longest = max(model.n_layers(sentence) for sentence in CHAINS)
+    longest = max(model.count_layers(sentence) for sentence in CHAINS)
     assert n_waits["berxit"] == min(longest, model.layers - 1) > 1, "nobody waits at the last layer"
 
 
@@ -274,7 +276,7 @@ def test_a_wait_for_each_round_of_the_graph(n_waits: dict[str, int]) -> None:
 def test_a_recursion_waits_for_each_node_of_the_largest_tree(n_waits: dict[str, int]) -> None:
     model = PROGRAMS["drnn"]
     assert isinstance(model, DRNN)
-    most = max(len(grown_tree(model, sentence).nodes) for sentence in CHAINS)
+    most = max(len(grow_tree(model, sentence).nodes) for sentence in CHAINS)
     assert n_waits["drnn"] == most > n_waits["drnn together"]
 
 
@@ -322,7 +324,7 @@ def wide_errors(module: str, options: str) -> dict[str, float]:
             pairs = [
                 (np.asarray(results[name]), np.asarray(v)) for name, v in named(truth, "first")
             ]
-            found[kind.name] = max(relative_error(*pair) for pair in pairs)
+            found[kind.name] = max(compute_relative_error(*pair) for pair in pairs)
     return found
 
 
@@ -345,7 +347,7 @@ SETTINGS = RunSettings("train", "cpu", 1, 2, 0.1, 0)
 def test_trees_are_found_again_in_their_columns() -> None:
     rng = np.random.default_rng(0)
     trees = [random_tree(n, UNEQUAL, rng) for n in (1, 5, 2)]
-    sizes, *columns = cpp.tree_columns(trees)
+    sizes, *columns = cpp.build_tree_columns(trees)
     assert sizes.tolist() == [1, 9, 3]
     ends = np.cumsum(sizes)
     assert {len(column) for column in columns} == {ends[-1]}
@@ -358,7 +360,7 @@ def test_trees_are_found_again_in_their_columns() -> None:
 def test_lattices_are_found_again_in_their_columns() -> None:
     rng = np.random.default_rng(1)
     lattices = [random_lattice(n, UNEQUAL, rng) for n in (1, 9, 4)]
-    sizes, tags, n_arcs, sources, tokens = cpp.lattice_columns(lattices)
+    sizes, tags, n_arcs, sources, tokens = cpp.build_lattice_columns(lattices)
     assert sizes.tolist() == [2, 10, 5]
     state = arc = 0
     for lattice in lattices:
@@ -375,54 +377,54 @@ def test_lattices_are_found_again_in_their_columns() -> None:
 def test_columns_are_what_c_reads() -> None:
     rng = np.random.default_rng(2)
     for columns in (
-        cpp.tree_columns([random_tree(3, UNEQUAL, rng)]),
-        cpp.lattice_columns([random_lattice(3, UNEQUAL, rng)]),
+        cpp.build_tree_columns([random_tree(3, UNEQUAL, rng)]),
+        cpp.build_lattice_columns([random_lattice(3, UNEQUAL, rng)]),
     ):
         assert all(c.dtype == np.int32 and c.flags.c_contiguous and c.ndim == 1 for c in columns)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_pieces_are_the_gates_and_are_joined_again(name: str) -> None:
-    weights = initial_weights(MODELS[name], seed=0)
-    found = {piece.name: piece.values for piece in cpp.pieces(weights, cpp.N_GATES[name])}
+    weights = draw_initial_weights(MODELS[name], seed=0)
+    found = {piece.name: piece.values for piece in cpp.split_weights(weights, cpp.N_GATES[name])}
     assert set(cpp.TABLES[name]) <= set(found)
     for gated, n in cpp.N_GATES[name].items():
         width = weights[gated].shape[-1] // n
         for k in range(n):
             own = weights[gated][..., k * width : (k + 1) * width]
             assert np.array_equal(found[f"{gated}.{k}"], own)
-    again = cpp.joined(weights, cpp.N_GATES[name], lambda piece: found[piece.name])
+    again = cpp.join_pieces(weights, cpp.N_GATES[name], lambda piece: found[piece.name])
     assert set(again) == set(weights)
     for weight, values in weights.items():
         assert np.array_equal(again[weight], values), weight
 
 
 def test_what_is_not_built_is_said_in_one_line(tmp_path: Path) -> None:
-    assert build.why_not_built(tmp_path) == (
+    assert build.explain_missing_build(tmp_path) == (
         "DyNet's source build is not installed; run make dynet-native"
     )
     (tmp_path / "build.json").write_text("{}")
-    assert build.why_not_built(tmp_path) == (
+    assert build.explain_missing_build(tmp_path) == (
         "DyNet's programs in C++ are not built; run make dynet-native"
     )
     (tmp_path / build.PROGRAMS).touch()
     (tmp_path / build.PRODUCT_SIGNATURE).touch()
     facts = tmp_path / build.FACTS
     facts.write_text(json.dumps({"sources_sha256": "of other sources"}))
-    assert build.why_not_built(tmp_path) == (
+    assert build.explain_missing_build(tmp_path) == (
         "DyNet's programs in C++ were built from other sources than these; run make dynet-native"
     )
-    facts.write_text(json.dumps({"sources_sha256": build.sources_sha256()}))
-    assert build.why_not_built(tmp_path) is None
+    facts.write_text(json.dumps({"sources_sha256": build.hash_sources()}))
+    assert build.explain_missing_build(tmp_path) is None
 
 
 def test_the_hash_of_the_sources_sees_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "a.cc").write_text("int a;")
-    first = build.sources_sha256(tmp_path)
+    first = build.hash_sources(tmp_path)
     (tmp_path / "a.cc").write_text("int b;")
-    second = build.sources_sha256(tmp_path)
+    second = build.hash_sources(tmp_path)
     (tmp_path / "a.cc").rename(tmp_path / "b.cc")
-    assert len({first, second, build.sources_sha256(tmp_path)}) == 3
+    assert len({first, second, build.hash_sources(tmp_path)}) == 3
 
 
 def test_a_model_without_a_program_is_skipped() -> None:

@@ -18,12 +18,12 @@ from harness.errors import ConfigError
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
 from harness.policies.levels import schedule_by_depth
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain, Tree
 from systems.on_tensorflow.examples import Preprocessing, Workers
-from systems.on_tensorflow.loom import OWN, Call, Loom, LoomOp, LoomTables
-from systems.on_tensorflow.weaver import Wiring, finalized, weave
+from systems.on_tensorflow.loom import OWN, Loom, LoomCall, LoomOp, LoomTables
+from systems.on_tensorflow.weaver import Wiring, finalize_weaving, weave
 from tests.support.random_trees import trees
 from tests.support.sketch_models import SIZES
 
@@ -64,13 +64,13 @@ def tree_loom() -> Loom:
     return Loom(
         {"logits": 2, "state": 6, "word": 5},
         [op("leaf", ("word",), both), op("internal", ("state", "state"), both)],
-        (None, Call("leaf", (OWN,)), Call("internal", (0, 1))),
+        (None, LoomCall("leaf", (OWN,)), LoomCall("internal", (0, 1))),
     )
 
 
 def tree_loom_of_rows() -> Loom:
     """Build a loom whose leaves are rows of the initial state."""
-    call = Call("internal", (0, 1))
+    call = LoomCall("internal", (0, 1))
     return Loom(
         {"state": 6}, [op("internal", ("state", "state"), ("state",))], (None, "state", call)
     )
@@ -82,7 +82,10 @@ def chain_loom(model: Model) -> Loom:
     for k in range(1, len(model.vertex_types) // 2 + 1):
         below, first, source = ("word", OWN, OWN) if k == 1 else ("h", 0, 1)
         ops.append(op(f"step_{k}", (below, "h", "c"), ("h", "c")))
-        vertices += [Call(f"step_{k}", (first, OWN, OWN)), Call(f"step_{k}", (source, 0, 0))]
+        vertices += [
+            LoomCall(f"step_{k}", (first, OWN, OWN)),
+            LoomCall(f"step_{k}", (source, 0, 0)),
+        ]
     return Loom({"c": 3, "h": 3, "word": 5}, ops, (None, *vertices))
 
 
@@ -96,7 +99,7 @@ def arguments_of(mini_batch: MiniBatch, tables: LoomTables) -> dict[tuple[Any, .
         slots = range(tables.slot_start[of], tables.slot_start[of + 1])
         values = []
         for slot, source in zip(slots, tables.sources[type_id], strict=False):
-            owner = v if source == OWN else int(graph.args_of(v)[source])
+            owner = v if source == OWN else int(graph.select_args(v)[source])
             is_row = source == OWN or tables.op_of_type[graph.types[owner]] < 0
             values.append(Value(owner, int(tables.slot_shape[slot]), bool(is_row)))
         assert (of, *values) not in found
@@ -146,7 +149,7 @@ Case = tuple[Model, Loom, str, list[Any]]  # the string is the type shape of the
 
 
 def chain(n: int) -> Chain:
-    return Chain(int_array(np.arange(n) % 3), int_array(np.zeros(n)))
+    return Chain(as_int_array(np.arange(n) % 3), as_int_array(np.zeros(n)))
 
 
 CASES = st.one_of(
@@ -163,7 +166,7 @@ CASES = st.one_of(
 def woven(case: Case) -> tuple[MiniBatch, LoomTables, Wiring, Followed]:
     model, loom, output_shape, instances = case
     mini_batch, tables, shape = model.mini_batch(instances), loom.tables, loom.number(output_shape)
-    wiring = finalized(weave(mini_batch, tables, shape), tables, shape)
+    wiring = finalize_weaving(weave(mini_batch, tables, shape), tables, shape)
     return mini_batch, tables, wiring, follow(wiring, mini_batch, tables, shape)
 
 
@@ -224,8 +227,8 @@ def test_examples_woven_apart_and_merged_are_as_if_woven_at_once(
     cut = data.draw(st.integers(0, len(instances)))
     preprocessing = Preprocessing(model, loom.tables, loom.number(output_shape))
     parts = [part for part in (instances[:cut], instances[cut:]) if part]
-    found = preprocessing.joined([preprocessing.woven(part) for part in parts])
-    assert_same(found, preprocessing.woven(instances), preprocessing)
+    found = preprocessing.join_parts([preprocessing.weave_examples(part) for part in parts])
+    assert_same(found, preprocessing.weave_examples(instances), preprocessing)
 
 
 def assert_same(found: Any, expected: Any, preprocessing: Preprocessing) -> None:
@@ -233,7 +236,9 @@ def assert_same(found: Any, expected: Any, preprocessing: Preprocessing) -> None
     assert found.labels.tolist() == expected.labels.tolist()
     for name in ("indices", "starts", "sizes", "outputs", "counts"):
         first, second = (
-            getattr(finalized(e.weaving, preprocessing.tables, preprocessing.output_shape), name)
+            getattr(
+                finalize_weaving(e.weaving, preprocessing.tables, preprocessing.output_shape), name
+            )
             for e in (found, expected)
         )
         assert first.tolist() == second.tolist(), name
@@ -256,7 +261,11 @@ def test_workers_weave_as_one_process_does() -> None:
     instances: Sequence[Tree] = [right_comb(n) for n in (1, 4, 2, 3, 5)]
     workers = Workers(preprocessing, 2)
     try:
-        assert_same(workers.woven(instances), preprocessing.woven(instances), preprocessing)
+        assert_same(
+            workers.weave_examples(instances),
+            preprocessing.weave_examples(instances),
+            preprocessing,
+        )
     finally:
         workers.close()
 
@@ -264,7 +273,7 @@ def test_workers_weave_as_one_process_does() -> None:
 def test_work_is_counted_as_the_loop_does_it() -> None:
     loom = tree_loom()
     preprocessing = Preprocessing(TREES, loom.tables, loom.number("logits"))
-    wiring = finalized(preprocessing.woven([right_comb(3)]).weaving, loom.tables, 0)
+    wiring = finalize_weaving(preprocessing.weave_examples([right_comb(3)]).weaving, loom.tables, 0)
     # Depth 1: three leaves; 2: (0 1), leaf 2 passed through; 3: the root.
     assert wiring.counts.tolist() == [
         [0, 0, 3, 0, 0],
@@ -275,11 +284,11 @@ def test_work_is_counted_as_the_loop_does_it() -> None:
     logits, state, word = 2, 6, 5
     gathered = (3 * word) + (3 * logits + state + 2 * state) + (4 * logits + 2 * state)
     joined = 3 * (state + logits) + (4 * logits + 2 * state) + (5 * logits + state)
-    counters = wiring.counters(loom.tables, 0, 1)
+    counters = wiring.count_work(loom.tables, 0, 1)
     assert counters.bytes_copied == 4 * (gathered + joined + 5 * logits)
     assert counters.n_batches == 3
     assert counters.n_copies == 3 * (6 + 3) + 1  # six slots, three type shapes; the outputs
-    assert wiring.counters(loom.tables, 0, 2).bytes_copied == 2 * counters.bytes_copied
+    assert wiring.count_work(loom.tables, 0, 2).bytes_copied == 2 * counters.bytes_copied
 
 
 def test_names_of_a_loom_have_to_fit() -> None:
@@ -287,9 +296,9 @@ def test_names_of_a_loom_have_to_fit() -> None:
     with pytest.raises(ConfigError, match=r"type shape other is unknown; there are state"):
         Loom({"state": 1}, [cell], (None, "other"))
     with pytest.raises(ConfigError, match=r"op leaf is unknown; there are cell"):
-        Loom({"state": 1}, [cell], (None, Call("leaf", (OWN,))))
+        Loom({"state": 1}, [cell], (None, LoomCall("leaf", (OWN,))))
     with pytest.raises(ConfigError, match=r"op cell has 2 sources; it needs 1"):
-        Loom({"state": 1}, [cell], (None, Call("cell", (OWN, 0))))
+        Loom({"state": 1}, [cell], (None, LoomCall("cell", (OWN, 0))))
 
 
 def test_a_worker_loads_no_tensorflow() -> None:

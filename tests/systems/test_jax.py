@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from harness.contracts.model import Model, initial_weights
-from harness.contracts.options import in_words
+from harness.contracts.model import Model, draw_initial_weights
+from harness.contracts.options import format_options
 from harness.errors import ConfigError
 from harness.measuring.clock import NullClock
 from harness.models.tree_fc import TreeFC
@@ -18,8 +18,8 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.models.var_lstm import VarLSTM
 from harness.oracle import run_reference
 from systems.on_jax import scan
-from systems.on_jax.models.sentences import columns
-from systems.on_jax.models.tree_rows import UNIT, halved, tree_rows
+from systems.on_jax.models.sentences import lay_out_columns
+from systems.on_jax.models.tree_rows import UNIT, assign_tree_rows, halve_width
 from systems.on_jax.scan import Adapter
 from tests.support.instances import random_sentences
 from tests.support.run_adapter import (
@@ -40,7 +40,7 @@ LEAVES = ((1,), (1, 1), (2, 9, 1), (30, 4, 25, 17), (40,) * 5)
 @pytest.mark.parametrize("n_widths", [1, 3, 8])
 def test_every_row_follows_its_own_sentence(lengths: list[int], n_widths: int) -> None:
     """Steps have the widths of their rectangles, and each row comes after its previous word's."""
-    sizes, ids = columns(np.array(lengths), n_widths, multiple=16)
+    sizes, ids = lay_out_columns(np.array(lengths), n_widths, multiple=16)
     starts = np.cumsum(lengths) - lengths
     begins = np.repeat(starts, lengths)
     assert list(sizes.widths) == sorted(sizes.widths, reverse=True)
@@ -69,8 +69,8 @@ def test_every_row_follows_its_own_sentence(lengths: list[int], n_widths: int) -
 @pytest.mark.parametrize("chunk", [8, 16, 64])
 def test_chunks_hold_vertices_that_are_ready(leaves: tuple[int, ...], chunk: int) -> None:
     """Each vertex has one row, in a chunk after those of its children, which have its index."""
-    trees, widths = trees_of(leaves), halved(chunk, 3)
-    sizes, ids, rows = tree_rows(trees, widths, multiple=16)
+    trees, widths = trees_of(leaves), halve_width(chunk, 3)
+    sizes, ids, rows = assign_tree_rows(trees, widths, multiple=16)
     n = sum(tree.n_vertices for tree in trees)
     assert len(set(rows.tolist())) == n
     assert np.count_nonzero(ids["labels"] >= 0) == n
@@ -104,7 +104,7 @@ def test_chunks_hold_vertices_that_are_ready(leaves: tuple[int, ...], chunk: int
 
 def test_a_list_schedule_pads_little() -> None:
     """Chunks are full while enough vertices are ready, because levels are not separated."""
-    sizes, ids, _ = tree_rows(trees_of((40,) * 20), halved(64, 4), multiple=1)
+    sizes, ids, _ = assign_tree_rows(trees_of((40,) * 20), halve_width(64, 4), multiple=1)
     assert ids["counts"] @ np.array(sizes.widths) == sizes.n_inner < 1.1 * 20 * 39
 
 
@@ -137,11 +137,11 @@ def test_the_clock_waits_for_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(jax, "block_until_ready", waited.append)
     system = Adapter(small_settings())
     system.synchronize()  # before any work
-    system.prepare(VarLSTM(SIZES), initial_weights(VarLSTM(SIZES), seed=0))
+    system.prepare(VarLSTM(SIZES), draw_initial_weights(VarLSTM(SIZES), seed=0))
     system.load(random_sentences("chain", (1,), SIZES, 0, 0.0))
     system.run(NullClock())
     system.synchronize()
-    assert len(jax.tree.leaves(waited[1])) == 1 + len(initial_weights(VarLSTM(SIZES), seed=0))
+    assert len(jax.tree.leaves(waited[1])) == 1 + len(draw_initial_weights(VarLSTM(SIZES), seed=0))
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_trees_of_single_leaves_use_the_program_of_others() -> None:
     assert system.n_compilations() == 2  # a step, and gradients
     system.compile_for(leaves)
     assert system.n_compilations() == 2
-    expected = run_reference(model, initial_weights(model, seed=0), leaves, "train")
+    expected = run_reference(model, draw_initial_weights(model, seed=0), leaves, "train")
     assert_alike(
         found,
         {"loss": np.array(expected.loss), "outputs": expected.outputs, **expected.gradients},
@@ -199,7 +199,7 @@ def test_options_are_refused_in_one_line(name: str, least: int) -> None:
 def test_how_it_ran_is_recorded() -> None:
     system = started(Adapter, VarLSTM(SIZES))
     ways = {"matmul precision": "highest", "threads of XLA": "1"}
-    assert system.in_force() == in_words(system.options) | ways
+    assert system.in_force() == format_options(system.options) | ways
     assert set(system.versions()) == {"jax", "jaxlib", "xla"}
 
 

@@ -12,22 +12,22 @@ import pytest
 
 from harness.machine.caches import NAME
 from harness.values.places import ROOT
-from systems.on_torch.compiled import _compiler
+from systems.on_torch.compiled import _find_compiler
 
 SAME = "one CPU"
 FIRST = """
 import os
 from pathlib import Path
 from harness.machine import facts
-facts.cpu_fingerprint = lambda: os.environ["TESTED_CPU"]
+facts.hash_cpu = lambda: os.environ["TESTED_CPU"]
 """
 TORCH = """
 import shutil, torch
 from torch._dynamo.utils import counters
-from systems.on_torch.compiled import graphs_kept
+from systems.on_torch.compiled import keep_graphs
 def is_unpacked():
     return any(path.is_file() for path in Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).rglob("*"))
-with graphs_kept("a test"):
+with keep_graphs("a test"):
     own = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
     print(own, is_unpacked())
     assert not torch.compile(lambda x: torch.tanh(x) * 2)(torch.zeros(4)).any()
@@ -35,7 +35,7 @@ print(counters["inductor"]["fxgraph_cache_hit"])
 shutil.rmtree(own)
 own.mkdir()
 os.environ["TESTED_CPU"] = "another"
-with graphs_kept("a test"):
+with keep_graphs("a test"):
     print(is_unpacked())
 """
 JAX = """
@@ -69,7 +69,7 @@ print(*counts, count_found())
 
 pytestmark = pytest.mark.slow
 NEEDS_COMPILER = pytest.mark.skipif(
-    _compiler() is None, reason="torch.compile needs a C++ compiler"
+    _find_compiler() is None, reason="torch.compile needs a C++ compiler"
 )
 NEEDS_JAX = pytest.mark.skipif(util.find_spec("jax") is None, reason="JAX is not installed")
 

@@ -10,13 +10,13 @@ import pytest
 
 from harness.contracts.model import ModelSizes
 from harness.models.drnn import DRNN
-from harness.models.parts.lattices import joined_arcs
+from harness.models.parts.lattices import join_arcs
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.values.instances import Chain, Lattice, Tree
-from systems.plans.lattices import LatticeRows, batch_points, lattice_rows
-from systems.plans.programs import NONE, GrownTree, grown_tree
-from systems.plans.sentences import Rectangles, Stairs, rectangles, stairs
-from systems.plans.trees import MatrixRows, TreeRows, matrix_rows, tree_rows
+from systems.plans.lattices import LatticeRows, batch_points, plan_lattice_rows
+from systems.plans.programs import NONE, GrownTree, grow_tree
+from systems.plans.sentences import Rectangles, Stairs, plan_rectangles, plan_stairs
+from systems.plans.trees import MatrixRows, TreeRows, plan_matrix_rows, plan_tree_rows
 from tests.support.instances import LATTICES, random_lattice, random_sentences
 from tests.support.run_adapter import LETTERS, SIZES, trees_of
 
@@ -29,14 +29,14 @@ MINI_BATCHES = (
 )
 GROWING = DRNN(ModelSizes(4, {"words": 50, "classes": 3}), p_child=0.8, generations=4, siblings=3)
 SENTENCES: list[Chain] = random_sentences("chain", (2,) * 12, GROWING.sizes, seed=2)
-GROWN = [grown_tree(GROWING, sentence) for sentence in SENTENCES]
+GROWN = [grow_tree(GROWING, sentence) for sentence in SENTENCES]
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize("round_up_to", [1, 4])
 def test_every_row_follows_its_own_sentence(lengths: list[int], round_up_to: int) -> None:
     """The previous row has the previous place, or when read backwards the next place."""
-    plan = stairs(np.array(lengths), round_up_to)
+    plan = plan_stairs(np.array(lengths), round_up_to)
     assert len(plan.widths) % round_up_to == 0
     assert plan.widths.tolist() == sorted(plan.widths, reverse=True)
     k, starts = len(lengths), np.cumsum(lengths) - lengths
@@ -51,8 +51,8 @@ def test_every_row_follows_its_own_sentence(lengths: list[int], round_up_to: int
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_rows_lead_back_to_their_places(lengths: list[int]) -> None:
     sizes = np.array(lengths)
-    plans: list[Stairs | Rectangles] = [stairs(sizes, multiple) for multiple in (1, 4)]
-    plans += [rectangles(sizes, n, 4) for n in (1, 2, 99)]
+    plans: list[Stairs | Rectangles] = [plan_stairs(sizes, multiple) for multiple in (1, 4)]
+    plans += [plan_rectangles(sizes, n, 4) for n in (1, 2, 99)]
     for rows in (plan.rows for plan in plans):
         assert rows.along[rows.of_along].tolist() == list(range(sizes.sum()))
         assert rows.against[rows.of_against].tolist() == list(range(sizes.sum()))
@@ -88,7 +88,7 @@ def assert_children_come_first(plan: TreeRows | MatrixRows, trees: Sequence[Tree
 @pytest.mark.parametrize("leaves", LEAVES)
 def test_rows_of_a_batch_come_behind_their_children(leaves: tuple[int, ...]) -> None:
     trees = trees_of(leaves)
-    plan = tree_rows(trees)
+    plan = plan_tree_rows(trees)
     assert_children_come_first(plan, trees)
     assert len(plan.sizes) == 1 + max(tree.height for tree in trees)
 
@@ -97,18 +97,18 @@ def test_rows_of_a_batch_come_behind_their_children(leaves: tuple[int, ...]) -> 
 def test_two_types_are_never_in_one_batch(leaves: tuple[int, ...]) -> None:
     trees = trees_of(leaves)
     model = TreeLSTM2Type(SIZES, type_seed=1)
-    plan = tree_rows(trees, model.kinds)
+    plan = plan_tree_rows(trees, model.assign_kinds)
     assert_children_come_first(plan, trees)
     types = model.mini_batch(trees).graph.types[plan.order]
     batches = np.split(types, np.cumsum(plan.sizes)[:-1])
     assert all(len(set(batch)) == 1 for batch in batches)
-    assert len(plan.sizes) > len(tree_rows(trees).sizes) or len(set(types)) < 3
+    assert len(plan.sizes) > len(plan_tree_rows(trees).sizes) or len(set(types)) < 3
 
 
 @pytest.mark.parametrize("leaves", LEAVES)
 def test_a_matrix_stands_where_its_parent_reads_it(leaves: tuple[int, ...]) -> None:
     trees = trees_of(leaves)
-    plan = matrix_rows(trees)
+    plan = plan_matrix_rows(trees)
     assert_children_come_first(plan, trees)
     n_internal, n_leaves = len(plan.children) // 2, plan.sizes[0]
     assert np.array_equal(plan.sides, plan.children.reshape(-1, 2).T)
@@ -130,7 +130,7 @@ def lattices(request: pytest.FixtureRequest) -> Sequence[Lattice]:
 
 @pytest.fixture
 def plan(lattices: Sequence[Lattice]) -> LatticeRows:
-    return lattice_rows(lattices)
+    return plan_lattice_rows(lattices)
 
 
 def test_every_state_has_a_row_and_keeps_its_label(
@@ -145,7 +145,7 @@ def test_every_arc_of_the_lattices_is_planned_once(
     plan: LatticeRows, lattices: Sequence[Lattice]
 ) -> None:
     """Characters and words are compared by the rows of both states and their ids."""
-    arcs = joined_arcs(lattices)
+    arcs = join_arcs(lattices)
     wanted = set(zip(arcs.source, arcs.target, arcs.rank > 0, arcs.token, strict=True))
     order, rows = plan.order, range(plan.k, len(plan.order))
     before, ids = plan.before.tolist(), plan.characters.tolist()
@@ -208,16 +208,16 @@ def test_a_tree_is_the_graph_of_the_program(tree: GrownTree, sentence: Chain) ->
     mini_batch = GROWING.mini_batch([sentence])
     rank_of = {int(vertex): rank for rank, vertex in enumerate(mini_batch.outputs)}
     for vertex, rank in rank_of.items():
-        read = [rank_of[arg] for arg in mini_batch.graph.args_of(vertex).tolist()]
+        read = [rank_of[arg] for arg in mini_batch.graph.select_args(vertex).tolist()]
         node = tree.nodes[rank]
         assert read == [other for other in (node.parent, node.before) if other != NONE]
     assert len(tree.nodes) == len(rank_of)
-    when = {rank: step for step, wave in enumerate(tree.waves()) for rank in wave}
+    when = {rank: step for step, wave in enumerate(tree.list_waves()) for rank in wave}
     assert sorted(when) == list(range(len(tree.nodes)))
     for rank, node in enumerate(tree.nodes[1:], start=1):
         after = node.parent if node.before == NONE else node.before
         assert when[rank] == when[after] + 1
-    assert tree.in_turn() == recursed(tree, 0)
+    assert tree.list_depth_first() == recursed(tree, 0)
 
 
 def recursed(tree: GrownTree, rank: int) -> list[int]:
@@ -228,4 +228,4 @@ def recursed(tree: GrownTree, rank: int) -> list[int]:
 
 def test_trees_differ_and_are_no_chains() -> None:
     assert len({len(tree.nodes) for tree in GROWN}) > 3
-    assert any(len(wave) > 2 for tree in GROWN for wave in tree.waves())
+    assert any(len(wave) > 2 for tree in GROWN for wave in tree.list_waves())

@@ -17,8 +17,8 @@ from systems.on_core.racing import (
     HOPELESS_ROUNDS,
     LEAST_ROUNDS,
     MOST_ROUNDS,
-    interval,
-    race,
+    compute_interval,
+    run_race,
 )
 
 FAR_BEHIND = 0.03  # allowed slowdown of a choice, relative to the fastest
@@ -26,19 +26,19 @@ N_DRAWS = 1000
 
 
 def test_the_interval_is_between_the_ratios_of_the_sign_test() -> None:
-    assert interval([3.0, 1.0, 2.0]).low == 1.0
-    found = interval([float(x) for x in range(1, 101)])
+    assert compute_interval([3.0, 1.0, 2.0]).low == 1.0
+    found = compute_interval([float(x) for x in range(1, 101)])
     assert (found.low, found.median, found.high) == (36.0, 50.5, 65.0)
 
 
 def test_one_alone_runs_once() -> None:
-    found = race(1, 2, lambda i, k: 0.1)
+    found = run_race(1, 2, lambda i, k: 0.1)
     assert (found.ended, found.n_rounds) == ("clear", 1)
 
 
 def test_who_is_far_behind_runs_no_more_than_it_takes_to_see() -> None:
     seconds = [0.010, 0.020, 0.0105]
-    found = race(3, 1, lambda i, k: seconds[i])
+    found = run_race(3, 1, lambda i, k: seconds[i])
     assert [len(turns) for turns in found.turns_s] == [LEAST_ROUNDS, HOPELESS_ROUNDS, LEAST_ROUNDS]
     assert (found.ended, found.running) == ("clear", [0])
 
@@ -46,8 +46,8 @@ def test_who_is_far_behind_runs_no_more_than_it_takes_to_see() -> None:
 def test_what_makes_no_difference_ends_it_too() -> None:
     seconds = [0.010, 0.010 * (1 - EQUAL / 2)]
     runs: list[int] = []
-    found = race(2, 1, lambda i, k: runs.append(i) or seconds[i])
-    assert (found.ended, found.n_rounds, found.leader()) == ("clear", LEAST_ROUNDS, 1)
+    found = run_race(2, 1, lambda i, k: runs.append(i) or seconds[i])
+    assert (found.ended, found.n_rounds, found.find_leader()) == ("clear", LEAST_ROUNDS, 1)
     assert found.running == [0, 1]
     assert runs[:4] == [0, 1, 1, 0], "who goes first changes from turn to turn"
 
@@ -62,7 +62,7 @@ def test_without_an_end_in_sight_it_ends_when_time_is_over(scale_s: float, n_rou
         turns[i] += 1
         return scale_s * (1.1 if (turns[i] + i) % 2 else 0.9)  # the faster one alternates
 
-    found = race(2, 1, run)
+    found = run_race(2, 1, run)
     assert (found.ended, found.n_rounds) == ("time", n_rounds)
 
 
@@ -76,8 +76,8 @@ def test_what_slows_a_turn_down_slows_all_of_it() -> None:
         turns[i] += 1
         return 0.01 * slow[turns[i]] * (1.04 if i == 0 else 1.0)
 
-    found = race(2, 1, run)
-    assert (found.ended, found.leader(), found.n_rounds) == ("clear", 1, LEAST_ROUNDS)
+    found = run_race(2, 1, run)
+    assert (found.ended, found.find_leader(), found.n_rounds) == ("clear", 1, LEAST_ROUNDS)
 
 
 # --- noise ---
@@ -102,7 +102,9 @@ class NoisyLaboratory:
         n_batches = 1e4 * self.seconds[candidate.policy] * self.rng.lognormal(0.0, 0.05)
         return 0.0, {1: round(n_batches)}
 
-    def cost(self, granularity: str, fewest: Candidate) -> tuple[float, Mapping[int, float]]:
+    def measure_cost(
+        self, granularity: str, fewest: Candidate
+    ) -> tuple[float, Mapping[int, float]]:
         return 0.0, {1: 1e-4 * self.rng.lognormal(0.0, 0.1)}
 
     def run(self, candidate: Candidate, k: int) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.trials.spec import TrialSpec
-from scripts.split_dynet_phases import N_PASSES, batches_ms, in_process, segments_ms
+from scripts.split_dynet_phases import N_PASSES, compute_segments_ms, run_in_process, sum_batches_ms
 
 PRINTED = """BatchSize:3 tanh(a)
 {"construct": 0.1}
@@ -23,13 +23,13 @@ Timing Info:
 
 
 def test_batches_are_summed_by_direction() -> None:
-    found = batches_ms(PRINTED, n_instances=2)
+    found = sum_batches_ms(PRINTED, n_instances=2)
     assert found == pytest.approx({"FWD": 0.006 / 2 / N_PASSES, "BWD": 40.5 / 2 / N_PASSES})
 
 
 def test_segments_are_all_that_was_timed() -> None:
     phases = {"construct": 1.0, "forward": 5.0, "backward": 7.0, "update": 0.5}
-    found = segments_ms(phases, {"FWD": 4.0, "BWD": 6.0})
+    found = compute_segments_ms(phases, {"FWD": 4.0, "BWD": 6.0})
     assert found == {
         **{"for graph": 2.0, "for calc": 4.0, "back graph": 1.0, "back calc": 6.0, "update": 0.5}
     }
@@ -47,6 +47,6 @@ def test_passes_run_in_the_environment_of_a_worker(
         return SimpleNamespace(stdout="")
 
     monkeypatch.setattr(subprocess, "run", run)
-    in_process(make_spec(threads=3), profiling=False)
+    run_in_process(make_spec(threads=3), profiling=False)
     assert seen["OPENBLAS_NUM_THREADS"] == "3"
     assert "OPENBLAS_CORETYPE" not in seen

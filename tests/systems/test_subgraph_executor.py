@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import yaml
 
-from harness.contracts.model import Model, ModelSizes, Weights, initial_weights
+from harness.contracts.model import Model, ModelSizes, Weights, draw_initial_weights
 from harness.contracts.system import RunSettings
 from harness.engine.switches import Switches
 from harness.errors import ConfigError
 from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import relative_error
+from harness.measuring.reference_check import compute_relative_error
 from harness.models.cell import CELLS, CellModel
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.instances import Tree
 from harness.values.places import CONF_DIR
 from harness.vertex.operators import Node
 from systems.on_core.subgraph import Adapter
-from systems.on_core.subgraph_executor import BlockExecutor, kernel
+from systems.on_core.subgraph_executor import BlockExecutor, bind_kernel
 from tests.support import engine_runs
 from tests.support.instances import PAIRS
 
@@ -35,7 +35,7 @@ SWITCHES = [
 
 def prepared(cell: str, **options: object) -> tuple[Adapter, Model, Weights]:
     model = CellModel(SIZES, cell=cell)
-    weights = {k: np.float32(2.0) * w for k, w in initial_weights(model, 3).items()}
+    weights = {k: np.float32(2.0) * w for k, w in draw_initial_weights(model, 3).items()}
     adapter = Adapter(RunSettings("infer", "cpu", 1, len(PAIRS), 0.1, 0, options=options))
     adapter.prepare(model, weights)
     return adapter, model, weights
@@ -49,7 +49,7 @@ def test_every_switch_agrees_with_the_oracle(cell: str) -> None:
             adapter.load(instances)
             adapter.run(NullClock())
             result, oracle = adapter.result(), run_reference(model, weights, instances, "infer")
-            assert relative_error(result.outputs, oracle.outputs) < 1e-5, options
+            assert compute_relative_error(result.outputs, oracle.outputs) < 1e-5, options
             assert result.loss == pytest.approx(oracle.loss, abs=1e-4)
 
 
@@ -63,14 +63,14 @@ def test_copies_are_executed_as_planned(cell: str) -> None:
             adapter.run(NullClock())  # counters are for one call
             counters, plan = adapter.counters(), adapter.plan
             assert counters.n_copies == plan.n_copies
-            assert counters.bytes_copied == plan.bytes_copied(n)
+            assert counters.bytes_copied == plan.count_copied_bytes(n)
             assert counters.n_batches == len(plan.layout.batches)
             assert counters.n_launches == plan.n_launches
 
 
 def address(executor: BlockExecutor, i: int) -> tuple[int, int]:
     """Return the start and the end of a value in memory."""
-    value = executor.value(i)
+    value = executor.read_value(i)
     assert value.flags.c_contiguous
     begin = value.__array_interface__["data"][0]
     return begin, begin + value.nbytes
@@ -115,7 +115,7 @@ def test_what_is_unknown_is_named() -> None:
     with pytest.raises(ConfigError, match=r"system.options.aot is unknown .* ahead_of_time"):
         Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options={"aot": True}))
     with pytest.raises(ConfigError, match="operator sum_edges has no kernel for blocks"):
-        kernel(Node("sum_edges"), [], np.zeros(1, dtype=np.float32))
+        bind_kernel(Node("sum_edges"), [], np.zeros(1, dtype=np.float32))
 
 
 def test_every_preset_is_a_choice_of_its_own() -> None:
@@ -135,7 +135,7 @@ def test_the_engine_trains_cells(cell: str) -> None:
 
 
 def test_what_is_no_cell_is_told() -> None:
-    leaf = Tree(int_array([1]), int_array([0]), int_array([-1]), int_array([-1]))
+    leaf = Tree(as_int_array([1]), as_int_array([0]), as_int_array([-1]), as_int_array([-1]))
     with pytest.raises(ConfigError, match="two leaves, not of 1; use dataset=complete_trees"):
         CellModel(SIZES).mini_batch([leaf])
     with pytest.raises(ConfigError, match="cell=mgu is unknown; choose one of gru, lstm, mv"):

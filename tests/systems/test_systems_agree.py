@@ -16,11 +16,11 @@ import pytest
 import torch
 import yaml
 
-from harness.measuring.reference_check import Step, agrees, relative_error
+from harness.measuring.reference_check import SgdStep, compute_relative_error, is_within_tolerance
 from harness.oracle import ReferenceResult, run_reference
-from harness.trials.workload import n_lookups
+from harness.trials.workload import count_lookups
 from harness.values.places import ROOT
-from systems.on_dynet.build import why_not_built
+from systems.on_dynet.build import explain_missing_build
 from tests.support.run_adapter import CASES, FRAMEWORKS, named
 
 PROGRAM = ROOT / "tests" / "support" / "run_adapter.py"
@@ -97,7 +97,7 @@ def _needs_dynet(build: str) -> pytest.MarkDecorator:
 
 
 def _needs_programs() -> pytest.MarkDecorator:
-    reason = why_not_built()
+    reason = explain_missing_build()
     return pytest.mark.skipif(reason is not None, reason=str(reason))
 
 
@@ -199,7 +199,7 @@ def assert_equal(found: Mapping[str, Any], prefix: str, expected: ReferenceResul
     for name, value in wanted.items():
         own_value = np.asarray(found[f"{prefix}/{name}"])
         assert own_value.shape == value.shape, name
-        assert relative_error(own_value, value) < TOLERANCE, name
+        assert compute_relative_error(own_value, value) < TOLERANCE, name
 
 
 def names_in(found: Mapping[str, Any], prefix: str) -> set[str]:
@@ -277,13 +277,15 @@ def test_parameters_are_read_back_as_they_are(results: Found) -> None:
 def test_parameters_are_read_back_one_step_further(results: Found) -> None:
     def prove(found: Mapping[str, Any], case: str) -> None:
         rate, gradients = CASES[case].learning_rate, truth(case).gradients
-        n_rows = n_lookups(CASES[case].model, CASES[case].instances)
+        n_rows = count_lookups(CASES[case].model, CASES[case].instances)
         weights = CASES[case].weights
-        step = Step(weights, gradients, rate, n_rows)
+        step = SgdStep(weights, gradients, rate, n_rows)
         for name, values in weights.items():
             stepped = np.asarray(found[f"stepped parameters/{name}"], np.float64)
             change = (values - stepped) / rate
-            assert agrees(change, gradients[name], step.rounding_of(name) / rate), name
+            assert is_within_tolerance(
+                change, gradients[name], step.compute_rounding(name) / rate
+            ), name
         assert names_in(found, "stepped parameters") == set(weights)
 
     of_every_trained_case(results, prove)

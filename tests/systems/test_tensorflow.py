@@ -12,7 +12,7 @@ from harness.contracts.model import ModelSizes
 from harness.contracts.system import System, load_adapter
 from harness.errors import ConfigError, UnsupportedTrial
 from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import relative_error
+from harness.measuring.reference_check import compute_relative_error
 from harness.models.tree_fc import TreeFC
 from harness.models.var_lstm import VarLSTM
 from tests.support.instances import random_sentences
@@ -120,14 +120,14 @@ def test_the_loss_is_that_of_tensorflow(bias: bool, apart: float) -> None:
     exact = [tf.constant(x.numpy(), tf.float64) for x in own]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([*own, *exact])
-        loss = 2.5 * layers.summed_loss(*own, *(() if bias else (None,)), labels)
+        loss = 2.5 * layers.compute_linear_cross_entropy(*own, *(() if bias else (None,)), labels)
         scores = exact[0] @ exact[1] + (exact[2] if bias else 0.0)
         kept = tf.boolean_mask(scores, labels >= 0), labels[labels >= 0]
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(logits=kept[0], labels=kept[1])
         wanted = 2.5 * tf.reduce_sum(losses)
     assert float(loss) == pytest.approx(float(wanted), rel=1e-5)
     for value, right in zip(tape.gradient(loss, own), tape.gradient(wanted, exact), strict=True):
-        assert relative_error(value.numpy(), right.numpy()) < 1e-4
+        assert compute_relative_error(value.numpy(), right.numpy()) < 1e-4
 
 
 def test_the_process_is_set_as_asked() -> None:

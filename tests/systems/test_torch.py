@@ -15,7 +15,7 @@ from harness.contracts.model import Model
 from harness.contracts.system import System
 from harness.errors import ConfigError
 from harness.measuring.clock import NullClock
-from harness.measuring.reference_check import relative_error
+from harness.measuring.reference_check import compute_relative_error
 from systems.on_torch import layers
 from systems.on_torch.compiled import Adapter as Compiled
 from systems.on_torch.eager import Adapter as Eager
@@ -52,8 +52,8 @@ def test_outputs_are_those_of_the_weights_before_the_step(case: str) -> None:
     system, instances = prepared(Levels, case)
     before = found_by(system, instances)["outputs"]
     system.run(NullClock(), update=True)
-    assert relative_error(system.result().outputs, before) < 1e-6
-    assert relative_error(found_by(system, instances)["outputs"], before) > 1e-3
+    assert compute_relative_error(system.result().outputs, before) < 1e-6
+    assert compute_relative_error(found_by(system, instances)["outputs"], before) > 1e-3
 
 
 def test_memory_that_is_kept_holds_nothing_of_the_mini_batch_before() -> None:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness.measuring.reference_check import relative_error
+from harness.measuring.reference_check import compute_relative_error
 from systems.on_torch import layers, products
 from systems.on_torch.layers import OutputLayer
-from systems.on_torch.models.lstm import StepStates, lstm_steps
+from systems.on_torch.models.lstm import StepStates, run_lstm_steps
 from systems.on_torch.products import FixedProduct, Repeated, SideWeights
-from systems.on_torch.rows import columns
+from systems.on_torch.rows import arrange_columns
 
 CPU = torch.device("cpu")
 LENGTHS = ([1], [3, 3], [1, 5, 2, 5], [7, 1, 1, 4, 2])
@@ -57,7 +57,7 @@ def test_a_product_reads_no_matrix_with_gaps(turned: bool) -> None:
     """For matrices with gaps oneDNN uses generic code, which is hundreds of times slower."""
     wide = torch.randn(7, 12)
     weight = wide[:, 2:6].t() if turned else wide[:, 2:6]
-    found = products.dense(weight)
+    found = products.make_dense(weight)
     assert torch.equal(found, weight)
     assert found.is_contiguous() or found.t().is_contiguous()
 
@@ -76,7 +76,7 @@ def test_sides_have_matrices_of_their_own(
     bias, x = torch.randn(4, requires_grad=True), torch.randn(5, n_sides, 3, requires_grad=True)
     wanted = torch.stack([x[:, k] @ w.t() + bias for k, w in enumerate(weights)], 1).tanh()
     d = torch.randn_like(wanted)
-    own = SideWeights.of(weights, bias)
+    own = SideWeights.from_rows(weights, bias)
     with torch.no_grad():
         found = torch.empty_like(wanted)
         own.forward(x, torch.tanh, found)
@@ -129,7 +129,7 @@ def test_every_way_to_the_loss_finds_the_same(
     loss = functional.cross_entropy(logits, labels, reduction="sum")
     assert layer.loss(hidden, labels).item() == pytest.approx(loss.item(), rel=1e-5)
     for value, wanted in zip(found, torch.autograd.grad(2.5 * loss, exact), strict=True):
-        assert relative_error(value.numpy(), wanted.numpy()) < 1e-4
+        assert compute_relative_error(value.numpy(), wanted.numpy()) < 1e-4
 
 
 @pytest.mark.parametrize("started", [True, False])
@@ -146,10 +146,10 @@ def test_steps_of_inference_keep_one_state_a_sentence(lengths: list[int], starte
     k, n, h = len(lengths), sum(lengths), 3
     x, W, U, b = (torch.randn(size) for size in [(n, 5), (4 * h, 5), (4 * h, h), (4 * h,)])
     start = torch.randn(k, 2 * h) if started else None
-    plan = columns(np.array(lengths), CPU)
-    wanted = lstm_steps(x, W, U, b, start, plan, Told)
+    plan = arrange_columns(np.array(lengths), CPU)
+    wanted = run_lstm_steps(x, W, U, b, start, plan, Told)
     with torch.inference_mode():
-        found = lstm_steps(x, W, U, b, start, plan, Told)
+        found = run_lstm_steps(x, W, U, b, start, plan, Told)
     assert all(map(torch.allclose, found, wanted))
     assert [len(states.c) for states in made] == [k + n, k]
     assert [len(states.tanh_c) for states in made] == [n, k]

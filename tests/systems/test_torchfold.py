@@ -14,7 +14,7 @@ from torch import Tensor
 
 from harness.errors import ConfigError
 from harness.values.instances import Tree
-from systems.on_torch.torchfold import Adapter, fold_trees, listed_trees, package
+from systems.on_torch.torchfold import Adapter, convert_trees, fold_trees, package
 from tests.support.run_adapter import CASES, assert_alike, found_by, small_settings, started
 
 CPU = torch.device("cpu")
@@ -93,13 +93,13 @@ TREES = [leaf(5), pair(5, 7), pair(5, 7), pair(7, 5)]
 def test_equal_nodes_are_computed_once_where_they_are_shared(
     share: bool, calls: list[tuple[str, int]]
 ) -> None:
-    folded = fold_trees(listed_trees(TREES, CPU).trees, share=share, cuda=False)
+    folded = fold_trees(convert_trees(TREES, CPU).trees, share=share, cuda=False)
     net = Sums()
-    assert folded.states(net).flatten().tolist() == [5, 5, 7, 12, 5, 7, 12, 7, 5, 12]
+    assert folded.compute_states(net).flatten().tolist() == [5, 5, 7, 12, 5, 7, 12, 7, 5, 12]
     assert net.calls == calls
     assert folded.n_batches == len(calls)
     assert folded.n_computed == sum(n for _, n in calls)
-    assert folded.root_states(Sums()).flatten().tolist() == [5, 12, 12, 12]
+    assert folded.compute_root_states(Sums()).flatten().tolist() == [5, 12, 12, 12]
 
 
 @pytest.mark.parametrize("case", ["tree_lstm", "tree_fc_fold", "tree_fc_cavs", "tree_gru"])

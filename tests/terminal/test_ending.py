@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.terminal.ending import STOPS, Stopped, run_command, stoppable
+from harness.terminal.ending import STOPS, Stopped, raise_on_signals, run_command
 from harness.values.places import ROOT
 
 
@@ -73,7 +73,7 @@ def test_a_signal_that_comes_twice_interrupts_once(number: int) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             undone.append(True)
 
-    with pytest.raises(Stopped) as stop, stoppable():
+    with pytest.raises(Stopped) as stop, raise_on_signals():
         work()
     assert stop.value.number == number
     assert undone
@@ -83,7 +83,7 @@ def test_a_signal_that_comes_twice_interrupts_once(number: int) -> None:
 def test_a_signal_that_is_ignored_stays_so() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with stoppable():
+        with raise_on_signals():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # handled
             os.kill(os.getpid(), signal.SIGHUP)

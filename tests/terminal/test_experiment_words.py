@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.commands.bench import describe_drawing
-from harness.terminal.command_line import opening, parse, plan
+from harness.terminal.command_line import describe_plan, parse, plan
 
 
 def words_of(*typed: str) -> list[str]:
     jobs = parse(typed)
-    return list(opening(jobs, plan(jobs, typed)))
+    return list(describe_plan(jobs, plan(jobs, typed)))
 
 
 def test_the_plan_names_scale_rounds_and_time(tmp_path: Path) -> None:

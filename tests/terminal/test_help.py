@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from harness.commands.bench import main
-from harness.contracts.policy import policy_names
+from harness.contracts.policy import list_policy_names
 from harness.planning.config import BenchConfig
-from harness.terminal.command_line import what_keys_mean
-from harness.values.checked import types_of_keys
+from harness.terminal.command_line import describe_keys
+from harness.values.checked import find_key_types
 from harness.values.places import CONF_DIR
 
 
@@ -18,19 +18,19 @@ def test_help_says_what_each_key_may_be_and_names_the_policies(
 ) -> None:
     assert main([flag]) == 0
     printed = capsys.readouterr().out
-    assert f"\n{what_keys_mean(CONF_DIR / 'bench.yaml')}\n" in printed
-    assert printed.splitlines()[-1] == f"Policies: auto, {', '.join(policy_names())}"
+    assert f"\n{describe_keys(CONF_DIR / 'bench.yaml')}\n" in printed
+    assert printed.splitlines()[-1] == f"Policies: auto, {', '.join(list_policy_names())}"
     assert "order: shuffled # of instances; length:" in printed
     assert "mode: train # train: forward" in printed
 
 
 def test_no_key_is_left_out() -> None:
-    lines = what_keys_mean(CONF_DIR / "bench.yaml").splitlines()[1:]
+    lines = describe_keys(CONF_DIR / "bench.yaml").splitlines()[1:]
     said = {line.strip().partition(":")[0] for line in lines if line}
     of_groups = ("system", "model", "dataset", "experiment")
     known = {
         key.rpartition(".")[2]
-        for key in types_of_keys(BenchConfig)
+        for key in find_key_types(BenchConfig)
         if not key.startswith(of_groups)
     }
     assert known - said == {"file_sha256"}, "which nobody types"

@@ -11,8 +11,14 @@ import pytest
 from rich.console import Console
 
 from harness.measuring.launch import run_worker
-from harness.records.record import Record, trial_of
-from harness.terminal.reporting import Reporter, outcome_words, summary, trial_words, words_of_all
+from harness.records.record import Record, build_trial
+from harness.terminal.reporting import (
+    Reporter,
+    format_outcome,
+    format_summary,
+    format_trial,
+    format_trials,
+)
 from harness.trials.spec import TrialSpec
 
 MakeSpec = Callable[..., TrialSpec]
@@ -27,17 +33,17 @@ def a_record(make_record: Callable[..., Record]) -> Callable[..., Record]:
 
 def test_the_line_of_a_trial(make_spec: MakeSpec, a_record: Callable[..., Record]) -> None:
     spec = make_spec(policy="depth", hidden_size=256, batch_size=64)
-    words = trial_words(trial_of(spec))
+    words = format_trial(build_trial(spec))
     assert words == "fake:depth tree_fc complete_trees bs=64 h=256 train cpu/1 r0"
-    assert outcome_words(a_record(spec)) == "813 instances/s ±1.5%  ok"
-    assert outcome_words(a_record(spec, warnings=("busy",))).endswith("ok (busy)")
+    assert format_outcome(a_record(spec)) == "813 instances/s ±1.5%  ok"
+    assert format_outcome(a_record(spec, warnings=("busy",))).endswith("ok (busy)")
     failed = a_record(spec, status="oom", reason="too big", samples_s=())
-    assert outcome_words(failed) == "oom: too big"
+    assert format_outcome(failed) == "oom: too big"
 
 
 def test_the_summary_tells_phases_and_place(a_record: Callable[..., Record], tmp_path: Any) -> None:
     record = a_record(phases_s={"forward": 0.0512, "update": None}, n_batches=7.5)
-    text = summary(record, tmp_path / "r0.json")
+    text = format_summary(record, tmp_path / "r0.json")
     assert "3 passes over 2 mini-batches" in text
     assert "forward 51.2 ms" in text
     assert "update" not in text
@@ -52,15 +58,17 @@ def test_the_summary_tells_what_was_asked_and_is_not_in_force(
     spec = make_spec(system_options=asked)
     found = {"fusion": "false", "hoisting": "true", "backend": "stepwise", "calls": "one a step"}
     record = a_record(spec, in_force=found, config=spec.to_dict())
-    text = summary(record, tmp_path / "r0.json")
+    text = format_summary(record, tmp_path / "r0.json")
     assert "ran with backend stepwise, calls one a step, fusion=false" in text
     assert "though true was asked" in text
     assert "hoisting" not in text
     honoured = {"build": "source", "limit": "null", "name": "Some"}
     spec = make_spec(system_options={"build": "auto", "limit": None, "name": "Some"})
-    text = summary(a_record(spec, in_force=honoured, config=spec.to_dict()), tmp_path / "r0.json")
+    text = format_summary(
+        a_record(spec, in_force=honoured, config=spec.to_dict()), tmp_path / "r0.json"
+    )
     assert "was asked" not in text
-    assert "ran with" not in summary(a_record(make_spec()), tmp_path / "r0.json")
+    assert "ran with" not in format_summary(a_record(make_spec()), tmp_path / "r0.json")
 
 
 def test_a_terminal_gets_a_bar_and_a_log_gets_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,27 +76,27 @@ def test_a_terminal_gets_a_bar_and_a_log_gets_lines(capsys: pytest.CaptureFixtur
     console = Console(file=screen, force_terminal=True, width=100)
     with Reporter(2, console) as reporter:
         for words in ("first", "second"):
-            reporter.starts(words)
-            reporter.says(f"chooses for {words} [now]")
-            reporter.ends(f"{words} done [ok]")
+            reporter.show_trial(words)
+            reporter.write_progress(f"chooses for {words} [now]")
+            reporter.write_result(f"{words} done [ok]")
     assert "[1/2] first done [ok]" in screen.getvalue()
     assert "  chooses for second [now]" in screen.getvalue()
     assert capsys.readouterr() == ("", "")
     with Reporter(1, Console(file=screen, force_terminal=False)) as reporter:
-        reporter.starts("only")
-        reporter.says("chooses")
-        reporter.ends("only done")
+        reporter.show_trial("only")
+        reporter.write_progress("chooses")
+        reporter.write_result("only done")
     assert capsys.readouterr().err == "  chooses\n[1/1] only done\n"
 
 
 def test_nothing_is_drawn_while_a_worker_runs(make_spec: MakeSpec, tmp_path: Any) -> None:
     screen = io.StringIO()
     with Reporter(2, Console(file=screen, force_terminal=True, width=100)) as reporter:
-        reporter.starts("a trial")
+        reporter.show_trial("a trial")
         before = screen.getvalue()
         run_worker(make_spec(), tmp_path / "r0.json", tmp_path / "r0.log")
         assert screen.getvalue() == before
-        reporter.ends("a trial")
+        reporter.write_result("a trial")
         assert screen.getvalue() != before
 
 
@@ -99,8 +107,8 @@ def test_trials_that_would_be_called_the_same_are_told_apart(make_spec: MakeSpec
         make_spec(order="shuffled", dataset_options={"vocab_modulo": 0, "depth": 3}),
         make_spec(batch_size=7, dataset_options={"vocab_modulo": 7}),
     ]
-    same, other = trial_words(trial_of(specs[0])), trial_words(trial_of(specs[3]))
-    first, second, third, alone = words_of_all(specs)
+    same, other = format_trial(build_trial(specs[0])), format_trial(build_trial(specs[3]))
+    first, second, third, alone = format_trials(specs)
     assert sorted(first.removeprefix(same).split()) == [
         "dataset.options.vocab_modulo=0",
         "order=length",
@@ -115,10 +123,10 @@ def test_trials_that_would_be_called_the_same_are_told_apart(make_spec: MakeSpec
 
 def test_an_option_that_only_one_has_and_switches(make_spec: MakeSpec) -> None:
     specs = [make_spec(system_options=said) for said in ({}, {"fusion": False}, {"fusion": True})]
-    words = [one.split(" r0")[1].strip() for one in words_of_all(specs)]
+    words = [one.split(" r0")[1].strip() for one in format_trials(specs)]
     assert words == ["", "system.options.fusion=false", "system.options.fusion=true"]
 
 
 def test_rounds_of_one_trial_are_told_apart_already(make_spec: MakeSpec) -> None:
-    specs = [make_spec().with_round(k) for k in range(3)]
-    assert words_of_all(specs) == [trial_words(trial_of(spec)) for spec in specs]
+    specs = [make_spec().replace_round(k) for k in range(3)]
+    assert format_trials(specs) == [format_trial(build_trial(spec)) for spec in specs]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError
-from harness.records.record import record_path
+from harness.records.record import locate_record
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import load_workload
 
@@ -51,7 +51,7 @@ def test_mini_batches_are_in_the_order_of_the_trial(make_spec: Callable[..., Tri
 
 def test_a_trial_id_is_safe_in_paths(make_spec: Callable[..., TrialSpec], tmp_path: Path) -> None:
     spec = make_spec(system="a/b c:d")
-    assert record_path(tmp_path, spec).parent.parent == tmp_path / "raw"
+    assert locate_record(tmp_path, spec).parent.parent == tmp_path / "raw"
     assert TrialSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
     with pytest.raises(ConfigError, match="colour is unknown in a trial"):
         TrialSpec.from_dict(spec.to_dict() | {"colour": 1})

@@ -19,7 +19,7 @@ from harness.models.seq2seq import Seq2Seq
 from harness.models.var_lstm import VarLSTM
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import check_ids, load_workload
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.instances import Chain, SentencePair
 from tests.support.engine_models import EXAMPLES
@@ -72,11 +72,11 @@ class Pulls(VarLSTM):
         return replace(super().mini_batch(instances), **self.changes)
 
 
-WORDS, NO_IDS = int_array([0, 6]), int_array([-1, -1])
+WORDS, NO_IDS = as_int_array([0, 6]), as_int_array([-1, -1])
 REPLACED: dict[str, tuple[dict[str, Any], str]] = {
     "a vertex without its word": ({"pulls": {"word": NO_IDS, "label": WORDS}}, "word=-1 found"),
     "an output without its label": ({"pulls": {"word": WORDS, "label": NO_IDS}}, "label=-1 found"),
-    "the output's own pulls": ({"output_pulls": {"label": int_array([0, 7])}}, "label=7 found"),
+    "the output's own pulls": ({"output_pulls": {"label": as_int_array([0, 7])}}, "label=7 found"),
 }
 
 
@@ -94,7 +94,7 @@ def test_pulls_that_a_model_made_are_checked(name: str) -> None:
 def test_a_corpus_whose_ids_exceed_its_sizes_is_refused(
     make_spec: Callable[..., TrialSpec], monkeypatch: pytest.MonkeyPatch, word: int
 ) -> None:
-    chains = [Chain(int_array([0]), int_array(np.array([word])))] * 2
+    chains = [Chain(as_int_array([0]), as_int_array(np.array([word])))] * 2
 
     def load(*arguments: object, **options: object) -> Corpus:
         return Corpus("made_up", "train", chains, {"words": 11}, True, "", "", "chain")

@@ -9,15 +9,20 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.machine.source_code import code_sha256, compiled_in, mentioned, module_file
+from harness.machine.source_code import (
+    find_compiled_modules,
+    find_mentions,
+    find_module_file,
+    hash_code,
+)
 from harness.trials import sources
 from harness.trials.sources import (
     WORKER,
     SourceHashes,
+    find_imported_files,
     hash_contents,
     hash_files,
-    imported_files,
-    source_sha256,
+    hash_trial_source,
 )
 from harness.trials.spec import TrialSpec
 
@@ -57,14 +62,14 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_imports_are_followed_without_importing(sample: Path) -> None:
-    found = imported_files(["sample.adapter"])
+    found = find_imported_files(["sample.adapter"])
     own = {"sample", "sample.adapter", "sample.near", "sample.late", "sample.plugins"}
     assert set(found) == own | {"sample.deep", "sample.deep.inner"}
     assert not {name for name in sys.modules if name.startswith("sample")}
 
 
 def test_what_is_found_by_name_counts_when_it_is_named(sample: Path) -> None:
-    found = imported_files(["sample.adapter"], ["red", "not-a-name", "green"])
+    found = find_imported_files(["sample.adapter"], ["red", "not-a-name", "green"])
     assert "sample.plugins.red" in found
     assert "sample.plugins.blue" not in found
 
@@ -84,9 +89,9 @@ def test_the_network_of_a_trial_is_measured_code(sample: Path, make_spec: MakeSp
     for name, text in files.items():
         (sample / "nets" / f"{name}.py").write_text(text)
     specs = [make_spec(adapter="sample.runs", model=model) for model in ("bush", "line")]
-    before = [source_sha256(spec) for spec in specs]
+    before = [hash_trial_source(spec) for spec in specs]
     (sample / "nets" / "trees.py").write_text(f"{files['trees']}\nchanged = 1\n")
-    after = [source_sha256(spec) for spec in specs]
+    after = [hash_trial_source(spec) for spec in specs]
     assert [one != other for one, other in zip(before, after, strict=True)] == [True, False]
 
 
@@ -111,13 +116,13 @@ def test_frameworks_are_hashed_with_their_networks(
 
 def test_the_hash_follows_content_not_place(sample: Path, make_spec: MakeSpec) -> None:
     spec = make_spec(adapter="sample.adapter", system_options={"color": "red"})
-    before = source_sha256(spec)
+    before = hash_trial_source(spec)
     (sample / "unused.py").write_text("changed = 1\n")
     (sample / "plugins" / "blue.py").write_text("changed = 1\n")
-    assert source_sha256(spec) == before
+    assert hash_trial_source(spec) == before
     for name in ("deep/inner.py", "late.py", "plugins/red.py"):
         (sample / name).write_text("changed = 1\n")
-        now = source_sha256(spec)
+        now = hash_trial_source(spec)
         assert now != before
         before = now
 
@@ -164,13 +169,13 @@ def test_what_generated_source_imports_is_measured_code(sample: Path, make_spec:
         "HEADER = 'import math\\nfrom sample.kernels import scale\\n'\n"
     )
     spec = make_spec(adapter="sample.writer")
-    before = source_sha256(spec)
+    before = hash_trial_source(spec)
     (sample / "kernels.py").write_text("scale = 2\n")
-    assert source_sha256(spec) != before
+    assert hash_trial_source(spec) != before
 
 
 def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
-    found = set(imported_files([WORKER]))
+    found = set(find_imported_files([WORKER]))
     assert {
         "harness.measuring.worker",
         "harness.measuring.passes",
@@ -192,7 +197,7 @@ def test_a_policy_belongs_to_the_trials_that_name_it(make_spec: MakeSpec) -> Non
     def spec(policy: str) -> TrialSpec:
         return make_spec(adapter="systems.on_core.vertex", policy=policy)
 
-    assert source_sha256(spec("agenda")) != source_sha256(spec("depth"))
+    assert hash_trial_source(spec("agenda")) != hash_trial_source(spec("depth"))
 
 
 def code_of(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -204,7 +209,7 @@ def code_of(spec: TrialSpec, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return ""
 
     monkeypatch.setattr(sources, "hash_files", note)
-    source_sha256(spec)
+    hash_trial_source(spec)
     return found
 
 
@@ -242,15 +247,15 @@ def test_a_module_below_what_is_named_counts(sample: Path) -> None:
     for name in ("__init__", "core", "other"):
         (sample / "plugins" / "deep" / f"{name}.py").write_text("")
     (sample / "below.py").write_text("PLACE = f'sample.plugins.{name}.core'\n")
-    found = set(imported_files(["sample.below"], ["deep"]))
+    found = set(find_imported_files(["sample.below"], ["deep"]))
     assert "sample.plugins.deep.core" in found
     assert "sample.plugins.deep.other" not in found
 
 
 def test_modules_without_python_source_have_no_file() -> None:
-    assert module_file("no_such_module.at_all") is None
-    assert module_file("_struct") is None
-    assert module_file("harness.trials.spec") == Path(
+    assert find_module_file("no_such_module.at_all") is None
+    assert find_module_file("_struct") is None
+    assert find_module_file("harness.trials.spec") == Path(
         sys.modules["harness.trials.spec"].__file__ or ""
     )
 
@@ -258,7 +263,9 @@ def test_modules_without_python_source_have_no_file() -> None:
 def test_hashes_of_many_trials_are_those_of_each(make_spec: MakeSpec) -> None:
     specs = [make_spec(batch_size=8), make_spec(batch_size=9), make_spec(policy="agenda")]
     hashes = SourceHashes()
-    assert [hashes.of(spec) for spec in specs] == [source_sha256(spec) for spec in specs]
+    assert [hashes.hash_trial(spec) for spec in specs] == [
+        hash_trial_source(spec) for spec in specs
+    ]
 
 
 @pytest.mark.parametrize("text", ["x = 1\ndef schedule(graph)\n    pass\n", "x = 1\ndef (\n"])
@@ -266,9 +273,9 @@ def test_a_file_that_is_no_python_is_named_with_its_line(text: str, tmp_path: Pa
     path = tmp_path / "broken.py"
     path.write_text(text)
     for read in (
-        lambda: code_sha256(path),
-        lambda: mentioned(path, "broken"),
-        lambda: compiled_in(path, "broken"),
+        lambda: hash_code(path),
+        lambda: find_mentions(path, "broken"),
+        lambda: find_compiled_modules(path, "broken"),
     ):
         with pytest.raises(ConfigError, match=r"^[^\n]*broken\.py, line 2, is no Python: [^\n]*$"):
             read()

@@ -12,8 +12,8 @@ from tests.support.random_graphs import graph_of
 
 def test_arguments_are_found_by_slot() -> None:
     graph = graph_of([1, 1, 2], [[], [], [1, 0]])
-    assert graph.args_of(2).tolist() == [1, 0]
-    assert graph.args_of(0).tolist() == []
+    assert graph.select_args(2).tolist() == [1, 0]
+    assert graph.select_args(0).tolist() == []
     assert graph.n_vertices == 3
     assert graph.n_types == 3
 
@@ -96,5 +96,5 @@ def test_a_graph_tells_whether_any_type_follows_another() -> None:
     assert not plain.has_followers
     assert graph_of([1, 2], [[], [0]], follows=[-1, -1, 1]).has_followers
     given = (plain.types.copy(), plain.arg_start.copy(), plain.args.copy(), plain.type_names)
-    assert not Graph.proved(*given).has_followers
+    assert not Graph.from_valid_arrays(*given).has_followers
     assert not Graph(*given, np.array([-1, -1, -1])).has_followers

@@ -20,8 +20,8 @@ def schedule_of(*batches: list[int]) -> Schedule:
 def test_batches_are_slices_of_the_order() -> None:
     schedule = schedule_of([0, 1], [2])
     assert schedule.n_batches == 2
-    assert schedule.batch(0).tolist() == [0, 1]
-    assert schedule.batch(1).tolist() == [2]
+    assert schedule.select_batch(0).tolist() == [0, 1]
+    assert schedule.select_batch(1).tolist() == [2]
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_an_empty_batch_is_refused(starts: list[int]) -> None:
 
 def test_a_schedule_that_is_taken_as_it_is_can_be_read_only() -> None:
     order, starts = np.array([1, 0, 3, 4, 2], np.int32), np.array([0, 2, 3, 4, 5], np.int32)
-    schedule = Schedule.proved(order, starts)
+    schedule = Schedule.from_valid_arrays(order, starts)
     check_schedule(GRAPH, schedule)
-    assert (schedule.n_batches, schedule.batch(0).tolist()) == (4, [1, 0])
+    assert (schedule.n_batches, schedule.select_batch(0).tolist()) == (4, [1, 0])
     assert not schedule.order.flags.writeable
     assert not schedule.starts.flags.writeable
 
@@ -80,6 +80,8 @@ def test_a_schedule_that_is_taken_as_it_is_can_be_read_only() -> None:
     ],
 )
 def test_what_was_taken_as_it_is_is_proved_later(starts: list[int], message: str) -> None:
-    schedule = Schedule.proved(np.array([1, 0, 3, 4, 2], np.int32), np.array(starts, np.int32))
+    schedule = Schedule.from_valid_arrays(
+        np.array([1, 0, 3, 4, 2], np.int32), np.array(starts, np.int32)
+    )
     with pytest.raises(ScheduleError, match=message):
         check_schedule(GRAPH, schedule)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, initial_weights
+from harness.contracts.model import Model, ModelSizes, draw_initial_weights
 from harness.models.tree_fc import TreeFC
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.instances import Tree
 from harness.vertex.autodiff import differentiate
 from harness.vertex.operators import OPERATORS
@@ -28,7 +28,7 @@ from tests.support.sketches import Sketch
 
 def _wrong(model: Model, instances: list[Any], n_entries: int, seed: int = 1) -> list[str]:
     # Larger than the models' own initial weights, so that all gates are clearly nonlinear.
-    weights = {k: 2.0 * w.astype(np.float64) for k, w in initial_weights(model, seed).items()}
+    weights = {k: 2.0 * w.astype(np.float64) for k, w in draw_initial_weights(model, seed).items()}
     gradients = run_reference(model, weights, instances, "train").gradients
     return wrong_gradients(
         lambda w: run_reference(model, w, instances, "infer").loss, weights, gradients, n_entries
@@ -50,7 +50,7 @@ def test_gradients_on_random_trees(instances: list[Tree], which: int, seed: int)
     model = TREE_MODELS[which]
     if isinstance(model, TreeFC):
         # At kinks of relu, finite differences are meaningless: far from zero every unit is active.
-        weights = {k: np.abs(w) for k, w in initial_weights(model, seed).items()}
+        weights = {k: np.abs(w) for k, w in draw_initial_weights(model, seed).items()}
         gradients = run_reference(model, weights, instances, "train").gradients
         wrong = wrong_gradients(
             lambda w: run_reference(model, w, instances, "infer").loss, weights, gradients, 6
@@ -66,7 +66,7 @@ def test_gradients_of_random_programs(
     model: RandomModel, instances: list[Sketch], seed: int
 ) -> None:
     """Gradients along one random direction, which almost never meets a kink (relu)."""
-    weights = {k: w.astype(np.float64) for k, w in initial_weights(model, seed).items()}
+    weights = {k: w.astype(np.float64) for k, w in draw_initial_weights(model, seed).items()}
     gradients = run_reference(model, weights, instances, "train").gradients
     stream = np.random.default_rng(seed)
     direction = {k: stream.uniform(-1, 1, w.shape) for k, w in weights.items()}
@@ -86,7 +86,7 @@ def test_gradients_of_random_programs(
 
 def test_a_batch_is_the_sum_of_its_instances() -> None:
     model, instances = EXAMPLES["tree_lstm"]
-    weights = initial_weights(model, 0)
+    weights = draw_initial_weights(model, 0)
     whole = run_reference(model, weights, instances, "train")
     parts = [run_reference(model, weights, [one], "train") for one in instances]
     np.testing.assert_allclose(whole.loss, sum(part.loss for part in parts))
@@ -97,8 +97,8 @@ def test_a_batch_is_the_sum_of_its_instances() -> None:
 
 def test_loss_of_a_single_leaf_by_hand() -> None:
     model = TreeLSTM(ModelSizes(2, {"words": 1, "classes": 2}, embedding_size=1))
-    weights = initial_weights(model, 4)
-    leaf = Tree(*map(int_array, ([0], [1], [-1], [-1])))
+    weights = draw_initial_weights(model, 4)
+    leaf = Tree(*map(as_int_array, ([0], [1], [-1], [-1])))
     gates = weights["embedding"][0].astype(float) @ weights["W"] + weights["b_leaf"]
     i, o, u = gates[:2], gates[2:4], gates[4:]
     c = np.tanh(u) / (1 + np.exp(-i))

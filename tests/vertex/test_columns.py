@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import Model, ModelSizes, initial_weights, traced_functions
+from harness.contracts.model import Model, ModelSizes, draw_initial_weights, trace_functions
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.lowering.lower import lower
 from harness.engine.lowering.plan import CopyStep, PackStep, Plan
@@ -23,7 +23,7 @@ from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
 from harness.vertex.operators import Node
-from harness.vertex.subgraph.columns import LaidOut, lay_out, unjoin
+from harness.vertex.subgraph.columns import LaidOutFunction, lay_out, split_gates
 from tests.support.engine_models import EXAMPLES, example
 from tests.support.engine_runs import NoClock, disagreements, prepared, run
 from tests.support.instances import PAIRS
@@ -87,7 +87,7 @@ def test_packs_follow_the_parameters_that_are_learned(name: str, switches: Switc
 @pytest.mark.parametrize("cell", ["lstm", "tree_lstm_internal", "tree_gru_internal"])
 def test_cells_with_separate_matrices_are_packed(cell: str) -> None:
     model = CellModel(SIZES, cell=cell)
-    weights = initial_weights(model, 1)
+    weights = draw_initial_weights(model, 1)
     oracle = run_reference(model, weights, PAIRS, "train")
     adapter = prepared(model, weights, replace(ED_BATCH, backend="stepwise"))
     assert disagreements(run(adapter, PAIRS), oracle) == []
@@ -98,7 +98,7 @@ def test_cells_with_separate_matrices_are_packed(cell: str) -> None:
 def test_joins_of_matrices_are_refused() -> None:
     model = CellModel(SIZES, cell="mv")
     with pytest.raises(ConfigError, match="cell joins matrices"):
-        prepared(model, initial_weights(model, 0), ED_BATCH, mode="infer")
+        prepared(model, draw_initial_weights(model, 0), ED_BATCH, mode="infer")
 
 
 def test_an_unknown_layout_is_refused() -> None:
@@ -123,7 +123,7 @@ any_switches = st.builds(
 def test_any_function_computes_what_it_did(
     model: RandomModel, instances: list[Sketch], switches: Switches
 ) -> None:
-    weights = initial_weights(model, 3)
+    weights = draw_initial_weights(model, 3)
     oracle = run_reference(model, weights, instances, "train")
     values = [oracle.outputs, *oracle.gradients.values()]
     assume(max(float(np.abs(value).max()) for value in values) < 1e3)
@@ -172,7 +172,7 @@ def test_counters_do_not_depend_on_how_batches_are_run() -> None:
 
 def plan_of(model: Model, function: str, **changes: Any) -> Plan:
     return lower(
-        traced_functions(model)[function],
+        trace_functions(model)[function],
         replace(ED_BATCH, **changes),
         Backend.abilities,
         train=False,
@@ -203,7 +203,7 @@ def test_operators_of_a_batch_write_adjacent_columns() -> None:
     (joined,) = plan.nodes[sigmoid].inputs
     parts = [plan.refs[i] for i in plan.nodes[joined].inputs]
     assert len(parts) == 3
-    assert all(b == a.next(b.width) for a, b in pairwise(parts))
+    assert all(b == a.take_next(b.width) for a, b in pairwise(parts))
     assert plan.refs[joined].buffer == parts[0].buffer
     assert plan.refs[joined].start == parts[0].start
 
@@ -211,8 +211,8 @@ def test_operators_of_a_batch_write_adjacent_columns() -> None:
 # --- separated gates ---
 
 
-def rewritten(model: Model, function: str, layout: str = "pq") -> LaidOut:
-    return lay_out(traced_functions(model)[function], layout, apart=())
+def rewritten(model: Model, function: str, layout: str = "pq") -> LaidOutFunction:
+    return lay_out(trace_functions(model)[function], layout, apart=())
 
 
 def products(nodes: tuple[Node, ...]) -> list[int]:
@@ -220,8 +220,8 @@ def products(nodes: tuple[Node, ...]) -> list[int]:
 
 
 def test_joined_gates_are_taken_apart_and_put_together() -> None:
-    function = traced_functions(TreeGRU(SIZES))["internal"]
-    apart = unjoin(function)
+    function = trace_functions(TreeGRU(SIZES))["internal"]
+    apart = split_gates(function)
     assert products(function.nodes) == [4, 4, 8, 8]
     assert products(apart.function.nodes) == [4] * 6
     assert {part.parameter for part in apart.parts.values()} >= {"U_1", "U_2", "b"}
@@ -230,12 +230,12 @@ def test_joined_gates_are_taken_apart_and_put_together() -> None:
 
 def test_what_is_read_as_a_whole_stays_joined() -> None:
     model, _ = EXAMPLES["shared_sums"]
-    function = traced_functions(model)["inner"]
-    assert products(unjoin(function).function.nodes) == products(function.nodes)
+    function = trace_functions(model)["inner"]
+    assert products(split_gates(function).function.nodes) == products(function.nodes)
 
 
 def test_parameters_that_are_not_read_have_no_gradient() -> None:
     """Columns of the forget gate, which a chain's first vertex does not use."""
-    function = traced_functions(EXAMPLES["chain_lstm"][0])["first"]
-    parts = unjoin(function).parts.values()
+    function = trace_functions(EXAMPLES["chain_lstm"][0])["first"]
+    parts = split_gates(function).parts.values()
     assert sorted(part.start for part in parts if part.parameter == "W") == [0, 8, 12]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.contracts.model import traced_functions
+from harness.contracts.model import trace_functions
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from harness.vertex.folding import FoldedTable, fold_tables
@@ -24,7 +24,7 @@ def test_results_stay_as_they_are(name: str, granularity: str) -> None:
 
 
 def test_a_product_of_a_look_up_is_a_look_up() -> None:
-    function = traced_functions(EXAMPLES["lattice_lstm"][0])["char"]
+    function = trace_functions(EXAMPLES["lattice_lstm"][0])["char"]
     folded, tables = fold_tables(function)
     assert tables == (FoldedTable("characters", "W_char"),)
     products = [node for node in folded.nodes if node.op == "matmul"]
@@ -40,5 +40,5 @@ def test_training_multiplies_as_before() -> None:
 
 
 def test_what_reads_no_table_stays_as_it_is() -> None:
-    function = traced_functions(EXAMPLES["lattice_lstm"][0])["join"]
+    function = trace_functions(EXAMPLES["lattice_lstm"][0])["join"]
     assert fold_tables(function) == (function, ())

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness.vertex.subgraph.pq_tree import Kind, Node, cover, mask_of, members, reduce, universal
+from harness.vertex.subgraph.pq_tree import (
+    NodeKind,
+    PQNode,
+    cover,
+    iterate_members,
+    make_mask,
+    make_universal_tree,
+    reduce,
+)
 
 Order = tuple[int, ...]
 
@@ -33,17 +41,17 @@ def allowed(n: int, sets: list[int]) -> set[Order]:
     """Find by brute force the orders in which every set is consecutive."""
     keep = np.ones(len(positions(n)), dtype=bool)
     for wanted in sets:
-        at = positions(n)[:, list(members(wanted))]
+        at = positions(n)[:, list(iterate_members(wanted))]
         keep &= at.max(axis=1) - at.min(axis=1) == at.shape[1] - 1
     return set(map(tuple, permutations(n)[keep].tolist()))
 
 
-def orders(node: Node) -> Iterator[Order]:
+def orders(node: PQNode) -> Iterator[Order]:
     """Return the orders that a tree represents."""
-    if node.kind is Kind.LEAF:
-        yield tuple(node.leaves())
+    if node.kind is NodeKind.LEAF:
+        yield tuple(node.iterate_leaves())
         return
-    if node.kind is Kind.P:
+    if node.kind is NodeKind.P:
         arrangements = list(itertools.permutations(node.children))
     else:
         arrangements = [node.children, node.children[::-1]]
@@ -62,7 +70,7 @@ def leaves_and_sets(draw: st.DrawFn) -> tuple[int, list[int]]:
 @settings(max_examples=250, deadline=None)
 def test_reduce_keeps_exactly_the_orders_that_sets_allow(case: tuple[int, list[int]]) -> None:
     n, sets = case
-    tree, kept = universal(range(n)), []
+    tree, kept = make_universal_tree(range(n)), []
     for wanted in sets:
         reduced = reduce(tree, wanted)
         if reduced is None:  # the tree is unchanged, and the test continues without this set
@@ -71,47 +79,47 @@ def test_reduce_keeps_exactly_the_orders_that_sets_allow(case: tuple[int, list[i
         tree = reduced
         kept.append(wanted)
     assert set(orders(tree)) == allowed(n, kept)
-    assert sorted(tree.leaves()) == list(range(n))
+    assert sorted(tree.iterate_leaves()) == list(range(n))
 
 
 @given(leaves_and_sets())
 @settings(max_examples=100, deadline=None)
 def test_inner_nodes_are_well_formed(case: tuple[int, list[int]]) -> None:
     n, sets = case
-    tree = universal(range(n))
+    tree = make_universal_tree(range(n))
     for wanted in sets:
         tree = reduce(tree, wanted) or tree
     waiting = [tree]
     while waiting:
         node = waiting.pop()
         waiting += node.children
-        assert len(node.children) >= {Kind.LEAF: 0, Kind.P: 2, Kind.Q: 3}[node.kind]
-        assert node.mask == mask_of(node.leaves())
+        assert len(node.children) >= {NodeKind.LEAF: 0, NodeKind.P: 2, NodeKind.Q: 3}[node.kind]
+        assert node.mask == make_mask(node.iterate_leaves())
 
 
 def test_a_failed_reduction_leaves_the_tree() -> None:
-    tree = universal(range(4))
+    tree = make_universal_tree(range(4))
     for wanted in ({0, 1}, {1, 2}, {2, 3}):
-        reduced = reduce(tree, mask_of(wanted))
+        reduced = reduce(tree, make_mask(wanted))
         assert reduced is not None
         tree = reduced
     before = list(orders(tree))
-    assert reduce(tree, mask_of({0, 3})) is None
+    assert reduce(tree, make_mask({0, 3})) is None
     assert list(orders(tree)) == before == [(0, 1, 2, 3), (3, 2, 1, 0)]
 
 
 def test_sets_that_say_nothing_change_nothing() -> None:
-    tree = universal(range(3))
-    assert reduce(tree, mask_of({1})) is tree
-    assert reduce(tree, mask_of({0, 1, 2})) is tree
+    tree = make_universal_tree(range(3))
+    assert reduce(tree, make_mask({1})) is tree
+    assert reduce(tree, make_mask({0, 1, 2})) is tree
 
 
 def test_the_smallest_subtree_around_some_leaves() -> None:
-    tree = reduce(universal(range(4)), mask_of({1, 2}))
+    tree = reduce(make_universal_tree(range(4)), make_mask({1, 2}))
     assert tree is not None
-    assert set(cover(tree, mask_of({1, 2})).leaves()) == {1, 2}
-    assert cover(tree, mask_of({1, 3})) is tree
+    assert set(cover(tree, make_mask({1, 2})).iterate_leaves()) == {1, 2}
+    assert cover(tree, make_mask({1, 3})) is tree
 
 
 def test_one_leaf_is_a_tree() -> None:
-    assert list(orders(universal(range(1)))) == [(0,)]
+    assert list(orders(make_universal_tree(range(1)))) == [(0,)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness.contracts.model import Model, traced_functions
+from harness.contracts.model import Model, trace_functions
 from harness.errors import ConfigError
 from harness.vertex import VertexTracer, tanh
 from harness.vertex.operators import Node
-from harness.vertex.program import Stage, ancestors, descendants, find_stages
+from harness.vertex.program import OperatorStage, find_ancestors, find_descendants, find_stages
 from harness.vertex.tracing import trace
 from tests.support.engine_models import EXAMPLES
 
@@ -28,12 +28,12 @@ def test_a_pushed_value_on_the_way_to_the_state_is_not_lazy() -> None:
 
     function = trace(Pushes(), "vertex", {})
     scattered, shown = [i for _, i in function.scatter], [function.push or 0]
-    stages = find_stages(function.nodes, function.gathers(), scattered, shown)
+    stages = find_stages(function.nodes, function.find_gathers(), scattered, shown)
     found = {stage: [n.op for n, s in zip(function.nodes, stages, strict=True) if s is stage]
-             for stage in Stage}  # fmt: skip
-    assert found[Stage.RECURRENT] == ["gather", "tanh"]
-    assert found[Stage.LAZY] == ["mul"]
-    assert found[Stage.UNUSED] == ["zeros", "tanh"]
+             for stage in OperatorStage}  # fmt: skip
+    assert found[OperatorStage.RECURRENT] == ["gather", "tanh"]
+    assert found[OperatorStage.LAZY] == ["mul"]
+    assert found[OperatorStage.UNUSED] == ["zeros", "tanh"]
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_a_pushed_value_on_the_way_to_the_state_is_not_lazy() -> None:
 )
 def test_ancestors_and_descendants(roots: set[int], up: set[int], down: set[int]) -> None:
     nodes = [Node("zeros"), Node("ones"), Node("add", (0, 1)), Node("neg", (2,))]
-    assert ancestors(nodes, roots) == up
-    assert descendants(nodes, roots) == down
+    assert find_ancestors(nodes, roots) == up
+    assert find_descendants(nodes, roots) == down
 
 
 def test_functions_that_do_not_fit_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_functions_that_do_not_fit_together_are_refused(monkeypatch: pytest.Monk
         patch.setattr(type(model), "internal", forgets_c)
         patch.setattr(type(model), "output", lambda self, v: v.push(v.gather(0).c))
         with pytest.raises(ConfigError, match="output gathers state c, which no vertex function"):
-            traced_functions(model)
+            trace_functions(model)
     monkeypatch.setattr(type(model), "output", reads_a_child)
     with pytest.raises(ConfigError, match=r"output gathers more than gather\(0\)"):
-        traced_functions(model)
+        trace_functions(model)

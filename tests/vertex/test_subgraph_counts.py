@@ -9,14 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.contracts.model import ModelSizes, traced_functions
+from harness.contracts.model import ModelSizes, trace_functions
 from harness.errors import ConfigError
 from harness.models.cell import CELLS, CellModel
 from harness.vertex.operators import Node
 from harness.vertex.program import VertexFunction
-from harness.vertex.subgraph.block import Batch, Block
+from harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
 from harness.vertex.subgraph.plan import BlockPlan, plan_block
-from harness.vertex.subgraph.search import agenda_batches, fewest_kernels, unavoidable_copies
+from harness.vertex.subgraph.search import (
+    batch_by_agenda,
+    find_fewest_kernels,
+    find_unavoidable_copies,
+)
 
 KB, N_INSTANCES = 1024, 8
 # Chen et al., "ED-Batch", ICML 2023, Table 2, hidden size 64: kernels that copy and kB copied, for
@@ -33,13 +37,13 @@ PUBLISHED = {
 
 
 @cache
-def block_of(cell: str, hidden_size: int = 64) -> Block:
+def block_of(cell: str, hidden_size: int = 64) -> OperatorBlock:
     model = CellModel(ModelSizes(hidden_size, {"words": 2}), cell=cell)
-    return Block(traced_functions(model)["cell"])
+    return OperatorBlock(trace_functions(model)["cell"])
 
 
 def counts(plan: BlockPlan) -> tuple[int, float]:
-    return plan.n_copies, plan.bytes_copied(N_INSTANCES) / KB
+    return plan.n_copies, plan.count_copied_bytes(N_INSTANCES) / KB
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -63,14 +67,14 @@ def test_layout_and_pre_gathering_apart(layout: str, pre_gather: bool) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("batches_of", [agenda_batches, fewest_kernels])
+@pytest.mark.parametrize("batches_of", [batch_by_agenda, find_fewest_kernels])
 def test_batches_are_valid(cell: str, batches_of: object) -> None:
     assert callable(batches_of)
     block = block_of(cell)
     _check_batches(block, batches_of(block))
 
 
-def _check_batches(block: Block, batches: Sequence[Batch]) -> None:
+def _check_batches(block: OperatorBlock, batches: Sequence[OperatorBatch]) -> None:
     done: set[int] = set()
     for batch in batches:
         assert len({block.type_of[i] for i in batch.members}) == 1
@@ -85,7 +89,7 @@ def _check_batches(block: Block, batches: Sequence[Batch]) -> None:
 
 def test_products_with_different_matrices_of_equal_shape_are_one_batch() -> None:
     block = block_of("lstm")
-    products = [b for b in fewest_kernels(block) if block.nodes[b.members[0]].op == "matmul"]
+    products = [b for b in find_fewest_kernels(block) if block.nodes[b.members[0]].op == "matmul"]
     assert [len(batch.members) for batch in products] == [8]
 
 
@@ -98,7 +102,7 @@ def test_an_unknown_layout_is_refused() -> None:
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> Block:
+def programs(draw: st.DrawFn) -> OperatorBlock:
     """Return elementwise operators of a few kinds on two inputs and on each other."""
     nodes = [Node("gather", (), (3,), index=slot, name="h") for slot in range(2)]
     for _ in range(draw(st.integers(1, 7))):
@@ -106,10 +110,12 @@ def programs(draw: st.DrawFn) -> Block:
         operand = st.integers(0, len(nodes) - 1)
         inputs = tuple(draw(operand) for _ in range(1 if op in ("tanh", "sigmoid") else 2))
         nodes.append(Node(op, inputs, (3,)))
-    return Block(VertexFunction("f", tuple(nodes), scatter=(("h", len(nodes) - 1),)))
+    return OperatorBlock(VertexFunction("f", tuple(nodes), scatter=(("h", len(nodes) - 1),)))
 
 
-def all_schedules(block: Block, done: frozenset[int] = frozenset()) -> Iterator[list[Batch]]:
+def all_schedules(
+    block: OperatorBlock, done: frozenset[int] = frozenset()
+) -> Iterator[list[OperatorBatch]]:
     """Yield every way to take all ready operators of some type until none is left."""
     left = [i for i in block.variables if i not in done]
     if not left:
@@ -121,15 +127,15 @@ def all_schedules(block: Block, done: frozenset[int] = frozenset()) -> Iterator[
             yield [block.batch(members), *rest]
 
 
-def cost(block: Block, batches: Sequence[Batch]) -> tuple[int, int]:
-    copies = [operand for batch in batches for operand in unavoidable_copies(block, batch)]
-    return len(batches) + len(copies), sum(map(block.n_elements, copies))
+def cost(block: OperatorBlock, batches: Sequence[OperatorBatch]) -> tuple[int, int]:
+    copies = [operand for batch in batches for operand in find_unavoidable_copies(block, batch)]
+    return len(batches) + len(copies), sum(map(block.count_elements, copies))
 
 
 @given(programs())
 @settings(max_examples=150, deadline=None)
-def test_no_schedule_is_cheaper_than_the_one_found(block: Block) -> None:
-    found = fewest_kernels(block)
+def test_no_schedule_is_cheaper_than_the_one_found(block: OperatorBlock) -> None:
+    found = find_fewest_kernels(block)
     _check_batches(block, found)
     assert cost(block, found) == min(cost(block, other) for other in all_schedules(block))
 
@@ -140,7 +146,7 @@ def test_a_search_that_grows_too_large_ends_with_what_it_has() -> None:
     for k in range(12):
         nodes += [Node("shift", (0,), (3,), value=float(k))]
         nodes += [Node("scale", (len(nodes) - 1,), (3,), value=float(k))]
-    block = Block(VertexFunction("f", tuple(nodes), scatter=(("h", 24),)))
-    found = fewest_kernels(block)
+    block = OperatorBlock(VertexFunction("f", tuple(nodes), scatter=(("h", 24),)))
+    found = find_fewest_kernels(block)
     _check_batches(block, found)
     assert len(found) == 24

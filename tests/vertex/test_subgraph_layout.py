@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.vertex.subgraph.block import Batch
-from harness.vertex.subgraph.plan import Layout, by_pq_tree, in_order_of_execution
+from harness.vertex.subgraph.block import OperatorBatch
+from harness.vertex.subgraph.plan import BlockLayout, lay_out_by_pq_tree, lay_out_in_execution_order
 
 OUTSIDE = 100  # ids from here on are inputs
 
@@ -28,13 +28,13 @@ def is_one_piece(operand: Sequence[int], at: Mapping[int, int], sizes: Mapping[i
     )
 
 
-def n_aligned(order: Sequence[int], batches: Sequence[Batch]) -> int:
+def n_aligned(order: Sequence[int], batches: Sequence[OperatorBatch]) -> int:
     """Count operands that are contiguous in the order of their results; -1 if these are not."""
     place = {v: k for k, v in enumerate(order)}
     unit = dict.fromkeys(order, 1)
     count = 0
     for batch in batches:
-        laid_out = batch.reordered(sorted(batch.members, key=place.__getitem__))
+        laid_out = batch.reorder(sorted(batch.members, key=place.__getitem__))
         if not is_one_piece(laid_out.members, place, unit):
             return -1
         count += sum(is_one_piece(operand, place, unit) for operand in laid_out.operands)
@@ -42,7 +42,7 @@ def n_aligned(order: Sequence[int], batches: Sequence[Batch]) -> int:
 
 
 # A worked example: two batches over variables 1 to 8, each with one alignable operand.
-B1, B2 = Batch((4, 5), ((1, 3),)), Batch((6, 7, 8), ((3, 1, 2),))
+B1, B2 = OperatorBatch((4, 5), ((1, 3),)), OperatorBatch((6, 7, 8), ((3, 1, 2),))
 
 
 def test_the_worked_example_has_24_layouts_and_ours_is_one() -> None:
@@ -50,7 +50,7 @@ def test_the_worked_example_has_24_layouts_and_ours_is_one() -> None:
     valid = {order for order in orders if n_aligned(order, [B1, B2]) == 2}
     assert len(valid) == 24
     assert {(3, 1, 2, 6, 7, 8, 5, 4), (1, 3, 2, 4, 5, 7, 6, 8)} <= valid
-    layout = by_pq_tree(range(1, 9), [B1, B2])
+    layout = lay_out_by_pq_tree(range(1, 9), [B1, B2])
     assert layout.order in valid
     first, second = layout.batches
     assert all(map(layout.is_contiguous, (*first.operands, *second.operands)))
@@ -58,7 +58,7 @@ def test_the_worked_example_has_24_layouts_and_ours_is_one() -> None:
 
 
 def test_memory_in_order_of_execution_keeps_the_batches() -> None:
-    layout = in_order_of_execution([Batch((3, 1, 2), ((9, 9, 9),)), *[B1, B2]])
+    layout = lay_out_in_execution_order([OperatorBatch((3, 1, 2), ((9, 9, 9),)), *[B1, B2]])
     assert layout.order == (3, 1, 2, 4, 5, 6, 7, 8)
     assert layout.batches[1:] == (B1, B2)
     assert not layout.is_contiguous((1, 3))
@@ -67,9 +67,9 @@ def test_memory_in_order_of_execution_keeps_the_batches() -> None:
 
 
 @st.composite
-def random_batches(draw: st.DrawFn) -> list[Batch]:
+def random_batches(draw: st.DrawFn) -> list[OperatorBatch]:
     """Return batches in order of execution; operands are earlier results or inputs."""
-    batches: list[Batch] = []
+    batches: list[OperatorBatch] = []
     computed: list[int] = []
     for _ in range(draw(st.integers(1, 5))):
         size, n_operands = draw(st.integers(1, 4)), draw(st.integers(1, 3))
@@ -83,12 +83,12 @@ def random_batches(draw: st.DrawFn) -> list[Batch]:
             else tuple(draw(likely) for _ in members)
             for _ in range(n_operands)
         )
-        batches.append(Batch(members, operands))
+        batches.append(OperatorBatch(members, operands))
         computed += members
     return batches
 
 
-def _false_claims(layout: Layout, batches: Sequence[Batch]) -> list[str]:
+def _false_claims(layout: BlockLayout, batches: Sequence[OperatorBatch]) -> list[str]:
     """Return a layout's claims that contradict addresses."""
     sizes = {v: 3 + k for k, batch in enumerate(batches) for v in batch.members}
     at = addresses(layout.order, sizes)
@@ -110,14 +110,14 @@ def _false_claims(layout: Layout, batches: Sequence[Batch]) -> list[str]:
 
 @given(random_batches())
 @settings(max_examples=400, deadline=None)
-def test_what_a_layout_claims_holds_by_address(batches: list[Batch]) -> None:
+def test_what_a_layout_claims_holds_by_address(batches: list[OperatorBatch]) -> None:
     variables = [v for batch in batches for v in batch.members]
-    assert _false_claims(by_pq_tree(variables, batches), batches) == []
+    assert _false_claims(lay_out_by_pq_tree(variables, batches), batches) == []
 
 
 @given(random_batches())
 @settings(max_examples=60, deadline=None)
-def test_a_layout_is_found_wherever_one_aligns_everything(batches: list[Batch]) -> None:
+def test_a_layout_is_found_wherever_one_aligns_everything(batches: list[OperatorBatch]) -> None:
     """If some order aligns every operand that any order could align, the PQ tree finds one."""
     variables = [v for batch in batches for v in batch.members]
     several = [batch for batch in map(_with_disjoint_operands, batches) if len(batch.members) > 1]
@@ -126,10 +126,10 @@ def test_a_layout_is_found_wherever_one_aligns_everything(batches: list[Batch]) 
         return
     if all(n_aligned(order, several) < wanted for order in itertools.permutations(variables)):
         return
-    assert n_aligned(by_pq_tree(variables, several).order, several) == wanted
+    assert n_aligned(lay_out_by_pq_tree(variables, several).order, several) == wanted
 
 
-def _with_disjoint_operands(batch: Batch) -> Batch:
+def _with_disjoint_operands(batch: OperatorBatch) -> OperatorBatch:
     """Select what a layout can align: no inputs, and nothing twice in a batch."""
     kept: list[tuple[int, ...]] = []
     for operand in batch.operands:
@@ -137,27 +137,27 @@ def _with_disjoint_operands(batch: Batch) -> Batch:
         distinct = len(set(operand)) == len(operand)
         if distinct and not taken & {*operand} and max(operand) < OUTSIDE:
             kept.append(operand)
-    return Batch(batch.members, tuple(kept))
+    return OperatorBatch(batch.members, tuple(kept))
 
 
 @pytest.mark.parametrize("direction", [(0, 1, 2, 3), (3, 2, 1, 0)])
 def test_three_children_of_a_p_node_follow_one_permutation(direction: tuple[int, ...]) -> None:
     """Two operands without any order of their own still have to agree with the results."""
-    sources = Batch(tuple(range(8)), ((OUTSIDE,) * 8,))
-    first = Batch((8, 9, 10, 11), (direction, (4, 6, 5, 7)))
-    layout = by_pq_tree(range(12), [sources, first])
+    sources = OperatorBatch(tuple(range(8)), ((OUTSIDE,) * 8,))
+    first = OperatorBatch((8, 9, 10, 11), (direction, (4, 6, 5, 7)))
+    layout = lay_out_by_pq_tree(range(12), [sources, first])
     assert all(map(layout.is_contiguous, layout.batches[1].operands))
 
 
 def test_what_contradicts_is_copied_and_the_rest_kept() -> None:
     """Vertex b needs a's results in order and crosswise: the crosswise operand is dropped."""
-    a = Batch((0, 1, 2), ((OUTSIDE,) * 3,))
-    b = Batch((3, 4, 5), ((0, 1, 2),))
-    c = Batch((6, 7, 8), ((3, 4, 5), (1, 0, 2)))
-    layout = by_pq_tree(range(9), [a, b, c])
+    a = OperatorBatch((0, 1, 2), ((OUTSIDE,) * 3,))
+    b = OperatorBatch((3, 4, 5), ((0, 1, 2),))
+    c = OperatorBatch((6, 7, 8), ((3, 4, 5), (1, 0, 2)))
+    layout = lay_out_by_pq_tree(range(9), [a, b, c])
     aligned = [layout.is_contiguous(o) for batch in layout.batches[1:] for o in batch.operands]
     assert aligned == [True, True, False]
 
 
 def test_a_block_without_operators_has_an_empty_layout() -> None:
-    assert by_pq_tree((), ()).order == ()
+    assert lay_out_by_pq_tree((), ()).order == ()

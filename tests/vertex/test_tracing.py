@@ -22,7 +22,7 @@ from tests.support.one_body import Body, columns, rows, traced
 
 
 def _each(v: VertexTracer) -> Symbol:
-    return v.gather(0).matrix("h", 2)
+    return v.gather(0).as_matrix("h", 2)
 
 
 REFUSED: dict[str, tuple[Body, str]] = {
@@ -35,8 +35,8 @@ REFUSED: dict[str, tuple[Body, str]] = {
     "a matrix in a concat": (lambda v, x, y: v.concat(x, rows(v)), "give a vector"),
     "columns of a matrix": (lambda v, x, y: columns(rows(v), 0, 2), "give a vector"),
     "the sum of a matrix": (lambda v, x, y: expand(sum_elements(rows(v)), 4), "give a vector"),
-    "rows that do not fit": (lambda v, x, y: v.gather(0).matrix("h", 3), "of 3 rows"),
-    "an unknown matrix": (lambda v, x, y: v.gather(0).matrix("m", 2), "width 0"),
+    "rows that do not fit": (lambda v, x, y: v.gather(0).as_matrix("h", 3), "of 3 rows"),
+    "an unknown matrix": (lambda v, x, y: v.gather(0).as_matrix("m", 2), "width 0"),
     "two shapes": (lambda v, x, y: rows(v) * v.gather_each().h, "in two shapes"),
     "a bias of other width": (lambda v, x, y: v.zeros(3) + v.parameter("b"), "only a bias"),
     "a matrix as a bias": (lambda v, x, y: x + v.parameter("A"), "only a bias as wide"),
@@ -99,7 +99,7 @@ def test_scatter_and_push_check_what_they_are_given() -> None:
     with pytest.raises(ConfigError, match=r"a loss of shape \(4,\) is pushed; it must be \(1,\)"):
         tracer.push(tracer.zeros(4), loss=tracer.zeros(4))
     with pytest.raises(ConfigError, match="give a vector"):
-        tracer.push(tracer.gather(1).matrix("h", 2))
+        tracer.push(tracer.gather(1).as_matrix("h", 2))
     with pytest.raises(AttributeError, match="state c is not scattered; known: h"):
         _ = tracer.gather(0).c
 

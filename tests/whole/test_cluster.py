@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from harness.records.record import read_record
-from harness.terminal.status import at_work
+from harness.terminal.status import read_current_work
 from harness.values.places import ROOT
 from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake
 from tests.support.small_slurm import (
@@ -146,7 +146,7 @@ def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
         assert {path: found[path] for path in earlier} == earlier, "nothing is measured twice"
     assert not list((many / "results" / "raw").glob("*/superseded/*"))
     assert set(slurm.node_of_each_job()) == set(NODES)
-    assert not list(at_work(many / "results")), "whoever ended is at work no more"
+    assert not list(read_current_work(many / "results")), "whoever ended is at work no more"
 
     again = end(begin(many, "third.log"), many, "third.log")
     assert "Nothing to be done" in again

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from harness.commands.collect import read_held
-from harness.planning.artefacts import Choices, choices_from, plan_artefact
+from harness.planning.artefacts import Choices, build_choices, plan_artefact
 from harness.planning.config import Composer
-from harness.planning.grid import experiment_names
+from harness.planning.grid import list_experiment_names
 from harness.values.places import CONF_DIR
 from plots import drawable
 from plots.report import N_COLORS, shrink_picture
@@ -50,16 +50,16 @@ def test_a_small_picture_keeps_its_rare_colours(tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def _few_experiments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restrict the drawable experiments to those of one paper, and share one Composer."""
-    names = [name for name in experiment_names() if name.startswith("cavs_")]
+    names = [name for name in list_experiment_names() if name.startswith("cavs_")]
     composer = Composer(CONF_DIR)
-    monkeypatch.setattr(drawable, "experiment_names", lambda _: names)
+    monkeypatch.setattr(drawable, "list_experiment_names", lambda _: names)
     monkeypatch.setattr(drawable, "Composer", lambda _: composer)
 
 
 @pytest.fixture
 def choices(tmp_path: Path) -> Choices:
     said = {"scale": "smoke", "device": "cpu", "results_dir": tmp_path / "results"}
-    return choices_from(said, {}, frozenset({"sst"}))
+    return build_choices(said, {}, frozenset({"sst"}))
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_where_inputs_and_records_lay_is_not_committed(choices: Choices) -> None
     config = record.config | places | {"command": typed}
     record = record.model_copy(update={"config": config, "command": typed})
 
-    kept = keep_reference.without_paths(record)
+    kept = keep_reference.remove_paths(record)
     assert "somebody" in record.model_dump_json()
     assert "somebody" not in kept.model_dump_json()
     assert kept.command == kept.config["command"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.durations import DRAWN_S, usual_s
-from harness.planning.ordering import order_of_round
+from harness.planning.durations import DRAWN_S, estimate_usual_s
+from harness.planning.ordering import shuffle_round
 from harness.planning.yaml_files import read_mapping
 from harness.records.record import read_record
 from harness.trials.spec import TrialSpec
@@ -34,7 +34,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
 
 
 ADAPTERS = [read_mapping(CONF_DIR / "system" / f"{name}.yaml")["adapter"] for name in SYSTEMS]
-ROUND_S = 2 * sum(usual_s(adapter, 0.0) for adapter in ADAPTERS)  # of two batch sizes
+ROUND_S = 2 * sum(estimate_usual_s(adapter, 0.0) for adapter in ADAPTERS)  # of two batch sizes
 BUDGET = f"budget={1.5 * ROUND_S + 2 * DRAWN_S:.0f}s"  # two experiments
 
 
@@ -91,7 +91,7 @@ def check_order(measured: Iterable[Path]) -> None:
     for round_, size in itertools.product((0, 1), (1, 2)):
         at = [r for r in in_time if (r.trial.round, r.trial.batch_size) == (round_, size)]
         specs = [TrialSpec.from_dict(record.config) for record in at]
-        assert specs == order_of_round(specs, round_, lambda spec: spec)
+        assert specs == shuffle_round(specs, round_, lambda spec: spec)
 
 
 FRESH = '''"""A system of somebody's own: the oracle by another name."""

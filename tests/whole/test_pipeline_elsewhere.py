@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.artefacts import choices_from, plan_artefact
+from harness.planning.artefacts import build_choices, plan_artefact
 from harness.planning.config import Composer
-from harness.records.record import trial_of
+from harness.records.record import build_trial
 from harness.records.store import Held, write_packed
 from tests.support.experiments import read_rows
 from tests.support.pipelines import snakemake
@@ -25,13 +25,13 @@ N_MEASURED = 6
 def packed(folder: Path) -> Path:
     """Return a working directory with packed records of a GPU, many threads and older code."""
     said = {"scale": "smoke", "device": "cuda", "threads": 999, "conf_dir": folder / "conf"}
-    choices = choices_from(said, {}, frozenset({"sst"}))
+    choices = build_choices(said, {}, frozenset({"sst"}))
     trials = plan_artefact("small_curves", choices, Composer(choices.conf_dir))
     measured = []
     for trial, round_ in itertools.product(trials[1:], range(2)):
-        spec = trial.spec.with_round(round_)
+        spec = trial.spec.replace_round(round_)
         changes = {
-            "trial": trial_of(spec),
+            "trial": build_trial(spec),
             "trial_id": f"of-older-code-{trial.trial_id}",
             "config": spec.to_dict() | {"adapter": "gone"},
             "machine": MACHINE | {"cpu": "A CPU elsewhere"},

@@ -14,7 +14,7 @@ import pytest
 
 from harness.commands.draw import draw_held
 from harness.planning.config import Composer
-from harness.planning.grid import SCALES, experiment_names
+from harness.planning.grid import SCALES, list_experiment_names
 from harness.records.numbers import NOT_MEASURED, NOT_PLANNED
 from harness.records.store import COUNTS, TRIALS, read_packed
 from harness.values.places import CONF_DIR, ROOT
@@ -125,7 +125,7 @@ def test_the_committed_numbers_are_drawn_again_from_the_packed_records(
     for function in ("to_markdown", "to_latex", "to_html"):
         monkeypatch.setattr(f"plots.write.{function}", lambda _: "")
     monkeypatch.setattr(drawable, "Composer", lambda _: composer)
-    declared = [read_declaration(name, CONF_DIR) for name in experiment_names()]
+    declared = [read_declaration(name, CONF_DIR) for name in list_experiment_names()]
     experiments = {f"{stem}.csv": one for one in declared for stem in one.stems}
     committed = sorted(p for kind in ("tables", "figures") for p in folder.glob(f"{kind}/*.csv*"))
     of_file = {path: experiments[unpacked_name(path, folder)] for path in committed}

@@ -5,21 +5,21 @@ from pathlib import Path
 
 from harness.contracts.extras import check_extra
 from harness.planning.artefacts import (
-    choices_from,
-    measuring_order,
+    build_choices,
+    order_trials,
     plan_artefact,
     plan_counts,
-    sweep_sha256,
+    hash_sweep,
 )
 from harness.planning.config import Composer
-from harness.planning.grid import EXPERIMENT, experiment_names
-from harness.planning.jobs import ALL, jobs_here, jobs_of_nodes, keep_true
-from harness.planning.nodes import admit, check_executor, nodes_of
-from harness.planning.ordering import fields_of
-from harness.planning.orders import Order, code_of_this_machine, done_path, order_path
-from harness.planning.overrides import typed
-from harness.planning.pending import pending_of
-from harness.planning.requests import word
+from harness.planning.grid import EXPERIMENT, list_experiment_names
+from harness.planning.jobs import ALL, build_local_jobs, build_node_jobs, keep_true
+from harness.planning.nodes import check_machine, check_executor, read_nodes
+from harness.planning.ordering import build_fields
+from harness.planning.orders import Order, compute_code_version, build_done_path, build_order_path
+from harness.planning.overrides import format_override
+from harness.planning.pending import find_pending
+from harness.planning.requests import to_argument
 from harness.planning.run_plan import FILE, VARIABLE, Step
 from harness.planning.running import begin_run
 from harness.trials.sources import SourceHashes, hash_contents
@@ -31,8 +31,8 @@ check_extra("plots") # before measuring for an hour
 # With records=PLACE, records of other machines are drawn, and nothing is measured.
 PLACE = config.get("records")
 DRAWABLE = select_drawable(config, os.environ) if PLACE else None
-NODES = None if PLACE else nodes_of(config) # nodes that measure; None: this machine
-CHOICES = DRAWABLE.choices if DRAWABLE else choices_from(config, os.environ)
+NODES = None if PLACE else read_nodes(config) # nodes that measure; None: this machine
+CHOICES = DRAWABLE.choices if DRAWABLE else build_choices(config, os.environ)
 RESULTS = CHOICES.results_dir
 COMPOSER = Composer(CHOICES.conf_dir)
 if DRAWABLE:
@@ -42,15 +42,15 @@ if DRAWABLE:
 else:
     PLANS = {
         name: plan_artefact(name, CHOICES, COMPOSER)
-        for name in experiment_names(CHOICES.conf_dir)
+        for name in list_experiment_names(CHOICES.conf_dir)
     }
     COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
 TRIALS = {
-    trial.trial_id: trial for trial in measuring_order(t for plan in PLANS.values() for t in plan)
+    trial.trial_id: trial for trial in order_trials(t for plan in PLANS.values() for t in plan)
 }
 if not DRAWABLE:
     for planned in TRIALS.values():
-        admit(planned.spec, NODES)
+        check_machine(planned.spec, NODES)
 DECLARATIONS = {name: read_declaration(name, CHOICES.conf_dir) for name in PLANS}
 # Headlines have priority within a budget.
 HEADLINES = {name for name, one in DECLARATIONS.items() if "best_baseline" in one.table.get("extra", ())}
@@ -59,14 +59,14 @@ BUDGET = config.get("budget")
 CPU = NODES and (NODES.cpu or "") # text in the name of the CPU whose records give durations
 PENDING = (
     None if DRAWABLE
-    else pending_of(CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU)
+    else find_pending(CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU)
 )
 # Jobs by name: one per experiment and one for all on this machine, or one per few points on nodes.
 JOBS = {}
 if PENDING:
     JOBS = (
-        jobs_of_nodes(PLANS, NODES.block_s, RESULTS) if NODES
-        else jobs_here(PLANS, HEADLINES if BUDGET else ())
+        build_node_jobs(PLANS, NODES.block_s, RESULTS) if NODES
+        else build_local_jobs(PLANS, HEADLINES if BUDGET else ())
     )
     keep_true(JOBS.values(), RESULTS, PENDING.is_lacking)
 # Plan for the processes that measure: time limit and expected durations.
@@ -85,8 +85,8 @@ def measured_by(name):
 
 def write_orders(names):
     """Write the job specs of jobs that measure."""
-    code = code_of_this_machine() if NODES else ""
-    fields = dict(zip(TRIALS, fields_of([trial.spec for trial in TRIALS.values()])))
+    code = compute_code_version() if NODES else ""
+    fields = dict(zip(TRIALS, build_fields([trial.spec for trial in TRIALS.values()])))
     for name in names:
         steps = set(measured_by(name))
         turns = [tuple(step for step in turn if step in steps) for turn in JOBS[name].turns]
@@ -96,9 +96,9 @@ def write_orders(names):
             NODES,
             code,
             turns=tuple(filter(None, turns)),
-            specs={one: TRIALS[one].with_command(CHOICES.conf_dir) for one in trials},
+            specs={one: TRIALS[one].to_spec(CHOICES.conf_dir) for one in trials},
             running={one: fields[one].running for one in trials if fields[one]},
-        ).write(order_path(RESULTS, name))
+        ).write(build_order_path(RESULTS, name))
 
 
 RUNNING = [] # open lock file that marks this run as active
@@ -115,19 +115,19 @@ onstart:
         write_orders(names)
         steps = {step for name in names for step in measured_by(name)} | set(counted)
         n_drawn = sum(count_drawn(job.rule.name) for job in jobs)
-        print(PENDING.words(steps, n_drawn), file=sys.stderr)
+        print(PENDING.describe_work(steps, n_drawn), file=sys.stderr)
         PENDING.put_outdated_aside()
-        PENDING.run_plan(steps, n_drawn).write(RUN_PLAN)
+        PENDING.build_run_plan(steps, n_drawn).write(RUN_PLAN)
         os.environ[VARIABLE] = str(RUN_PLAN) # after writing it: the file may be of an earlier run
 
 def refused(wildcards):
     """Exit with an error for the name of an unknown experiment."""
-    with ends_in_one_line():
-        raise no_artefact(wildcards.name, PLANS)
+    with exit_on_error():
+        raise make_target_error(wildcards.name, PLANS)
 
 # Arguments of each count in addition to its settings.
 COUNT_PLACES = [
-    typed("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "bad_data=record",
+    format_override("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "bad_data=record",
 ]
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 # Drawing code, and the code and claims that some tables show: a change redraws everything.
@@ -165,11 +165,11 @@ def to_measure(name=ALL):
 def records_of(name=ALL):
     """Return the files of measured jobs that an experiment, or all experiments, need."""
     if PLACE:
-        return packed_files(Path(PLACE)) or [PLACE]
+        return find_packed_files(Path(PLACE)) or [PLACE]
     wanted = [JOBS[name]] if name in JOBS else []
     if NODES:
         wanted = [job for job in JOBS.values() if name == ALL or name in job.artefacts]
-    return [job.done(RESULTS) for job in wanted if any(map(PENDING.is_in, job.steps))]
+    return [job.locate_done_file(RESULTS) for job in wanted if any(map(PENDING.is_in, job.steps))]
 
 
 def counts_of(names):
@@ -177,7 +177,7 @@ def counts_of(names):
     if PLACE:
         return []
     sweeps = {sweep.sweep_id: sweep for name in names for sweep in COUNTS[name]}
-    return [s.path(RESULTS) for s in sweeps.values() if PENDING.is_in(Step(s.sweep_id, 0))]
+    return [s.build_path(RESULTS) for s in sweeps.values() if PENDING.is_in(Step(s.sweep_id, 0))]
 
 
 def experiment_files(names):

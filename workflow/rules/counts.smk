@@ -8,7 +8,7 @@ rule counts:
         f"{RESULTS}/logs/counts/{{sweep}}.log",
     params:
         settings=lambda wildcards: SWEEPS[wildcards.sweep].overrides,
-        source=lambda wildcards: sweep_sha256(SWEEPS[wildcards.sweep], COMPOSER, SOURCES),
+        source=lambda wildcards: hash_sweep(SWEEPS[wildcards.sweep], COMPOSER, SOURCES),
         bench_schedule=[*PYTHON, "harness.commands.schedule"],
         places=COUNT_PLACES,
     threads: lambda wildcards: workflow.cores if SWEEPS[wildcards.sweep].is_timed else 1

@@ -6,7 +6,7 @@ rule counts:
         f"{RESULTS}/logs/counts/{{sweep}}.log",
     params:
         measure=[*PYTHON, "harness.commands.measure"],
-        order=str(order_path(RESULTS, "{sweep}")),
+        order=str(build_order_path(RESULTS, "{sweep}")),
         source=source_of_sweep,
     threads: count_threads
     resources:

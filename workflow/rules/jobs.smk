@@ -5,12 +5,12 @@
 # runs ends before the next one starts.
 rule measure:
     output:
-        str(done_path(RESULTS, "{job}")),
+        str(build_done_path(RESULTS, "{job}")),
     log:
         f"{RESULTS}/logs/measured/{{job}}.log",
     params:
         measure=[*PYTHON, "harness.commands.measure"],
-        order=str(order_path(RESULTS, "{job}")),
+        order=str(build_order_path(RESULTS, "{job}")),
     threads: N_CPUS
     resources:
         **MEASURE_JOB,

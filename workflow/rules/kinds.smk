@@ -20,7 +20,7 @@ rule draw_all:
 rule kind:
     localrule: True # on a cluster, too
     input:
-        lambda wildcards: packed_files(Path(config["records"], wildcards.kind)),
+        lambda wildcards: find_packed_files(Path(config["records"], wildcards.kind)),
     output:
         f"{RESULTS}/{{kind}}/report.html",
     log:

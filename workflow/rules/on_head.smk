@@ -1,7 +1,7 @@
 # Cluster run on its head node: resources of jobs, and preparations before the first job.
-from harness.planning.jobs import COUNTING_MIN, runtime_min
-from harness.planning.running import while_none_runs
-from harness.planning.slurm import cancel, check_slurm, jobs_of_this_run, look_at_nodes
+from harness.planning.jobs import COUNTING_MIN, estimate_runtime_min
+from harness.planning.running import block_runs
+from harness.planning.slurm import cancel, check_slurm, list_jobs, look_at_nodes
 from harness.terminal.status import forget_all
 
 ON_SLURM = NODES.scheduler == "slurm"
@@ -14,7 +14,7 @@ MEASURE_JOB = {
     **NODES.resources,
     "mem_mb": NODES.memory_mib,
     "slurm_extra": "--exclusive",
-    "runtime": lambda wildcards: runtime_min(
+    "runtime": lambda wildcards: estimate_runtime_min(
         TRIALS[step.name].spec for step in JOBS[wildcards.job].steps
     ),
 }
@@ -27,7 +27,7 @@ COUNT_JOB = {
 
 
 def source_of_sweep(wildcards):
-    return sweep_sha256(SWEEPS[wildcards.sweep], COMPOSER, SOURCES)
+    return hash_sweep(SWEEPS[wildcards.sweep], COMPOSER, SOURCES)
 
 
 def count_threads(wildcards):
@@ -40,8 +40,8 @@ def say(line):
 
 def prepare_nodes():
     """Cancel leftover jobs of an earlier run, check the nodes, and write the job specs of counts."""
-    with ends_in_one_line():
-        with while_none_runs(RESULTS) as is_alone:
+    with exit_on_error():
+        with block_runs(RESULTS) as is_alone:
             if is_alone:
                 end_lost_jobs()
         if ON_SLURM:
@@ -59,7 +59,7 @@ def end_lost_jobs():
         return
     # Counts are not cancelled, because they may be of another results directory.
     ours = {f"rule_measure_wildcards_{name}" for name in JOBS}
-    lost = [job for job, comment in jobs_of_this_run(Path.cwd()).items() if comment in ours]
+    lost = [job for job, comment in list_jobs(Path.cwd()).items() if comment in ours]
     if lost:
         say(f"{len(lost)} jobs of a run that ended without them are cancelled: {', '.join(lost)}")
     cancel(lost)
@@ -67,8 +67,8 @@ def end_lost_jobs():
 
 def write_orders_of_counts():
     """Write the job specs of batch counts."""
-    code = code_of_this_machine()
+    code = compute_code_version()
     for name, sweep in SWEEPS.items():
         words = (*sweep.overrides, *COUNT_PLACES, f"out={RESULTS}/counts/{name}.json")
         order = Order(RESULTS, NODES, code, count=words, shares_machine=not sweep.is_timed)
-        order.write(order_path(RESULTS, name))
+        order.write(build_order_path(RESULTS, name))

@@ -2,12 +2,12 @@
 import sys
 from pathlib import Path
 
-from harness.planning.nodes import nodes_of
-from harness.planning.orders import done_path, order_path
+from harness.planning.nodes import read_nodes
+from harness.planning.orders import build_done_path, build_order_path
 
 RESULTS = Path(config.get("results_dir") or "results")
 PYTHON = [sys.executable, "-m"]
-N_CPUS = nodes_of(config).n_cpus
+N_CPUS = read_nodes(config).n_cpus
 # Only the head node needs resources of jobs, and the hashes that show if they are out of date.
 MEASURE_JOB = COUNT_JOB = {}
 source_of_sweep = lambda wildcards: ""

@@ -1,5 +1,5 @@
 # Measurements or drawings of one kind of machine.
-with ends_in_one_line(): # for errors in --config or conf/
+with exit_on_error(): # for errors in --config or conf/
     include: "common.smk"
     if NODES:
         include: "on_head.smk"

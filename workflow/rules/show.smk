@@ -58,7 +58,7 @@ rule collect:
     log:
         f"{RESULTS}/logs/collect.log",
     params:
-        collect=[*PYTHON, "harness.commands.collect", word(PLACE or RESULTS / "raw"), "--latest"],
+        collect=[*PYTHON, "harness.commands.collect", to_argument(PLACE or RESULTS / "raw"), "--latest"],
     message:
         "write {output}"
     shell:

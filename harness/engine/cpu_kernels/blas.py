@@ -31,7 +31,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import call, floats_at, put_word, shorts_at, unsigned_ints_at, word
+from harness.compiler.pointers import (
+    call,
+    floats_at,
+    put_word,
+    read_word,
+    shorts_at,
+    unsigned_ints_at,
+)
 from harness.compiler.registry import helper
 from harness.engine.cpu_kernels.context import FACTORS, LETTERS, SIZES
 from harness.engine.cpu_kernels.libraries import (
@@ -39,17 +46,17 @@ from harness.engine.cpu_kernels.libraries import (
     ONEDNN,
     ONEDNN_PACKAGE,
     OPENBLAS_PACKAGE,
-    Library,
+    BlasLibrary,
     OneDNN,
-    torchs_mkl,
+    load_torch_mkl,
 )
 from harness.engine.cpu_kernels.vectors import (
     LANES,
     is_our_outer,
     is_ours,
     load_products,
-    rows_times,
-    rows_times_transposed,
+    multiply_rows,
+    multiply_rows_transposed,
 )
 from harness.errors import UnsupportedTrial
 
@@ -66,8 +73,12 @@ PLAIN, TRANSPOSED = ord("N"), ord("T")
 Scratch = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]
 
 
-def blas_scratch(
-    library: Library, onednn: OneDNN | None = None, onednn_from: int = NEVER, *, own: bool = False
+def make_blas_scratch(
+    library: BlasLibrary,
+    onednn: OneDNN | None = None,
+    onednn_from: int = NEVER,
+    *,
+    own: bool = False,
 ) -> Scratch:
     """Return arrays that `multiply` needs in its context, one set per thread.
 
@@ -101,13 +112,13 @@ class Multiplying:
     names: str
     enter: Callable[[], object]
 
-    def for_thread(self) -> Scratch:
+    def copy_for_thread(self) -> Scratch:
         """Return arrays for one more thread."""
         sizes, letters, factors = self.scratch
         return sizes.copy(), letters.copy(), factors.copy()
 
 
-def multiplying(blas: str, n_threads: int) -> Multiplying:
+def prepare_libraries(blas: str, n_threads: int) -> Multiplying:
     """Prepare the libraries of the switch `blas` for n threads; a plain library has one thread.
 
     Libraries can only distribute whole matmuls, so matmuls are not cut for several threads.
@@ -115,24 +126,24 @@ def multiplying(blas: str, n_threads: int) -> Multiplying:
     Raises:
         UnsupportedTrial: The library is missing.
     """
-    library = library_of(blas)
+    library = select_library(blas)
     onednn = ONEDNN if blas == "auto" else None
     library.set_threads(n_threads)
     if onednn is not None:
         onednn.set_threads(n_threads)
     # oneDNN multiplies fewer rows, too, if the other library has no kernels for small matmuls.
     own = blas == "auto"
-    scratch = blas_scratch(library, onednn, ONEDNN_ROWS if library.limit else 1, own=own)
+    scratch = make_blas_scratch(library, onednn, ONEDNN_ROWS if library.limit else 1, own=own)
     if n_threads > 1:
         scratch[0][LIMIT] = 0
     names = [f"own ({LANES} lanes)"] if own else []
     names += [f"oneDNN {onednn.version}"] if onednn is not None else []
     # oneDNN reads its number of threads from OpenMP, which stores one for each calling thread.
-    enter = partial(onednn.set_threads, n_threads) if onednn is not None else _nothing
+    enter = partial(onednn.set_threads, n_threads) if onednn is not None else _do_nothing
     return Multiplying(scratch, ", ".join([*names, library.name]), enter)
 
 
-def why_no_halves(blas: str) -> str | None:
+def explain_no_halves(blas: str) -> str | None:
     """Return the reason why bfloat16 matmuls are impossible here, with a fix; None if they work."""
     if blas != "auto":
         return f"multiplies by oneDNN, which blas={blas} excludes; leave one of the two out"
@@ -146,29 +157,29 @@ def why_no_halves(blas: str) -> str | None:
     return None
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing, because all other libraries have one number of threads per process."""
 
 
-def library_of(blas: str) -> Library:
+def select_library(blas: str) -> BlasLibrary:
     """Return the library of the switch `blas`.
 
     Raises:
         UnsupportedTrial: The library is missing.
     """
     if blas == "torch":
-        found, what = torchs_mkl(), "no MKL is inside the installed torch; use blas=openblas"
+        library, what = load_torch_mkl(), "no MKL is inside the installed torch; use blas=openblas"
     else:
-        found, what = (
+        library, what = (
             LIBRARY,
             (
                 "no library with sgemm was found, neither a package's nor one of the system's;"
                 f" pip install {OPENBLAS_PACKAGE}, or use backend=stepwise"
             ),
         )
-    if found is None:
+    if library is None:
         raise UnsupportedTrial(what)
-    return found
+    return library
 
 
 @helper
@@ -184,31 +195,32 @@ def multiply(
         x_row: Bytes from one row to the next; the same for `out_row`.
         rows: Rows of W, which is (rows, columns).
     """
-    sizes = word(context, SIZES)
+    sizes = read_word(context, SIZES)
     k, m = (columns, rows) if transposed != 0 else (rows, columns)
-    kernels = word(sizes, OWN)
+    kernels = read_word(sizes, OWN)
     if kernels != 0 and is_ours(n, k, m, transposed != 0):
         if transposed != 0:
-            rows_times_transposed(kernels, x, x_row, n, w, 4 * columns, k, m, out, out_row, adds)
+            multiply_rows_transposed(kernels, x, x_row, n, w, 4 * columns, k, m, out, out_row, adds)
         else:
-            rows_times(kernels, x, x_row, 4, n, w, 4 * columns, k, m, out, out_row, adds)
+            multiply_rows(kernels, x, x_row, 4, n, w, 4 * columns, k, m, out, out_row, adds)
         return
-    onednn_from = word(sizes, ONEDNN_FROM)
-    if transposed != 0 and word(sizes, ONEDNN_SGEMM) != 0:
+    onednn_from = read_word(sizes, ONEDNN_FROM)
+    if transposed != 0 and read_word(sizes, ONEDNN_SGEMM) != 0:
         onednn_from = min(onednn_from, ONEDNN_ROWS_TRANSPOSED)
     if n >= onednn_from and not (transposed != 0 and n >= MANY_ROWS):
-        by_onednn(
-            word(sizes, ONEDNN_SGEMM), PLAIN, TRANSPOSED if transposed != 0 else PLAIN, n, m, k,
+        call_onednn(
+            read_word(sizes, ONEDNN_SGEMM), PLAIN, TRANSPOSED if transposed != 0 else PLAIN, n,
+            m, k,
             x, x_row // 4, w, columns, adds, out, out_row // 4,
         )  # fmt: skip
         return
-    limit = 0 if transposed != 0 or n >= WHOLE_ROWS else word(sizes, LIMIT)
+    limit = 0 if transposed != 0 or n >= WHOLE_ROWS else read_word(sizes, LIMIT)
     n_columns, n_rows = _tile(n, k, m, limit)
     # Row-major out = x W is column-major out^T = W^T x^T.
     for column in range(0, m, n_columns):
         w_at = column * columns if transposed != 0 else column
         for row in range(0, n, n_rows):
-            by_blas(
+            call_blas(
                 context, transposed, 0, min(n_columns, m - column), min(n_rows, n - row), k,
                 w + 4 * w_at, columns, x + row * x_row, x_row // 4, adds,
                 out + row * out_row + 4 * column, out_row // 4,
@@ -221,14 +233,17 @@ def multiply_values(
     out: int, out_row: int,
 ) -> None:  # fmt: skip
     """Compute out = x y, or x y^T, for columns of wider rows: x (n, k), out (n, m)."""
-    sizes = word(context, SIZES)
-    if n >= word(sizes, ONEDNN_FROM):
-        by_onednn(
-            word(sizes, ONEDNN_SGEMM), PLAIN, TRANSPOSED if transposed != 0 else PLAIN, n, m, k,
+    sizes = read_word(context, SIZES)
+    if n >= read_word(sizes, ONEDNN_FROM):
+        call_onednn(
+            read_word(sizes, ONEDNN_SGEMM), PLAIN, TRANSPOSED if transposed != 0 else PLAIN, n,
+            m, k,
             x, x_row // 4, y, y_row // 4, 0, out, out_row // 4,
         )  # fmt: skip
     else:
-        by_blas(context, transposed, 0, m, n, k, y, y_row // 4, x, x_row // 4, 0, out, out_row // 4)
+        call_blas(
+            context, transposed, 0, m, n, k, y, y_row // 4, x, x_row // 4, 0, out, out_row // 4
+        )
 
 
 @helper
@@ -240,27 +255,28 @@ def add_outer(
 
     The matmul is cut into pieces of 128 x 32 x 128 if small matmuls are fast.
     """
-    sizes = word(context, SIZES)
-    kernels = word(sizes, OWN)
+    sizes = read_word(context, SIZES)
+    kernels = read_word(sizes, OWN)
     if kernels != 0 and is_our_outer(n, m):
-        rows_times(kernels, x, 4, x_row, k, dy, dy_row, n, m, out, 4 * m, adds)
+        multiply_rows(kernels, x, 4, x_row, k, dy, dy_row, n, m, out, 4 * m, adds)
         return
-    if n >= word(sizes, ONEDNN_FROM):
-        by_onednn(
-            word(sizes, ONEDNN_SGEMM), TRANSPOSED, PLAIN, k, m, n, x, x_row // 4, dy, dy_row // 4,
+    if n >= read_word(sizes, ONEDNN_FROM):
+        call_onednn(
+            read_word(sizes, ONEDNN_SGEMM), TRANSPOSED, PLAIN, k, m, n, x, x_row // 4, dy,
+            dy_row // 4,
             adds, out, m,
         )  # fmt: skip
         return
     n_rows, n_columns, n_inner = 128, 32, 128
-    if word(sizes, LIMIT) == 0:
+    if read_word(sizes, LIMIT) == 0:
         n_rows, n_columns, n_inner = max(m, 1), max(k, 1), max(n, 1)
     if n == 0 and adds == 0:  # otherwise no piece would write to out
         n_inner = 1
-        by_blas(context, 0, 1, m, k, 0, dy, dy_row // 4, x, x_row // 4, 0, out, m)
+        call_blas(context, 0, 1, m, k, 0, dy, dy_row // 4, x, x_row // 4, 0, out, m)
     for row in range(0, n, n_inner):
         for column in range(0, m, n_rows):
             for i in range(0, k, n_columns):
-                by_blas(
+                call_blas(
                     context, 0, 1, min(n_rows, m - column), min(n_columns, k - i),
                     min(n_inner, n - row), dy + row * dy_row + 4 * column, dy_row // 4,
                     x + row * x_row + 4 * i, x_row // 4, 1 if row > 0 else adds,
@@ -269,7 +285,7 @@ def add_outer(
 
 
 @helper
-def by_onednn(
+def call_onednn(
     address: int, form_x: int, form_y: int, n: int, m: int, k: int, x: int, x_stride: int, y: int,
     y_stride: int, adds: int, out: int, out_stride: int,
 ) -> None:  # fmt: skip
@@ -281,20 +297,20 @@ def by_onednn(
 
 
 @helper
-def by_blas(
+def call_blas(
     context: int, form_x: int, form_y: int, n: int, m: int, k: int, x: int, x_stride: int, y: int,
     y_stride: int, adds: int, out: int, out_stride: int,
 ) -> None:  # fmt: skip
     """Call sgemm of column-major matrices, each plain (0) or transposed (1); out has n columns."""
-    sizes, letters = word(context, SIZES), word(context, LETTERS)
-    factors = word(context, FACTORS)
+    sizes, letters = read_word(context, SIZES), read_word(context, LETTERS)
+    factors = read_word(context, FACTORS)
     put_word(sizes, 0, n)
     put_word(sizes, 1, m)
     put_word(sizes, 2, k)
     put_word(sizes, 3, x_stride)
     put_word(sizes, 4, y_stride)
     put_word(sizes, 5, out_stride)
-    call(word(sizes, SGEMM), (
+    call(read_word(sizes, SGEMM), (
         letters + form_x, letters + form_y, sizes, sizes + 8, sizes + 16, factors + 4, x,
         sizes + 24, y, sizes + 32, factors + (4 if adds != 0 else 0), out, sizes + 40,
     ))  # fmt: skip
@@ -350,13 +366,13 @@ def multiply_half(
         w: The address of uint16 values, which are rounded already.
     """
     k, m = (columns, rows) if transposed != 0 else (rows, columns)
-    room = word(context, FACTORS) + 4 * N_FACTORS
+    room = read_word(context, FACTORS) + 4 * N_FACTORS
     n_at_once = N_HALVES // max(k, 1)
     for row in range(0, n, n_at_once):
         n_rows = min(n_at_once, n - row)
         round_rows(x + row * x_row, x_row, n_rows, k, room)
-        by_onednn(
-            word(word(context, SIZES), ONEDNN_HALF), PLAIN,
+        call_onednn(
+            read_word(read_word(context, SIZES), ONEDNN_HALF), PLAIN,
             TRANSPOSED if transposed != 0 else PLAIN, n_rows, m, k, room, k, w, columns, adds,
             out + row * out_row, out_row // 4,
         )  # fmt: skip
@@ -368,7 +384,7 @@ def add_outer_half(
     adds: int,
 ) -> None:  # fmt: skip
     """Compute blas.add_outer in bfloat16."""
-    room = word(context, FACTORS) + 4 * N_FACTORS
+    room = read_word(context, FACTORS) + 4 * N_FACTORS
     n_at_once = N_HALVES // (k + m)
     if n == 0 and adds == 0:
         to = floats_at(out)
@@ -379,7 +395,8 @@ def add_outer_half(
         dy_room = room + 2 * n_rows * k
         round_rows(x + row * x_row, x_row, n_rows, k, room)
         round_rows(dy + row * dy_row, dy_row, n_rows, m, dy_room)
-        by_onednn(
-            word(word(context, SIZES), ONEDNN_HALF), TRANSPOSED, PLAIN, k, m, n_rows, room, k,
+        call_onednn(
+            read_word(read_word(context, SIZES), ONEDNN_HALF), TRANSPOSED, PLAIN, k, m, n_rows,
+            room, k,
             dy_room, m, 1 if row > 0 else adds, out, m,
         )  # fmt: skip

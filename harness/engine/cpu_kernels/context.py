@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import Pointer, count_cycles, floats_at, word
+from harness.compiler.pointers import Pointer, count_cycles, floats_at, read_word
 from harness.compiler.registry import helper
 from harness.engine.rows.fields import Index
 
@@ -57,19 +57,19 @@ SHARE, UNLESS_APART, ALL = map(int, Taken)
 @helper
 def begin(operands: int, k: int) -> int:
     """Return the address of the first row of operand k."""
-    return word(operands, 2 * k)
+    return read_word(operands, 2 * k)
 
 
 @helper
-def pitch(operands: int, k: int) -> int:
+def read_pitch(operands: int, k: int) -> int:
     """Return the bytes from one row of operand k to the next."""
-    return word(operands, 2 * k + 1)
+    return read_word(operands, 2 * k + 1)
 
 
 @helper
-def row(operands: int, k: int, m: int) -> Pointer:
+def locate_row(operands: int, k: int, m: int) -> Pointer:
     """Return row m of operand k, as a pointer to float32."""
-    return floats_at(word(operands, 2 * k) + m * word(operands, 2 * k + 1))
+    return floats_at(read_word(operands, 2 * k) + m * read_word(operands, 2 * k + 1))
 
 
 # On other processors, reading the counter needs a privilege.
@@ -98,7 +98,7 @@ def share(n: int, unit: int, thread: int, n_threads: int) -> tuple[int, int]:
 
 
 @compiled
-def all_apart(index: Index, bounds: Index, n_parts: int) -> Index:
+def mark_distinct_runs(index: Index, bounds: Index, n_parts: int) -> Index:
     """Return 1 for each run whose entries are all different, else 0.
 
     Vertices of such a run may add to the rows that it names in any order. The last entry is the

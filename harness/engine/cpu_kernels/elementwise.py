@@ -27,7 +27,7 @@ from llvmlite import ir
 
 from harness.compiler.pointers import FLOAT_BYTES, WORD_BYTES
 from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.vectors import FLOAT, INT32, WORD, loop
+from harness.engine.cpu_kernels.vectors import FLOAT, INT32, WORD, write_loop
 from harness.engine.lowering.plan import Operation
 
 F = np.float32
@@ -51,7 +51,7 @@ FAST = ("contract", "reassoc", "nsz", "arcp")
 
 
 @helper(fast=FAST)
-def fast_exp(x: np.float32) -> np.float32:
+def compute_exp(x: np.float32) -> np.float32:
     """Compute e^x in float32; the power of two is written into the bits of the exponent."""
     x = min(max(x, LOWEST), HIGHEST)
     n = np.floor(x * LOG2_E + HALF)
@@ -77,7 +77,7 @@ N_OPERANDS = {RowKind.STRIDED: 1, RowKind.INDEXED: 2, RowKind.SAME: 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class ColumnStore:
     """A store of a named value to a column of a row, or an addition to the value there."""
 
     row: int
@@ -101,14 +101,14 @@ class Group:
     rows: tuple[RowKind, ...]
     loads: tuple[tuple[int, int], ...]
     operations: tuple[Operation, ...]
-    stores: tuple[Store, ...]
+    stores: tuple[ColumnStore, ...]
     n_columns: int
     ragged: bool = False
     periodic: bool = False
 
 
 @dataclass(slots=True)
-class Arithmetic:
+class VectorArithmetic:
     """Writer of operators for values of one type: a vector, or a single float."""
 
     builder: ir.IRBuilder
@@ -121,7 +121,7 @@ class Arithmetic:
     def _spread(self, kind: Any, x: Any) -> Any:
         return ir.Constant(kind, [x] * kind.count if isinstance(kind, ir.VectorType) else x)
 
-    def integer(self, x: np.int32) -> Any:
+    def spread_integer(self, x: np.int32) -> Any:
         """Return an int32 in every lane."""
         return self._spread(self.int_kind, int(x))
 
@@ -150,14 +150,14 @@ class Arithmetic:
             total = self.add(total, value)
         return total
 
-    def bounded(self, x: Any, lowest: np.float32, highest: np.float32) -> Any:
+    def clamp(self, x: Any, lowest: np.float32, highest: np.float32) -> Any:
         """Clamp x; NaN stays NaN."""
         for sign, limit in ((">", lowest), ("<", highest)):
             y = self.number(limit)
             x = self.builder.select(self.builder.fcmp_ordered(sign, y, x), y, x)
         return x
 
-    def polynomial(self, s: Any, factors: Sequence[np.float32]) -> Any:
+    def evaluate_polynomial(self, s: Any, factors: Sequence[np.float32]) -> Any:
         """Evaluate factors[0] + factors[1] s + factors[2] s^2 + ...."""
         total = self.number(factors[-1])
         for factor in reversed(factors[:-1]):
@@ -165,26 +165,26 @@ class Arithmetic:
         return total
 
     def tanh(self, x: Any) -> Any:
-        x = self.bounded(x, -LIMIT, LIMIT)
+        x = self.clamp(x, -LIMIT, LIMIT)
         s = self.mul(x, x)
-        return self.div(self.mul(x, self.polynomial(s, P)), self.polynomial(s, Q))
+        return self.div(self.mul(x, self.evaluate_polynomial(s, P)), self.evaluate_polynomial(s, Q))
 
     def sigmoid(self, x: Any) -> Any:
         half = self.number(0.5)
         return self.add(self.mul(half, self.tanh(self.mul(half, x))), half)
 
     def exp(self, x: Any) -> Any:
-        x = self.bounded(x, LOWEST, HIGHEST)
+        x = self.clamp(x, LOWEST, HIGHEST)
         scaled = self.add(self.mul(x, self.number(LOG2_E)), self.number(0.5))
         n = self._call("floor", scaled)
         r = self.sub(x, self.mul(n, self.number(LOG_2_HIGH)))
         r = self.sub(r, self.mul(n, self.number(LOG_2_LOW)))
         biased = self.builder.add(
-            self.builder.fptosi(n, self.int_kind), self.integer(EXPONENT_BIAS)
+            self.builder.fptosi(n, self.int_kind), self.spread_integer(EXPONENT_BIAS)
         )
-        power = self.builder.shl(biased, self.integer(MANTISSA_BITS))
+        power = self.builder.shl(biased, self.spread_integer(MANTISSA_BITS))
         power = self.builder.bitcast(power, self.kind)
-        return self.mul(self.polynomial(r, E), power)
+        return self.mul(self.evaluate_polynomial(r, E), power)
 
     def log(self, x: Any) -> Any:
         return self._call("log", x)
@@ -218,16 +218,19 @@ class Arithmetic:
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
-    "bias": Arithmetic.add,
+    "bias": VectorArithmetic.add,
     **{
-        name: getattr(Arithmetic, name)
+        name: getattr(VectorArithmetic, name)
         for name in (
             *("add", "sum", "sub", "mul", "div", "neg", "sigmoid", "tanh", "relu", "exp", "log"),
             *("square", "sqrt", "sigmoid_gradient", "tanh_gradient", "relu_gradient"),
         )
     },
 }
-WITH_CONSTANT: dict[str, Callable[..., Any]] = {"scale": Arithmetic.mul, "shift": Arithmetic.add}
+WITH_CONSTANT: dict[str, Callable[..., Any]] = {
+    "scale": VectorArithmetic.mul,
+    "shift": VectorArithmetic.add,
+}
 
 
 def write_group(module: ir.Module, group: Group, n_lanes: int) -> None:
@@ -244,11 +247,13 @@ def write_group(module: ir.Module, group: Group, n_lanes: int) -> None:
         n_lanes: Floats per vector.
     """
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [WORD] * 4), SYMBOL)
-    _GroupWriter(ir.IRBuilder(function.append_basic_block()), group, n_lanes).write(*function.args)
+    _GroupKernelWriter(ir.IRBuilder(function.append_basic_block()), group, n_lanes).write(
+        *function.args
+    )
 
 
 @dataclass(slots=True)
-class _GroupWriter:
+class _GroupKernelWriter:
     builder: ir.IRBuilder
     group: Group
     n_lanes: int
@@ -256,42 +261,42 @@ class _GroupWriter:
     def write(self, _: Any, operands: Any, constants: Any, n_rows: Any) -> None:
         b, group = self.builder, self.group
         n_operands = sum(N_OPERANDS[kind] for kind in group.rows)
-        found = [
-            (self._word(operands, 2 * k), self._word(operands, 2 * k + 1))
+        addresses = [
+            (self._load_word(operands, 2 * k), self._load_word(operands, 2 * k + 1))
             for k in range(n_operands)
         ]
-        width = self._word(constants, 0)
-        period = self._word(constants, 1) if group.periodic else width
+        width = self._load_word(constants, 0)
+        period = self._load_word(constants, 1) if group.periodic else width
         first = 2 if group.periodic else 1
-        offsets = [self._word(constants, first + k) for k in range(group.n_columns)]
-        with loop(b, WORD(0), n_rows, WORD(1)) as row:
-            starts = self._starts(found, row)
+        offsets = [self._load_word(constants, first + k) for k in range(group.n_columns)]
+        with write_loop(b, WORD(0), n_rows, WORD(1)) as row:
+            starts = self._compute_starts(addresses, row)
             if group.periodic:
-                with loop(b, WORD(0), width, period) as begin:
-                    self._columns(starts, offsets, period, begin)
+                with write_loop(b, WORD(0), width, period) as begin:
+                    self._write_columns(starts, offsets, period, begin)
             else:
-                self._columns(starts, offsets, width, None)
+                self._write_columns(starts, offsets, width, None)
         b.ret_void()
 
-    def _word(self, address: Any, k: int) -> Any:
-        place = self.builder.add(address, WORD(WORD_BYTES * k))
-        return self.builder.load(self.builder.inttoptr(place, WORD.as_pointer()))
+    def _load_word(self, address: Any, k: int) -> Any:
+        pointer = self.builder.add(address, WORD(WORD_BYTES * k))
+        return self.builder.load(self.builder.inttoptr(pointer, WORD.as_pointer()))
 
-    def _starts(self, found: list[tuple[Any, Any]], row: Any) -> list[Any]:
+    def _compute_starts(self, addresses: list[tuple[Any, Any]], row: Any) -> list[Any]:
         """Return the addresses of the first columns of a row."""
-        b, rest, starts = self.builder, iter(found), []
+        b, rest, starts = self.builder, iter(addresses), []
         for kind in self.group.rows:
             begin, pitch = next(rest)
             if kind is RowKind.STRIDED:
                 begin = b.add(begin, b.mul(row, pitch))
             elif kind is RowKind.INDEXED:
                 index, index_pitch = next(rest)
-                place = b.inttoptr(b.add(index, b.mul(row, index_pitch)), WORD.as_pointer())
-                begin = b.add(begin, b.mul(b.load(place), pitch))
+                pointer = b.inttoptr(b.add(index, b.mul(row, index_pitch)), WORD.as_pointer())
+                begin = b.add(begin, b.mul(b.load(pointer), pitch))
             starts.append(begin)
         return starts
 
-    def _columns(self, starts: list[Any], offsets: list[Any], n: Any, shift: Any) -> None:
+    def _write_columns(self, starts: list[Any], offsets: list[Any], n: Any, shift: Any) -> None:
         """Write the loops over n columns.
 
         Args:
@@ -305,12 +310,12 @@ class _GroupWriter:
                 start if kind is RowKind.SAME else b.add(start, moved)
                 for start, kind in zip(starts, self.group.rows, strict=True)
             ]
-        place = partial(self._place, starts, offsets)
-        with loop(b, WORD(0), n_whole, WORD(self.n_lanes)) as column:
-            self._body(Arithmetic(b, vector), partial(place, column, vector))
+        locate = partial(self._place, starts, offsets)
+        with write_loop(b, WORD(0), n_whole, WORD(self.n_lanes)) as column:
+            self._write_body(VectorArithmetic(b, vector), partial(locate, column, vector))
         if self.group.ragged:
-            with loop(b, n_whole, n, WORD(1)) as column:
-                self._body(Arithmetic(b, FLOAT), partial(place, column, FLOAT))
+            with write_loop(b, n_whole, n, WORD(1)) as column:
+                self._write_body(VectorArithmetic(b, FLOAT), partial(locate, column, FLOAT))
 
     def _place(
         self, starts: list[Any], offsets: list[Any], at: Any, kind: Any, row: int, column: int
@@ -319,18 +324,18 @@ class _GroupWriter:
         address = b.add(b.add(starts[row], offsets[column]), b.mul(at, WORD(FLOAT_BYTES)))
         return b.inttoptr(address, kind.as_pointer())
 
-    def _body(self, arithmetic: Arithmetic, place: Callable[[int, int], Any]) -> None:
+    def _write_body(self, arithmetic: VectorArithmetic, locate: Callable[[int, int], Any]) -> None:
         b, values = self.builder, dict[str, Any]()
         for k, load in enumerate(self.group.loads):
-            values[f"x{k}"] = b.load(place(*load), align=FLOAT_BYTES)
-        for one in self.group.operations:
-            operands = [values[operand] for operand in one.operands]
-            if one.operator in WITH_CONSTANT:
-                operands.insert(0, arithmetic.number(one.constant))
-            write = OPERATORS.get(one.operator) or WITH_CONSTANT[one.operator]
-            values[one.name] = write(arithmetic, *operands)
+            values[f"x{k}"] = b.load(locate(*load), align=FLOAT_BYTES)
+        for operation in self.group.operations:
+            operands = [values[operand] for operand in operation.operands]
+            if operation.operator in WITH_CONSTANT:
+                operands.insert(0, arithmetic.number(operation.constant))
+            write = OPERATORS.get(operation.operator) or WITH_CONSTANT[operation.operator]
+            values[operation.name] = write(arithmetic, *operands)
         for store in self.group.stores:
-            value, to = values[store.name], place(store.row, store.column)
+            value, to = values[store.name], locate(store.row, store.column)
             if store.adds:
                 value = arithmetic.add(b.load(to, align=FLOAT_BYTES), value)
             b.store(value, to, align=FLOAT_BYTES)

@@ -46,7 +46,7 @@ _HAS_BFLOAT16 = 0x80  # a bit in the codes of AVX-512 BF16 and its extensions
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class BlasLibrary:
     """A library with an sgemm that has Fortran's arguments.
 
     Attributes:
@@ -60,22 +60,22 @@ class Library:
     set_threads: Callable[[int], object]
 
 
-def openblas_name(library: Any) -> str:
+def describe_openblas(library: Any) -> str:
     """Return name, version and kernels of the loaded OpenBLAS of NumPy or SciPy."""
     tell = library.scipy_openblas_get_config64_
     tell.restype = ctypes.c_char_p
-    return openblas_words(tell().decode())
+    return parse_openblas_name(tell().decode())
 
 
-def openblas_words(configuration: str) -> str:
+def parse_openblas_name(configuration: str) -> str:
     """Return library, version and kernels from the text of openblas_get_config."""
-    found = _OPENBLAS.search(configuration)
-    if found is None:
+    match = _OPENBLAS.search(configuration)
+    if match is None:
         return " ".join(configuration.split()) or "OpenBLAS"
-    return f"OpenBLAS {found['version']} ({found['kernels']})"
+    return f"OpenBLAS {match['version']} ({match['kernels']})"
 
 
-def onednn_kernels(library: Any) -> str:
+def find_onednn_kernels(library: Any) -> str:
     """Return the instruction set that a loaded oneDNN uses; "?" if it does not report it."""
     try:
         code = int(library.dnnl_get_effective_cpu_isa())
@@ -84,7 +84,7 @@ def onednn_kernels(library: Any) -> str:
     return _ONEDNN_KERNELS.get(code, hex(code))
 
 
-def onednn_multiplies_bfloat16(library: Any) -> bool:
+def can_multiply_bfloat16(library: Any) -> bool:
     """Return whether a loaded oneDNN has instructions for bfloat16 here: AVX-512 BF16 or AMX."""
     try:
         return bool(int(library.dnnl_get_effective_cpu_isa()) & _HAS_BFLOAT16)
@@ -92,7 +92,7 @@ def onednn_multiplies_bfloat16(library: Any) -> bool:
         return False
 
 
-def _openblas(paths: Iterable[Path], where: str = "") -> Library | None:
+def _load_openblas(paths: Iterable[Path], where: str = "") -> BlasLibrary | None:
     """Return the first OpenBLAS with 64-bit sizes among these files.
 
     Args:
@@ -110,21 +110,21 @@ def _openblas(paths: Iterable[Path], where: str = "") -> Library | None:
             continue
         core.restype = ctypes.c_char_p
         limit = SMALL if core() in SMALL_CORES else 0
-        name = openblas_name(library) + where
-        return Library(name, _address(function), limit, set_threads)
+        name = describe_openblas(library) + where
+        return BlasLibrary(name, _find_address(function), limit, set_threads)
     return None
 
 
-def _packaged_openblas() -> Library | None:
-    return _openblas(_files_of(OPENBLAS_PACKAGE, "libscipy_openblas64_."))
+def _load_packaged_openblas() -> BlasLibrary | None:
+    return _load_openblas(_list_files(OPENBLAS_PACKAGE, "libscipy_openblas64_."))
 
 
-def _numpys_openblas() -> Library | None:
+def _load_numpy_openblas() -> BlasLibrary | None:
     folder = Path(np.__file__).parent.parent / "numpy.libs"
-    return _openblas(sorted(folder.glob("libscipy_openblas64_*")), " of NumPy's wheel")
+    return _load_openblas(sorted(folder.glob("libscipy_openblas64_*")), " of NumPy's wheel")
 
 
-def _system_blas() -> Library | None:
+def _load_system_blas() -> BlasLibrary | None:
     """Return a BLAS of the system or of conda."""
     for name, setter in (
         ("openblas", "openblas_set_num_threads"),
@@ -139,11 +139,11 @@ def _system_blas() -> Library | None:
             continue
         if function is not None:
             set_threads = getattr(library, setter, None) if setter else None
-            return Library(name, _address(function), 0, set_threads or one_thread)
+            return BlasLibrary(name, _find_address(function), 0, set_threads or ignore_thread_count)
     return None
 
 
-def one_thread(n: int) -> None:
+def ignore_thread_count(n: int) -> None:
     """Do nothing; for a library without threads."""
 
 
@@ -168,8 +168,8 @@ class _Version(ctypes.Structure):
     _fields_ = [(part, ctypes.c_int) for part in ("major", "minor", "patch")]
 
 
-def _onednn() -> OneDNN | None:
-    for path in _files_of(ONEDNN_PACKAGE, "libdnnl.so."):
+def _load_onednn() -> OneDNN | None:
+    for path in _list_files(ONEDNN_PACKAGE, "libdnnl.so."):
         try:
             library = ctypes.CDLL(str(path))
             function, version_of = library.dnnl_sgemm, library.dnnl_version
@@ -178,21 +178,23 @@ def _onednn() -> OneDNN | None:
         except (OSError, AttributeError):
             continue
         version_of.restype = ctypes.POINTER(_Version)
-        found = version_of().contents
-        kernels = onednn_kernels(library)
-        words = f"{found.major}.{found.minor}.{found.patch} ({kernels})"
-        return OneDNN(words, _address(function), set_threads, _half_of(library), kernels)
+        release = version_of().contents
+        kernels = find_onednn_kernels(library)
+        text = f"{release.major}.{release.minor}.{release.patch} ({kernels})"
+        return OneDNN(
+            text, _find_address(function), set_threads, _find_half_address(library), kernels
+        )
     return None
 
 
-def _half_of(library: Any) -> int:
-    if not onednn_multiplies_bfloat16(library):
+def _find_half_address(library: Any) -> int:
+    if not can_multiply_bfloat16(library):
         return 0
     function = getattr(library, "dnnl_gemm_bf16bf16f32", None)
-    return 0 if function is None else _address(function)
+    return 0 if function is None else _find_address(function)
 
 
-def _files_of(package: str, beginning: str) -> Iterator[Path]:
+def _list_files(package: str, beginning: str) -> Iterator[Path]:
     """Yield the paths of a package's files with this prefix, if the package is installed."""
     try:
         installed = files(package) or []
@@ -204,7 +206,7 @@ def _files_of(package: str, beginning: str) -> Iterator[Path]:
 
 
 @cache
-def torchs_mkl() -> Library | None:
+def load_torch_mkl() -> BlasLibrary | None:
     """Return the MKL inside an installed PyTorch wheel for x86, or None.
 
     The library is loaded by path, which takes a second, because importing torch would start its
@@ -216,18 +218,18 @@ def torchs_mkl() -> Library | None:
         function, set_threads = library.sgemm_64_, library.mkl_serv_set_num_threads
     except (PackageNotFoundError, ValueError, OSError, AttributeError):
         return None
-    return Library(f"MKL (torch {version('torch')})", _address(function), 0, set_threads)
+    return BlasLibrary(f"MKL (torch {version('torch')})", _find_address(function), 0, set_threads)
 
 
-def _address(function: Any) -> int:
+def _find_address(function: Any) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
-PACKAGED = _packaged_openblas()
-LIBRARY, ONEDNN = PACKAGED or _numpys_openblas() or _system_blas(), _onednn()
+PACKAGED = _load_packaged_openblas()
+LIBRARY, ONEDNN = PACKAGED or _load_numpy_openblas() or _load_system_blas(), _load_onednn()
 
 
-def multiplies_with() -> tuple[str, str]:
+def describe_libraries() -> tuple[str, str]:
     """Return the libraries that multiply on a CPU, and how to install missing ones ("" if none)."""
     names = [f"oneDNN {ONEDNN.version}"] if ONEDNN else []
     names += [LIBRARY.name] if LIBRARY else []
@@ -237,12 +239,12 @@ def multiplies_with() -> tuple[str, str]:
     return ", ".join(names) or "nothing", advice
 
 
-def numpy_blas_name() -> str:
+def describe_numpy_blas() -> str:
     """Return the library that NumPy multiplies with, from its OpenBLAS or from NumPy's build."""
     folder = Path(np.__file__).parent.parent / "numpy.libs"
     for path in sorted(folder.glob("libscipy_openblas64_*")):
         try:
-            return openblas_name(ctypes.CDLL(str(path)))
+            return describe_openblas(ctypes.CDLL(str(path)))
         except (OSError, AttributeError):
             continue
     built: Any = np.show_config(mode="dicts")

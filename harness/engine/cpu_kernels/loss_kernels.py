@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import address_of, compiled
+from harness.compiler.compiled import compiled, find_address
 from harness.compiler.pointers import (
     ROOM_BYTES,
+    allocate_on_stack,
     doubles_at,
     floats_at,
-    half_word,
-    room_on_stack,
-    word,
+    read_half_word,
+    read_word,
 )
 from harness.compiler.registry import helper
 from harness.engine.cpu_kernels.blas import multiply_values
-from harness.engine.cpu_kernels.context import N_THREADS, THREAD, begin, pitch, row
-from harness.engine.cpu_kernels.elementwise import FAST, fast_exp
+from harness.engine.cpu_kernels.context import N_THREADS, THREAD, begin, locate_row, read_pitch
+from harness.engine.cpu_kernels.elementwise import FAST, compute_exp
 from harness.engine.cpu_kernels.team import meet
 from harness.engine.rows.fields import Index
 from harness.vertex.operators import LAYER_NORM_EPSILON
@@ -36,13 +36,13 @@ N_LANES = ROOM_BYTES // 4
 
 
 @helper(fast=FAST)
-def largest(x: Any, n: int) -> Any:
+def find_maximum(x: Any, n: int) -> Any:
     """Return the largest of n elements.
 
     A loop with one running maximum is not vectorized, but one with a maximum per lane is (10 000
     elements on one Zen 5 core: 1.4 instead of 5.5 us).
     """
-    lanes = floats_at(room_on_stack())
+    lanes = floats_at(allocate_on_stack())
     n_whole = n - n % N_LANES
     top = x[n - 1]
     for j in range(n_whole, n):
@@ -64,37 +64,41 @@ def pick_neg_log_softmax(context: int, operands: int, constants: int, n: int) ->
 
     Operands: logits, label, out. Constants: number of classes.
     """
-    n_classes = word(constants, 0)
+    n_classes = read_word(constants, 0)
     for m in range(n):
-        x, out = row(operands, 0, m), row(operands, 2, m)
-        top = largest(x, n_classes)
+        x, out = locate_row(operands, 0, m), locate_row(operands, 2, m)
+        top = find_maximum(x, n_classes)
         total = np.float32(0.0)
         for j in range(n_classes):
-            total += fast_exp(x[j] - top)
-        out[0] = top + math.log(total) - x[word(begin(operands, 1), m)]
+            total += compute_exp(x[j] - top)
+        out[0] = top + math.log(total) - x[read_word(begin(operands, 1), m)]
 
 
 @compiled(fast=FAST)
-def softmax_loss(context: int, operands: int, constants: int, n: int) -> None:
+def compute_softmax_loss(context: int, operands: int, constants: int, n: int) -> None:
     """Compute the loss of every row, and optionally replace the logits by their gradient.
 
     Operands: logits, bias, label, loss, log_sum. Constants: number of classes, whether there is a
     bias, whether to write the gradient. A row of 10 000 classes stays in the cache for all passes.
     """
-    n_classes, leaves_gradient = word(constants, 0), word(constants, 2)
+    n_classes, leaves_gradient = read_word(constants, 0), read_word(constants, 2)
     for m in range(n):
-        x, loss, log_sum = row(operands, 0, m), row(operands, 3, m), row(operands, 4, m)
-        if word(constants, 1) != 0:
-            bias = row(operands, 1, 0)
+        x, loss, log_sum = (
+            locate_row(operands, 0, m),
+            locate_row(operands, 3, m),
+            locate_row(operands, 4, m),
+        )
+        if read_word(constants, 1) != 0:
+            bias = locate_row(operands, 1, 0)
             for j in range(n_classes):
                 x[j] += bias[j]
-        top = largest(x, n_classes)
-        label = word(begin(operands, 2), m)
+        top = find_maximum(x, n_classes)
+        label = read_word(begin(operands, 2), m)
         picked = x[label]
         total = np.float32(0.0)
         if leaves_gradient != 0:
             for j in range(n_classes):
-                e = fast_exp(x[j] - top)
+                e = compute_exp(x[j] - top)
                 x[j] = e
                 total += e
             scale = np.float32(1.0) / total
@@ -103,33 +107,39 @@ def softmax_loss(context: int, operands: int, constants: int, n: int) -> None:
             x[label] -= np.float32(1.0)
         else:
             for j in range(n_classes):
-                total += fast_exp(x[j] - top)
+                total += compute_exp(x[j] - top)
         log_sum[0] = top + math.log(total)
         loss[0] = log_sum[0] - picked
 
 
 @compiled(fast=FAST)
-def softmax_minus_one_hot(context: int, operands: int, constants: int, n: int) -> None:
+def compute_softmax_gradient(context: int, operands: int, constants: int, n: int) -> None:
     """Compute the gradient of each row's logits.
 
     Operands: logits, label, dy, out. Constants: number of classes.
     """
-    n_classes = word(constants, 0)
+    n_classes = read_word(constants, 0)
     for m in range(n):
-        x, dy, y = row(operands, 0, m), row(operands, 2, m), row(operands, 3, m)
-        top = largest(x, n_classes)
+        x, dy, y = (
+            locate_row(operands, 0, m),
+            locate_row(operands, 2, m),
+            locate_row(operands, 3, m),
+        )
+        top = find_maximum(x, n_classes)
         total = np.float32(0.0)
         for j in range(n_classes):
-            y[j] = fast_exp(x[j] - top)
+            y[j] = compute_exp(x[j] - top)
             total += y[j]
         scale = dy[0] / total
         for j in range(n_classes):
             y[j] *= scale
-        y[word(begin(operands, 1), m)] -= dy[0]
+        y[read_word(begin(operands, 1), m)] -= dy[0]
 
 
-def logits_of(gradient: Matrix, label: Index, loss: Matrix, log_sum: Matrix) -> NDArray[np.float32]:
-    """Recompute the logits that softmax_loss replaced by their gradient.
+def restore_logits(
+    gradient: Matrix, label: Index, loss: Matrix, log_sum: Matrix
+) -> NDArray[np.float32]:
+    """Recompute the logits that compute_softmax_loss replaced by their gradient.
 
     Logits more than 87 below log_sum are raised to that limit, because their softmax underflows in
     float32.
@@ -150,17 +160,17 @@ def score_heads(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: q, k, out. Constants: heads, rows of q, rows of k, width of both.
     """
-    n_heads, n_rows = word(constants, 0), word(constants, 1)
-    n_weights, width = word(constants, 2), word(constants, 3)
+    n_heads, n_rows = read_word(constants, 0), read_word(constants, 1)
+    n_weights, width = read_word(constants, 2), read_word(constants, 3)
     columns = width // n_heads
     for m in range(n):
         for head in range(n_heads):
             multiply_values(
-                context, begin(operands, 0) + m * pitch(operands, 0) + 4 * head * columns,
+                context, begin(operands, 0) + m * read_pitch(operands, 0) + 4 * head * columns,
                 4 * width, n_rows, columns,
-                begin(operands, 1) + m * pitch(operands, 1) + 4 * head * columns, 4 * width,
+                begin(operands, 1) + m * read_pitch(operands, 1) + 4 * head * columns, 4 * width,
                 n_weights, 1,
-                begin(operands, 2) + m * pitch(operands, 2) + 4 * head * n_rows * n_weights,
+                begin(operands, 2) + m * read_pitch(operands, 2) + 4 * head * n_rows * n_weights,
                 4 * n_weights,
             )  # fmt: skip
 
@@ -171,36 +181,36 @@ def mix_heads(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: p (heads * rows, weights), v, out. Constants: heads, rows, weights, width of v.
     """
-    n_heads, n_rows = word(constants, 0), word(constants, 1)
-    n_weights, width = word(constants, 2), word(constants, 3)
+    n_heads, n_rows = read_word(constants, 0), read_word(constants, 1)
+    n_weights, width = read_word(constants, 2), read_word(constants, 3)
     columns = width // n_heads
     for m in range(n):
         for head in range(n_heads):
             multiply_values(
                 context,
-                begin(operands, 0) + m * pitch(operands, 0) + 4 * head * n_rows * n_weights,
+                begin(operands, 0) + m * read_pitch(operands, 0) + 4 * head * n_rows * n_weights,
                 4 * n_weights, n_rows, n_weights,
-                begin(operands, 1) + m * pitch(operands, 1) + 4 * head * columns, 4 * width,
-                columns, 0, begin(operands, 2) + m * pitch(operands, 2) + 4 * head * columns,
+                begin(operands, 1) + m * read_pitch(operands, 1) + 4 * head * columns, 4 * width,
+                columns, 0, begin(operands, 2) + m * read_pitch(operands, 2) + 4 * head * columns,
                 4 * width,
             )  # fmt: skip
 
 
 @compiled(fast=FAST)
-def softmax(context: int, operands: int, constants: int, n: int) -> None:
+def compute_softmax(context: int, operands: int, constants: int, n: int) -> None:
     """Compute the softmax of every `width` columns.
 
     Operands: x, out. Constants: width, number of such groups of columns per row.
     """
-    width, n_parts = word(constants, 0), word(constants, 1)
+    width, n_parts = read_word(constants, 0), read_word(constants, 1)
     for m in range(n):
         for part in range(n_parts):
-            x = floats_at(begin(operands, 0) + m * pitch(operands, 0) + 4 * part * width)
-            to = floats_at(begin(operands, 1) + m * pitch(operands, 1) + 4 * part * width)
-            top = largest(x, width)
+            x = floats_at(begin(operands, 0) + m * read_pitch(operands, 0) + 4 * part * width)
+            to = floats_at(begin(operands, 1) + m * read_pitch(operands, 1) + 4 * part * width)
+            top = find_maximum(x, width)
             total = np.float32(0.0)
             for j in range(width):
-                e = fast_exp(x[j] - top)
+                e = compute_exp(x[j] - top)
                 to[j] = e
                 total += e
             scale = np.float32(1.0) / total
@@ -209,17 +219,17 @@ def softmax(context: int, operands: int, constants: int, n: int) -> None:
 
 
 @compiled(fast=FAST)
-def layer_norm(context: int, operands: int, constants: int, n: int) -> None:
+def compute_layer_norm(context: int, operands: int, constants: int, n: int) -> None:
     """Normalize every `width` columns and multiply them by a gain.
 
     Operands: x, gain, out. Constants: width, number of such groups of columns per row.
     """
-    width, n_parts = word(constants, 0), word(constants, 1)
-    gain = row(operands, 1, 0)
+    width, n_parts = read_word(constants, 0), read_word(constants, 1)
+    gain = locate_row(operands, 1, 0)
     for m in range(n):
         for part in range(n_parts):
-            x = floats_at(begin(operands, 0) + m * pitch(operands, 0) + 4 * part * width)
-            to = floats_at(begin(operands, 2) + m * pitch(operands, 2) + 4 * part * width)
+            x = floats_at(begin(operands, 0) + m * read_pitch(operands, 0) + 4 * part * width)
+            to = floats_at(begin(operands, 2) + m * read_pitch(operands, 2) + 4 * part * width)
             total = np.float32(0.0)
             for j in range(width):
                 total += x[j]
@@ -240,13 +250,13 @@ def add_up(context: int, places: int, rows: int, n: int) -> None:
         places: Addresses of the sum (float64) and of each column, each with the stride of its rows.
         rows: The address of the first row and the end of each column, int32.
     """
-    if word(context, THREAD) == 0:
-        total = doubles_at(word(places, 0))
+    if read_word(context, THREAD) == 0:
+        total = doubles_at(read_word(places, 0))
         for k in range(n):
-            stride, column = word(places, 2 * k + 3), floats_at(word(places, 2 * k + 2))
-            for row in range(half_word(rows, 2 * k), half_word(rows, 2 * k + 1)):
+            stride, column = read_word(places, 2 * k + 3), floats_at(read_word(places, 2 * k + 2))
+            for row in range(read_half_word(rows, 2 * k), read_half_word(rows, 2 * k + 1)):
                 total[0] += column[row * stride]
-    if word(context, N_THREADS) > 1:
+    if read_word(context, N_THREADS) > 1:
         meet(context)
 
 
@@ -262,7 +272,7 @@ class LossSums:
         self.total: NDArray[np.float64] = np.zeros(1, dtype=np.float64)
         self.arrays: Sequence[NDArray[Any]] = (self.total, *columns)
         self._places: NDArray[np.int64] = np.array(
-            [(address_of(array), array.strides[0] // array.itemsize) for array in self.arrays],
+            [(find_address(array), array.strides[0] // array.itemsize) for array in self.arrays],
             dtype=np.int64,
         )
-        self.function, self.argument = add_up.address, address_of(self._places)
+        self.function, self.argument = add_up.address, find_address(self._places)

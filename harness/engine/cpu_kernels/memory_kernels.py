@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import call, floats_at, word
+from harness.compiler.pointers import call, floats_at, read_word
 from harness.engine.cpu_kernels.elementwise import FAST
 from harness.engine.cpu_kernels.vectors import SIDE
 from harness.values.arrays import Longs, LongTable
@@ -20,7 +20,7 @@ from harness.values.arrays import Longs, LongTable
 LINE_BYTES = 64
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+def allocate_aligned(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Return an uninitialized C-contiguous array that starts at a cache line."""
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.empty(n_bytes + LINE_BYTES, dtype=np.uint8)
@@ -28,11 +28,11 @@ def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDAr
     return raw[begin : begin + n_bytes].view(dtype).reshape(shape)
 
 
-def aligned_copy(values: NDArray[Any], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+def copy_aligned(values: NDArray[Any], dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Return a copy with this type that starts at a cache line."""
-    found = aligned_empty(values.shape, dtype)
-    found[...] = values
-    return found
+    result = allocate_aligned(values.shape, dtype)
+    result[...] = values
+    return result
 
 
 Matrix = Annotated[NDArray[np.float32], 2]
@@ -74,7 +74,7 @@ def update_rows(
 
 
 @compiled(fast=FAST)
-def descend(steps: LongTable, learning_rate: np.float32) -> None:
+def update_parameters(steps: LongTable, learning_rate: np.float32) -> None:
     """Take one step of SGD on whole parameters whose gradients were written.
 
     Args:
@@ -82,7 +82,7 @@ def descend(steps: LongTable, learning_rate: np.float32) -> None:
             and of its gradient; and the parameter's size.
     """
     for k in range(len(steps)):
-        if word(steps[k, 0], 0) != 0:
+        if read_word(steps[k, 0], 0) != 0:
             value, gradient = floats_at(steps[k, 1]), floats_at(steps[k, 2])
             for j in range(steps[k, 3]):
                 value[j] -= learning_rate * gradient[j]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import copy_bytes, put_word, word
+from harness.compiler.pointers import copy_bytes, put_word, read_word
 from harness.compiler.registry import helper
 from harness.engine.cpu_kernels.blas import add_outer, add_outer_half, multiply, multiply_half
-from harness.engine.cpu_kernels.context import FLOATS, N_THREADS, THREAD, begin, pitch, share
+from harness.engine.cpu_kernels.context import FLOATS, N_THREADS, THREAD, begin, read_pitch, share
 
 # Constants of matmuls by parameters.
 PER_VERTEX, ROWS, COLUMNS, IS_TRANSPOSED, ADDS, HAS_BIAS, COPIES_FROM, HALF = range(8)
@@ -26,14 +26,14 @@ CHILDREN = 6  # numbers of rows of states, if x is the children's state
 @compiled
 def multiply_rows(context: int, operands: int, constants: int, n: int) -> None:
     """Compute out = x W, or x W^T, or add it to out."""
-    per_vertex = word(constants, PER_VERTEX)
-    k, m = _sizes(constants)
-    x_row, out_row = pitch(operands, X), pitch(operands, OUT)
+    per_vertex = read_word(constants, PER_VERTEX)
+    k, m = _read_sizes(constants)
+    x_row, out_row = read_pitch(operands, X), read_pitch(operands, OUT)
     all_follow = x_row == 4 * k * per_vertex and out_row == 4 * m * per_vertex
     n_groups, n_rows, inner_x, inner_out = n, per_vertex, 4 * k, 4 * m
     if per_vertex == 1:
         n_groups, n_rows, inner_x, inner_out = 1, n, x_row, out_row
-    elif all_follow and word(constants, HALF) == 0:
+    elif all_follow and read_word(constants, HALF) == 0:
         n_groups, n_rows = 1, n * per_vertex
     for group in range(n_groups):
         _multiply(
@@ -45,21 +45,21 @@ def multiply_rows(context: int, operands: int, constants: int, n: int) -> None:
 @compiled
 def multiply_children(context: int, operands: int, constants: int, n: int) -> None:
     """Compute multiply_rows for children's matrices, read in place from rows of states."""
-    k, m = _sizes(constants)
+    k, m = _read_sizes(constants)
     for v in range(n):
-        child = word(begin(operands, CHILDREN) + v * pitch(operands, CHILDREN), 0)
-        x, out = begin(operands, X) + child * pitch(operands, X), begin(operands, OUT)
+        child = read_word(begin(operands, CHILDREN) + v * read_pitch(operands, CHILDREN), 0)
+        x, out = begin(operands, X) + child * read_pitch(operands, X), begin(operands, OUT)
         _multiply(
-            context, operands, constants, x, 4 * k, word(constants, PER_VERTEX),
-            out + v * pitch(operands, OUT), 4 * m,
+            context, operands, constants, x, 4 * k, read_word(constants, PER_VERTEX),
+            out + v * read_pitch(operands, OUT), 4 * m,
         )  # fmt: skip
 
 
 @helper
-def _sizes(constants: int) -> Any:
+def _read_sizes(constants: int) -> Any:
     """Return the columns of x and of out."""
-    rows, columns = word(constants, ROWS), word(constants, COLUMNS)
-    if word(constants, IS_TRANSPOSED) != 0:
+    rows, columns = read_word(constants, ROWS), read_word(constants, COLUMNS)
+    if read_word(constants, IS_TRANSPOSED) != 0:
         return columns, rows
     return rows, columns
 
@@ -68,17 +68,17 @@ def _sizes(constants: int) -> Any:
 def _multiply(
     context: int, operands: int, constants: int, x: int, x_row: int, n: int, out: int, out_row: int
 ) -> None:
-    rows, columns = word(constants, ROWS), word(constants, COLUMNS)
-    transposed, adds = word(constants, IS_TRANSPOSED), word(constants, ADDS)
-    weight, copies_from = begin(operands, WEIGHT), word(constants, COPIES_FROM)
-    if word(constants, HAS_BIAS) != 0:
+    rows, columns = read_word(constants, ROWS), read_word(constants, COLUMNS)
+    transposed, adds = read_word(constants, IS_TRANSPOSED), read_word(constants, ADDS)
+    weight, copies_from = begin(operands, WEIGHT), read_word(constants, COPIES_FROM)
+    if read_word(constants, HAS_BIAS) != 0:
         width = rows if transposed != 0 else columns
         for m in range(n):
             copy_bytes(out + m * out_row, begin(operands, BIAS), 4 * width)
-    if copies_from > 0 and word(begin(operands, N_OF_FUNCTION), 0) >= copies_from:
+    if copies_from > 0 and read_word(begin(operands, N_OF_FUNCTION), 0) >= copies_from:
         weight, transposed = begin(operands, COPY), 0
         rows, columns = columns, rows
-    if word(constants, HALF) != 0:
+    if read_word(constants, HALF) != 0:
         multiply_half(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
     else:
         multiply(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
@@ -91,13 +91,17 @@ def apply_children(context: int, operands: int, constants: int, n: int) -> None:
     Operands: x, states, index, out. Constants: rows and columns of the matrix, whether it is
     transposed.
     """
-    rows, columns, transposed = word(constants, 0), word(constants, 1), word(constants, 2)
+    rows, columns, transposed = (
+        read_word(constants, 0),
+        read_word(constants, 1),
+        read_word(constants, 2),
+    )
     for v in range(n):  # with one row, the pitch is unused, but libraries check that it is large
-        child = word(begin(operands, 2) + v * pitch(operands, 2), 0)
+        child = read_word(begin(operands, 2) + v * read_pitch(operands, 2), 0)
         multiply(
-            context, begin(operands, 0) + v * pitch(operands, 0), 4 * (rows + columns), 1,
-            begin(operands, 1) + child * pitch(operands, 1), rows, columns, transposed, 0,
-            begin(operands, 3) + v * pitch(operands, 3), 4 * (rows + columns),
+            context, begin(operands, 0) + v * read_pitch(operands, 0), 4 * (rows + columns), 1,
+            begin(operands, 1) + child * read_pitch(operands, 1), rows, columns, transposed, 0,
+            begin(operands, 3) + v * read_pitch(operands, 3), 4 * (rows + columns),
         )  # fmt: skip
 
 
@@ -109,20 +113,22 @@ def sum_outer(context: int, operands: int, constants: int, n: int) -> None:
     widths of x and of dy, whether x are children's matrices read in place, whether rows are rounded
     to bfloat16.
     """
-    per_vertex, k, m = word(constants, 0), word(constants, 1), word(constants, 2)
-    of_children, half = word(constants, 3) != 0, word(constants, 4) != 0
-    thread = word(context, THREAD)
-    first, n_own = share(k, FLOATS, thread, word(context, N_THREADS))
+    per_vertex, k, m = read_word(constants, 0), read_word(constants, 1), read_word(constants, 2)
+    of_children, half = read_word(constants, 3) != 0, read_word(constants, 4) != 0
+    thread = read_word(context, THREAD)
+    first, n_own = share(k, FLOATS, thread, read_word(context, N_THREADS))
     out, written = begin(operands, 2) + 4 * first * m, begin(operands, 3)
     if n_own == 0:
         return
     at_once = per_vertex == 1 and not of_children
-    x_row, dy_row = (pitch(operands, 0), pitch(operands, 1)) if at_once else (4 * k, 4 * m)
+    x_row, dy_row = (
+        (read_pitch(operands, 0), read_pitch(operands, 1)) if at_once else (4 * k, 4 * m)
+    )
     n_rows = n if at_once else per_vertex
     for v in range(1 if at_once else n):
-        row = word(begin(operands, 4) + v * pitch(operands, 4), 0) if of_children else v
-        x = begin(operands, 0) + 4 * first + row * pitch(operands, 0)
-        dy, adds = begin(operands, 1) + v * pitch(operands, 1), word(written, thread)
+        row = read_word(begin(operands, 4) + v * read_pitch(operands, 4), 0) if of_children else v
+        x = begin(operands, 0) + 4 * first + row * read_pitch(operands, 0)
+        dy, adds = begin(operands, 1) + v * read_pitch(operands, 1), read_word(written, thread)
         if half:
             add_outer_half(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
         else:

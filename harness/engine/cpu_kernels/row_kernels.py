@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import add_to_word, copy_bytes, floats_at, put_word, word
+from harness.compiler.pointers import add_to_word, copy_bytes, floats_at, put_word, read_word
 from harness.compiler.registry import helper
 from harness.engine.cpu_kernels.context import (
     FLOATS,
@@ -20,8 +20,8 @@ from harness.engine.cpu_kernels.context import (
     TALLY,
     THREAD,
     begin,
-    pitch,
-    row,
+    locate_row,
+    read_pitch,
     share,
 )
 from harness.engine.cpu_kernels.elementwise import FAST
@@ -33,14 +33,14 @@ def gather(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: states, index, copies. Constants: n_slots, width.
     """
-    n_slots, width = word(constants, 0), word(constants, 1)
+    n_slots, width = read_word(constants, 0), read_word(constants, 1)
     _gather_rows(begin(operands, 0), begin(operands, 1), begin(operands, 2), n, n_slots, width)
 
 
 @helper
 def _gather_rows(states: int, index: int, out: int, n: int, n_slots: int, width: int) -> None:
     for k in range(n * n_slots):
-        copy_bytes(out + k * width, states + word(index, k) * width, width)
+        copy_bytes(out + k * width, states + read_word(index, k) * width, width)
 
 
 @compiled
@@ -49,10 +49,10 @@ def copy(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: source, out. Constants: width.
     """
-    width = word(constants, 0)
+    width = read_word(constants, 0)
     for m in range(n):
-        source = begin(operands, 0) + m * pitch(operands, 0)
-        copy_bytes(begin(operands, 1) + m * pitch(operands, 1), source, width)
+        source = begin(operands, 0) + m * read_pitch(operands, 0)
+        copy_bytes(begin(operands, 1) + m * read_pitch(operands, 1), source, width)
 
 
 @compiled
@@ -61,12 +61,12 @@ def pack(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: source, out. Constants: width, rows.
     """
-    if word(context, THREAD) == 0:
-        width, n_rows = word(constants, 0), word(constants, 1)
+    if read_word(context, THREAD) == 0:
+        width, n_rows = read_word(constants, 0), read_word(constants, 1)
         for m in range(n_rows):
-            source = begin(operands, 0) + m * pitch(operands, 0)
-            copy_bytes(begin(operands, 1) + m * pitch(operands, 1), source, width)
-        add_to_word(word(context, TALLY), 1, n_rows * width)
+            source = begin(operands, 0) + m * read_pitch(operands, 0)
+            copy_bytes(begin(operands, 1) + m * read_pitch(operands, 1), source, width)
+        add_to_word(read_word(context, TALLY), 1, n_rows * width)
 
 
 @compiled
@@ -75,10 +75,10 @@ def look_up(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: table, rows, out. Constants: width.
     """
-    width = word(constants, 0)
+    width = read_word(constants, 0)
     for m in range(n):
-        source = begin(operands, 0) + word(begin(operands, 1), m) * width
-        copy_bytes(begin(operands, 2) + m * pitch(operands, 2), source, width)
+        source = begin(operands, 0) + read_word(begin(operands, 1), m) * width
+        copy_bytes(begin(operands, 2) + m * read_pitch(operands, 2), source, width)
 
 
 @compiled
@@ -87,12 +87,12 @@ def spread(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: source, first edges, out. Constants: width.
     """
-    width, edges = word(constants, 0), begin(operands, 1)
-    first = word(edges, 0)
+    width, edges = read_word(constants, 0), begin(operands, 1)
+    first = read_word(edges, 0)
     for m in range(n):
-        source = begin(operands, 0) + m * pitch(operands, 0)
-        for edge in range(word(edges, m) - first, word(edges, m + 1) - first):
-            copy_bytes(begin(operands, 2) + edge * pitch(operands, 2), source, width)
+        source = begin(operands, 0) + m * read_pitch(operands, 0)
+        for edge in range(read_word(edges, m) - first, read_word(edges, m + 1) - first):
+            copy_bytes(begin(operands, 2) + edge * read_pitch(operands, 2), source, width)
 
 
 @compiled
@@ -101,10 +101,10 @@ def fill(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: out. Constants: width, the value, an integer.
     """
-    value = np.float32(word(constants, 1))
+    value = np.float32(read_word(constants, 1))
     for m in range(n):
-        to = row(operands, 0, m)
-        for j in range(word(constants, 0)):
+        to = locate_row(operands, 0, m)
+        for j in range(read_word(constants, 0)):
             to[j] = value
 
 
@@ -124,21 +124,23 @@ def fill_viewed(context: int, operands: int, constants: int, n: int) -> None:
         n: The number of batches.
     """
     done, runs, bounds = begin(operands, 5), begin(operands, 2), begin(operands, 3)
-    thread, n_threads = word(context, THREAD), word(context, N_THREADS)
-    if word(runs, n) >= 0 or word(done, thread) != 0:
+    thread, n_threads = read_word(context, THREAD), read_word(context, N_THREADS)
+    if read_word(runs, n) >= 0 or read_word(done, thread) != 0:
         return
     put_word(done, thread, 1)
-    n_slots, width = word(constants, 0), word(constants, 1)
+    n_slots, width = read_word(constants, 0), read_word(constants, 1)
     for b in range(n):
-        if word(runs, b) >= 0:
-            at, n_rows = share(word(bounds, b + 1) - word(bounds, b), ROWS, thread, n_threads)
-            first = (word(bounds, b) + at) * n_slots
+        if read_word(runs, b) >= 0:
+            at, n_rows = share(
+                read_word(bounds, b + 1) - read_word(bounds, b), ROWS, thread, n_threads
+            )
+            first = (read_word(bounds, b) + at) * n_slots
             _gather_rows(
                 begin(operands, 0), begin(operands, 1) + 8 * first,
                 begin(operands, 4) + first * width, n_rows, n_slots, width,
             )  # fmt: skip
-            add_to_word(word(context, TALLY), 0, 1)
-            add_to_word(word(context, TALLY), 1, n_rows * n_slots * width)
+            add_to_word(read_word(context, TALLY), 0, 1)
+            add_to_word(read_word(context, TALLY), 1, n_rows * n_slots * width)
 
 
 @compiled
@@ -147,12 +149,12 @@ def scatter_add(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: target, index, source. Constants: n_slots, width.
     """
-    n_slots, width = word(constants, 0), word(constants, 1)
+    n_slots, width = read_word(constants, 0), read_word(constants, 1)
     for m in range(n):
-        index = begin(operands, 1) + m * pitch(operands, 1)
+        index = begin(operands, 1) + m * read_pitch(operands, 1)
         for slot in range(n_slots):
-            to = row(operands, 0, word(index, slot))
-            source = begin(operands, 2) + m * pitch(operands, 2) + 4 * slot * width
+            to = locate_row(operands, 0, read_word(index, slot))
+            source = begin(operands, 2) + m * read_pitch(operands, 2) + 4 * slot * width
             values = floats_at(source)
             for j in range(width):
                 to[j] += values[j]
@@ -164,14 +166,14 @@ def sum_edges(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: rows, first edges, out. Constants: width.
     """
-    width, edges = word(constants, 0), begin(operands, 1)
-    first = word(edges, 0)
+    width, edges = read_word(constants, 0), begin(operands, 1)
+    first = read_word(edges, 0)
     for m in range(n):
-        total = row(operands, 2, m)
+        total = locate_row(operands, 2, m)
         for j in range(width):
             total[j] = 0.0
-        for edge in range(word(edges, m) - first, word(edges, m + 1) - first):
-            values = row(operands, 0, edge)
+        for edge in range(read_word(edges, m) - first, read_word(edges, m + 1) - first):
+            values = locate_row(operands, 0, edge)
             for j in range(width):
                 total[j] += values[j]
 
@@ -182,13 +184,13 @@ def sum_children(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: states, index of all edges, first edges, out. Constants: width.
     """
-    width, index, edges = word(constants, 0), begin(operands, 1), begin(operands, 2)
+    width, index, edges = read_word(constants, 0), begin(operands, 1), begin(operands, 2)
     for m in range(n):
-        total = row(operands, 3, m)
+        total = locate_row(operands, 3, m)
         for j in range(width):
             total[j] = 0.0
-        for edge in range(word(edges, m), word(edges, m + 1)):
-            values = row(operands, 0, word(index, edge))
+        for edge in range(read_word(edges, m), read_word(edges, m + 1)):
+            values = locate_row(operands, 0, read_word(index, edge))
             for j in range(width):
                 total[j] += values[j]
 
@@ -199,9 +201,9 @@ def sum_elements(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: x, out. Constants: width of x.
     """
-    width = word(constants, 0)
+    width = read_word(constants, 0)
     for m in range(n):
-        x, out = row(operands, 0, m), row(operands, 1, m)
+        x, out = locate_row(operands, 0, m), locate_row(operands, 1, m)
         total = x[0]
         for j in range(1, width):
             total += x[j]
@@ -215,8 +217,8 @@ def expand(context: int, operands: int, constants: int, n: int) -> None:
     Operands: x, out. Constants: width of out.
     """
     for m in range(n):
-        x, out = row(operands, 0, m), row(operands, 1, m)
-        for j in range(word(constants, 0)):
+        x, out = locate_row(operands, 0, m), locate_row(operands, 1, m)
+        for j in range(read_word(constants, 0)):
             out[j] = x[0]
 
 
@@ -226,19 +228,23 @@ def add_up_rows(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: rows, gradient, whether it was written. Constants: width, rows per vertex.
     """
-    width, per_vertex, thread = word(constants, 0), word(constants, 1), word(context, THREAD)
-    first, n_own = share(width, FLOATS, thread, word(context, N_THREADS))
+    width, per_vertex, thread = (
+        read_word(constants, 0),
+        read_word(constants, 1),
+        read_word(context, THREAD),
+    )
+    first, n_own = share(width, FLOATS, thread, read_word(context, N_THREADS))
     out, written = floats_at(begin(operands, 1) + 4 * first), begin(operands, 2)
-    if word(written, thread) == 0:
+    if read_word(written, thread) == 0:
         for j in range(n_own):
             out[j] = 0.0
         put_word(written, thread, 1)
     at = begin(operands, 0) + 4 * first
     if per_vertex == 1:
-        _add_up(out, at, pitch(operands, 0), n, n_own)
+        _add_up(out, at, read_pitch(operands, 0), n, n_own)
         return
     for m in range(n):
-        _add_up(out, at + m * pitch(operands, 0), 4 * width, per_vertex, n_own)
+        _add_up(out, at + m * read_pitch(operands, 0), 4 * width, per_vertex, n_own)
 
 
 @helper(fast=FAST)
@@ -262,10 +268,10 @@ def apply(context: int, operands: int, constants: int, n: int) -> None:
 
     Operands: x, matrix, out. Constants: widths of x and of out.
     """
-    k, width = word(constants, 0), word(constants, 1)
+    k, width = read_word(constants, 0), read_word(constants, 1)
     for m in range(n):
-        x, to = row(operands, 0, m), row(operands, 2, m)
-        matrix = begin(operands, 1) + m * pitch(operands, 1)
+        x, to = locate_row(operands, 0, m), locate_row(operands, 2, m)
+        matrix = begin(operands, 1) + m * read_pitch(operands, 1)
         for j in range(width):
             to[j] = 0.0
         for i in range(k):
@@ -280,10 +286,10 @@ def apply_transposed(context: int, operands: int, constants: int, n: int) -> Non
 
     Operands: y, matrix, out. Constants: widths of y and of out.
     """
-    width, k = word(constants, 0), word(constants, 1)
+    width, k = read_word(constants, 0), read_word(constants, 1)
     for m in range(n):
-        y, to = row(operands, 0, m), row(operands, 2, m)
-        matrix = begin(operands, 1) + m * pitch(operands, 1)
+        y, to = locate_row(operands, 0, m), locate_row(operands, 2, m)
+        matrix = begin(operands, 1) + m * read_pitch(operands, 1)
         for i in range(k):
             values = floats_at(matrix + 4 * i * width)
             total = y[0] * values[0]
@@ -293,15 +299,15 @@ def apply_transposed(context: int, operands: int, constants: int, n: int) -> Non
 
 
 @compiled
-def outer(context: int, operands: int, constants: int, n: int) -> None:
+def compute_outer(context: int, operands: int, constants: int, n: int) -> None:
     """Multiply each element of x by each of y.
 
     Operands: x, y, out. Constants: widths of x and of y.
     """
-    k, width = word(constants, 0), word(constants, 1)
+    k, width = read_word(constants, 0), read_word(constants, 1)
     for m in range(n):
-        x, y = row(operands, 0, m), row(operands, 1, m)
-        to = begin(operands, 2) + m * pitch(operands, 2)
+        x, y = locate_row(operands, 0, m), locate_row(operands, 1, m)
+        to = begin(operands, 2) + m * read_pitch(operands, 2)
         for i in range(k):
             factor, part = x[i], floats_at(to + 4 * i * width)
             for j in range(width):

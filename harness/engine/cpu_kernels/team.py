@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import address_of, compiled
+from harness.compiler.compiled import compiled, find_address
 from harness.compiler.pointers import (
     add_atomic,
     call,
@@ -34,8 +34,8 @@ from harness.compiler.pointers import (
     load_atomic,
     pause,
     put_word,
+    read_word,
     store_atomic,
-    word,
 )
 from harness.compiler.registry import helper
 from harness.engine.cpu_kernels import memory_kernels
@@ -80,17 +80,17 @@ def meet(context: int) -> None:
 
     All threads must call this function equally often.
     """
-    n_threads = word(context, N_THREADS)
+    n_threads = read_word(context, N_THREADS)
     if n_threads > 1:
-        _come_together(word(context, TEAM), WITHIN, n_threads)
+        _come_together(read_word(context, TEAM), WITHIN, n_threads)
 
 
 @helper
 def meet_at_end(context: int) -> None:
     """Wait until all threads have completed a job."""
-    n_threads = word(context, N_THREADS)
+    n_threads = read_word(context, N_THREADS)
     if n_threads > 1:
-        _come_together(word(context, TEAM), AT_END, n_threads)
+        _come_together(read_word(context, TEAM), AT_END, n_threads)
 
 
 @helper
@@ -189,13 +189,13 @@ class Team:
         self._scratch = [scratch() for _ in range(self.n)]
         self.tallies = [np.zeros(64 // _BYTES * 2, np.int64)[:N_TALLY] for _ in range(self.n)]
         self._rooms = [
-            memory_kernels.aligned_empty((N_REGISTERS + 2 * MOST_OPERANDS,), np.int64)
+            memory_kernels.allocate_aligned((N_REGISTERS + 2 * MOST_OPERANDS,), np.int64)
             for _ in self._scratch
         ]
-        self._contexts = [self._context(thread) for thread in range(self.n)]
+        self._contexts = [self._make_context(thread) for thread in range(self.n)]
         self._table: Table = np.zeros((8, _CALL_WORDS), dtype=np.int64)
         self._process = os.getpid()
-        self._own_context = address_of(self._contexts[0])
+        self._own_context = find_address(self._contexts[0])
         if self.n > 1:
             self._start(enter)
 
@@ -209,7 +209,7 @@ class Team:
         for k, (callee, batches) in enumerate(calls):
             _CALL.pack_into(
                 self._table.data, 8 * _CALL_WORDS * k, callee.function, callee.argument,
-                address_of(batches), len(batches),
+                find_address(batches), len(batches),
             )  # fmt: skip
         self.run_table(self._table, len(calls))
 
@@ -218,7 +218,7 @@ class Team:
         which, first, n = calls.order.T
         functions = np.array([callee.function for callee in calls.callees], dtype=np.int64)
         places = np.array([callee.argument for callee in calls.callees], dtype=np.int64)
-        batches = np.array([address_of(batches) for batches in calls.batches], dtype=np.int64)
+        batches = np.array([find_address(batches) for batches in calls.batches], dtype=np.int64)
         table = np.empty((len(which), _CALL_WORDS), dtype=np.int64)
         table[:, 0], table[:, 1] = functions[which], places[which]
         table[:, 2], table[:, 3] = batches[which] + first * _BATCH_BYTES, n
@@ -227,14 +227,14 @@ class Team:
     def run_table(self, table: Table, n: int) -> None:
         """Make the n calls of a table as `run` does."""
         self._check_process()
-        run_at(self._own_context, address_of(table), n)
+        run_at(self._own_context, find_address(table), n)
 
     def take_places(self, address: int) -> None:
         """Set the address of the table of arrays for all threads."""
         for context in self._contexts:
             context[PLACES] = address
 
-    def callable_at(self) -> tuple[int, int]:
+    def find_entry_point(self) -> tuple[int, int]:
         """Return the address of `run_at`, for compiled code that calls it, and its context."""
         self._check_process()
         return run_at.address, self._own_context
@@ -243,27 +243,30 @@ class Team:
         if self.n > 1 and os.getpid() != self._process:
             raise RuntimeError("a fork has none of its parent's threads; make an engine of its own")
 
-    def parked(self) -> int:
+    def count_parked(self) -> int:
         """Return the number of threads that are parked while they wait for a job."""
         return int(self._words[JOB + PARKED])
 
-    def words(self, n_asked: int) -> str:
+    def describe_threads(self, n_asked: int) -> str:
         """Return the number of threads, and the reason if it differs from the requested number."""
         if self.n == n_asked:
             return str(self.n)
         return f"{self.n} of {n_asked}: threads park by futex, which Linux has on x86-64 and Arm64"
 
-    def _context(self, thread: int) -> Table:
+    def _make_context(self, thread: int) -> Table:
         sizes, letters, factors = self._scratch[thread]
         context = np.zeros(N_WORDS, dtype=np.int64)
         context[THREAD], context[N_THREADS] = thread, self.n
-        context[TEAM], context[TALLY] = address_of(self._words), address_of(self.tallies[thread])
-        context[SIZES], context[LETTERS] = address_of(sizes), address_of(letters)
-        context[FACTORS] = address_of(factors)
+        context[TEAM], context[TALLY] = (
+            find_address(self._words),
+            find_address(self.tallies[thread]),
+        )
+        context[SIZES], context[LETTERS] = find_address(sizes), find_address(letters)
+        context[FACTORS] = find_address(factors)
         room = self._rooms[thread]
         room[:N_REGISTERS] = 0
         room[ONE] = 1
-        context[REGISTERS], context[OPERANDS] = address_of(room), address_of(room[N_REGISTERS:])
+        context[REGISTERS], context[OPERANDS] = find_address(room), find_address(room[N_REGISTERS:])
         return context
 
     def _start(self, enter: Callable[[], object]) -> None:
@@ -279,7 +282,7 @@ class Team:
         n_running = 1
         try:
             for context in self._contexts[1:]:
-                arguments = (address_of(context), enter, failed, kept)
+                arguments = (find_address(context), enter, failed, kept)
                 threading.Thread(target=_enter, args=arguments, daemon=True, name=NAME).start()
                 n_running += 1
         except RuntimeError as error:
@@ -309,16 +312,16 @@ def _enter(context: int, enter: Callable[[], object], failed: list[Exception], k
         serve(context)
 
 
-def _stop(words: Table) -> None:
+def _stop(table: Table) -> None:
     """End the threads of a team."""
-    end_team(address_of(words))
+    end_team(find_address(table))
 
 
 @compiled
 def run_at(context: int, calls: int, n: int) -> None:
     """Make calls on all threads of the team."""
-    team = word(context, TEAM)
-    if word(context, N_THREADS) > 1:
+    team = read_word(context, TEAM)
+    if read_word(context, N_THREADS) > 1:
         store_atomic(team + _BYTES * CALLS, calls)
         store_atomic(team + _BYTES * N_CALLS, n)
         tell(team + _BYTES * JOB, load_atomic(team + _BYTES * JOB) + 1)
@@ -330,14 +333,14 @@ def _make(context: int, calls: int, n: int) -> None:
     """Make calls on this thread, and wait until all threads have completed them."""
     for k in range(n):
         at = calls + _BYTES * _CALL_WORDS * k
-        call(word(at, 0), (context, word(at, 1), word(at, 2), word(at, 3)))
+        call(read_word(at, 0), (context, read_word(at, 1), read_word(at, 2), read_word(at, 3)))
     meet_at_end(context)
 
 
 @compiled(without_lock=True)
 def serve(context: int) -> None:
     """Run a thread of the team: wait for jobs and take part in them until the team ends."""
-    team, seen = word(context, TEAM), 0
+    team, seen = read_word(context, TEAM), 0
     add_atomic(team + _BYTES * READY, 1)
     while True:
         wait_while(team + _BYTES * JOB, seen)

@@ -34,15 +34,15 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.object_code import Loaded, host_target, load_kept
-from harness.compiler.pointers import FLOAT_BYTES, call, word
-from harness.compiler.registry import helper, stamp_of
+from harness.compiler.object_code import Loaded, find_host_target, load_kept
+from harness.compiler.pointers import FLOAT_BYTES, call, read_word
+from harness.compiler.registry import hash_modules, helper
 
 INT32, WORD, FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
 @contextmanager
-def loop(builder: ir.IRBuilder, begin: Any, end: Any, step: Any) -> Iterator[Any]:
+def write_loop(builder: ir.IRBuilder, begin: Any, end: Any, step: Any) -> Iterator[Any]:
     """Write a loop around the instructions of the context, over begin, begin + step, ... < end."""
     before = builder.block
     body, behind = builder.append_basic_block(), builder.append_basic_block()
@@ -79,26 +79,26 @@ def write_transpose(module: ir.Module, name: str) -> None:
     builder, (source, source_row, out, out_row) = begin_function(module, name, 4)
     kind = ir.VectorType(FLOAT, SIDE).as_pointer()
 
-    def row(address: Any, n_bytes: Any, k: int) -> Any:
+    def locate_row(address: Any, n_bytes: Any, k: int) -> Any:
         offset = builder.mul(n_bytes, ir.Constant(address.type, k))
         return builder.inttoptr(builder.add(address, offset), kind)
 
-    rows = [builder.load(row(source, source_row, k), align=FLOAT_BYTES) for k in range(SIDE)]
-    for k, column in enumerate(_transposed(builder, rows)):
-        builder.store(column, row(out, out_row, k), align=FLOAT_BYTES)
+    rows = [builder.load(locate_row(source, source_row, k), align=FLOAT_BYTES) for k in range(SIDE)]
+    for k, column in enumerate(_transpose(builder, rows)):
+        builder.store(column, locate_row(out, out_row, k), align=FLOAT_BYTES)
     builder.ret_void()
 
 
-def _transposed(builder: ir.IRBuilder, rows: list[Any]) -> list[Any]:
-    def mixed(a: Any, b: Any, places: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
-        masks = [ir.Constant(ir.VectorType(INT32, SIDE), list(place)) for place in places]
+def _transpose(builder: ir.IRBuilder, rows: list[Any]) -> list[Any]:
+    def mix(a: Any, b: Any, places: tuple[tuple[int, ...], ...]) -> tuple[Any, ...]:
+        masks = [ir.Constant(ir.VectorType(INT32, SIDE), list(indices)) for indices in places]
         return tuple(builder.shuffle_vector(a, b, mask) for mask in masks)
 
-    pairs = [mixed(rows[k], rows[k + 1], _PAIRS) for k in range(0, SIDE, 2)]
+    pairs = [mix(rows[k], rows[k + 1], _PAIRS) for k in range(0, SIDE, 2)]
     low, high = (
-        [q for i in (0, 1) for q in mixed(pairs[k][i], pairs[k + 1][i], _QUADS)] for k in (0, 2)
+        [q for i in (0, 1) for q in mix(pairs[k][i], pairs[k + 1][i], _QUADS)] for k in (0, 2)
     )
-    both = [mixed(a, b, _HALVES) for a, b in zip(low, high, strict=True)]
+    both = [mix(a, b, _HALVES) for a, b in zip(low, high, strict=True)]
     return [first for first, _ in both] + [second for _, second in both]
 
 
@@ -107,7 +107,7 @@ _FAST = ("contract", "nsz")  # lets LLVM fuse multiply and add
 
 def _choose_lanes() -> int:
     """Return the floats per vector: 16 with AVX-512, else 8 (AVX2, or two NEON registers)."""
-    return 16 if "+avx512f" in host_target().features else 8
+    return 16 if "+avx512f" in find_host_target().features else 8
 
 
 # AVX-512 has 32 registers, for 24 sums, 4 vectors of a matrix and one element. With 8 lanes, there
@@ -129,26 +129,28 @@ class _Writer:
     def number(self, value: int) -> Any:
         return WORD(value)
 
-    def times(self, stride: Any, k: int) -> Any:
+    def multiply_stride(self, stride: Any, k: int) -> Any:
         return self.builder.mul(stride, self.number(k))
 
-    def _pointer(self, address: Any, place: Any, kind: Any) -> Any:
-        return self.builder.inttoptr(self.builder.add(address, place), kind.as_pointer())
+    def _make_pointer(self, address: Any, offset: Any, kind: Any) -> Any:
+        return self.builder.inttoptr(self.builder.add(address, offset), kind.as_pointer())
 
-    def load(self, address: Any, place: Any, kind: Any = None) -> Any:
-        pointer = self._pointer(address, place, kind or self.vector)
+    def load(self, address: Any, offset: Any, kind: Any = None) -> Any:
+        pointer = self._make_pointer(address, offset, kind or self.vector)
         return self.builder.load(pointer, align=FLOAT_BYTES)
 
-    def store(self, value: Any, address: Any, place: Any) -> None:
-        self.builder.store(value, self._pointer(address, place, value.type), align=FLOAT_BYTES)
+    def store(self, value: Any, address: Any, offset: Any) -> None:
+        self.builder.store(
+            value, self._make_pointer(address, offset, value.type), align=FLOAT_BYTES
+        )
 
     def spread(self, number: Any) -> Any:
         """Return a vector with a number in every lane."""
         undefined = ir.Constant(self.vector, ir.Undefined)
         first = self.builder.insert_element(undefined, number, ir.Constant(INT32, 0))
-        return self.shuffled(first, first, [0] * self.lanes)
+        return self.shuffle(first, first, [0] * self.lanes)
 
-    def shuffled(self, a: Any, b: Any, lanes: list[int]) -> Any:
+    def shuffle(self, a: Any, b: Any, lanes: list[int]) -> Any:
         mask = ir.Constant(ir.VectorType(INT32, len(lanes)), lanes)
         return self.builder.shuffle_vector(a, b, mask)
 
@@ -162,11 +164,11 @@ class _Writer:
 
     def register(self, value: Any) -> Any:
         """Allocate a variable, which LLVM keeps in a register."""
-        place = self.builder.alloca(value.type)
-        self.builder.store(value, place)
-        return place
+        variable = self.builder.alloca(value.type)
+        self.builder.store(value, variable)
+        return variable
 
-    def zeros(self) -> Any:
+    def allocate_zeros(self) -> Any:
         """Allocate a vector that starts at zero."""
         return self.register(ir.Constant(self.vector, [0.0] * self.lanes))
 
@@ -192,21 +194,23 @@ def write_sums_of_rows(
     x, x_row, x_next, w, w_row, out, out_row, k, adds = arguments
     write = _Writer(builder, lanes)
     columns = [write.number(FLOAT_BYTES * lanes * j) for j in range(n_vectors)]
-    places = [builder.add(write.times(out_row, i), c) for i in range(n_rows) for c in columns]
-    sums = [write.zeros() for _ in places]
+    places = [
+        builder.add(write.multiply_stride(out_row, i), c) for i in range(n_rows) for c in columns
+    ]
+    sums = [write.allocate_zeros() for _ in places]
     with builder.if_then(builder.icmp_signed("!=", adds, write.number(0))):
-        for place, own in zip(places, sums, strict=True):
-            builder.store(write.load(out, place), own)
-    with loop(builder, WORD(0), k, WORD(1)) as i_of_k:
+        for offset, own in zip(places, sums, strict=True):
+            builder.store(write.load(out, offset), own)
+    with write_loop(builder, WORD(0), k, WORD(1)) as i_of_k:
         row, element = builder.mul(w_row, i_of_k), builder.mul(x_next, i_of_k)
         vectors = [write.load(w, builder.add(row, column)) for column in columns]
         for i in range(n_rows):
-            place = builder.add(write.times(x_row, i), element)
-            factor = write.spread(write.load(x, place, FLOAT))
+            offset = builder.add(write.multiply_stride(x_row, i), element)
+            factor = write.spread(write.load(x, offset, FLOAT))
             for j, vector in enumerate(vectors):
                 write.add_product(sums[i * n_vectors + j], factor, vector)
-    for place, own in zip(places, sums, strict=True):
-        write.store(builder.load(own), out, place)
+    for offset, own in zip(places, sums, strict=True):
+        write.store(builder.load(own), out, offset)
     builder.ret_void()
 
 
@@ -220,21 +224,23 @@ def write_sums_of_dots(module: ir.Module, name: str, n_rows: int, lanes: int) ->
     builder, arguments = begin_function(module, name, 8)
     x, x_row, w, w_row, out, out_row, m, adds = arguments
     write = _Writer(builder, lanes)
-    sums = [[write.zeros() for _ in range(DOTS)] for _ in range(n_rows)]
-    with loop(builder, WORD(0), m, WORD(1)) as vector_of_row:
-        at = write.times(vector_of_row, FLOAT_BYTES * lanes)
-        factors = [write.load(x, builder.add(write.times(x_row, i), at)) for i in range(n_rows)]
+    sums = [[write.allocate_zeros() for _ in range(DOTS)] for _ in range(n_rows)]
+    with write_loop(builder, WORD(0), m, WORD(1)) as vector_of_row:
+        at = write.multiply_stride(vector_of_row, FLOAT_BYTES * lanes)
+        factors = [
+            write.load(x, builder.add(write.multiply_stride(x_row, i), at)) for i in range(n_rows)
+        ]
         for d in range(DOTS):
-            vector = write.load(w, builder.add(write.times(w_row, d), at))
+            vector = write.load(w, builder.add(write.multiply_stride(w_row, d), at))
             for factor, own in zip(factors, sums, strict=True):
                 write.add_product(own[d], factor, vector)
     for i, own in enumerate(sums):
-        place = write.times(out_row, i)
-        found = write.register(_sum_lanes(write, [builder.load(one) for one in own]))
+        offset = write.multiply_stride(out_row, i)
+        total = write.register(_sum_lanes(write, [builder.load(register) for register in own]))
         with builder.if_then(builder.icmp_signed("!=", adds, write.number(0))):
-            before = write.load(out, place, _DOTS)
-            builder.store(write.add(before, builder.load(found)), found)
-        write.store(builder.load(found), out, place)
+            before = write.load(out, offset, _DOTS)
+            builder.store(write.add(before, builder.load(total)), total)
+        write.store(builder.load(total), out, offset)
     builder.ret_void()
 
 
@@ -242,14 +248,12 @@ def _sum_lanes(write: _Writer, vectors: list[Any]) -> Any:
     """Return the sums over the lanes of four vectors, as one vector of four."""
     while (n := vectors[0].type.count) > DOTS:  # adds the upper half to the lower
         low, high = list(range(n // 2)), list(range(n // 2, n))
-        vectors = [
-            write.add(write.shuffled(v, v, low), write.shuffled(v, v, high)) for v in vectors
-        ]
+        vectors = [write.add(write.shuffle(v, v, low), write.shuffle(v, v, high)) for v in vectors]
     a, b, c, d = vectors
     first, second = [0, 4, 1, 5], [2, 6, 3, 7]
-    ab = write.add(write.shuffled(a, b, first), write.shuffled(a, b, second))  # a b a b
-    cd = write.add(write.shuffled(c, d, first), write.shuffled(c, d, second))
-    return write.add(write.shuffled(ab, cd, [0, 1, 4, 5]), write.shuffled(ab, cd, [2, 3, 6, 7]))
+    ab = write.add(write.shuffle(a, b, first), write.shuffle(a, b, second))  # a b a b
+    cd = write.add(write.shuffle(c, d, first), write.shuffle(c, d, second))
+    return write.add(write.shuffle(ab, cd, [0, 1, 4, 5]), write.shuffle(ab, cd, [2, 3, 6, 7]))
 
 
 def write_products(lanes: int = LANES) -> ir.Module:
@@ -284,9 +288,9 @@ def load_products() -> tuple[Loaded, NDArray[np.int64]]:
     Returns:
         The object that owns the machine code, and the table of addresses.
     """
-    words = repr((__name__, stamp_of((__name__,)), LANES))
-    loaded = load_kept(words, lambda: str(write_products()))
-    return loaded, np.array([loaded.address(name) for name in NAMES], dtype=np.int64)
+    key = repr((__name__, hash_modules((__name__,)), LANES))
+    loaded = load_kept(key, lambda: str(write_products()))
+    return loaded, np.array([loaded.find_address(name) for name in NAMES], dtype=np.int64)
 
 
 # With vectors of half the size (AVX2), oneDNN is faster except for small matrices and few rows.
@@ -297,7 +301,7 @@ _BYTES = 4
 
 
 @helper
-def rows_times(
+def multiply_rows(
     kernels: int, x: int, x_row: int, x_next: int, n: int, w: int, w_row: int, k: int, m: int,
     out: int, out_row: int, adds: int,
 ) -> None:  # fmt: skip
@@ -317,7 +321,7 @@ def rows_times(
     if n <= WIDE_ROWS:
         first = m - m % (2 * BLOCK)
         for column in range(0, first if n > 0 else 0, 2 * BLOCK):
-            call(word(kernels, WIDE + n - 1), (
+            call(read_word(kernels, WIDE + n - 1), (
                 x, x_row, x_next, w + _BYTES * column, w_row, out + _BYTES * column, out_row, k,
                 adds,
             ))  # fmt: skip
@@ -327,14 +331,14 @@ def rows_times(
         for j in range(column, min(column + BLOCK, m), step):
             for i in range(0, n, MOST_ROWS):
                 table = BY_VECTORS if is_whole else BY_VECTOR
-                call(word(kernels, table + min(MOST_ROWS, n - i) - 1), (
+                call(read_word(kernels, table + min(MOST_ROWS, n - i) - 1), (
                     x + i * x_row, x_row, x_next, w + _BYTES * j, w_row,
                     out + i * out_row + _BYTES * j, out_row, k, adds,
                 ))  # fmt: skip
 
 
 @helper
-def rows_times_transposed(
+def multiply_rows_transposed(
     kernels: int, x: int, x_row: int, n: int, w: int, w_row: int, k: int, m: int, out: int,
     out_row: int, adds: int,
 ) -> None:  # fmt: skip
@@ -343,7 +347,7 @@ def rows_times_transposed(
     k is a multiple of LANES, m of DOTS.
     """
     for i in range(0, n, MOST_ROWS_OF_DOTS):
-        kernel = word(kernels, BY_DOTS + min(MOST_ROWS_OF_DOTS, n - i) - 1)
+        kernel = read_word(kernels, BY_DOTS + min(MOST_ROWS_OF_DOTS, n - i) - 1)
         for j in range(0, m, DOTS):
             call(kernel, (
                 x + i * x_row, x_row, w + j * w_row, w_row, out + i * out_row + _BYTES * j, out_row,

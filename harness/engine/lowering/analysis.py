@@ -17,7 +17,13 @@ from harness.engine.lowering.plan import STAGES, Abilities
 from harness.errors import ScheduleError
 from harness.vertex.autodiff import Gradient
 from harness.vertex.operators import OPERATORS, Node
-from harness.vertex.program import Stage, VertexFunction, ancestors, find_consumers, find_stages
+from harness.vertex.program import (
+    OperatorStage,
+    VertexFunction,
+    find_ancestors,
+    find_consumers,
+    find_stages,
+)
 
 # Nodes that only name a value; they never become a step.
 SOURCES = ("gather", "gather_each", "pull", "parameter", "state_gradient")
@@ -94,12 +100,12 @@ class Uses:
     @property
     def loss_gradients(self) -> Mapping[int, int]:
         """Gradients that a loss's kernel stores over the logits, with these logits."""
-        return _gradients_of(self.losses)
+        return _map_gradients(self.losses)
 
     @property
     def loss_biases(self) -> frozenset[int]:
         """Additions of a bias that a loss's kernel does."""
-        return _biases_of(self.losses)
+        return _collect_biases(self.losses)
 
     def is_slice(self, i: int) -> bool:
         """Return whether a value is a slice of another."""
@@ -109,7 +115,7 @@ class Uses:
         """Return whether an operator is elementwise."""
         return OPERATORS[self.nodes[i].op].elementwise
 
-    def root(self, i: int) -> int:
+    def find_root(self, i: int) -> int:
         """Return the node of which i is a slice, through all slices."""
         while self.is_slice(i):
             i = self.nodes[i].inputs[0]
@@ -127,7 +133,7 @@ class Uses:
             return True
         return any(k not in self.group_of[i] for k in self.consumers[i])
 
-    def added_on_the_spot(self, group: Group) -> tuple[tuple[int, str, int | None], ...]:
+    def list_fused_adds(self, group: Group) -> tuple[tuple[int, str, int | None], ...]:
         """Return the results of a fused group that its kernel adds to children's gradients."""
         return tuple((i, *target) for i in group for target in self.fused_adds.get(i, ()))
 
@@ -152,7 +158,7 @@ def find_uses(
     scattered = frozenset(i for _, i in function.scatter)
     readers = _Readers(nodes, stage_of, consumers, results, scattered)
     losses = readers.find_losses(scattered | given) if abilities.fuses_losses else {}
-    absorption = readers.find_absorption(_biases_of(losses), absorb_bias=not abilities.fuses)
+    absorption = readers.find_absorption(_collect_biases(losses), absorb_bias=not abilities.fuses)
     orders = {
         stage: order_stage(nodes, stages[stage], absorption, fuse=abilities.fuses)
         for stage in STAGES
@@ -175,16 +181,16 @@ def find_uses(
         given_back=given_back,
         kept=kept,
         losses=losses,
-        unneeded=readers.find_unneeded(_gradients_of(losses)) - kept,
+        unneeded=readers.find_unneeded(_map_gradients(losses)) - kept,
     )
 
 
-def _gradients_of(losses: Mapping[int, SoftmaxLoss]) -> dict[int, int]:
-    return {one.gradient: one.logits for one in losses.values() if one.gradient is not None}
+def _map_gradients(losses: Mapping[int, SoftmaxLoss]) -> dict[int, int]:
+    return {loss.gradient: loss.logits for loss in losses.values() if loss.gradient is not None}
 
 
-def _biases_of(losses: Mapping[int, SoftmaxLoss]) -> frozenset[int]:
-    return frozenset(one.bias for one in losses.values() if one.bias is not None)
+def _collect_biases(losses: Mapping[int, SoftmaxLoss]) -> frozenset[int]:
+    return frozenset(loss.bias for loss in losses.values() if loss.bias is not None)
 
 
 def _is_step(node: Node) -> bool:
@@ -210,35 +216,35 @@ def _stage_forward(
         roots.update(i for _, i in gradient.gathers)
         roots.update(gradient.sinks)
     n_forward = len(function.nodes) if gradient is None else gradient.n_forward
-    kept = set(range(n_forward)) & ancestors(nodes, roots)
+    kept = set(range(n_forward)) & find_ancestors(nodes, roots)
     scattered = [i for _, i in function.scatter]
-    stages = find_stages(nodes, function.gathers(), scattered, [*function.shown, *kept])
-    has_gathers = bool(function.gathers())
+    stages = find_stages(nodes, function.find_gathers(), scattered, [*function.shown, *kept])
+    has_gathers = bool(function.find_gathers())
     apart = {
-        Stage.EAGER: "eager" if hoisting and has_gathers else "batch",
-        Stage.LAZY: "lazy" if lazy_batching and has_gathers else "batch",
+        OperatorStage.EAGER: "eager" if hoisting and has_gathers else "batch",
+        OperatorStage.LAZY: "lazy" if lazy_batching and has_gathers else "batch",
     }
-    found: dict[str, list[int]] = {"eager": [], "batch": [], "lazy": []}
+    staged: dict[str, list[int]] = {"eager": [], "batch": [], "lazy": []}
     for i, node in enumerate(nodes):
         if i in kept and _is_step(node):
-            found[apart.get(stages[i], "batch")].append(i)
-    return found
+            staged[apart.get(stages[i], "batch")].append(i)
+    return staged
 
 
 def _stage_backward(
     gradient: Gradient | None, nodes: tuple[Node, ...], lazy_batching: bool
 ) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {"backward": [], "backward_lazy": []}
+    staged: dict[str, list[int]] = {"backward": [], "backward_lazy": []}
     if gradient is None:
-        return found
+        return staged
     incoming = [i for i, node in enumerate(nodes) if node.op == "state_gradient"]
     outgoing = [i for _, i in gradient.gathers]
     stages = find_stages(nodes, incoming, outgoing, gradient.sinks)
     for i in range(gradient.n_forward, len(nodes)):
-        if stages[i] is not Stage.UNUSED and _is_step(nodes[i]):
-            may_wait = stages[i] is Stage.LAZY or OPERATORS[nodes[i].op].sink
-            found["backward_lazy" if may_wait and lazy_batching else "backward"].append(i)
-    return found
+        if stages[i] is not OperatorStage.UNUSED and _is_step(nodes[i]):
+            may_wait = stages[i] is OperatorStage.LAZY or OPERATORS[nodes[i].op].sink
+            staged["backward_lazy" if may_wait and lazy_batching else "backward"].append(i)
+    return staged
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,10 +316,12 @@ class _Readers:
 
     def _reads_columns(self, reader: int, target: int) -> bool:
         """Return whether a reader of a slice's base reads columns of the slice."""
-        one, other = self.nodes[target], self.nodes[reader]
+        sliced, other = self.nodes[target], self.nodes[reader]
         if other.op != "slice":
             return True
-        return other.index < one.index + one.width and one.index < other.index + other.width
+        return (
+            other.index < sliced.index + sliced.width and sliced.index < other.index + other.width
+        )
 
     def find_losses(self, pinned: frozenset[int]) -> dict[int, SoftmaxLoss]:
         """Find the losses that one kernel can compute together with their gradients.
@@ -321,15 +329,15 @@ class _Readers:
         Args:
             pinned: Values whose columns are determined otherwise.
         """
-        found = {}
+        losses = {}
         for i, node in enumerate(self.nodes):
             if node.op == "pick_neg_log_softmax" and i in self.stage_of:
-                one = self._softmax_loss(i, pinned)
-                if one is not None:
-                    found[i] = one
-        return found
+                loss = self._match_softmax_loss(i, pinned)
+                if loss is not None:
+                    losses[i] = loss
+        return losses
 
-    def _softmax_loss(self, loss: int, pinned: frozenset[int]) -> SoftmaxLoss | None:
+    def _match_softmax_loss(self, loss: int, pinned: frozenset[int]) -> SoftmaxLoss | None:
         nodes, consumers = self.nodes, self.consumers
         logits = nodes[loss].inputs[0]
         if self.stage_of.get(logits) != self.stage_of[loss] or logits in pinned:
@@ -373,14 +381,14 @@ def _find_fused_adds(
     absorption: Absorption,
 ) -> dict[int, tuple[Target, ...]]:
     """Find gradients that the kernels which compute them also add to those of children."""
-    found: dict[int, tuple[Target, ...]] = {}
+    fused_adds: dict[int, tuple[Target, ...]] = {}
     for source, i in gathers:
         fusible = OPERATORS[nodes[i].op].elementwise and i not in absorption.merged
         if fusible and i in stage_of:
             gather = nodes[source]
             slot = gather.index if gather.op == "gather" else None
-            found[i] = (*found.get(i, ()), (gather.name, slot))
-    return found
+            fused_adds[i] = (*fused_adds.get(i, ()), (gather.name, slot))
+    return fused_adds
 
 
 def order_stage(
@@ -404,23 +412,23 @@ def order_stage(
     pending = list(stage)
     done: set[int] = set()
 
-    def available(i: int) -> bool:
+    def is_available(i: int) -> bool:
         if nodes[i].op == "slice":
-            return available(nodes[i].inputs[0])
+            return is_available(nodes[i].inputs[0])
         return i in done or i not in inside
 
-    def ready(i: int) -> bool:
+    def is_ready(i: int) -> bool:
         first = absorption.after.get(i)
-        return all(map(available, nodes[i].inputs)) and (first is None or available(first))
+        return all(map(is_available, nodes[i].inputs)) and (first is None or is_available(first))
 
-    def fusible(i: int) -> bool:
+    def is_fusible(i: int) -> bool:
         return fuse and OPERATORS[nodes[i].op].elementwise and i not in absorption.merged
 
     ordered: list[Group] = []
     while pending:
-        alone = [i for i in pending if not fusible(i) and ready(i)]
+        alone = [i for i in pending if not is_fusible(i) and is_ready(i)]
         groups: list[Group] = [(i,) for i in alone] or [
-            _grow_group(nodes, pending, fusible, available)
+            _grow_group(nodes, pending, is_fusible, is_available)
         ]
         if not groups[0]:
             raise ScheduleError(f"operators {pending} wait for each other; report this function")

@@ -21,8 +21,14 @@ from dataclasses import dataclass, field, replace
 from harness.engine.lowering.plan import CopyStep, Plan, Step
 from harness.vertex.autodiff import Gradient
 from harness.vertex.operators import OPERATORS, PARAMETER, Node
-from harness.vertex.program import Builder, Stage, VertexFunction, find_consumers, find_stages
-from harness.vertex.subgraph.columns import LaidOut, Pack, Part
+from harness.vertex.program import (
+    Builder,
+    OperatorStage,
+    VertexFunction,
+    find_consumers,
+    find_stages,
+)
+from harness.vertex.subgraph.columns import LaidOutFunction, Pack, ParameterPart
 
 
 def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
@@ -49,13 +55,13 @@ def sink_slices(nodes: Sequence[Node]) -> tuple[tuple[Node, ...], tuple[int, ...
     return tuple(new), tuple(moved)
 
 
-def with_sunk_slices(
+def sink_all_slices(
     function: VertexFunction, gradient: Gradient | None
 ) -> tuple[VertexFunction, Gradient | None]:
     """Return a function, and its gradient if there is one, with all slices sunk."""
     nodes, moved = sink_slices(function.nodes if gradient is None else gradient.nodes)
     forward = nodes if gradient is None else nodes[: moved[len(function.nodes) - 1] + 1]
-    function = function.rebuilt(forward, moved.__getitem__)
+    function = function.replace_nodes(forward, moved.__getitem__)
     if gradient is not None:
         gradient = Gradient(
             nodes,
@@ -69,25 +75,25 @@ def with_sunk_slices(
 CONSTANTS = ("zeros", "ones")
 
 
-def narrowed(function: VertexFunction) -> VertexFunction:
+def narrow_function(function: VertexFunction) -> VertexFunction:
     """Return a function without elementwise values that are only sliced.
 
     Args:
         function: A function whose gradient is not derived yet.
     """
-    return _Narrowing(function, _only_sliced(function)).run()
+    return _Narrowing(function, _find_only_sliced(function)).run()
 
 
-def _only_sliced(function: VertexFunction) -> frozenset[int]:
+def _find_only_sliced(function: VertexFunction) -> frozenset[int]:
     """Find elementwise vectors that only slices, or other such vectors, read."""
     nodes, results = function.nodes, function.results
     consumers = find_consumers(nodes, range(len(nodes)))
-    found: set[int] = set()
+    sliced: set[int] = set()
     for i in reversed(range(len(nodes))):
-        narrow = [k for k in consumers[i] if nodes[k].op == "slice" or k in found]
+        narrow = [k for k in consumers[i] if nodes[k].op == "slice" or k in sliced]
         if consumers[i] and len(narrow) == len(consumers[i]) and _can_be_cut(nodes[i], nodes):
-            found |= set() if i in results else {i}
-    return frozenset(found)
+            sliced |= set() if i in results else {i}
+    return frozenset(sliced)
 
 
 def _can_be_cut(node: Node, nodes: Sequence[Node]) -> bool:
@@ -112,22 +118,22 @@ class _Narrowing:
         for i in range(len(self.function.nodes)):
             if i not in self.cut:
                 self.made[i] = self._make(i)
-        return self.function.rebuilt(self.builder.nodes, self.made.__getitem__)
+        return self.function.replace_nodes(self.builder.nodes, self.made.__getitem__)
 
     def _make(self, i: int) -> int:
         node = self.function.nodes[i]
         if node.op == "slice":
-            return self._columns(node.inputs[0], node.index, node.width)
+            return self._build_columns(node.inputs[0], node.index, node.width)
         return self.builder.copy(node, [self.made[k] for k in node.inputs], node.shape)
 
-    def _columns(self, i: int, start: int, width: int) -> int:
+    def _build_columns(self, i: int, start: int, width: int) -> int:
         """Return columns of a value, computed separately if the value is cut."""
         node = self.function.nodes[i]
         if node.op in CONSTANTS:
             return self.builder.copy(node, [], (width,))
         if i not in self.cut:
             return self.builder.slice(self.made[i], start, width)
-        operands = [self._columns(k, start, width) for k in node.inputs]
+        operands = [self._build_columns(k, start, width) for k in node.inputs]
         return self.builder.copy(node, operands, (width,))
 
 
@@ -146,20 +152,20 @@ class Wide:
     parts: tuple[Wide, ...] = ()
 
 
-def with_fewest_steps(function: VertexFunction, plan_of: Callable[[LaidOut], Plan]) -> Plan:
+def plan_fewest_steps(function: VertexFunction, plan_of: Callable[[LaidOutFunction], Plan]) -> Plan:
     """Return the function's plan, with matmuls joined only if that saves steps or copies.
 
     A value that needs its own columns, such as a state or a part of a concatenation, would have to
     be copied out of a joined one. Gradients that are not adjacent would have to be copied together.
     A join that increases the number of steps or copies is rejected, even if it saves others.
     """
-    plan = as_written = plan_of(LaidOut(function, (), {}))
-    kept = shared_inputs(function)
+    plan = as_written = plan_of(LaidOutFunction(function, (), {}))
+    kept = find_shared_inputs(function)
     if kept:
-        plan = plan_of(joined(function, kept))
+        plan = plan_of(join_groups(function, kept))
     for group in tuple(kept):
-        rest = [one for one in kept if one is not group]
-        without = plan_of(joined(function, rest)) if rest else as_written
+        rest = [other for other in kept if other is not group]
+        without = plan_of(join_groups(function, rest)) if rest else as_written
         if not _is_shorter(plan, without):
             kept, plan = rest, without
     return plan if _is_shorter(plan, as_written) else as_written
@@ -167,22 +173,22 @@ def with_fewest_steps(function: VertexFunction, plan_of: Callable[[LaidOut], Pla
 
 def _is_shorter(plan: Plan, other: Plan) -> bool:
     """Return whether a plan has fewer steps or copies, and no more of either."""
-    ours, theirs = _costs(plan), _costs(other)
+    ours, theirs = _count_costs(plan), _count_costs(other)
     return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
 
 
-def _costs(plan: Plan) -> tuple[int, ...]:
+def _count_costs(plan: Plan) -> tuple[int, ...]:
     """Count the steps and copied columns of each batch, then those of each mini-batch."""
     each = (*plan.batch, *plan.backward)
     once = (*plan.eager, *plan.lazy, *plan.backward_lazy)
-    return (len(each), _n_copied(each), len(once), _n_copied(once))
+    return (len(each), _count_copied(each), len(once), _count_copied(once))
 
 
-def _n_copied(steps: Iterable[Step]) -> int:
+def _count_copied(steps: Iterable[Step]) -> int:
     return sum(step.out.width for step in steps if isinstance(step, CopyStep))
 
 
-def shared_inputs(function: VertexFunction) -> list[Group]:
+def find_shared_inputs(function: VertexFunction) -> list[Group]:
     """Find matmuls that multiply one vector by different parameters in the same stage.
 
     Matmuls that compute logits are excluded, because a loss and its gradient are computed in place.
@@ -190,13 +196,17 @@ def shared_inputs(function: VertexFunction) -> list[Group]:
     nodes = function.nodes
     consumers = find_consumers(nodes, range(len(nodes)))
     scattered = [i for _, i in function.scatter]
-    stages = find_stages(nodes, function.gathers(), scattered, function.shown)
-    found: dict[tuple[int, Stage], list[int]] = {}
+    stages = find_stages(nodes, function.find_gathers(), scattered, function.shown)
+    matmuls: dict[tuple[int, OperatorStage], list[int]] = {}
     for i, node in enumerate(nodes):
         is_product = node.op == "matmul" and len(node.shape) == 1
-        if is_product and stages[i] is not Stage.UNUSED and not _is_of_logits(nodes, consumers, i):
-            found.setdefault((node.inputs[0], stages[i]), []).append(i)
-    return [tuple(group) for group in found.values() if len(group) > 1]
+        if (
+            is_product
+            and stages[i] is not OperatorStage.UNUSED
+            and not _is_of_logits(nodes, consumers, i)
+        ):
+            matmuls.setdefault((node.inputs[0], stages[i]), []).append(i)
+    return [tuple(group) for group in matmuls.values() if len(group) > 1]
 
 
 def _is_of_logits(nodes: Sequence[Node], consumers: Sequence[Sequence[int]], i: int) -> bool:
@@ -208,21 +218,23 @@ def _is_of_logits(nodes: Sequence[Node], consumers: Sequence[Sequence[int]], i: 
     )
 
 
-def joined(function: VertexFunction, groups: Sequence[Group]) -> LaidOut:
+def join_groups(function: VertexFunction, groups: Sequence[Group]) -> LaidOutFunction:
     """Return the function with one matmul for each of these groups, and the parameters it needs."""
-    return _Joining(function, _grown(function, [Wide(group) for group in groups])).run()
+    return _Joining(function, _extend_joins(function, [Wide(group) for group in groups])).run()
 
 
-def _grown(function: VertexFunction, wide: list[Wide]) -> list[Wide]:
+def _extend_joins(function: VertexFunction, wide: list[Wide]) -> list[Wide]:
     """Extend joins to biases and sums that read all members of a join in the same way."""
-    nodes, reader_of = function.nodes, _only_readers(function)
+    nodes, reader_of = function.nodes, _find_only_readers(function)
     known = list(wide)
     while known:
-        one = known.pop()
-        above = tuple(reader_of[i] for i in one.members if i in reader_of)
-        if len(above) < len(one.members):
+        join = known.pop()
+        above = tuple(reader_of[i] for i in join.members if i in reader_of)
+        if len(above) < len(join.members):
             continue
-        parts = [one] if _are_biases(nodes, above) else _added_up(nodes, above, wide, reader_of)
+        parts = (
+            [join] if _are_biases(nodes, above) else _find_summands(nodes, above, wide, reader_of)
+        )
         if parts:
             grown = Wide(above, tuple(parts))
             wide = [w for w in wide if w not in parts] + [grown]
@@ -230,7 +242,7 @@ def _grown(function: VertexFunction, wide: list[Wide]) -> list[Wide]:
     return wide
 
 
-def _only_readers(function: VertexFunction) -> Mapping[int, int]:
+def _find_only_readers(function: VertexFunction) -> Mapping[int, int]:
     """Return the reader of every value that only one node, and nothing else, reads."""
     results = function.results
     consumers = find_consumers(function.nodes, range(len(function.nodes)))
@@ -242,7 +254,7 @@ def _are_biases(nodes: Sequence[Node], above: tuple[int, ...]) -> bool:
     return len(names) == len(above)  # a pack contains a parameter only once
 
 
-def _added_up(
+def _find_summands(
     nodes: Sequence[Node],
     above: tuple[int, ...],
     wide: Sequence[Wide],
@@ -251,8 +263,8 @@ def _added_up(
     """Return both parts of these sums if they are joined in the same order, else nothing."""
     if any(nodes[i].op != "add" for i in above):
         return []
-    found = [w for w in wide if tuple(reader_of.get(i, -1) for i in w.members) == above]
-    return found if len(found) == 2 else []
+    summands = [w for w in wide if tuple(reader_of.get(i, -1) for i in w.members) == above]
+    return summands if len(summands) == 2 else []
 
 
 @dataclass(slots=True)
@@ -268,51 +280,53 @@ class _Joining:
     made: dict[int, int] = field(default_factory=dict)
     packs: dict[str, Pack] = field(default_factory=dict)
 
-    def run(self) -> LaidOut:
-        columns = {i: one for one in self.wide for i in one.members}
-        inside = {i for one in self.wide for part in one.parts for i in _members(part)}
+    def run(self) -> LaidOutFunction:
+        columns = {i: wide for wide in self.wide for i in wide.members}
+        inside = {i for wide in self.wide for part in wide.parts for i in _list_members(part)}
         for i, node in enumerate(self.function.nodes):
             if i in columns:
-                self.made[i] = self._columns(columns[i], i)
+                self.made[i] = self._slice_columns(columns[i], i)
             elif i not in inside and node.op != PARAMETER:
                 self.made[i] = self._copy(node)
-        function = self.function.rebuilt(self.builder.nodes, self.made.__getitem__)
-        return LaidOut(function, tuple(self.packs.values()), {})
+        function = self.function.replace_nodes(self.builder.nodes, self.made.__getitem__)
+        return LaidOutFunction(function, tuple(self.packs.values()), {})
 
-    def _columns(self, one: Wide, member: int) -> int:
+    def _slice_columns(self, wide: Wide, member: int) -> int:
         nodes = self.function.nodes
-        before = one.members[: one.members.index(member)]
+        before = wide.members[: wide.members.index(member)]
         start = sum(nodes[i].width for i in before)
-        return self.builder.slice(self._whole(one), start, nodes[member].width)
+        return self.builder.slice(self._build_whole(wide), start, nodes[member].width)
 
-    def _whole(self, one: Wide) -> int:
+    def _build_whole(self, wide: Wide) -> int:
         """Return the value of which all members are columns; the builder reuses equal nodes."""
-        first = self.function.nodes[one.members[0]]
-        parts = [self._whole(part) for part in one.parts]
+        first = self.function.nodes[wide.members[0]]
+        parts = [self._build_whole(part) for part in wide.parts]
         if first.op == "add":
             return self.builder.add("add", *parts)
         operand = parts[0] if parts else self.made[first.inputs[0]]
-        return self.builder.add(first.op, operand, self._side_by_side(one.members))
+        return self.builder.add(first.op, operand, self._join_parameters(wide.members))
 
-    def _side_by_side(self, members: Sequence[int]) -> int:
+    def _join_parameters(self, members: Sequence[int]) -> int:
         """Join the parameters of matmuls, or of biases, into one."""
         nodes = self.function.nodes
         parameters = [nodes[nodes[i].inputs[1]] for i in members]
-        pack = Pack(tuple(Part(one.name, 0, one.shape[-1]) for one in parameters))
+        pack = Pack(
+            tuple(ParameterPart(parameter.name, 0, parameter.shape[-1]) for parameter in parameters)
+        )
         self.packs[pack.name] = pack
-        shape = (*parameters[0].shape[:-1], sum(one.shape[-1] for one in parameters))
+        shape = (*parameters[0].shape[:-1], sum(parameter.shape[-1] for parameter in parameters))
         return self.builder.add(PARAMETER, shape=shape, name=pack.name)
 
     def _copy(self, node: Node) -> int:
-        inputs = [self._operand(i) for i in node.inputs]
+        inputs = [self._resolve_operand(i) for i in node.inputs]
         if node.op == "slice":
             return self.builder.slice(inputs[0], node.index, node.width)
         return self.builder.copy(node, inputs, node.shape)
 
-    def _operand(self, i: int) -> int:
+    def _resolve_operand(self, i: int) -> int:
         node = self.function.nodes[i]
         return self._copy(node) if node.op == PARAMETER else self.made[i]
 
 
-def _members(one: Wide) -> list[int]:
-    return [*one.members, *(i for part in one.parts for i in _members(part))]
+def _list_members(wide: Wide) -> list[int]:
+    return [*wide.members, *(i for part in wide.parts for i in _list_members(part))]

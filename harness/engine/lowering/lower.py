@@ -8,9 +8,9 @@ from functools import partial
 
 from harness.engine.lowering.analysis import MATMULS, Uses, find_uses
 from harness.engine.lowering.fusion import (
-    narrowed,
-    with_fewest_steps,
-    with_sunk_slices,
+    narrow_function,
+    plan_fewest_steps,
+    sink_all_slices,
 )
 from harness.engine.lowering.placement import log_sum, place
 from harness.engine.lowering.plan import (
@@ -34,8 +34,8 @@ from harness.values.precision import EXACT
 from harness.vertex.autodiff import Gradient, differentiate
 from harness.vertex.folding import FoldedTable, fold_tables
 from harness.vertex.operators import OPERATORS
-from harness.vertex.program import Stage, VertexFunction, find_consumers
-from harness.vertex.subgraph.columns import LaidOut, Pack, lay_out
+from harness.vertex.program import OperatorStage, VertexFunction, find_consumers
+from harness.vertex.subgraph.columns import LaidOutFunction, Pack, lay_out
 
 
 def lower(function: VertexFunction, switches: Switches, abilities: Abilities, train: bool) -> Plan:
@@ -48,29 +48,31 @@ def lower(function: VertexFunction, switches: Switches, abilities: Abilities, tr
     if switches.fold_tables and not train:
         function, tables = fold_tables(function)
     if not switches.fusion:
-        abilities = abilities.without_fusion()
+        abilities = abilities.drop_fusion()
     if switches.precision != EXACT or switches.blas != "auto":
         # A library rearranges the parameter in each of its matmul calls.
         abilities = replace(abilities, largest_in_place=0)
     if not switches.gather_fusion:
         abilities = replace(abilities, reads_children=False, adds_to_children=False)
-    plan_of = partial(_planned, switches=switches, abilities=abilities, train=train)
+    plan_of = partial(_plan_function, switches=switches, abilities=abilities, train=train)
     if switches.horizontal_fusion and not switches.lays_out_subgraphs:
-        plan = with_fewest_steps(function, plan_of)
+        plan = plan_fewest_steps(function, plan_of)
     else:
-        plan = plan_of(_laid_out(function, switches))
+        plan = plan_of(_lay_out_function(function, switches))
     return replace(plan, tables=tables)
 
 
-def _planned(laid_out: LaidOut, switches: Switches, abilities: Abilities, train: bool) -> Plan:
+def _plan_function(
+    laid_out: LaidOutFunction, switches: Switches, abilities: Abilities, train: bool
+) -> Plan:
     function = laid_out.function
     if abilities.fuses and abilities.narrows:
-        function = narrowed(function)
+        function = narrow_function(function)
     gradient = differentiate(function) if train else None
     if abilities.fuses:
-        function, gradient = with_sunk_slices(function, gradient)
+        function, gradient = sink_all_slices(function, gradient)
     if gradient is not None and abilities.gives_back_parts:
-        gradient = replace(gradient, gathers=_in_parts(gradient))
+        gradient = replace(gradient, gathers=_split_gradients(gradient))
     uses = find_uses(
         function,
         gradient,
@@ -82,27 +84,29 @@ def _planned(laid_out: LaidOut, switches: Switches, abilities: Abilities, train:
     return _Lowering(laid_out, uses, laid_out.packs if anew else (), gradient).plan()
 
 
-def _in_parts(gradient: Gradient) -> tuple[tuple[int, int], ...]:
+def _split_gradients(gradient: Gradient) -> tuple[tuple[int, int], ...]:
     """Return the children's gradients; a sum without other readers is replaced by its parts."""
     nodes = gradient.nodes
     consumers = find_consumers(nodes, range(len(nodes)))
     given = [i for _, i in gradient.gathers]
-    found: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
     waiting = list(gradient.gathers[::-1])
     while waiting:
         gather, i = waiting.pop()
         if nodes[i].op == "add" and not consumers[i] and given.count(i) == 1:
             waiting += [(gather, k) for k in nodes[i].inputs[::-1]]
         else:
-            found.append((gather, i))
-    return tuple(found)
+            parts.append((gather, i))
+    return tuple(parts)
 
 
-def _laid_out(function: VertexFunction, switches: Switches) -> LaidOut:
+def _lay_out_function(function: VertexFunction, switches: Switches) -> LaidOutFunction:
     """Return the function, with its inner operators batched if a switch requests it."""
     if not switches.lays_out_subgraphs:
-        return LaidOut(function, (), {})
-    apart = [Stage.EAGER] * switches.hoisting + [Stage.LAZY] * switches.lazy_batching
+        return LaidOutFunction(function, (), {})
+    apart = [OperatorStage.EAGER] * switches.hoisting + [
+        OperatorStage.LAZY
+    ] * switches.lazy_batching
     joined = switches.pre_gather_parameters
     laid_out = lay_out(function, switches.layout, apart=apart, joined=joined)
     # Fused groups keep their values in registers, which have no columns.
@@ -118,7 +122,7 @@ class _Lowering:
 
     def __init__(
         self,
-        laid_out: LaidOut,
+        laid_out: LaidOutFunction,
         uses: Uses,
         packed_anew: Sequence[Pack],
         gradient: Gradient | None,
@@ -128,9 +132,9 @@ class _Lowering:
         self.placement = place(uses, laid_out.columns)
 
     def plan(self) -> Plan:
-        steps = {stage: self._steps(stage) for stage in STAGES}
+        steps = {stage: self._plan_steps(stage) for stage in STAGES}
         if self.gradient is not None:
-            steps["backward"] += self._scatter_adds()
+            steps["backward"] += self._lower_scatter_adds()
         return Plan(
             name=self.function.name,
             nodes=self.nodes,
@@ -147,7 +151,7 @@ class _Lowering:
             packs=self.packs,
         )
 
-    def _steps(self, stage: str) -> list[Step]:
+    def _plan_steps(self, stage: str) -> list[Step]:
         steps: list[Step] = []
         if stage == "batch":
             steps += self.placement.gather_steps
@@ -174,18 +178,18 @@ class _Lowering:
         if group[0] in self.uses.loss_gradients:
             return []
         if group[0] in self.uses.losses:
-            return [self._softmax_loss(group[0])]
+            return [self._lower_softmax_loss(group[0])]
         if OPERATORS[node.op].elementwise:
-            return [ElementwiseStep(group, self.uses.added_on_the_spot(group))]
+            return [ElementwiseStep(group, self.uses.list_fused_adds(group))]
         if OPERATORS[node.op].sink:
             return [SinkStep(group[0])]
         if node.op in MATMULS:
-            return [self._matmul(group[0])]
+            return [self._lower_matmul(group[0])]
         if node.op == "concat":
-            return self._concat(group[0])
+            return self._lower_concat(group[0])
         return [OperatorStep(group[0])]
 
-    def _matmul(self, i: int) -> MatmulStep:
+    def _lower_matmul(self, i: int) -> MatmulStep:
         x, weight = self.nodes[i].inputs
         merged_into = self.uses.absorption.into.get(i)
         bias, accumulate, out = None, False, i
@@ -206,37 +210,37 @@ class _Lowering:
             accumulate=accumulate,
         )
 
-    def _softmax_loss(self, i: int) -> SoftmaxLossStep:
-        one = self.uses.losses[i]
-        bias = None if one.bias is None else self.nodes[self.nodes[one.bias].inputs[1]].name
+    def _lower_softmax_loss(self, i: int) -> SoftmaxLossStep:
+        loss = self.uses.losses[i]
+        bias = None if loss.bias is None else self.nodes[self.nodes[loss.bias].inputs[1]].name
         return SoftmaxLossStep(
-            logits=self.placement.refs[one.logits],
+            logits=self.placement.refs[loss.logits],
             bias=bias,
             label=self.nodes[self.nodes[i].inputs[1]].name,
             loss=self.placement.refs[i],
             log_sum=log_sum(i),
-            leaves_gradient=one.gradient is not None,
+            leaves_gradient=loss.gradient is not None,
         )
 
-    def _concat(self, i: int) -> list[Step]:
+    def _lower_concat(self, i: int) -> list[Step]:
         if len(self.nodes[i].shape) > 1:
             raise ConfigError(f"{self.function.name} joins matrices, which the engine cannot")
         whole, start = self.placement.refs[i], 0
         steps: list[Step] = []
         for part in self.nodes[i].inputs:
             source, width = self.placement.refs[part], self.nodes[part].width
-            if source != whole.columns(start, width):
+            if source != whole.slice_columns(start, width):
                 last = steps.pop() if steps else None
-                out = whole.columns(start, width)
+                out = whole.slice_columns(start, width)
                 if isinstance(last, CopyStep) and _are_adjacent(last, source, out):
-                    source, out = last.source.grown(width), last.out.grown(width)
+                    source, out = last.source.extend(width), last.out.extend(width)
                 elif last is not None:
                     steps.append(last)
                 steps.append(CopyStep(source, out))
             start += width
         return steps
 
-    def _scatter_adds(self) -> list[Step]:
+    def _lower_scatter_adds(self) -> list[Step]:
         """Return the additions to children's gradients, state by state.
 
         If a slot has several parts, each is added by a separate step.
@@ -254,17 +258,17 @@ class _Lowering:
                 by_state.setdefault(gather.name, {}).setdefault(gather.index, []).append(i)
         for state, parts in by_state.items():
             for k in range(max(map(len, parts.values()))):
-                one = {slot: found[k] for slot, found in parts.items() if k < len(found)}
-                steps += self._scatter_add(state, one)
+                by_slot = {slot: values[k] for slot, values in parts.items() if k < len(values)}
+                steps += self._lower_scatter_add(state, by_slot)
         return steps
 
-    def _scatter_add(self, state: str, gradients: Mapping[int, int]) -> list[Step]:
+    def _lower_scatter_add(self, state: str, gradients: Mapping[int, int]) -> list[Step]:
         """Return one step for all slots of a state if their gradients are adjacent."""
         slots = tuple(sorted(gradients))
         refs = [self.placement.refs[gradients[slot]] for slot in slots]
         whole = replace(refs[0], width=sum(ref.width for ref in refs))
         width = refs[0].width
-        adjacent = [whole.columns(k * width, width) for k in range(len(refs))] == refs
+        adjacent = [whole.slice_columns(k * width, width) for k in range(len(refs))] == refs
         if adjacent and slots == self.placement.slots[state]:
             return [ScatterAddStep(whole, state, slots)]
         return [ScatterAddStep(ref, state, (slot,)) for ref, slot in zip(refs, slots, strict=True)]
@@ -272,4 +276,4 @@ class _Lowering:
 
 def _are_adjacent(last: CopyStep, source: Ref, out: Ref) -> bool:
     """Return whether both sides of a copy continue those of the previous copy."""
-    return source == last.source.next(source.width) and out == last.out.next(out.width)
+    return source == last.source.take_next(source.width) and out == last.out.take_next(out.width)

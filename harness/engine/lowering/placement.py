@@ -21,12 +21,12 @@ from harness.engine.lowering.plan import (
     BufferName,
     CopyStep,
     GatherStep,
-    Memory,
+    MemoryKind,
     Ref,
     Role,
     count_slots,
-    gradient_buffer,
-    state_buffer,
+    name_gradient_buffer,
+    name_state_buffer,
 )
 from harness.vertex.subgraph.columns import Place
 
@@ -78,7 +78,7 @@ def place(uses: Uses, columns: Mapping[int, Place]) -> Placement:
     copies = placer.place_states()
     placer.place_concatenations()
     placer.place_the_rest()
-    buffers = placer.settled()
+    buffers = placer.settle_buffers()
     return Placement(placer.refs, buffers, placer.slots, gather_steps, copies)
 
 
@@ -103,7 +103,7 @@ class Placer:
     def place_alone(self, i: int, name: BufferName | None = None) -> None:
         """Place a node in its own buffer."""
         node = self.uses.nodes[i]
-        memory = Memory.SCRATCH if name is None else Memory.GRADIENT
+        memory = MemoryKind.SCRATCH if name is None else MemoryKind.GRADIENT
         name = name or BufferName(Role.NODE, str(i))
         self.buffers[name] = Buffer(name, memory, node.width, node.domain)
         self.refs[i] = Ref(name, 0, node.width)
@@ -114,13 +114,13 @@ class Placer:
             node = self.uses.nodes[i]
             base = node.inputs[0]
             self._place_view(base)
-            self.refs[i] = self.refs[base].columns(node.index, node.width)
+            self.refs[i] = self.refs[base].slice_columns(node.index, node.width)
 
     def place_state_gradients(self) -> None:
         """Place the gradients of the vertex's own states, to which its parents have added."""
         for i, node in enumerate(self.uses.nodes):
             if node.op == "state_gradient":
-                self.place_alone(i, gradient_buffer(node.name))
+                self.place_alone(i, name_gradient_buffer(node.name))
 
     # --- children's states: copied to adjacent columns, or read in place ---
 
@@ -146,10 +146,12 @@ class Placer:
                 step = GatherStep(name, name.of, slots_of)
                 if key in copied:
                     steps[name] = step
-                self._place_gather(i, step, Memory.SAVED if key in copied else Memory.CHILDREN)
+                self._place_gather(
+                    i, step, MemoryKind.SAVED if key in copied else MemoryKind.CHILDREN
+                )
         return tuple(steps.values())
 
-    def _place_gather(self, i: int, step: GatherStep, memory: Memory) -> None:
+    def _place_gather(self, i: int, step: GatherStep, memory: MemoryKind) -> None:
         node, n_slots = self.uses.nodes[i], count_slots(step.slots)
         column = 0 if step.slots is None else step.slots.index(node.index) * node.width
         self.buffers[step.buffer] = Buffer(step.buffer, memory, n_slots * node.width, node.domain)
@@ -164,14 +166,14 @@ class Placer:
         return not uses.abilities.reads_children or any(
             not uses.is_elementwise(k)
             and uses.nodes[k].op != "sum_edges"
-            and not self._multiplies_in_place(k, i)
+            and not self._can_multiply_in_place(k, i)
             for k in uses.consumers[i]
         )
 
     def _is_multiplied(self, i: int) -> bool:
-        return any(self._multiplies_in_place(k, i) for k in self.uses.consumers[i])
+        return any(self._can_multiply_in_place(k, i) for k in self.uses.consumers[i])
 
-    def _multiplies_in_place(self, k: int, i: int) -> bool:
+    def _can_multiply_in_place(self, k: int, i: int) -> bool:
         """Return whether k multiplies a child's matrix i in place, one vertex after the other.
 
         Only small parameters qualify. A large one would be rearranged for every vertex, and the
@@ -202,7 +204,7 @@ class Placer:
                 name, node = BufferName(Role.AREA, area), self.uses.nodes[i]
                 width = self.buffers[name].width if name in self.buffers else 0
                 width = max(width, start + node.width)
-                self.buffers[name] = Buffer(name, Memory.SCRATCH, width, node.domain)
+                self.buffers[name] = Buffer(name, MemoryKind.SCRATCH, width, node.domain)
                 self.refs[i] = Ref(name, start, node.width)
 
     def place_states(self) -> tuple[CopyStep, ...]:
@@ -213,8 +215,8 @@ class Placer:
         """
         copies: list[CopyStep] = []
         for state, i in self.uses.function.scatter:
-            row = Ref(state_buffer(state), 0, self.uses.nodes[i].width)
-            self.buffers[row.buffer] = Buffer(row.buffer, Memory.STATE, row.width, "vertex")
+            row = Ref(name_state_buffer(state), 0, self.uses.nodes[i].width)
+            self.buffers[row.buffer] = Buffer(row.buffer, MemoryKind.STATE, row.width, "vertex")
             if self.uses.stage_of.get(i) == "batch" and i not in self.refs:
                 self.refs[i] = row
             else:
@@ -236,7 +238,7 @@ class Placer:
         place.
         """
         uses, parts = self.uses, self.uses.nodes[i].inputs
-        joined = self._side_by_side(parts)
+        joined = self._find_adjacent_columns(parts)
         if joined is not None and not (joined.buffer.is_gathered and self._is_kernel_operand(i)):
             self.refs[i] = joined
             return
@@ -247,26 +249,26 @@ class Placer:
             same_stage = uses.stage_of.get(part) == uses.stage_of[i]
             is_alias = uses.is_slice(part) or part in uses.absorption.after.values()
             if part not in self.refs and same_stage and not is_alias:
-                self.refs[part] = self.refs[i].columns(start, width)
+                self.refs[part] = self.refs[i].slice_columns(start, width)
             start += width
 
-    def _side_by_side(self, parts: tuple[int, ...]) -> Ref | None:
+    def _find_adjacent_columns(self, parts: tuple[int, ...]) -> Ref | None:
         """Return the columns that these values fill if they are already adjacent, else None."""
         whole: Ref | None = None
         for part in parts:
-            ref = self._settled_place(part)
-            if ref is None or (whole is not None and ref != whole.next(ref.width)):
+            ref = self._find_settled_columns(part)
+            if ref is None or (whole is not None and ref != whole.take_next(ref.width)):
                 return None
-            whole = ref if whole is None else whole.grown(ref.width)
+            whole = ref if whole is None else whole.extend(ref.width)
         return whole
 
-    def _settled_place(self, i: int) -> Ref | None:
+    def _find_settled_columns(self, i: int) -> Ref | None:
         """Return the columns of a gathered value or one in an area, or of a slice of the latter."""
         node = self.uses.nodes[i]
         if node.op == "slice" and i not in self.refs:
-            base = self._settled_place(node.inputs[0])
+            base = self._find_settled_columns(node.inputs[0])
             in_area = base is not None and base.buffer.role is Role.AREA
-            return base.columns(node.index, node.width) if base and in_area else None
+            return base.slice_columns(node.index, node.width) if base and in_area else None
         ref = self.refs.get(i)
         return ref if ref is not None and ref.buffer.role in SHARED else None
 
@@ -291,11 +293,11 @@ class Placer:
             elif i in uses.stage_of and uses.is_stored(i):
                 self.place_value(i)
         for i in range(len(uses.nodes)):
-            if uses.is_slice(i) and uses.root(i) in self.refs:
+            if uses.is_slice(i) and uses.find_root(i) in self.refs:
                 self._place_view(i)
         for loss in uses.losses:
             name = log_sum(loss).buffer
-            self.buffers[name] = Buffer(name, Memory.SAVED, 1, uses.nodes[loss].domain)
+            self.buffers[name] = Buffer(name, MemoryKind.SAVED, 1, uses.nodes[loss].domain)
 
     def place_value(self, i: int) -> None:
         """Place a node in the memory of another node if possible, else in its own buffer."""
@@ -332,46 +334,48 @@ class Placer:
         group = uses.group_of[i]
         taken = {ref for k, ref in self.refs.items() if k in group}
         operands = [k for member in group for k in uses.nodes[member].inputs]
-        read = {ref for k in operands if (ref := self._columns_of(k)) is not None}
+        read = {ref for k in operands if (ref := self._find_columns(k)) is not None}
         for operand in operands:
-            root = uses.root(operand)
+            root = uses.find_root(operand)
             if root not in self.refs or uses.stage_of.get(root) != uses.stage_of[i]:
                 continue
             self._place_view(operand)
             ref = self.refs[operand]
             fits = ref not in taken and ref.width == uses.nodes[i].width
-            shifted = any(ref.overlaps(other) and ref != other for other in read)
-            if fits and not shifted and self._becomes_free(operand, group):
+            shifted = any(ref.has_overlap(other) and ref != other for other in read)
+            if fits and not shifted and self._is_free_after(operand, group):
                 self.refs[i] = ref
                 return True
         return False
 
-    def _columns_of(self, i: int) -> Ref | None:
+    def _find_columns(self, i: int) -> Ref | None:
         """Return the columns of a value if they are known, also through slices, else None."""
         if i in self.refs or not self.uses.is_slice(i):
             return self.refs.get(i)
         node = self.uses.nodes[i]
-        whole = self._columns_of(node.inputs[0])
-        return None if whole is None else whole.columns(node.index, node.width)
+        whole = self._find_columns(node.inputs[0])
+        return None if whole is None else whole.slice_columns(node.index, node.width)
 
-    def _becomes_free(self, operand: int, group: Group) -> bool:
+    def _is_free_after(self, operand: int, group: Group) -> bool:
         """Return whether a placed operand's columns have no reader after this group."""
-        uses, ref, root = self.uses, self.refs[operand], self.uses.root(operand)
-        if self.buffers[ref.buffer].memory not in (Memory.SCRATCH, Memory.SAVED):
+        uses, ref, root = self.uses, self.refs[operand], self.uses.find_root(operand)
+        if self.buffers[ref.buffer].memory not in (MemoryKind.SCRATCH, MemoryKind.SAVED):
             return False
         if ref.buffer.is_gathered or root in group:
             return False
         if root in uses.function.shown or root in uses.absorption.into:
             return False
-        others = [k for k, other in self.refs.items() if ref.overlaps(other)]
-        return all(self._dies_in(k, group) for k in others) and self._slices_die_in(root, group)
+        others = [k for k, other in self.refs.items() if ref.has_overlap(other)]
+        return all(
+            self._is_last_read_in(k, group) for k in others
+        ) and self._are_slices_last_read_in(root, group)
 
-    def _dies_in(self, i: int, group: Group) -> bool:
+    def _is_last_read_in(self, i: int, group: Group) -> bool:
         """Return whether a group is the last to read a value, apart from slices of it."""
         readers = [k for k in self.uses.consumers[i] if not self.uses.is_slice(k)]
         return i not in self.uses.kept and all(k in group for k in readers)
 
-    def _slices_die_in(self, root: int, group: Group) -> bool:
+    def _are_slices_last_read_in(self, root: int, group: Group) -> bool:
         """Return whether a group is the last to read a value and its slices, placed or not."""
         uses = self.uses
         slices = [k for k in uses.consumers[root] if uses.is_slice(k)]
@@ -379,17 +383,17 @@ class Placer:
         readers = [*own, *(reader for k in slices for reader in uses.consumers[k])]
         return all(k not in uses.kept for k in slices) and all(k in group for k in readers)
 
-    def settled(self) -> dict[BufferName, Buffer]:
+    def settle_buffers(self) -> dict[BufferName, Buffer]:
         """Return the buffers; those read in a later stage than they are written in are SAVED."""
-        saved = {ref.buffer for i, ref in self.refs.items() if self._outlives_its_stage(i)}
+        saved = {ref.buffer for i, ref in self.refs.items() if self._is_read_after_stage(i)}
         return {
-            name: replace(buffer, memory=Memory.SAVED)
-            if name in saved and buffer.memory is Memory.SCRATCH
+            name: replace(buffer, memory=MemoryKind.SAVED)
+            if name in saved and buffer.memory is MemoryKind.SCRATCH
             else buffer
             for name, buffer in self.buffers.items()
         }
 
-    def _outlives_its_stage(self, i: int) -> bool:
+    def _is_read_after_stage(self, i: int) -> bool:
         if i in self.uses.function.shown:  # also a slice, which has no stage
             return True
         if i not in self.uses.stage_of:

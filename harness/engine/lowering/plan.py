@@ -23,7 +23,7 @@ def count_slots(slots: Slots) -> int:
     return 1 if slots is None else len(slots)
 
 
-class Memory(StrEnum):
+class MemoryKind(StrEnum):
     """Rows of a buffer, and how long they are valid."""
 
     STATE = "state"  # one row per vertex of the space, for the mini-batch; read by parents
@@ -67,12 +67,12 @@ class BufferName:
         return self.role in (Role.GATHER, Role.GATHER_EACH)
 
 
-def state_buffer(state: str) -> BufferName:
+def name_state_buffer(state: str) -> BufferName:
     """Return the name of a state's buffer."""
     return BufferName(Role.STATE, state)
 
 
-def gradient_buffer(state: str) -> BufferName:
+def name_gradient_buffer(state: str) -> BufferName:
     """Return the name of the buffer of a state's gradients."""
     return BufferName(Role.GRADIENT, state)
 
@@ -86,7 +86,7 @@ class Buffer:
     """
 
     name: BufferName
-    memory: Memory
+    memory: MemoryKind
     width: int
     domain: str
 
@@ -99,20 +99,20 @@ class Ref:
     start: int
     width: int
 
-    def columns(self, start: int, width: int) -> Ref:
+    def slice_columns(self, start: int, width: int) -> Ref:
         """Return a part of these columns."""
         return Ref(self.buffer, self.start + start, width)
 
-    def next(self, width: int) -> Ref:
+    def take_next(self, width: int) -> Ref:
         """Return the columns after these."""
-        return self.columns(self.width, width)
+        return self.slice_columns(self.width, width)
 
-    def overlaps(self, other: Ref) -> bool:
+    def has_overlap(self, other: Ref) -> bool:
         """Return whether both have columns in common."""
         apart = self.start + self.width <= other.start or other.start + other.width <= self.start
         return self.buffer == other.buffer and not apart
 
-    def grown(self, width: int) -> Ref:
+    def extend(self, width: int) -> Ref:
         """Return these columns extended by the next ones."""
         return Ref(self.buffer, self.start, self.width + width)
 
@@ -268,30 +268,30 @@ class Plan:
     def read_states(self) -> dict[BufferName, int]:
         """Return the buffers of the gathered states, and their widths."""
         return {
-            state_buffer(node.name): node.width
+            name_state_buffer(node.name): node.width
             for node in self.nodes
             if node.op in ("gather", "gather_each")
         }
 
-    def state_ref(self, state: str) -> Ref:
+    def find_state_ref(self, state: str) -> Ref:
         """Return the columns of a scattered state."""
-        name = state_buffer(state)
+        name = name_state_buffer(state)
         return Ref(name, 0, self.buffers[name].width)
 
-    def addresses_states(self, stage: str) -> bool:
+    def has_state_access(self, stage: str) -> bool:
         """Return whether a stage's steps access rows of states or their gradients directly."""
         return any(
-            self.buffers[ref.buffer].memory in (Memory.STATE, Memory.GRADIENT)
-            for step in self.steps(stage)
-            for ref in self._refs_of(step)
+            self.buffers[ref.buffer].memory in (MemoryKind.STATE, MemoryKind.GRADIENT)
+            for step in self.list_steps(stage)
+            for ref in self._list_refs(step)
         )
 
-    def steps(self, stage: str) -> tuple[Step, ...]:
+    def list_steps(self, stage: str) -> tuple[Step, ...]:
         """Return the steps of one of STAGES."""
-        found: tuple[Step, ...] = getattr(self, stage)
-        return found
+        steps: tuple[Step, ...] = getattr(self, stage)
+        return steps
 
-    def _refs_of(self, step: Step) -> Iterator[Ref]:
+    def _list_refs(self, step: Step) -> Iterator[Ref]:
         nodes: tuple[int, ...] = ()
         if isinstance(step, ElementwiseStep):
             nodes = step.nodes
@@ -306,18 +306,18 @@ class Plan:
         for i in nodes:
             yield from (self.refs[k] for k in (i, *self.nodes[i].inputs) if k in self.refs)
 
-    def gathered(self, buffer: BufferName) -> Slots:
+    def find_gathered_slots(self, buffer: BufferName) -> Slots:
         """Return the slots of a gather's buffer, in the order of its columns; None: any number."""
         return None if buffer.role is Role.GATHER_EACH else self.slots[buffer.of]
 
-    def overwritten(self, ref: Ref) -> SoftmaxLossStep | None:
+    def find_overwriting_step(self, ref: Ref) -> SoftmaxLossStep | None:
         """Return the step that replaces these logits by their gradient, or None."""
         for step in (*self.batch, *self.lazy):
             if isinstance(step, SoftmaxLossStep) and step.leaves_gradient and step.logits == ref:
                 return step
         return None
 
-    def row_sums(self) -> tuple[Node, ...]:
+    def list_row_sums(self) -> tuple[Node, ...]:
         """Return the gradients of lookups, which have no buffer: pairs of rows and values."""
         return tuple(node for node in self.nodes if node.op == "row_sum")
 
@@ -358,7 +358,7 @@ class Abilities:
         if not self.fuses and any((self.reads_children, self.adds_to_children, self.fuses_losses)):
             raise ValueError("only fused kernels read children, add to them, or do losses")
 
-    def without_fusion(self) -> Abilities:
+    def drop_fusion(self) -> Abilities:
         """Return the abilities that remain if every operator is a separate kernel."""
         return Abilities(self.operators, reuses_places=self.reuses_places)
 

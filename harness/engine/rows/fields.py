@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engine.lowering.plan import Plan, Slots
-from harness.values.arrays import IntArray, IntTable, int_array
+from harness.values.arrays import IntArray, IntTable, as_int_array
 
 Index = NDArray[np.int64]
 NOT_CONTIGUOUS = -1
@@ -179,7 +179,7 @@ class Fields:
         """Number of vertex functions, plus one for outputs if they are read."""
         return self.n_types + self.has_output
 
-    def function(self, type_id: int) -> int:
+    def index_function(self, type_id: int) -> int:
         """Return the number of a function."""
         return self.n_types if type_id == OUTPUT else type_id
 
@@ -193,39 +193,39 @@ class Fields:
         n_of_gathers = N_OF_GATHER * len(self.arrays.gathers)
         return N_OF_FUNCTION * self.n_functions + n_of_gathers + len(self.arrays.pulls)
 
-    def of_function(self, type_id: int, part: int) -> int:
+    def index_function_array(self, type_id: int, part: int) -> int:
         """Return the number of a function's array VERTICES, STARTS, ...."""
-        return N_OF_FUNCTION * self.function(type_id) + part
+        return N_OF_FUNCTION * self.index_function(type_id) + part
 
-    def of_gather(self, type_id: int, slots: Slots, part: int) -> int:
+    def index_gather_array(self, type_id: int, slots: Slots, part: int) -> int:
         """Return the number of a gather's array INDEX, RUNS, ...."""
         gather = self._gather_numbers[type_id, slots]
         return N_OF_FUNCTION * self.n_functions + N_OF_GATHER * gather + part
 
-    def of_pull(self, type_id: int, name: str) -> int:
+    def index_pull_array(self, type_id: int, name: str) -> int:
         """Return the number of the array that a function pulls by this name."""
         first = N_OF_FUNCTION * self.n_functions + N_OF_GATHER * len(self.arrays.gathers)
         return first + self._pull_numbers[type_id, name]
 
 
-def fields_of(reads: Mapping[int, Reads], n_types: int) -> Fields:
+def number_fields(reads: Mapping[int, Reads], n_types: int) -> Fields:
     """Assign numbers to all arrays that these functions read.
 
     Args:
         reads: By function id.
         n_types: The number of vertex functions; their ids are smaller.
     """
-    names = tuple(sorted({name for one in reads.values() for name in one.pulls}))
+    names = tuple(sorted({name for read in reads.values() for name in read.pulls}))
     gathers, slots, pulls = list[tuple[int, int, int]](), list[int](), list[tuple[int, int]]()
     gather_numbers, pull_numbers = {}, {}
-    for type_id, one in reads.items():
+    for type_id, read in reads.items():
         function = n_types if type_id == OUTPUT else type_id
-        for group in one.slots:
+        for group in read.slots:
             gather_numbers[type_id, group] = len(gathers)
             n_slots = EVERY_CHILD if group is None else len(group)
             gathers.append((function, len(slots), n_slots))
             slots += group or ()
-        for name in one.pulls:
+        for name in read.pulls:
             pull_numbers[type_id, name] = len(pulls)
             pulls.append((function, names.index(name)))
     return Fields(
@@ -234,11 +234,13 @@ def fields_of(reads: Mapping[int, Reads], n_types: int) -> Fields:
         reads=reads,
         names=names,
         all_names=frozenset(names),
-        arrays=FieldArrays(_table(gathers, 3), int_array(slots), _table(pulls, 2), OUTPUT in reads),
+        arrays=FieldArrays(
+            _make_table(gathers, 3), as_int_array(slots), _make_table(pulls, 2), OUTPUT in reads
+        ),
         _gather_numbers=gather_numbers,
         _pull_numbers=pull_numbers,
     )
 
 
-def _table(rows: Sequence[tuple[int, ...]], width: int) -> IntArray:
-    return int_array(rows).reshape(-1, width)
+def _make_table(rows: Sequence[tuple[int, ...]], width: int) -> IntArray:
+    return as_int_array(rows).reshape(-1, width)

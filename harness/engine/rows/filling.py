@@ -61,12 +61,12 @@ class Arrays(NamedTuple):
 
 @compiled
 def fill(
-    one: Source, pulled: IntTable, outputs: Outputs, fields: FieldArrays, reorder: bool
+    source: Source, pulled: IntTable, outputs: Outputs, fields: FieldArrays, reorder: bool
 ) -> tuple[Longs, LongTable, LongTable, Flags, IntTable, int]:
     """Choose rows for a mini-batch's vertices and fill all arrays of its layout.
 
     Args:
-        one: The chosen rows are written to its row[base:].
+        source: The chosen rows are written to its row[base:].
         pulled: For each of Fields.names, one number per vertex.
 
     Returns:
@@ -75,27 +75,27 @@ def fill(
         NO_VERTEX if an output reads a vertex that does not exist, or the number of a vertex
         that has no child in a slot that it gathers.
     """
-    n_types = len(one.spaces)
+    n_types = len(source.spaces)
     for vertex in outputs.vertices:
-        if vertex < 0 or vertex >= one.base + len(one.functions):
+        if vertex < 0 or vertex >= source.base + len(source.functions):
             nothing = np.empty((0, N_COUNTS), dtype=np.int64)
             absent = np.zeros(0, dtype=np.bool_)
             none = np.empty((0, 2), dtype=np.int32)
             return np.empty(0, dtype=np.int64), nothing, nothing, absent, none, NO_VERTEX
     counts = np.zeros((n_types + fields.has_output, N_COUNTS), dtype=np.int64)
-    batches = assign_rows(one, counts, reorder)
+    batches = assign_rows(source, counts, reorder)
     n_read = len(outputs.vertices) if fields.has_output else 0
-    read = sort_outputs(outputs.vertices[:n_read], one.row)
+    read = sort_outputs(outputs.vertices[:n_read], source.row)
     if fields.has_output:
-        count_outputs(read, outputs.vertices, one.rounds, counts[n_types])
+        count_outputs(read, outputs.vertices, source.rounds, counts[n_types])
     bounds = place_fields(counts, n_types, fields)
     values = np.empty(bounds[-1, 0] + bounds[-1, 1], dtype=np.int64)
-    found = Arrays(values, bounds, counts)
+    arrays = Arrays(values, bounds, counts)
     if fields.has_output:
-        _fill_outputs(found, n_types, read, outputs.vertices, one.rounds)
-    lacking = fill_fields(found, one, batches, fields)
-    fill_pulls(found, fields, n_types, pulled, 0, outputs.pulled)
-    present, in_order = _in_order(counts, n_types, batches.table)
+        _fill_outputs(arrays, n_types, read, outputs.vertices, source.rounds)
+    lacking = fill_fields(arrays, source, batches, fields)
+    fill_pulls(arrays, fields, n_types, pulled, 0, outputs.pulled)
+    present, in_order = _order_batches(counts, n_types, batches.table)
     return values, bounds, counts, present, in_order, lacking
 
 
@@ -131,37 +131,37 @@ def place_fields(counts: LongTable, n_types: int, fields: FieldArrays) -> LongTa
 
 
 @helper
-def _field(arrays: Arrays, k: int) -> Longs:
+def _select_field(arrays: Arrays, k: int) -> Longs:
     """Return the array of field k."""
     return arrays.values[arrays.bounds[k, 0] : arrays.bounds[k, 0] + arrays.bounds[k, 1]]
 
 
 @helper
-def fill_fields(arrays: Arrays, one: Source, batches: Batches, fields: FieldArrays) -> int:
+def fill_fields(arrays: Arrays, source: Source, batches: Batches, fields: FieldArrays) -> int:
     """Fill the rows and the gather indices of every function.
 
     Returns:
         FILLED, or the number of a vertex that has no child in a slot that it gathers.
     """
     _fill_functions(arrays, batches)
-    n_types, first = len(one.spaces), N_OF_FUNCTION * len(arrays.counts)
+    n_types, first = len(source.spaces), N_OF_FUNCTION * len(arrays.counts)
     for g in range(len(fields.gathers)):
         function, slot, n_slots = fields.gathers[g, 0], fields.gathers[g, 1], fields.gathers[g, 2]
-        at, of = first + N_OF_GATHER * g, N_OF_FUNCTION * function
-        index, vertices = _field(arrays, at + INDEX), _field(arrays, of + VERTICES)
-        begins, n_parts = _field(arrays, of + STARTS), 1
+        at, base = first + N_OF_GATHER * g, N_OF_FUNCTION * function
+        index, vertices = _select_field(arrays, at + INDEX), _select_field(arrays, base + VERTICES)
+        begins, n_parts = _select_field(arrays, base + STARTS), 1
         if function >= n_types:
             for k in range(len(vertices)):
-                index[k] = one.row[vertices[k]]
+                index[k] = source.row[vertices[k]]
         elif n_slots == EVERY_CHILD:
-            _fill_each(arrays, at, vertices, begins, one)
-            begins = _field(arrays, at + EDGE_BOUNDS)
+            _fill_each(arrays, at, vertices, begins, source)
+            begins = _select_field(arrays, at + EDGE_BOUNDS)
         else:
             mine, n_parts = fields.slots[slot : slot + n_slots], n_slots
-            lacking = _fill_slots(index, vertices, mine, one)
+            lacking = _fill_slots(index, vertices, mine, source)
             if lacking >= 0:
                 return lacking
-        _find_runs(index, begins, n_parts, _field(arrays, at + RUNS))
+        _find_runs(index, begins, n_parts, _select_field(arrays, at + RUNS))
     return FILLED
 
 
@@ -184,18 +184,18 @@ def fill_pulls(
     first_field = N_OF_FUNCTION * len(arrays.counts) + N_OF_GATHER * len(fields.gathers)
     for p in range(len(fields.pulls)):
         function, name = fields.pulls[p, 0], fields.pulls[p, 1]
-        found, of = _field(arrays, first_field + p), N_OF_FUNCTION * function
+        numbers, base = _select_field(arrays, first_field + p), N_OF_FUNCTION * function
         if function >= n_types and len(of_outputs) > 0:
-            _pull(found, of_outputs[name], 0, _field(arrays, of + ORDER))
+            _pull(numbers, of_outputs[name], 0, _select_field(arrays, base + ORDER))
         else:
-            _pull(found, pulled[name], first, _field(arrays, of + VERTICES))
+            _pull(numbers, pulled[name], first, _select_field(arrays, base + VERTICES))
 
 
 @helper
-def _pull(found: Longs, numbers: IntArray, first: int, rows: Longs) -> None:
+def _pull(out: Longs, numbers: IntArray, first: int, rows: Longs) -> None:
     """Copy one number per row."""
-    for k in range(len(found)):
-        found[k] = numbers[first + rows[k]]
+    for k in range(len(out)):
+        out[k] = numbers[first + rows[k]]
 
 
 @helper
@@ -228,11 +228,11 @@ def _fill_outputs(
     In this order, graph segments follow one another.
     """
     at = N_OF_FUNCTION * function
-    vertices, order = _field(arrays, at + VERTICES), _field(arrays, at + ORDER)
-    starts, first_row = _field(arrays, at + STARTS), _field(arrays, at + FIRST_ROW)
-    of_batches = _field(arrays, at + ROUNDS)
+    vertices, order = _select_field(arrays, at + VERTICES), _select_field(arrays, at + ORDER)
+    starts, first_row = _select_field(arrays, at + STARTS), _select_field(arrays, at + FIRST_ROW)
+    of_batches = _select_field(arrays, at + ROUNDS)
     first_row[:] = 0
-    _field(arrays, at + ROWS)[0] = len(mine)
+    _select_field(arrays, at + ROWS)[0] = len(mine)
     b = 0
     for k in range(len(mine)):
         vertices[k], order[k] = outputs[mine[k]], mine[k]
@@ -245,32 +245,32 @@ def _fill_outputs(
 
 
 @helper
-def _fill_slots(index: Longs, vertices: Longs, slots: IntArray, one: Source) -> int:
+def _fill_slots(index: Longs, vertices: Longs, slots: IntArray, source: Source) -> int:
     """Fill the rows of the children in each slot.
 
     Returns:
         FILLED, or the number of a vertex that has no child in one of these slots.
     """
-    arg_start, at = one.arg_start, 0
+    arg_start, at = source.arg_start, 0
     for vertex in vertices:
         for slot in slots:
             if arg_start[vertex] + slot >= arg_start[vertex + 1]:
                 return int(vertex)
-            index[at] = one.row[one.args[arg_start[vertex] + slot]]
+            index[at] = source.row[source.args[arg_start[vertex] + slot]]
             at += 1
     return FILLED
 
 
 @helper
-def _fill_each(arrays: Arrays, at: int, vertices: Longs, begins: Longs, one: Source) -> None:
+def _fill_each(arrays: Arrays, at: int, vertices: Longs, begins: Longs, source: Source) -> None:
     """Fill the rows of all children, one per edge, and the first edges of vertices and batches."""
-    index, edge_start = _field(arrays, at + INDEX), _field(arrays, at + EDGE_START)
-    edge_bounds = _field(arrays, at + EDGE_BOUNDS)
+    index, edge_start = _select_field(arrays, at + INDEX), _select_field(arrays, at + EDGE_START)
+    edge_bounds = _select_field(arrays, at + EDGE_BOUNDS)
     n_edges = 0
     for k in range(len(vertices)):
         edge_start[k] = n_edges
-        for edge in range(one.arg_start[vertices[k]], one.arg_start[vertices[k] + 1]):
-            index[n_edges] = one.row[one.args[edge]]
+        for edge in range(source.arg_start[vertices[k]], source.arg_start[vertices[k] + 1]):
+            index[n_edges] = source.row[source.args[edge]]
             n_edges += 1
     if len(edge_start) > 0:
         edge_start[len(vertices)] = n_edges
@@ -298,18 +298,18 @@ def _find_runs(index: Longs, bounds: Longs, n_parts: int, runs: Longs) -> None:
 
 
 @helper
-def _in_order(counts: LongTable, n_types: int, batches: IntTable) -> tuple[Flags, IntTable]:
+def _order_batches(counts: LongTable, n_types: int, batches: IntTable) -> tuple[Flags, IntTable]:
     """Return flags of the functions that have rows, and Layout.in_order."""
     present = np.empty(len(counts), dtype=np.bool_)
     n, n_read = len(batches), 0
     for f in range(len(counts)):
         present[f] = counts[f, N] > 0
         n_read += f == n_types and present[f]
-    found = np.empty((2 * (n + n_read), 2), dtype=np.int32)
+    in_order = np.empty((2 * (n + n_read), 2), dtype=np.int32)
     for k in range(n, n + 2 * n_read):
-        found[k, 0], found[k, 1] = OUTPUT, 0
+        in_order[k, 0], in_order[k, 1] = OUTPUT, 0
     for b in range(n):
         for column in range(2):
-            found[b, column] = batches[b, column]
-            found[len(found) - 1 - b, column] = batches[b, column]
-    return present, found
+            in_order[b, column] = batches[b, column]
+            in_order[len(in_order) - 1 - b, column] = batches[b, column]
+    return present, in_order

@@ -17,11 +17,11 @@ from harness.engine.rows.fields import OUTPUT, Fields, Gather, Index, TypeGeomet
 from harness.engine.rows.filling import FILLED, NO_VERTEX, fill
 from harness.engine.rows.row_order import FOLLOWS, LARGEST, N_BATCHES, N, Outputs, Source
 from harness.errors import ScheduleError
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import MiniBatch
 from harness.values.schedule import Schedule
 
-NOTHING: IntArray = int_array([])
+NOTHING: IntArray = as_int_array([])
 _NO_PULLS: IntArray = np.zeros((0, 0), dtype=np.int32)
 
 
@@ -55,7 +55,7 @@ class Layout(Mapping[int, TypeGeometry]):
     in_order: IntArray
     _made: dict[int, TypeGeometry] = field(default_factory=dict)
 
-    def array(self, number: int) -> Index:
+    def select_array(self, number: int) -> Index:
         """Return the array with this number, see Fields."""
         begin, n = self.bounds[number].tolist()
         return self.numbers[begin : begin + n]
@@ -81,31 +81,31 @@ class Layout(Mapping[int, TypeGeometry]):
         follows = self.counts[:, FOLLOWS]
         return [self.fields.type_id(f) for f in (follows == 0).nonzero()[0].tolist()]
 
-    def n_batches(self, type_id: int) -> int:
+    def count_batches(self, type_id: int) -> int:
         """Return the number of batches of a function."""
-        return int(self.counts[self.fields.function(type_id), N_BATCHES])
+        return int(self.counts[self.fields.index_function(type_id), N_BATCHES])
 
-    def n_of(self, type_id: int) -> int:
+    def count_rows(self, type_id: int) -> int:
         """Return the number of rows of a function, which may be zero."""
-        return int(self.counts[self.fields.function(type_id), N])
+        return int(self.counts[self.fields.index_function(type_id), N])
 
-    def pulled(self, type_id: int, name: str) -> Index:
+    def select_pulled(self, type_id: int, name: str) -> Index:
         """Return the numbers that the rows of a function pull by this name."""
-        return self.array(self.fields.of_pull(type_id, name))
+        return self.select_array(self.fields.index_pull_array(type_id, name))
 
     @property
     def output_order(self) -> Index:
         """The index of the output that each row of the output function computes."""
-        return self.array(self.fields.of_function(OUTPUT, parts.ORDER))
+        return self.select_array(self.fields.index_function_array(OUTPUT, parts.ORDER))
 
     @property
     def output_rounds(self) -> Index:
         """The graph segment of each batch of the output function."""
-        return self.array(self.fields.of_function(OUTPUT, parts.ROUNDS))
+        return self.select_array(self.fields.index_function_array(OUTPUT, parts.ROUNDS))
 
-    def starts(self, type_id: int) -> Index:
+    def select_starts(self, type_id: int) -> Index:
         """Return the batch boundaries of a function, see TypeRows."""
-        return self.array(self.fields.of_function(type_id, parts.STARTS))
+        return self.select_array(self.fields.index_function_array(type_id, parts.STARTS))
 
     def __iter__(self) -> Iterator[int]:
         return (self.fields.type_id(f) for f in self.counts[:, N].nonzero()[0].tolist())
@@ -115,28 +115,35 @@ class Layout(Mapping[int, TypeGeometry]):
 
     def __contains__(self, type_id: object) -> bool:
         known = self.fields.reads
-        return type_id in known and self.n_of(type_id) > 0  # type: ignore[arg-type]
+        return type_id in known and self.count_rows(type_id) > 0  # type: ignore[arg-type]
 
     def __getitem__(self, type_id: int) -> TypeGeometry:
-        found = self._made.get(type_id)
-        if found is None:
+        geometry = self._made.get(type_id)
+        if geometry is None:
             if type_id not in self:
                 raise KeyError(type_id)
-            found = self._made[type_id] = self._geometry(type_id)
-        return found
+            geometry = self._made[type_id] = self._make_geometry(type_id)
+        return geometry
 
-    def _geometry(self, type_id: int) -> TypeGeometry:
-        fields, counts = self.fields, self.counts[self.fields.function(type_id)]
+    def _make_geometry(self, type_id: int) -> TypeGeometry:
+        fields, counts = self.fields, self.counts[self.fields.index_function(type_id)]
         reads = fields.reads[type_id]
         of_rows = (parts.VERTICES, parts.STARTS, parts.FIRST_ROW)
         of_gather = (parts.INDEX, parts.RUNS, parts.EDGE_START)
         return TypeGeometry(
-            TypeRows(*(self.array(fields.of_function(type_id, part)) for part in of_rows)),
+            TypeRows(
+                *(self.select_array(fields.index_function_array(type_id, part)) for part in of_rows)
+            ),
             {
-                slots: Gather(*(self.array(fields.of_gather(type_id, slots, p)) for p in of_gather))
+                slots: Gather(
+                    *(
+                        self.select_array(fields.index_gather_array(type_id, slots, p))
+                        for p in of_gather
+                    )
+                )
                 for slots in reads.slots
             },
-            {name: self.pulled(type_id, name) for name in reads.pulls},
+            {name: self.select_pulled(type_id, name) for name in reads.pulls},
             int(counts[LARGEST]),
             bool(counts[FOLLOWS]),
             goes_back_at_once=type_id == OUTPUT,
@@ -200,13 +207,13 @@ def plan_layout(
             vertex that does not exist, or a function pulls a name that the mini-batch does not
             provide.
     """
-    graph, functions = mini_batch.graph, int_array(mini_batch.functions)
+    graph, functions = mini_batch.graph, as_int_array(mini_batch.functions)
     n = len(functions)
     if before is None:
         used = np.zeros(len(space_of_type), dtype=np.int64)  # a type has one space at most
         before = Before(0, np.empty(n, dtype=np.int32), used)
     used = before.used.copy()
-    outputs, own = int_array(mini_batch.outputs), mini_batch.output_pulls
+    outputs, own = as_int_array(mini_batch.outputs), mini_batch.output_pulls
     source = Source(
         schedule.order, schedule.starts, graph.arg_start, graph.args,
         NOTHING if graph.rounds is None else graph.rounds, functions, space_of_type,
@@ -214,14 +221,14 @@ def plan_layout(
     )  # fmt: skip
     read = Outputs(
         outputs,
-        _NO_PULLS if own is None else _side_by_side(fields.names, own, len(outputs)),
+        _NO_PULLS if own is None else _stack_pulls(fields.names, own, len(outputs)),
     )
-    pulled = _side_by_side(fields.names, mini_batch.pulls, n)
+    pulled = _stack_pulls(fields.names, mini_batch.pulls, n)
     numbers, bounds, counts, present, in_order, lacking = fill(
         source, pulled, read, fields.arrays, reorder
     )
     if lacking != FILLED:
-        raise _error(mini_batch, fields, lacking, before.n_vertices + n)
+        raise _make_error(mini_batch, fields, lacking, before.n_vertices + n)
     batches = in_order[: schedule.n_batches]
     layout = Layout(
         fields, numbers, bounds, counts, batches, before.row, used, present.tobytes(), in_order
@@ -230,7 +237,7 @@ def plan_layout(
     return layout
 
 
-def _side_by_side(names: Sequence[str], pulls: Mapping[str, IntArray], n: int) -> IntArray:
+def _stack_pulls(names: Sequence[str], pulls: Mapping[str, IntArray], n: int) -> IntArray:
     """Stack the pulled numbers of all names (n_names, n); a name without numbers has zeros.
 
     Raises:
@@ -239,10 +246,10 @@ def _side_by_side(names: Sequence[str], pulls: Mapping[str, IntArray], n: int) -
     if not names:
         return _NO_PULLS
     arrays = [pulls[name] if name in pulls else np.zeros(n, np.int32) for name in names]
-    found = np.concatenate(arrays, dtype=np.int32)
-    if len(found) != n * len(names):
+    stacked = np.concatenate(arrays, dtype=np.int32)
+    if len(stacked) != n * len(names):
         raise ScheduleError(f"pulls {', '.join(names)} need a number for each of {n}")
-    return found.reshape(len(names), n)
+    return stacked.reshape(len(names), n)
 
 
 def _check_pulls(mini_batch: MiniBatch, layout: Layout) -> None:
@@ -265,7 +272,9 @@ def _check_pulls(mini_batch: MiniBatch, layout: Layout) -> None:
                 raise ScheduleError(f"nothing is pulled by the name {min(missing)}")
 
 
-def _error(mini_batch: MiniBatch, fields: Fields, lacking: int, n_vertices: int) -> ScheduleError:
+def _make_error(
+    mini_batch: MiniBatch, fields: Fields, lacking: int, n_vertices: int
+) -> ScheduleError:
     if lacking == NO_VERTEX:
         unknown = (mini_batch.outputs < 0) | (mini_batch.outputs >= n_vertices)
         first = mini_batch.outputs[unknown][0]
@@ -275,6 +284,7 @@ def _error(mini_batch: MiniBatch, fields: Fields, lacking: int, n_vertices: int)
     most = max(slot for group in slots if group is not None for slot in group)
     return ScheduleError(
         f"a {graph.type_names[graph.types[lacking]]} vertex gathers slot {most} but has"
-        f" {len(graph.args_of(lacking))} children; let the model's mini_batch give it as many as"
+        f" {len(graph.select_args(lacking))} children; let the model's mini_batch give it as many"
+        " as"
         " its vertex function gathers"
     )

@@ -94,8 +94,10 @@ class Rounds(Sequence[Round]):
             self.batches[stage][self.starts[stage][r] : self.starts[stage][r + 1]]
             for stage in FORWARD
         )
-        rows = ((one, one.starts[r : r + 2].tolist()) for one in self.losses)
-        losses = [(one.type_id, one.ref, slice(*ends)) for one, ends in rows if ends[0] < ends[1]]
+        rows = ((loss, loss.starts[r : r + 2].tolist()) for loss in self.losses)
+        losses = [
+            (loss.type_id, loss.ref, slice(*ends)) for loss, ends in rows if ends[0] < ends[1]
+        ]
         return Round(eager, batches, lazy, tuple(losses))
 
 
@@ -117,12 +119,12 @@ class Around:
     whole: IntArray
     losses: tuple[Loss, ...]
 
-    def round_of(self, batches: IntArray) -> Round:
+    def make_round(self, batches: IntArray) -> Round:
         """Return the graph segment that runs these batches; those of outputs come last."""
         return Round(self.eager, batches, self.lazy, self.losses)
 
 
-def around(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Around:
+def plan_around(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Around:
     """Return the stages that run once per mini-batch for these functions.
 
     Args:
@@ -130,16 +132,16 @@ def around(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Around:
     """
     losses = [(t, plans[t].loss) for t in types]
     return Around(
-        eager=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("eager")]),
-        lazy=_pairs([(t, ALL_ROWS) for t in types if plans[t].steps("lazy")]),
-        whole=_pairs([(t, ALL_ROWS) for t in types]),
+        eager=_make_pairs([(t, ALL_ROWS) for t in types if plans[t].list_steps("eager")]),
+        lazy=_make_pairs([(t, ALL_ROWS) for t in types if plans[t].list_steps("lazy")]),
+        whole=_make_pairs([(t, ALL_ROWS) for t in types]),
         losses=tuple(
             (t, plans[t].refs[loss], slice(None)) for t, loss in losses if loss is not None
         ),
     )
 
 
-def _pairs(pairs: list[tuple[int, int]]) -> IntArray:
+def _make_pairs(pairs: list[tuple[int, int]]) -> IntArray:
     return np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
 
@@ -151,30 +153,30 @@ def plan_rounds(plans: Mapping[int, Plan], layout: Layout, round_starts: IntArra
     """
     numbers = np.arange(len(round_starts), dtype=np.int32)  # of segments, and one after the last
     in_round: list[IntArray] = [numbers[:-1].repeat(round_starts[1:] - round_starts[:-1])]
-    found = [layout.batches]
+    pieces = [layout.batches]
     if OUTPUT in layout:
         of_output = layout.output_rounds.astype(np.int32)
         positions = np.arange(len(of_output), dtype=np.int32)
-        found.append(np.stack([np.full_like(positions, OUTPUT), positions], axis=1))
+        pieces.append(np.stack([np.full_like(positions, OUTPUT), positions], axis=1))
         in_round.append(of_output)
-    batches, rounds = np.concatenate(found), np.concatenate(in_round)
-    if len(found) > 1:
+    batches, rounds = np.concatenate(pieces), np.concatenate(in_round)
+    if len(pieces) > 1:
         order = rounds.argsort(kind="stable")
         batches, rounds = batches[order], rounds[order]
-    at_once, their_rounds = _at_once(batches, rounds)
+    at_once, their_rounds = _merge_batches(batches, rounds)
     of_stage = {"batch": batches}
     starts = {"batch": rounds.searchsorted(numbers)}
     for stage in ("eager", "lazy"):
         has_steps = np.zeros(layout.fields.n_functions, dtype=np.bool_)  # OUTPUT (-1) is last
-        has_steps[[type_id for type_id in layout if plans[type_id].steps(stage)]] = True
+        has_steps[[type_id for type_id in layout if plans[type_id].list_steps(stage)]] = True
         mine = has_steps[at_once[:, 0]]
         of_stage[stage] = at_once[mine]
         starts[stage] = their_rounds[mine].searchsorted(numbers)
-    losses = _losses(plans, layout, batches, rounds, numbers)
+    losses = _collect_losses(plans, layout, batches, rounds, numbers)
     return Rounds(of_stage, starts, losses)
 
 
-def _at_once(batches: IntArray, rounds: IntArray) -> tuple[IntArray, IntArray]:
+def _merge_batches(batches: IntArray, rounds: IntArray) -> tuple[IntArray, IntArray]:
     """Merge the batches of each type that occurs in one graph segment only.
 
     Returns:
@@ -191,18 +193,18 @@ def _at_once(batches: IntArray, rounds: IntArray) -> tuple[IntArray, IntArray]:
     return merged[kept], rounds[kept]
 
 
-def _losses(
+def _collect_losses(
     plans: Mapping[int, Plan],
     layout: Layout,
     batches: IntArray,
     rounds: IntArray,
     numbers: IntArray,
 ) -> list[LossRows]:
-    found = []
+    loss_rows = []
     for type_id in layout:
         plan = plans[type_id]
         if plan.loss is not None:
             mine = rounds[batches[:, 0] == type_id]
-            rows = layout.starts(type_id)[mine.searchsorted(numbers)].astype(np.int32)
-            found.append(LossRows(type_id, plan.refs[plan.loss], rows))
-    return found
+            rows = layout.select_starts(type_id)[mine.searchsorted(numbers)].astype(np.int32)
+            loss_rows.append(LossRows(type_id, plan.refs[plan.loss], rows))
+    return loss_rows

@@ -75,35 +75,35 @@ class Batches(NamedTuple):
 
 
 @helper
-def assign_rows(one: Source, counts: LongTable, reorder: bool) -> Batches:
+def assign_rows(source: Source, counts: LongTable, reorder: bool) -> Batches:
     """Assign every vertex a row after the occupied ones, and count the rows of each function.
 
     Args:
         reorder: Order each batch as its consumers read it.
     """
-    order, starts = one.order, one.starts
+    order, starts = source.order, source.starts
     if reorder:
-        order = _order_as_read(one)
+        order = _order_as_read(source)
     n_batches = len(starts) - 1
     first_row = np.empty(n_batches, dtype=np.int32)
     table = np.empty((n_batches, 2), dtype=np.int32)
-    n_batches_of = np.zeros(len(one.spaces), dtype=np.int32)
-    row, used = one.row[one.base :], one.used
+    n_batches_of = np.zeros(len(source.spaces), dtype=np.int32)
+    row, used = source.row[source.base :], source.used
     for b in range(n_batches):
-        type_id = one.functions[order[starts[b]]]
-        space = one.spaces[type_id]
+        type_id = source.functions[order[starts[b]]]
+        space = source.spaces[type_id]
         table[b, 0], table[b, 1], first_row[b] = type_id, n_batches_of[type_id], used[space]
         n_batches_of[type_id] += 1
         for k in range(starts[b], starts[b + 1]):
             row[order[k]] = used[space]
             used[space] += 1
     batches = Batches(order, starts, table, first_row)
-    _count(batches, one.arg_start, counts)
+    _count(batches, source.arg_start, counts)
     return batches
 
 
 @helper
-def _order_as_read(one: Source) -> IntArray:
+def _order_as_read(source: Source) -> IntArray:
     """Order each batch by the position and slot of each vertex's first reader.
 
     Vertices without a reader come last. Batches are ordered from the last to the first, because the
@@ -112,8 +112,8 @@ def _order_as_read(one: Source) -> IntArray:
     of reading. Readers in a later graph segment do not count, because they are unknown when a batch
     runs.
     """
-    order, starts, arg_start, args = one.order, one.starts, one.arg_start, one.args
-    rounds, base = one.rounds, one.base
+    order, starts, arg_start, args = source.order, source.starts, source.arg_start, source.args
+    rounds, base = source.rounds, source.base
     n, n_batches = len(order), len(starts) - 1
     batch_of = np.empty(n, dtype=np.int32)
     for b in range(n_batches):
@@ -202,8 +202,8 @@ def count_outputs(mine: IntArray, outputs: IntArray, rounds: IntArray, own: Long
     """Count the rows of the output function; it has one batch per graph segment with outputs."""
     size = 0
     for k in range(len(mine)):
-        of, before = outputs[mine[k]], outputs[mine[max(k - 1, 0)]]
-        if k == 0 or (len(rounds) > 0 and rounds[of] != rounds[before]):
+        vertex, before = outputs[mine[k]], outputs[mine[max(k - 1, 0)]]
+        if k == 0 or (len(rounds) > 0 and rounds[vertex] != rounds[before]):
             own[N_BATCHES] += 1
             size = 0
         size += 1

@@ -36,20 +36,20 @@ class Chains:
         """Number of positions of all sentences."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def mirrored(self) -> IntArray:
+    def mirror_positions(self) -> IntArray:
         """Return for each position (n,) its mirror image in its sentence."""
         last: IntArray = (self.ends - np.int32(1)).astype(np.int32, copy=False)
         mirror: IntArray = (self.starts + last).repeat(self.lengths)
         mirror -= np.arange(self.n, dtype=np.int32)
         return mirror
 
-    def places(self) -> IntArray:
+    def index_positions(self) -> IntArray:
         """Return the index of each position (n,) in its sentence."""
-        found: IntArray = np.arange(self.n, dtype=np.int32) - self.starts.repeat(self.lengths)
-        return found
+        positions: IntArray = np.arange(self.n, dtype=np.int32) - self.starts.repeat(self.lengths)
+        return positions
 
 
-def chains(lengths: Sequence[int] | IntArray) -> Chains:
+def concatenate_chains(lengths: Sequence[int] | IntArray) -> Chains:
     """Concatenate sentences of these lengths."""
     counts = np.asarray(lengths, dtype=np.int32)
     ends = np.cumsum(counts, dtype=np.int32)
@@ -57,7 +57,7 @@ def chains(lengths: Sequence[int] | IntArray) -> Chains:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class VertexBlock:
     """Vertices of the graph, numbered from `base`.
 
     Attributes:
@@ -81,25 +81,27 @@ class Block:
         return np.arange(self.base, self.end, dtype=np.int32)
 
 
-def recurrence(base: int, along: Chains, first: int, step: int) -> Block:
+def build_recurrence(base: int, along: Chains, first: int, step: int) -> VertexBlock:
     """Build a vertex for every position that reads the previous one; first vertices read none."""
     types = np.full(along.n, step, dtype=np.int32)
     types[along.starts] = first
     args = np.arange(base - 1, base - 1 + along.n, dtype=np.int32)
     args[along.starts] = NONE
-    return Block(base, types, args[:, None])
+    return VertexBlock(base, types, args[:, None])
 
 
-def started_recurrence(base: int, along: Chains, start: int, step: int) -> tuple[Block, IntArray]:
+def build_started_recurrence(
+    base: int, along: Chains, start: int, step: int
+) -> tuple[VertexBlock, IntArray]:
     """Build a start vertex per chain and one per position; return the positions' vertices, too."""
-    with_start = chains(along.lengths + 1)
-    block = recurrence(base, with_start, start, step)
+    with_start = concatenate_chains(along.lengths + 1)
+    block = build_recurrence(base, with_start, start, step)
     starting = np.zeros(with_start.n, dtype=np.bool_)
     starting[with_start.starts] = True
     return block, np.flatnonzero(~starting).astype(np.int32) + np.int32(base)
 
 
-def reading(block: Block, at: IntArray, what: IntArray) -> Block:
+def append_arguments(block: VertexBlock, at: IntArray, what: IntArray) -> VertexBlock:
     """Return the block with one more argument for each of its vertices `at`.
 
     Args:
@@ -108,16 +110,16 @@ def reading(block: Block, at: IntArray, what: IntArray) -> Block:
     """
     more = np.full((len(block.types), 1), NONE, dtype=np.int32)
     more[at - block.base, 0] = what
-    return Block(block.base, block.types, np.concatenate([block.args, more], axis=1))
+    return VertexBlock(block.base, block.types, np.concatenate([block.args, more], axis=1))
 
 
-def plain(base: int, type_id: int, args: IntArray) -> Block:
+def build_block(base: int, type_id: int, args: IntArray) -> VertexBlock:
     """Build vertices of one type with the given arguments (m, a)."""
-    return Block(base, np.full(len(args), type_id, dtype=np.int32), args)
+    return VertexBlock(base, np.full(len(args), type_id, dtype=np.int32), args)
 
 
-def joined(
-    blocks: Sequence[Block], type_names: tuple[str, ...], rounds: IntArray | None = None
+def join_blocks(
+    blocks: Sequence[VertexBlock], type_names: tuple[str, ...], rounds: IntArray | None = None
 ) -> Graph:
     """Join blocks, numbered consecutively, into one graph; for rounds see Graph.rounds."""
     n_args = np.concatenate([(block.args != NONE).sum(axis=1) for block in blocks])
@@ -128,9 +130,9 @@ def joined(
     return Graph(types, arg_start, args, type_names, rounds=rounds)
 
 
-def pulled(n: int, *parts: tuple[IntArray, IntArray]) -> IntArray:
+def build_pull(n: int, *parts: tuple[IntArray, IntArray]) -> IntArray:
     """Build an external input (n,) from (vertices, values) pairs; NONE at other vertices."""
-    found = np.full(n, NONE, dtype=np.int32)
+    pull = np.full(n, NONE, dtype=np.int32)
     for at, values in parts:
-        found[at] = values
-    return found
+        pull[at] = values
+    return pull

@@ -36,7 +36,7 @@ class Arcs:
     rank: IntArray
 
 
-def joined_arcs(instances: Sequence[Lattice]) -> Arcs:
+def join_arcs(instances: Sequence[Lattice]) -> Arcs:
     """Concatenate lattices, in few NumPy calls, as this is timed for every mini-batch."""
     n_states = np.array([lattice.n_states for lattice in instances], dtype=np.int32)
     n_arcs = np.concatenate([lattice.arc_counts for lattice in instances])
@@ -55,13 +55,13 @@ def joined_arcs(instances: Sequence[Lattice]) -> Arcs:
     )
 
 
-def lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
+def build_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
     """Build a cell per arc, which reads the state at its source, and a join of a state's cells.
 
     A state without arcs is a start vertex; a state with a single arc is that arc's cell. Every
     state is an output. Pulls: character, word, label.
     """
-    arcs = joined_arcs(instances)
+    arcs = join_arcs(instances)
     several = arcs.n_arcs > 1
     ends = np.cumsum(np.maximum(arcs.n_arcs, 1) + several, dtype=np.int32)
     state = ends - 1  # the vertex of each state
@@ -73,23 +73,23 @@ def lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
     n_args = np.ones(len(types), dtype=np.int32)
     n_args[types == START] = 0
     n_args[state[several]] = arcs.n_arcs[several]
-    args, arg_start = _empty_args(n_args)
+    args, arg_start = _allocate_args(n_args)
     args[arg_start[cell]] = state[arcs.source]
     in_join = several[arcs.target]
     args[arg_start[state[arcs.target[in_join]]] + arcs.rank[in_join]] = cell[in_join]
     return MiniBatch(
         graph=Graph(types, arg_start, args, TYPE_NAMES),
         pulls={
-            "character": _pulled(len(types), cell[is_char], arcs.token[is_char]),
-            "word": _pulled(len(types), cell[~is_char], arcs.token[~is_char]),
-            "label": _pulled(len(types), state, arcs.tags),
+            "character": _build_pull(len(types), cell[is_char], arcs.token[is_char]),
+            "word": _build_pull(len(types), cell[~is_char], arcs.token[~is_char]),
+            "label": _build_pull(len(types), state, arcs.tags),
         },
         outputs=state,
         n_instances=len(instances),
     )
 
 
-def gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
+def build_gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
     """Build a cell per word, and a character cell per state that reads the words that end there.
 
     Vertices of a state: its words, their join if there are several, its character. A word reads the
@@ -97,7 +97,7 @@ def gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
     word or their join. Every state is an output. Pulls: character (of a word: its last), word,
     label.
     """
-    arcs = joined_arcs(instances)
+    arcs = join_arcs(instances)
     n_words = np.maximum(arcs.n_arcs - 1, 0)
     several = n_words > 1
     ends = np.cumsum(n_words + several + 1, dtype=np.int32)
@@ -111,7 +111,7 @@ def gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
     n_args = np.ones(len(types), dtype=np.int32)
     n_args[state] = np.minimum(arcs.n_arcs, 2)
     n_args[state[several] - 1] = n_words[several]
-    args, arg_start = _empty_args(n_args)
+    args, arg_start = _allocate_args(n_args)
     args[arg_start[word]] = state[arcs.source[is_word]]
     before = arcs.source[~is_word]
     args[arg_start[state[arcs.target[~is_word]]]] = state[before]
@@ -121,27 +121,27 @@ def gated_lattice_mini_batch(instances: Sequence[Lattice]) -> MiniBatch:
     args[arg_start[state[into[in_join]] - 1] + by[in_join]] = word[in_join]
     characters = np.full(len(arcs.n_arcs), -1, dtype=np.int32)
     characters[arcs.target[~is_word]] = arcs.token[~is_word]
-    pulled = _pulled(len(types), state, characters)
+    pulled = _build_pull(len(types), state, characters)
     pulled[word] = characters[into]
     return MiniBatch(
         graph=Graph(types, arg_start, args, GATED_TYPE_NAMES),
         pulls={
             "character": pulled,
-            "word": _pulled(len(types), word, arcs.token[is_word]),
-            "label": _pulled(len(types), state, arcs.tags),
+            "word": _build_pull(len(types), word, arcs.token[is_word]),
+            "label": _build_pull(len(types), state, arcs.tags),
         },
         outputs=state,
         n_instances=len(instances),
     )
 
 
-def _empty_args(n_args: IntArray) -> tuple[IntArray, IntArray]:
+def _allocate_args(n_args: IntArray) -> tuple[IntArray, IntArray]:
     arg_start = np.zeros(len(n_args) + 1, dtype=np.int32)
     np.cumsum(n_args, out=arg_start[1:])
     return np.empty(arg_start[-1], dtype=np.int32), arg_start
 
 
-def _pulled(n: int, at: IntArray, values: IntArray) -> IntArray:
+def _build_pull(n: int, at: IntArray, values: IntArray) -> IntArray:
     """Return an array (n,) with `values` at the vertices `at`, and -1 elsewhere."""
     pulled = np.full(n, -1, dtype=np.int32)
     pulled[at] = values

@@ -11,7 +11,7 @@ from harness.values.checked import check_count
 from harness.vertex import Symbol, VertexTracer, pick_neg_log_softmax, sigmoid, tanh
 
 
-def lstm_parameters(suffix: str, n_inputs: int, h: int) -> dict[str, ParameterSpec]:
+def specify_lstm_parameters(suffix: str, n_inputs: int, h: int) -> dict[str, ParameterSpec]:
     """Return specs of W (n_inputs, 4 h), U (h, 4 h) and b (4 h,), with columns i, f, g, o.
 
     The names of the parameters end with `suffix`.
@@ -28,7 +28,7 @@ def from_input(v: VertexTracer, suffix: str, x: Symbol) -> Symbol:
     return x @ v.parameter(f"W{suffix}") + v.parameter(f"b{suffix}")
 
 
-def first_step(v: VertexTracer, gates: Symbol, states: str = "") -> None:
+def compute_first_step(v: VertexTracer, gates: Symbol, states: str = "") -> None:
     """Compute the step from a state of zeros: c = i g; h = o tanh c.
 
     Args:
@@ -59,12 +59,12 @@ def start(v: VertexTracer, suffix: str, h: int) -> None:
     )
 
 
-def start_parameters(suffix: str, h: int) -> dict[str, ParameterSpec]:
+def specify_start_parameters(suffix: str, h: int) -> dict[str, ParameterSpec]:
     """Return specs of h_0 and c_0 (h,); their names end with `suffix`."""
     return {f"h_0{suffix}": ParameterSpec((h,), 0.1), f"c_0{suffix}": ParameterSpec((h,), 0.1)}
 
 
-def layer_suffix(layer: int) -> str:
+def format_layer_suffix(layer: int) -> str:
     """Return the suffix of the parameters of a layer; empty for the first layer."""
     return "" if layer == 1 else f"_{layer}"
 
@@ -72,7 +72,7 @@ def layer_suffix(layer: int) -> str:
 MOST_LAYERS = 64  # each layer has its own vertex types and kernels
 
 
-def checked_layers(layers: int) -> int:
+def validate_layers(layers: int) -> int:
     """Return the number of layers.
 
     Raises:
@@ -82,7 +82,7 @@ def checked_layers(layers: int) -> int:
     return layers
 
 
-def tagger_parameters(h: int, t: int, n_classes: int) -> dict[str, ParameterSpec]:
+def specify_tagger_parameters(h: int, t: int, n_classes: int) -> dict[str, ParameterSpec]:
     """Return specs of W_tag (2 h, t), b_tag (t,) and W_out (t, n_classes).
 
     The rows of W_tag are those of the forward direction, then those of the backward one.
@@ -94,7 +94,7 @@ def tagger_parameters(h: int, t: int, n_classes: int) -> dict[str, ParameterSpec
     }
 
 
-def tag(v: VertexTracer) -> None:
+def compute_tag(v: VertexTracer) -> None:
     """Compute t = tanh(W_tag [h_forward; h_backward] + b_tag)."""
     both = v.concat(v.gather(0).h, v.gather(1).h)
     v.scatter(t=tanh(both @ v.parameter("W_tag") + v.parameter("b_tag")))

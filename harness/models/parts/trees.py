@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.compiler.compiled import compiled
-from harness.programs.writer import Writer
+from harness.programs.writer import CallWriter
 from harness.values.arrays import IntArray, IntTable
 from harness.values.graph import Graph, MiniBatch
 from harness.values.instances import TREE_ROWS, Tree
@@ -21,8 +21,8 @@ TYPE_NAMES = ("unbatchable", "leaf", "internal")
 Kinds = Callable[[IntArray, IntArray], IntArray]
 
 
-def tree_program(
-    p: Writer,
+def write_tree(
+    p: CallWriter,
     tree: Tree,
     outputs: str,
     type_names: tuple[str, ...] = TYPE_NAMES,
@@ -31,27 +31,27 @@ def tree_program(
     """Build the same graph as a program: recursion from the root, both children concurrently.
 
     Args:
-        outputs, internal_kinds: see tree_mini_batch.
+        outputs, internal_kinds: see build_tree_mini_batch.
     """
     words, labels, left, right = (row.tolist() for row in tree.table)
-    of: list[Any] = [None] * len(words)
+    vertices: list[Any] = [None] * len(words)
     internal, kinds = [getattr(p, name) for name in type_names[INTERNAL:]], [0] * len(words)
     if internal_kinds is not None:
         kinds = internal_kinds(tree.table, np.array([len(words)], dtype=np.int32)).tolist()
 
     def visit(v: int) -> Any:
         if left[v] < 0:
-            of[v] = p.leaf(word=words[v], label=labels[v])
+            vertices[v] = p.leaf(word=words[v], label=labels[v])
         else:
             children = p.map(visit, (left[v], right[v]))
-            of[v] = internal[kinds[v]](*children, word=words[v], label=labels[v])
-        return of[v]
+            vertices[v] = internal[kinds[v]](*children, word=words[v], label=labels[v])
+        return vertices[v]
 
     root = visit(len(words) - 1)
-    return of if outputs == "all" else root
+    return vertices if outputs == "all" else root
 
 
-def tree_mini_batch(
+def build_tree_mini_batch(
     instances: Sequence[Tree],
     outputs: str,
     type_names: tuple[str, ...] = TYPE_NAMES,
@@ -70,7 +70,7 @@ def tree_mini_batch(
     if internal_kinds is not None:
         kinds = internal_kinds(table, sizes)
         np.add(types, kinds, out=types, where=types == INTERNAL)
-    graph = Graph.proved if is_right and internal_kinds is None else Graph
+    graph = Graph.from_valid_arrays if is_right and internal_kinds is None else Graph
     return MiniBatch(
         graph=graph(types=types, arg_start=arg_start, args=args, type_names=type_names),
         pulls={"word": table[WORDS], "label": table[LABELS]},

@@ -13,20 +13,20 @@ import numpy as np
 
 from harness.contracts.policy import FALLBACKS, LearningSettings
 from harness.errors import ConfigError
-from harness.policies.fsm.machine import StateMachine, TypedArrays, all_types, in_types_of
+from harness.policies.fsm.machine import StateMachine, TypedArrays, collect_types, map_types
 from harness.policies.fsm.states import ENCODINGS
 from harness.policies.fsm.trials import (
     Nearest,
-    Table,
+    QTable,
     Visits,
-    choices_of,
-    empty_table,
-    nearest,
+    find_nearest,
+    make_table,
     run,
-    trial,
+    run_trial,
+    select_choices,
     update,
 )
-from harness.policies.parts.bound import lower_bound
+from harness.policies.parts.bound import compute_lower_bound
 from harness.policies.parts.ready import Ready, start
 from harness.values.arrays import Ints
 from harness.values.graph import Graph
@@ -65,16 +65,16 @@ def learn_machine(
     """
     if not graphs:
         raise ConfigError("no graph to learn a policy on; give at least one")
-    names, follows = all_types(graphs)
-    episodes = [_episode(graph, names, follows) for graph in graphs]
-    bound = sum(lower_bound(graph) for graph in graphs)
+    names, follows = collect_types(graphs)
+    episodes = [_prepare_episode(graph, names, follows) for graph in graphs]
+    bound = sum(compute_lower_bound(graph) for graph in graphs)
     table, best, n_trials = _learn(episodes, ENCODINGS.index(encoding), settings, bound)
     return StateMachine(
         encoding=encoding,
         workload=workload,
         type_names=names,
         follows=follows,
-        states=_tuples(table, len(best.choices)),
+        states=_extract_states(table, len(best.choices)),
         choices=tuple(best.choices.tolist()),
         variant=settings.variant,
         fallback=settings.fallback,
@@ -87,21 +87,23 @@ def learn_machine(
 
 def _learn(
     episodes: Sequence[_Episode], encoding: int, settings: LearningSettings, bound: int
-) -> tuple[Table, _Best, int]:
+) -> tuple[QTable, _Best, int]:
     """Return all states, the best choices in those known by then, and the number of trials."""
     fallback = FALLBACKS.index(settings.fallback)
     generator = np.array([settings.seed], dtype=np.uint64)
-    table, epsilon, best = empty_table(), FIRST_EPSILON, None
+    table, epsilon, best = make_table(), FIRST_EPSILON, None
     for n_trials in range(1, settings.trials + 1):
-        one = episodes[(n_trials - 1) % len(episodes)]
-        table, n_visits = trial(
-            one.begin, one.near, table, one.visits, encoding, epsilon, generator
+        episode = episodes[(n_trials - 1) % len(episodes)]
+        table, n_visits = run_trial(
+            episode.begin, episode.near, table, episode.visits, encoding, epsilon, generator
         )
-        update(table, one.visits, n_visits, encoding, settings.variant == "released")
+        update(table, episode.visits, n_visits, encoding, settings.variant == "released")
         epsilon = max(LAST_EPSILON, EPSILON_DECAY * epsilon)
         if n_trials % EVALUATION_EVERY == 0 or n_trials == settings.trials:
-            choices = choices_of(table, encoding)
-            n_batches = sum(_batches(one, table, choices, encoding, fallback) for one in episodes)
+            choices = select_choices(table, encoding)
+            n_batches = sum(
+                _count_batches(episode, table, choices, encoding, fallback) for episode in episodes
+            )
             if best is None or n_batches < best.n_batches:
                 best = _Best(n_batches, choices)
             if best.n_batches < NEAR_BOUND * bound:
@@ -110,26 +112,28 @@ def _learn(
     return table, best, n_trials
 
 
-def _episode(graph: Graph, names: tuple[str, ...], follows: tuple[int, ...]) -> _Episode:
-    typed = in_types_of(graph, names, follows)
+def _prepare_episode(graph: Graph, names: tuple[str, ...], follows: tuple[int, ...]) -> _Episode:
+    typed = map_types(graph, names, follows)
     types, all_follows, _ = typed
     n = graph.n_vertices
     return _Episode(
         graph,
         typed,
         start(types, graph.arg_start, graph.args, all_follows),
-        nearest(types, graph.arg_start, graph.args, len(names)),
+        find_nearest(types, graph.arg_start, graph.args, len(names)),
         Visits(np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n)),
     )
 
 
-def _batches(episode: _Episode, table: Table, choices: Ints, encoding: int, fallback: int) -> int:
+def _count_batches(
+    episode: _Episode, table: QTable, choices: Ints, encoding: int, fallback: int
+) -> int:
     (types, follows, cheap), graph = episode.typed, episode.graph
     arrays = types, graph.arg_start, graph.args, follows, cheap
     _, starts, _ = run(*arrays, table.states, choices, encoding, fallback)
     return len(starts) - 1
 
 
-def _tuples(table: Table, n: int) -> tuple[tuple[int, ...], ...]:
+def _extract_states(table: QTable, n: int) -> tuple[tuple[int, ...], ...]:
     keys, starts = table.states.keys.tolist(), table.states.starts.tolist()
     return tuple(tuple(keys[starts[s] : starts[s + 1]]) for s in range(n))

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from harness.contracts.policy import FALLBACKS, VARIANTS, LearnedRun
 from harness.errors import ConfigError, OutputError
 from harness.machine.files import read_regular, replace_regular
-from harness.policies.fsm.states import ENCODINGS, UNSEEN, States, states_of
+from harness.policies.fsm.states import ENCODINGS, UNSEEN, States, build_states
 from harness.policies.fsm.trials import run
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 from harness.values.schedule import Schedule
 
@@ -46,7 +46,7 @@ TypedArrays = tuple[IntArray, IntArray, NDArray[np.bool_]]
 Key = tuple[str, int]
 
 
-def in_types_of(graph: Graph, names: Sequence[str], follows: Sequence[int]) -> TypedArrays:
+def map_types(graph: Graph, names: Sequence[str], follows: Sequence[int]) -> TypedArrays:
     """Return types, follows and cheap flags of a graph in the ids of `names`.
 
     Types of the graph that are not in `names` get the next ids, in the graph's order.
@@ -62,23 +62,27 @@ def in_types_of(graph: Graph, names: Sequence[str], follows: Sequence[int]) -> T
     if graph.type_names == names and own == follows:
         return graph.types, graph.follows, graph.cheap
     _check_same_model(graph.type_names, own, names, follows)
-    ids = {key: t for t, key in enumerate(_keys(names))}
-    new = [ids.setdefault(key, len(ids)) for key in _keys(graph.type_names)]
+    ids = {key: t for t, key in enumerate(_build_keys(names))}
+    new = [ids.setdefault(key, len(ids)) for key in _build_keys(graph.type_names)]
     new_follows = np.array([*follows, *[NO_TYPE] * (len(ids) - len(names))], dtype=np.int32)
     cheap = np.zeros(len(ids), dtype=np.bool_)
     cheap[new] = graph.cheap
     cheap.setflags(write=False)
-    return int_array(np.array(new, dtype=np.int32)[graph.types]), int_array(new_follows), cheap
+    return (
+        as_int_array(np.array(new, dtype=np.int32)[graph.types]),
+        as_int_array(new_follows),
+        cheap,
+    )
 
 
-def all_types(graphs: Sequence[Graph]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def collect_types(graphs: Sequence[Graph]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the names of the types of all graphs, the first graph's first, and their leaders."""
-    keys = dict.fromkeys(key for graph in graphs for key in _keys(graph.type_names))
+    keys = dict.fromkeys(key for graph in graphs for key in _build_keys(graph.type_names))
     more = [NO_TYPE] * (len(keys) - graphs[0].n_types)
     return tuple(name for name, _ in keys), (*graphs[0].follows.tolist(), *more)
 
 
-def _keys(names: Sequence[str]) -> list[Key]:
+def _build_keys(names: Sequence[str]) -> list[Key]:
     """Return the names, each with the number of equal names before it."""
     seen: Counter[str] = Counter()
     keys = []
@@ -89,17 +93,20 @@ def _keys(names: Sequence[str]) -> list[Key]:
 
 
 def _check_same_model(
-    found: Sequence[str], found_follows: Sequence[int], names: Sequence[str], follows: Sequence[int]
+    graph_names: Sequence[str],
+    graph_follows: Sequence[int],
+    names: Sequence[str],
+    follows: Sequence[int],
 ) -> None:
-    here, there = _leaders(found, found_follows), _leaders(names, follows)
-    if here != there or not set(found[1:]) & set(names[1:]):
+    here, there = _find_leaders(graph_names, graph_follows), _find_leaders(names, follows)
+    if here != there or not set(graph_names[1:]) & set(names[1:]):
         raise ConfigError(
             f"a policy learned on types {', '.join(names[1:])} cannot schedule a graph of types"
-            f" {', '.join(found[1:])}; learn one on this model"
+            f" {', '.join(graph_names[1:])}; learn one on this model"
         )
 
 
-def _leaders(names: Sequence[str], follows: Sequence[int]) -> dict[str, str]:
+def _find_leaders(names: Sequence[str], follows: Sequence[int]) -> dict[str, str]:
     pairs = zip(names, follows, strict=True)
     return {name: names[leader] for name, leader in pairs if leader != NO_TYPE}
 
@@ -155,7 +162,7 @@ class StateMachine:
         for state, choice in zip(self.states, self.choices, strict=True):
             if choice not in state or not all(UNBATCHABLE < t < n_types for t in state):
                 raise ConfigError(f"state {list(state)} with choice {choice} is not possible")
-        object.__setattr__(self, "_table", _table_of(self.states))
+        object.__setattr__(self, "_table", _build_table(self.states))
         object.__setattr__(self, "_choices", np.array(self.choices, dtype=np.int32))
 
     @property
@@ -169,23 +176,25 @@ class StateMachine:
         Raises:
             ConfigError: for a graph of another model.
         """
-        order, starts, _ = self._found(graph)
-        return Schedule.proved(order, starts)
+        order, starts, _ = self._schedule(graph)
+        return Schedule.from_valid_arrays(order, starts)
 
     def run(self, graph: Graph) -> LearnedRun:
         """Schedule a graph, and return the states of all decisions, too."""
-        order, starts, decided = self._found(graph)
-        return LearnedRun(schedule=Schedule.proved(order, starts), decided=int_array(decided))
+        order, starts, decided = self._schedule(graph)
+        return LearnedRun(
+            schedule=Schedule.from_valid_arrays(order, starts), decided=as_int_array(decided)
+        )
 
-    def _found(self, graph: Graph) -> tuple[IntArray, IntArray, IntArray]:
+    def _schedule(self, graph: Graph) -> tuple[IntArray, IntArray, IntArray]:
         """Return order and starts of a schedule, and the state of every decision."""
-        types, follows, cheap = in_types_of(graph, self.type_names, self.follows)
-        found: tuple[IntArray, IntArray, IntArray] = run(
+        types, follows, cheap = map_types(graph, self.type_names, self.follows)
+        result: tuple[IntArray, IntArray, IntArray] = run(
             types, graph.arg_start, graph.args, follows, cheap,
             self._table, self._choices,
             ENCODINGS.index(self.encoding), FALLBACKS.index(self.fallback),
         )  # fmt: skip
-        return found
+        return result
 
     def save(self, file: Path) -> None:
         """Write the machine as JSON.
@@ -214,13 +223,13 @@ class StateMachine:
             f"{len(self.states)} states ({IN_WORDS[self.encoding]});"
             f" unseen states: {FALLBACK_IN_WORDS[self.fallback]}",
         ]
-        states = [self.state_in_words(state) for state in range(len(self.states))]
+        states = [self.describe_state(state) for state in range(len(self.states))]
         width = max(map(len, states), default=0)
-        for words, choice in zip(states, self.choices, strict=True):
-            lines.append(f"  {words.ljust(width)}  -> {self.type_names[choice]}")
+        for text, choice in zip(states, self.choices, strict=True):
+            lines.append(f"  {text.ljust(width)}  -> {self.type_names[choice]}")
         return "\n".join(lines)
 
-    def state_in_words(self, state: int) -> str:
+    def describe_state(self, state: int) -> str:
         """Return the names of the types of a state, given by number; UNSEEN is allowed."""
         if state == UNSEEN:
             return "unseen"
@@ -230,10 +239,10 @@ class StateMachine:
         return ", ".join(names)
 
 
-def _table_of(states: tuple[State, ...]) -> States:
+def _build_table(states: tuple[State, ...]) -> States:
     keys = [t for state in states for t in state]
     starts = np.cumsum([0, *map(len, states)], dtype=np.int32)
-    return states_of(np.array(keys, dtype=np.int32), starts)
+    return build_states(np.array(keys, dtype=np.int32), starts)
 
 
 def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
@@ -256,7 +265,7 @@ def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
                 " for it, or name another file"
             )
     try:
-        return _machine(values)
+        return _build_machine(values)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"{file} is not a saved policy: {type(error).__name__} {error}") from None
     except ConfigError as error:
@@ -284,7 +293,7 @@ def _read(file: Path) -> dict[str, Any]:
     return values
 
 
-def _machine(values: dict[str, Any]) -> StateMachine:
+def _build_machine(values: dict[str, Any]) -> StateMachine:
     rest = {k: v for k, v in values.items() if k not in ("schema_version", "states")}
     return StateMachine(
         **rest

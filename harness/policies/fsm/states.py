@@ -42,7 +42,7 @@ class States(NamedTuple):
 
 
 @helper
-def no_states() -> States:
+def make_states() -> States:
     """Return an empty table."""
     return States(
         np.empty(4 * _FIRST_SLOTS, np.int32),
@@ -78,7 +78,7 @@ def find(states: States, key: Ints, length: int) -> int:
 
 
 @helper
-def _free_slot(slots: Ints, key: Ints, length: int) -> int:
+def _find_free_slot(slots: Ints, key: Ints, length: int) -> int:
     """Return the slot for a state that is not in the table."""
     slot = _hash(key, length) & (len(slots) - 1)
     while slots[slot] != UNSEEN:
@@ -91,35 +91,35 @@ def add(states: States, key: Ints, length: int) -> tuple[States, int]:
     """Return the table with a state that it does not contain yet, and the state's number."""
     state = states.total[0]
     if 2 * (state + 1) > len(states.slots):
-        states = _with_more_slots(states)
+        states = _grow_slots(states)
     begin = states.starts[state]
     if begin + length > len(states.keys):
         keys = np.empty(2 * len(states.keys) + length, np.int32)
         keys[:begin] = states.keys[:begin]
         states = States(keys, states.starts, states.slots, states.total)
     states.keys[begin : begin + length] = key[:length]
-    states.slots[_free_slot(states.slots, key, length)] = state
+    states.slots[_find_free_slot(states.slots, key, length)] = state
     states.starts[state + 1] = begin + length
     states.total[0] += 1
     return states, state
 
 
 @helper
-def _with_more_slots(states: States) -> States:
+def _grow_slots(states: States) -> States:
     n_slots, n = 2 * len(states.slots), states.total[0]
     starts = np.zeros(n_slots, np.int32)
     starts[: n + 1] = states.starts[: n + 1]
     slots = np.full(n_slots, UNSEEN, np.int32)
     for state in range(n):
         begin, end = starts[state], starts[state + 1]
-        slots[_free_slot(slots, states.keys[begin:end], end - begin)] = state
+        slots[_find_free_slot(slots, states.keys[begin:end], end - begin)] = state
     return States(states.keys, starts, slots, states.total)
 
 
 @compiled
-def states_of(keys: Ints, starts: Ints) -> States:
+def build_states(keys: Ints, starts: Ints) -> States:
     """Return the table of the states keys[starts[s]:starts[s + 1]], numbered in that order."""
-    states = no_states()
+    states = make_states()
     for state in range(len(starts) - 1):
         begin, end = starts[state], starts[state + 1]
         states, _ = add(states, keys[begin:end], end - begin)
@@ -136,12 +136,12 @@ def encode(ready: Ready, encoding: int, key: Ints) -> int:
         size = tail[t] - head[t]
         if size == 0:
             continue
-        place = length
+        position = length
         if encoding == SORT:
-            while place > 0 and tail[key[place - 1]] - head[key[place - 1]] < size:
-                key[place] = key[place - 1]
-                place -= 1
-        key[place] = t
+            while position > 0 and tail[key[position - 1]] - head[key[position - 1]] < size:
+                key[position] = key[position - 1]
+                position -= 1
+        key[position] = t
         length += 1
         if size > most:
             modal, most = t, size
@@ -152,6 +152,6 @@ def encode(ready: Ready, encoding: int, key: Ints) -> int:
 
 
 @helper
-def n_actions(encoding: int, length: int) -> int:
+def count_actions(encoding: int, length: int) -> int:
     """Return the number of types to choose from, which are the first entries of a state."""
     return length - 1 if encoding == MAX else length

@@ -20,10 +20,26 @@ import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
-from harness.policies.agenda import average_depths, shallowest
-from harness.policies.fsm.states import UNSEEN, States, add, encode, find, n_actions, no_states
-from harness.policies.parts.ready import N_EXECUTED, Ready, commit, finish, n_ready, start, users_of
-from harness.policies.sufficient import Extracted, extract, remove, safest
+from harness.policies.agenda import compute_average_depths, find_shallowest
+from harness.policies.fsm.states import (
+    UNSEEN,
+    States,
+    add,
+    count_actions,
+    encode,
+    find,
+    make_states,
+)
+from harness.policies.parts.ready import (
+    N_EXECUTED,
+    Ready,
+    commit,
+    count_ready,
+    find_users,
+    finish,
+    start,
+)
+from harness.policies.sufficient import Extracted, extract, find_safest, remove
 from harness.values.arrays import Flags, FlagTable, Floats, Ints, UnsignedLongs
 from harness.values.graph import UNBATCHABLE
 
@@ -50,11 +66,11 @@ class Nearest(NamedTuple):
 
 
 @compiled
-def nearest(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Nearest:
+def find_nearest(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Nearest:
     """Return N of every vertex, and the counts before the first batch."""
     n = len(types)
-    user_start, users = users_of(n, arg_start, args)
-    leads_to = _leads_to(types, user_start, users, n_types)
+    user_start, users = find_users(n, arg_start, args)
+    leads_to = _find_descendant_types(types, user_start, users, n_types)
     start = np.zeros(n + 1, np.int32)
     below = np.empty(max(16, 2 * n), np.int32)
     n_above = np.zeros(n, np.int32)
@@ -89,7 +105,7 @@ def nearest(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> Nearest:
 
 
 @helper
-def _leads_to(types: Ints, user_start: Ints, users: Ints, n_types: int) -> FlagTable:
+def _find_descendant_types(types: Ints, user_start: Ints, users: Ints, n_types: int) -> FlagTable:
     """Return (n, n_types), True for the types among each vertex's descendants."""
     n = len(types)
     leads_to = np.zeros((n, n_types), np.bool_)
@@ -102,7 +118,7 @@ def _leads_to(types: Ints, user_start: Ints, users: Ints, n_types: int) -> FlagT
 
 
 @helper
-def fresh(near: Nearest) -> Nearest:
+def copy_nearest(near: Nearest) -> Nearest:
     """Return a copy whose counts may be changed."""
     return Nearest(near.start, near.below, near.n_above.copy(), near.n_frontier.copy())
 
@@ -117,7 +133,7 @@ def take(near: Nearest, v: int, t: int) -> None:
             near.n_frontier[t] += 1
 
 
-class Table(NamedTuple):
+class QTable(NamedTuple):
     """Table of Q-values: values[i] is Q of choosing type states.keys[i], 0 before any update."""
 
     states: States
@@ -133,14 +149,14 @@ class Visits(NamedTuple):
 
 
 @compiled
-def empty_table() -> Table:
+def make_table() -> QTable:
     """Return the table before the first trial."""
-    states = no_states()
-    return Table(states, np.zeros(len(states.keys)))
+    states = make_states()
+    return QTable(states, np.zeros(len(states.keys)))
 
 
 @helper
-def random_unit(generator: UnsignedLongs) -> float:
+def draw_unit(generator: UnsignedLongs) -> float:
     """Return a number in [0, 1) and advance the generator (1,): splitmix64."""
     generator[0] += _STEP
     bits = generator[0]
@@ -151,10 +167,10 @@ def random_unit(generator: UnsignedLongs) -> float:
 
 
 @compiled
-def trial(
-    begin: Ready, near: Nearest, table: Table, visits: Visits, encoding: int, epsilon: float,
+def run_trial(
+    begin: Ready, near: Nearest, table: QTable, visits: Visits, encoding: int, epsilon: float,
     generator: UnsignedLongs,
-) -> tuple[Table, int]:  # fmt: skip
+) -> tuple[QTable, int]:  # fmt: skip
     """Make one schedule and record its decisions in `visits`.
 
     A decision is random with probability epsilon, uniform over the entries of the state's tuple;
@@ -163,28 +179,28 @@ def trial(
     Returns:
         the table with the states of this trial, and the number of decisions.
     """
-    ready, near = _fresh_ready(begin), fresh(near)
+    ready, near = _copy_ready(begin), copy_nearest(near)
     key = np.empty(len(begin.leader) + 1, np.int32)
     n_visits = 0
     while ready.counts[N_EXECUTED] < len(ready.types):
-        if n_ready(ready, UNBATCHABLE) > 0:
+        if count_ready(ready, UNBATCHABLE) > 0:
             commit(ready, UNBATCHABLE)
             continue
         length = encode(ready, encoding, key)
         state = find(table.states, key, length)
         if state == UNSEEN:
-            table, state = _with_state(table, key, length)
-        if random_unit(generator) < epsilon:
-            t = key[int(random_unit(generator) * length)]
-            place = table.states.starts[state]
-            while table.states.keys[place] != t:
-                place += 1
+            table, state = _add_state(table, key, length)
+        if draw_unit(generator) < epsilon:
+            t = key[int(draw_unit(generator) * length)]
+            index = table.states.starts[state]
+            while table.states.keys[index] != t:
+                index += 1
         else:
-            place = best_place(table, state, encoding)
-            t = table.states.keys[place]
+            index = find_best_index(table, state, encoding)
+            t = table.states.keys[index]
         visits.state[n_visits] = state
-        visits.place[n_visits] = place
-        visits.reward[n_visits] = n_ready(ready, t) / near.n_frontier[t] - 1.0
+        visits.place[n_visits] = index
+        visits.reward[n_visits] = count_ready(ready, t) / near.n_frontier[t] - 1.0
         n_visits += 1
         for v in ready.queue[ready.head[t] : ready.tail[t]]:
             take(near, v, t)
@@ -193,7 +209,7 @@ def trial(
 
 
 @helper
-def _fresh_ready(begin: Ready) -> Ready:
+def _copy_ready(begin: Ready) -> Ready:
     return Ready(
         begin.types, begin.user_start, begin.users, begin.missing.copy(), begin.queue.copy(),
         begin.first, begin.head.copy(), begin.tail.copy(), begin.since.copy(), begin.leader,
@@ -202,28 +218,30 @@ def _fresh_ready(begin: Ready) -> Ready:
 
 
 @helper
-def _with_state(table: Table, key: Ints, length: int) -> tuple[Table, int]:
+def _add_state(table: QTable, key: Ints, length: int) -> tuple[QTable, int]:
     states, state = add(table.states, key, length)
     values = table.values
     if len(values) < len(states.keys):
         values = np.zeros(len(states.keys))
         values[: len(table.values)] = table.values
-    return Table(states, values), state
+    return QTable(states, values), state
 
 
 @helper
-def best_place(table: Table, state: int, encoding: int) -> int:
+def find_best_index(table: QTable, state: int, encoding: int) -> int:
     """Return the index of the largest value of a state."""
     begin = table.states.starts[state]
     best = begin
-    for place in range(begin, begin + n_actions(encoding, table.states.starts[state + 1] - begin)):
-        if table.values[place] >= table.values[best]:
-            best = place
+    for index in range(
+        begin, begin + count_actions(encoding, table.states.starts[state + 1] - begin)
+    ):
+        if table.values[index] >= table.values[best]:
+            best = index
     return int(best)
 
 
 @compiled
-def update(table: Table, visits: Visits, n_visits: int, encoding: int, clamped: bool) -> None:
+def update(table: QTable, visits: Visits, n_visits: int, encoding: int, clamped: bool) -> None:
     """Move the values of all decisions, in order and in place, towards their N-step returns.
 
     Args:
@@ -233,7 +251,7 @@ def update(table: Table, visits: Visits, n_visits: int, encoding: int, clamped: 
         end = min(i + N_STEPS, n_visits)
         gain = 0.0
         if end < n_visits:
-            gain = table.values[best_place(table, visits.state[end], encoding)]
+            gain = table.values[find_best_index(table, visits.state[end], encoding)]
             if clamped:
                 gain = max(0.0, gain)
         for j in range(end - 1, i - 1, -1):
@@ -242,11 +260,11 @@ def update(table: Table, visits: Visits, n_visits: int, encoding: int, clamped: 
 
 
 @compiled
-def choices_of(table: Table, encoding: int) -> Ints:
+def select_choices(table: QTable, encoding: int) -> Ints:
     """Return the greedy type of every state."""
     choices = np.empty(table.states.total[0], np.int32)
     for state in range(len(choices)):
-        choices[state] = table.states.keys[best_place(table, state, encoding)]
+        choices[state] = table.states.keys[find_best_index(table, state, encoding)]
     return choices
 
 
@@ -269,7 +287,7 @@ def run(
     # Arrays of no vertices, as nothing is counted before the first unseen state.
     extracted = extract(types[:0], arg_start[:1], args[:0], len(follows))
     while ready.counts[N_EXECUTED] < len(types):
-        if n_ready(ready, UNBATCHABLE) > 0:
+        if count_ready(ready, UNBATCHABLE) > 0:
             commit(ready, UNBATCHABLE)
             continue
         length = encode(ready, encoding, key)
@@ -280,12 +298,12 @@ def run(
             t = choices[state]
         elif fallback == AGENDA:
             if len(average) == 0:
-                average = average_depths(types, arg_start, args, follows)
-            t = shallowest(ready, average, cheap)
+                average = compute_average_depths(types, arg_start, args, follows)
+            t = find_shallowest(ready, average, cheap)
         elif fallback == SUFFICIENT:
             if len(extracted.stack) == 0:
-                extracted = _remaining(ready, arg_start, args)
-            t = safest(ready, extracted, False)
+                extracted = _count_remaining(ready, arg_start, args)
+            t = find_safest(ready, extracted, False)
         else:
             t = key[length - 1]
         if len(extracted.stack) > 0:
@@ -297,7 +315,7 @@ def run(
 
 
 @helper
-def _remaining(ready: Ready, arg_start: Ints, args: Ints) -> Extracted:
+def _count_remaining(ready: Ready, arg_start: Ints, args: Ints) -> Extracted:
     """Return the counts of the remaining vertices; executed ones count as unbatchable."""
     types = ready.types.copy()
     for t in range(len(ready.leader)):

@@ -27,7 +27,7 @@ SAME, MOVED, FEWER = range(3)  # early batches: the same as the late ones, as ma
 
 
 @helper
-def aligned(
+def choose_batches(
     early: Ints, late: Ints, change: int, n_batches: int, arg_start: Ints, args: Ints
 ) -> Ints:
     """Return one of two batches (n,) for every vertex.
@@ -41,13 +41,13 @@ def aligned(
     """
     is_early = change == FEWER
     if change == MOVED:
-        n_early_sources, n_late_sources = n_sources(early, late, n_batches, arg_start, args)
+        n_early_sources, n_late_sources = count_sources(early, late, n_batches, arg_start, args)
         is_early = n_early_sources < n_late_sources
     return early if is_early else late
 
 
 @helper
-def as_early(
+def move_early(
     late: Ints, type_of: Ints, n_types: int, types: Ints, arg_start: Ints, args: Ints
 ) -> tuple[Ints, int]:
     """Move vertices to earlier batches of their types, and remove batches that are not needed.
@@ -61,18 +61,18 @@ def as_early(
     """
     n_batches = len(type_of)
     kept = np.ones(n_batches, np.bool_)
-    early = earliest_in(kept, type_of, n_types, late, types, arg_start, args)
+    early = find_earliest(kept, type_of, n_types, late, types, arg_start, args)
     n_bound, n_bound_vertices = find_bound(early, late, kept)
     if n_bound == n_batches:
         return early, SAME if n_bound_vertices == len(types) else MOVED
-    if use_others(early, kept):
-        early = earliest_in(kept, type_of, n_types, late, types, arg_start, args)
+    if has_unflagged(early, kept):
+        early = find_earliest(kept, type_of, n_types, late, types, arg_start, args)
     return early, FEWER
 
 
 @helper
-def n_sources(
-    one: Ints, other: Ints, n_batches: int, arg_start: Ints, args: Ints
+def count_sources(
+    early: Ints, late: Ints, n_batches: int, arg_start: Ints, args: Ints
 ) -> tuple[int, int]:
     """Return the number of (batch, batch it reads from) pairs for two assignments of batches.
 
@@ -83,22 +83,22 @@ def n_sources(
         one, other: (n,), batches of the vertices.
     """
     n_words = min(n_batches * n_batches, MOST_PAIRS) // WORD + 1
-    of_one, of_other = np.zeros(n_words, np.uint64), np.zeros(n_words, np.uint64)
-    n_of_one = n_of_other = 0
-    for v in range(len(one)):
-        pairs_of_one, pairs_of_other = one[v] * n_batches, other[v] * n_batches
+    early_bits, late_bits = np.zeros(n_words, np.uint64), np.zeros(n_words, np.uint64)
+    n_early = n_late = 0
+    for v in range(len(early)):
+        early_pairs, late_pairs = early[v] * n_batches, late[v] * n_batches
         for edge in range(arg_start[v], arg_start[v + 1]):
             arg = args[edge]
-            n_of_one += _is_new(of_one, pairs_of_one + one[arg])
-            n_of_other += _is_new(of_other, pairs_of_other + other[arg])
-    return n_of_one, n_of_other
+            n_early += _is_new(early_bits, early_pairs + early[arg])
+            n_late += _is_new(late_bits, late_pairs + late[arg])
+    return n_early, n_late
 
 
 @helper
 def _is_new(met: NDArray[np.uint64], pair: int) -> int:
     """Set the bit of a pair; return 1 if it was not set before, otherwise 0."""
-    place = np.uint64(pair & (MOST_PAIRS - 1))
-    word, bit = place // np.uint64(WORD), np.uint64(1) << place % np.uint64(WORD)
+    position = np.uint64(pair & (MOST_PAIRS - 1))
+    word, bit = position // np.uint64(WORD), np.uint64(1) << position % np.uint64(WORD)
     if met[word] & bit:
         return 0
     met[word] |= bit
@@ -126,7 +126,7 @@ def find_bound(early: Ints, late: Ints, bound: Flags) -> tuple[int, int]:
 
 
 @helper
-def use_others(batch_of: Ints, kept: Flags) -> bool:
+def has_unflagged(batch_of: Ints, kept: Flags) -> bool:
     """Return True if a vertex's batch (n,) is not flagged in `kept` (n_batches,)."""
     n_others = 0
     for v in range(len(batch_of)):
@@ -135,7 +135,7 @@ def use_others(batch_of: Ints, kept: Flags) -> bool:
 
 
 @helper
-def earliest_in(
+def find_earliest(
     kept: Flags, type_of: Ints, n_types: int, late: Ints, types: Ints, arg_start: Ints, args: Ints
 ) -> Ints:
     """Return the first flagged batch (n,) of each vertex that is after its arguments' batches.
@@ -148,7 +148,7 @@ def earliest_in(
         type_of: (n_batches,), types of batches.
         late: (n,), the latest batches, for the case that all are flagged.
     """
-    next_of = _next_of(kept, type_of, n_types)
+    next_of = _find_next(kept, type_of, n_types)
     early = np.empty(len(types), np.int32)
     for v in range(len(types)):
         first, t = 0, types[v]
@@ -164,7 +164,7 @@ def earliest_in(
 
 
 @helper
-def _next_of(kept: Flags, type_of: Ints, n_types: int) -> IntTable:
+def _find_next(kept: Flags, type_of: Ints, n_types: int) -> IntTable:
     """Return at [t, b] the first flagged batch from b on that has type t; n_batches: none.
 
     The table has one row per type, as a vertex's type is known before its first batch, which

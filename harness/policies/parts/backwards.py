@@ -3,7 +3,7 @@
 They are simpler than those of ready.py. A vertex is ready once all its users are placed, so such a
 run follows the arguments that a graph stores, and no edge has to be reversed. No type follows
 another here: a vertex of a type that does (Graph.follows) is executed right after its block. A
-schedule of blocks becomes one of the whole graph when `with_followers` inserts the others.
+schedule of blocks becomes one of the whole graph when `insert_followers` inserts the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.compiler.registry import helper
-from harness.policies.parts.ready import followers_of, in_batches
+from harness.policies.parts.ready import find_followers, order_batches
 from harness.values.arrays import Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
@@ -79,7 +79,7 @@ def place(placing: Placing, t: int, types: Ints, arg_start: Ints, args: Ints) ->
 
 
 @helper
-def batch_of_placed(placing: Placing, sequence: Ints, sizes: Ints) -> tuple[Ints, Ints]:
+def assign_batches(placing: Placing, sequence: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     """Return the batch (n,) of every vertex, counted from the first one, and types of batches.
 
     Args:
@@ -97,7 +97,7 @@ def batch_of_placed(placing: Placing, sequence: Ints, sizes: Ints) -> tuple[Ints
 
 
 @helper
-def block_of(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
+def find_blocks(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
     """Return (n,), the block of each vertex that follows one, and any other vertex itself."""
     block = np.empty(len(types), np.int32)
     for v in range(len(types)):
@@ -106,7 +106,7 @@ def block_of(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
 
 
 @helper
-def graph_of_blocks(
+def build_block_graph(
     types: Ints, arg_start: Ints, args: Ints, block: Ints
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Return types, arg_start and args of the blocks alone, in order, and their ids (old_id).
@@ -131,23 +131,23 @@ def graph_of_blocks(
 
 
 @helper
-def of_all_vertices(of_blocks: Ints, old_id: Ints, block: Ints) -> Ints:
+def expand_batches(block_batches: Ints, old_id: Ints, block: Ints) -> Ints:
     """Return the batch (n,) of every vertex from those of blocks; a follower's is its block's.
 
     Args:
-        old_id: from graph_of_blocks.
+        old_id: from build_block_graph.
         block: from block_of.
     """
     batch_of = np.empty(len(block), np.int32)
     for k in range(len(old_id)):
-        batch_of[old_id[k]] = of_blocks[k]
+        batch_of[old_id[k]] = block_batches[k]
     for v in range(len(block)):
         batch_of[v] = batch_of[block[v]]
     return batch_of
 
 
 @helper
-def with_followers(
+def insert_followers(
     types: Ints, follows: Ints, block: Ints, batch_of: Ints, n_batches: int
 ) -> tuple[Ints, Ints]:
     """Return order and starts, with followers in separate batches right after their blocks.
@@ -157,7 +157,7 @@ def with_followers(
     """
     slot = np.zeros(len(follows), np.int32)  # 0: the block itself, k: its k-th follower type
     n_slots = 1
-    for t in followers_of(follows):
+    for t in find_followers(follows):
         slot[t] = n_slots
         n_slots += 1
     index = np.zeros((n_batches, n_slots), np.int32)
@@ -170,4 +170,4 @@ def with_followers(
             n_after += used
     for v in range(len(types)):
         batch_of[v] = index[batch_of[v], slot[types[v]]]
-    return in_batches(batch_of, n_after)
+    return order_batches(batch_of, n_after)

@@ -10,7 +10,7 @@ from harness.values.arrays import Ints
 from harness.values.graph import UNBATCHABLE, Graph
 
 
-def lower_bound(graph: Graph) -> int:
+def compute_lower_bound(graph: Graph) -> int:
     """Return LB(G).
 
     Every unbatchable vertex is a batch; a path with k vertices of one type needs k batches of it.
@@ -19,12 +19,12 @@ def lower_bound(graph: Graph) -> int:
     Source: Chen et al., "ED-Batch", ICML 2023, appendix A.3.
     """
     if graph.rounds is not None:
-        return sum(lower_bound(part) for part in cut_in_rounds(graph).graphs)
-    return int(_lower_bound(graph.types, graph.arg_start, graph.args, graph.n_types))
+        return sum(compute_lower_bound(part) for part in cut_in_rounds(graph).graphs)
+    return int(_compute_bound(graph.types, graph.arg_start, graph.args, graph.n_types))
 
 
 @compiled
-def _lower_bound(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> int:
+def _compute_bound(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> int:
     size = np.zeros(n_types, np.int32)
     for v in range(len(types)):
         size[types[v]] += 1

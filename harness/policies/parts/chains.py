@@ -15,19 +15,19 @@ from harness.compiler.lanes import (
     N_LANES,
     Rows,
     ShortRows,
-    every,
-    higher,
+    add_saturated,
+    broadcast_number,
     load,
-    plus,
     store,
-    wide,
+    take_maximum,
+    widen_lanes,
 )
 from harness.compiler.registry import helper
 from harness.values.arrays import Ints
 from harness.values.graph import UNBATCHABLE
 
 
-class Chains(NamedTuple):
+class TypeChains(NamedTuple):
     """Chained types (k,), in increasing order, and levels (n, columns) of all vertices.
 
     A vertex is on level l of a type if at most l vertices of that type are on a path from a source
@@ -45,7 +45,9 @@ class Chains(NamedTuple):
 
 
 @helper
-def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[Ints, Ints, Chains]:
+def find_chains(
+    types: Ints, arg_start: Ints, args: Ints, n_types: int
+) -> tuple[Ints, Ints, TypeChains]:
     """Return the users of each vertex (n,), the vertices of each type (n_types,), and chains."""
     n_columns = -(-n_types // N_LANES) * N_LANES
     own = np.zeros((n_types, n_columns), np.uint8)
@@ -64,11 +66,11 @@ def chains_of(types: Ints, arg_start: Ints, args: Ints, n_types: int) -> tuple[I
         if top[t] > 1:
             chained[n_chained] = t
             n_chained += 1
-    return n_users, n_of_type, Chains(chained[:n_chained], short, long)
+    return n_users, n_of_type, TypeChains(chained[:n_chained], short, long)
 
 
 @helper
-def raise_reach(reach: Rows, t: int, chains: Chains, vertices: Ints) -> None:
+def raise_reach(reach: Rows, t: int, chains: TypeChains, vertices: Ints) -> None:
     """Raise reach[t], the highest levels of type t, by vertices that became ready."""
     if len(chains.long):
         _raise(reach, t, chains.long, vertices)
@@ -81,12 +83,12 @@ def _raise(reach: Rows, t: int, level: Rows | ShortRows, vertices: Ints) -> None
     last = reach.shape[1] - N_LANES
     for left in range(0, reach.shape[1], 2 * N_LANES):
         right = min(left + N_LANES, last)
-        of_left, of_right = every(level, 0), every(level, 0)
+        of_left, of_right = broadcast_number(level, 0), broadcast_number(level, 0)
         for v in vertices:
-            of_left = higher(of_left, load(level, v, left))
-            of_right = higher(of_right, load(level, v, right))
-        store(reach, t, left, higher(load(reach, t, left), wide(of_left)))
-        store(reach, t, right, higher(load(reach, t, right), wide(of_right)))
+            of_left = take_maximum(of_left, load(level, v, left))
+            of_right = take_maximum(of_right, load(level, v, right))
+        store(reach, t, left, take_maximum(load(reach, t, left), widen_lanes(of_left)))
+        store(reach, t, right, take_maximum(load(reach, t, right), widen_lanes(of_right)))
 
 
 @helper
@@ -108,23 +110,23 @@ def _set_levels(
     last = level.shape[1] - N_LANES
     for left in range(0, level.shape[1], 2 * N_LANES):
         right, once = min(left + N_LANES, last), 1 if left == 0 else 0
-        top_left, top_right = every(level, 0), every(level, 0)
+        top_left, top_right = broadcast_number(level, 0), broadcast_number(level, 0)
         for v in range(len(types)):
             t = types[v]
             n_of_type[t] += once
-            of_left, of_right = every(level, 0), every(level, 0)
+            of_left, of_right = broadcast_number(level, 0), broadcast_number(level, 0)
             for edge in range(arg_start[v], arg_start[v + 1]):
                 arg = args[edge]
                 n_users[arg] += once
-                of_left = higher(of_left, load(level, arg, left))
-                of_right = higher(of_right, load(level, arg, right))
+                of_left = take_maximum(of_left, load(level, arg, left))
+                of_right = take_maximum(of_right, load(level, arg, right))
             of_left, of_right = (
-                plus(of_left, load(own, t, left)),
-                plus(of_right, load(own, t, right)),
+                add_saturated(of_left, load(own, t, left)),
+                add_saturated(of_right, load(own, t, right)),
             )
             store(level, v, left, of_left)
             store(level, v, right, of_right)
-            top_left, top_right = higher(top_left, of_left), higher(top_right, of_right)
+            top_left, top_right = take_maximum(top_left, of_left), take_maximum(top_right, of_right)
         store(top, 0, left, top_left)
         store(top, 0, right, top_right)
     highest: ShortRows | Rows = top[0]

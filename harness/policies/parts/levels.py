@@ -9,13 +9,13 @@ import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
-from harness.policies.parts.ready import followers_of, in_batches
+from harness.policies.parts.ready import find_followers, order_batches
 from harness.values.arrays import Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 
 @helper
-def levels_of(
+def compute_levels(
     types: Ints, arg_start: Ints, args: Ints, follows: Ints, count_followers: bool
 ) -> Ints:
     """Return the longest path to each vertex (sources: 0).
@@ -34,14 +34,16 @@ def levels_of(
 
 
 @helper
-def by_level(types: Ints, follows: Ints, level: Ints, follower_step: int) -> tuple[Ints, Ints]:
+def batch_by_level(
+    types: Ints, follows: Ints, level: Ints, follower_step: int
+) -> tuple[Ints, Ints]:
     """Return order and starts of one batch per (level, type), in increasing order.
 
     Unbatchable vertices are single batches at the start of their level. Batches that must follow
     another, `follower_step` levels later, come right after it.
     """
     n, n_types = len(types), len(follows)
-    followers = followers_of(follows)
+    followers = find_followers(follows)
     n_levels = 2 + (level.max() if n else 0)
     size = np.zeros((n_levels, n_types), np.int32)
     for v in range(n):
@@ -65,11 +67,13 @@ def by_level(types: Ints, follows: Ints, level: Ints, follower_step: int) -> tup
         batch_of[v] = batch[level[v], types[v]]
         if types[v] == UNBATCHABLE:
             batch[level[v], UNBATCHABLE] += 1
-    return in_batches(batch_of, n_batches)
+    return order_batches(batch_of, n_batches)
 
 
 @helper
-def phases_and_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> tuple[Ints, Ints]:
+def compute_phases_and_depths(
+    types: Ints, arg_start: Ints, args: Ints, follows: Ints
+) -> tuple[Ints, Ints]:
     """Return the phases and depths, both (n,), that a program would have counted.
 
     A graph built from arrays has no program to pass a counter through. Its stages are groups of
@@ -77,7 +81,7 @@ def phases_and_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -
     passes from arguments to users, as if everything that can run concurrently did. A vertex that
     follows another has its phase and depth.
     """
-    phase_of_type = _phases_of_types(types, arg_start, args, follows)
+    phase_of_type = _compute_type_phases(types, arg_start, args, follows)
     phases, depths = np.empty(len(types), np.int32), np.zeros(len(types), np.int32)
     for v in range(len(types)):
         phases[v] = phase_of_type[types[v]]
@@ -89,7 +93,7 @@ def phases_and_depths(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -
 
 
 @helper
-def _phases_of_types(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
+def _compute_type_phases(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ints:
     """Return the longest path to each type's group, through groups of types that feed each other.
 
     Unbatchable vertices do not form a type: they are in the first stage only if all vertices are.
@@ -123,7 +127,7 @@ def _phases_of_types(types: Ints, arg_start: Ints, args: Ints, follows: Ints) ->
 
 
 @helper
-def levels_in_order(phases: Ints, depths: Ints) -> Ints:
+def number_levels(phases: Ints, depths: Ints) -> Ints:
     """Return one number per (phase, depth) in their order, without gaps between phases."""
     n_phases = 1 + (phases.max() if len(phases) else 0)
     first = np.zeros(n_phases + 1, np.int32)
@@ -131,16 +135,16 @@ def levels_in_order(phases: Ints, depths: Ints) -> Ints:
         first[phases[v] + 1] = max(first[phases[v] + 1], depths[v] + 1)
     for p in range(n_phases):
         first[p + 1] += first[p]
-    found = np.empty(len(phases), np.int32)
+    levels = np.empty(len(phases), np.int32)
     for v in range(len(phases)):
-        found[v] = first[phases[v]] + depths[v]
-    return found
+        levels[v] = first[phases[v]] + depths[v]
+    return levels
 
 
 @compiled
-def by_counters(types: Ints, follows: Ints, phases: Ints, depths: Ints) -> tuple[Ints, Ints]:
+def batch_by_counters(types: Ints, follows: Ints, phases: Ints, depths: Ints) -> tuple[Ints, Ints]:
     """Return order and starts of one batch per (phase, depth, type), all increasing.
 
     It is the policy inline_depth, and part of the compiled code that plans interleaved segments.
     """
-    return by_level(types, follows, levels_in_order(phases, depths), 0)
+    return batch_by_level(types, follows, number_levels(phases, depths), 0)

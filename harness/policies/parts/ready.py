@@ -49,7 +49,7 @@ class Ready(NamedTuple):
 
 
 @helper
-def users_of(n: int, arg_start: Ints, args: Ints) -> tuple[Ints, Ints]:
+def find_users(n: int, arg_start: Ints, args: Ints) -> tuple[Ints, Ints]:
     """Return the reversed edges: users[user_start[v]:user_start[v + 1]] use vertex v."""
     user_start = np.zeros(n + 1, np.int32)
     for edge in range(len(args)):
@@ -66,7 +66,7 @@ def users_of(n: int, arg_start: Ints, args: Ints) -> tuple[Ints, Ints]:
 
 
 @helper
-def followers_of(follows: Ints) -> Ints:
+def find_followers(follows: Ints) -> Ints:
     """Return the types that follow another, in increasing order."""
     followers = np.empty(len(follows), np.int32)
     n_followers = 0
@@ -80,7 +80,7 @@ def followers_of(follows: Ints) -> Ints:
 @compiled
 def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
     """Return the state before the first batch."""
-    user_start, users = users_of(len(types), arg_start, args)
+    user_start, users = find_users(len(types), arg_start, args)
     n, n_types = len(types), len(follows)
     first = np.zeros(n_types + 1, np.int32)
     for v in range(n):
@@ -90,7 +90,7 @@ def start(types: Ints, arg_start: Ints, args: Ints, follows: Ints) -> Ready:
     head, tail = first[:n_types].copy(), first[:n_types].copy()
     ready = Ready(
         types, user_start, users, np.empty(n, np.int32), np.empty(n, np.int32),
-        first, head, tail, np.zeros(n_types, np.int32), follows, followers_of(follows),
+        first, head, tail, np.zeros(n_types, np.int32), follows, find_followers(follows),
         np.empty(n, np.int32), np.zeros(3, np.int32),
     )  # fmt: skip
     for v in range(n):
@@ -138,14 +138,14 @@ def commit(ready: Ready, t: int) -> None:
 
 
 @helper
-def n_ready(ready: Ready, t: int) -> int:
+def count_ready(ready: Ready, t: int) -> int:
     """Return |F_t|, the number of ready vertices of type t."""
     size: int = ready.tail[t] - ready.head[t]
     return size
 
 
 @helper
-def in_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
+def order_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
     """Return order and starts of a schedule, with the vertices of a batch in increasing order."""
     starts = np.zeros(n_batches + 1, np.int32)
     for v in range(len(batch_of)):
@@ -161,9 +161,9 @@ def in_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
 
 
 @helper
-def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
+def order_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
     """Return order and starts of a schedule, without its empty batches."""
-    order, starts = in_batches(batch_of, n_batches)
+    order, starts = order_batches(batch_of, n_batches)
     n_used = 0
     for batch in range(n_batches):
         if starts[batch + 1] > starts[batch]:
@@ -175,4 +175,4 @@ def in_used_batches(batch_of: Ints, n_batches: int) -> tuple[Ints, Ints]:
 @helper
 def finish(ready: Ready) -> tuple[Ints, Ints]:
     """Return order and starts after every vertex is executed."""
-    return in_batches(ready.batch_of, ready.counts[N_BATCHES])
+    return order_batches(ready.batch_of, ready.counts[N_BATCHES])

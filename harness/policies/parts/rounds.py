@@ -16,12 +16,12 @@ import numpy as np
 from harness.compiler.compiled import compiled
 from harness.contracts.policy import LearnedPolicy, LearnedRun, Policy
 from harness.errors import ScheduleError
-from harness.values.arrays import IntArray, Ints, int_array
+from harness.values.arrays import IntArray, Ints, as_int_array
 from harness.values.graph import Graph
 from harness.values.schedule import Schedule
 
-NOTHING = Schedule(int_array([]), int_array([0]))
-NO_RUN = LearnedRun(schedule=NOTHING, decided=int_array([]))
+NOTHING = Schedule(as_int_array([]), as_int_array([0]))
+NO_RUN = LearnedRun(schedule=NOTHING, decided=as_int_array([]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ def cut_in_rounds(graph: Graph) -> CutInRounds:
     """Cut a graph with segments into one graph per segment."""
     assert graph.rounds is not None
     arrays = _cut(graph.rounds, graph.types, graph.arg_start, graph.args)
-    vertices, starts, types, arg_starts, args, first_arg = map(int_array, arrays)
-    phases = None if graph.phases is None else int_array(graph.phases[vertices])
-    depths = None if graph.depths is None else int_array(graph.depths[vertices])
+    vertices, starts, types, arg_starts, args, first_arg = map(as_int_array, arrays)
+    phases = None if graph.phases is None else as_int_array(graph.phases[vertices])
+    depths = None if graph.depths is None else as_int_array(graph.depths[vertices])
     bounds = zip(pairwise(starts.tolist()), pairwise(first_arg.tolist()), strict=True)
     graphs = tuple(
-        graph.part(
+        graph.build_part(
             types[v:v_end],
             arg_starts[v + r : v_end + r + 1],
             args[a:a_end],
@@ -61,7 +61,7 @@ def cut_in_rounds(graph: Graph) -> CutInRounds:
     return CutInRounds(graphs, vertices, starts)
 
 
-def first_round(graph: Graph) -> Graph:
+def select_first_round(graph: Graph) -> Graph:
     """Return the first segment, on which learned policies learn.
 
     The release learns on the first graph that is evaluated: for translation the encoder and one
@@ -79,7 +79,9 @@ def schedule_in_rounds(policy: Policy, graph: Graph) -> Schedule:
     if graph.rounds is None:
         return policy(graph)
     cut = cut_in_rounds(graph)
-    return _joined(cut, [policy(part) if part.n_vertices else NOTHING for part in cut.graphs])
+    return _join_schedules(
+        cut, [policy(part) if part.n_vertices else NOTHING for part in cut.graphs]
+    )
 
 
 def run_in_rounds(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
@@ -88,12 +90,12 @@ def run_in_rounds(policy: LearnedPolicy, graph: Graph) -> LearnedRun:
         return policy.run(graph)
     cut = cut_in_rounds(graph)
     runs = [policy.run(part) if part.n_vertices else NO_RUN for part in cut.graphs]
-    schedule = _joined(cut, [run.schedule for run in runs])
-    decided = int_array(np.concatenate([run.decided for run in runs]))
+    schedule = _join_schedules(cut, [run.schedule for run in runs])
+    decided = as_int_array(np.concatenate([run.decided for run in runs]))
     return LearnedRun(schedule=schedule, decided=decided)
 
 
-def _joined(cut: CutInRounds, schedules: Sequence[Schedule]) -> Schedule:
+def _join_schedules(cut: CutInRounds, schedules: Sequence[Schedule]) -> Schedule:
     for part, schedule in zip(cut.graphs, schedules, strict=True):
         if not isinstance(schedule, Schedule) or len(schedule.order) != part.n_vertices:
             raise ScheduleError(
@@ -101,12 +103,12 @@ def _joined(cut: CutInRounds, schedules: Sequence[Schedule]) -> Schedule:
                 " one in which each of them is once"
             )
     first, sizes = cut.starts[:-1], np.diff(cut.starts)
-    order = np.concatenate([one.order for one in schedules])
+    order = np.concatenate([item.order for item in schedules])
     if (order.view(np.uint32) >= sizes.repeat(sizes).view(np.uint32)).any():
         raise ScheduleError("a policy schedules vertices that its round does not have")
     order += first.repeat(sizes)
-    n_batches = [one.n_batches for one in schedules]
-    ends = np.concatenate([one.starts[1:] for one in schedules]) + first.repeat(n_batches)
+    n_batches = [item.n_batches for item in schedules]
+    ends = np.concatenate([item.starts[1:] for item in schedules]) + first.repeat(n_batches)
     starts = np.zeros(len(ends) + 1, dtype=np.int32)
     starts[1:] = ends
     round_starts = np.zeros(len(n_batches) + 1, dtype=np.int32)
@@ -134,11 +136,11 @@ def _cut(
     for r in range(n_rounds):
         starts[r + 1] += starts[r]
     free = starts[:-1].copy()
-    vertices, place = np.empty(n, np.int32), np.empty(n, np.int32)
+    vertices, position = np.empty(n, np.int32), np.empty(n, np.int32)
     for v in range(n):
         r = rounds[v]
         vertices[free[r]] = v
-        place[v] = free[r] - starts[r]
+        position[v] = free[r] - starts[r]
         free[r] += 1
     cut_types = np.empty(n, np.int32)
     cut_start = np.empty(n + n_rounds, np.int32)
@@ -152,7 +154,7 @@ def _cut(
             cut_types[k], cut_start[k + r] = types[v], n_args - first_arg[r]
             for edge in range(arg_start[v], arg_start[v + 1]):
                 if rounds[args[edge]] == r:
-                    cut_args[n_args] = place[args[edge]]
+                    cut_args[n_args] = position[args[edge]]
                     n_args += 1
         cut_start[starts[r + 1] + r] = n_args - first_arg[r]
     first_arg[n_rounds] = n_args

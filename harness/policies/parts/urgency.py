@@ -24,19 +24,19 @@ import numpy as np
 from harness.compiler.lanes import (
     N_LANES,
     Rows,
-    every,
-    halved,
-    higher,
+    add_saturated,
+    broadcast_number,
     load,
-    lower,
-    minus,
-    plus,
+    multiply_lanes,
+    shift_right,
     store,
-    times,
+    subtract_saturated,
+    take_maximum,
+    take_minimum,
 )
 from harness.compiler.registry import helper
 from harness.policies.parts.backwards import Placing
-from harness.policies.parts.chains import Chains, raise_reach
+from harness.policies.parts.chains import TypeChains, raise_reach
 from harness.values.arrays import Floats, Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
@@ -80,7 +80,7 @@ class Scratch(NamedTuple):
 
 
 @helper
-def start_choosing(placing: Placing, chains: Chains) -> tuple[Known, Scratch]:
+def start_choosing(placing: Placing, chains: TypeChains) -> tuple[Known, Scratch]:
     """Return the knowledge before the first choice, and buffers for all choices."""
     n_types, n_columns = len(placing.head), chains.short.shape[1]
     known = Known(
@@ -109,7 +109,9 @@ def is_progress(own: int, reach: Rows) -> bool:
 
 
 @helper
-def choice(placing: Placing, chains: Chains, cost: Floats, known: Known, scratch: Scratch) -> int:
+def choose_type(
+    placing: Placing, chains: TypeChains, cost: Floats, known: Known, scratch: Scratch
+) -> int:
     """Return a type that is safe, or otherwise the ready type with the highest score.
 
     A type is safe if all its remaining vertices are ready, or by the sufficient condition of Chen
@@ -137,7 +139,7 @@ def choice(placing: Placing, chains: Chains, cost: Floats, known: Known, scratch
     ready = active[:n_ready]
     if safe == NONE:
         _count_reach(reach, ready, counts, held)
-        safe = _behind_none(chains.chained, reach, counts)
+        safe = _find_unreached(chains.chained, reach, counts)
     if safe != NONE:
         score[safe] = np.inf
         return safe
@@ -153,7 +155,7 @@ def choice(placing: Placing, chains: Chains, cost: Floats, known: Known, scratch
 
 
 @helper
-def _behind_none(chained: Ints, reach: Rows, counts: Rows) -> int:
+def _find_unreached(chained: Ints, reach: Rows, counts: Rows) -> int:
     """Return the first type that only its own ready vertices reach; NONE if there is none."""
     for t in chained:
         if counts[N_ABOVE, t] == 1 and reach[t, t] > 0:
@@ -189,19 +191,23 @@ def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
     A type that reaches D_k holds all of it, and half as much for every level below.
     """
     for column in range(0, reach.shape[1], N_LANES):
-        longest, n_above = every(reach, 0), every(reach, 0)
+        longest, n_above = broadcast_number(reach, 0), broadcast_number(reach, 0)
         for t in ready:
             reached = load(reach, t, column)
-            longest = higher(longest, reached)
-            n_above = plus(n_above, lower(reached, every(reach, 1)))
-        n_longest, all_held = every(reach, 0), every(reach, 0)
+            longest = take_maximum(longest, reached)
+            n_above = add_saturated(n_above, take_minimum(reached, broadcast_number(reach, 1)))
+        n_longest, all_held = broadcast_number(reach, 0), broadcast_number(reach, 0)
         for t in ready:
             reached = load(reach, t, column)
-            below = minus(longest, reached)
-            n_longest = plus(n_longest, minus(every(reach, 1), below))
-            whole = times(every(reach, WHOLE), lower(reached, every(reach, 1)))
-            part = halved(whole, below)
-            all_held = plus(all_held, part)
+            below = subtract_saturated(longest, reached)
+            n_longest = add_saturated(
+                n_longest, subtract_saturated(broadcast_number(reach, 1), below)
+            )
+            whole = multiply_lanes(
+                broadcast_number(reach, WHOLE), take_minimum(reached, broadcast_number(reach, 1))
+            )
+            part = shift_right(whole, below)
+            all_held = add_saturated(all_held, part)
             store(held, t, column, part)
         store(counts, LONGEST, column, longest)
         store(counts, N_ABOVE, column, n_above)
@@ -210,7 +216,7 @@ def _count_reach(reach: Rows, ready: Ints, counts: Rows, held: Rows) -> None:
 
 
 @helper
-def costs(types: Ints, follows: Ints) -> Floats:
+def compute_costs(types: Ints, follows: Ints) -> Floats:
     """Return the number of batches per choice of each type, relative to the most expensive type."""
     present = np.zeros(len(follows), np.bool_)
     for v in range(len(types)):

@@ -24,25 +24,25 @@ class Constants:
         self.fields: dict[str, int] = {}
         self.counts: dict[str, int] = {}
 
-    def of_model(self, name: str, value: bool | float) -> tuple[int, bool]:
+    def index_model_number(self, name: str, value: bool | float) -> tuple[int, bool]:
         """Return the index of a number of the model, and True if it is among the reals."""
         self.kinds[name] = type(value)
         is_real = isinstance(value, float)
-        return _place(self.reals if is_real else self.ints, name), is_real
+        return _assign_index(self.reals if is_real else self.ints, name), is_real
 
-    def of_instance(self, kind: type, name: str) -> tuple[int, bool]:
+    def index_instance_field(self, kind: type, name: str) -> tuple[int, bool]:
         """Return the index of a field, and True if it is an array, from its class's annotations."""
-        found: Any = getattr(kind, name, None)
-        is_property = isinstance(found, property)
-        hints = hints_of(found.fget if is_property else kind)
+        attribute: Any = getattr(kind, name, None)
+        is_property = isinstance(attribute, property)
+        hints = read_type_hints(attribute.fget if is_property else kind)
         hint = hints.get("return" if is_property else name)
         if hint is int:
-            return _place(self.counts, name), False
+            return _assign_index(self.counts, name), False
         if hint == IntArray:
-            return _place(self.fields, name), True
+            return _assign_index(self.fields, name), True
         raise CompileError(f"reads {name}, which is neither a number nor an array of them")
 
-    def numbers_of(self, model: Any) -> tuple[list[int], list[float]]:
+    def read_numbers(self, model: Any) -> tuple[list[int], list[float]]:
         """Return the ints and the reals of the model.
 
         Raises:
@@ -54,7 +54,7 @@ class Constants:
         return [int(getattr(model, n)) for n in self.ints], [getattr(model, n) for n in self.reals]
 
 
-def hints_of(annotated: Any) -> dict[str, Any]:
+def read_type_hints(annotated: Any) -> dict[str, Any]:
     """Return the type hints of a function or class; empty if they cannot be evaluated."""
     try:
         return get_type_hints(annotated)
@@ -62,5 +62,5 @@ def hints_of(annotated: Any) -> dict[str, Any]:
         return {}
 
 
-def _place(known: dict[str, int], name: str) -> int:
+def _assign_index(known: dict[str, int], name: str) -> int:
     return known.setdefault(name, len(known))

@@ -14,10 +14,10 @@ import numpy as np
 from harness.compiler.pointers import (
     WORD_BYTES,
     add_to_word,
-    array_at,
     call_for_number,
     put_word,
-    word,
+    read_word,
+    view_array,
 )
 from harness.compiler.registry import helper
 from harness.programs.log import DONE, END, FORK, RESUME, ROUND, UNDONE
@@ -43,28 +43,28 @@ def resume(state: int, fiber: int) -> int:
 
 
 @helper
-def longs(state: int, at: int) -> Any:
+def view_longs(state: int, at: int) -> Any:
     """Return an array at an address of the state."""
-    return array_at(word(state, at), 0, np.int64)
+    return view_array(read_word(state, at), 0, np.int64)
 
 
 @helper
-def frame_of(state: int, fiber: int) -> int:
+def locate_frame(state: int, fiber: int) -> int:
     """Return the address of a frame."""
-    return word(state, FRAMES) + WORD_BYTES * word(state, WIDTH) * fiber
+    return read_word(state, FRAMES) + WORD_BYTES * read_word(state, WIDTH) * fiber
 
 
 @helper(apart=True)
 def grow(state: int, at: int, n: int) -> None:
     """Extend a buffer so that it has at least n free entries."""
-    if call_for_number(word(state, GROW), (at, word(state, at + 1) + n)) != 0:
+    if call_for_number(read_word(state, GROW), (at, read_word(state, at + 1) + n)) != 0:
         raise MemoryError("a program goes on without end")
 
 
 @helper
 def reserve(state: int, at: int, n: int) -> None:
     """Extend a buffer if it has fewer than n free entries."""
-    if word(state, at + 1) + n > word(state, at + 2):
+    if read_word(state, at + 1) + n > read_word(state, at + 2):
         grow(state, at, n)
 
 
@@ -72,7 +72,7 @@ def reserve(state: int, at: int, n: int) -> None:
 def add_entries(state: int, first: int, second: int, n: int) -> None:
     """Add two or three entries to the log; a negative third one is omitted."""
     reserve(state, LOG, 3)
-    log, n_log = array_at(word(state, LOG), 0, np.int32), word(state, N_LOG)
+    log, n_log = view_array(read_word(state, LOG), 0, np.int32), read_word(state, N_LOG)
     log[n_log], log[n_log + 1], log[n_log + 2] = first, second, n
     put_word(state, N_LOG, n_log + (3 if n >= 0 else 2))
 
@@ -80,7 +80,7 @@ def add_entries(state: int, first: int, second: int, n: int) -> None:
 @helper
 def push(state: int, stack: int, fiber: int) -> None:
     """Push a fiber onto a stack, which has capacity for all fibers."""
-    longs(state, stack)[word(state, stack + 1)] = fiber
+    view_longs(state, stack)[read_word(state, stack + 1)] = fiber
     add_to_word(state, stack + 1, 1)
 
 
@@ -88,58 +88,58 @@ def push(state: int, stack: int, fiber: int) -> None:
 def pop(state: int, stack: int) -> int:
     """Pop the top fiber of a stack."""
     add_to_word(state, stack + 1, -1)
-    return int(longs(state, stack)[word(state, stack + 1)])
+    return int(view_longs(state, stack)[read_word(state, stack + 1)])
 
 
 @helper(apart=True)
-def new_fiber(state: int, parent: int, pc: int, k: int, result: int) -> int:
+def make_fiber(state: int, parent: int, pc: int, k: int, result: int) -> int:
     """Return a new fiber, the k-th branch of another, with its operands still to be set."""
-    if word(state, N_FREE) > 0:
-        found = pop(state, FREE)
+    if read_word(state, N_FREE) > 0:
+        fiber = pop(state, FREE)
     else:
-        found = word(state, N_FRAMES)
+        fiber = read_word(state, N_FRAMES)
         add_to_word(state, N_FRAMES, 1)
-    frame = frame_of(state, found)
+    frame = locate_frame(state, fiber)
     put_word(frame, PC, pc)
-    put_word(frame, NUMBER, word(state, N_FIBERS) + k)
-    put_word(frame, INSTANCE, word(frame_of(state, parent), INSTANCE))
+    put_word(frame, NUMBER, read_word(state, N_FIBERS) + k)
+    put_word(frame, INSTANCE, read_word(locate_frame(state, parent), INSTANCE))
     put_word(frame, PARENT, parent)
     put_word(frame, RESULT, result)
-    return found
+    return fiber
 
 
 @helper(apart=True)
 def fork(state: int, fiber: int, pc: int, n: int) -> None:
     """Let a fiber wait for n branches, and then continue at `pc`."""
-    frame = frame_of(state, fiber)
+    frame = locate_frame(state, fiber)
     put_word(frame, LEFT, n)
     put_word(frame, PC, pc)
-    add_entries(state, FORK, word(state, N_FIBERS), n)
-    put_word(state, RUNNING, word(state, N_FIBERS))
+    add_entries(state, FORK, read_word(state, N_FIBERS), n)
+    put_word(state, RUNNING, read_word(state, N_FIBERS))
     add_to_word(state, N_FIBERS, n)
     add_to_word(state, N_ALIVE, n)
-    if word(state, N_ALIVE) > word(state, MOST_ALIVE):
+    if read_word(state, N_ALIVE) > read_word(state, MOST_ALIVE):
         raise OverflowError("too many fibers")
 
 
 @helper(apart=True)
 def join(state: int, fiber: int, result: int) -> None:
     """End a branch: pass its result to its parent, which continues after the last branch."""
-    frame = frame_of(state, fiber)
-    parent = frame_of(state, word(frame, PARENT))
-    put_word(parent, word(frame, RESULT), result)
-    add_entries(state, END, word(parent, NUMBER), -1)
+    frame = locate_frame(state, fiber)
+    parent = locate_frame(state, read_word(frame, PARENT))
+    put_word(parent, read_word(frame, RESULT), result)
+    add_entries(state, END, read_word(parent, NUMBER), -1)
     add_to_word(state, N_ALIVE, -1)
     push(state, FREE, fiber)
     add_to_word(parent, LEFT, -1)
-    if word(parent, LEFT) == 0:
-        push(state, READY, word(frame, PARENT))
+    if read_word(parent, LEFT) == 0:
+        push(state, READY, read_word(frame, PARENT))
 
 
 @helper(apart=True)
 def end(state: int, fiber: int, result: int) -> None:
     """End a program, whose result is a list."""
-    longs(state, RESULTS)[word(frame_of(state, fiber), INSTANCE)] = result
+    view_longs(state, RESULTS)[read_word(locate_frame(state, fiber), INSTANCE)] = result
     add_to_word(state, N_ALIVE, -1)
 
 
@@ -147,14 +147,18 @@ def end(state: int, fiber: int, result: int) -> None:
 def _begin_round(state: int) -> None:
     """Start the next graph segment: resume all waiting fibers, the last one first."""
     reserve(state, LOG, 1)
-    array_at(word(state, LOG), 0, np.int32)[word(state, N_LOG)] = ROUND
+    view_array(read_word(state, LOG), 0, np.int32)[read_word(state, N_LOG)] = ROUND
     add_to_word(state, N_LOG, 1)
-    n, ready, waiting = word(state, N_WAITING), longs(state, READY), longs(state, WAITING)
+    n, ready, waiting = (
+        read_word(state, N_WAITING),
+        view_longs(state, READY),
+        view_longs(state, WAITING),
+    )
     for k in range(n):
         ready[k] = waiting[n - 1 - k]
     put_word(state, N_READY, n)
     put_word(state, N_WAITING, 0)
-    put_word(state, FIRST_OF_ROUND, word(state, N))
+    put_word(state, FIRST_OF_ROUND, read_word(state, N))
     put_word(state, RUNNING, -1)
     add_to_word(state, N_ROUNDS, 1)
     put_word(state, IS_NEXT_ROUND, 0)
@@ -163,10 +167,10 @@ def _begin_round(state: int) -> None:
 @helper
 def _is_made(state: int) -> bool:
     """Have the log's segment planned and run; return True if nothing of it is left to do."""
-    if word(state, N) > word(state, MOST_VERTICES):
+    if read_word(state, N) > read_word(state, MOST_VERTICES):
         return False
-    arguments = (word(state, ROUNDS), word(state, N_LOG))
-    left = call_for_number(word(state, ROUND_AT), arguments)
+    arguments = (read_word(state, ROUNDS), read_word(state, N_LOG))
+    left = call_for_number(read_word(state, ROUND_AT), arguments)
     if left == DONE:
         put_word(state, N_LOG, 0)
         return True
@@ -180,20 +184,20 @@ def run(state: int) -> int:
     n_rounds = 0
     put_word(state, LEFT_OVER, UNDONE)
     while True:
-        if word(state, IS_NEXT_ROUND) != 0:
+        if read_word(state, IS_NEXT_ROUND) != 0:
             _begin_round(state)
-        if word(state, N_READY) == 0:
-            if word(state, N_WAITING) == 0:
+        if read_word(state, N_READY) == 0:
+            if read_word(state, N_WAITING) == 0:
                 return ENDED
-            if word(state, ROUND_AT) != 0:
+            if read_word(state, ROUND_AT) != 0:
                 n_rounds += 1
-                if n_rounds > word(state, MOST_ROUNDS) or not _is_made(state):
+                if n_rounds > read_word(state, MOST_ROUNDS) or not _is_made(state):
                     return ROUND_ENDED
             put_word(state, IS_NEXT_ROUND, 1)
             continue
         fiber = pop(state, READY)
-        number = word(frame_of(state, fiber), NUMBER)
-        if number != word(state, RUNNING):
+        number = read_word(locate_frame(state, fiber), NUMBER)
+        if number != read_word(state, RUNNING):
             put_word(state, RUNNING, number)
             add_entries(state, RESUME, number, -1)
         if resume(state, fiber) == WAITS:

@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 from llvmlite import ir
 
-from harness.compiler.arithmetic import Arithmetic, are_static, kind_of_number
-from harness.compiler.functions import ERROR, Module, Translated, Writer
+from harness.compiler.arithmetic import Arithmetic, are_static, find_number_kind
+from harness.compiler.functions import ERROR, FunctionWriter, IRModule, Translated
 from harness.compiler.kinds import (
     BOOL,
     INT,
@@ -28,7 +28,7 @@ from harness.compiler.kinds import (
     put_together,
     take_apart,
 )
-from harness.compiler.registry import definition_of
+from harness.compiler.registry import find_definition
 from harness.errors import CompileError
 from harness.programs.compiling import fibers, runtime
 
@@ -42,33 +42,33 @@ class CheckedArithmetic(Arithmetic):
         super().__init__(writer.builder, ())
         self._writer = writer
 
-    def truth(self, value: Any) -> Any:
+    def compute_truth(self, value: Any) -> Any:
         """Return the truth value of a value."""
-        return super().truth(self._writer.measured(value))
+        return super().compute_truth(self._writer.to_condition(value))
 
-    def operate(self, operator_: type, a: Any, b: Any) -> Any:
+    def apply_operator(self, operator_: type, a: Any, b: Any) -> Any:
         """Return the value of a binary operator."""
         if are_static(a, b):
-            return super().operate(operator_, a, b)
-        kinds = {kind_of_number(a), kind_of_number(b)}
+            return super().apply_operator(operator_, a, b)
+        kinds = {find_number_kind(a), find_number_kind(b)}
         if INT32 in kinds:
             raise CompileError("computes with a number of 32 bits, which wraps; take int() of it")
         if operator_ in (ast.Div, ast.LShift, ast.RShift):
             raise CompileError(f"has an operator that is not translated: {operator_.__name__}")
         if operator_ is ast.Mod and any(kind.is_float for kind in kinds):
-            return self._writer.call(runtime.rest, a, b)
-        return super().operate(operator_, a, b)
+            return self._writer.call(runtime.compute_remainder, a, b)
+        return super().apply_operator(operator_, a, b)
 
     def negate(self, operator_: type, value: Any) -> Any:
         """Return the value of a unary operator."""
-        is_whole = isinstance(value, Value) and not kind_of_number(value).is_float
+        is_whole = isinstance(value, Value) and not find_number_kind(value).is_float
         if operator_ is ast.USub and is_whole:
-            return self.operate(ast.Sub, 0, value)
+            return self.apply_operator(ast.Sub, 0, value)
         return super().negate(operator_, value)
 
-    def _plain(self, operator_: type, x: Value, y: Value) -> Value:
+    def _apply_plain(self, operator_: type, x: Value, y: Value) -> Value:
         if x.kind != INT:
-            return super()._plain(operator_, x, y)
+            return super()._apply_plain(operator_, x, y)
         b = self.builder
         both = getattr(b, f"{_WITH_OVERFLOW[operator_]}_with_overflow")(x.ir, y.ir)
         is_fine = b.not_(b.extract_value(both, 1))
@@ -83,7 +83,7 @@ class CheckedArithmetic(Arithmetic):
         return super()._divide(operator_, x, y, divisor)
 
 
-class FrameWriter(Writer):
+class FrameWriter(FunctionWriter):
     """Writer of all functions of fibers into one machine function, `fibers.resume`.
 
     Called functions are inlined.
@@ -93,10 +93,10 @@ class FrameWriter(Writer):
         within: functions being written, the innermost last.
     """
 
-    def __init__(self, module: Module, program: Callable[..., Any]) -> None:
+    def __init__(self, module: IRModule, program: Callable[..., Any]) -> None:
         super().__init__(module, program, (INT, INT), ())
         self.arithmetic = CheckedArithmetic(self)
-        self.state, self.fiber = (Value(INT, one) for one in self.ir.args)
+        self.state, self.fiber = (Value(INT, argument) for argument in self.ir.args)
         self.code = super().place(WORD)
         builder = ir.IRBuilder(self.entry)
         self._words = builder.inttoptr(self.state.ir, WORD.as_pointer())
@@ -119,8 +119,8 @@ class FrameWriter(Writer):
             return error
         code = self.function.__code__
         line = getattr(self.node, "lineno", code.co_firstlineno)
-        place = f"{code.co_filename.rpartition('/')[2]}:{line}"
-        return CompileError(f"{place} {error}", place)
+        location = f"{code.co_filename.rpartition('/')[2]}:{line}"
+        return CompileError(f"{location} {error}", location)
 
     def refuse(self, what: str, node: ast.AST | None = None) -> NoReturn:
         """Raise CompileError."""
@@ -129,10 +129,10 @@ class FrameWriter(Writer):
     # --- memory ------------------------------------------------------------------------------
 
     @staticmethod
-    def _load(builder: Any, words: Any, at: int) -> Any:
-        return builder.load(builder.gep(words, [WORD(at)]))
+    def _load(builder: Any, base: Any, at: int) -> Any:
+        return builder.load(builder.gep(base, [WORD(at)]))
 
-    def word(self, at: int) -> Value:
+    def load_word(self, at: int) -> Value:
         """Return a word of the state."""
         return Value(INT, self._load(self.builder, self._words, at))
 
@@ -144,14 +144,16 @@ class FrameWriter(Writer):
         """Write a word of the frame."""
         self.builder.store(WORD(value), self.builder.gep(self._frame, [WORD(at)]))
 
-    def of_frame(self, at: int) -> Value:
+    def load_frame_word(self, at: int) -> Value:
         """Return a word of the frame."""
         return Value(INT, self._load(self.builder, self._frame, at))
 
-    def load_at(self, at: int, place: Any, kind: Number) -> Value:
+    def load_at(self, at: int, index: Any, kind: Number) -> Value:
         """Return an entry of a buffer whose address is a word of the state."""
-        pointer = self.builder.inttoptr(self.word(at).ir, kind.ir.as_pointer())
-        return Value(kind, self.builder.load(self.builder.gep(pointer, [self.fixed(place).ir])))
+        pointer = self.builder.inttoptr(self.load_word(at).ir, kind.ir.as_pointer())
+        return Value(
+            kind, self.builder.load(self.builder.gep(pointer, [self.materialize(index).ir]))
+        )
 
     def place(self, kind: Any, *, clear: bool = False) -> Any:
         """Return a slot of the frame; in functions that do not wait, of the stack."""
@@ -167,16 +169,16 @@ class FrameWriter(Writer):
     def keep(self, value: Any) -> Callable[[], Any]:
         """Store a value in the frame; return a function that loads it, before and after a wait."""
         kind, registers = take_apart(self._fix_all(value))
-        places = [self.place(one.type) for one in registers]
-        for register, place in zip(registers, places, strict=True):
-            self.builder.store(register, place)
-        return lambda: put_together(kind, iter([self.builder.load(one) for one in places]))
+        places = [self.place(item.type) for item in registers]
+        for register, slot in zip(registers, places, strict=True):
+            self.builder.store(register, slot)
+        return lambda: put_together(kind, iter([self.builder.load(item) for item in places]))
 
     def reserve(self, at: int, n: Any) -> None:
         """Extend a buffer if it has fewer than n free entries."""
-        n = self.fixed(n)
-        used = self.builder.add(self.word(at + 1).ir, n.ir)
-        lacks = self.builder.icmp_signed(">", used, self.word(at + 2).ir)
+        n = self.materialize(n)
+        used = self.builder.add(self.load_word(at + 1).ir, n.ir)
+        lacks = self.builder.icmp_signed(">", used, self.load_word(at + 2).ir)
         with self.builder.if_then(lacks, likely=False):
             self.call_helper(fibers.grow, self.state, at, n)
 
@@ -193,18 +195,18 @@ class FrameWriter(Writer):
     def convert(self, value: Any, kind: Any) -> Any:
         """Convert a value to a kind with the same meaning in Python: an int is not a float."""
         if isinstance(kind, Number):
-            own = kind_of_number(value)
+            own = find_number_kind(value)
             if own != kind and (own, kind) != (BOOL, INT):
                 raise CompileError("gives a name values of several kinds")
         return super().convert(value, kind)
 
-    def measured(self, value: Any) -> Any:
+    def to_condition(self, value: Any) -> Any:
         """Return the number that determines the truth of a value."""
         if isinstance(value, Value | bool | int | float) or value is None:
             return value
         raise CompileError("cannot be a condition")
 
-    def whole(self, value: Any) -> Value:
+    def to_integer(self, value: Any) -> Value:
         """Return an integer.
 
         Raises:
@@ -244,17 +246,17 @@ class FrameWriter(Writer):
         """Write a branch; variables that both paths set are known after it."""
         n_ways = len(self._ways)
         super().write_If(node)
-        ways = [one for one in self._ways[n_ways:] if one is not None]
+        ways = [names for names in self._ways[n_ways:] if names is not None]
         del self._ways[n_ways:]
         self.known = set.intersection(*ways) if ways else self.known
 
     def write_While(self, node: ast.While) -> None:
         """Write a loop; variables that it sets are not known after it."""
-        with self.unknown_behind():
+        with self.forget_assignments():
             super().write_While(node)
 
     @contextmanager
-    def unknown_behind(self) -> Iterator[None]:
+    def forget_assignments(self) -> Iterator[None]:
         """Discard variables that are set within, as the code may not run."""
         known, n_ways = set(self.known), len(self._ways)
         yield
@@ -273,16 +275,16 @@ class FrameWriter(Writer):
         self.variables |= hidden
         self.known = known
 
-    def variable_like(self, value: Any) -> tuple[Any, list[Any]]:
+    def make_variable_like(self, value: Any) -> tuple[Any, list[Any]]:
         """Return a variable for values of this kind, without storing a value."""
         kind, registers = take_apart(value)
-        return kind, [self.place(one.type) for one in registers]
+        return kind, [self.place(register.type) for register in registers]
 
     # --- functions ---------------------------------------------------------------------------
 
     def call_helper(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Write a call of a function in the compiler's language."""
-        return Writer.call(self, function, *arguments)
+        return FunctionWriter.call(self, function, *arguments)
 
     def inline(self, function: FunctionType, values: Sequence[Any], *, places: bool = False) -> Any:
         """Inline a function, and return its result.
@@ -290,7 +292,7 @@ class FrameWriter(Writer):
         Args:
             places: True if the values are variables already.
         """
-        names = self.parameters_of(function)
+        names = self.list_parameters(function)
         if function in self.within:
             self.refuse(f"calls {function.__name__}, which calls itself; fork it")
         if len(names) != len(values):
@@ -309,28 +311,28 @@ class FrameWriter(Writer):
         self._ways.pop()
         self.builder.position_at_end(self.end)
         kind = NOTHING if self.returned is None else self.returned
-        found = put_together(kind, iter([self.builder.load(one) for one in self.results]))
+        result = put_together(kind, iter([self.builder.load(pointer) for pointer in self.results]))
         self.within.pop()
         self.function, self.variables, self.end, self.results, self.returned, self.known = before
         self.node = node
-        return found
+        return result
 
-    def parameters_of(self, function: FunctionType) -> Sequence[str]:
+    def list_parameters(self, function: FunctionType) -> Sequence[str]:
         """Return the names of a function's parameters.
 
         Raises:
             CompileError: for other than plain parameters, and for decorated functions and closures.
         """
-        arguments = definition_of(function).args
+        arguments = find_definition(function).args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
             self.refuse(f"{function.__name__} takes any number of operands, or some by name")
-        if definition_of(function).decorator_list or function.__code__.co_freevars:
+        if find_definition(function).decorator_list or function.__code__.co_freevars:
             self.refuse(f"{function.__name__} is more than a plain function of a module or a class")
-        return [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+        return [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
 
     # --- waits -------------------------------------------------------------------------------
 
-    def new_target(self) -> tuple[int, Any]:
+    def make_target(self) -> tuple[int, Any]:
         """Return a block at which fibers can resume, and its number in their frames."""
         number, block = len(self.begins), self.ir.append_basic_block("go_on")
         self._switch.add_case(WORD(number), block)
@@ -360,8 +362,11 @@ class FrameWriter(Writer):
         for node in nodes[: waiting[-1]] if waiting else ():
             if not isinstance(node, ast.Name | ast.Constant):
                 self.refuse("waits in the midst of an expression", node)
-        found = {k: self.evaluate(nodes[k]) for k in waiting}
-        return [found[k] if k in found else self.evaluate(one) for k, one in enumerate(nodes)]
+        evaluated = {k: self.evaluate(nodes[k]) for k in waiting}
+        return [
+            evaluated[k] if k in evaluated else self.evaluate(expression)
+            for k, expression in enumerate(nodes)
+        ]
 
     def evaluate_Compare(self, node: ast.Compare) -> Any:
         """Return the value of a comparison."""
@@ -377,12 +382,12 @@ def is_generator(function: Any) -> bool:
 
 def has_wait(node: ast.AST) -> bool:
     """Return True if an expression waits."""
-    return any(isinstance(one, ast.Yield | ast.YieldFrom) for one in ast.walk(node))
+    return any(isinstance(child, ast.Yield | ast.YieldFrom) for child in ast.walk(node))
 
 
-def returns_values(function: FunctionType) -> bool:
+def has_return_value(function: FunctionType) -> bool:
     """Return True if a function returns values."""
-    waiting: list[ast.AST] = list(definition_of(function).body)
+    waiting: list[ast.AST] = list(find_definition(function).body)
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Return) and node.value is not None:

@@ -18,7 +18,7 @@ FURTHEST = 2**62  # a slice bound beyond any list
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ListKind:
     """Kind of values that are numbers of lists; see runtime."""
 
     name: str
@@ -26,10 +26,10 @@ class Kept:
 
 
 # Arrays are read-only, with items of 32 bits. Dicts are lists of alternating keys and values.
-LIST, ARRAY, DICT = Kept("list"), Kept("array"), Kept("dict")
+LIST, ARRAY, DICT = ListKind("list"), ListKind("array"), ListKind("dict")
 
 
-class Span(NamedTuple):
+class IntegerSpan(NamedTuple):
     """Integers from start to stop, exclusive."""
 
     start: Any
@@ -42,13 +42,13 @@ class Zipped(NamedTuple):
     items: tuple[Any, ...]
 
 
-class Counted(NamedTuple):
+class Enumerated(NamedTuple):
     """Iterable of an enumerate."""
 
     over: Any
 
 
-def is_kept(value: Any, *kinds: Kept) -> bool:
+def is_kept(value: Any, *kinds: ListKind) -> bool:
     """Return True if a value is a list, an array or a dict of one of these kinds."""
     return isinstance(value, Value) and value.kind in kinds
 
@@ -56,18 +56,18 @@ def is_kept(value: Any, *kinds: Kept) -> bool:
 class ListWriter(FrameWriter):
     """Writer of lists and loops: `over` evaluates an iterable, `each` writes the loop."""
 
-    def measured(self, value: Any) -> Any:
+    def to_condition(self, value: Any) -> Any:
         """Return the number that determines the truth of a value."""
         if is_kept(value, LIST, DICT):
-            return self.call_helper(runtime.length_of, self.state, self.handle(value))
-        return super().measured(value)
+            return self.call_helper(runtime.read_length, self.state, self.handle(value))
+        return super().to_condition(value)
 
-    def length(self, value: Any) -> Any:
+    def count_items(self, value: Any) -> Any:
         """Return the number of items."""
         if is_kept(value, LIST, ARRAY):
-            return self.call_helper(runtime.length_of, self.state, self.handle(value))
-        if isinstance(value, Span):
-            n = self.arithmetic.operate(ast.Sub, value.stop, value.start)
+            return self.call_helper(runtime.read_length, self.state, self.handle(value))
+        if isinstance(value, IntegerSpan):
+            n = self.arithmetic.apply_operator(ast.Sub, value.stop, value.start)
             return self.apply(builtins.max, [n, 0], {})
         raise CompileError("has no length")
 
@@ -75,36 +75,36 @@ class ListWriter(FrameWriter):
         """Return the number of a list."""
         return Value(INT, value.ir)
 
-    def listed(self, value: Any) -> Value:
+    def make_list(self, value: Any) -> Value:
         """Return a new list of all items."""
         if is_kept(value, LIST):
-            found = self.cut(value, 0, FURTHEST, 1)
-        elif isinstance(value, Span):
-            found = self.call_helper(runtime.fill, self.state, *map(self.fixed, value))
+            result = self.cut(value, 0, FURTHEST, 1)
+        elif isinstance(value, IntegerSpan):
+            result = self.call_helper(runtime.fill, self.state, *map(self.materialize, value))
         elif isinstance(value, tuple) and not hasattr(value, "_fields"):
             room = max(runtime.FEWEST, len(value))
-            found = self.call_helper(runtime.new_list, self.state, room)
-            for one in value:
-                self.append(found, one)
+            result = self.call_helper(runtime.make_list, self.state, room)
+            for item in value:
+                self.append(result, item)
         else:
             raise CompileError("makes a list of something else than integers")
-        return Value(LIST, found.ir)
+        return Value(LIST, result.ir)
 
-    def append(self, of: Value, value: Any) -> None:
+    def append(self, container: Value, value: Any) -> None:
         """Append an integer."""
-        self.call_helper(runtime.append, self.state, self.handle(of), self.whole(value))
+        self.call_helper(runtime.append, self.state, self.handle(container), self.to_integer(value))
 
-    def cut(self, of: Value, start: Any, stop: Any, step: int) -> Value:
+    def cut(self, container: Value, start: Any, stop: Any, step: int) -> Value:
         """Return a copy of a part."""
-        bounds = self.whole(start), self.whole(stop), step
-        found = self.call_helper(runtime.cut, self.state, self.handle(of), *bounds)
-        return Value(of.kind, found.ir)
+        bounds = self.to_integer(start), self.to_integer(stop), step
+        result = self.call_helper(runtime.cut, self.state, self.handle(container), *bounds)
+        return Value(container.kind, result.ir)
 
     # --- expressions -------------------------------------------------------------------------
 
     def evaluate_List(self, node: ast.List) -> Value:
         """Create a new list."""
-        return self.listed(tuple(self.evaluate_all(node.elts)))
+        return self.make_list(tuple(self.evaluate_all(node.elts)))
 
     def evaluate_Tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
         """Return the values of a tuple's elements."""
@@ -112,99 +112,103 @@ class ListWriter(FrameWriter):
 
     def evaluate_Dict(self, node: ast.Dict) -> Value:
         """Create a new dict."""
-        parts = [one for both in zip(node.keys, node.values, strict=True) for one in both]
+        parts = [part for both in zip(node.keys, node.values, strict=True) for part in both]
         if None in parts:
             self.refuse("unpacks a dict", node)
-        return Value(DICT, self.listed(tuple(self.evaluate_all([p for p in parts if p]))).ir)
+        return Value(DICT, self.make_list(tuple(self.evaluate_all([p for p in parts if p]))).ir)
 
     def evaluate_BinOp(self, node: ast.BinOp) -> Any:
         """Return the value of a binary operator."""
-        return self._operate(node.op, *self.evaluate_all([node.left, node.right]))
+        return self._apply_operator(node.op, *self.evaluate_all([node.left, node.right]))
 
-    def _operate(self, op: ast.operator, left: Any, right: Any) -> Any:
+    def _apply_operator(self, op: ast.operator, left: Any, right: Any) -> Any:
         if is_kept(left, LIST) and is_kept(right, LIST) and isinstance(op, ast.Add):
-            found = self.listed(left)
-            self.call_helper(runtime.extend, self.state, *map(self.handle, (found, right)))
-            return found
+            result = self.make_list(left)
+            self.call_helper(runtime.extend, self.state, *map(self.handle, (result, right)))
+            return result
         if is_kept(left, LIST) and isinstance(op, ast.Mult):
-            arguments = self.state, self.handle(left), self.whole(right)
+            arguments = self.state, self.handle(left), self.to_integer(right)
             return Value(LIST, self.call_helper(runtime.repeat, *arguments).ir)
-        return self.arithmetic.operate(type(op), left, right)
+        return self.arithmetic.apply_operator(type(op), left, right)
 
     def write_AugAssign(self, node: ast.AugAssign) -> None:
         """Write an augmented assignment to a name, an item or a list."""
         target = node.target
         if isinstance(target, ast.Subscript):
-            of, place = self.evaluate_all([target.value, target.slice])
-            self._check_list(of)
-            before = self._item(of, place)
-            self._put(of, place, self._operate(node.op, before, self.evaluate(node.value)))
+            container, index = self.evaluate_all([target.value, target.slice])
+            self._check_list(container)
+            before = self._load_item(container, index)
+            self._put(
+                container, index, self._apply_operator(node.op, before, self.evaluate(node.value))
+            )
             return
         if not isinstance(target, ast.Name):
             self.refuse("changes what is not translated", node)
         name = ast.Name(target.id, ast.Load())
         before, value = self.evaluate_all([name, node.value])
         if is_kept(before, LIST) and isinstance(node.op, ast.Add):
-            by = value if is_kept(value, LIST) else self.listed(value)
+            by = value if is_kept(value, LIST) else self.make_list(value)
             self.call_helper(runtime.extend, self.state, *map(self.handle, (before, by)))
             return
-        self.assign(target, self._operate(node.op, before, value))
+        self.assign(target, self._apply_operator(node.op, before, value))
 
-    def _check_list(self, of: Any) -> None:
-        if not is_kept(of, LIST):
+    def _check_list(self, container: Any) -> None:
+        if not is_kept(container, LIST):
             raise CompileError("changes something else than a list")
 
-    def _put(self, of: Value, place: Any, value: Any) -> None:
-        arguments = self.handle(of), self.whole(place), self.whole(value)
+    def _put(self, container: Value, index: Any, value: Any) -> None:
+        arguments = self.handle(container), self.to_integer(index), self.to_integer(value)
         self.call_helper(runtime.put, self.state, *arguments)
 
     def store_at(self, target: ast.Subscript, value: Any) -> None:
         """Assign to an item."""
-        of, place = self.evaluate(target.value), self.evaluate(target.slice)
-        if is_kept(of, DICT):
-            self.append(of, place)
-            self.append(of, value)
+        container, index = self.evaluate(target.value), self.evaluate(target.slice)
+        if is_kept(container, DICT):
+            self.append(container, index)
+            self.append(container, value)
             return
-        self._check_list(of)
-        self._put(of, place, value)
+        self._check_list(container)
+        self._put(container, index, value)
 
     def evaluate_Subscript(self, node: ast.Subscript) -> Any:
         """Return an item of a list or a tuple, or a copy of a part of a list."""
-        of = self.evaluate(node.value)
-        if isinstance(of, Span) and not isinstance(node.slice, ast.Slice):
-            return self._item_of_span(of, self.evaluate(node.slice))
-        if isinstance(of, Span):
-            of = self.listed(of)
-        if isinstance(of, tuple):
+        container = self.evaluate(node.value)
+        if isinstance(container, IntegerSpan) and not isinstance(node.slice, ast.Slice):
+            return self._load_span_item(container, self.evaluate(node.slice))
+        if isinstance(container, IntegerSpan):
+            container = self.make_list(container)
+        if isinstance(container, tuple):
             return super().evaluate_Subscript(node)
-        if not is_kept(of, LIST, ARRAY):
+        if not is_kept(container, LIST, ARRAY):
             self.refuse("has an index that is not translated", node)
         if isinstance(node.slice, ast.Slice):
-            return self._slice_of(of, node.slice)
-        return self._item(of, self.evaluate(node.slice))
+            return self._slice_list(container, node.slice)
+        return self._load_item(container, self.evaluate(node.slice))
 
-    def _slice_of(self, of: Value, node: ast.Slice) -> Value:
+    def _slice_list(self, container: Value, node: ast.Slice) -> Value:
         step = 1 if node.step is None else self.evaluate(node.step)
         if isinstance(step, Value) or step not in (1, -1):
             self.refuse("has a step that is not 1 or -1", node)
         start, stop = (0, FURTHEST) if step > 0 else (FURTHEST, -FURTHEST)
         start = start if node.lower is None else self.evaluate(node.lower)
         stop = stop if node.upper is None else self.evaluate(node.upper)
-        return self.cut(of, start, stop, step)
+        return self.cut(container, start, stop, step)
 
-    def _item_of_span(self, of: Span, place: Any) -> Value:
-        if isinstance(place, Value) or not isinstance(place, int):
+    def _load_span_item(self, span: IntegerSpan, index: Any) -> Value:
+        if isinstance(index, Value) or not isinstance(index, int):
             raise CompileError("has an index that is not translated")
-        n, operate = self.fixed(self.length(of)), self.arithmetic.operate
-        lowest = self.fixed(place if place >= 0 else -1 - place)
+        n, operate = self.materialize(self.count_items(span)), self.arithmetic.apply_operator
+        lowest = self.materialize(index if index >= 0 else -1 - index)
         is_there = self.builder.icmp_signed(">", n.ir, lowest.ir)
         self.check(is_there, IndexError, "list index out of range")
-        found: Value = operate(ast.Add, of.start if place >= 0 else of.stop, place)
-        return found
+        result: Value = operate(ast.Add, span.start if index >= 0 else span.stop, index)
+        return result
 
-    def _item(self, of: Value, place: Any) -> Value:
-        found = self.call_helper(runtime.item, self.state, self.handle(of), self.whole(place))
-        return self.arithmetic.cast(found, INT32) if of.kind == ARRAY else found
+    def _load_item(self, container: Value, index: Any) -> Value:
+        result = self.call_helper(
+            runtime.get_item, self.state, self.handle(container), self.to_integer(index)
+        )
+        return self.arithmetic.cast(result, INT32) if container.kind == ARRAY else result
 
     def unpack(self, value: Any, n: int) -> Any:
         """Return the n elements of a tuple."""
@@ -212,21 +216,21 @@ class ListWriter(FrameWriter):
             raise CompileError("takes apart what is no tuple")
         return super().unpack(value, n)
 
-    def call_of_kept(self, of: Value, name: str, arguments: Sequence[Any]) -> Any:
+    def call_list_method(self, container: Value, name: str, arguments: Sequence[Any]) -> Any:
         """Write a method call, and return its value."""
-        match of.kind, name, arguments:
+        match container.kind, name, arguments:
             case kind, "append", [value] if kind == LIST:
-                self.append(of, value)
+                self.append(container, value)
                 return None
             case kind, "pop", [] if kind == LIST:
-                return self.call_helper(runtime.pop_item, self.state, self.handle(of))
+                return self.call_helper(runtime.pop_item, self.state, self.handle(container))
             case kind, "tolist", [] if kind == ARRAY:
-                return self.listed(Value(LIST, of.ir))
-        raise CompileError(f"calls what is not translated: {name} of {of.kind.name}")
+                return self.make_list(Value(LIST, container.ir))
+        raise CompileError(f"calls what is not translated: {name} of {container.kind.name}")
 
     # --- loops -------------------------------------------------------------------------------
 
-    def over(self, node: ast.expr) -> Any:
+    def evaluate_iterable(self, node: ast.expr) -> Any:
         """Evaluate an iterable; `zip` and `enumerate` combine several."""
         match node:
             case ast.Call(func=ast.Name() as name):
@@ -235,12 +239,12 @@ class ListWriter(FrameWriter):
                 called = None
         if not isinstance(node, ast.Call) or called not in (builtins.zip, builtins.enumerate):
             return self.evaluate(node)
-        parts = tuple(self.over(one) for one in node.args)
-        parts = tuple(self.listed(one) if _is_plain(one) else one for one in parts)
+        parts = tuple(self.evaluate_iterable(part) for part in node.args)
+        parts = tuple(self.make_list(part) if _is_plain(part) else part for part in parts)
         if called is builtins.enumerate:
             if len(parts) != 1 or node.keywords:
                 self.refuse("counts from something else than 0", node)
-            return Counted(*parts)
+            return Enumerated(*parts)
         strict = [ast.unparse(keyword) for keyword in node.keywords]
         if strict not in ([], ["strict=True"], ["strict=False"]) or not parts:
             self.refuse("zips in a way that is not translated", node)
@@ -250,13 +254,13 @@ class ListWriter(FrameWriter):
 
     def check_lengths(self, parts: Sequence[Any]) -> None:
         """Raise an error unless all lengths are equal."""
-        first, *others = [self.fixed(self.length(one)).ir for one in parts]
-        for one in others:
-            is_fine = self.builder.icmp_signed("==", first, one)
+        first, *others = [self.materialize(self.count_items(item)).ir for item in parts]
+        for item in others:
+            is_fine = self.builder.icmp_signed("==", first, item)
             self.check(is_fine, ValueError, "zip() arguments are of other lengths")
 
     @contextmanager
-    def each(self, over: Any) -> Iterator[tuple[Any, Any]]:
+    def loop_over(self, over: Any) -> Iterator[tuple[Any, Any]]:
         """Write a loop around the body of this context.
 
         Yields:
@@ -270,7 +274,7 @@ class ListWriter(FrameWriter):
         self.builder.position_at_end(test)
         number = Value(INT, self.builder.load(counter))
         goes_on = self._is_within(read(), number)
-        with self.unknown_behind(), self.loop(test, following) as (body, behind):
+        with self.forget_assignments(), self.write_loop(test, following) as (body, behind):
             self.builder.cbranch(goes_on, body, behind)
             self.builder.position_at_end(body)
             yield self._step(read(), number), following
@@ -283,84 +287,84 @@ class ListWriter(FrameWriter):
 
     def _is_within(self, over: Any, number: Value) -> Any:
         if isinstance(over, Zipped):
-            found = BOOL.ir(1)
-            for one in over.items:
-                found = self.builder.and_(found, self._is_within(one, number))
-            return found
-        if isinstance(over, Counted):
+            result = BOOL.ir(1)
+            for item in over.items:
+                result = self.builder.and_(result, self._is_within(item, number))
+            return result
+        if isinstance(over, Enumerated):
             return self._is_within(over.over, number)
-        if isinstance(over, Span):
+        if isinstance(over, IntegerSpan):
             at = self.builder.add(over.start.ir, number.ir)
             return self.builder.icmp_signed("<", at, over.stop.ir)
         if is_kept(over, LIST, ARRAY):
-            return self.builder.icmp_signed("<", number.ir, self.length(over).ir)
+            return self.builder.icmp_signed("<", number.ir, self.count_items(over).ir)
         raise CompileError("goes through something else than lists and ranges")
 
     def _step(self, over: Any, number: Value) -> Any:
         if isinstance(over, Zipped):
-            return tuple(self._step(one, number) for one in over.items)
-        if isinstance(over, Counted):
+            return tuple(self._step(item, number) for item in over.items)
+        if isinstance(over, Enumerated):
             return number, self._step(over.over, number)
-        if isinstance(over, Span):
+        if isinstance(over, IntegerSpan):
             return Value(INT, self.builder.add(over.start.ir, number.ir))
-        return self._item(over, number)
+        return self._load_item(over, number)
 
     def write_For(self, node: ast.For) -> None:
         """Write a loop over a list or a range, or one copy of the body per element of a tuple."""
         if node.orelse:
             self.refuse("has an else behind a loop")
-        over = self.over(node.iter)
+        over = self.evaluate_iterable(node.iter)
         if _is_plain(over):
             read = self.keep(over)
-            with self.unknown_behind():
+            with self.forget_assignments():
                 self._repeat(node, (read()[k] for k in range(len(over))))
             return
-        with self.each(over) as (item, _):
+        with self.loop_over(over) as (item, _):
             self.assign(node.target, item)
             self.write_all(node.body)
 
     def evaluate_ListComp(self, node: ast.ListComp) -> Value:
         """Create a new list; the comprehension has its own names."""
-        values = self._values_by_key(node)
+        values = self._write_values_by_key(node)
         if values is not None:
             return values
         if has_wait(node):
             self.refuse("waits in a list", node)
-        found = self.keep(self.listed(()))
+        load_list = self.keep(self.make_list(()))
         own = {
-            one.id
+            child.id
             for generator in node.generators
-            for one in ast.walk(generator.target)
-            if isinstance(one, ast.Name)
+            for child in ast.walk(generator.target)
+            if isinstance(child, ast.Name)
         }
-        over = self.over(node.generators[0].iter)
+        over = self.evaluate_iterable(node.generators[0].iter)
         with self.own_names(own):
-            self._generate(node, node.generators, found, over)
-        made: Value = found()
+            self._generate(node, node.generators, load_list, over)
+        made: Value = load_list()
         return made
 
     def _generate(
         self,
         node: ast.ListComp,
         generators: Sequence[ast.comprehension],
-        found: Callable[[], Value],
+        load_list: Callable[[], Value],
         over: Any,
     ) -> None:
         first, *others = generators
-        over = self.listed(over) if _is_plain(over) else over
-        with self.each(over) as (item, following):
+        over = self.make_list(over) if _is_plain(over) else over
+        with self.loop_over(over) as (item, following):
             self.assign(first.target, item)
             for test in first.ifs:
                 going = self.ir.append_basic_block("going")
-                condition = self.fixed(self.condition(test))
+                condition = self.materialize(self.evaluate_condition(test))
                 self.builder.cbranch(condition.ir, going, following)
                 self.builder.position_at_end(going)
             if others:
-                self._generate(node, others, found, self.over(others[0].iter))
+                self._generate(node, others, load_list, self.evaluate_iterable(others[0].iter))
             else:
-                self.append(found(), self.evaluate(node.elt))
+                self.append(load_list(), self.evaluate(node.elt))
 
-    def _values_by_key(self, node: ast.ListComp) -> Value | None:
+    def _write_values_by_key(self, node: ast.ListComp) -> Value | None:
         """Write [d[k] for k in sorted(d)] as one call."""
         first = node.generators[0]
         match node.elt, first:
@@ -373,7 +377,7 @@ class ListWriter(FrameWriter):
                 value = self.evaluate(node.elt.value)
                 if is_kept(value, DICT):
                     arguments = self.state, self.handle(value)
-                    return Value(LIST, self.call_helper(runtime.values_by_key, *arguments).ir)
+                    return Value(LIST, self.call_helper(runtime.sort_values_by_key, *arguments).ir)
         return None
 
 

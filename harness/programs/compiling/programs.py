@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from harness.compiler.object_code import load_ir
-from harness.compiler.pointers import address_of
+from harness.compiler.pointers import find_address
 from harness.compiler.python_calls import make_callable
 from harness.errors import ProgramError
 from harness.programs.blocks import RecordingOptions
 from harness.programs.compiling import fibers
 from harness.programs.compiling.runtime import LENGTH, N_COLUMNS, START
-from harness.programs.compiling.writer import Translated
+from harness.programs.compiling.writer import TranslatedProgram
 from harness.programs.decisions import Drawn
 from harness.programs.fibers import MOST_FIBERS
 from harness.programs.log import RESUME
 from harness.programs.recorder import MOST_VERTICES
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 
 MOST_ENTRIES = 2**26  # limit for logs, list items and lists: at most 0.5, 1 and 3 GiB
 MANY = 100  # segments until control returns to Python, which handles signals
@@ -31,7 +31,7 @@ GROWING = (fibers.LOG, fibers.ITEMS, fibers.LISTS, fibers.FRAMES, *STACKS)
 TakeLog = Callable[[IntArray], None]
 
 
-def _no_log(log: IntArray) -> None:
+def _ignore_log(log: IntArray) -> None:
     """Do nothing: default if no compiled code runs the segments of a log."""
 
 
@@ -45,22 +45,26 @@ class CompiledPrograms:
             before.
     """
 
-    def __init__(self, found: Translated, model: Any) -> None:
-        self._loaded = load_ir(found.text)
-        self._go_on, self._alive = make_callable("go_on", self._loaded.address("entry.python"), ())
-        self._constants, self._model, self.n_grown = found.constants, model, 0
+    def __init__(self, translation: TranslatedProgram, model: Any) -> None:
+        self._loaded = load_ir(translation.text)
+        self._go_on, self._alive = make_callable(
+            "go_on", self._loaded.find_address("entry.python"), ()
+        )
+        self._constants, self._model, self.n_grown = translation.constants, model, 0
         self._state = np.zeros(fibers.N_STATE, dtype=np.int64)
-        self._state[fibers.WIDTH] = found.width
+        self._state[fibers.WIDTH] = translation.width
         self._arrays: dict[int, Any] = {}
-        self._take_log: TakeLog = _no_log
+        self._take_log: TakeLog = _ignore_log
         self._met: Exception | None = None
-        self._grow = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(self._grown)
+        self._grow = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(
+            self._extend_buffer
+        )
         self._state[fibers.GROW] = ctypes.cast(self._grow, ctypes.c_void_p).value or 0
         for at, shape, dtype in (
             (fibers.LOG, (), np.int32),
             (fibers.ITEMS, (), np.int64),
             (fibers.LISTS, (N_COLUMNS,), np.int64),
-            (fibers.FRAMES, (found.width,), np.int64),
+            (fibers.FRAMES, (translation.width,), np.int64),
             *((stack, (), np.int64) for stack in STACKS),
         ):
             self._put(at, np.zeros((0, *shape), dtype=dtype))
@@ -71,7 +75,7 @@ class CompiledPrograms:
         drawn: Sequence[Drawn],
         options: RecordingOptions,
         rounds: tuple[int, int] | None = None,
-        take_log: TakeLog = _no_log,
+        take_log: TakeLog = _ignore_log,
     ) -> None:
         """Start all programs.
 
@@ -87,10 +91,10 @@ class CompiledPrograms:
         state[fibers.N_INSTANCES :] = 0
         state[[at + 1 for at in GROWING]] = 0
         self._take_log = take_log
-        ints, reals = self._constants.numbers_of(self._model)
+        ints, reals = self._constants.read_numbers(self._model)
         self._put(fibers.INTS, np.array(ints, dtype=np.int64))
         self._put(fibers.REALS, np.array(reals, dtype=np.float64))
-        self._put(fibers.SEEDS, np.array([one.state for one in drawn], dtype=np.uint64))
+        self._put(fibers.SEEDS, np.array([decisions.state for decisions in drawn], dtype=np.uint64))
         self._put(fibers.RESULTS, np.full(n, NOBODY, dtype=np.int64))
         self._take_fields(instances)
         self._make_room(fibers.FRAMES, max(1, n))
@@ -114,9 +118,9 @@ class CompiledPrograms:
     def _take_fields(self, instances: Sequence[Any]) -> None:
         """Copy what programs read of instances; arrays become the first lists, by field."""
         constants, state = self._constants, self._state
-        counts = [[getattr(one, name) for one in instances] for name in constants.counts]
+        counts = [[getattr(instance, name) for instance in instances] for name in constants.counts]
         self._put(fibers.COUNTS, np.array(counts, dtype=np.int64))
-        fields = [getattr(one, name) for name in constants.fields for one in instances]
+        fields = [getattr(instance, name) for name in constants.fields for instance in instances]
         if any(field.ndim != 1 for field in fields):
             raise ProgramError("a program reads an array of several dimensions")
         lengths = np.array([len(field) for field in fields], dtype=np.int64)
@@ -141,7 +145,7 @@ class CompiledPrograms:
                 run the programs to find the error.
         """
         try:
-            code = int(self._go_on(address_of(self._state)))
+            code = int(self._go_on(find_address(self._state)))
         except MemoryError:
             if self._met is None:
                 raise
@@ -158,7 +162,7 @@ class CompiledPrograms:
         """Result of the function that runs segments, or UNDONE."""
         return int(self._state[fibers.LEFT_OVER])
 
-    def next_round(self) -> None:
+    def start_next_round(self) -> None:
         """Resume the waiting fibers: their segment has run."""
         self._state[fibers.IS_NEXT_ROUND] = 1
 
@@ -189,20 +193,20 @@ class CompiledPrograms:
             ProgramError: for a result that no block computed.
         """
         lists, items = self._arrays[fibers.LISTS], self._arrays[fibers.ITEMS]
-        found = [
+        results = [
             items[start : start + length]
             for start, length, _ in lists[self._arrays[fibers.RESULTS]].tolist()
         ]
-        vertices = np.concatenate([np.zeros(0, dtype=np.int64), *found])
+        vertices = np.concatenate([np.zeros(0, dtype=np.int64), *results])
         if len(vertices) and not 0 <= vertices.min() <= vertices.max() < self._state[fibers.N]:
             raise ProgramError("a program returns what no block computed")
-        return int_array(vertices)
+        return as_int_array(vertices)
 
     def _put(self, at: int, array: Any) -> None:
         """Store an array and its address in a word of the state."""
-        self._arrays[at], self._state[at] = array, address_of(array)
+        self._arrays[at], self._state[at] = array, find_address(array)
 
-    def _grown(self, at: int, n: int) -> int:
+    def _extend_buffer(self, at: int, n: int) -> int:
         """Extend a buffer for compiled code; return 1 if that failed, otherwise 0."""
         try:
             self._check_end()
@@ -218,11 +222,11 @@ class CompiledPrograms:
             return
         if n > MOST_ENTRIES:
             raise ProgramError("a program goes on without end")
-        for one in (at, *STACKS) if at == fibers.FRAMES else (at,):
-            array = self._arrays[one]
+        for buffer in (at, *STACKS) if at == fibers.FRAMES else (at,):
+            array = self._arrays[buffer]
             larger = np.zeros((2 * n, *array.shape[1:]), dtype=array.dtype)
             larger[: len(array)] = array
-            self._put(one, larger)
+            self._put(buffer, larger)
             self.n_grown += 1
         if at == fibers.LOG:
             self._take_log(self._arrays[at])

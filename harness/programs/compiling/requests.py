@@ -9,16 +9,24 @@ from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from harness.compiler.functions import Module
+from harness.compiler.functions import IRModule
 from harness.compiler.kinds import BOOL, FLOAT, INT, INT32, UINT, WORD, Value
 from harness.errors import CompileError
 from harness.programs.blocks import COUNTED
 from harness.programs.compiling import fibers, runtime
 from harness.programs.compiling.constants import Constants
-from harness.programs.compiling.frames import has_wait, is_generator, returns_values
-from harness.programs.compiling.lists import ARRAY, DICT, LIST, ListWriter, Span, Zipped, is_kept
+from harness.programs.compiling.frames import has_return_value, has_wait, is_generator
+from harness.programs.compiling.lists import (
+    ARRAY,
+    DICT,
+    LIST,
+    IntegerSpan,
+    ListWriter,
+    Zipped,
+    is_kept,
+)
 from harness.programs.log import BRANCH, CHAIN, CLOSE, GHOSTS, NO_NUMBER, OPEN, PHASE, CallText
-from harness.programs.log import Entry as LogEntry
+from harness.programs.log import LogEntry as LogEntry
 
 LONGEST = 2**31
 NUMBERS = (BOOL, INT, FLOAT, INT32)
@@ -52,7 +60,7 @@ class Lambda:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FiberEntry:
     """Function that fibers start with.
 
     Attributes:
@@ -78,44 +86,44 @@ class RequestWriter(ListWriter):
     """
 
     def __init__(
-        self, module: Module, program: Callable[..., Any], calls: CallText, model: Any
+        self, module: IRModule, program: Callable[..., Any], calls: CallText, model: Any
     ) -> None:
         super().__init__(module, program)
         self.model = model
         self.calls, self.constants = calls, Constants()
-        self.entries: dict[Any, Entry] = {}
-        self.waiting: list[Entry] = []
+        self.entries: dict[Any, FiberEntry] = {}
+        self.waiting: list[FiberEntry] = []
 
     # --- names and calls ---------------------------------------------------------------------
 
     def evaluate_Attribute(self, node: ast.Attribute) -> Any:
         """Return a request, a field of the instance, or an attribute of the model or a module."""
-        of = self.evaluate(node.value)
-        if isinstance(of, TheWriter):
+        owner = self.evaluate(node.value)
+        if isinstance(owner, TheWriter):
             return Named(node.attr)
-        if isinstance(of, TheInstance):
-            return self._field(of.kind, node.attr)
-        found: Any = getattr(of, node.attr, None)
-        if of is self.model and type(found) in (bool, int, float):
-            return self._number_of_model(node.attr, found)
-        if of is self.model and isinstance(found, MethodType | FunctionType):
-            return found
-        if of is self.model:
+        if isinstance(owner, TheInstance):
+            return self._load_field(owner.kind, node.attr)
+        value: Any = getattr(owner, node.attr, None)
+        if owner is self.model and type(value) in (bool, int, float):
+            return self._load_model_number(node.attr, value)
+        if owner is self.model and isinstance(value, MethodType | FunctionType):
+            return value
+        if owner is self.model:
             self.refuse(f"reads {ast.unparse(node)}, which is no number")
-        if isinstance(of, ModuleType):
-            return found
+        if isinstance(owner, ModuleType):
+            return value
         self.refuse("has an attribute that is not translated", node)
 
-    def _number_of_model(self, name: str, value: bool | float) -> Value:
-        place, is_real = self.constants.of_model(name, value)
+    def _load_model_number(self, name: str, value: bool | float) -> Value:
+        index, is_real = self.constants.index_model_number(name, value)
         at, kind = (fibers.REALS, FLOAT) if is_real else (fibers.INTS, INT)
-        found = self.load_at(at, place, kind)
-        return self.arithmetic.cast(found, BOOL) if isinstance(value, bool) else found
+        number = self.load_at(at, index, kind)
+        return self.arithmetic.cast(number, BOOL) if isinstance(value, bool) else number
 
-    def _field(self, kind: type, name: str) -> Value:
-        place, is_array = self.constants.of_instance(kind, name)
-        n, own = self.word(fibers.N_INSTANCES), self.of_frame(fibers.INSTANCE)
-        at = Value(INT, self.builder.add(self.builder.mul(n.ir, WORD(place)), own.ir))
+    def _load_field(self, kind: type, name: str) -> Value:
+        index, is_array = self.constants.index_instance_field(kind, name)
+        n, own = self.load_word(fibers.N_INSTANCES), self.load_frame_word(fibers.INSTANCE)
+        at = Value(INT, self.builder.add(self.builder.mul(n.ir, WORD(index)), own.ir))
         return Value(ARRAY, at.ir) if is_array else self.load_at(fibers.COUNTS, at, INT)
 
     def evaluate_Lambda(self, node: ast.Lambda) -> Lambda:
@@ -126,7 +134,7 @@ class RequestWriter(ListWriter):
         return Lambda(node, self.variables)
 
     def _apply_lambda(self, called: Lambda, values: Sequence[Any]) -> Any:
-        names = [one.arg for one in called.node.args.args]
+        names = [argument.arg for argument in called.node.args.args]
         if called.variables is not self.variables or len(names) != len(values):
             self.refuse("calls a lambda of another function, or with other operands")
         with self.own_names(set(names)):
@@ -137,84 +145,84 @@ class RequestWriter(ListWriter):
     def evaluate_Call(self, node: ast.Call) -> Any:
         """Write a call of a block, request, list method, or function of the model or module."""
         if isinstance(node.func, ast.Attribute):
-            of = self.evaluate(node.func.value)
-            if is_kept(of, LIST, ARRAY, DICT):
+            receiver = self.evaluate(node.func.value)
+            if is_kept(receiver, LIST, ARRAY, DICT):
                 if node.keywords or any(map(has_wait, node.args)):
                     self.refuse("gives operands by name, or waits for them", node)
-                return self.call_of_kept(of, node.func.attr, self.evaluate_all(node.args))
+                return self.call_list_method(receiver, node.func.attr, self.evaluate_all(node.args))
         called = self.evaluate(node.func)
         if isinstance(called, Named):
             match node.args:
                 case [ast.Starred() as unpacked]:
-                    return self._block_of_all(node, called.name, unpacked.value)
-        values, named = self._given(node)
+                    return self._write_block_of_list(node, called.name, unpacked.value)
+        values, named = self._evaluate_arguments(node)
         if isinstance(called, Named):
-            return self._request(called.name, values, named)
+            return self._write_request(called.name, values, named)
         if isinstance(called, Lambda):
             return self._apply_lambda(called, values)
-        bound, function = _taken_apart(called)
+        bound, function = _split_method(called)
         if isinstance(function, FunctionType) and bound in (None, self.model):
             if named:
                 self.refuse("gives operands by name", node)
             if is_generator(function):
                 self.refuse(f"calls {function.__name__}, which waits; use `yield from`")
             return self.inline(function, values if bound is None else [bound, *values])
-        return self._builtin(node, called, values, named)
+        return self._call_builtin(node, called, values, named)
 
-    def _given(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
-        keywords = [one.arg for one in node.keywords]
-        if None in keywords or any(isinstance(one, ast.Starred) for one in node.args):
+    def _evaluate_arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+        keywords = [argument.arg for argument in node.keywords]
+        if None in keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
             self.refuse("unpacks operands", node)
         n = len(node.args)
-        values = self.evaluate_all([*node.args, *(one.value for one in node.keywords)])
+        values = self.evaluate_all([*node.args, *(argument.value for argument in node.keywords)])
         return values[:n], dict(zip(map(str, keywords), values[n:], strict=True))
 
-    def _builtin(
+    def _call_builtin(
         self, node: ast.Call, called: Any, values: Sequence[Any], named: Mapping[str, Any]
     ) -> Any:
-        kinds = {one.kind if isinstance(one, Value) else type(one) for one in values}
+        kinds = {value.kind if isinstance(value, Value) else type(value) for value in values}
         match called, values:
             case _ if named:
                 pass
-            case builtins.len, [one]:
-                return len(one) if type(one) is tuple else self.length(one)
+            case builtins.len, [value]:
+                return len(value) if type(value) is tuple else self.count_items(value)
             case builtins.range, [stop]:
-                return Span(self.whole(0), self.whole(stop))
+                return IntegerSpan(self.to_integer(0), self.to_integer(stop))
             case builtins.range, [start, stop]:
-                return Span(self.whole(start), self.whole(stop))
-            case builtins.list, [one]:
-                return self.listed(one)
-            case builtins.int, [Value() as one] if one.kind == FLOAT:
-                return self.call_helper(runtime.whole, one)
+                return IntegerSpan(self.to_integer(start), self.to_integer(stop))
+            case builtins.list, [value]:
+                return self.make_list(value)
+            case builtins.int, [Value() as value] if value.kind == FLOAT:
+                return self.call_helper(runtime.to_integer, value)
             case ((builtins.min | builtins.max), [_, _, *_]) if (
                 FLOAT not in kinds or len(kinds) == 1
             ):
-                return self.apply(called, [self._computable(one) for one in values], {})
-            case ((builtins.int | builtins.bool | builtins.float | builtins.abs), [one]):
-                if isinstance(one, bool | int | float) or one.kind in NUMBERS:
-                    return self.apply(called, [one], {})
+                return self.apply(called, [self._to_computable(value) for value in values], {})
+            case ((builtins.int | builtins.bool | builtins.float | builtins.abs), [value]):
+                if isinstance(value, bool | int | float) or value.kind in NUMBERS:
+                    return self.apply(called, [value], {})
         self.refuse("calls what is not translated", node)
 
-    def _computable(self, value: Any) -> Any:
+    def _to_computable(self, value: Any) -> Any:
         """Return a number of the kind that Python computes with."""
         is_float = isinstance(value, float) or (isinstance(value, Value) and value.kind == FLOAT)
-        return value if is_float else self.whole(value)
+        return value if is_float else self.to_integer(value)
 
     # --- the log -----------------------------------------------------------------------------
 
     def log(self, *entries: Any) -> None:
         """Add entries; those not known at compile time are checked to have 32 bits."""
-        numbers = [self._entry_of(one) for one in entries]
+        numbers = [self._to_entry(entry) for entry in entries]
         self.reserve(fibers.LOG, len(numbers))
-        log = self.builder.inttoptr(self.word(fibers.LOG).ir, INT32.ir.as_pointer())
-        n_log = self.word(fibers.N_LOG)
+        log = self.builder.inttoptr(self.load_word(fibers.LOG).ir, INT32.ir.as_pointer())
+        n_log = self.load_word(fibers.N_LOG)
         log = self.builder.gep(log, [n_log.ir])
-        for k, one in enumerate(numbers):
-            self.builder.store(one, self.builder.gep(log, [WORD(k)]))
+        for k, entry in enumerate(numbers):
+            self.builder.store(entry, self.builder.gep(log, [WORD(k)]))
         n_log = Value(INT, self.builder.add(n_log.ir, WORD(len(numbers))))
         self.put_word(fibers.N_LOG, n_log)
 
-    def _entry_of(self, value: Any) -> Any:
+    def _to_entry(self, value: Any) -> Any:
         """Return an entry as 32 bits."""
         if isinstance(value, Value) and value.kind == INT32:
             return value.ir
@@ -222,13 +230,13 @@ class RequestWriter(ListWriter):
             raise CompileError("gives a block what is no integer")
         if not isinstance(value, Value) and -LONGEST <= value < LONGEST:
             return INT32.ir(int(value))
-        whole, b = self.whole(value), self.builder
+        whole, b = self.to_integer(value), self.builder
         short = b.trunc(whole.ir, INT32.ir)
         is_fine = b.icmp_signed("==", b.sext(short, WORD), whole.ir)
         self.check(is_fine, OverflowError, "a number of 32 bits is needed")
         return short
 
-    def _entry(self, name: str, given: Mapping[str, Any]) -> LogEntry:
+    def _find_entry(self, name: str, given: Mapping[str, Any]) -> LogEntry:
         plain, full = self.calls.plain.get(name), self.calls.full.get(name)
         if plain is None or full is None:
             raise CompileError(f"calls the block {name}, which is none")
@@ -236,107 +244,109 @@ class RequestWriter(ListWriter):
             raise CompileError(f"calls {name} with other numbers than it needs")
         return plain if len(given) == len(plain.names) else full
 
-    def _new_vertices(self, n: Any = 1) -> Value:
-        found = self.word(fibers.N)
-        self.put_word(fibers.N, Value(INT, self.builder.add(found.ir, self.fixed(n).ir)))
-        return found
+    def _add_vertices(self, n: Any = 1) -> Value:
+        first = self.load_word(fibers.N)
+        self.put_word(fibers.N, Value(INT, self.builder.add(first.ir, self.materialize(n).ir)))
+        return first
 
-    def _request(self, name: str, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def _write_request(self, name: str, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Write a request that does not wait, or the call of a block."""
         match name, values, dict(named):
             case "chain", [Named() as block, first, n], numbers:
-                return self._chain(block.name, first, n, numbers)
+                return self._write_chain(block.name, first, n, numbers)
             case "map", [function, *lists], {**rest} if not rest and lists:
-                return self._map(function, tuple(lists))
+                return self._write_map(function, tuple(lists))
             case "stage", [], {**rest} if not rest:
-                has = self.arithmetic.truth(self.word(fibers.HAS_PHASES))
+                has = self.arithmetic.compute_truth(self.load_word(fibers.HAS_PHASES))
                 with self.builder.if_then(has.ir):
                     self.log(PHASE)
                 return None
             case "ghosts", [n], {**rest} if not rest:
-                return self._ghosts(self.whole(n))
+                return self._write_ghosts(self.to_integer(n))
             case "concurrent", branches, {**rest} if not rest:
-                return self._concurrent(branches)
-        return self._block(name, values, named)
+                return self._write_concurrent(branches)
+        return self._write_block(name, values, named)
 
-    def _block(self, name: str, values: Sequence[Any], named: Mapping[str, Any]) -> Value:
-        entry = self._entry(name, named)
+    def _write_block(self, name: str, values: Sequence[Any], named: Mapping[str, Any]) -> Value:
+        entry = self._find_entry(name, named)
         if entry.n_args not in (COUNTED, len(values)):
             raise CompileError(f"calls {name} with {len(values)} operands")
         counted = [len(values)] if entry.n_args == COUNTED else []
-        numbers = [named.get(one, NO_NUMBER) for one in entry.names]
+        numbers = [named.get(key, NO_NUMBER) for key in entry.names]
         self.log(entry.kind, *counted, *values, *numbers)
-        return self._new_vertices()
+        return self._add_vertices()
 
-    def _block_of_all(self, node: ast.Call, name: str, of: ast.expr) -> Value:
+    def _write_block_of_list(self, node: ast.Call, name: str, expression: ast.expr) -> Value:
         """Write a call whose operands are all items of a list."""
-        found = self.evaluate(of)
-        _, named = self._given(ast.Call(node.func, [], node.keywords))
-        if type(found) is tuple:
-            return self._block(name, found, named)
-        if not is_kept(found, LIST):
+        operands = self.evaluate(expression)
+        _, named = self._evaluate_arguments(ast.Call(node.func, [], node.keywords))
+        if type(operands) is tuple:
+            return self._write_block(name, operands, named)
+        if not is_kept(operands, LIST):
             self.refuse(f"unpacks operands of {name} from something else than a list")
-        entry, n = self._entry(name, named), self.length(found)
+        entry, n = self._find_entry(name, named), self.count_items(operands)
         if entry.n_args == COUNTED:
             self.log(entry.kind, n)
         else:
             is_fine = self.builder.icmp_signed("==", n.ir, WORD(entry.n_args))
             self.check(is_fine, ValueError, "other operands than it has")
             self.log(entry.kind)
-        self.call_helper(runtime.pack, self.state, self.handle(found))
+        self.call_helper(runtime.pack, self.state, self.handle(operands))
         if entry.names:
-            self.log(*(named.get(one, NO_NUMBER) for one in entry.names))
-        return self._new_vertices()
+            self.log(*(named.get(key, NO_NUMBER) for key in entry.names))
+        return self._add_vertices()
 
-    def _chain(self, name: str, first: Any, n: Any, numbers: Mapping[str, Any]) -> Span:
-        entry, n = self._entry(name, numbers), self.whole(n)
+    def _write_chain(
+        self, name: str, first: Any, n: Any, numbers: Mapping[str, Any]
+    ) -> IntegerSpan:
+        entry, n = self._find_entry(name, numbers), self.to_integer(n)
         for value in numbers.values():
             if not is_kept(value, LIST, ARRAY):
                 self.refuse("chains with something else than lists of numbers")
-            is_fine = self.builder.icmp_signed("==", self.length(value).ir, n.ir)
+            is_fine = self.builder.icmp_signed("==", self.count_items(value).ir, n.ir)
             self.check(is_fine, ValueError, "other numbers than calls")
-        begin = self.word(fibers.N)
+        begin = self.load_word(fibers.N)
         with self.builder.if_then(self.builder.icmp_signed(">", n.ir, WORD(0))):
             self.log(CHAIN, entry.kind, n, first)
-            for one in entry.names:
-                if one in numbers:
-                    self.call_helper(runtime.pack, self.state, self.handle(numbers[one]))
+            for key in entry.names:
+                if key in numbers:
+                    self.call_helper(runtime.pack, self.state, self.handle(numbers[key]))
                 else:
                     self.call_helper(runtime.pack_equal, self.state, NO_NUMBER, n)
-            self._new_vertices(n)
-        return Span(begin, self.word(fibers.N))
+            self._add_vertices(n)
+        return IntegerSpan(begin, self.load_word(fibers.N))
 
-    def _map(self, function: Any, lists: tuple[Any, ...]) -> Value:
-        found = self.listed(())
-        parts = tuple(self.listed(one) if type(one) is tuple else one for one in lists)
+    def _write_map(self, function: Any, lists: tuple[Any, ...]) -> Value:
+        results = self.make_list(())
+        parts = tuple(self.make_list(part) if type(part) is tuple else part for part in lists)
         self.check_lengths(parts)
         self.log(OPEN)
-        with self.each(Zipped(parts)) as (items, _):
-            self.append(found, self._applied(function, items))
+        with self.loop_over(Zipped(parts)) as (items, _):
+            self.append(results, self._apply_function(function, items))
             self.log(BRANCH)
         self.log(CLOSE)
-        return found
+        return results
 
-    def _concurrent(self, branches: Sequence[Any]) -> tuple[Any, ...]:
-        found = []
+    def _write_concurrent(self, branches: Sequence[Any]) -> tuple[Any, ...]:
+        results = []
         self.log(OPEN)
         for branch in branches:
-            found.append(self._applied(branch, ()))
+            results.append(self._apply_function(branch, ()))
             self.log(BRANCH)
         self.log(CLOSE)
-        return tuple(found)
+        return tuple(results)
 
-    def _applied(self, function: Any, values: Sequence[Any]) -> Any:
+    def _apply_function(self, function: Any, values: Sequence[Any]) -> Any:
         if isinstance(function, Named):
-            return self._block(function.name, values, {})
+            return self._write_block(function.name, values, {})
         if isinstance(function, Lambda):
             return self._apply_lambda(function, values)
         raise CompileError("runs side by side what is neither a block nor a lambda")
 
-    def _ghosts(self, n: Value) -> None:
+    def _write_ghosts(self, n: Value) -> None:
         is_fine = self.builder.icmp_signed(">=", n.ir, WORD(0))
         self.check(is_fine, ValueError, "ghosts below 0")
-        has = self.arithmetic.truth(self.word(fibers.HAS_GHOSTS))
+        has = self.arithmetic.compute_truth(self.load_word(fibers.HAS_GHOSTS))
         with self.builder.if_then(has.ir):
             self.log(GHOSTS, n)
 
@@ -344,17 +354,17 @@ class RequestWriter(ListWriter):
 
     def evaluate_YieldFrom(self, node: ast.YieldFrom) -> Any:
         """Inline a generator."""
-        function, values = self._generator(node.value, "yields from")
+        function, values = self._evaluate_generator(node.value, "yields from")
         return self.inline(function, values)
 
-    def _generator(self, node: ast.expr, does: str) -> tuple[FunctionType, list[Any]]:
+    def _evaluate_generator(self, node: ast.expr, does: str) -> tuple[FunctionType, list[Any]]:
         """Return the function of a generator, and its operands."""
         called = self.evaluate(node.func) if isinstance(node, ast.Call) else None
-        bound, function = _taken_apart(called)
+        bound, function = _split_method(called)
         is_own = isinstance(function, FunctionType) and bound in (None, self.model)
         if not isinstance(node, ast.Call) or not is_own or not is_generator(function):
             self.refuse(f"{does} what is no generator", node)
-        values, named = self._given(node)
+        values, named = self._evaluate_arguments(node)
         if named:
             self.refuse("gives operands by name", node)
         return function, values if bound is None else [bound, *values]
@@ -368,25 +378,25 @@ class RequestWriter(ListWriter):
         if asked.keywords:
             self.refuse("gives operands by name", asked)
         if called == Named("fork"):
-            return self._fork(asked.args)
-        values, _ = self._given(asked)
+            return self._write_fork(asked.args)
+        values, _ = self._evaluate_arguments(asked)
         if not values:
             self.refuse("waits for nothing", asked)
-        of, *key = [self.whole(one) for one in values]
-        return self._chance(of, key)
+        vertex, *key = [self.to_integer(value) for value in values]
+        return self._write_chance(vertex, key)
 
-    def _chance(self, of: Value, key: Sequence[Value]) -> Value:
+    def _write_chance(self, vertex: Value, key: Sequence[Value]) -> Value:
         """Wait for a vertex of this segment; its number is drawn now, and stored until then."""
-        is_there = self.builder.icmp_unsigned("<", of.ir, self.word(fibers.N).ir)
+        is_there = self.builder.icmp_unsigned("<", vertex.ir, self.load_word(fibers.N).ir)
         self.check(is_there, IndexError, "no such vertex")
-        state = self.load_at(fibers.SEEDS, self.of_frame(fibers.INSTANCE), UINT)
+        state = self.load_at(fibers.SEEDS, self.load_frame_word(fibers.INSTANCE), UINT)
         for part in key:
-            state = self.call_helper(runtime.mixed, state, part)
-        number = self.keep(self.call_helper(runtime.drawn, state))
-        target, behind = self.new_target()
+            state = self.call_helper(runtime.mix_key, state, part)
+        number = self.keep(self.call_helper(runtime.draw_number, state))
+        target, behind = self.make_target()
         going = self.ir.append_basic_block("waits")
-        begins = self.word(fibers.FIRST_OF_ROUND)
-        is_computed = self.builder.icmp_signed("<", of.ir, begins.ir)
+        begins = self.load_word(fibers.FIRST_OF_ROUND)
+        is_computed = self.builder.icmp_signed("<", vertex.ir, begins.ir)
         self.builder.cbranch(is_computed, behind, going)
         self.builder.position_at_end(going)
         self.put_frame_word(fibers.PC, target)
@@ -394,19 +404,19 @@ class RequestWriter(ListWriter):
         drawn: Value = number()
         return drawn
 
-    def _fork(self, nodes: Sequence[ast.expr]) -> tuple[Any, ...]:
-        branches = [self._branch(one) for one in nodes]
+    def _write_fork(self, nodes: Sequence[ast.expr]) -> tuple[Any, ...]:
+        branches = [self._evaluate_branch(node) for node in nodes]
         if not branches:
             return ()
         slots = [self.n_slots + k for k in range(len(branches))]
         results = [Value(INT, self.place(WORD)) for _ in branches]
-        target, behind = self.new_target()
+        target, behind = self.make_target()
         self.reserve(fibers.FRAMES, len(branches))
         children = []
         for k, (entry, values) in enumerate(branches):
             arguments = self.state, self.fiber, entry.number, k, slots[k]
-            child = self.call_helper(fibers.new_fiber, *arguments)
-            frame = self.call_helper(fibers.frame_of, self.state, child)
+            child = self.call_helper(fibers.make_fiber, *arguments)
+            frame = self.call_helper(fibers.locate_frame, self.state, child)
             for slot, value in enumerate(values, start=fibers.FIRST_SLOT):
                 pointer = self.builder.inttoptr(frame.ir, value.ir.type.as_pointer())
                 self.builder.store(value.ir, self.builder.gep(pointer, [WORD(slot)]))
@@ -416,31 +426,33 @@ class RequestWriter(ListWriter):
             self.call_helper(fibers.push, self.state, fibers.READY, child)
         self.stop(fibers.HAS_ENDED, behind)
         return tuple(
-            Value(INT, self.builder.load(place.ir)) if entry.returns else None
-            for (entry, _), place in zip(branches, results, strict=True)
+            Value(INT, self.builder.load(result.ir)) if entry.returns else None
+            for (entry, _), result in zip(branches, results, strict=True)
         )
 
-    def _branch(self, node: ast.expr) -> tuple[Entry, list[Value]]:
+    def _evaluate_branch(self, node: ast.expr) -> tuple[FiberEntry, list[Value]]:
         """Return the function of a branch as an entry, and the operands of its fiber."""
-        function, given = self._generator(node, "forks")
-        given = [self.fixed(one) for one in given]
-        given = [self.arithmetic.convert(one, INT) if _is_bool(one) else one for one in given]
-        values = [one for one in given if isinstance(one, Value)]
-        known = tuple(None if isinstance(one, Value) else one for one in given)
-        if any(isinstance(one, Lambda | tuple) for one in known):
+        function, given = self._evaluate_generator(node, "forks")
+        given = [self.materialize(value) for value in given]
+        given = [
+            self.arithmetic.convert(value, INT) if _is_bool(value) else value for value in given
+        ]
+        values = [value for value in given if isinstance(value, Value)]
+        known = tuple(None if isinstance(value, Value) else value for value in given)
+        if any(isinstance(value, Lambda | tuple) for value in known):
             self.refuse("gives a branch what is neither a number nor a list", node)
-        kinds = tuple(one.kind for one in values)
-        places = tuple(isinstance(one, Value) for one in given)
+        kinds = tuple(value.kind for value in values)
+        places = tuple(isinstance(value, Value) for value in given)
         key = function, kinds, places, tuple(map(id, known))
         if key not in self.entries:
-            number, block = self.new_target()
-            entry = Entry(function, tuple(given), number, block, returns_values(function))
+            number, block = self.make_target()
+            entry = FiberEntry(function, tuple(given), number, block, has_return_value(function))
             self.entries[key] = entry
             self.waiting.append(entry)
         return self.entries[key], values
 
 
-def _taken_apart(called: Any) -> tuple[Any, Any]:
+def _split_method(called: Any) -> tuple[Any, Any]:
     """Return the object and the function of a method; the object is None for other callables."""
     is_method = isinstance(called, MethodType)
     return (called.__self__, called.__func__) if is_method else (None, called)

@@ -17,19 +17,19 @@ from types import FunctionType
 from typing import Any
 
 from harness.compiler.compiled import compiled, write_module
-from harness.compiler.functions import Module
+from harness.compiler.functions import IRModule
 from harness.compiler.kinds import Value
 from harness.errors import CompileError
 from harness.programs.compiling import fibers
-from harness.programs.compiling.constants import Constants, hints_of
+from harness.programs.compiling.constants import Constants, read_type_hints
 from harness.programs.compiling.frames import is_generator
 from harness.programs.compiling.lists import LIST, is_kept
-from harness.programs.compiling.requests import Entry, RequestWriter, TheInstance, TheWriter
+from harness.programs.compiling.requests import FiberEntry, RequestWriter, TheInstance, TheWriter
 from harness.programs.log import CallText
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslatedProgram:
     """Compiled program.
 
     Attributes:
@@ -43,7 +43,7 @@ class Translated:
     constants: Constants
 
 
-def translated(program: Callable[..., Any], calls: CallText) -> Translated:
+def translate_program(program: Callable[..., Any], calls: CallText) -> TranslatedProgram:
     """Translate a model's program.
 
     Raises:
@@ -52,7 +52,7 @@ def translated(program: Callable[..., Any], calls: CallText) -> Translated:
     function = getattr(program, "__func__", program)
     if not inspect.isfunction(function):
         raise CompileError(f"{program!r} is no function of Python's")
-    module = Module()
+    module = IRModule()
     writer = ProgramWriter(module, function, calls, getattr(program, "__self__", None))
     try:
         writer.write_program()
@@ -62,7 +62,7 @@ def translated(program: Callable[..., Any], calls: CallText) -> Translated:
         text = f"raises {type(error).__name__}: {error}"
         raise writer.locate(CompileError(text)) from error
     text = str(write_module([ENTRY], module))
-    return Translated(text, writer.most_slots, writer.constants)
+    return TranslatedProgram(text, writer.most_slots, writer.constants)
 
 
 class ProgramWriter(RequestWriter):
@@ -73,39 +73,41 @@ class ProgramWriter(RequestWriter):
         function = self.function
         if not isinstance(function, FunctionType) or not is_generator(function):
             raise CompileError("waits for nothing")
-        names = self.parameters_of(function)
-        kind = hints_of(function).get(names[-1])
+        names = self.list_parameters(function)
+        kind = read_type_hints(function).get(names[-1])
         if not isinstance(kind, type):
             raise CompileError(f"lacks the class of {names[-1]}: write `{names[-1]}: Chain`, say")
-        number, block = self.new_target()
+        number, block = self.make_target()
         own = (self.model,) if len(names) == 3 else ()
         values = (*own, TheWriter(), TheInstance(kind))
-        self._write_fiber(Entry(function, values, number, block, returns=True), is_program=True)
+        self._write_fiber(
+            FiberEntry(function, values, number, block, returns=True), is_program=True
+        )
         while self.waiting:
             self._write_fiber(self.waiting.pop(), is_program=False)
         self.finish()
 
-    def _write_fiber(self, entry: Entry, *, is_program: bool) -> None:
+    def _write_fiber(self, entry: FiberEntry, *, is_program: bool) -> None:
         """Write a function that fibers start with, and the code that ends them."""
         self.builder.position_at_end(entry.block)
         self.n_slots = fibers.FIRST_SLOT
         self.within.append(entry.function)
-        variables = [self.variable_like(one) for one in entry.values]
+        variables = [self.make_variable_like(value) for value in entry.values]
         self.within.pop()
-        found = self.inline(entry.function, variables, places=True)
+        returned = self.inline(entry.function, variables, places=True)
         if is_program:
-            several = found if isinstance(found, tuple) else (found,)
-            result = found if is_kept(found, LIST) else self.listed(several)
+            several = returned if isinstance(returned, tuple) else (returned,)
+            result = returned if is_kept(returned, LIST) else self.make_list(several)
             self.call_helper(fibers.end, self.state, self.fiber, self.handle(result))
         else:
-            if entry.returns != isinstance(found, Value):
+            if entry.returns != isinstance(returned, Value):
                 self.refuse("returns something else than a vertex from a branch, or nothing")
-            result = self.whole(found if entry.returns else 0)
+            result = self.to_integer(returned if entry.returns else 0)
             self.call_helper(fibers.join, self.state, self.fiber, result)
         self.stop(fibers.HAS_ENDED)
 
 
-def _entry() -> Any:
+def _make_entry() -> Any:
     @compiled
     def entry(state: int) -> int:
         return fibers.run(state)
@@ -113,4 +115,4 @@ def _entry() -> Any:
     return entry
 
 
-ENTRY = _entry()
+ENTRY = _make_entry()

@@ -21,7 +21,7 @@ PARAMETER = "parameter"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class OperatorBatch:
     """Operators that are executed together.
 
     Attributes:
@@ -32,15 +32,15 @@ class Batch:
     members: tuple[int, ...]
     operands: tuple[tuple[int, ...], ...]
 
-    def reordered(self, members: Sequence[int]) -> Batch:
+    def reorder(self, members: Sequence[int]) -> OperatorBatch:
         """Return the same batch with its members in another order."""
         at = [self.members.index(member) for member in members]
         operands = tuple(tuple(operand[k] for k in at) for operand in self.operands)
-        return Batch(tuple(members), operands)
+        return OperatorBatch(tuple(members), operands)
 
 
 @dataclass(frozen=True)
-class Block:
+class OperatorBlock:
     """Operators of a vertex function; values are identified by their node ids."""
 
     function: VertexFunction
@@ -67,9 +67,9 @@ class Block:
     def type_of(self) -> dict[int, int]:
         """Type of every variable, numbered by first appearance."""
         ids: dict[object, int] = {}
-        return {i: ids.setdefault(self._signature(i), len(ids)) for i in self.variables}
+        return {i: ids.setdefault(self._make_signature(i), len(ids)) for i in self.variables}
 
-    def _signature(self, i: int) -> object:
+    def _make_signature(self, i: int) -> object:
         node = self.nodes[i]
         rule = OPERATORS[node.op].signature
         if i in self.outputs or (rule is None and node.op != "apply"):
@@ -79,7 +79,7 @@ class Block:
         named = tuple(facts[fact] for fact in rule or () if fact != PARAMETER)
         return (node.op, node.shape, node.domain, shapes, named)
 
-    def is_shared(self, batch: Batch, k: int) -> bool:
+    def is_shared(self, batch: OperatorBatch, k: int) -> bool:
         """Return True if operand k is a single value for all members, read in place (a matrix)."""
         operand = batch.operands[k]
         product = self.nodes[batch.members[0]].op == "matmul"
@@ -89,11 +89,11 @@ class Block:
         """Return True if a value is a parameter."""
         return self.nodes[i].op == PARAMETER
 
-    def batch(self, members: Sequence[int]) -> Batch:
+    def batch(self, members: Sequence[int]) -> OperatorBatch:
         """Return a batch of these variables, which have one type."""
         operands = zip(*(self.nodes[i].inputs for i in members), strict=True)
-        return Batch(tuple(members), tuple(operands))
+        return OperatorBatch(tuple(members), tuple(operands))
 
-    def n_elements(self, operand: Sequence[int]) -> int:
+    def count_elements(self, operand: Sequence[int]) -> int:
         """Return the total number of elements of these values, for one instance."""
         return sum(self.nodes[i].width for i in operand)

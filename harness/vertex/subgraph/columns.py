@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from harness.vertex.operators import OPERATORS, PARAMETER, Node
-from harness.vertex.program import Builder, VertexFunction, ancestors, find_stages
-from harness.vertex.subgraph.block import Batch, Block
+from harness.vertex.program import Builder, VertexFunction, find_ancestors, find_stages
+from harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
 from harness.vertex.subgraph.plan import plan_block
 
 Columns = tuple[int, int]  # first column, width
@@ -25,7 +25,7 @@ WHOLE: Columns | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ParameterPart:
     """Columns of a parameter (of a vector: elements)."""
 
     parameter: str
@@ -37,9 +37,9 @@ class Part:
         """Name of the part as a separate parameter."""
         return f"{self.parameter}[{self.start}:{self.start + self.width}]"
 
-    def next(self, width: int) -> Part:
+    def make_next(self, width: int) -> ParameterPart:
         """Return the next columns."""
-        return Part(self.parameter, self.start + self.width, width)
+        return ParameterPart(self.parameter, self.start + self.width, width)
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Unjoined:
     """
 
     function: VertexFunction
-    parts: Mapping[str, Part]
+    parts: Mapping[str, ParameterPart]
     widths: Mapping[str, int]
 
 
-def unjoin(function: VertexFunction) -> Unjoined:
+def split_gates(function: VertexFunction) -> Unjoined:
     """Split every matmul, bias and elementwise operator that is only read in disjoint slices.
 
     Unused operators, except gathers, are removed.
@@ -68,13 +68,13 @@ def unjoin(function: VertexFunction) -> Unjoined:
 class _Unjoiner:
     function: VertexFunction
     builder: Builder = field(default_factory=Builder)
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, ParameterPart] = field(default_factory=dict)
     made: dict[tuple[int, Columns | None], int] = field(default_factory=dict)
 
     def run(self) -> Unjoined:
         shown = (self.function.push, self.function.loss)
         results = [i for _, i in self.function.scatter] + [i for i in shown if i is not None]
-        self._find_cuts([*results, *self.function.gathers()])
+        self._find_cuts([*results, *self.function.find_gathers()])
         for i, node in enumerate(self.function.nodes):  # in the order in which they were written
             if node.op not in ("slice", PARAMETER):
                 for columns in sorted(self.wanted.get(i, ()), key=lambda c: c or (0, 0)):
@@ -83,13 +83,13 @@ class _Unjoiner:
         push, loss = (None if i is None else self._make(i, WHOLE) for i in shown)
         nodes = tuple(self.builder.nodes)
         function = VertexFunction(self.function.name, nodes, scatter, push, loss)
-        widths = {n.name: _n_columns(n) for n in self.function.nodes if n.op == PARAMETER}
+        widths = {n.name: _count_columns(n) for n in self.function.nodes if n.op == PARAMETER}
         return Unjoined(function, self.parts, widths)
 
     def _find_cuts(self, results: Iterable[int]) -> None:
         """Find the columns of each node that are read; {WHOLE} if it cannot be split."""
         nodes, results = self.function.nodes, list(results)
-        used = ancestors(nodes, results)
+        used = find_ancestors(nodes, results)
         self.wanted: dict[int, set[Columns | None]] = {i: {WHOLE} for i in results}
         for i in reversed(range(len(nodes))):
             if i not in used:
@@ -99,29 +99,33 @@ class _Unjoiner:
                 wanted = self.wanted[i] = {WHOLE}
             for k in node.inputs:
                 cut = OPERATORS[node.op].elementwise and nodes[k].op != PARAMETER
-                mine = {_within(node, c) for c in wanted} if cut or node.op == "slice" else {WHOLE}
+                mine = (
+                    {_map_columns(node, c) for c in wanted}
+                    if cut or node.op == "slice"
+                    else {WHOLE}
+                )
                 self.wanted.setdefault(k, set()).update(mine)
 
     def _make(self, i: int, columns: Columns | None) -> int:
         """Return the new node that computes these columns of a node."""
         if (i, columns) not in self.made:
-            self.made[i, columns] = self._new(i, columns)
+            self.made[i, columns] = self._build_node(i, columns)
         return self.made[i, columns]
 
-    def _new(self, i: int, columns: Columns | None) -> int:
+    def _build_node(self, i: int, columns: Columns | None) -> int:
         node = self.function.nodes[i]
         if node.op == "slice":
-            return self._make(node.inputs[0], _within(node, columns))
+            return self._make(node.inputs[0], _map_columns(node, columns))
         if columns is None:
             return self._copy(node, [self._make(k, WHOLE) for k in node.inputs])
         if columns not in self.wanted[i]:
             return self.builder.slice(self._make(i, WHOLE), *columns)
-        return self._copy(node, [self._operand(node, k, columns) for k in node.inputs])
+        return self._copy(node, [self._make_operand(node, k, columns) for k in node.inputs])
 
-    def _operand(self, node: Node, k: int, columns: Columns) -> int:
+    def _make_operand(self, node: Node, k: int, columns: Columns) -> int:
         operand = self.function.nodes[k]
         if operand.op == PARAMETER:
-            part = Part(operand.name, *columns)
+            part = ParameterPart(operand.name, *columns)
             self.parts[part.name] = part
             shape = (*operand.shape[:-1], part.width)
             return self.builder.add(PARAMETER, shape=shape, name=part.name)
@@ -129,16 +133,16 @@ class _Unjoiner:
 
     def _copy(self, node: Node, inputs: list[int]) -> int:
         if node.op == PARAMETER:
-            self.parts[node.name] = Part(node.name, 0, _n_columns(node))
+            self.parts[node.name] = ParameterPart(node.name, 0, _count_columns(node))
         given = not inputs or OPERATORS[node.op].shape is None
         return self.builder.copy(node, inputs, node.shape if given or len(node.shape) > 1 else None)
 
 
-def _n_columns(parameter: Node) -> int:
+def _count_columns(parameter: Node) -> int:
     return parameter.shape[-1]
 
 
-def _within(node: Node, columns: Columns | None) -> Columns | None:
+def _map_columns(node: Node, columns: Columns | None) -> Columns | None:
     """Return the columns of a slice's operand, or of an elementwise operator's."""
     if node.op != "slice":
         return columns
@@ -170,14 +174,14 @@ Place = tuple[str, int]  # area, first column
 class Pack:
     """Parameter that consists of concatenated columns of others."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ParameterPart, ...]
 
     @property
     def name(self) -> str:
         """Name as a parameter."""
         return "|".join(part.name for part in self.parts)
 
-    def places(self) -> Iterator[tuple[Part, int]]:
+    def iterate_parts(self) -> Iterator[tuple[ParameterPart, int]]:
         """Yield every part with its first column."""
         start = 0
         for part in self.parts:
@@ -186,7 +190,7 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
-class LaidOut:
+class LaidOutFunction:
     """Rewritten function, with its packed parameters and the positions of its values.
 
     Attributes:
@@ -200,7 +204,7 @@ class LaidOut:
 
 def lay_out(
     function: VertexFunction, layout: str, *, apart: Sequence[str], joined: bool = True
-) -> LaidOut:
+) -> LaidOutFunction:
     """Rewrite a function for the layout "pq" or "dynet" (harness.vertex.subgraph.plan).
 
     Args:
@@ -209,13 +213,13 @@ def lay_out(
         joined: parameters that the model has joined can be read as they are; otherwise every gate
             counts as having a separate matrix, as in ED-Batch's release.
     """
-    unjoined = unjoin(function)
+    unjoined = split_gates(function)
     block = ColumnBlock(unjoined.function, apart=tuple(apart))
-    return _Writer(block, layout, unjoined, joined=joined).write()
+    return _ColumnWriter(block, layout, unjoined, joined=joined).write()
 
 
 @dataclass(frozen=True)
-class ColumnBlock(Block):
+class ColumnBlock(OperatorBlock):
     """Block whose batches consist of columns: only matmuls of the same value are batched.
 
     Values of one area share a buffer: they are computed in the same stage, for vertices or for
@@ -229,8 +233,8 @@ class ColumnBlock(Block):
         """Area of every node."""
         function = self.function
         scattered = [i for _, i in function.scatter]
-        stages = find_stages(function.nodes, function.gathers(), scattered, function.shown)
-        apart = self.apart if function.gathers() else ()
+        stages = find_stages(function.nodes, function.find_gathers(), scattered, function.shown)
+        apart = self.apart if function.find_gathers() else ()
         return tuple(
             f"{stage.value if stage in apart else 'batch'}:{node.domain}"
             for stage, node in zip(stages, function.nodes, strict=True)
@@ -241,12 +245,12 @@ class ColumnBlock(Block):
         node = self.nodes[i]
         return len(node.shape) == 1 and (OPERATORS[node.op].elementwise or node.op == "matmul")
 
-    def is_shared(self, batch: Batch, k: int) -> bool:
+    def is_shared(self, batch: OperatorBatch, k: int) -> bool:
         """Return True if operand k is a single value read in place; a matmul's value is, too."""
         product = self.nodes[batch.members[0]].op == "matmul"
         return (product and k == 0) or super().is_shared(batch, k)
 
-    def _signature(self, i: int) -> object:
+    def _make_signature(self, i: int) -> object:
         node = self.nodes[i]
         if not self.is_wide(i):
             return i
@@ -255,10 +259,10 @@ class ColumnBlock(Block):
             factor = node.inputs[0]
         elif node.op == "bias" and self.nodes[node.inputs[0]].op == "matmul":
             factor = self.nodes[node.inputs[0]].inputs[0]  # a matmul adds its bias itself
-        return (super()._signature(i), self.areas[i], factor)
+        return (super()._make_signature(i), self.areas[i], factor)
 
 
-class _Writer:
+class _ColumnWriter:
     def __init__(
         self, block: ColumnBlock, layout: str, unjoined: Unjoined, *, joined: bool
     ) -> None:
@@ -268,21 +272,21 @@ class _Writer:
         self.at: dict[int, Piece] = {}  # old node -> position of its value
         self.packs: dict[str, Pack] = {}
         self.columns: dict[int, Place] = {}
-        self.place = self._places()
+        self.place = self._assign_places()
 
-    def write(self) -> LaidOut:
+    def write(self) -> LaidOutFunction:
         old = self.block.function
-        for i in old.gathers():  # they define the number of children, even if unused
-            self._piece(i)
+        for i in old.find_gathers():  # they define the number of children, even if unused
+            self._find_piece(i)
         for batch in self.plan.layout.batches:
-            for run in self._runs(batch):
+            for run in self._split_runs(batch):
                 self._write(run)
-        scatter = tuple((state, self._node((i,))) for state, i in old.scatter)
-        push, loss = (None if i is None else self._node((i,)) for i in (old.push, old.loss))
+        scatter = tuple((state, self._build_node((i,))) for state, i in old.scatter)
+        push, loss = (None if i is None else self._build_node((i,)) for i in (old.push, old.loss))
         function = VertexFunction(old.name, tuple(self.builder.nodes), scatter, push, loss)
-        return LaidOut(function, tuple(self.packs.values()), self.columns)
+        return LaidOutFunction(function, tuple(self.packs.values()), self.columns)
 
-    def _places(self) -> dict[int, Place]:
+    def _assign_places(self) -> dict[int, Place]:
         """Return area and column of every value that can be adjacent to others."""
         ends: dict[str, int] = {}
         places = {}
@@ -295,7 +299,7 @@ class _Writer:
 
     # --- batches ---
 
-    def _runs(self, batch: Batch) -> Iterator[Batch]:
+    def _split_runs(self, batch: OperatorBatch) -> Iterator[OperatorBatch]:
         """Split a batch where an operand is not contiguous, which saves its copy.
 
         A copy is one kernel per contiguous piece here, and there are as many pieces as resulting
@@ -308,7 +312,7 @@ class _Writer:
                 first = k
         yield _cut(batch, first, len(batch.members))
 
-    def _go_together(self, batch: Batch, k: int) -> bool:
+    def _go_together(self, batch: OperatorBatch, k: int) -> bool:
         """Return True if all operands of members k - 1 and k are adjacent."""
         return all(
             self.block.is_shared(batch, j)
@@ -318,24 +322,24 @@ class _Writer:
         )
 
     def _are_adjacent(self, a: int, b: int) -> bool:
-        node, start, width = self._piece(a)
-        if self._piece(b)[:2] == (node, start + width):
+        node, start, width = self._find_piece(a)
+        if self._find_piece(b)[:2] == (node, start + width):
             return True
         if a not in self.place or b not in self.place:
             return False
         area, column = self.place[a]
         return self.place[b] == (area, column + width)
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: OperatorBatch) -> None:
         first = batch.members[0]
         node = self.block.nodes[first]
         if not self.block.is_wide(first):
-            self._piece(first)
+            self._find_piece(first)
             return
         inputs = [
-            self._packed(operand)
+            self._pack_parameter(operand)
             if self.block.is_parameter(operand[0])
-            else self._node(operand[:1] if self.block.is_shared(batch, k) else operand)
+            else self._build_node(operand[:1] if self.block.is_shared(batch, k) else operand)
             for k, operand in enumerate(batch.operands)
         ]
         new = self.builder.add(node.op, *inputs, index=node.index, value=node.value)
@@ -346,18 +350,18 @@ class _Writer:
         if first in self.place:
             self.columns[new] = self.place[first]
 
-    def _packed(self, operand: Sequence[int]) -> int:
+    def _pack_parameter(self, operand: Sequence[int]) -> int:
         """Return a parameter with these concatenated; a whole one as it is, others as a pack."""
         nodes = self.block.nodes
-        parts: list[Part] = []
+        parts: list[ParameterPart] = []
         for i in operand:
             part = self.unjoined.parts[nodes[i].name]
-            if self.joined and parts and part == parts[-1].next(part.width):
+            if self.joined and parts and part == parts[-1].make_next(part.width):
                 last = parts.pop()
                 part = replace(last, width=last.width + part.width)
             parts.append(part)
         pack = Pack(tuple(parts))
-        whole = Part(parts[0].parameter, 0, self.unjoined.widths[parts[0].parameter])
+        whole = ParameterPart(parts[0].parameter, 0, self.unjoined.widths[parts[0].parameter])
         name = whole.parameter if parts == [whole] else pack.name
         if name == pack.name:
             self.packs[name] = pack
@@ -366,35 +370,35 @@ class _Writer:
 
     # --- values ---
 
-    def _piece(self, i: int) -> Piece:
+    def _find_piece(self, i: int) -> Piece:
         """Return the position of a value; values outside batches are written at their first use."""
         if i not in self.at:
             node = self.block.nodes[i]
             if node.op == "slice":
-                base, start, _ = self._piece(node.inputs[0])
+                base, start, _ = self._find_piece(node.inputs[0])
                 self.at[i] = (base, start + node.index, node.width)
             else:
-                inputs = [self._node((k,)) for k in node.inputs]
+                inputs = [self._build_node((k,)) for k in node.inputs]
                 self.at[i] = (self.builder.copy(node, inputs, node.shape), 0, node.width)
         return self.at[i]
 
-    def _node(self, values: Sequence[int]) -> int:
+    def _build_node(self, values: Sequence[int]) -> int:
         """Return values in adjacent columns: columns of a node, or a concat of such."""
         pieces: list[Piece] = []
         for i in values:
-            node, start, width = self._piece(i)
+            node, start, width = self._find_piece(i)
             if pieces and pieces[-1][0] == node and sum(pieces[-1][1:]) == start:
                 _, start, before = pieces.pop()
                 width += before
             pieces.append((node, start, width))
-        nodes = [self._columns(*piece) for piece in pieces]
+        nodes = [self._slice_columns(*piece) for piece in pieces]
         return nodes[0] if len(nodes) == 1 else self.builder.add("concat", *nodes)
 
-    def _columns(self, node: int, start: int, width: int) -> int:
+    def _slice_columns(self, node: int, start: int, width: int) -> int:
         is_whole = width == self.builder[node].width
         return node if is_whole else self.builder.slice(node, start, width)
 
 
-def _cut(batch: Batch, first: int, end: int) -> Batch:
+def _cut(batch: OperatorBatch, first: int, end: int) -> OperatorBatch:
     operands = tuple(operand[first:end] for operand in batch.operands)
-    return Batch(batch.members[first:end], operands)
+    return OperatorBatch(batch.members[first:end], operands)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from harness.errors import ConfigError
-from harness.vertex.subgraph.block import Batch, Block
-from harness.vertex.subgraph.pq_tree import Pattern, constrain, decide_orders
-from harness.vertex.subgraph.search import agenda_batches, fewest_kernels
+from harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
+from harness.vertex.subgraph.pq_tree import Pattern, build_order_tree, decide_orders
+from harness.vertex.subgraph.search import batch_by_agenda, find_fewest_kernels
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockLayout:
     """Values in memory order, and batches in order of execution.
 
     Attributes:
@@ -27,13 +27,13 @@ class Layout:
     """
 
     order: tuple[int, ...]
-    batches: tuple[Batch, ...]
+    batches: tuple[OperatorBatch, ...]
     aligned: tuple[tuple[tuple[int, ...], ...], ...] = ()
 
     @cached_property
     def position(self) -> Mapping[int, int]:
         """Index of every variable in memory order."""
-        return {variable: place for place, variable in enumerate(self.order)}
+        return {variable: index for index, variable in enumerate(self.order)}
 
     def is_contiguous(self, operand: Sequence[int]) -> bool:
         """Return True if these values are adjacent in memory, in this order."""
@@ -43,31 +43,31 @@ class Layout:
         )
 
 
-def in_order_of_execution(batches: Sequence[Batch]) -> Layout:
+def lay_out_in_execution_order(batches: Sequence[OperatorBatch]) -> BlockLayout:
     """Place every batch after the previous one, as DyNet allocates memory."""
-    return Layout(tuple(i for batch in batches for i in batch.members), tuple(batches))
+    return BlockLayout(tuple(i for batch in batches for i in batch.members), tuple(batches))
 
 
-def by_pq_tree(variables: Collection[int], batches: Sequence[Batch]) -> Layout:
+def lay_out_by_pq_tree(variables: Collection[int], batches: Sequence[OperatorBatch]) -> BlockLayout:
     """Make as many operands as possible contiguous and aligned.
 
     Source: Chen et al., ICML 2023, Alg. 2.
     """
     if not variables:
-        return Layout((), ())
-    tree, patterns = constrain(variables, batches)
+        return BlockLayout((), ())
+    tree, patterns = build_order_tree(variables, batches)
     order, patterns = decide_orders(tree, patterns)
-    place = {variable: k for k, variable in enumerate(order)}
-    return Layout(
+    position = {variable: k for k, variable in enumerate(order)}
+    return BlockLayout(
         order,
-        tuple(batch.reordered(sorted(batch.members, key=place.__getitem__)) for batch in batches),
-        tuple(_in_memory_order(pattern, place) for pattern in patterns),
+        tuple(batch.reorder(sorted(batch.members, key=position.__getitem__)) for batch in batches),
+        tuple(_sort_by_position(pattern, position) for pattern in patterns),
     )
 
 
-def _in_memory_order(pattern: Pattern, place: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
+def _sort_by_position(pattern: Pattern, position: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
     results = pattern.operands[0]
-    by_place = sorted(range(len(results)), key=lambda k: place[results[k]])
+    by_place = sorted(range(len(results)), key=lambda k: position[results[k]])
     return tuple(tuple(operand[k] for k in by_place) for operand in pattern.operands)
 
 
@@ -97,8 +97,8 @@ class Copy:
 class BlockPlan:
     """Block with its layout; with pre_gather parameters are gathered once, not in every call."""
 
-    block: Block
-    layout: Layout
+    block: OperatorBlock
+    layout: BlockLayout
     pre_gather: bool
 
     @cached_property
@@ -106,14 +106,14 @@ class BlockPlan:
         """Operands that are not contiguous in the right order, including parameters."""
         return tuple(
             Copy(
-                place,
+                index,
                 k,
                 operand,
-                self.block.n_elements(operand),
+                self.block.count_elements(operand),
                 all(map(self.block.is_parameter, operand)),
             )
-            for place, batch in enumerate(self.layout.batches)
-            for k, operand in self._scattered_operands(batch)
+            for index, batch in enumerate(self.layout.batches)
+            for k, operand in self._find_scattered_operands(batch)
         )
 
     @property
@@ -125,7 +125,7 @@ class BlockPlan:
         """Return True if a gather happens in every call, not just once."""
         return not (self.pre_gather and copy.of_parameters)
 
-    def given(self) -> tuple[int, ...]:
+    def list_inputs(self) -> tuple[int, ...]:
         """Return the inputs and parameters that operators read."""
         read = [i for batch in self.layout.batches for operand in batch.operands for i in operand]
         return tuple(i for i in dict.fromkeys(read) if i not in self.layout.position)
@@ -140,11 +140,13 @@ class BlockPlan:
         """Number of all kernels of a call."""
         return len(self.layout.batches) + self.n_copies
 
-    def bytes_copied(self, n_instances: int) -> int:
+    def count_copied_bytes(self, n_instances: int) -> int:
         """Return the bytes copied per call; as in the paper, parameters count per instance."""
         return sum(copy.n_elements for copy in self.copies) * FLOAT_BYTES * n_instances
 
-    def _scattered_operands(self, batch: Batch) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def _find_scattered_operands(
+        self, batch: OperatorBatch
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
         if len(batch.members) == 1:
             return
         for k, operand in enumerate(batch.operands):
@@ -152,7 +154,7 @@ class BlockPlan:
                 yield k, operand
 
 
-def plan_block(block: Block, layout: str, *, pre_gather: bool) -> BlockPlan:
+def plan_block(block: OperatorBlock, layout: str, *, pre_gather: bool) -> BlockPlan:
     """Batch a block and lay it out.
 
     Args:
@@ -165,6 +167,6 @@ def plan_block(block: Block, layout: str, *, pre_gather: bool) -> BlockPlan:
     if layout not in LAYOUTS:
         raise ConfigError(f"layout={layout} is not allowed; choose one of {', '.join(LAYOUTS)}")
     if layout == "dynet":
-        return BlockPlan(block, in_order_of_execution(agenda_batches(block)), pre_gather)
-    chosen = by_pq_tree(block.variables, fewest_kernels(block))
+        return BlockPlan(block, lay_out_in_execution_order(batch_by_agenda(block)), pre_gather)
+    chosen = lay_out_by_pq_tree(block.variables, find_fewest_kernels(block))
     return BlockPlan(block, chosen, pre_gather)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.vertex.subgraph.block import Batch, Block
+from harness.vertex.subgraph.block import OperatorBatch, OperatorBlock
 
 Cost = tuple[int, int]  # kernels, copied elements
 # After the first number of partial schedules the search executes a type's last operator immediately
@@ -15,7 +15,7 @@ Cost = tuple[int, int]  # kernels, copied elements
 MANY, TOO_MANY = 2_000, 10_000
 
 
-def agenda_batches(block: Block) -> tuple[Batch, ...]:
+def batch_by_agenda(block: OperatorBlock) -> tuple[OperatorBatch, ...]:
     """Execute the type whose remaining operators have the smallest average depth, repeatedly.
 
     The averages are over the remaining operators, as in get_batch_ids_dynet of ED-Batch's release;
@@ -24,10 +24,10 @@ def agenda_batches(block: Block) -> tuple[Batch, ...]:
     Source: Neubig, Goldberg and Dyer, "On-the-fly Operation Batching in Dynamic Computation
     Graphs", NIPS 2017.
     """
-    progress, depth = _Progress(block), _depths(block)
+    progress, depth = _Progress(block), _compute_depths(block)
     batches = []
     while progress.waiting:
-        ready = progress.ready()
+        ready = progress.find_ready()
 
         def average(type_id: int) -> float:
             depths = [depth[i] for i in progress.waiting if block.type_of[i] == type_id]
@@ -39,7 +39,7 @@ def agenda_batches(block: Block) -> tuple[Batch, ...]:
     return tuple(batches)
 
 
-def fewest_kernels(block: Block) -> tuple[Batch, ...]:
+def find_fewest_kernels(block: OperatorBlock) -> tuple[OperatorBatch, ...]:
     """Search all schedules depth-first with branch and bound.
 
     get_batch_ids_ooc of ED-Batch's release (Chen et al., ICML 2023) counts batches. Here a copy
@@ -50,7 +50,7 @@ def fewest_kernels(block: Block) -> tuple[Batch, ...]:
     return _Search(block).run()
 
 
-def unavoidable_copies(block: Block, batch: Batch) -> list[tuple[int, ...]]:
+def find_unavoidable_copies(block: OperatorBlock, batch: OperatorBatch) -> list[tuple[int, ...]]:
     """Return the operands that no layout makes contiguous: those with inputs or repeated values.
 
     Parameters are excluded, as they are gathered once, before the first call.
@@ -70,11 +70,11 @@ def unavoidable_copies(block: Block, batch: Batch) -> list[tuple[int, ...]]:
 class _Progress:
     """Operators that have not been executed."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: OperatorBlock) -> None:
         self.block = block
         self.waiting = dict.fromkeys(block.variables)
 
-    def ready(self) -> dict[int, list[int]]:
+    def find_ready(self) -> dict[int, list[int]]:
         """Return the ready operators by type."""
         by_type: dict[int, list[int]] = {}
         for i in self.waiting:
@@ -87,7 +87,7 @@ class _Progress:
             del self.waiting[i]
 
 
-def _depths(block: Block) -> dict[int, int]:
+def _compute_depths(block: OperatorBlock) -> dict[int, int]:
     """Return the length of the longest path of operators that ends in each variable."""
     depth: dict[int, int] = {}
     for i in block.variables:
@@ -98,19 +98,19 @@ def _depths(block: Block) -> dict[int, int]:
 class _Search:
     """Branch and bound search; sets of variables are bit masks."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: OperatorBlock) -> None:
         self.block = block
         self.needs = {i: self._mask(block.nodes[i].inputs) for i in block.variables}
         self.of_type: dict[int, int] = {}
         for i, type_id in block.type_of.items():
             self.of_type[type_id] = self.of_type.get(type_id, 0) | 1 << i
-        self.chains = self._chains()
+        self.chains = self._compute_chains()
         self.n_visits = 0
         self.best: Cost | None = None
-        self.found: tuple[Batch, ...] = ()
+        self.found: tuple[OperatorBatch, ...] = ()
         self.seen: dict[int, Cost] = {}
 
-    def run(self) -> tuple[Batch, ...]:
+    def run(self) -> tuple[OperatorBatch, ...]:
         everything = self._mask(self.block.variables)
         self._visit(everything, (), (0, 0))
         return self.found
@@ -118,7 +118,7 @@ class _Search:
     def _mask(self, nodes: tuple[int, ...]) -> int:
         return sum(1 << i for i in set(nodes) if i in self.block.type_of)
 
-    def _chains(self) -> list[list[tuple[int, int]]]:
+    def _compute_chains(self) -> list[list[tuple[int, int]]]:
         """Return each type's variables with the longest chain of the type that starts at each."""
         longest: dict[int, dict[int, int]] = {i: {} for i in self.block.variables}
         by_type: dict[int, list[tuple[int, int]]] = {}
@@ -132,7 +132,7 @@ class _Search:
                         longest[k][type_id] = max(longest[k].get(type_id, 0), length)
         return [sorted(chains, reverse=True) for chains in by_type.values()]
 
-    def _visit(self, waiting: int, path: tuple[Batch, ...], cost: Cost) -> None:
+    def _visit(self, waiting: int, path: tuple[OperatorBatch, ...], cost: Cost) -> None:
         self.n_visits += 1
         bound = (cost[0] + self._bound(waiting), cost[1])
         if self.best is not None and (bound >= self.best or self.n_visits > TOO_MANY):
@@ -143,15 +143,15 @@ class _Search:
         if not waiting:
             self.best, self.found = cost, path
             return
-        for members in self._choices(waiting):
+        for members in self._list_choices(waiting):
             batch = self.block.batch(members)
-            copies = unavoidable_copies(self.block, batch)
-            copied = sum(map(self.block.n_elements, copies))
+            copies = find_unavoidable_copies(self.block, batch)
+            copied = sum(map(self.block.count_elements, copies))
             done = self._mask(batch.members)
             after = (cost[0] + 1 + len(copies), cost[1] + copied)
             self._visit(waiting & ~done, (*path, batch), after)
 
-    def _choices(self, waiting: int) -> Iterator[list[int]]:
+    def _list_choices(self, waiting: int) -> Iterator[list[int]]:
         """Yield the ready operators of each type."""
         by_type: dict[int, list[int]] = {}
         for i, needed in self.needs.items():

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Model, Weights
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings
-from harness.values.arrays import int_array
+from harness.values.arrays import as_int_array
 from harness.values.instances import Lattice, Tree
 from systems.on_dynet.build import (
     AUTOBATCH,
     NATIVE,
-    built_sources,
-    memory_of,
-    source_facts,
-    why_not_built,
+    explain_missing_build,
+    format_memory,
+    read_built_hash,
+    read_source_facts,
 )
-from systems.on_dynet.cpp.library import Columns, DynetError, Library, Program
+from systems.on_dynet.cpp.library import Columns, DynetError, DynetLibrary, DynetProgram
 from systems.on_dynet.rounds import DynetSystem
 
 Array = NDArray[np.float32]
@@ -71,15 +71,15 @@ class Adapter(DynetSystem):
         if model.name not in N_GATES:
             known = ", ".join(sorted(N_GATES))
             return f"model {model.name} is not written for DyNet in C++; it runs {known}"
-        return why_not_built()
+        return explain_missing_build()
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Start DyNet with the settings of the trial, and pass the weights to it."""
         self._model, self._weights = model, weights
         mode = AUTOBATCH[self.options.autobatch]
-        self._library = Library(memory_of(weights), self.settings.seed + 1, mode)
-        self._program = Program(self._library, model.name)
-        for piece in pieces(weights, N_GATES[model.name]):
+        self._library = DynetLibrary(format_memory(weights), self.settings.seed + 1, mode)
+        self._program = DynetProgram(self._library, model.name)
+        for piece in split_weights(weights, N_GATES[model.name]):
             is_table = piece.name in TABLES[model.name]
             add = self._program.add_table if is_table else self._program.add_parameter
             add(*piece)
@@ -117,18 +117,18 @@ class Adapter(DynetSystem):
         )
 
     def _gradients(self) -> dict[str, Any]:
-        def read(piece: Piece) -> Any:
-            return self._program.gradient(*piece)
+        def read(piece: WeightPiece) -> Any:
+            return self._program.read_gradient(*piece)
 
-        return joined(self._weights, N_GATES[self._model.name], read)
+        return join_pieces(self._weights, N_GATES[self._model.name], read)
 
     def parameters(self) -> Parameters:
         """Return the current values of all parameters, by the model's names and in its shapes."""
 
-        def read(piece: Piece) -> Any:
-            return self._program.values(*piece)
+        def read(piece: WeightPiece) -> Any:
+            return self._program.read_values(*piece)
 
-        return joined(self._weights, N_GATES[self._model.name], read)
+        return join_pieces(self._weights, N_GATES[self._model.name], read)
 
     def last_loss(self) -> float:
         """Return the loss of the last forward pass."""
@@ -140,13 +140,13 @@ class Adapter(DynetSystem):
 
     def versions(self) -> dict[str, str]:
         """Return facts about this build of DyNet, and the hash of the sources of its programs."""
-        return source_facts(NATIVE) | {
+        return read_source_facts(NATIVE) | {
             "dynet_autobatch": self.options.autobatch,
-            "dynet_programs": built_sources()[:12],
+            "dynet_programs": read_built_hash()[:12],
         }
 
 
-class Piece(NamedTuple):
+class WeightPiece(NamedTuple):
     """Parameter of a program: its name there, and its values, a vector or a matrix (in, out).
 
     DyNet stores matrices (out, in) in column-major order, which is the same sequence of numbers.
@@ -156,38 +156,38 @@ class Piece(NamedTuple):
     values: Array
 
 
-def pieces(weights: Weights, n_gates: Mapping[str, int]) -> Iterator[Piece]:
+def split_weights(weights: Weights, n_gates: Mapping[str, int]) -> Iterator[WeightPiece]:
     """Yield every weight, cut into equal pieces of columns NAME.0, NAME.1, ... if it has gates."""
     for name, values in weights.items():
         n = n_gates.get(name)
         if n is None:
-            yield Piece(name, np.ascontiguousarray(values))
+            yield WeightPiece(name, np.ascontiguousarray(values))
             continue
         for k, part in enumerate(np.split(values, n, axis=-1)):
-            yield Piece(f"{name}.{k}", np.ascontiguousarray(part))
+            yield WeightPiece(f"{name}.{k}", np.ascontiguousarray(part))
 
 
-def joined(
-    weights: Weights, n_gates: Mapping[str, int], read: Callable[[Piece], Array]
+def join_pieces(
+    weights: Weights, n_gates: Mapping[str, int], read: Callable[[WeightPiece], Array]
 ) -> dict[str, Array]:
     """Join the arrays that `read` returns for the pieces to arrays in the shapes of `weights`."""
-    found: dict[str, list[Array]] = {}
-    for piece in pieces(weights, n_gates):
-        found.setdefault(piece.name.partition(".")[0], []).append(read(piece))
-    return {name: np.concatenate(parts, axis=-1) for name, parts in found.items()}
+    arrays: dict[str, list[Array]] = {}
+    for piece in split_weights(weights, n_gates):
+        arrays.setdefault(piece.name.partition(".")[0], []).append(read(piece))
+    return {name: np.concatenate(parts, axis=-1) for name, parts in arrays.items()}
 
 
-def tree_columns(trees: Sequence[Tree]) -> Columns:
+def build_tree_columns(trees: Sequence[Tree]) -> Columns:
     """Return sizes of the trees, and words, labels and children of all their vertices.
 
     Children are numbered within their tree. Sizes have the shape (n_trees,), all others
     (n_vertices,).
     """
     sizes = [tree.n_vertices for tree in trees]
-    return int_array(sizes), *np.concatenate([tree.table for tree in trees], axis=1)
+    return as_int_array(sizes), *np.concatenate([tree.table for tree in trees], axis=1)
 
 
-def lattice_columns(lattices: Sequence[Lattice]) -> Columns:
+def build_lattice_columns(lattices: Sequence[Lattice]) -> Columns:
     """Return the columns of lattices: numbers of states, tags, arc counts, sources and tokens.
 
     Sources are numbered within their lattice. Shapes: numbers of states (n_lattices,), tags and
@@ -196,10 +196,10 @@ def lattice_columns(lattices: Sequence[Lattice]) -> Columns:
     """
     names = ("tags", "arc_counts", "sources", "tokens")
     joined = (np.concatenate([getattr(lattice, name) for lattice in lattices]) for name in names)
-    return int_array([lattice.n_states for lattice in lattices]), *joined
+    return as_int_array([lattice.n_states for lattice in lattices]), *joined
 
 
 COLUMNS: Mapping[str, Callable[[Sequence[Any]], Columns]] = {
-    "tree": tree_columns,
-    "lattice": lattice_columns,
+    "tree": build_tree_columns,
+    "lattice": build_lattice_columns,
 }

@@ -24,7 +24,7 @@ class _Column(ctypes.Structure):
     _fields_ = (("values", ctypes.c_void_p), ("size", ctypes.c_int64))
 
 
-class Library:
+class DynetLibrary:
     """DyNet, which starts once per process and then cannot change its settings.
 
     Args:
@@ -49,10 +49,10 @@ class Library:
             raise DynetError(f"{name}: {self._calls.last_error().decode()}")
 
 
-class Program:
+class DynetProgram:
     """A network in C++, with its parameters and the graph of the last mini-batch."""
 
-    def __init__(self, library: Library, model: str) -> None:
+    def __init__(self, library: DynetLibrary, model: str) -> None:
         self._library = library
         self._handle = ctypes.c_void_p()
         library.call("make_program", model.encode(), ctypes.byref(self._handle))
@@ -61,12 +61,12 @@ class Program:
         """Add a vector, or a matrix (in, out)."""
         n_out, n_in = values.shape[-1], values.shape[0] if values.ndim > 1 else 0
         sizes = ctypes.c_uint(n_out), ctypes.c_uint(n_in)
-        self._call("add_parameter", name.encode(), *sizes, _floats(values))
+        self._call("add_parameter", name.encode(), *sizes, _as_float_pointer(values))
 
     def add_table(self, name: str, values: Array) -> None:
         """Add a lookup table (n, width)."""
         sizes = (ctypes.c_uint(size) for size in values.shape)
-        self._call("add_table", name.encode(), *sizes, _floats(values))
+        self._call("add_table", name.encode(), *sizes, _as_float_pointer(values))
 
     def add_trainer(self, learning_rate: float) -> None:
         """Add plain SGD, after all parameters."""
@@ -96,11 +96,11 @@ class Program:
         """Set to zero all gradients that no update has used."""
         self._call("clear_gradients")
 
-    def values(self, name: str, like: Array) -> Array:
+    def read_values(self, name: str, like: Array) -> Array:
         """Return the values of a parameter or a table, in the shape in which it was added."""
         return self._read("read_values", name, like)
 
-    def gradient(self, name: str, like: Array) -> Array:
+    def read_gradient(self, name: str, like: Array) -> Array:
         """Return the dense gradient of a parameter or a table."""
         return self._read("read_gradient", name, like)
 
@@ -108,20 +108,20 @@ class Program:
         """Return the scores of the last forward pass (n, width)."""
         n = ctypes.c_int64()
         self._call("n_outputs", ctypes.byref(n))
-        found = np.empty((n.value // width, width), np.float32)
-        self._call("read_outputs", _floats(found))
-        return found
+        scores = np.empty((n.value // width, width), np.float32)
+        self._call("read_outputs", _as_float_pointer(scores))
+        return scores
 
     def _read(self, function: str, name: str, like: Array) -> Array:
-        found = np.empty_like(like, order="C")
-        self._call(function, name.encode(), _floats(found))
-        return found
+        array = np.empty_like(like, order="C")
+        self._call(function, name.encode(), _as_float_pointer(array))
+        return array
 
     def _call(self, function: str, *arguments: Any) -> None:
         self._library.call(function, self._handle, *arguments)
 
 
-def _floats(values: Array) -> Any:
+def _as_float_pointer(values: Array) -> Any:
     """Return a pointer to numbers that DyNet copies or fills.
 
     Raises:

@@ -10,8 +10,14 @@ import dynet as dy
 
 from harness.contracts.model import Model
 from harness.values.instances import Lattice
-from systems.on_dynet.layers import MOST_FUSED, FusedGates, HoistedGates, classified, in_graph
-from systems.on_dynet.rounds import Round
+from systems.on_dynet.layers import (
+    MOST_FUSED,
+    FusedGates,
+    HoistedGates,
+    add_to_graph,
+    classify_states,
+)
+from systems.on_dynet.rounds import GraphSegment
 from systems.on_dynet.runtime import ParameterStore
 
 GATES = "fiog"
@@ -27,8 +33,8 @@ class Lattices:
     """Lattices as Python values, the vectors of their arcs, and the classifier."""
 
     def __init__(self, store: ParameterStore) -> None:
-        self.tables = store.table("characters"), store.table("words")
-        self.classifier = store.matrices("W_out")[0]
+        self.tables = store.add_table("characters"), store.add_table("words")
+        self.classifier = store.add_matrices("W_out")[0]
 
     def read(self, lattice: Lattice) -> list[State]:
         """Return every state of a lattice in order, as Python numbers."""
@@ -36,8 +42,8 @@ class Lattices:
         arcs = list(zip(lattice.sources.tolist(), tokens, strict=True))
         own = list(pairwise(starts))
         characters = [tokens[a] if a < b else -1 for a, b in own]
-        words = [arcs[a + 1 : b] for a, b in own]
-        return list(zip(lattice.tags.tolist(), characters, words, strict=True))
+        word_arcs = [arcs[a + 1 : b] for a, b in own]
+        return list(zip(lattice.tags.tolist(), characters, word_arcs, strict=True))
 
 
 class LatticeLSTM(Lattices):
@@ -49,16 +55,16 @@ class LatticeLSTM(Lattices):
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
         super().__init__(store)
-        self.start = [*store.vectors("h_0"), *store.vectors("c_0")]
+        self.start = [*store.add_vectors("h_0"), *store.add_vectors("c_0")]
         self.width = model.sizes.hidden_size
         cell = _FusedLSTM if self.width <= MOST_FUSED else _HoistedLSTM
         self.cells = [cell(store, arc, self.width) for arc in ("char", "word")]
 
-    def build(self, lattices: Sequence[list[State]]) -> Iterator[Round]:
+    def build(self, lattices: Sequence[list[State]]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of every state."""
         lookup, esum = dy.lookup, dy.esum
-        characters, words = self.tables
-        h_0, c_0 = in_graph(self.start)
+        character_table, word_table = self.tables
+        h_0, c_0 = add_to_graph(self.start)
         char, word = (cell.begin() for cell in self.cells)
         hidden: list[Any] = []
         labels: list[int] = []
@@ -67,10 +73,11 @@ class LatticeLSTM(Lattices):
             c: list[Any] = [c_0]
             labels.append(states[0][0])
             for tag, character, arcs in states[1:]:
-                h_v, c_v = char(lookup(characters, character), h[-1], c[-1])
+                h_v, c_v = char(lookup(character_table, character), h[-1], c[-1])
                 if arcs:
                     cells = [
-                        word(lookup(words, token), h[source], c[source]) for source, token in arcs
+                        word(lookup(word_table, token), h[source], c[source])
+                        for source, token in arcs
                     ]
                     h_v = esum([h_v, *(cell[0] for cell in cells)])
                     c_v = esum([c_v, *(cell[1] for cell in cells)])
@@ -78,7 +85,7 @@ class LatticeLSTM(Lattices):
                 c.append(c_v)
                 labels.append(tag)
             hidden += h
-        yield classified(self.classifier, hidden, labels)
+        yield classify_states(self.classifier, hidden, labels)
 
 
 class _FusedLSTM:
@@ -126,16 +133,16 @@ class LatticeGRU(Lattices):
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
         super().__init__(store)
-        self.start = store.vectors("h_0")[0]
-        store.vectors("c_0")  # unused parameter
+        self.start = store.add_vectors("h_0")[0]
+        store.add_vectors("c_0")  # unused parameter
         self.width = model.sizes.hidden_size
         cell = _FusedGRU if self.width <= MOST_FUSED else _HoistedGRU
         self.cells = [cell(store, arc, self.width) for arc in ("char", "word")]
 
-    def build(self, lattices: Sequence[list[State]]) -> Iterator[Round]:
+    def build(self, lattices: Sequence[list[State]]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of every state."""
         lookup, esum = dy.lookup, dy.esum
-        characters, words = self.tables
+        character_table, word_table = self.tables
         h_0 = self.start.expr(True)
         for cell in self.cells:
             cell.begin()
@@ -146,13 +153,15 @@ class LatticeGRU(Lattices):
             h: list[Any] = [h_0]
             labels.append(states[0][0])
             for tag, character, arcs in states[1:]:
-                h_v = char(lookup(characters, character), h[-1])
+                h_v = char(lookup(character_table, character), h[-1])
                 if arcs:
-                    h_v = esum([h_v, *(word(lookup(words, w), h[source]) for source, w in arcs)])
+                    h_v = esum(
+                        [h_v, *(word(lookup(word_table, w), h[source]) for source, w in arcs)]
+                    )
                 h.append(h_v)
                 labels.append(tag)
             hidden += h
-        yield classified(self.classifier, hidden, labels)
+        yield classify_states(self.classifier, hidden, labels)
 
 
 class _GRUCell:
@@ -168,20 +177,23 @@ class _GRUCell:
         self.parameters, self.width = parameters, width
 
     def begin(self) -> None:
-        self.weights = in_graph(self.parameters)
+        self.weights = add_to_graph(self.parameters)
 
 
 class _FusedGRU(_GRUCell):
     """GRU with one affine transform for r and z, and another one for n."""
 
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
-        inputs = (*store.split(f"b_{arc}", 2 * width), *store.split(f"W_{arc}", 2 * width))
-        super().__init__([*inputs, *_recurrent(store, arc)], width)
+        inputs = (
+            *store.add_pieces(f"b_{arc}", 2 * width),
+            *store.add_pieces(f"W_{arc}", 2 * width),
+        )
+        super().__init__([*inputs, *_build_recurrent_weights(store, arc)], width)
 
     def step(self, x: Any, h: Any) -> Any:
         affine = dy.affine_transform
         b, b_n, W, W_n, U, U_n = self.weights
-        r, z = _r_and_z(dy.logistic(affine([b, W, x, U, h])), self.width)
+        r, z = _split_gates(dy.logistic(affine([b, W, x, U, h])), self.width)
         n = dy.tanh(affine([b_n, W_n, x, U_n, dy.cmult(r, h)]))
         return n + dy.cmult(z, h - n)
 
@@ -190,23 +202,23 @@ class _HoistedGRU(_GRUCell):
     """GRU that separates W x + b of all gates: DyNet batches it over all inputs in advance."""
 
     def __init__(self, store: ParameterStore, arc: str, width: int) -> None:
-        inputs = (*store.vectors(f"b_{arc}"), *store.matrices(f"W_{arc}"))
-        super().__init__([*inputs, *_recurrent(store, arc)], width)
+        inputs = (*store.add_vectors(f"b_{arc}"), *store.add_matrices(f"W_{arc}"))
+        super().__init__([*inputs, *_build_recurrent_weights(store, arc)], width)
 
     def step(self, x: Any, h: Any) -> Any:
         width = self.width
         b, W, U, U_n = self.weights
         inputs = dy.affine_transform([b, W, x])
-        r, z = _r_and_z(dy.logistic(dy.pick_range(inputs, 0, 2 * width) + U * h), width)
+        r, z = _split_gates(dy.logistic(dy.pick_range(inputs, 0, 2 * width) + U * h), width)
         n = dy.tanh(dy.pick_range(inputs, 2 * width, 3 * width) + U_n * dy.cmult(r, h))
         return n + dy.cmult(z, h - n)
 
 
-def _recurrent(store: ParameterStore, arc: str) -> list[Any]:
-    return [*store.matrices(f"U_{arc}"), *store.matrices(f"U_n_{arc}")]
+def _build_recurrent_weights(store: ParameterStore, arc: str) -> list[Any]:
+    return [*store.add_matrices(f"U_{arc}"), *store.add_matrices(f"U_n_{arc}")]
 
 
-def _r_and_z(gates: Any, width: int) -> tuple[Any, Any]:
+def _split_gates(gates: Any, width: int) -> tuple[Any, Any]:
     return dy.pick_range(gates, 0, width), dy.pick_range(gates, width, 2 * width)
 
 
@@ -220,15 +232,15 @@ class GatedLatticeLSTM(Lattices):
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
         super().__init__(store)
-        self.start = [*store.vectors("h_0"), *store.vectors("c_0")]
+        self.start = [*store.add_vectors("h_0"), *store.add_vectors("c_0")]
         width = model.sizes.hidden_size
         self.cells = (_FusedGated if width <= MOST_FUSED else _HoistedGated)(store, width)
 
-    def build(self, lattices: Sequence[list[State]]) -> Iterator[Round]:
+    def build(self, lattices: Sequence[list[State]]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of every state."""
         tanh, cmult, lookup, cells = dy.tanh, dy.cmult, dy.lookup, self.cells
-        characters, words = self.tables
-        h_0, c_0 = in_graph(self.start)
+        character_table, word_table = self.tables
+        h_0, c_0 = add_to_graph(self.start)
         cells.begin()
         hidden: list[Any] = []
         labels: list[int] = []
@@ -237,20 +249,20 @@ class GatedLatticeLSTM(Lattices):
             c: list[Any] = [c_0]
             labels.append(states[0][0])
             for tag, character, arcs in states[1:]:
-                x = lookup(characters, character)
+                x = lookup(character_table, character)
                 if arcs:
-                    of_words = [cells.word(lookup(words, w), h[k], c[k]) for k, w in arcs]
-                    o, c_v = cells.gated(x, h[-1], of_words)
+                    of_words = [cells.step_word(lookup(word_table, w), h[k], c[k]) for k, w in arcs]
+                    o, c_v = cells.step_gated(x, h[-1], of_words)
                 else:
-                    o, c_v = cells.char(x, h[-1], c[-1])
+                    o, c_v = cells.step_char(x, h[-1], c[-1])
                 h.append(cmult(o, tanh(c_v)))
                 c.append(c_v)
                 labels.append(tag)
             hidden += h
-        yield classified(self.classifier, hidden, labels)
+        yield classify_states(self.classifier, hidden, labels)
 
 
-def _weighted(own: Any, g: Any, gates: Sequence[Any], cells: Sequence[Any]) -> Any:
+def _compute_weighted_mean(own: Any, g: Any, gates: Sequence[Any], cells: Sequence[Any]) -> Any:
     """Return the mean of g and the words' cells, weighted by the exponentials of their gates."""
     exp, cmult, esum = dy.exp, dy.cmult, dy.esum
     weights = [exp(gate) for gate in (own, *gates)]
@@ -264,7 +276,11 @@ class _FusedGated:
     def __init__(self, store: ParameterStore, width: int) -> None:
         self.of_char = FusedGates(store, "_char", "iofg")
         self.of_word = FusedGates(store, "_word", "ifg")
-        self.gate = [store.vectors("b_gate"), store.matrices("W_gate"), store.matrices("U_gate")]
+        self.gate = [
+            store.add_vectors("b_gate"),
+            store.add_matrices("W_gate"),
+            store.add_matrices("U_gate"),
+        ]
         self.width = width
 
     def begin(self) -> None:
@@ -272,21 +288,21 @@ class _FusedGated:
         self.of_word.begin()
         self.weights = [p.expr(True) for (p,) in self.gate]
 
-    def word(self, x: Any, h: Any, c: Any) -> Any:
+    def step_word(self, x: Any, h: Any, c: Any) -> Any:
         return dy.vanilla_lstm_c(c, self.of_word(x, h))
 
-    def char(self, x: Any, h: Any, c: Any) -> Pair:
+    def step_char(self, x: Any, h: Any, c: Any) -> Pair:
         gates = self.of_char(x, h)
-        return self._o(gates), dy.vanilla_lstm_c(c, gates)
+        return self._pick_output_gate(gates), dy.vanilla_lstm_c(c, gates)
 
-    def gated(self, x: Any, h: Any, cells: Sequence[Any]) -> Pair:
+    def step_gated(self, x: Any, h: Any, cells: Sequence[Any]) -> Pair:
         gates, width = self.of_char(x, h), self.width
         b, W, U = self.weights
         of_cells = [dy.logistic(dy.affine_transform([b, W, x, U, cell])) for cell in cells]
         i, g = dy.pick_range(gates, 0, width), dy.pick_range(gates, 3 * width, 4 * width)
-        return self._o(gates), _weighted(i, g, of_cells, cells)
+        return self._pick_output_gate(gates), _compute_weighted_mean(i, g, of_cells, cells)
 
-    def _o(self, gates: Any) -> Any:
+    def _pick_output_gate(self, gates: Any) -> Any:
         return dy.pick_range(gates, 2 * self.width, 3 * self.width)
 
 
@@ -302,23 +318,23 @@ class _HoistedGated:
         for gates in (self.of_char, self.of_word, self.gate):
             gates.begin()
 
-    def word(self, x: Any, h: Any, c: Any) -> Any:
+    def step_word(self, x: Any, h: Any, c: Any) -> Any:
         gates, logistic, cmult = self.of_word, dy.logistic, dy.cmult
         i, f = logistic(gates(0, x, h)), logistic(gates(1, x, h))
         return cmult(f, c) + cmult(i, dy.tanh(gates(2, x, h)))
 
-    def char(self, x: Any, h: Any, c: Any) -> Pair:
-        i, o, g = self._char_gates(x, h)
+    def step_char(self, x: Any, h: Any, c: Any) -> Pair:
+        i, o, g = self._compute_char_gates(x, h)
         f = dy.logistic(self.of_char(2, x, h))
         return o, dy.cmult(f, c) + dy.cmult(i, g)
 
-    def gated(self, x: Any, h: Any, cells: Sequence[Any]) -> Pair:
-        i, o, g = self._char_gates(x, h)
-        own = self.gate.inputs(0, x)
-        of_cells = [dy.logistic(own + self.gate.states(0, cell)) for cell in cells]
-        return o, _weighted(i, g, of_cells, cells)
+    def step_gated(self, x: Any, h: Any, cells: Sequence[Any]) -> Pair:
+        i, o, g = self._compute_char_gates(x, h)
+        own = self.gate.transform_input(0, x)
+        of_cells = [dy.logistic(own + self.gate.transform_state(0, cell)) for cell in cells]
+        return o, _compute_weighted_mean(i, g, of_cells, cells)
 
-    def _char_gates(self, x: Any, h: Any) -> tuple[Any, Any, Any]:
+    def _compute_char_gates(self, x: Any, h: Any) -> tuple[Any, Any, Any]:
         gates, logistic = self.of_char, dy.logistic
         return logistic(gates(0, x, h)), logistic(gates(1, x, h)), dy.tanh(gates(3, x, h))
 

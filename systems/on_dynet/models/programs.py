@@ -12,10 +12,16 @@ from harness.models.drnn import DRNN
 from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
 from harness.values.instances import Chain
-from systems.on_dynet.layers import Program, classified, first_numbers, in_graph, together
+from systems.on_dynet.layers import (
+    Program,
+    add_to_graph,
+    classify_states,
+    evaluate_first_numbers,
+    run_together,
+)
 from systems.on_dynet.rounds import Part
 from systems.on_dynet.runtime import ParameterStore
-from systems.plans.programs import NONE, GrownTree, grown_tree
+from systems.plans.programs import NONE, GrownTree, grow_tree
 
 # Words, shift flags of steps, labels of steps.
 ParsedWords = tuple[list[int], list[bool], list[int]]
@@ -29,16 +35,16 @@ class StackRNNNetwork:
     """Equations of harness.models.stack_rnn; a matrix of two joined vectors is split into two."""
 
     def __init__(self, model: StackRNN, store: ParameterStore) -> None:
-        self.actions, self.labels = model.actions, model.labels
-        self.embedding = store.table("embedding")
-        self.ends = [*store.vectors("end"), *store.vectors("bottom")]
-        self.buffer = [store.vectors("b_buffer")[0], *store.matrices("W_buffer")]
-        self.buffer += store.matrices("U_buffer")
+        self.actions, self.labels = model.replay_actions, model.expand_labels
+        self.embedding = store.add_table("embedding")
+        self.ends = [*store.add_vectors("end"), *store.add_vectors("bottom")]
+        self.buffer = [store.add_vectors("b_buffer")[0], *store.add_matrices("W_buffer")]
+        self.buffer += store.add_matrices("U_buffer")
         self.cells = [
-            [*store.vectors(f"b_{name}"), *store.matrices(f"W_{name}", 2, axis=0)]
+            [*store.add_vectors(f"b_{name}"), *store.add_matrices(f"W_{name}", 2, axis=0)]
             for name in ("push", "compose", "decide")
         ]
-        self.classifier = store.matrices("W_out")[0]
+        self.classifier = store.add_matrices("W_out")[0]
 
     def read(self, chain: Chain) -> ParsedWords:
         """Return a sentence as lists of Python numbers."""
@@ -46,33 +52,33 @@ class StackRNNNetwork:
 
     def build(self, sentences: Sequence[ParsedWords]) -> Iterator[Part]:
         """Yield the actions of all parsers, one segment per step, then the scores of all states."""
-        self._ends = in_graph(self.ends)
-        self._reading = in_graph(self.buffer)
-        self._cells = [in_graph(cell) for cell in self.cells]
+        self._ends = add_to_graph(self.ends)
+        self._reading = add_to_graph(self.buffer)
+        self._cells = [add_to_graph(cell) for cell in self.cells]
         programs = (self._parse(words, actions) for words, actions, _ in sentences)
-        states = yield from together(programs)
+        states = yield from run_together(programs)
         labels = [label for *_, own in sentences for label in own]
-        yield classified(self.classifier, [state for own in states for state in own], labels)
+        yield classify_states(self.classifier, [state for own in states for state in own], labels)
 
     def _parse(self, words: Sequence[int], actions: Sequence[bool]) -> Program[list[Any]]:
         """Run a parser's actions, and return the states that its decisions are made from."""
         push, compose, decide = self._cells
         end, bottom = self._ends
-        buffer, stack = self._buffer(words, end), [bottom]
-        stack.append(_of_two(push, buffer.pop(), bottom))
-        states = [_of_two(decide, stack[-1], buffer[-1])]
+        buffer, stack = self._build_buffer(words, end), [bottom]
+        stack.append(_combine_vectors(push, buffer.pop(), bottom))
+        states = [_combine_vectors(decide, stack[-1], buffer[-1])]
         for shifts in actions:
             yield states[-1]
             if shifts:
                 pushed = buffer.pop()
             else:
                 upper = stack.pop()
-                pushed = _of_two(compose, stack.pop(), upper)
-            stack.append(_of_two(push, pushed, stack[-1]))
-            states.append(_of_two(decide, stack[-1], buffer[-1]))
+                pushed = _combine_vectors(compose, stack.pop(), upper)
+            stack.append(_combine_vectors(push, pushed, stack[-1]))
+            states.append(_combine_vectors(decide, stack[-1], buffer[-1]))
         return states
 
-    def _buffer(self, words: Sequence[int], end: Any) -> list[Any]:
+    def _build_buffer(self, words: Sequence[int], end: Any) -> list[Any]:
         """Return the states of the words, read from last to first, with the first word's last."""
         affine, tanh, lookup, table = dy.affine_transform, dy.tanh, dy.lookup, self.embedding
         b, W, U = self._reading
@@ -82,7 +88,7 @@ class StackRNNNetwork:
         return states
 
 
-def _of_two(cell: Sequence[Any], first: Any, second: Any) -> Any:
+def _combine_vectors(cell: Sequence[Any], first: Any, second: Any) -> Any:
     b, W_first, W_second = cell
     return dy.tanh(dy.affine_transform([b, W_first, first, W_second, second]))
 
@@ -95,12 +101,12 @@ class NestedRNNNetwork:
     """
 
     def __init__(self, model: NestedRNN, store: ParameterStore) -> None:
-        self.loops = model.loops
-        self.embedding = store.table("embedding")
-        self.inner = [*store.vectors("b"), *store.matrices("U")]
-        self.inputs = [*store.vectors("b_gates", 3), *store.matrices("W_x", 3)]
-        self.states = [*store.matrices("W_h", 2), *store.matrices("U_n")]
-        self.classifier = store.matrices("W_out")[0]
+        self.loops = model.list_inner_counts
+        self.embedding = store.add_table("embedding")
+        self.inner = [*store.add_vectors("b"), *store.add_matrices("U")]
+        self.inputs = [*store.add_vectors("b_gates", 3), *store.add_matrices("W_x", 3)]
+        self.states = [*store.add_matrices("W_h", 2), *store.add_matrices("U_n")]
+        self.classifier = store.add_matrices("W_out")[0]
 
     def read(self, chain: Chain) -> Loops:
         """Return an instance as Python numbers."""
@@ -108,14 +114,14 @@ class NestedRNNNetwork:
 
     def build(self, instances: Sequence[Loops]) -> Iterator[Part]:
         """Yield the outer states of all instances, one segment per step, then the scores of all."""
-        inner = in_graph(self.inner)
+        inner = add_to_graph(self.inner)
         outer = [p.expr(True) for p in (*self.inputs, *self.states)]
-        programs = [self._states(word, loops, inner, outer) for word, _, loops in instances]
-        states = yield from together(programs)
+        programs = [self._run_loops(word, loops, inner, outer) for word, _, loops in instances]
+        states = yield from run_together(programs)
         labels = [label for _, label, loops in instances for _ in loops]
-        yield classified(self.classifier, [state for own in states for state in own], labels)
+        yield classify_states(self.classifier, [state for own in states for state in own], labels)
 
-    def _states(
+    def _run_loops(
         self, word: int, loops: Sequence[int], inner: Sequence[Any], outer: Sequence[Any]
     ) -> Program[list[Any]]:
         """Run both loops of an instance, and return its outer states.
@@ -131,11 +137,11 @@ class NestedRNNNetwork:
             h = states[-1]
             for _ in range(n_inner):
                 h = tanh(affine([b, U, h]))
-            states.append(_gru(outer, h, states[-1]))
+            states.append(_step_gru(outer, h, states[-1]))
         return states[1:]
 
 
-def _gru(weights: Sequence[Any], x: Any, h: Any) -> Any:
+def _step_gru(weights: Sequence[Any], x: Any, h: Any) -> Any:
     affine, logistic = dy.affine_transform, dy.logistic
     b_r, b_z, b_n, W_r, W_z, W_n, U_r, U_z, U_n = weights
     r = logistic(affine([b_r, W_r, x, U_r, h]))
@@ -167,35 +173,39 @@ class DRNNNetwork:
 
     def __init__(self, model: DRNN, store: ParameterStore) -> None:
         self.model = model
-        self.embedding = store.table("embedding")
-        self.cell = [*store.vectors("b"), *store.matrices("U_a"), *store.matrices("U_f")]
-        self.cell += store.matrices("u")
-        self.classifier = store.matrices("W_out")[0]
+        self.embedding = store.add_table("embedding")
+        self.cell = [
+            *store.add_vectors("b"),
+            *store.add_matrices("U_a"),
+            *store.add_matrices("U_f"),
+        ]
+        self.cell += store.add_matrices("u")
+        self.classifier = store.add_matrices("W_out")[0]
 
     def read(self, chain: Chain) -> Growth:
         """Return the nodes that will grow, as values decide it."""
-        tree = grown_tree(self.model, chain)
+        tree = grow_tree(self.model, chain)
         rounds = [
             [(rank, tree.nodes[rank].parent, tree.nodes[rank].before) for rank in ranks]
-            for ranks in self.growing(tree)
+            for ranks in self.list_segments(tree)
         ]
         return Growth(tree.word, tree.label, rounds[1:], len(tree.nodes))
 
-    def growing(self, tree: GrownTree) -> list[list[int]]:
+    def list_segments(self, tree: GrownTree) -> list[list[int]]:
         """Return the nodes of each segment, one per segment."""
-        return [[rank] for rank in tree.in_turn()]
+        return [[rank] for rank in tree.list_depth_first()]
 
     def build(self, trees: Sequence[Growth]) -> Iterator[Part]:
         """Yield one segment per step of growth, then the scores of all nodes."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
-        b, U_a, U_f, u = in_graph(self.cell)
+        b, U_a, U_f, u = add_to_graph(self.cell)
         newest = [dy.lookup(self.embedding, tree.word) for tree in trees]
         states: list[list[Any]] = [[None] * tree.n_nodes for tree in trees]
         for own, root in zip(states, newest, strict=True):
             own[0] = root
         step = 0
         while newest:
-            yield from first_numbers(newest)
+            yield from evaluate_first_numbers(newest)
             newest = []
             for tree, h in zip(trees, states, strict=True):
                 if step >= len(tree.rounds):
@@ -209,15 +219,15 @@ class DRNNNetwork:
                     newest.append(h[node])
             step += 1
         labels = [tree.label for tree in trees for _ in range(tree.n_nodes)]
-        yield classified(self.classifier, [h for own in states for h in own], labels)
+        yield classify_states(self.classifier, [h for own in states for h in own], labels)
 
 
 class BreadthFirstDRNN(DRNNNetwork):
     """DRNNNetwork in which every node grows as soon as it can."""
 
-    def growing(self, tree: GrownTree) -> list[list[int]]:
+    def list_segments(self, tree: GrownTree) -> list[list[int]]:
         """Return the nodes of each segment: all whose parents and previous siblings exist."""
-        return tree.waves()
+        return tree.list_waves()
 
 
 class BerxitNetwork:
@@ -230,58 +240,64 @@ class BerxitNetwork:
     def __init__(self, model: Berxit, store: ParameterStore) -> None:
         self.model, h = model, model.sizes.hidden_size
         self.n_heads, self.n_tokens, self.width = model.n_heads, model.tokens, h
-        self.embedding, self.places = store.table("embedding"), store.table("places")
+        self.embedding, self.places = store.add_table("embedding"), store.add_table("places")
         names = (*("q", "k", "v", "heads", "up", "down", "exit"),)
-        self.layers = {n: [*store.vectors(f"b_{n}"), *store.matrices(f"W_{n}")] for n in names}
+        self.layers = {
+            n: [*store.add_vectors(f"b_{n}"), *store.add_matrices(f"W_{n}")] for n in names
+        }
         norms = {"token": "b_token", "heads": "b_heads_norm", "layer": "b_layer"}
         self.norms = {
-            n: [*store.vectors(f"gain_{n}"), *store.vectors(bias)] for n, bias in norms.items()
+            n: [*store.add_vectors(f"gain_{n}"), *store.add_vectors(bias)]
+            for n, bias in norms.items()
         }
-        self.classifier = store.matrices("W_out")[0]
+        self.classifier = store.add_matrices("W_out")[0]
 
     def read(self, chain: Chain) -> Tokens:
         """Return a sentence as Python numbers."""
         model = self.model
-        return model.words(chain), int(chain.labels[0]), model.n_layers(chain)
+        return model.pad_words(chain), int(chain.labels[0]), model.count_layers(chain)
 
     def build(self, sentences: Sequence[Tokens]) -> Iterator[Part]:
         """Yield the exits of all sentences, one segment per layer, then the scores."""
-        layers = {name: in_graph(found) for name, found in self.layers.items()}
-        norms = {name: in_graph(found) for name, found in self.norms.items()}
+        layers = {name: add_to_graph(parameters) for name, parameters in self.layers.items()}
+        norms = {name: add_to_graph(parameters) for name, parameters in self.norms.items()}
         programs = [self._exit(words, n, layers, norms) for words, _, n in sentences]
-        exits = yield from together(programs)
-        yield classified(self.classifier, exits, [label for _, label, _ in sentences])
+        exits = yield from run_together(programs)
+        yield classify_states(self.classifier, exits, [label for _, label, _ in sentences])
 
     def _exit(
         self, words: list[int], n_layers: int, layers: dict[str, Any], norms: dict[str, Any]
     ) -> Program[Any]:
         """Run the layers of a sentence; every exit except the last decides whether it continues."""
         places = dy.lookup_batch(self.places, list(range(self.n_tokens)))
-        x = _norm(norms["token"], dy.lookup_batch(self.embedding, words) + places)
+        x = _apply_norm(norms["token"], dy.lookup_batch(self.embedding, words) + places)
         for layer in range(1, n_layers + 1):
-            heads = _affine(layers["heads"], self._attention(layers, x))
-            a = _norm(norms["heads"], x + heads)
-            x = _norm(norms["layer"], a + _affine(layers["down"], _gelu(_affine(layers["up"], a))))
-            leaving = dy.tanh(_affine(layers["exit"], dy.pick_batch_elem(x, 0)))
+            heads = _apply_affine(layers["heads"], self._compute_attention(layers, x))
+            a = _apply_norm(norms["heads"], x + heads)
+            x = _apply_norm(
+                norms["layer"],
+                a + _apply_affine(layers["down"], _apply_gelu(_apply_affine(layers["up"], a))),
+            )
+            leaving = dy.tanh(_apply_affine(layers["exit"], dy.pick_batch_elem(x, 0)))
             if layer < self.model.layers:
                 yield leaving
         return leaving
 
-    def _attention(self, layers: dict[str, Any], x: Any) -> Any:
+    def _compute_attention(self, layers: dict[str, Any], x: Any) -> Any:
         """Compute v softmax(k^T q / sqrt(columns of a head)), with one column per query token."""
-        q, k, v = (self._cut(_affine(layers[part], x)) for part in "qkv")
+        q, k, v = (self._split_heads(_apply_affine(layers[part], x)) for part in "qkv")
         scores = dy.transpose(k) * (q * (self.n_heads / self.width) ** 0.5)
         mixed = v * dy.softmax(scores)
-        return self._joined(mixed)
+        return self._join_heads(mixed)
 
-    def _cut(self, x: Any) -> Any:
+    def _split_heads(self, x: Any) -> Any:
         """Convert a mini-batch of tokens, each (h), to one of heads, each (columns, tokens)."""
         columns = self.width // self.n_heads
         whole = dy.reshape(x, (columns, self.n_heads, self.n_tokens))
         turned = dy.transpose(whole, [0, 2, 1])
         return dy.reshape(turned, (columns, self.n_tokens), batch_size=self.n_heads)
 
-    def _joined(self, x: Any) -> Any:
+    def _join_heads(self, x: Any) -> Any:
         """Convert a mini-batch of heads back to one of tokens."""
         columns = self.width // self.n_heads
         whole = dy.reshape(x, (columns, self.n_tokens, self.n_heads))
@@ -289,16 +305,16 @@ class BerxitNetwork:
         return dy.reshape(turned, (self.width,), batch_size=self.n_tokens)
 
 
-def _affine(weights: Sequence[Any], x: Any) -> Any:
+def _apply_affine(weights: Sequence[Any], x: Any) -> Any:
     return dy.affine_transform([*weights, x])
 
 
-def _norm(weights: Sequence[Any], x: Any) -> Any:
+def _apply_norm(weights: Sequence[Any], x: Any) -> Any:
     gain, bias = weights
     return dy.layer_norm(x, gain, bias)
 
 
-def _gelu(x: Any) -> Any:
+def _apply_gelu(x: Any) -> Any:
     # Numbers are right operands: the wheel's expressions do not accept them on the left.
     return dy.cmult(x, dy.tanh((x + dy.cube(x) * CUBE) * ROOT) + 1.0) * 0.5
 

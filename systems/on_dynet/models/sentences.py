@@ -11,11 +11,11 @@ import dynet as dy
 from harness.models.bilstm import BiLSTM
 from harness.models.bilstm_char import BiLSTMChar
 from harness.models.birnn import BiRNN
-from harness.models.parts.lstm import layer_suffix
+from harness.models.parts.lstm import format_layer_suffix
 from harness.models.var_lstm import VarLSTM
 from harness.values.instances import Chain
-from systems.on_dynet.layers import in_graph
-from systems.on_dynet.rounds import Round
+from systems.on_dynet.layers import add_to_graph
+from systems.on_dynet.rounds import GraphSegment
 from systems.on_dynet.runtime import ParameterStore
 
 Sentence = tuple[list[int], list[int]]  # words, labels
@@ -40,11 +40,11 @@ class VarLSTMNetwork(Sentences):
     """
 
     def __init__(self, model: VarLSTM, store: ParameterStore) -> None:
-        self.embedding = store.table("embedding")
-        self.lstm = store.lstm(*(layer_suffix(k) for k in range(1, model.layers + 1)))
-        self.classifier = [*store.vectors("b_out"), *store.matrices("W_out")]
+        self.embedding = store.add_table("embedding")
+        self.lstm = store.add_lstm(*(format_layer_suffix(k) for k in range(1, model.layers + 1)))
+        self.classifier = [*store.add_vectors("b_out"), *store.add_matrices("W_out")]
 
-    def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
+    def build(self, sentences: Sequence[Sentence]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of all words."""
         lookup, table, start = dy.lookup, self.embedding, self.lstm.initial_state()
         hidden: list[Any] = []
@@ -52,57 +52,61 @@ class VarLSTMNetwork(Sentences):
         for words, of_sentence in sentences:
             hidden += start.transduce([lookup(table, word) for word in words])
             labels += of_sentence
-        logits = self.logits(dy.concatenate_to_batch(hidden))
-        yield Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
+        logits = self.compute_logits(dy.concatenate_to_batch(hidden))
+        yield GraphSegment(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
 
-    def logits(self, hidden: Any) -> Any:
+    def compute_logits(self, hidden: Any) -> Any:
         """Return scores of the next words from the LSTM's outputs, a mini-batch of all words."""
-        b_out, W_out = in_graph(self.classifier)
+        b_out, W_out = add_to_graph(self.classifier)
         return dy.affine_transform([b_out, W_out, hidden])
 
 
 class VarLSTMSideBySide(VarLSTMNetwork):
     """VarLSTMNetwork whose steps each process all sentences that have not ended."""
 
-    def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
+    def build(self, sentences: Sequence[Sentence]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of all words."""
         words = [own for own, _ in sentences]
         labels = [label for _, own in sentences for label in own]
         hidden = read_side_by_side(self.lstm, [], self.embedding, words)
-        logits = self.logits(hidden)
-        yield Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
+        logits = self.compute_logits(hidden)
+        yield GraphSegment(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
 
 
 class BiRNNNetwork(Sentences):
     """Equations of harness.models.birnn; the output layer is called once for all words."""
 
     def __init__(self, model: BiRNN, store: ParameterStore) -> None:
-        self.embedding = store.table("embedding")
+        self.embedding = store.add_table("embedding")
         self.cells = [
-            [*store.vectors(f"b_{d}"), *store.matrices(f"W_{d}"), *store.matrices(f"U_{d}")]
+            [
+                *store.add_vectors(f"b_{d}"),
+                *store.add_matrices(f"W_{d}"),
+                *store.add_matrices(f"U_{d}"),
+            ]
             for d in model.copies["cell"]
         ]
-        self.token = [*store.vectors("b_token"), *store.matrices("W_token", 2, axis=0)]
+        self.token = [*store.add_vectors("b_token"), *store.add_matrices("W_token", 2, axis=0)]
 
-    def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
+    def build(self, sentences: Sequence[Sentence]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the scores of every word."""
         lookup, table = dy.lookup, self.embedding
-        forward, backward = (in_graph(cell) for cell in self.cells)
+        forward, backward = (add_to_graph(cell) for cell in self.cells)
         along: list[Any] = []
         against: list[Any] = []
         labels: list[int] = []
         for words, of_sentence in sentences:
             vectors = [lookup(table, word) for word in words]
-            along += _states(forward, vectors)
-            against += reversed(_states(backward, vectors[::-1]))
+            along += _compute_states(forward, vectors)
+            against += reversed(_compute_states(backward, vectors[::-1]))
             labels += of_sentence
-        b, W_forward, W_backward = in_graph(self.token)
+        b, W_forward, W_backward = add_to_graph(self.token)
         h_f, h_b = dy.concatenate_to_batch(along), dy.concatenate_to_batch(against)
         scores = dy.rectify(dy.affine_transform([b, W_forward, h_f, W_backward, h_b]))
-        yield Round(dy.sum_batches(dy.pickneglogsoftmax_batch(scores, labels)), [scores])
+        yield GraphSegment(dy.sum_batches(dy.pickneglogsoftmax_batch(scores, labels)), [scores])
 
 
-def _states(cell: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
+def _compute_states(cell: Sequence[Any], vectors: Sequence[Any]) -> list[Any]:
     """Return the states of all words, in the order of reading."""
     affine, logistic = dy.affine_transform, dy.logistic
     b, W, U = cell
@@ -116,13 +120,13 @@ class Direction:
     """Stack of LSTMs that read a sentence in one direction, from learned states."""
 
     def __init__(self, store: ParameterStore, name: str, n_layers: int) -> None:
-        suffixes = [f"_{name}{layer_suffix(k)}" for k in range(1, n_layers + 1)]
-        self.lstm = store.lstm(*suffixes)
-        self._first = [store.vectors(f"{s}_0{suffix}")[0] for s in "ch" for suffix in suffixes]
+        suffixes = [f"_{name}{format_layer_suffix(k)}" for k in range(1, n_layers + 1)]
+        self.lstm = store.add_lstm(*suffixes)
+        self._first = [store.add_vectors(f"{s}_0{suffix}")[0] for s in "ch" for suffix in suffixes]
 
-    def first(self) -> list[Any]:
+    def build_first_states(self) -> list[Any]:
         """Return expressions of the states before the first word: all cells, then all outputs."""
-        return in_graph(self._first)
+        return add_to_graph(self._first)
 
 
 class Tagger:
@@ -130,22 +134,22 @@ class Tagger:
 
     def __init__(self, store: ParameterStore, n_layers: int) -> None:
         self.directions = [Direction(store, d, n_layers) for d in ("forward", "backward")]
-        self.classifier = [*store.vectors("b_tag"), *store.matrices("W_tag", 2, axis=0)]
-        self.classifier += store.matrices("W_out")
+        self.classifier = [*store.add_vectors("b_tag"), *store.add_matrices("W_tag", 2, axis=0)]
+        self.classifier += store.add_matrices("W_out")
 
     def begin(self) -> None:
         """Add the parameters to a new graph."""
-        self._starts = [d.lstm.initial_state(d.first()) for d in self.directions]
-        self._expressions = in_graph(self.classifier)
+        self._starts = [d.lstm.initial_state(d.build_first_states()) for d in self.directions]
+        self._expressions = add_to_graph(self.classifier)
 
-    def sentence(self, vectors: list[Any]) -> Iterator[Any]:
+    def score_sentence(self, vectors: list[Any]) -> Iterator[Any]:
         """Return scores of the tags of every word of a sentence, from the words' vectors."""
         forward, backward = self._starts
         there = forward.transduce(vectors)
         back = backward.transduce(vectors[::-1])
-        return map(self.logits, there, reversed(back))
+        return map(self.compute_logits, there, reversed(back))
 
-    def logits(self, h_forward: Any, h_backward: Any) -> Any:
+    def compute_logits(self, h_forward: Any, h_backward: Any) -> Any:
         """Return scores of the tags, from the outputs of both directions."""
         b, W_forward, W_backward, W_out = self._expressions
         t = dy.tanh(dy.affine_transform([b, W_forward, h_forward, W_backward, h_backward]))
@@ -156,36 +160,40 @@ class BiLSTMNetwork(Sentences):
     """Equations of harness.models.bilstm, with DyNet's own LSTM."""
 
     def __init__(self, model: BiLSTM, store: ParameterStore) -> None:
-        self.embedding = store.table("embedding")
+        self.embedding = store.add_table("embedding")
         self.tagger = Tagger(store, model.layers)
 
-    def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
+    def build(self, sentences: Sequence[Sentence]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of every word."""
         self.tagger.begin()
         lookup, table = dy.lookup, self.embedding
         logits: list[Any] = []
         labels: list[int] = []
         for words, of_sentence in sentences:
-            logits += self.tagger.sentence([lookup(table, word) for word in words])
+            logits += self.tagger.score_sentence([lookup(table, word) for word in words])
             labels += of_sentence
-        yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)
+        yield GraphSegment(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)
 
 
 class BiLSTMSideBySide(BiLSTMNetwork):
     """BiLSTMNetwork whose steps each process all sentences that have not ended."""
 
-    def build(self, sentences: Sequence[Sentence]) -> Iterator[Round]:
+    def build(self, sentences: Sequence[Sentence]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of all words."""
         self.tagger.begin()
         words = [own for own, _ in sentences]
         labels = [label for _, own in sentences for label in own]
-        logits = self.tagger.logits(*self._both_ways(words))
-        yield Round(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
+        logits = self.tagger.compute_logits(*self._read_both_ways(words))
+        yield GraphSegment(dy.sum_batches(dy.pickneglogsoftmax_batch(logits, labels)), [logits])
 
-    def _both_ways(self, words: list[list[int]]) -> Iterator[Any]:
+    def _read_both_ways(self, words: list[list[int]]) -> Iterator[Any]:
         for direction, backward in zip(self.tagger.directions, (False, True), strict=True):
             yield read_side_by_side(
-                direction.lstm, direction.first(), self.embedding, words, backward=backward
+                direction.lstm,
+                direction.build_first_states(),
+                self.embedding,
+                words,
+                backward=backward,
             )
 
 
@@ -193,19 +201,19 @@ class BiLSTMCharNetwork:
     """Equations of harness.models.bilstm_char."""
 
     def __init__(self, model: BiLSTMChar, store: ParameterStore) -> None:
-        self.embedding = store.table("embedding")
-        self.characters = store.table("characters")
-        self.spelling = [store.lstm("_spell"), store.lstm("_spell_back")]
+        self.embedding = store.add_table("embedding")
+        self.characters = store.add_table("characters")
+        self.spelling = [store.add_lstm("_spell"), store.add_lstm("_spell_back")]
         self.tagger = Tagger(store, n_layers=1)
 
     def read(self, chain: Chain) -> SpelledSentence:
         """Return words as Python numbers or lists of letters, and labels."""
         letters = chain.characters.tolist()
         spans = pairwise(chain.char_start.tolist())
-        words = zip(chain.words.tolist(), spans, strict=True)
-        return [letters[a:b] or word for word, (a, b) in words], chain.labels.tolist()
+        word_spans = zip(chain.words.tolist(), spans, strict=True)
+        return [letters[a:b] or word for word, (a, b) in word_spans], chain.labels.tolist()
 
-    def build(self, sentences: Sequence[SpelledSentence]) -> Iterator[Round]:
+    def build(self, sentences: Sequence[SpelledSentence]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of every word."""
         self.tagger.begin()
         lookup, table = dy.lookup, self.embedding
@@ -221,9 +229,9 @@ class BiLSTMCharNetwork:
                     letters = [lookup(self.characters, letter) for letter in word]
                     last = [there.transduce(letters)[-1], back.transduce(letters[::-1])[-1]]
                     vectors.append(dy.concatenate(last))
-            logits += self.tagger.sentence(vectors)
+            logits += self.tagger.score_sentence(vectors)
             labels += of_sentence
-        yield Round(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)
+        yield GraphSegment(dy.esum(list(map(dy.pickneglogsoftmax, logits, labels))), logits)
 
 
 def read_side_by_side(
@@ -264,12 +272,12 @@ def read_side_by_side(
         state = state.add_input(dy.lookup_batch(table, words))
         outputs.append(state.output())
         step_starts.append(step_starts[-1] + n_going)
-    places = [0] * len(ranks)
-    for place, i in enumerate(ranks):
-        places[i] = place
+    positions = [0] * len(ranks)
+    for position, i in enumerate(ranks):
+        positions[i] = position
     rows = [
-        step_starts[step] + place
-        for place, words in zip(places, sentences, strict=True)
+        step_starts[step] + position
+        for position, words in zip(positions, sentences, strict=True)
         for step in (reversed(range(len(words))) if backward else range(len(words)))
     ]
     return dy.pick_batch_elems(dy.concatenate_to_batch(outputs), rows)

@@ -13,8 +13,8 @@ from harness.contracts.model import Model
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.values.arrays import IntArray
 from harness.values.instances import Tree
-from systems.on_dynet.layers import classified, in_graph
-from systems.on_dynet.rounds import Round
+from systems.on_dynet.layers import add_to_graph, classify_states
+from systems.on_dynet.rounds import GraphSegment
 from systems.on_dynet.runtime import ParameterStore
 
 Vertex = tuple[int, int, int, int]  # word (-1: internal), left child, right child, label
@@ -45,21 +45,27 @@ class TreeLSTM(Trees):
     zeros_at_leaves = False
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
-        self.embedding, self.width = store.table("embedding"), model.sizes.hidden_size
-        self.leaf = [*store.matrices("W", 3), *store.vectors("b_leaf", 3)]
-        self.internal = [*store.matrices("U", 3), *store.vectors("b", 3)]
-        self.forget = [*store.matrices("F_1"), *store.matrices("F_2"), *store.vectors("b_f")]
-        self.classifier = store.matrices("W_out")[0]
+        self.embedding, self.width = store.add_table("embedding"), model.sizes.hidden_size
+        self.leaf = [*store.add_matrices("W", 3), *store.add_vectors("b_leaf", 3)]
+        self.internal = [*store.add_matrices("U", 3), *store.add_vectors("b", 3)]
+        self.forget = [
+            *store.add_matrices("F_1"),
+            *store.add_matrices("F_2"),
+            *store.add_vectors("b_f"),
+        ]
+        self.classifier = store.add_matrices("W_out")[0]
 
-    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of every vertex."""
         # Local names and one expression per parameter and graph: attribute lookups and repeated
         # parameter nodes would be most of the overhead of Python.
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, concatenate, esum = dy.lookup, dy.concatenate, dy.esum
         table, zeros_at_leaves, width = self.embedding, self.zeros_at_leaves, self.width
-        W_i, W_o, W_u, bl_i, bl_o, bl_u = in_graph(self.leaf)
-        weights, trees, kinds = self.by_kind(in_graph([*self.internal, *self.forget]), trees)
+        W_i, W_o, W_u, bl_i, bl_o, bl_u = add_to_graph(self.leaf)
+        weights, trees, kinds = self.group_by_kind(
+            add_to_graph([*self.internal, *self.forget]), trees
+        )
         hidden: list[Any] = []
         labels: list[int] = []
         for tree in trees:
@@ -86,9 +92,9 @@ class TreeLSTM(Trees):
                 c.append(c_v)
                 labels.append(label)
             hidden += h
-        yield classified(self.classifier, hidden, labels)
+        yield classify_states(self.classifier, hidden, labels)
 
-    def by_kind(
+    def group_by_kind(
         self, weights: Sequence[Any], trees: Sequence[Any]
     ) -> tuple[Sequence[Any], Sequence[Any], Iterator[int]]:
         """Return weights of internal vertices by kind, trees, and the kinds of their vertices."""
@@ -112,7 +118,7 @@ class TreeLSTM2TypeNetwork(TreeLSTM):
 
     def __init__(self, model: TreeLSTM2Type, store: ParameterStore) -> None:
         super().__init__(model, store)
-        self.kinds = model.kinds
+        self.kinds = model.assign_kinds
 
     def read(self, tree: Tree) -> tuple[list[Vertex], IntArray]:
         """Return a tree as Python numbers, children before parents, and its table.
@@ -121,7 +127,7 @@ class TreeLSTM2TypeNetwork(TreeLSTM):
         """
         return super().read(tree), tree.table
 
-    def by_kind(
+    def group_by_kind(
         self, weights: Sequence[Any], trees: Sequence[Any]
     ) -> tuple[Sequence[Any], Sequence[Any], Iterator[int]]:
         """Return weights of both kinds, trees, and the kinds of their vertices."""
@@ -139,24 +145,24 @@ class TreeGRU(Trees):
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
-        self.embedding = store.table("embedding")
+        self.embedding = store.add_table("embedding")
         self.leaf = [
-            *store.matrices("W", 2), *store.matrices("W_c"),
-            *store.vectors("b_leaf", 2), *store.vectors("b_leaf_c"),
+            *store.add_matrices("W", 2), *store.add_matrices("W_c"),
+            *store.add_vectors("b_leaf", 2), *store.add_vectors("b_leaf_c"),
         ]  # fmt: skip
-        self.first = [*store.matrices("U_1", 2), *store.matrices("U_c1")]
-        self.second = [*store.matrices("U_2", 2), *store.matrices("U_c2")]
-        self.biases = [*store.vectors("b", 2), *store.vectors("b_c")]
-        self.classifier = store.matrices("W_out")[0]
+        self.first = [*store.add_matrices("U_1", 2), *store.add_matrices("U_c1")]
+        self.second = [*store.add_matrices("U_2", 2), *store.add_matrices("U_c2")]
+        self.biases = [*store.add_vectors("b", 2), *store.add_vectors("b_c")]
+        self.classifier = store.add_matrices("W_out")[0]
 
-    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of every vertex."""
         affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
         lookup, esum, table = dy.lookup, dy.esum, self.embedding
-        W_r, W_z, W_c, bl_r, bl_z, bl_c = in_graph(self.leaf)
-        U_r1, U_z1, U_c1 = in_graph(self.first)
-        U_r2, U_z2, U_c2 = in_graph(self.second)
-        b_r, b_z, b_c = in_graph(self.biases)
+        W_r, W_z, W_c, bl_r, bl_z, bl_c = add_to_graph(self.leaf)
+        U_r1, U_z1, U_c1 = add_to_graph(self.first)
+        U_r2, U_z2, U_c2 = add_to_graph(self.second)
+        b_r, b_z, b_c = add_to_graph(self.biases)
         hidden: list[Any] = []
         labels: list[int] = []
         for tree in trees:
@@ -179,7 +185,7 @@ class TreeGRU(Trees):
                     h.append(esum(steps) * 0.5)
                 labels.append(label)
             hidden += h
-        yield classified(self.classifier, hidden, labels)
+        yield classify_states(self.classifier, hidden, labels)
 
 
 class TreeFC:
@@ -190,9 +196,9 @@ class TreeFC:
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
         self.has_table = "embedding" in model.parameters
-        self.embedding = store.table("embedding") if self.has_table else None
-        self.weights = store.matrices("W", 2, axis=0)
-        self.bias = store.vectors("b")
+        self.embedding = store.add_table("embedding") if self.has_table else None
+        self.weights = store.add_matrices("W", 2, axis=0)
+        self.bias = store.add_vectors("b")
         self.hidden_size = model.sizes.hidden_size
 
     def read(self, tree: Tree) -> list[UnlabelledVertex]:
@@ -200,12 +206,12 @@ class TreeFC:
         columns = (tree.words, tree.left, tree.right)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def build(self, trees: Sequence[list[UnlabelledVertex]]) -> Iterator[Round]:
+    def build(self, trees: Sequence[list[UnlabelledVertex]]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of every root's state."""
         affine, rectify = dy.affine_transform, dy.rectify
         lookup, table, has_table = dy.lookup, self.embedding, self.has_table
-        W_1, W_2 = in_graph(self.weights)
-        (b,) = in_graph(self.bias)
+        W_1, W_2 = add_to_graph(self.weights)
+        (b,) = add_to_graph(self.bias)
         zero = None if has_table else dy.zeros(self.hidden_size)
         roots: list[Any] = []
         for tree in trees:
@@ -218,7 +224,7 @@ class TreeFC:
                 else:
                     h.append(rectify(affine([b, W_1, zero, W_2, zero])))
             roots.append(h[-1])
-        yield Round(dy.esum([dy.squared_norm(root) for root in roots]) * 0.5, roots)
+        yield GraphSegment(dy.esum([dy.squared_norm(root) for root in roots]) * 0.5, roots)
 
 
 class MVRNN(Trees):
@@ -231,18 +237,22 @@ class MVRNN(Trees):
     """
 
     def __init__(self, model: Model, store: ParameterStore) -> None:
-        self.embedding = store.table("embedding")
-        self.matrices = store.square_table("matrices")
-        self.vector = [*store.vectors("b"), *store.matrices("W", 2, axis=0)]
-        self.matrix = [*store.vectors("b_T"), *store.matrices("A_1"), *store.matrices("A_2")]
-        self.classifier = store.matrices("W_out")[0]
+        self.embedding = store.add_table("embedding")
+        self.matrices = store.add_square_table("matrices")
+        self.vector = [*store.add_vectors("b"), *store.add_matrices("W", 2, axis=0)]
+        self.matrix = [
+            *store.add_vectors("b_T"),
+            *store.add_matrices("A_1"),
+            *store.add_matrices("A_2"),
+        ]
+        self.classifier = store.add_matrices("W_out")[0]
 
-    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[Round]:
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of every vertex."""
         affine, tanh, lookup = dy.affine_transform, dy.tanh, dy.lookup
         vector_table, matrix_table = self.embedding, self.matrices
-        b, W_1, W_2 = in_graph(self.vector)
-        b_M, A_1, A_2 = in_graph(self.matrix)
+        b, W_1, W_2 = add_to_graph(self.vector)
+        b_M, A_1, A_2 = add_to_graph(self.matrix)
         vectors: list[Any] = []
         labels: list[int] = []
         for tree in trees:
@@ -258,7 +268,7 @@ class MVRNN(Trees):
                     M.append(affine([b_M, A_1, M_1, A_2, M_2]))
                 labels.append(label)
             vectors += v
-        yield classified(self.classifier, vectors, labels)
+        yield classify_states(self.classifier, vectors, labels)
 
 
 NETWORKS = {

@@ -9,17 +9,17 @@ from jax import Array, lax
 Saved = tuple[Array, Array, Array, Array]  # inputs of the gradients
 
 
-def sliced(x: Array, at: Array, n: int) -> Array:
+def slice_rows(x: Array, at: Array, n: int) -> Array:
     """Return n rows, starting at row `at`."""
     return lax.dynamic_slice_in_dim(x, at, n)
 
 
-def replaced(x: Array, rows: Array, at: Array) -> Array:
+def replace_rows(x: Array, rows: Array, at: Array) -> Array:
     """Return x with rows replaced from `at` on; in place if a loop carries x."""
     return lax.dynamic_update_slice_in_dim(x, rows, at, 0)
 
 
-def picked(logits: Array, labels: Array) -> Array:
+def compute_cross_entropy(logits: Array, labels: Array) -> Array:
     """Return the summed loss of logits (n, n_classes), for few classes.
 
     Rows with a negative label do not count.
@@ -30,14 +30,14 @@ def picked(logits: Array, labels: Array) -> Array:
 
 
 @jax.custom_vjp
-def classified(hidden: Array, weight: Array, bias: Array, labels: Array) -> Array:
+def compute_linear_cross_entropy(hidden: Array, weight: Array, bias: Array, labels: Array) -> Array:
     """Return the summed loss of rows (n, n_inputs); those with a negative label do not count.
 
     The exponentials of the logits are computed once, and the gradients reuse them in place: rows
     are scaled on the narrow side of the matmuls. The bias is an additional row of the weight, and
     its gradient one of the weight's gradient. Other forms were slower (docs/systems.md).
     """
-    loss: Array = _loss(_with_one(hidden), _with_bias(weight, bias), labels)[0]
+    loss: Array = _loss(_append_ones(hidden), _append_bias(weight, bias), labels)[0]
     return loss
 
 
@@ -55,8 +55,8 @@ def _loss(hidden: Array, weight: Array, labels: Array) -> tuple[Array, Array, Ar
 
 
 def _fwd(hidden: Array, weight: Array, bias: Array, labels: Array) -> tuple[Array, Saved]:
-    wide = _with_one(hidden)
-    loss, scales, d = _loss(wide, _with_bias(weight, bias), labels)
+    wide = _append_ones(hidden)
+    loss, scales, d = _loss(wide, _append_bias(weight, bias), labels)
     return loss, (wide, weight, scales, d)
 
 
@@ -67,12 +67,12 @@ def _bwd(saved: Saved, dloss: Array) -> tuple[Array, Array, Array, None]:
     return scales * (d @ weight.T), dweight[:-1], dweight[-1], None
 
 
-def _with_one(hidden: Array) -> Array:
+def _append_ones(hidden: Array) -> Array:
     return jnp.concatenate([hidden, jnp.ones((len(hidden), 1), hidden.dtype)], axis=1)
 
 
-def _with_bias(weight: Array, bias: Array) -> Array:
+def _append_bias(weight: Array, bias: Array) -> Array:
     return jnp.concatenate([weight, bias[None]])
 
 
-classified.defvjp(_fwd, _bwd)
+compute_linear_cross_entropy.defvjp(_fwd, _bwd)

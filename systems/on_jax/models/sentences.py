@@ -14,11 +14,16 @@ from numpy.typing import NDArray
 
 from harness.contracts.model import Model
 from harness.models.bilstm import DIRECTIONS
-from harness.models.parts.lstm import layer_suffix
+from harness.models.parts.lstm import format_layer_suffix
 from harness.values.instances import Chain
-from systems.on_jax.models.layers import classified, picked, replaced, sliced
-from systems.on_jax.scan import Given, Ids, ProgramInputs, padded, planned, rounded_up
-from systems.plans.sentences import lengths_of, stairs
+from systems.on_jax.models.layers import (
+    compute_cross_entropy,
+    compute_linear_cross_entropy,
+    replace_rows,
+    slice_rows,
+)
+from systems.on_jax.scan import Given, Ids, ProgramInputs, pack_inputs, pad_vector, round_up
+from systems.plans.sentences import count_words, plan_stairs
 
 UNIT = 8  # columns; a matmul of fewer rows is not faster
 NamedIds = Mapping[str, Array]
@@ -41,27 +46,27 @@ class ColumnSizes(NamedTuple):
     n_words: int
 
 
-class Columns(NamedTuple):
+class SentenceColumns(NamedTuple):
     """Sizes and index vectors (see `columns`) of a mini-batch of sentences."""
 
     sizes: ColumnSizes
     vectors: dict[str, NDArray[np.integer]]
 
 
-def columns_of(
+def plan_inputs(
     chains: Sequence[Chain], n_widths: int, multiple: int, *, both_ways: bool
 ) -> ProgramInputs:
     """Return the columns of the sentences, and words and labels by place (0 and -1 for padding)."""
-    sizes, vectors = columns(lengths_of(chains), n_widths, multiple)
+    sizes, vectors = lay_out_columns(count_words(chains), n_widths, multiple)
     used = {name: v for name, v in vectors.items() if both_ways or "mirrored" not in name}
     words = np.concatenate([chain.words for chain in chains])
     labels = np.concatenate([chain.labels for chain in chains])
-    used["words"] = padded(words, sizes.n_words, 0)
-    used["labels"] = padded(labels, sizes.n_words, -1)
-    return planned(sizes, slice(len(words)), used)
+    used["words"] = pad_vector(words, sizes.n_words, 0)
+    used["labels"] = pad_vector(labels, sizes.n_words, -1)
+    return pack_inputs(sizes, slice(len(words)), used)
 
 
-def columns(lengths: Ids, n_widths: int, multiple: int) -> Columns:
+def lay_out_columns(lengths: Ids, n_widths: int, multiple: int) -> SentenceColumns:
     """Lay out sentences of these lengths, none of them 0, in parallel columns.
 
     The width of a step is the number of sentences that have not ended, rounded up to one of
@@ -83,42 +88,42 @@ def columns(lengths: Ids, n_widths: int, multiple: int) -> Columns:
         multiple: multiple to which numbers of rows and words are rounded up.
     """
     k, n = len(lengths), int(lengths.sum())
-    unit = rounded_up(-(-k // n_widths), UNIT)
-    width = rounded_up(k, unit)
+    unit = round_up(-(-k // n_widths), UNIT)
+    width = round_up(k, unit)
     widths = tuple(range(width, 0, -unit))
-    plan = stairs(lengths)
+    plan = plan_stairs(lengths)
     going = plan.widths  # number of sentences in each step
     wide = -(-going // unit) * unit
     starts = np.cumsum(wide) - wide
-    n_rows, n_words = rounded_up(int(wide.sum()), 4 * multiple), rounded_up(n, multiple)
+    n_rows, n_words = round_up(int(wide.sum()), 4 * multiple), round_up(n, multiple)
     step = np.repeat(np.arange(len(going)), going)
     column = np.arange(n) - np.repeat(np.cumsum(going) - going, going)
     row = starts[step] + column
     along, against = plan.rows.along, plan.rows.against
     earlier = np.concatenate([[0], width + starts[:-1]])[step] + column
-    return Columns(
+    return SentenceColumns(
         ColumnSizes(widths, n_rows, n_words),
         {
-            "places": _scattered(row, along, n_rows, n_words - 1),
-            "mirrored": _scattered(row, against, n_rows, n_words - 1),
-            "rows": _scattered(along, row, n_words, n_rows - 1),
-            "mirrored_rows": _scattered(against, row, n_words, n_rows - 1),
-            "before": _scattered(row, earlier, n_rows, 0),
-            "starts": padded(starts, rounded_up(len(starts), multiple), 0),
+            "places": _scatter_values(row, along, n_rows, n_words - 1),
+            "mirrored": _scatter_values(row, against, n_rows, n_words - 1),
+            "rows": _scatter_values(along, row, n_words, n_rows - 1),
+            "mirrored_rows": _scatter_values(against, row, n_words, n_rows - 1),
+            "before": _scatter_values(row, earlier, n_rows, 0),
+            "starts": pad_vector(starts, round_up(len(starts), multiple), 0),
             "bounds": np.append(np.searchsorted(-wide, -np.array(widths)), len(wide)),
         },
     )
 
 
-def _scattered(
+def _scatter_values(
     at: NDArray[np.integer], values: NDArray[np.integer], n: int, rest: int
 ) -> NDArray[np.int32]:
-    found = np.full(n, rest, dtype=np.int32)
-    found[at] = values
-    return found
+    result = np.full(n, rest, dtype=np.int32)
+    result[at] = values
+    return result
 
 
-class Kept(NamedTuple):
+class LSTMResiduals(NamedTuple):
     """Inputs of the derivative: i, f, g, o (n, 4 h); h, c (k + n, h), first states first."""
 
     gates: Array
@@ -131,7 +136,7 @@ class Running(NamedTuple):
 
     h: Array
     c: Array
-    rows: Array | Kept
+    rows: Array | LSTMResiduals
 
 
 class Returning(NamedTuple):
@@ -143,7 +148,7 @@ class Returning(NamedTuple):
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def lstms(
+def run_lstms(
     widths: tuple[int, ...],
     gates: Sequence[Array],
     recurrent: Sequence[Array],
@@ -163,7 +168,7 @@ def lstms(
     running = [Running(h, c, jnp.zeros((n, h.shape[1]), h.dtype)) for h, c in starts]
 
     def keep(h: Array, rows: Array, at: Array) -> Array:
-        return replaced(rows, h, at)
+        return replace_rows(rows, h, at)
 
     return [state.rows for state in _forward(widths, gates, recurrent, running, ids, keep)]
 
@@ -189,20 +194,20 @@ def _forward(
     """
 
     def advance(w: int, at: Array, x: Array, U: Array, state: Running) -> Running:
-        i, f, g, o = jnp.split(sliced(x, at, w) + state.h @ U, 4, axis=1)
+        i, f, g, o = jnp.split(slice_rows(x, at, w) + state.h @ U, 4, axis=1)
         i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
         c = f * state.c + i * g
         h = o * jnp.tanh(c)
-        found = h if isinstance(state.rows, Array) else (h, c, (i, f, g, o))
-        return Running(h, c, keep(found, state.rows, at))
+        results = h if isinstance(state.rows, Array) else (h, c, (i, f, g, o))
+        return Running(h, c, keep(results, state.rows, at))
 
     def step(w: int, t: Array, running: Sequence[Running]) -> list[Running]:
         at = ids["starts"][t]
         return [advance(w, at, *each) for each in zip(gates, recurrent, running, strict=True)]
 
-    for place, w in enumerate(widths):
+    for index, w in enumerate(widths):
         running = [Running(h[:w], c[:w], rows) for h, c, rows in running]
-        first, end = ids["bounds"][place], ids["bounds"][place + 1]
+        first, end = ids["bounds"][index], ids["bounds"][index + 1]
         running = lax.fori_loop(first, end, partial(step, w), running)
     return running
 
@@ -216,19 +221,19 @@ def _fwd(
 ) -> Any:
     k, n = widths[0], len(gates[0])
 
-    def room(first: Array) -> Array:
+    def append_zeros(first: Array) -> Array:
         return jnp.concatenate([first, jnp.zeros((n, first.shape[1]), first.dtype)])
 
-    def keep(found: Any, rows: Kept, at: Array) -> Kept:
-        h, c, parts = found
-        return Kept(
-            replaced(rows.gates, jnp.concatenate(parts, axis=1), at),
-            replaced(rows.h, h, at + k),
-            replaced(rows.c, c, at + k),
+    def keep(results: Any, rows: LSTMResiduals, at: Array) -> LSTMResiduals:
+        h, c, parts = results
+        return LSTMResiduals(
+            replace_rows(rows.gates, jnp.concatenate(parts, axis=1), at),
+            replace_rows(rows.h, h, at + k),
+            replace_rows(rows.c, c, at + k),
         )
 
     running = [
-        Running(h, c, Kept(jnp.zeros_like(x), room(h), room(c)))
+        Running(h, c, LSTMResiduals(jnp.zeros_like(x), append_zeros(h), append_zeros(c)))
         for x, (h, c) in zip(gates, starts, strict=True)
     ]
     kept = [state.rows for state in _forward(widths, gates, recurrent, running, ids, keep)]
@@ -241,40 +246,42 @@ def _bwd(widths: tuple[int, ...], saved: Any, dhs: Sequence[Array]) -> Any:
     k, starts, bounds = widths[0], ids["starts"], ids["bounds"]
     earlier = jnp.concatenate([jnp.zeros(1, starts.dtype), starts[:-1] + k])
 
-    def retreat(w: int, t: Array, rows: Kept, U: Array, dh_all: Array, d: Returning) -> Returning:
+    def backpropagate_step(
+        w: int, t: Array, rows: LSTMResiduals, U: Array, dh_all: Array, d: Returning
+    ) -> Returning:
         at = starts[t]
-        i, f, g, o = jnp.split(sliced(rows.gates, at, w), 4, axis=1)
-        tanh_c = jnp.tanh(sliced(rows.c, at + k, w))
-        dh = d.h + sliced(dh_all, at, w)
+        i, f, g, o = jnp.split(slice_rows(rows.gates, at, w), 4, axis=1)
+        tanh_c = jnp.tanh(slice_rows(rows.c, at + k, w))
+        dh = d.h + slice_rows(dh_all, at, w)
         dc = d.c + dh * o * (1 - tanh_c * tanh_c)
-        di, df, dg = dc * g, dc * sliced(rows.c, earlier[t], w), dc * i
+        di, df, dg = dc * g, dc * slice_rows(rows.c, earlier[t], w), dc * i
         parts = [di * i * (1 - i), df * f * (1 - f), dg * (1 - g * g), dh * tanh_c * o * (1 - o)]
         gates = jnp.concatenate(parts, axis=1)
-        return Returning(gates @ U.T, dc * f, replaced(d.gates, gates, at))
+        return Returning(gates @ U.T, dc * f, replace_rows(d.gates, gates, at))
 
     def step(w: int, last: Array, s: Array, returning: Sequence[Returning]) -> list[Returning]:
         each = zip(kept, recurrent, dhs, returning, strict=True)
-        return [retreat(w, last - s, *one) for one in each]
+        return [backpropagate_step(w, last - s, *arguments) for arguments in each]
 
     none = [jnp.zeros((0, len(U)), U.dtype) for U in recurrent]
     d = [
         Returning(zero, zero, jnp.zeros_like(rows.gates))
         for zero, rows in zip(none, kept, strict=True)
     ]
-    for place, w in reversed(list(enumerate(widths))):
-        n_steps = bounds[place + 1] - bounds[place]
-        d = [Returning(_grown(x.h, w), _grown(x.c, w), x.gates) for x in d]
-        d = lax.fori_loop(0, n_steps, partial(step, w, bounds[place + 1] - 1), d)
+    for index, w in reversed(list(enumerate(widths))):
+        n_steps = bounds[index + 1] - bounds[index]
+        d = [Returning(_pad_rows(x.h, w), _pad_rows(x.c, w), x.gates) for x in d]
+        d = lax.fori_loop(0, n_steps, partial(step, w, bounds[index + 1] - 1), d)
     dU = [rows.h[ids["before"]].T @ x.gates for rows, x in zip(kept, d, strict=True)]
     return [x.gates for x in d], dU, [(x.h, x.c) for x in d], None
 
 
-def _grown(x: Array, w: int) -> Array:
+def _pad_rows(x: Array, w: int) -> Array:
     """Return the rows, padded with zeros to w rows."""
     return jnp.concatenate([x, jnp.zeros((w - len(x), x.shape[1]), x.dtype)])
 
 
-lstms.defvjp(_fwd, _bwd)
+run_lstms.defvjp(_fwd, _bwd)
 
 
 class SentenceNetwork:
@@ -288,13 +295,13 @@ class SentenceNetwork:
     both_ways: ClassVar[bool]
 
     def __init__(self, model: Model, options: Any) -> None:
-        self.layers = [layer_suffix(k) for k in range(1, model.options["layers"] + 1)]
+        self.layers = [format_layer_suffix(k) for k in range(1, model.options["layers"] + 1)]
         self.options = options
 
     def plan(self, chains: Sequence[Chain]) -> ProgramInputs:
         """Return the columns of the sentences, and words and labels by place."""
         widths, multiple = self.options.widths, self.options.multiple
-        return columns_of(chains, widths, multiple, both_ways=self.both_ways)
+        return plan_inputs(chains, widths, multiple, both_ways=self.both_ways)
 
 
 class VarLSTM(SentenceNetwork):
@@ -310,8 +317,8 @@ class VarLSTM(SentenceNetwork):
             U = weights[f"U{suffix}"]
             gates = (x @ weights[f"W{suffix}"] + weights[f"b{suffix}"])[ids["places"]]
             zeros = jnp.zeros((sizes.widths[0], U.shape[0]), U.dtype)
-            x = lstms(sizes.widths, [gates], [U], [(zeros, zeros)], ids)[0][ids["rows"]]
-        return classified(x, weights["W_out"], weights["b_out"], ids["labels"]), x
+            x = run_lstms(sizes.widths, [gates], [U], [(zeros, zeros)], ids)[0][ids["rows"]]
+        return compute_linear_cross_entropy(x, weights["W_out"], weights["b_out"], ids["labels"]), x
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
         """Return the logits of all words."""
@@ -341,10 +348,10 @@ class BiLSTM(SentenceNetwork):
                 )
                 for name in names
             ]
-            found = lstms(sizes.widths, gates, U, starts, ids)
-            x = [h[ids[rows]] for h, (_, rows) in zip(found, ORDERS, strict=True)]
+            hidden = run_lstms(sizes.widths, gates, U, starts, ids)
+            x = [h[ids[rows]] for h, (_, rows) in zip(hidden, ORDERS, strict=True)]
         t = jnp.tanh(jnp.concatenate(x, axis=1) @ weights["W_tag"] + weights["b_tag"])
-        return picked(self.outputs(weights, t), ids["labels"]), t
+        return compute_cross_entropy(self.outputs(weights, t), ids["labels"]), t
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
         """Return the scores of the tags of all words."""

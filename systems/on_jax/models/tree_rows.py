@@ -17,7 +17,7 @@ from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
 from harness.values.arrays import IntArray, IntTable
 from harness.values.instances import Tree
-from systems.on_jax.scan import padded, rounded_up
+from systems.on_jax.scan import pad_vector, round_up
 
 UNIT = 8  # rows; a matmul of fewer rows is not faster
 
@@ -38,7 +38,7 @@ class TreeSizes(NamedTuple):
     n_trees: int
 
 
-class TreeRows(NamedTuple):
+class TreeSchedule(NamedTuple):
     """Sizes and index vectors (see `tree_rows`), and the row of every vertex (n,)."""
 
     sizes: TreeSizes
@@ -46,7 +46,7 @@ class TreeRows(NamedTuple):
     rows: IntArray
 
 
-def tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> TreeRows:
+def assign_tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> TreeSchedule:
     """Assign rows to the vertices of a mini-batch: leaves first, then inner ones chunk by chunk.
 
     A chunk has the smallest of `widths` that holds its vertices. Widths never increase, because a
@@ -76,9 +76,9 @@ def tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> 
     n_leaves, n_rows = _schedule(table, lengths, np.array(widths, np.int32), parents, own, counts)
     sizes = TreeSizes(
         widths,
-        rounded_up(n_leaves, multiple),
-        rounded_up(n_rows, multiple),
-        rounded_up(len(trees), UNIT),
+        round_up(n_leaves, multiple),
+        round_up(n_rows, multiple),
+        round_up(len(trees), UNIT),
     )
     n_all = sizes.n_leaves + sizes.n_inner
     vectors = {
@@ -91,13 +91,13 @@ def tree_rows(trees: Sequence[Tree], widths: tuple[int, ...], multiple: int) -> 
     rows = np.empty(n, np.int32)
     _fill(table, parents, own, sizes.n_leaves, sizes.n_inner + UNIT, rows, *vectors.values())
     of_width = counts * np.array(widths, np.int32)
-    vectors["roots"] = padded(rows[np.cumsum(lengths) - 1], sizes.n_trees, -1)
+    vectors["roots"] = pad_vector(rows[np.cumsum(lengths) - 1], sizes.n_trees, -1)
     vectors["firsts"] = np.cumsum(of_width) - of_width
     vectors["counts"] = counts
-    return TreeRows(sizes, vectors, rows)
+    return TreeSchedule(sizes, vectors, rows)
 
 
-def chunk_for(n_inner: int) -> int:
+def choose_chunk_size(n_inner: int) -> int:
     """Return the maximum number of vertices per chunk for a number of inner vertices.
 
     Wide matmuls are faster, and narrow chunks need less padding. Sentences per second on one thread
@@ -107,12 +107,12 @@ def chunk_for(n_inner: int) -> int:
     return 64 if n_inner < 2048 else 128 if n_inner < 8192 else 256
 
 
-def halved(width: int, n: int) -> tuple[int, ...]:
+def halve_width(width: int, n: int) -> tuple[int, ...]:
     """Return a width, half of it and so on, at most n of them, and none less than UNIT."""
-    found = [width := rounded_up(width, UNIT)]
-    while len(found) < n and width > UNIT:
-        found.append(width := rounded_up(width // 2, UNIT))
-    return tuple(found)
+    widths = [width := round_up(width, UNIT)]
+    while len(widths) < n and width > UNIT:
+        widths.append(width := round_up(width // 2, UNIT))
+    return tuple(widths)
 
 
 @helper
@@ -136,7 +136,7 @@ def _join(
 
 
 @helper
-def _first_ready(
+def _find_first_ready(
     table: IntTable,
     waits: IntArray,
     depth: IntArray,
@@ -194,20 +194,20 @@ def _schedule(
     waits, depth = np.zeros(n, np.int32), np.zeros(n, np.int32)
     _join(table, lengths, parents, waits, depth)
     heads, following = np.full(depth.max() + 1, -1, np.int32), np.empty(n, np.int32)
-    n_leaves, n_ready = _first_ready(table, waits, depth, own, heads, following)
+    n_leaves, n_ready = _find_first_ready(table, waits, depth, own, heads, following)
     deepest = len(heads) - 1
     chunk, row, kind = np.empty(widths[0], np.int32), 0, 0
     while n_ready > 0:
         size = min(n_ready, widths[0])
         while kind + 1 < len(widths) and widths[kind + 1] >= size:
             kind += 1
-        for place in range(size):
+        for offset in range(size):
             while heads[deepest] < 0:
                 deepest -= 1
             v = heads[deepest]
             heads[deepest] = following[v]
-            own[v] = row + place
-            chunk[place] = v
+            own[v] = row + offset
+            chunk[offset] = v
         n_ready -= size
         for v in chunk[:size]:
             above = parents[v]

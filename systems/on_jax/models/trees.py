@@ -12,22 +12,28 @@ from jax import Array, lax
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
-from systems.on_jax.models.layers import picked, replaced, sliced
-from systems.on_jax.models.tree_rows import UNIT, TreeSizes, chunk_for, halved, tree_rows
-from systems.on_jax.scan import Given, ProgramInputs, planned
+from systems.on_jax.models.layers import compute_cross_entropy, replace_rows, slice_rows
+from systems.on_jax.models.tree_rows import (
+    UNIT,
+    TreeSizes,
+    assign_tree_rows,
+    choose_chunk_size,
+    halve_width,
+)
+from systems.on_jax.scan import Given, ProgramInputs, pack_inputs
 
 States = tuple[Array, ...]  # states of some vertices, (n, width) each
 Weights = Mapping[str, Array]
 
 
-class Children(NamedTuple):
+class ChildStates(NamedTuple):
     """States of the left and the right child of some vertices."""
 
     left: States
     right: States
 
 
-class Cell(Protocol):
+class InnerCell(Protocol):
     """Inner vertices of a model; hashable, because it is a static argument of programs.
 
     `forward` returns their states, and the values that `backward` reads. `backward` returns
@@ -35,18 +41,18 @@ class Cell(Protocol):
     computes the gradients of the weights for all rows together.
     """
 
-    def forward(self, weights: Weights, children: Children) -> tuple[States, States]: ...
+    def forward(self, weights: Weights, children: ChildStates) -> tuple[States, States]: ...
 
     def backward(
-        self, weights: Weights, kept: States, own: States, children: Children, d: States
-    ) -> tuple[Children, States]: ...
+        self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
+    ) -> tuple[ChildStates, States]: ...
 
-    def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]: ...
+    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]: ...
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def tree_states(
-    cell: Cell, sizes: TreeSizes, weights: Weights, leaves: States, ids: Mapping[str, Array]
+def compute_tree_states(
+    cell: InnerCell, sizes: TreeSizes, weights: Weights, leaves: States, ids: Mapping[str, Array]
 ) -> States:
     """Return the states of all rows (n_leaves + n_inner, width), from those of the leaves.
 
@@ -56,7 +62,7 @@ def tree_states(
 
 
 def _forward(
-    cell: Cell,
+    cell: InnerCell,
     sizes: TreeSizes,
     weights: Weights,
     leaves: States,
@@ -64,88 +70,90 @@ def _forward(
     *,
     keep: bool,
 ) -> tuple[States, States]:
-    def room(like: Any, n: int) -> Array:
+    def make_zeros(like: Any, n: int) -> Array:
         return jnp.zeros((n, like.shape[1]), like.dtype)
 
-    states = tuple(jnp.concatenate([x, room(x, sizes.n_inner)]) for x in leaves)
-    shapes = jax.eval_shape(cell.forward, weights, Children(leaves, leaves))[1]
-    kept = tuple(room(shape, sizes.n_inner) for shape in shapes) if keep else ()
+    states = tuple(jnp.concatenate([x, make_zeros(x, sizes.n_inner)]) for x in leaves)
+    shapes = jax.eval_shape(cell.forward, weights, ChildStates(leaves, leaves))[1]
+    kept = tuple(make_zeros(shape, sizes.n_inner) for shape in shapes) if keep else ()
 
-    def chunk(w: int, first: Array, t: Any, carried: Any) -> Any:
+    def run_chunk(w: int, first: Array, t: Any, carried: Any) -> Any:
         states, kept = carried
         at = first + t * w
-        new, found = cell.forward(weights, _children(states, ids, at, w))
+        new, saved = cell.forward(weights, _gather_children(states, ids, at, w))
         states = tuple(
-            replaced(x, y, sizes.n_leaves + at) for x, y in zip(states, new, strict=True)
+            replace_rows(x, y, sizes.n_leaves + at) for x, y in zip(states, new, strict=True)
         )
         if keep:
-            kept = tuple(replaced(x, y, at) for x, y in zip(kept, found, strict=True))
+            kept = tuple(replace_rows(x, y, at) for x, y in zip(kept, saved, strict=True))
         return states, kept
 
     carried = states, kept
-    for place, w in enumerate(sizes.widths):
-        step = partial(chunk, w, ids["firsts"][place])
-        carried = lax.fori_loop(0, ids["counts"][place], step, carried)
+    for index, w in enumerate(sizes.widths):
+        step = partial(run_chunk, w, ids["firsts"][index])
+        carried = lax.fori_loop(0, ids["counts"][index], step, carried)
     return carried
 
 
-def _children(states: States, ids: Mapping[str, Array], at: Array, w: int) -> Children:
-    left, right = sliced(ids["left"], at, w), sliced(ids["right"], at, w)
-    return Children(tuple(x[left] for x in states), tuple(x[right] for x in states))
+def _gather_children(states: States, ids: Mapping[str, Array], at: Array, w: int) -> ChildStates:
+    left, right = slice_rows(ids["left"], at, w), slice_rows(ids["right"], at, w)
+    return ChildStates(tuple(x[left] for x in states), tuple(x[right] for x in states))
 
 
-def _fwd(cell: Cell, sizes: TreeSizes, weights: Any, leaves: States, ids: Any) -> Any:
+def _fwd(cell: InnerCell, sizes: TreeSizes, weights: Any, leaves: States, ids: Any) -> Any:
     states, kept = _forward(cell, sizes, weights, leaves, ids, keep=True)
     return states, (weights, states, kept, ids)
 
 
-def _bwd(cell: Cell, sizes: TreeSizes, saved: Any, dstates: States) -> Any:
+def _bwd(cell: InnerCell, sizes: TreeSizes, saved: Any, dstates: States) -> Any:
     weights, states, kept, ids = saved
     n = sizes.n_inner
 
-    def chunk(w: int, last: Array, t: Any, carried: Any) -> Any:
+    def backpropagate_chunk(w: int, last: Array, t: Any, carried: Any) -> Any:
         below, d = carried
         at = last - t * w
-        places = sliced(ids["places"], sizes.n_leaves + at, w)
-        own = tuple(sliced(x, sizes.n_leaves + at, w) for x in states)
+        places = slice_rows(ids["places"], sizes.n_leaves + at, w)
+        own = tuple(slice_rows(x, sizes.n_leaves + at, w) for x in states)
         d_own = tuple(
-            sliced(x, sizes.n_leaves + at, w) + _given(y, places)
+            slice_rows(x, sizes.n_leaves + at, w) + _gather_gradients(y, places)
             for x, y in zip(dstates, below, strict=True)
         )
-        of_rows = tuple(sliced(x, at, w) for x in kept)
-        children = _children(states, ids, at, w)
-        dchildren, found = cell.backward(weights, of_rows, own, children, d_own)
+        of_rows = tuple(slice_rows(x, at, w) for x in kept)
+        children = _gather_children(states, ids, at, w)
+        dchildren, gradients = cell.backward(weights, of_rows, own, children, d_own)
         below = tuple(
             lax.dynamic_update_slice(x, jnp.stack([left, right]), (0, at, 0))
             for x, left, right in zip(below, *dchildren, strict=True)
         )
-        return below, tuple(replaced(x, y, at) for x, y in zip(d, found, strict=True))
+        return below, tuple(replace_rows(x, y, at) for x, y in zip(d, gradients, strict=True))
 
     below = tuple(jnp.zeros((2, n + UNIT, x.shape[1]), x.dtype) for x in states)
-    everywhere = Children(
+    everywhere = ChildStates(
         tuple(x[ids["left"]] for x in states), tuple(x[ids["right"]] for x in states)
     )
     inner = tuple(x[sizes.n_leaves :] for x in states)
     shapes = jax.eval_shape(cell.backward, weights, kept, inner, everywhere, inner)[1]
     carried = below, tuple(jnp.zeros(shape.shape, shape.dtype) for shape in shapes)
-    for place, w in reversed(list(enumerate(sizes.widths))):
-        count = ids["counts"][place]
-        step: Callable[..., Any] = partial(chunk, w, ids["firsts"][place] + (count - 1) * w)
+    for index, w in reversed(list(enumerate(sizes.widths))):
+        count = ids["counts"][index]
+        step: Callable[..., Any] = partial(
+            backpropagate_chunk, w, ids["firsts"][index] + (count - 1) * w
+        )
         carried = lax.fori_loop(0, count, step, carried)
     below, d = carried
     dleaves = tuple(
-        x[: sizes.n_leaves] + _given(y, ids["places"][: sizes.n_leaves])
+        x[: sizes.n_leaves] + _gather_gradients(y, ids["places"][: sizes.n_leaves])
         for x, y in zip(dstates, below, strict=True)
     )
     return cell.gradients(everywhere, kept, d), dleaves, None
 
 
-def _given(below: Array, places: Array) -> Array:
+def _gather_gradients(below: Array, places: Array) -> Array:
     """Return the gradients that parents have written for their children."""
     return below.reshape(-1, below.shape[2])[places]
 
 
-tree_states.defvjp(_fwd, _bwd)
+compute_tree_states.defvjp(_fwd, _bwd)
 
 
 class TreeNetwork:
@@ -164,14 +172,14 @@ class TreeNetwork:
 
     def plan(self, trees: Sequence[Tree]) -> ProgramInputs:
         """Assign rows to all vertices."""
-        chunk = self.options.chunk or chunk_for(sum(tree.n_leaves - 1 for tree in trees))
-        widths = halved(chunk, self.options.widths)
-        sizes, vectors, rows = tree_rows(trees, widths, self.options.multiple)
+        chunk = self.options.chunk or choose_chunk_size(sum(tree.n_leaves - 1 for tree in trees))
+        widths = halve_width(chunk, self.options.widths)
+        sizes, vectors, rows = assign_tree_rows(trees, widths, self.options.multiple)
         if self.reads == "all":
             del vectors["roots"]
-            return planned(sizes, rows, vectors)
+            return pack_inputs(sizes, rows, vectors)
         del vectors["labels"]
-        return planned(sizes, slice(len(trees)), vectors)
+        return pack_inputs(sizes, slice(len(trees)), vectors)
 
     def outputs(self, weights: Mapping[str, Array], hidden: Array) -> Array:
         """Return the scores of the classes at all vertices."""
@@ -186,7 +194,7 @@ class LSTMInner(NamedTuple):
 
     h: int
 
-    def forward(self, weights: Weights, children: Children) -> tuple[States, States]:
+    def forward(self, weights: Weights, children: ChildStates) -> tuple[States, States]:
         """Return states h and c, and the gates."""
         (h_1, c_1), (h_2, c_2) = children
         n = 3 * self.h
@@ -199,8 +207,8 @@ class LSTMInner(NamedTuple):
         return (o * jnp.tanh(c), c), (i, o, u, f_1, f_2)
 
     def backward(
-        self, weights: Weights, kept: States, own: States, children: Children, d: States
-    ) -> tuple[Children, States]:
+        self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
+    ) -> tuple[ChildStates, States]:
         """Return gradients of the gates before their activations, with separate forget gates."""
         i, o, u, f_1, f_2 = kept
         (_, c_1), (_, c_2) = children
@@ -211,12 +219,12 @@ class LSTMInner(NamedTuple):
         df_1, df_2 = dc * c_1 * f_1 * (1 - f_1), dc * c_2 * f_2 * (1 - f_2)
         left = jnp.concatenate([di, do, du, df_1], axis=1)
         right = jnp.concatenate([di, do, du, df_2], axis=1)
-        below = Children(
+        below = ChildStates(
             (left @ weights["left"].T, dc * f_1), (right @ weights["right"].T, dc * f_2)
         )
         return below, (left, right)
 
-    def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]:
+    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul per child."""
         left, right = d
         n = 3 * self.h
@@ -245,29 +253,33 @@ class TreeLSTM(TreeNetwork):
             "b": weights["b"],
             "b_f": weights["b_f"],
         }
-        h, c = tree_states(LSTMInner(self.h), sizes, inner, (h, c), ids)
-        return picked(self.outputs(weights, h), ids["labels"]), h
+        h, c = compute_tree_states(LSTMInner(self.h), sizes, inner, (h, c), ids)
+        return compute_cross_entropy(self.outputs(weights, h), ids["labels"]), h
 
 
 class GRUInner(NamedTuple):
     """Inner vertex: the mean of a step on each child; weights as in harness.models.tree_gru."""
 
-    def forward(self, weights: Weights, children: Children) -> tuple[States, States]:
+    def forward(self, weights: Weights, children: ChildStates) -> tuple[States, States]:
         """Return state h, and r, z and the candidate of both steps."""
-        first, of_first = step(children.left[0], *_of(weights, 1))
-        second, of_second = step(children.right[0], *_of(weights, 2))
+        first, of_first = step(children.left[0], *_select_weights(weights, 1))
+        second, of_second = step(children.right[0], *_select_weights(weights, 2))
         return (0.5 * (first + second),), (*of_first, *of_second)
 
     def backward(
-        self, weights: Weights, kept: States, own: States, children: Children, d: States
-    ) -> tuple[Children, States]:
+        self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
+    ) -> tuple[ChildStates, States]:
         """Return gradients of r and z, concatenated, and of the candidate, before activations."""
         half = 0.5 * d[0]
-        left, of_left = step_back(half, children.left[0], kept[:3], *_of(weights, 1)[:2])
-        right, of_right = step_back(half, children.right[0], kept[3:], *_of(weights, 2)[:2])
-        return Children((left,), (right,)), (*of_left, *of_right)
+        left, of_left = step_back(
+            half, children.left[0], kept[:3], *_select_weights(weights, 1)[:2]
+        )
+        right, of_right = step_back(
+            half, children.right[0], kept[3:], *_select_weights(weights, 2)[:2]
+        )
+        return ChildStates((left,), (right,)), (*of_left, *of_right)
 
-    def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]:
+    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul per matrix."""
         (h_1,), (h_2,) = children
         gates_1, c_1, gates_2, c_2 = d
@@ -281,7 +293,7 @@ class GRUInner(NamedTuple):
         }
 
 
-def _of(weights: Weights, child: int) -> tuple[Array, Array, Array, Array]:
+def _select_weights(weights: Weights, child: int) -> tuple[Array, Array, Array, Array]:
     return weights[f"U_{child}"], weights[f"U_c{child}"], weights["b"], weights["b_c"]
 
 
@@ -310,31 +322,31 @@ class TreeGRU(TreeNetwork):
         of_leaves = (weights[name] for name in ("W", "W_c", "b_leaf", "b_leaf_c"))
         leaves, _ = step(vectors["embedding"], *of_leaves)
         inner = {name: weights[name] for name in ("U_1", "U_2", "b", "U_c1", "U_c2", "b_c")}
-        (h,) = tree_states(GRUInner(), sizes, inner, (leaves,), ids)
-        return picked(self.outputs(weights, h), ids["labels"]), h
+        (h,) = compute_tree_states(GRUInner(), sizes, inner, (leaves,), ids)
+        return compute_cross_entropy(self.outputs(weights, h), ids["labels"]), h
 
 
 class FCInner(NamedTuple):
     """Inner vertex; weights are W (2 h, h) and b (h,)."""
 
-    def forward(self, weights: Weights, children: Children) -> tuple[States, States]:
+    def forward(self, weights: Weights, children: ChildStates) -> tuple[States, States]:
         """Return state h, and no further values."""
-        return (jax.nn.relu(_both(children) @ weights["W"] + weights["b"]),), ()
+        return (jax.nn.relu(_concatenate_children(children) @ weights["W"] + weights["b"]),), ()
 
     def backward(
-        self, weights: Weights, kept: States, own: States, children: Children, d: States
-    ) -> tuple[Children, States]:
+        self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
+    ) -> tuple[ChildStates, States]:
         """Return the gradient of relu's input."""
         given = jnp.where(own[0] > 0, d[0], 0)
         left, right = jnp.split(given @ weights["W"].T, 2, axis=1)
-        return Children((left,), (right,)), (given,)
+        return ChildStates((left,), (right,)), (given,)
 
-    def gradients(self, children: Children, kept: States, d: States) -> dict[str, Array]:
+    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
         """Compute the gradients with one matmul for all rows."""
-        return {"W": _both(children).T @ d[0], "b": d[0].sum(0)}
+        return {"W": _concatenate_children(children).T @ d[0], "b": d[0].sum(0)}
 
 
-def _both(children: Children) -> Array:
+def _concatenate_children(children: ChildStates) -> Array:
     return jnp.concatenate([children.left[0], children.right[0]], axis=1)
 
 
@@ -358,7 +370,7 @@ class TreeFC(TreeNetwork):
         else:  # the layer on two vectors of zeros, computed at every leaf
             zeros = jnp.zeros((sizes.n_leaves, 2 * self.h), layer["W"].dtype)
             leaves = jax.nn.relu(zeros @ layer["W"] + layer["b"])
-        (h,) = tree_states(FCInner(), sizes, layer, (leaves,), ids)
+        (h,) = compute_tree_states(FCInner(), sizes, layer, (leaves,), ids)
         roots = h[ids["roots"]]
         real = (ids["roots"] >= 0)[:, None]
         return 0.5 * jnp.sum(jnp.where(real, roots * roots, 0)), roots

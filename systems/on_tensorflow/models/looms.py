@@ -9,11 +9,22 @@ from typing import Any
 import tensorflow as tf
 
 from harness.contracts.model import Model
-from harness.models.parts.lstm import layer_suffix
-from systems.on_tensorflow.cells import Cell, GRUCell, LSTMCell, layer, layer_of_children
+from harness.models.parts.lstm import format_layer_suffix
+from systems.on_tensorflow.cells import (
+    Cell,
+    GRUCell,
+    LSTMCell,
+    apply_layer,
+    apply_layer_to_children,
+)
 from systems.on_tensorflow.fold import LoomNetwork, Tensors
-from systems.on_tensorflow.layers import logits, picked_loss, summed_loss, word_vectors
-from systems.on_tensorflow.loom import OWN, Call, Loom, LoomOp
+from systems.on_tensorflow.layers import (
+    compute_cross_entropy,
+    compute_linear_cross_entropy,
+    compute_logits,
+    look_up_vectors,
+)
+from systems.on_tensorflow.loom import OWN, Loom, LoomCall, LoomOp
 
 
 class ClassifiedTrees(LoomNetwork):
@@ -35,31 +46,35 @@ class ClassifiedTrees(LoomNetwork):
         sizes = model.sizes
         self.h = sizes.hidden_size
         n_inputs = model.parameters["embedding"].shape[1]
-        found = ("state", "logits")
+        outputs = ("state", "logits")
         return Loom(
-            {"logits": sizes.of("classes"), "state": self.cell.n_parts * self.h, "word": n_inputs},
+            {
+                "logits": sizes.get_size("classes"),
+                "state": self.cell.n_parts * self.h,
+                "word": n_inputs,
+            },
             [
-                LoomOp("internal", ("state", "state"), found, self._internal_and_logits),
-                LoomOp("leaf", ("word",), found, self._leaf_and_logits),
+                LoomOp("internal", ("state", "state"), outputs, self._run_internal),
+                LoomOp("leaf", ("word",), outputs, self._run_leaf),
             ],
-            (None, Call("leaf", (OWN,)), Call("internal", (0, 1))),
+            (None, LoomCall("leaf", (OWN,)), LoomCall("internal", (0, 1))),
         )
 
-    def inputs(self, weights: Tensors, words: Any) -> Tensors:
+    def make_inputs(self, weights: Tensors, words: Any) -> Tensors:
         """Return the word vectors of all leaves."""
-        return {"word": word_vectors(weights, words)}
+        return {"word": look_up_vectors(weights, words)}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
         """Return the loss of the classifier at every vertex."""
-        return picked_loss(outputs, labels)
+        return compute_cross_entropy(outputs, labels)
 
-    def _leaf_and_logits(self, weights: Tensors, x: Any) -> tuple[Any, Any]:
-        return self._classified(weights, self.cell.leaf(weights, x))
+    def _run_leaf(self, weights: Tensors, x: Any) -> tuple[Any, Any]:
+        return self._classify_state(weights, self.cell.leaf(weights, x))
 
-    def _internal_and_logits(self, weights: Tensors, left: Any, right: Any) -> tuple[Any, Any]:
-        return self._classified(weights, self.cell.internal(weights, left, right))
+    def _run_internal(self, weights: Tensors, left: Any, right: Any) -> tuple[Any, Any]:
+        return self._classify_state(weights, self.cell.internal(weights, left, right))
 
-    def _classified(self, weights: Tensors, state: Any) -> tuple[Any, Any]:
+    def _classify_state(self, weights: Tensors, state: Any) -> tuple[Any, Any]:
         return state, state[:, (self.cell.n_parts - 1) * self.h :] @ weights["W_out"]
 
 
@@ -77,33 +92,33 @@ class TreeFC(LoomNetwork):
     def make_loom(self, model: Model) -> Loom:
         """Build the loom of the model's variant."""
         h = model.sizes.hidden_size
-        joining = LoomOp("internal", ("state", "state"), ("state",), layer_op)
-        call = Call("internal", (0, 1))
+        joining = LoomOp("internal", ("state", "state"), ("state",), join_children)
+        call = LoomCall("internal", (0, 1))
         if "embedding" in model.parameters:
             return Loom({"state": h}, [joining], (None, "state", call))
         return Loom(
             {"nothing": 0, "state": h},
-            [joining, LoomOp("leaf", ("nothing",), ("state",), partial(layer_on_zeros, h))],
-            (None, Call("leaf", (OWN,)), call),
+            [joining, LoomOp("leaf", ("nothing",), ("state",), partial(apply_layer_to_zeros, h))],
+            (None, LoomCall("leaf", (OWN,)), call),
         )
 
-    def inputs(self, weights: Tensors, words: Any) -> Tensors:
+    def make_inputs(self, weights: Tensors, words: Any) -> Tensors:
         """Return the word vectors of all leaves, if there is a table."""
-        return {"state": word_vectors(weights, words)} if "embedding" in weights else {}
+        return {"state": look_up_vectors(weights, words)} if "embedding" in weights else {}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
         """Return the l2_loss of the roots."""
         return tf.nn.l2_loss(outputs)
 
 
-def layer_op(weights: Tensors, left: Any, right: Any) -> tuple[Any]:
+def join_children(weights: Tensors, left: Any, right: Any) -> tuple[Any]:
     """Apply the layer to both children."""
-    return (layer_of_children(weights, left, right),)
+    return (apply_layer_to_children(weights, left, right),)
 
 
-def layer_on_zeros(h: int, weights: Tensors, nothing: Any) -> tuple[Any]:
+def apply_layer_to_zeros(h: int, weights: Tensors, nothing: Any) -> tuple[Any]:
     """Apply the layer to zeros, with as many rows as `nothing`."""
-    return (layer(weights, tf.zeros((tf.shape(nothing)[0], 2 * h))),)
+    return (apply_layer(weights, tf.zeros((tf.shape(nothing)[0], 2 * h))),)
 
 
 class VarLSTM(LoomNetwork):
@@ -125,25 +140,25 @@ class VarLSTM(LoomNetwork):
         ops, vertices = [], []
         for k in range(1, n_layers + 1):
             name, x = f"step_{k}", "word" if k == 1 else "h"
-            ops.append(LoomOp(name, (x, "h", "c"), ("h", "c"), step_of(layer_suffix(k))))
+            ops.append(LoomOp(name, (x, "h", "c"), ("h", "c"), make_step(format_layer_suffix(k))))
             first_x, x_source = (OWN, OWN) if k == 1 else (0, 1)
-            vertices += [Call(name, (first_x, OWN, OWN)), Call(name, (x_source, 0, 0))]
+            vertices += [LoomCall(name, (first_x, OWN, OWN)), LoomCall(name, (x_source, 0, 0))]
         return Loom(shapes, ops, (None, *vertices))
 
-    def inputs(self, weights: Tensors, words: Any) -> Tensors:
+    def make_inputs(self, weights: Tensors, words: Any) -> Tensors:
         """Return the vectors of all words."""
-        return {"word": word_vectors(weights, words)}
+        return {"word": look_up_vectors(weights, words)}
 
     def loss(self, weights: Tensors, outputs: Any, labels: Any) -> Any:
         """Return the loss of all predicted next words."""
-        return summed_loss(outputs, weights["W_out"], weights["b_out"], labels)
+        return compute_linear_cross_entropy(outputs, weights["W_out"], weights["b_out"], labels)
 
     def outputs(self, weights: Tensors, kept: Any) -> Any:
         """Return the logits of all words of the vocabulary."""
-        return logits(kept, weights["W_out"], weights["b_out"])
+        return compute_logits(kept, weights["W_out"], weights["b_out"])
 
 
-def step_of(suffix: str) -> Callable[..., tuple[Any, Any]]:
+def make_step(suffix: str) -> Callable[..., tuple[Any, Any]]:
     """Return the cell of a layer: i, f, g, o = W x + U h + b; c' = f c + i g; h' = o tanh c'."""
 
     def step(weights: Tensors, x: Any, h: Any, c: Any) -> tuple[Any, Any]:

@@ -8,27 +8,27 @@ from typing import Any
 import tensorflow as tf
 
 from harness.contracts.model import Model
-from harness.models.parts.lstm import layer_suffix
+from harness.models.parts.lstm import format_layer_suffix
 from harness.values.instances import Chain
-from systems.on_tensorflow.layers import logits, summed_loss
+from systems.on_tensorflow.layers import compute_linear_cross_entropy, compute_logits
 from systems.on_tensorflow.runtime import Feeds, Network, Variables
-from systems.on_tensorflow.sentences import Batch, Way, in_canonical_order
+from systems.on_tensorflow.sentences import Batch, SentenceLayout, restore_order
 
 
 class SideBySide(Network):
     """Base class of the models of sentences, whose layers run along the words of an arrangement."""
 
-    def __init__(self, model: Model, way: Way) -> None:
+    def __init__(self, model: Model, way: SentenceLayout) -> None:
         self.way = way
-        self.suffixes = [layer_suffix(k) for k in range(1, model.options["layers"] + 1)]
+        self.suffixes = [format_layer_suffix(k) for k in range(1, model.options["layers"] + 1)]
 
     def construct(self, instances: Sequence[Chain]) -> Feeds:
         """Return words of both directions and labels, by row."""
         return (self.way.batch(instances),)
 
-    def specs(self, feeds: Feeds) -> tuple[Any, ...]:
+    def make_specs(self, feeds: Feeds) -> tuple[Any, ...]:
         """Return the specs of the arrangement."""
-        return (self.way.specs(feeds[0]),)
+        return (self.way.make_specs(feeds[0]),)
 
 
 class VarLSTM(SideBySide):
@@ -44,13 +44,13 @@ class VarLSTM(SideBySide):
         layers = [(tuple(weights[f"{name}{k}"] for name in "WUb"), None) for k in self.suffixes]
         h = self.way.run(batch, batch.along, weights["embedding"], layers)
         read = self.way.read_along(batch, h)
-        loss = summed_loss(read, weights["W_out"], weights["b_out"], batch.labels)
+        loss = compute_linear_cross_entropy(read, weights["W_out"], weights["b_out"], batch.labels)
         return loss, (read, batch.labels, batch.back)
 
     def outputs(self, weights: Variables, kept: Any) -> Any:
         """Return the logits of all words."""
-        read = in_canonical_order(*kept)
-        return logits(read, weights["W_out"], weights["b_out"])
+        read = restore_order(*kept)
+        return compute_logits(read, weights["W_out"], weights["b_out"])
 
 
 class BiLSTM(SideBySide):
@@ -62,8 +62,8 @@ class BiLSTM(SideBySide):
         there = self._run(weights, batch, batch.along, "forward")
         back = self._run(weights, batch, batch.against, "backward")
         both = [self.way.read_along(batch, there), tf.gather(back, batch.in_against)]
-        tags = tf.tanh(logits(tf.concat(both, 1), weights["W_tag"], weights["b_tag"]))
-        return summed_loss(tags, weights["W_out"], None, batch.labels), (
+        tags = tf.tanh(compute_logits(tf.concat(both, 1), weights["W_tag"], weights["b_tag"]))
+        return compute_linear_cross_entropy(tags, weights["W_out"], None, batch.labels), (
             tags,
             batch.labels,
             batch.back,
@@ -80,7 +80,7 @@ class BiLSTM(SideBySide):
 
     def outputs(self, weights: Variables, kept: Any) -> Any:
         """Return the logits of all words."""
-        return logits(in_canonical_order(*kept), weights["W_out"], None)
+        return compute_logits(restore_order(*kept), weights["W_out"], None)
 
 
 SIDE_BY_SIDE = {

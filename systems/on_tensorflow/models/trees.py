@@ -11,8 +11,14 @@ import tensorflow as tf
 
 from harness.contracts.model import Model
 from harness.values.instances import Tree
-from systems.on_tensorflow.cells import Cell, GRUCell, LSTMCell, layer, layer_of_children
-from systems.on_tensorflow.layers import picked_loss, word_vectors
+from systems.on_tensorflow.cells import (
+    Cell,
+    GRUCell,
+    LSTMCell,
+    apply_layer,
+    apply_layer_to_children,
+)
+from systems.on_tensorflow.layers import compute_cross_entropy, look_up_vectors
 from systems.on_tensorflow.runtime import Feeds, Network, Variables
 
 
@@ -26,27 +32,27 @@ class OneTree(Network):
 
     def construct(self, instances: Sequence[Tree]) -> Feeds:
         """Return a tuple of arrays per tree."""
-        return feeds_of(instances)
+        return build_feeds(instances)
 
 
-def feeds_of(trees: Sequence[Tree]) -> Feeds:
+def build_feeds(trees: Sequence[Tree]) -> Feeds:
     """Return the arrays of each tree: words of its leaves; left, right, places and labels.
 
     places (n,) has the row of each vertex's state. left and right have such rows for the children
     of each internal vertex.
     """
-    found = []
+    feeds = []
     for tree in trees:
         is_leaf = tree.words >= 0
         words, inner = tree.words[is_leaf], ~is_leaf
-        behind_leaves = len(words) + np.cumsum(inner) - 1
-        places = np.where(is_leaf, np.cumsum(is_leaf) - 1, behind_leaves).astype(np.int32)
+        inner_places = len(words) + np.cumsum(inner) - 1
+        places = np.where(is_leaf, np.cumsum(is_leaf) - 1, inner_places).astype(np.int32)
         children = places[tree.left[inner]], places[tree.right[inner]]
-        found.append((words, *children, places, tree.labels))
-    return tuple(found)
+        feeds.append((words, *children, places, tree.labels))
+    return tuple(feeds)
 
 
-def states_of(
+def compute_states(
     leaf: Callable[[Any], Any],
     internal: Callable[[Any, Any], Any],
     x: Any,
@@ -95,16 +101,16 @@ class ClassifiedTree(OneTree):
     def forward(self, weights: Variables, *feeds: Any) -> tuple[Any, Any]:
         """Return the summed loss and the logits of one tree."""
         words, left, right, places, labels = feeds
-        states = states_of(
+        states = compute_states(
             lambda x: self.cell.leaf(weights, x),
             lambda first, second: self.cell.internal(weights, first, second),
-            word_vectors(weights, words),
+            look_up_vectors(weights, words),
             left,
             right,
         )
         hidden = states[:, self.h :] if self.cell.n_parts == 2 else states
         logits = tf.gather(hidden @ weights["W_out"], places)
-        return picked_loss(logits, labels), logits
+        return compute_cross_entropy(logits, labels), logits
 
 
 class TreeFC(OneTree):
@@ -115,10 +121,10 @@ class TreeFC(OneTree):
         words, left, right, _, _ = feeds
         has_table = "embedding" in weights
         nothing = tf.zeros((1, 2 * self.h))
-        states = states_of(
-            tf.identity if has_table else lambda _: layer(weights, nothing),
-            lambda first, second: layer_of_children(weights, first, second),
-            word_vectors(weights, words) if has_table else tf.zeros((tf.shape(words)[0], 1)),
+        states = compute_states(
+            tf.identity if has_table else lambda _: apply_layer(weights, nothing),
+            lambda first, second: apply_layer_to_children(weights, first, second),
+            look_up_vectors(weights, words) if has_table else tf.zeros((tf.shape(words)[0], 1)),
             left,
             right,
         )

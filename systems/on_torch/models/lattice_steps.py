@@ -16,14 +16,14 @@ from torch import Tensor, split
 from systems.on_torch.products import (
     Repeated,
     aten,
-    product,
+    backpropagate_sigmoid,
+    backpropagate_tanh,
+    compute_weight_gradient,
+    multiply,
     tanh,
-    through_sigmoid,
-    through_tanh,
-    weight_gradient,
 )
 from systems.on_torch.rows import StateRows
-from systems.plans.lattices import Step
+from systems.plans.lattices import LatticeStep
 
 State = Sequence[Tensor]  # h first
 
@@ -37,8 +37,8 @@ class LatticeSteps(torch.autograd.Function):
         steps = kind(plan, *given, keep=not torch.is_inference_mode_enabled())
         for step in plan.steps:
             if step.words is not None:
-                steps.words(step.words)
-            steps.characters(step)
+                steps.compute_words(step.words)
+            steps.compute_characters(step)
         ctx.steps = steps
         # Without detach, the tensor and ctx would refer to each other, and the mini-batch would be
         # freed only by garbage collection, which is off while passes are timed.
@@ -50,9 +50,9 @@ class LatticeSteps(torch.autograd.Function):
         steps, ctx.steps = ctx.steps, None  # frees memory for the next mini-batch
         steps.begin_backward(dh)
         for step in reversed(steps.plan.steps):
-            steps.characters_backward(step)
+            steps.backpropagate_characters(step)
             if step.words is not None:
-                steps.words_backward(step.words)
+                steps.backpropagate_words(step.words)
         return None, None, *steps.gradients()
 
 
@@ -80,11 +80,11 @@ class Steps(ABC):
         self.targets = split(plan.targets, plan.word_sizes)
 
     @abstractmethod
-    def words(self, batch: int) -> None:
+    def compute_words(self, batch: int) -> None:
         """Compute a batch of words, and add them to the states in which they end."""
 
     @abstractmethod
-    def characters(self, step: Step) -> None:
+    def compute_characters(self, step: LatticeStep) -> None:
         """Compute a step's characters, and so its states."""
 
     def begin_backward(self, dh: Tensor) -> None:
@@ -93,11 +93,11 @@ class Steps(ABC):
         self.d.whole[0].copy_(dh)
 
     @abstractmethod
-    def characters_backward(self, step: Step) -> None:
+    def backpropagate_characters(self, step: LatticeStep) -> None:
         """Propagate through a step's characters; the gradients of its states are complete."""
 
     @abstractmethod
-    def words_backward(self, batch: int) -> None:
+    def backpropagate_words(self, batch: int) -> None:
         """Propagate through a batch of words."""
 
     @abstractmethod
@@ -122,7 +122,7 @@ class Cells(ABC):
     ) -> None:
         self.x, self.W, self.U, self.keep = x, W, U, keep
         self.width = U.shape[1]
-        self.all_gates = product(x, W, b)
+        self.all_gates = multiply(x, W, b)
         self.sizes, self.gates = sizes, torch.split(self.all_gates, sizes)
         self.by_state = Repeated(U)
 
@@ -142,8 +142,8 @@ class Cells(ABC):
     def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
         """Return the gradients of x, W, b and U, given h before all cells."""
         d = self.all_d
-        dU = weight_gradient(d[:, : len(self.U)], h)
-        return product(d, self.W.t()), weight_gradient(d, self.x), d.sum(0), dU
+        dU = compute_weight_gradient(d[:, : len(self.U)], h)
+        return multiply(d, self.W.t()), compute_weight_gradient(d, self.x), d.sum(0), dU
 
 
 class LSTMCells(Cells):
@@ -179,9 +179,9 @@ class LSTMCells(Cells):
         torch.mul(dc, g, out=di)
         torch.mul(dc, i, out=dg)
         n_sigmoids = 3 * self.width
-        through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
-        through_tanh(dg, g)
-        into[0].add_(product(d, self.U.t()))
+        backpropagate_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
+        backpropagate_tanh(dg, g)
+        into[0].add_(multiply(d, self.U.t()))
         into[1].addcmul_(dc, f)
 
 
@@ -219,17 +219,19 @@ class GRUCells(Cells):
         dh = dnew * z
         torch.sub(h, n, out=dz).mul_(dnew)
         torch.sub(dnew, dh, out=dn)
-        through_tanh(dn, n)
-        dreset = product(dn, self.U_n.t())
+        backpropagate_tanh(dn, n)
+        dreset = multiply(dn, self.U_n.t())
         torch.mul(dreset, h, out=dr)
-        through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
-        dh.addcmul_(dreset, r).add_(product(d[:, :n_sigmoids], self.U.t()))
+        backpropagate_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
+        dh.addcmul_(dreset, r).add_(multiply(d[:, :n_sigmoids], self.U.t()))
         into[0].add_(dh)
 
     def gradients(self, h: Tensor) -> tuple[Tensor, ...]:
         """Return the gradients of x, W, b, U and U_n."""
         r, _, _ = self.all_gates.chunk(3, 1)
-        return *super().gradients(h), weight_gradient(self.all_d[:, 2 * self.width :], r * h)
+        return *super().gradients(h), compute_weight_gradient(
+            self.all_d[:, 2 * self.width :], r * h
+        )
 
 
 class SummedSteps(Steps):
@@ -260,13 +262,13 @@ class SummedSteps(Steps):
         self.word = cells(plan.word_sizes, y, *weights[half:], keep=keep)
         super().__init__(plan, start, self.char.width)
 
-    def words(self, batch: int) -> None:
+    def compute_words(self, batch: int) -> None:
         before = self.states.take(self.sources[batch])
         new = [torch.zeros_like(state) for state in before]
         self.word.forward(batch, before, new)
         self.states.add(self.targets[batch], new)
 
-    def characters(self, step: Step) -> None:
+    def compute_characters(self, step: LatticeStep) -> None:
         number, before = step.number, self.states.before[step.number]
         self.char.forward(number - 1, before, self.states.own[number])
 
@@ -277,11 +279,11 @@ class SummedSteps(Steps):
         self.of_words = [torch.split(states, self.plan.word_sizes) for states in self.before_words]
         super().begin_backward(dh)
 
-    def characters_backward(self, step: Step) -> None:
+    def backpropagate_characters(self, step: LatticeStep) -> None:
         number, before = step.number, self.states.before[step.number]
         self.char.backward(number - 1, self.d.own[number], before, self.d.before[number])
 
-    def words_backward(self, batch: int) -> None:
+    def backpropagate_words(self, batch: int) -> None:
         d, before = self.d.take(self.targets[batch]), [states[batch] for states in self.of_words]
         new = [torch.zeros_like(state) for state in before]
         self.word.backward(batch, d, before, new)
@@ -319,18 +321,21 @@ class GatedSteps(Steps):
         self.ends = plan.targets - plan.k
         self.x_end = x.index_select(0, self.ends)
         self.by_state, self.by_begin, self.by_cell = map(Repeated, (U, U_word, U_gate))
-        self.all_gates, self.all_words = product(x, W, b), product(y, W_word, b_word)
-        self.all_shares = product(self.x_end, W_gate, b_gate)
+        self.all_gates, self.all_words = multiply(x, W, b), multiply(y, W_word, b_word)
+        self.all_shares = multiply(self.x_end, W_gate, b_gate)
         self.all_cells = x.new_empty(len(y), h)
-        sizes, words = plan.sizes[1:], plan.word_sizes
+        sizes, word_sizes = plan.sizes[1:], plan.word_sizes
         self.gates, self.tanh_c = split(self.all_gates, sizes), split(x.new_empty(len(x), h), sizes)
-        self.word_gates, self.shares = split(self.all_words, words), split(self.all_shares, words)
-        self.cells = split(self.all_cells, words)
+        self.word_gates, self.shares = (
+            split(self.all_words, word_sizes),
+            split(self.all_shares, word_sizes),
+        )
+        self.cells = split(self.all_cells, word_sizes)
         self.sums = StateRows(x, plan, 2, h)
         gated = x.new_zeros(len(plan.order), 1, dtype=torch.bool)
         self.gated = split(gated.index_fill_(0, plan.targets, True), plan.sizes)
 
-    def words(self, batch: int) -> None:
+    def compute_words(self, batch: int) -> None:
         h, c = self.states.take(self.sources[batch])
         gates, cell, share = self.word_gates[batch], self.cells[batch], self.shares[batch]
         gates += self.by_begin(h)
@@ -341,7 +346,7 @@ class GatedSteps(Steps):
         weight = share.sigmoid_().exp()
         self.sums.add(self.targets[batch], (weight, weight * cell))
 
-    def characters(self, step: Step) -> None:
+    def compute_characters(self, step: LatticeStep) -> None:
         h, c = self.states.before[step.number]
         new_h, new_c = self.states.own[step.number]
         gates = self.gates[step.number - 1]
@@ -358,19 +363,19 @@ class GatedSteps(Steps):
         torch.mul(o, tanh(new_c, self.tanh_c[step.number - 1]), out=new_h)
 
     def begin_backward(self, dh: Tensor) -> None:
-        sizes, words = self.plan.sizes[1:], self.plan.word_sizes
+        sizes, word_sizes = self.plan.sizes[1:], self.plan.word_sizes
         _, _, self.U, _, _, self.U_word, _, _, self.U_gate = self.given
         self.h_begin, c_begin = self.states.take(self.plan.sources)
-        self.c_begin = split(c_begin, words)
+        self.c_begin = split(c_begin, word_sizes)
         super().begin_backward(dh)
         self.dsums = StateRows(dh, self.plan, 2, self.width)
         self.all_d, self.all_dwords, self.all_dshares = map(
             torch.empty_like, (self.all_gates, self.all_words, self.all_shares)
         )
-        self.dgates, self.dwords = split(self.all_d, sizes), split(self.all_dwords, words)
-        self.dshares = split(self.all_dshares, words)
+        self.dgates, self.dwords = split(self.all_d, sizes), split(self.all_dwords, word_sizes)
+        self.dshares = split(self.all_dshares, word_sizes)
 
-    def characters_backward(self, step: Step) -> None:
+    def backpropagate_characters(self, step: LatticeStep) -> None:
         dh, dc_outside = self.d.own[step.number]
         gates, d = self.gates[step.number - 1], self.dgates[step.number - 1]
         tanh_c, n_sigmoids = self.tanh_c[step.number - 1], 3 * self.width
@@ -378,7 +383,7 @@ class GatedSteps(Steps):
         di, do, df, dg = d.chunk(4, 1)
         torch.mul(dh, tanh_c, out=do)
         dc = aten.tanh_backward(dh * o, tanh_c).add_(dc_outside)
-        through_words = self.through_words(step, dc, i) if step.joins else None
+        through_words = self.compute_word_gradient(step, dc, i) if step.joins else None
         torch.mul(dc, g, out=di)
         torch.mul(dc, i, out=dg)
         torch.mul(dc, self.states.before[step.number][1], out=df)
@@ -386,13 +391,13 @@ class GatedSteps(Steps):
             _, c = self.states.own[step.number]
             di.addcmul_(through_words, g - c)
             dg += through_words
-        through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
-        through_tanh(dg, g)
+        backpropagate_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
+        backpropagate_tanh(dg, g)
         dh_before, dc_before = self.d.before[step.number]
-        dh_before += product(d, self.U.t())
+        dh_before += multiply(d, self.U.t())
         dc_before.addcmul_(dc, f)
 
-    def through_words(self, step: Step, dc: Tensor, i: Tensor) -> Tensor:
+    def compute_word_gradient(self, step: LatticeStep, dc: Tensor, i: Tensor) -> Tensor:
         """Return the gradient of e^i g of the states in which words end.
 
         dc keeps only the gradients of the other states. c = (sum of e^i g) / (sum of e^i), so the
@@ -407,37 +412,37 @@ class GatedSteps(Steps):
         through: Tensor = dweighted * i.exp()
         return through
 
-    def words_backward(self, batch: int) -> None:
+    def backpropagate_words(self, batch: int) -> None:
         dweight, dweighted = self.dsums.take(self.targets[batch])
         share, dshare, cell = self.shares[batch], self.dshares[batch], self.cells[batch]
         gates, d, n_sigmoids = self.word_gates[batch], self.dwords[batch], 2 * self.width
         weight = share.exp()
         torch.mul(dweight.addcmul_(dweighted, cell), weight, out=dshare)
-        through_sigmoid(dshare, share)
-        dc = product(dshare, self.U_gate.t()).addcmul_(dweighted, weight)
+        backpropagate_sigmoid(dshare, share)
+        dc = multiply(dshare, self.U_gate.t()).addcmul_(dweighted, weight)
         i, f, g = gates.chunk(3, 1)
         di, df, dg = d.chunk(3, 1)
         torch.mul(dc, g, out=di)
         torch.mul(dc, self.c_begin[batch], out=df)
         torch.mul(dc, i, out=dg)
-        through_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
-        through_tanh(dg, g)
-        self.d.add(self.sources[batch], (product(d, self.U_word.t()), dc.mul_(f)))
+        backpropagate_sigmoid(d[:, :n_sigmoids], gates[:, :n_sigmoids])
+        backpropagate_tanh(dg, g)
+        self.d.add(self.sources[batch], (multiply(d, self.U_word.t()), dc.mul_(f)))
 
     def gradients(self) -> tuple[Tensor, ...]:
         W, _, _, W_word, _, _, W_gate, _, _ = self.given
         h_before = self.h.index_select(0, self.plan.before)
-        dx = product(self.all_d, W.t())
-        dx.index_add_(0, self.ends, product(self.all_dshares, W_gate.t()))
-        found = [
+        dx = multiply(self.all_d, W.t())
+        dx.index_add_(0, self.ends, multiply(self.all_dshares, W_gate.t()))
+        results = [
             torch.cat([d.sum(0) for d in self.d.own[0]]),
             dx,
-            product(self.all_dwords, W_word.t()),
+            multiply(self.all_dwords, W_word.t()),
         ]
         for d, x, state in (
             (self.all_d, self.x, h_before),
             (self.all_dwords, self.y, self.h_begin),
             (self.all_dshares, self.x_end, self.all_cells),
         ):
-            found += [weight_gradient(d, x), d.sum(0), weight_gradient(d, state)]
-        return tuple(found)
+            results += [compute_weight_gradient(d, x), d.sum(0), compute_weight_gradient(d, state)]
+        return tuple(results)

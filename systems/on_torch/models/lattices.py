@@ -25,14 +25,14 @@ from systems.on_torch.models.lattice_steps import (
     SummedSteps,
 )
 from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.rows import on_device, to_tensor
-from systems.plans.lattices import lattice_rows
-from systems.plans.trees import inverse
+from systems.on_torch.rows import move_to_device, to_tensor
+from systems.plans.lattices import plan_lattice_rows
+from systems.plans.trees import invert_permutation
 
 State = tuple[Tensor, ...]  # h first
 
 
-class Gates(nn.Module):
+class LatticeGates(nn.Module):
     """Gates of the cells of a kind of arcs: W x + b for all, U h for those that read h directly.
 
     `reset` is U_n, which multiplies h times r in a GRU's last gate; None for an LSTM.
@@ -40,9 +40,9 @@ class Gates(nn.Module):
 
     def __init__(self, net: Net, kind: str) -> None:
         super().__init__()
-        self.inputs = net.linear(f"W_{kind}", f"b_{kind}")
-        self.states = net.linear(f"U_{kind}")
-        self.reset = net.linear(f"U_n_{kind}") if f"U_n_{kind}" in net.shapes else None
+        self.inputs = net.make_linear(f"W_{kind}", f"b_{kind}")
+        self.states = net.make_linear(f"U_{kind}")
+        self.reset = net.make_linear(f"U_n_{kind}") if f"U_n_{kind}" in net.shapes else None
 
     def forward(self, x: Tensor, h: Tensor) -> Tensor:
         """Return all pre-activations, if all gates read h."""
@@ -61,11 +61,11 @@ class LatticeNet(Net):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.characters, self.words = self.table("characters"), self.table("words")
-        self.h_0, self.c_0 = self.free("h_0"), self.free("c_0")
-        self.classifier = self.linear("W_out")
-        self.char, self.word = Gates(self, "char"), Gates(self, "word")
-        self.gate = Gates(self, "gate") if "W_gate" in self.shapes else None
+        self.characters, self.words = self.make_table("characters"), self.make_table("words")
+        self.h_0, self.c_0 = self.make_parameter("h_0"), self.make_parameter("c_0")
+        self.classifier = self.make_linear("W_out")
+        self.char, self.word = LatticeGates(self, "char"), LatticeGates(self, "word")
+        self.gate = LatticeGates(self, "gate") if "W_gate" in self.shapes else None
 
 
 class LatticeText(NamedTuple):
@@ -92,7 +92,7 @@ class LatticeTexts(NamedTuple):
     lattices: list[LatticeText]
 
 
-def _begins(lattice: Lattice) -> list[list[int]]:
+def _list_begins(lattice: Lattice) -> list[list[int]]:
     sources = lattice.sources.tolist()
     return [sources[first + 1 : end] for first, end in pairwise(lattice.arc_start.tolist()[1:])]
 
@@ -108,10 +108,13 @@ class Recursive(LatticeNet, OneByOne):
         return LatticeTexts(
             to_tensor(tokens[is_character], device),
             to_tensor(tokens[~is_character], device),
-            [LatticeText(to_tensor(one.tags, device), _begins(one)) for one in lattices],
+            [
+                LatticeText(to_tensor(lattice.tags, device), _list_begins(lattice))
+                for lattice in lattices
+            ],
         )
 
-    def scored(self, batch: LatticeTexts) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, batch: LatticeTexts) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield logits of all states, lattice by lattice."""
         characters = iter(torch.split(self.characters(batch.characters), 1))
         words = iter(torch.split(self.words(batch.words), 1))
@@ -136,19 +139,19 @@ class RecursiveSums(Recursive):
 
     def step(self, x: Tensor, before: State, arcs: Sequence[tuple[Tensor, State]]) -> State:
         """Return the sum of the cells of a character and of the words that end with it."""
-        cells = [self.cell(self.char, x, before)]
-        cells += [self.cell(self.word, word, begin) for word, begin in arcs]
+        cells = [self.compute_cell(self.char, x, before)]
+        cells += [self.compute_cell(self.word, word, begin) for word, begin in arcs]
         return tuple(torch.stack(states).sum(0) for states in zip(*cells, strict=True))
 
     @abstractmethod
-    def cell(self, gates: Gates, x: Tensor, before: State) -> State:
+    def compute_cell(self, gates: LatticeGates, x: Tensor, before: State) -> State:
         """Return the state after one arc."""
 
 
 class RecursiveLSTM(RecursiveSums):
     """Lattice-LSTM."""
 
-    def cell(self, gates: Gates, x: Tensor, before: State) -> State:
+    def compute_cell(self, gates: LatticeGates, x: Tensor, before: State) -> State:
         """Return the state after one arc."""
         h, c = before
         f, i, o, g = gates(x, h).chunk(4, dim=1)
@@ -163,7 +166,7 @@ class RecursiveGRU(RecursiveSums):
         """Return h before the first character."""
         return (self.h_0[None],)
 
-    def cell(self, gates: Gates, x: Tensor, before: State) -> State:
+    def compute_cell(self, gates: LatticeGates, x: Tensor, before: State) -> State:
         """Return h after one arc."""
         (h,) = before
         assert gates.reset is not None
@@ -186,13 +189,13 @@ class RecursiveGated(Recursive):
             c = torch.sigmoid(f) * c + i * g
         else:
             assert self.gate is not None
-            cells = [self.word_cell(word, begin) for word, begin in arcs]
+            cells = [self.compute_word_cell(word, begin) for word, begin in arcs]
             gates = [torch.sigmoid(self.gate(x, cell)) for cell in cells]
             weights = torch.softmax(torch.stack([i, *gates]), dim=0)
             c = (weights * torch.stack([g, *cells])).sum(0)
         return torch.sigmoid(o) * torch.tanh(c), c
 
-    def word_cell(self, x: Tensor, before: State) -> Tensor:
+    def compute_word_cell(self, x: Tensor, before: State) -> Tensor:
         """Return c of a word."""
         h, c = before
         i, f, g = self.word(x, h).chunk(3, dim=1)
@@ -212,26 +215,26 @@ class Levels(LatticeNet, Batched):
 
     def plan(self, lattices: Sequence[Lattice], device: torch.device) -> Any:
         """Plan the rows of all states, and batches of words."""
-        return on_device(lattice_rows(lattices), device)
+        return move_to_device(plan_lattice_rows(lattices), device)
 
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the logits of all states in the plan's order."""
         x, y = self.characters(plan.characters), self.words(plan.words)
         start = torch.cat([self.h_0, self.c_0]) if self.char.reset is None else self.h_0
-        given = start, x, y, *self.weights()
+        given = start, x, y, *self.yield_weights()
         h = LatticeSteps.apply(self.steps, plan, *given)  # type: ignore[no-untyped-call]
         logits = self.classifier(h)
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
-    def weights(self) -> Iterator[Tensor]:
+    def yield_weights(self) -> Iterator[Tensor]:
         """Yield the weights of the characters' cells, of the words' cells and of the gate."""
         for gates in (self.char, self.word, self.gate):
             if gates is not None:
                 yield from gates.weights
 
-    def canonical_rows(self, plan: Any) -> NDArray[np.integer]:
+    def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
         """Return the row of every state in canonical order."""
-        return inverse(plan.order)
+        return invert_permutation(plan.order)
 
 
 EAGER = {

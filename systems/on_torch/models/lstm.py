@@ -16,18 +16,18 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from systems.on_torch.layers import Start
-from systems.on_torch.products import aten, product, tanh, through_sigmoid
-from systems.on_torch.rows import Columns, Order, buckets, columns
+from systems.on_torch.products import aten, backpropagate_sigmoid, multiply, tanh
+from systems.on_torch.rows import RowPermutation, UnpaddedColumns, arrange_buckets, arrange_columns
 from systems.plans.trees import Ids
 
 
-def lstm_steps(
+def run_lstm_steps(
     x: Tensor,
     W: Tensor,
     U: Tensor,
     b: Tensor,
     start: Tensor | None,
-    columns: Columns,
+    columns: UnpaddedColumns,
     kind: type[StepStates],
 ) -> tuple[Tensor, Tensor]:
     """Return h (n, h) in rows of columns, and the last c of each column (k, h).
@@ -56,7 +56,7 @@ class LSTMSteps(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, W, U, b, start, columns, kind):  # type: ignore[no-untyped-def]
         h, k, sizes = U.shape[1], columns.sizes[0], columns.sizes
-        gates = product(x, W, b)
+        gates = multiply(x, W, b)
         states = kind(gates, h, k, start)
         at = 0
         for n in sizes:
@@ -64,18 +64,18 @@ class LSTMSteps(torch.autograd.Function):
             at += n
         ctx.save_for_backward(x, W, U)
         ctx.states, ctx.columns, ctx.started = states, columns, start is not None
-        return states.h[k:], states.last_c(columns)
+        return states.h[k:], states.take_last_c(columns)
 
     @staticmethod
     def backward(ctx, dh, dc_last):  # type: ignore[no-untyped-def]
         """Return the gradients of x, W, U, b and start."""
         x, W, U = ctx.saved_tensors
-        columns: Columns = ctx.columns
+        columns: UnpaddedColumns = ctx.columns
         d, dh_0, dc_0 = ctx.states.backward(U, dh, dc_last, columns.sizes, started=ctx.started)
         before = ctx.states.h.index_select(0, columns.before)
         dstart = torch.cat([dh_0, dc_0], dim=1) if ctx.started else None
-        dx, dt = product(d, W.t()) if ctx.needs_input_grad[0] else None, d.t().contiguous()
-        return dx, product(dt, x.t()), product(dt, before.t()), d.sum(0), dstart, None, None
+        dx, dt = multiply(d, W.t()) if ctx.needs_input_grad[0] else None, d.t().contiguous()
+        return dx, multiply(dt, x.t()), multiply(dt, before.t()), d.sum(0), dstart, None, None
 
 
 class StepStates:
@@ -113,7 +113,7 @@ class StepStates:
         before = slice(self.before, self.before + n)
         gates, new = self.gates[at : at + n], slice(0, n)
         if U is not None:
-            gates += product(self.h[before], U)
+            gates += multiply(self.h[before], U)
         c_before = None if U is None else self.c[before if self.keep else new]
         c = self.c[own if self.keep else new]
         tanh_c = self.tanh_c[slice(at, at + n) if self.keep else new]
@@ -121,7 +121,7 @@ class StepStates:
         self.before = own.start
         return self.h[own]
 
-    def last_c(self, columns: Columns) -> Tensor:
+    def take_last_c(self, columns: UnpaddedColumns) -> Tensor:
         """Return the last c of each column (k, h)."""
         return self.c.index_select(0, columns.last + self.k) if self.keep else self.c
 
@@ -157,7 +157,7 @@ class StepStates:
             at = end - n
             before = slice(self.k + at - n_before, self.k + at - n_before + n)
             dh_now[:n] += dh[at:end]
-            self.retreat(
+            self.backpropagate_step(
                 dh_now[:n],
                 dc_now[:n],
                 self.gates[at:end],
@@ -166,12 +166,12 @@ class StepStates:
                 d[at:end],
             )
             if at or started:
-                dh_now[:n] = product(d[at:end], Ut)
+                dh_now[:n] = multiply(d[at:end], Ut)
             end = at
         return d, dh_now, dc_now
 
     @staticmethod
-    def retreat(
+    def backpropagate_step(
         dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
     ) -> None:
         """Write the gradient of the pre-activations to d, and that of c_before to dc."""
@@ -183,9 +183,9 @@ class StepStates:
         torch.mul(dc, g, out=di)
         torch.mul(dc, c_before, out=df)
         torch.mul(dc, i, out=dg)
-        through_sigmoid(d[:, : 2 * width], gates[:, : 2 * width])
+        backpropagate_sigmoid(d[:, : 2 * width], gates[:, : 2 * width])
         aten.tanh_backward.grad_input(dg, g, grad_input=dg)
-        through_sigmoid(do, o)
+        backpropagate_sigmoid(do, o)
         dc *= f
 
 
@@ -216,8 +216,8 @@ class Recurrence(ABC):
             against: read from the last word to the first.
         """
 
-    def last(
-        self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
+    def compute_last_states(
+        self, lstm: nn.LSTM, rows: Tensor, columns: UnpaddedColumns, start: Start
     ) -> tuple[Tensor, Tensor]:
         """Return h and c of a single layer after the last word of each column (k, h).
 
@@ -230,8 +230,8 @@ class Recurrence(ABC):
             start: initial states.
         """
         W, U, b, _ = lstm.all_weights[0]
-        first = side_by_side(start, 0, columns.order)
-        h, c = lstm_steps(rows, W, U, b, first, columns, self.kind)
+        first = concatenate_initial_states(start, 0, columns.order)
+        h, c = run_lstm_steps(rows, W, U, b, first, columns, self.kind)
         return h.index_select(0, columns.last), c
 
 
@@ -241,15 +241,15 @@ class Columnwise(Recurrence):
 
     kind: type[StepStates] = StepStates
 
-    def plan(self, lengths: Ids, device: torch.device) -> Columns:
+    def plan(self, lengths: Ids, device: torch.device) -> UnpaddedColumns:
         """Plan the rows of all words."""
-        return columns(lengths, device)
+        return arrange_columns(lengths, device)
 
     def run(
         self,
         lstm: nn.LSTM,
         x: Tensor,
-        plan: Columns,
+        plan: UnpaddedColumns,
         start: Start | None = None,
         *,
         against: bool,
@@ -258,13 +258,13 @@ class Columnwise(Recurrence):
         order = plan.against if against else plan.along
         rows = order.arrange(x)
         for layer in range(lstm.num_layers):
-            first = None if start is None else side_by_side(start, layer, plan.order)
+            first = None if start is None else concatenate_initial_states(start, layer, plan.order)
             W, U, b, _ = lstm.all_weights[layer]
-            rows, _ = lstm_steps(rows, W, U, b, first, plan, self.kind)
+            rows, _ = run_lstm_steps(rows, W, U, b, first, plan, self.kind)
         return order.restore(rows)
 
 
-def side_by_side(start: Start, layer: int, order: Tensor) -> Tensor:
+def concatenate_initial_states(start: Start, layer: int, order: Tensor) -> Tensor:
     """Return h_0 and c_0 of a layer for every column, concatenated (k, 2 h).
 
     Args:
@@ -279,7 +279,7 @@ def side_by_side(start: Start, layer: int, order: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Padded(Recurrence):
+class PaddedRecurrence(Recurrence):
     """nn.LSTM over rectangles, with padding after each sentence's end, from which nothing is read.
 
     Words of sentences that are read backwards are reversed first, so that padding comes last there,
@@ -290,48 +290,48 @@ class Padded(Recurrence):
 
     def plan(self, lengths: Ids, device: torch.device) -> Any:
         """Plan the rows of all words in the rectangles."""
-        return buckets(lengths, self.n_buckets, device)
+        return arrange_buckets(lengths, self.n_buckets, device)
 
     def run(
         self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
     ) -> Tensor:
         """Return h at every position, by one nn.LSTM call per rectangle."""
-        order: Order = plan.against if against else plan.along
+        order: RowPermutation = plan.against if against else plan.along
         parts = torch.split(order.arrange(x), [n * k for n, k in plan.shapes])
         sentences = torch.split(plan.order, [k for _, k in plan.shapes])
-        found = []
-        for part, (n_steps, k), of in zip(parts, plan.shapes, sentences, strict=True):
-            h, _ = lstm(part.view(n_steps, k, -1), first_states(start, of))
-            found.append(h.reshape(n_steps * k, -1))
-        return order.restore(torch.cat(found) if len(found) > 1 else found[0])
+        outputs = []
+        for part, (n_steps, k), sentence_ids in zip(parts, plan.shapes, sentences, strict=True):
+            h, _ = lstm(part.view(n_steps, k, -1), build_initial_states(start, sentence_ids))
+            outputs.append(h.reshape(n_steps * k, -1))
+        return order.restore(torch.cat(outputs) if len(outputs) > 1 else outputs[0])
 
 
-class Packed(Recurrence):
+class PackedRecurrence(Recurrence):
     """nn.LSTM over a PackedSequence: no padding, but on a CPU a different kernel (not oneDNN's)."""
 
     def plan(self, lengths: Ids, device: torch.device) -> Any:
         """Plan the columns, whose sizes PackedSequence needs."""
-        return columns(lengths, device)
+        return arrange_columns(lengths, device)
 
     def run(
         self, lstm: nn.LSTM, x: Tensor, plan: Any, start: Start | None = None, *, against: bool
     ) -> Tensor:
         """Return h at every position, by one nn.LSTM call."""
-        order: Order = plan.against if against else plan.along
+        order: RowPermutation = plan.against if against else plan.along
         packed = PackedSequence(order.arrange(x), torch.tensor(plan.sizes))
-        h, _ = lstm(packed, first_states(start, plan.order))
+        h, _ = lstm(packed, build_initial_states(start, plan.order))
         return order.restore(h.data)
 
-    def last(
-        self, lstm: nn.LSTM, rows: Tensor, columns: Columns, start: Start
+    def compute_last_states(
+        self, lstm: nn.LSTM, rows: Tensor, columns: UnpaddedColumns, start: Start
     ) -> tuple[Tensor, Tensor]:
         """Return h and c, by one nn.LSTM call, because nothing is padded."""
         packed = PackedSequence(rows, torch.tensor(columns.sizes))
-        _, (h, c) = lstm(packed, first_states(start, columns.order))
+        _, (h, c) = lstm(packed, build_initial_states(start, columns.order))
         return h[0], c[0]
 
 
-def first_states(start: Start | None, order: Tensor) -> Start | None:
+def build_initial_states(start: Start | None, order: Tensor) -> Start | None:
     """Return h_0 and c_0 for nn.LSTM, (layers, k, h).
 
     Args:
@@ -340,11 +340,11 @@ def first_states(start: Start | None, order: Tensor) -> Start | None:
     """
     if start is None:
         return None
-    h_0, c_0 = (_by_column(first, order) for first in start)
+    h_0, c_0 = (_expand_columns(first, order) for first in start)
     return h_0, c_0
 
 
-def _by_column(first: Tensor, order: Tensor) -> Tensor:
+def _expand_columns(first: Tensor, order: Tensor) -> Tensor:
     if first.ndim == 3:
         return first.index_select(1, order)
     return first[:, None].expand(-1, len(order), -1).contiguous()

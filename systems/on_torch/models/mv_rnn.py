@@ -17,9 +17,9 @@ from harness.values.instances import Tree
 from systems.on_torch.models.tree_steps import TreeCell, TreeSteps
 from systems.on_torch.models.trees import Recursive, State, TreeNet
 from systems.on_torch.net import Batched
-from systems.on_torch.products import Workspace, aten, product, weight_gradient
-from systems.on_torch.rows import on_device
-from systems.plans.trees import inverse, matrix_rows
+from systems.on_torch.products import Workspace, aten, compute_weight_gradient, multiply
+from systems.on_torch.rows import move_to_device
+from systems.plans.trees import invert_permutation, plan_matrix_rows
 
 CHUNK = 1 << 18  # elements of matrices per call: 1 MiB
 
@@ -31,16 +31,16 @@ class MVRNN(TreeNet):
 
     def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
         super().__init__(model)
-        self.embedding, self.classifier = self.table("embedding"), self.linear("W_out")
-        self.matrices = self.table("matrices")
-        self.vector = self.linear("W", "b", kind)
-        self.matrix_1 = self.linear("A_1", "b_T", kind)  # with the bias of the sum
-        self.matrix_2 = self.linear("A_2", kind=kind)
+        self.embedding, self.classifier = self.make_table("embedding"), self.make_linear("W_out")
+        self.matrices = self.make_table("matrices")
+        self.vector = self.make_linear("W", "b", kind)
+        self.matrix_1 = self.make_linear("A_1", "b_T", kind)  # with the bias of the sum
+        self.matrix_2 = self.make_linear("A_2", kind=kind)
 
-    def vectors(self, words: Tensor) -> State:
+    def look_up_vectors(self, words: Tensor) -> State:
         """Look up a row of each table for each word."""
         h = self.vector.out_features
-        return *super().vectors(words), self.matrices(words).view(-1, h, h)
+        return *super().look_up_vectors(words), self.matrices(words).view(-1, h, h)
 
     def leaf(self, *vectors: Tensor) -> State:
         """Return the state of a leaf, which is its word's entry in the tables."""
@@ -75,7 +75,7 @@ class Levels(Batched):
 
     def plan(self, trees: Sequence[Tree], device: torch.device) -> Any:
         """Plan the rows of all vertices and of their matrices."""
-        return on_device(matrix_rows(trees), device)
+        return move_to_device(plan_matrix_rows(trees), device)
 
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the logits of all vertices in the plan's order."""
@@ -83,7 +83,7 @@ class Levels(Batched):
         v = TreeSteps.apply(  # type: ignore[no-untyped-call]
             MVCell,
             plan,
-            *TreeNet.vectors(net, plan.words),
+            *TreeNet.look_up_vectors(net, plan.words),
             net.matrices.weight,
             net.vector.weight,
             net.vector.bias,
@@ -95,12 +95,12 @@ class Levels(Batched):
         logits = net.classifier(v)
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
-    def canonical_rows(self, plan: Any) -> NDArray[np.integer]:
+    def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
         """Return the row of every vertex in canonical order."""
-        return inverse(plan.order)
+        return invert_permutation(plan.order)
 
 
-def chunks_of(rows: slice, h: int) -> list[slice]:
+def split_rows(rows: slice, h: int) -> list[slice]:
     """Split rows so that the matrices (h, h) of a chunk stay in a core's cache between calls."""
     n = max(1, CHUNK // (h * h))
     starts = range(rows.start, rows.stop, n)
@@ -147,31 +147,31 @@ class MVCell(TreeCell):
         self.own_T = workspace.take("matrices", x, n_own, self.h**2)
         torch.index_select(matrices, 0, plan.words, out=self.own_T[: self.n_leaves])
 
-    def level(self, rows: slice) -> None:
+    def compute_level(self, rows: slice) -> None:
         T = self.gather(rows)
-        sums = product(self.crossed(rows, T), self.W, self.b)
-        torch.tanh(sums, out=self.states[self.own(rows)])
+        sums = multiply(self.cross_multiply(rows, T), self.W, self.b)
+        torch.tanh(sums, out=self.states[self.to_all_rows(rows)])
         if rows.stop < self.n_internal:  # the last level consists of roots
-            for some in chunks_of(rows, self.h):
+            for some in split_rows(rows, self.h):
                 chosen = slice(some.start - rows.start, some.stop - rows.start)
                 left, right = T[:, chosen].flatten(1, 2)
-                own = self.own_T[self.own(some)].view(-1, self.h)
-                torch.add(product(left, self.A[0], self.b_T), product(right, self.A[1]), out=own)
+                own = self.own_T[self.to_all_rows(some)].view(-1, self.h)
+                torch.add(multiply(left, self.A[0], self.b_T), multiply(right, self.A[1]), out=own)
 
     def gather(self, rows: slice) -> Tensor:
         """Return the matrices of the children of internal rows (2, n, h, h)."""
-        found = self.T[:, rows] if self.keep else self.T[:, : rows.stop - rows.start]
-        for own, children in zip(found, self.plan.sides[:, rows], strict=True):
+        matrices = self.T[:, rows] if self.keep else self.T[:, : rows.stop - rows.start]
+        for own, children in zip(matrices, self.plan.sides[:, rows], strict=True):
             torch.index_select(self.own_T, 0, children, out=own.view(-1, self.h**2))
-        return found
+        return matrices
 
-    def crossed(self, rows: slice, T: Tensor) -> Tensor:
+    def cross_multiply(self, rows: slice, T: Tensor) -> Tensor:
         """Return the product of each child's vector and the other child's matrix (n, 2 h)."""
-        v, found = self.v_below[rows], self.products[rows]
-        torch.index_select(self.states, 0, self.children(rows), out=v.view(-1, self.h))
-        for side, own in enumerate(found.chunk(2, 1)):
+        v, products = self.v_below[rows], self.products[rows]
+        torch.index_select(self.states, 0, self.find_children(rows), out=v.view(-1, self.h))
+        for side, own in enumerate(products.chunk(2, 1)):
             own.copy_(torch.bmm(v[:, 1 - side, None], T[side])[:, 0])
-        return found
+        return products
 
     def begin_backward(self, dstates: Tensor) -> None:
         n, h, n_inner = self.n_internal, self.h, len(self.plan.inner_places)
@@ -181,32 +181,32 @@ class MVCell(TreeCell):
         self.d_T = take("gradients of children's matrices", dstates, 2, n, h, h)
         self.d_own_T = take("gradients of matrices", dstates, n_inner, h * h)
 
-    def level_backward(self, rows: slice) -> None:
-        own, n = self.own(rows), rows.stop - rows.start
-        dv = self.gradient_of(own)
+    def backpropagate_level(self, rows: slice) -> None:
+        own, n = self.to_all_rows(rows), rows.stop - rows.start
+        dv = self.gather_state_gradient(own)
         aten.tanh_backward.grad_input(dv, self.states[own], grad_input=self.d[rows])
-        d_products = product(self.d[rows], self.W.t()).view(n, 2, -1)
+        d_products = multiply(self.d[rows], self.W.t()).view(n, 2, -1)
         below = self.below[2 * rows.start : 2 * rows.stop].view(n, 2, -1)
         for side in (0, 1):
             # A row times the transposed matrix; the matrix times a column takes six times as long.
             T = self.T[side, rows].transpose(1, 2)
             below[:, 1 - side] = torch.bmm(d_products[:, side, None], T)[:, 0]
-        for some in chunks_of(rows, self.h):
+        for some in split_rows(rows, self.h):
             chosen = slice(some.start - rows.start, some.stop - rows.start)
-            self.through_matrices(some, d_products[chosen])
+            self.backpropagate_matrices(some, d_products[chosen])
 
-    def through_matrices(self, rows: slice, d: Tensor) -> None:
+    def backpropagate_matrices(self, rows: slice, d: Tensor) -> None:
         """Compute the gradients of children's matrices, given d (n, 2, h) of their products."""
-        own = self.own_matrices(rows)
+        own = self.gather_matrix_gradients(rows)
         for side, weight in enumerate(self.A):
             v, out = self.v_below[rows, 1 - side, :, None], self.d_T[side, rows]
             if own is None:
                 torch.mul(v, d[:, side, None], out=out)
             else:
-                by_own = product(own, weight.t()).view_as(out)
+                by_own = multiply(own, weight.t()).view_as(out)
                 torch.addcmul(by_own, v, d[:, side, None], out=out)
 
-    def own_matrices(self, rows: slice) -> Tensor | None:
+    def gather_matrix_gradients(self, rows: slice) -> Tensor | None:
         """Return the gradient of internal rows' matrices, stacked (n h, h); None for roots."""
         places = self.plan.inner_places[rows]
         if len(places) == 0:
@@ -220,11 +220,11 @@ class MVCell(TreeCell):
         size = (self.n_words, self.h**2)
         words = self.plan.leaf_words[None]
         table = torch.sparse_coo_tensor(words, values, size, check_invariants=False)
-        dx, own = self.gradient_of(slice(0, self.n_leaves)), self.d_own_T.view(-1, self.h)
+        dx, own = self.gather_state_gradient(slice(0, self.n_leaves)), self.d_own_T.view(-1, self.h)
         transposed = own.t().contiguous()  # as slow as a product, so done once for both
         below = self.T[:, : len(self.d_own_T)].flatten(1, 2)
-        dA_1, dA_2 = (product(transposed, side.t()) for side in below)
-        dW = weight_gradient(self.d, self.products)
+        dA_1, dA_2 = (multiply(transposed, side.t()) for side in below)
+        dW = compute_weight_gradient(self.d, self.products)
         return dx, table, dW, self.d.sum(0), dA_1, dA_2, own.sum(0), None
 
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from harness.contracts.model import Model
 from harness.values.instances import SentencePair
-from systems.on_torch.layers import LateOutputs, LossWay, Scores, StartedLSTM, output_layer
+from systems.on_torch.layers import LateOutputs, LossWay, Scores, StartedLSTM, make_output_layer
 from systems.on_torch.models.lstm import Columnwise, Recurrence, StepStates
 from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.products import aten, linear, product
-from systems.on_torch.rows import Columns, columns, to_device, to_tensor
+from systems.on_torch.products import apply_linear, aten, multiply
+from systems.on_torch.rows import UnpaddedColumns, arrange_columns, to_device, to_tensor
 from systems.plans.trees import Ids
 
 
@@ -29,12 +29,12 @@ class PairNet(Net):
 
     def __init__(self, model: Model, way: LossWay = "whole") -> None:
         super().__init__(model)
-        self.source_embedding = self.table("source_embedding")
-        self.target_embedding = self.table("target_embedding")
-        self.read_source = self.linear("E_source", "b_E_source")
-        self.read_target = self.linear("E_target", "b_E_target")
+        self.source_embedding = self.make_table("source_embedding")
+        self.target_embedding = self.make_table("target_embedding")
+        self.read_source = self.make_linear("E_source", "b_E_source")
+        self.read_target = self.make_linear("E_target", "b_E_target")
         self.encoder = StartedLSTM(self, ["_source"], [""])
-        self.output = output_layer(self, None, way)
+        self.output = make_output_layer(self, None, way)
 
 
 class PairByPair(PairNet, OneByOne):
@@ -45,7 +45,7 @@ class PairByPair(PairNet, OneByOne):
         device = self.output.weight.device
         return [(to_tensor(pair.source, device), to_tensor(pair.target, device)) for pair in pairs]
 
-    def behind(self, source: Tensor) -> tuple[Tensor, Tensor]:
+    def encode_source(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """Return h and c after the last word of one sentence (n,)."""
         x = torch.tanh(self.read_source(self.source_embedding(source)))
         state: tuple[Tensor, Tensor] = self.encoder.lstm(x, self.encoder.start)[1]
@@ -57,12 +57,12 @@ class EagerSeq2Seq(PairByPair):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.decoder = self.lstm_cell("_target")
+        self.decoder = self.make_lstm_cell("_target")
 
-    def scored(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield logits of every predicted word; its loss is computed before the next step."""
         for source, target in pairs:
-            state = self.behind(source)
+            state = self.encode_source(source)
             for word, label in zip(
                 torch.split(target[:-1], 1), torch.split(target[1:], 1), strict=True
             ):
@@ -76,12 +76,12 @@ class EagerAtOnce(PairByPair):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.decoder = self.lstm_of("_target")
+        self.decoder = self.make_lstm("_target")
 
-    def scored(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, pairs: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield logits of all predicted words, pair by pair."""
         for source, target in pairs:
-            state = self.behind(source)
+            state = self.encode_source(source)
             read = torch.tanh(self.read_target(self.target_embedding(target[:-1])))
             h, _ = self.decoder(read, state)
             yield self.output(h), target[1:]
@@ -101,7 +101,7 @@ class PairBatch(NamedTuple):
     source: Tensor
     read: Tensor
     labels: Tensor
-    encoders: Columns
+    encoders: UnpaddedColumns
     n_steps: Ids
 
 
@@ -109,7 +109,7 @@ def plan_pairs(pairs: Sequence[SentencePair], device: torch.device) -> PairBatch
     """Arrange the encoders as columns; the decoders are not arranged yet."""
     n_source = np.array([len(pair.source) for pair in pairs], dtype=np.int64)
     n_steps = np.array([pair.n_steps for pair in pairs], dtype=np.int64)
-    encoders = columns(n_source, device)
+    encoders = arrange_columns(n_source, device)
     source, read, labels = to_device(
         device,
         np.concatenate([pair.source for pair in pairs]),
@@ -122,14 +122,16 @@ def plan_pairs(pairs: Sequence[SentencePair], device: torch.device) -> PairBatch
 class PairsSideBySide(PairNet, Batched):
     """All pairs in parallel, longest first."""
 
-    def vectors(self, words: Tensor, table: nn.Embedding, read: nn.Linear) -> Tensor:
+    def embed_words(self, words: Tensor, table: nn.Embedding, read: nn.Linear) -> Tensor:
         """Return tanh(E x + b_E) of words (n,), (n, h)."""
-        return torch.tanh(linear(table(words), read.weight, read.bias))
+        return torch.tanh(apply_linear(table(words), read.weight, read.bias))
 
-    def encoded(self, batch: PairBatch, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
+    def encode_sources(self, batch: PairBatch, recurrence: Recurrence) -> tuple[Tensor, Tensor]:
         """Return h and c after every source's last word, by column of the encoders (k, h)."""
-        x = self.vectors(batch.source, self.source_embedding, self.read_source)
-        return recurrence.last(self.encoder.lstm, x, batch.encoders, self.encoder.start)
+        x = self.embed_words(batch.source, self.source_embedding, self.read_source)
+        return recurrence.compute_last_states(
+            self.encoder.lstm, x, batch.encoders, self.encoder.start
+        )
 
 
 class DecoderBatch(NamedTuple):
@@ -147,7 +149,7 @@ class DecoderBatch(NamedTuple):
     read: Tensor
     labels: Tensor
     swap: Tensor
-    decoders: Columns
+    decoders: UnpaddedColumns
 
 
 class LevelsSeq2Seq(PairsSideBySide):
@@ -159,19 +161,19 @@ class LevelsSeq2Seq(PairsSideBySide):
 
     def __init__(self, model: Model, recurrence: Columnwise | None = None) -> None:
         super().__init__(model)
-        self.decoder = self.lstm_cell("_target")
+        self.decoder = self.make_lstm_cell("_target")
         self.steps = recurrence or Columnwise()
 
     def plan(self, pairs: Sequence[SentencePair], device: torch.device) -> DecoderBatch:
         """Plan the rows of encoders and decoders, whose order differs."""
-        found = plan_pairs(pairs, device)
-        decoders = columns(found.n_steps, device)
-        places, swap = decoders.along.places, found.encoders.ranks[decoders.order]
-        return DecoderBatch(found, found.read[places], found.labels[places], swap, decoders)
+        batch = plan_pairs(pairs, device)
+        decoders = arrange_columns(batch.n_steps, device)
+        places, swap = decoders.along.places, batch.encoders.ranks[decoders.order]
+        return DecoderBatch(batch, batch.read[places], batch.labels[places], swap, decoders)
 
     def forward(self, batch: DecoderBatch) -> tuple[Tensor, LateOutputs]:
         """Return the summed loss, and the logits of all predicted words in the decoders' rows."""
-        state = torch.cat(self.encoded(batch.pairs, self.steps), dim=1)
+        state = torch.cat(self.encode_sources(batch.pairs, self.steps), dim=1)
         loss, hidden = _Decoder.apply(  # type: ignore[no-untyped-call]
             batch,
             self.steps.kind,
@@ -184,9 +186,9 @@ class LevelsSeq2Seq(PairsSideBySide):
             self.decoder.bias_ih,
             self.output.weight,
         )
-        return loss, self.output.late(hidden)
+        return loss, self.output.defer_logits(hidden)
 
-    def canonical_rows(self, batch: DecoderBatch) -> NDArray[np.integer]:
+    def find_canonical_rows(self, batch: DecoderBatch) -> NDArray[np.integer]:
         """Return the rows pair by pair."""
         return batch.decoders.along.rows.cpu().numpy()
 
@@ -221,18 +223,18 @@ class _Decoder(torch.autograd.Function):
         w, n, k = DecoderWeights(*weights), len(batch.read), len(state)
         h = w.U.shape[1]
         states = kind(state.new_empty(n, 4 * h), h, k, state)
-        words, x = state.new_empty(n, w.table.shape[1]), state.new_empty(n, h)
+        embedded, x = state.new_empty(n, w.table.shape[1]), state.new_empty(n, h)
         scores = Scores(w.W_out, None, keep=not torch.is_inference_mode_enabled())
         losses, at = [], 0
         for size in batch.decoders.sizes:
             rows = slice(at, at + size)
-            torch.index_select(w.table, 0, batch.read[rows], out=words[rows])
-            torch.tanh(product(words[rows], w.E, w.e), out=x[rows])
-            states.gates[rows] = product(x[rows], w.W, w.b)
+            torch.index_select(w.table, 0, batch.read[rows], out=embedded[rows])
+            torch.tanh(multiply(embedded[rows], w.E, w.e), out=x[rows])
+            states.gates[rows] = multiply(x[rows], w.W, w.b)
             losses.append(scores.add(states.step(at, size, w.U), batch.labels[rows]))
             at += size
         ctx.save_for_backward(*weights)
-        ctx.batch, ctx.states, ctx.kept = batch, states, (words, x, scores)
+        ctx.batch, ctx.states, ctx.kept = batch, states, (embedded, x, scores)
         hidden = states.h[k:]
         ctx.mark_non_differentiable(hidden)
         return torch.stack(losses).sum(), hidden
@@ -240,22 +242,22 @@ class _Decoder(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dloss, _):  # type: ignore[no-untyped-def]
         w, states, decoders = DecoderWeights(*ctx.saved_tensors), ctx.states, ctx.batch.decoders
-        words, x, scores = ctx.kept
+        embedded, x, scores = ctx.kept
         k = states.k
         dh, dW_out, _ = scores.gradients(states.h[k:], w.W_out, dloss)
         nothing = dh.new_zeros(k, dh.shape[1])
         d, dh_0, dc_0 = states.backward(w.U, dh, nothing, decoders.sizes, started=True)
-        dx = aten.tanh_backward(product(d, w.W.t()), x)
+        dx = aten.tanh_backward(multiply(d, w.W.t()), x)
         dtable = torch.sparse_coo_tensor(
-            ctx.batch.read[None], product(dx, w.E.t()), w.table.shape, check_invariants=False
+            ctx.batch.read[None], multiply(dx, w.E.t()), w.table.shape, check_invariants=False
         )
         before, dt = states.h.index_select(0, decoders.before), d.t().contiguous()
         dweights = DecoderWeights(
             table=dtable,
-            E=product(dx.t().contiguous(), words.t()),
+            E=multiply(dx.t().contiguous(), embedded.t()),
             e=dx.sum(0),
-            W=product(dt, x.t()),
-            U=product(dt, before.t()),
+            W=multiply(dt, x.t()),
+            U=multiply(dt, before.t()),
             b=d.sum(0),
             W_out=dW_out,
         )
@@ -279,23 +281,23 @@ class LevelsAtOnce(PairsSideBySide):
         self, model: Model, recurrence: Recurrence | None = None, way: LossWay = "in_place"
     ) -> None:
         super().__init__(model, way)
-        self.decoder = self.lstm_of("_target")
+        self.decoder = self.make_lstm("_target")
         self.recurrence = recurrence or Columnwise()
 
     def plan(self, pairs: Sequence[SentencePair], device: torch.device) -> AtOnceBatch:
         """Plan words by position."""
-        found = plan_pairs(pairs, device)
-        return AtOnceBatch(found, self.recurrence.plan(found.n_steps, device))
+        batch = plan_pairs(pairs, device)
+        return AtOnceBatch(batch, self.recurrence.plan(batch.n_steps, device))
 
     def forward(self, batch: AtOnceBatch) -> tuple[Tensor, LateOutputs]:
         """Return the summed loss, and the logits of all predicted words, pair by pair."""
         pairs = batch.pairs
         ranks = pairs.encoders.ranks
-        h_0, c_0 = self.encoded(pairs, self.recurrence)
+        h_0, c_0 = self.encode_sources(pairs, self.recurrence)
         start = h_0.index_select(0, ranks)[None], c_0.index_select(0, ranks)[None]
-        x = self.vectors(pairs.read, self.target_embedding, self.read_target)
+        x = self.embed_words(pairs.read, self.target_embedding, self.read_target)
         h = self.recurrence.run(self.decoder, x, batch.decoders, start, against=False)
-        return self.output.loss(h, pairs.labels), self.output.late(h)
+        return self.output.loss(h, pairs.labels), self.output.defer_logits(h)
 
 
 EAGER = {"seq2seq": EagerSeq2Seq, "seq2seq_at_once": EagerAtOnce}

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from harness.contracts.model import Model
 from harness.models.parser import Parser
 from harness.values.parsed import ParsedSentence
-from systems.on_torch.layers import LateOutputs, Scores, output_layer
-from systems.on_torch.models.lstm import Padded, Recurrence
+from systems.on_torch.layers import LateOutputs, Scores, make_output_layer
+from systems.on_torch.models.lstm import PaddedRecurrence, Recurrence
 from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.products import aten, product
-from systems.on_torch.rows import columns, to_device, to_tensor
+from systems.on_torch.products import aten, multiply
+from systems.on_torch.rows import arrange_columns, to_device, to_tensor
 
 
 class ParserNet(Net):
@@ -30,22 +30,25 @@ class ParserNet(Net):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.embedding, self.tags = self.table("embedding"), self.table("tags", sparse=False)
-        self.missing, self.mlp = self.free("missing"), self.linear("W_mlp", "b_mlp")
-        self.output = output_layer(self, "b_out", "whole")
+        self.embedding, self.tags = (
+            self.make_table("embedding"),
+            self.make_table("tags", sparse=False),
+        )
+        self.missing, self.mlp = self.make_parameter("missing"), self.make_linear("W_mlp", "b_mlp")
+        self.output = make_output_layer(self, "b_out", "whole")
         assert isinstance(model, Parser)
-        self.scores_of = model.scores_of
+        self.scores_of = model.index_scores
 
     def read(self, words: Tensor, tags: Tensor) -> Tensor:
         """Return vectors of words and of their parts of speech, concatenated."""
         return torch.cat([self.embedding(words), self.tags(tags)], dim=1)
 
-    def labels_of(self, sentence: ParsedSentence) -> NDArray[np.int32]:
+    def find_labels(self, sentence: ParsedSentence) -> NDArray[np.int32]:
         """Return the index of each transition's score."""
         return self.scores_of(sentence.kinds, sentence.arcs)
 
 
-class ListedSentence(NamedTuple):
+class ParserSentence(NamedTuple):
     """Sentence; features and labels are those of its transitions."""
 
     words: Tensor
@@ -54,21 +57,21 @@ class ListedSentence(NamedTuple):
     labels: Tensor
 
 
-class SentenceBySentence(ParserNet, OneByOne):
+class EagerParser(ParserNet, OneByOne):
     """One sentence at a time: nn.LSTM in both directions, then one transition after another."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         backward = ("_backward", "_backward_2")
-        self.bilstm = self.lstm_of("_forward", "_forward_2", reverse=backward)
+        self.bilstm = self.make_lstm("_forward", "_forward_2", reverse=backward)
 
-    def prepare(self, sentences: Sequence[ParsedSentence]) -> list[ListedSentence]:
+    def prepare(self, sentences: Sequence[ParsedSentence]) -> list[ParserSentence]:
         """Convert the sentences to tensors on the device."""
         device = self.missing.device
-        columns = ((s.words, s.tags, s.features, self.labels_of(s)) for s in sentences)
-        return [ListedSentence(*(to_tensor(array, device) for array in four)) for four in columns]
+        columns = ((s.words, s.tags, s.features, self.find_labels(s)) for s in sentences)
+        return [ParserSentence(*(to_tensor(array, device) for array in four)) for four in columns]
 
-    def scored(self, sentences: list[ListedSentence]) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, sentences: list[ParserSentence]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores of every transition; its loss is computed before the next step."""
         for sentence in sentences:
             vectors, _ = self.bilstm(self.read(sentence.words, sentence.tags))
@@ -77,7 +80,7 @@ class SentenceBySentence(ParserNet, OneByOne):
                 hidden = torch.tanh(self.mlp(vectors[looked_at].view(-1)))
                 yield self.output(hidden), label
 
-    def forward(self, sentences: list[ListedSentence]) -> tuple[Tensor, Tensor]:
+    def forward(self, sentences: list[ParserSentence]) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the scores of all transitions."""
         loss, scores = super().forward(sentences)
         return loss, scores.view(-1, self.output.weight.shape[1])
@@ -105,7 +108,7 @@ class ParserBatch(NamedTuple):
     order: Tensor
 
 
-class SideBySide(ParserNet, Batched):
+class LevelsParser(ParserNet, Batched):
     """All sentences in parallel: BiLSTMs by nn.LSTM, then one decision of every parser per step.
 
     Padded rectangles in 4 buckets and Columnwise are equally fast, and faster than other methods.
@@ -113,9 +116,12 @@ class SideBySide(ParserNet, Batched):
 
     def __init__(self, model: Model, recurrence: Recurrence | None = None) -> None:
         super().__init__(model)
-        self.recurrence = recurrence or Padded(n_buckets=4)
-        self.forwards, self.backwards = self.lstm_of("_forward"), self.lstm_of("_backward")
-        self.forwards_2, self.backwards_2 = self.lstm_of("_forward_2"), self.lstm_of("_backward_2")
+        self.recurrence = recurrence or PaddedRecurrence(n_buckets=4)
+        self.forwards, self.backwards = self.make_lstm("_forward"), self.make_lstm("_backward")
+        self.forwards_2, self.backwards_2 = (
+            self.make_lstm("_forward_2"),
+            self.make_lstm("_backward_2"),
+        )
 
     def plan(self, sentences: Sequence[ParsedSentence], device: torch.device) -> ParserBatch:
         """Plan tokens by position, and decisions in columns, longest sentence first."""
@@ -130,9 +136,9 @@ class SideBySide(ParserNet, Batched):
             np.concatenate([s.words for s in sentences]),
             np.concatenate([s.tags for s in sentences]),
             looked_at.ravel(),
-            np.concatenate([self.labels_of(s) for s in sentences]),
+            np.concatenate([self.find_labels(s) for s in sentences]),
         )
-        steps = columns(n_steps, device)
+        steps = arrange_columns(n_steps, device)
         places = steps.along.places
         rows = looked.view(-1, n_slots)[places]
         along = self.recurrence.plan(lengths, device)
@@ -141,20 +147,22 @@ class SideBySide(ParserNet, Batched):
     def forward(self, batch: ParserBatch) -> tuple[Tensor, LateOutputs]:
         """Return the summed loss, and the scores of all transitions in the order of steps."""
         x = self.read(batch.words, batch.tags)
-        x = self.both(self.forwards, self.backwards, x, batch)
-        x = self.both(self.forwards_2, self.backwards_2, x, batch)
+        x = self.run_both_directions(self.forwards, self.backwards, x, batch)
+        x = self.run_both_directions(self.forwards_2, self.backwards_2, x, batch)
         vectors = torch.cat([x, torch.tanh(self.missing)[None]])
         weights = self.mlp.weight, self.mlp.bias, self.output.weight, self.output.bias
         loss, hidden = _Decisions.apply(batch, vectors, *weights)  # type: ignore[no-untyped-call]
-        return loss, self.output.late(hidden)
+        return loss, self.output.defer_logits(hidden)
 
-    def both(self, there: nn.LSTM, back: nn.LSTM, x: Tensor, batch: ParserBatch) -> Tensor:
+    def run_both_directions(
+        self, there: nn.LSTM, back: nn.LSTM, x: Tensor, batch: ParserBatch
+    ) -> Tensor:
         """Return h of both directions, concatenated (n, h)."""
         run = self.recurrence.run
         h = [run(there, x, batch.along, against=False), run(back, x, batch.along, against=True)]
         return torch.cat(h, dim=1)
 
-    def canonical_rows(self, batch: ParserBatch) -> NDArray[np.integer]:
+    def find_canonical_rows(self, batch: ParserBatch) -> NDArray[np.integer]:
         """Return the rows sentence by sentence."""
         return batch.order.cpu().numpy()
 
@@ -182,8 +190,8 @@ class _Decisions(torch.autograd.Function):
     def forward(ctx, batch, vectors, *weights):  # type: ignore[no-untyped-def]
         w, (n, n_slots) = DecisionWeights(*weights), batch.looked_at.shape
         mlp = len(w.b_mlp)
-        by_slot = slotted(w.W_mlp, n_slots)
-        given = product(vectors, by_slot.t()).view(-1, n_slots, mlp)
+        by_slot = arrange_slots(w.W_mlp, n_slots)
+        given = multiply(vectors, by_slot.t()).view(-1, n_slots, mlp)
         given[:, 0] += w.b_mlp  # every decision reads slot 0 once
         slots = torch.arange(n_slots, device=vectors.device)
         rows = (batch.looked_at * n_slots + slots).view(-1)
@@ -215,19 +223,19 @@ class _Decisions(torch.autograd.Function):
         dgiven.index_add_(0, rows, dsum.repeat_interleave(n_slots, 0))
         dgiven = dgiven.view(len(vectors), -1)
         dW_mlp = (
-            product(vectors.t().contiguous(), dgiven.t())
+            multiply(vectors.t().contiguous(), dgiven.t())
             .view(-1, n_slots, mlp)
             .permute(2, 1, 0)
             .reshape(mlp, -1)
         )
-        return None, product(dgiven, by_slot), dW_mlp, dsum.sum(0), dW_out, db_out
+        return None, multiply(dgiven, by_slot), dW_mlp, dsum.sum(0), dW_out, db_out
 
 
-def slotted(W_mlp: Tensor, n_slots: int) -> Tensor:
+def arrange_slots(W_mlp: Tensor, n_slots: int) -> Tensor:
     """Return the layer's columns of all slots next to each other, (h, n_slots * mlp)."""
     mlp, width = W_mlp.shape
     return W_mlp.view(mlp, n_slots, width // n_slots).permute(2, 1, 0).reshape(-1, n_slots * mlp)
 
 
-EAGER = {"parser": SentenceBySentence}
-LEVELS = {"parser": SideBySide}
+EAGER = {"parser": EagerParser}
+LEVELS = {"parser": LevelsParser}

@@ -20,9 +20,9 @@ from harness.vertex.operators import LAYER_NORM_EPSILON
 from systems.on_torch.layers import ProgramNet
 from systems.on_torch.net import Batched, OneByOne
 from systems.on_torch.products import tanh
-from systems.on_torch.rows import columns, to_tensor
-from systems.plans.programs import NONE, Grown, GrownTree, grown_tree
-from systems.plans.trees import inverse
+from systems.on_torch.rows import arrange_columns, to_tensor
+from systems.plans.programs import NONE, Grown, GrownTree, grow_tree
+from systems.plans.trees import invert_permutation
 
 
 class Loops(NamedTuple):
@@ -42,14 +42,14 @@ class Loops(NamedTuple):
 class NestedNet(ProgramNet):
     """Parameters of harness.models.nested_rnn."""
 
-    def listed(self, chain: Chain) -> Loops:
-        return Loops(int(chain.words[0]), int(chain.labels[0]), self.model.loops(chain))
+    def convert_chain(self, chain: Chain) -> Loops:
+        return Loops(int(chain.words[0]), int(chain.labels[0]), self.model.list_inner_counts(chain))
 
 
 class RecursiveNested(NestedNet, OneByOne):
     """One instance at a time; every state of the outer loop is read before the next step."""
 
-    def scored(self, batch: list[Loops]) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, batch: list[Loops]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores of all steps of outer loops, instance by instance."""
         device, U, b = self.embedding.weight.device, self["U"], self["b"]
         for word, label, loops in batch:
@@ -60,12 +60,12 @@ class RecursiveNested(NestedNet, OneByOne):
                 x = h
                 for _ in range(n_inner):
                     x = torch.tanh(torch.addmm(b, x, U))
-                h = self.outer(x, h)
+                h = self.run_outer_step(x, h)
                 states.append(h)
             scores = torch.cat(states) @ self["W_out"]
             yield scores, torch.full((len(loops),), label, device=device)
 
-    def outer(self, x: Tensor, h: Tensor) -> Tensor:
+    def run_outer_step(self, x: Tensor, h: Tensor) -> Tensor:
         """Return the GRU's next state (1, h)."""
         x_r, x_z, x_n = torch.addmm(self["b_gates"], x, self["W_x"]).chunk(3, dim=1)
         h_r, h_z = (h @ self["W_h"]).chunk(2, dim=1)
@@ -98,46 +98,48 @@ class LevelsNested(NestedNet, Batched):
 
     def plan(self, batch: Sequence[Loops], device: torch.device) -> LoopBatch:
         """Plan the rows of states."""
-        lengths = np.array([len(one.n_inner) for one in batch], dtype=np.int64)
-        steps = columns(lengths, device)
-        labels = to_tensor(np.repeat([one.label for one in batch], lengths), device)
+        lengths = np.array([len(instance.n_inner) for instance in batch], dtype=np.int64)
+        steps = arrange_columns(lengths, device)
+        labels = to_tensor(np.repeat([instance.label for instance in batch], lengths), device)
         loops = [batch[i] for i in steps.order.tolist()]
         return LoopBatch(loops, steps.sizes, labels[steps.along.places], steps.along.rows)
 
     def forward(self, plan: LoopBatch) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the scores of all outer steps, step after step."""
-        words = [one.word for one in plan.loops]
+        words = [instance.word for instance in plan.loops]
         h = self.embedding(torch.tensor(words, device=self.embedding.weight.device))
         states = []
         for step, n in enumerate(plan.n_going):
             h = h[:n]
             h[:, 0].tolist()  # synchronizes to read the lengths of inner loops
-            h = self.outer(self.ran(h, [one.n_inner[step] for one in plan.loops[:n]]), h)
+            h = self.run_outer_step(
+                self.run_inner_loops(h, [instance.n_inner[step] for instance in plan.loops[:n]]), h
+            )
             states.append(h)
-        scores = self.by("W_out")(torch.cat(states))
+        scores = self.get_product("W_out")(torch.cat(states))
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
-    def ran(self, h: Tensor, times: Sequence[int]) -> Tensor:
+    def run_inner_loops(self, h: Tensor, times: Sequence[int]) -> Tensor:
         """Return the last states of the inner loops (n, h), given their initial states h."""
         order = sorted(range(len(times)), key=lambda i: -times[i])
         rows = torch.tensor(order, device=h.device)
-        x, n, inner = h.index_select(0, rows), len(order), self.by("U", "b")
+        x, n, inner = h.index_select(0, rows), len(order), self.get_product("U", "b")
         for step in range(times[order[0]]):
             while times[order[n - 1]] <= step:
                 n -= 1
             tanh(inner(x[:n]), x[:n])
         return torch.empty_like(x).index_copy_(0, rows, x)
 
-    def outer(self, x: Tensor, h: Tensor) -> Tensor:
+    def run_outer_step(self, x: Tensor, h: Tensor) -> Tensor:
         """Return the GRU's next states (n, h)."""
-        gates, width = self.by("W_x", "b_gates")(x), h.shape[1]
+        gates, width = self.get_product("W_x", "b_gates")(x), h.shape[1]
         r_z, n = gates[:, : 2 * width], gates[:, 2 * width :]
-        r, z = self.by("W_h").add_to(r_z, h).sigmoid_().chunk(2, dim=1)
-        self.by("U_n").add_to(n, r * h)
+        r, z = self.get_product("W_h").add_to(r_z, h).sigmoid_().chunk(2, dim=1)
+        self.get_product("U_n").add_to(n, r * h)
         n = tanh(n)
         return torch.addcmul(n, z, h - n)
 
-    def canonical_rows(self, plan: LoopBatch) -> NDArray[np.integer]:
+    def find_canonical_rows(self, plan: LoopBatch) -> NDArray[np.integer]:
         """Return the rows instance by instance."""
         return plan.rows.cpu().numpy()
 
@@ -145,13 +147,13 @@ class LevelsNested(NestedNet, Batched):
 class RecursiveDRNN(ProgramNet, OneByOne):
     """One tree at a time; every node's state is read before its tree grows."""
 
-    def listed(self, chain: Chain) -> tuple[Tensor, Tensor, GrownTree]:
+    def convert_chain(self, chain: Chain) -> tuple[Tensor, Tensor, GrownTree]:
         """Return word and labels on the device, and the tree that will grow."""
-        device, tree = self.embedding.weight.device, grown_tree(self.model, chain)
+        device, tree = self.embedding.weight.device, grow_tree(self.model, chain)
         labels = torch.full((len(tree.nodes),), tree.label, device=device)
         return torch.tensor([tree.word], device=device), labels, tree
 
-    def scored(
+    def yield_scores(
         self, batch: list[tuple[Tensor, Tensor, GrownTree]]
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores of all nodes, tree by tree."""
@@ -173,13 +175,13 @@ class RecursiveDRNN(ProgramNet, OneByOne):
         float(state[0, 0])  # synchronizes to read the decision on growth
         _, _, child, sibling = nodes[rank]
         if child != NONE:
-            self.grow(nodes, child, state, self.gated(state @ self["U_a"]), states)
+            self.grow(nodes, child, state, self.apply_gate(state @ self["U_a"]), states)
         if sibling != NONE:
             assert parent is not None  # a root has no siblings
             x = torch.addmm(parent @ self["U_a"], state, self["U_f"])
-            self.grow(nodes, sibling, parent, self.gated(x), states)
+            self.grow(nodes, sibling, parent, self.apply_gate(x), states)
 
-    def gated(self, x: Tensor) -> Tensor:
+    def apply_gate(self, x: Tensor) -> Tensor:
         """Return h s(u h), with h = tanh(x + b)."""
         h = torch.tanh(x + self["b"])
         return h * torch.sigmoid(h @ self["u"])
@@ -209,9 +211,9 @@ class LevelsDRNN(ProgramNet, Batched):
     The term of a parent is computed for its first child, and passed on from sibling to sibling.
     """
 
-    def listed(self, chain: Chain) -> GrownTree:
+    def convert_chain(self, chain: Chain) -> GrownTree:
         """Return the tree that will grow."""
-        return grown_tree(self.model, chain)
+        return grow_tree(self.model, chain)
 
     def plan(self, trees: Sequence[GrownTree], device: torch.device) -> GrowthBatch:
         """Return an empty order, because nodes are unknown before they grow."""
@@ -226,12 +228,12 @@ class LevelsDRNN(ProgramNet, Batched):
         while wave.nodes:
             waves.append(wave.states)
             plan.order.extend(wave.nodes)
-            wave = self.next_wave(trees, wave)
-        scores = self.by("W_out")(torch.cat(waves))
+            wave = self.compute_next_wave(trees, wave)
+        scores = self.get_product("W_out")(torch.cat(waves))
         labels = torch.tensor([trees[i].label for i, _ in plan.order], device=device)
         return functional.cross_entropy(scores, labels, reduction="sum"), scores
 
-    def next_wave(self, trees: Sequence[GrownTree], wave: Wave) -> Wave:
+    def compute_next_wave(self, trees: Sequence[GrownTree], wave: Wave) -> Wave:
         """Return first children, then next siblings, after reading the states that decide."""
         wave.states[:, 0].tolist()
         new: tuple[list[Node], list[Node]] = [], []
@@ -248,21 +250,21 @@ class LevelsDRNN(ProgramNet, Batched):
         chosen = torch.tensor([*rows[0], *rows[1]], device=wave.states.device)
         sizes = [len(new[0]), len(new[1])]
         parents, befores = torch.split(wave.states.index_select(0, chosen), sizes)
-        x = given = self.by("U_a", "b")(parents)
+        x = given = self.get_product("U_a", "b")(parents)
         if len(befores):
             handed_on = wave.given.index_select(0, chosen[sizes[0] :])
             given = torch.cat([given, handed_on])
-            x = torch.cat([x, self.by("U_f").add_to(handed_on, befores)])
+            x = torch.cat([x, self.get_product("U_f").add_to(handed_on, befores)])
         h = torch.tanh(x)
-        return Wave(nodes, given, h.mul_(self.by("u")(h).sigmoid_()))
+        return Wave(nodes, given, h.mul_(self.get_product("u")(h).sigmoid_()))
 
-    def canonical_rows(self, plan: GrowthBatch) -> NDArray[np.integer]:
+    def find_canonical_rows(self, plan: GrowthBatch) -> NDArray[np.integer]:
         """Return the rows tree by tree, in order of rank."""
         firsts = np.cumsum([0, *(len(tree.nodes) for tree in plan.trees)])
-        return inverse(np.array([firsts[i] + rank for i, rank in plan.order]))
+        return invert_permutation(np.array([firsts[i] + rank for i, rank in plan.order]))
 
 
-class ListedSentence(NamedTuple):
+class BerxitSentence(NamedTuple):
     """Sentence of Berxit.
 
     Attributes:
@@ -284,42 +286,45 @@ class Encoder(ProgramNet):
         self.n_heads, self.layers = model.n_heads, model.layers
         self._side_by_side: tuple[Tensor, Tensor] | None = None
 
-    def listed(self, chain: Chain) -> ListedSentence:
+    def convert_chain(self, chain: Chain) -> BerxitSentence:
         model = self.model
-        return ListedSentence(model.words(chain), int(chain.labels[0]), model.n_layers(chain))
+        words, n_layers = model.pad_words(chain), model.count_layers(chain)
+        return BerxitSentence(words, int(chain.labels[0]), n_layers)
 
-    def embedded(self, sentences: Sequence[ListedSentence]) -> Tensor:
+    def embed_tokens(self, sentences: Sequence[BerxitSentence]) -> Tensor:
         """Return embedded tokens (n, tokens, h)."""
-        words = torch.tensor([one.words for one in sentences], device=self.embedding.weight.device)
-        return self.norm(self.embedding(words) + self["places"], "gain_token", "b_token")
+        words = torch.tensor(
+            [sentence.words for sentence in sentences], device=self.embedding.weight.device
+        )
+        return self.normalize(self.embedding(words) + self["places"], "gain_token", "b_token")
 
-    def layer(self, x: Tensor) -> Tensor:
+    def apply_layer(self, x: Tensor) -> Tensor:
         """Apply one layer."""
-        heads = functional.linear(self.attention(x), self["W_heads"].t(), self["b_heads"])
-        a = self.norm(x + heads, "gain_heads", "b_heads_norm")
+        heads = functional.linear(self.apply_attention(x), self["W_heads"].t(), self["b_heads"])
+        a = self.normalize(x + heads, "gain_heads", "b_heads_norm")
         up = functional.linear(a, self["W_up"].t(), self["b_up"])
         down = functional.linear(
             functional.gelu(up, approximate="tanh"), self["W_down"].t(), self["b_down"]
         )
-        return self.norm(a + down, "gain_layer", "b_layer")
+        return self.normalize(a + down, "gain_layer", "b_layer")
 
-    def attention(self, x: Tensor) -> Tensor:
+    def apply_attention(self, x: Tensor) -> Tensor:
         """Return all attention heads, concatenated."""
         n, n_tokens, h = x.shape
-        weight, bias = self._q_k_v()
+        weight, bias = self._join_q_k_v()
         parts = functional.linear(x, weight, bias).view(n, n_tokens, 3, self.n_heads, -1)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(q, k, v)
         return mixed.transpose(1, 2).reshape(n, n_tokens, h)
 
-    def _q_k_v(self) -> tuple[Tensor, Tensor]:
+    def _join_q_k_v(self) -> tuple[Tensor, Tensor]:
         """Return the weights of q, k and v for one product; they are never trained."""
         if self._side_by_side is None:
             weight = torch.cat([self[f"W_{part}"] for part in "qkv"], dim=1).t().contiguous()
             self._side_by_side = weight, torch.cat([self[f"b_{part}"] for part in "qkv"])
         return self._side_by_side
 
-    def norm(self, x: Tensor, gain: str, bias: str) -> Tensor:
+    def normalize(self, x: Tensor, gain: str, bias: str) -> Tensor:
         """Apply layer normalization."""
         return functional.layer_norm(
             x, x.shape[-1:], self[gain], self[bias], eps=LAYER_NORM_EPSILON
@@ -333,12 +338,12 @@ class Encoder(ProgramNet):
 class RecursiveBerxit(Encoder, OneByOne):
     """One sentence at a time; the exit after every layer is read before the next layer."""
 
-    def scored(self, batch: list[ListedSentence]) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, batch: list[BerxitSentence]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores of every sentence."""
         for sentence in batch:
-            x = self.embedded([sentence])
+            x = self.embed_tokens([sentence])
             for layer in range(1, sentence.n_layers + 1):
-                x = self.layer(x)
+                x = self.apply_layer(x)
                 leaving = self.exit(x)
                 if layer < self.layers:
                     float(leaving[0, 0])  # synchronizes to read the exit decision
@@ -354,37 +359,37 @@ class ExitBatch(NamedTuple):
         places: (n,) original index of each sentence.
     """
 
-    sentences: list[ListedSentence]
+    sentences: list[BerxitSentence]
     places: NDArray[np.int64]
 
 
 class LevelsBerxit(Encoder, Batched):
     """Each layer for all sentences that continue; sentences that exit are the last ones."""
 
-    def plan(self, batch: Sequence[ListedSentence], device: torch.device) -> ExitBatch:
+    def plan(self, batch: Sequence[BerxitSentence], device: torch.device) -> ExitBatch:
         """Sort the sentences, so that those that continue are a slice."""
-        places = np.argsort([-one.n_layers for one in batch], kind="stable")
+        places = np.argsort([-sentence.n_layers for sentence in batch], kind="stable")
         return ExitBatch([batch[k] for k in places], places)
 
     def forward(self, plan: ExitBatch) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the scores in the plan's order."""
         going = plan.sentences
-        x, exits = self.embedded(going), []
+        x, exits = self.embed_tokens(going), []
         for layer in range(1, going[0].n_layers + 1):
-            x = self.layer(x)
+            x = self.apply_layer(x)
             leaving = self.exit(x)
             if layer < self.layers:
                 leaving[:, 0].tolist()  # synchronizes to read the exit decisions
-            n = sum(one.n_layers > layer for one in going)
+            n = sum(sentence.n_layers > layer for sentence in going)
             exits.append(leaving[n:])
             x, going = x[:n], going[:n]
         scores = torch.cat(exits[::-1]) @ self["W_out"]
-        labels = torch.tensor([one.label for one in plan.sentences], device=scores.device)
+        labels = torch.tensor([sentence.label for sentence in plan.sentences], device=scores.device)
         return functional.cross_entropy(scores, labels, reduction="sum"), scores
 
-    def canonical_rows(self, plan: ExitBatch) -> NDArray[np.integer]:
+    def find_canonical_rows(self, plan: ExitBatch) -> NDArray[np.integer]:
         """Return the rows sentence by sentence."""
-        return inverse(plan.places)
+        return invert_permutation(plan.places)
 
 
 EAGER = {"nested_rnn": RecursiveNested, "drnn": RecursiveDRNN, "berxit": RecursiveBerxit}

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from harness.contracts.model import Model
-from harness.models.parts.lstm import layer_suffix
+from harness.models.parts.lstm import format_layer_suffix
 from harness.values.instances import Chain
-from systems.on_torch.layers import LateOutputs, LossWay, PlainNet, StartedLSTM, output_layer
+from systems.on_torch.layers import LateOutputs, LossWay, PlainNet, StartedLSTM, make_output_layer
 from systems.on_torch.models.lstm import Columnwise, Recurrence
 from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.products import linear
-from systems.on_torch.rows import Order, to_device, to_tensor
-from systems.plans.sentences import lengths_of
-from systems.plans.trees import inverse
+from systems.on_torch.products import apply_linear
+from systems.on_torch.rows import RowPermutation, to_device, to_tensor
+from systems.plans.sentences import count_words
+from systems.plans.trees import invert_permutation
 
 
 class ReadChain(NamedTuple):
@@ -41,7 +41,7 @@ class ReadChains(NamedTuple):
     chains: list[ReadChain]
 
 
-def _letters(chain: Chain, device: torch.device) -> list[Tensor | None]:
+def _list_letters(chain: Chain, device: torch.device) -> list[Tensor | None]:
     bounds = zip(chain.char_start[:-1], chain.char_start[1:], strict=True)
     return [
         to_tensor(chain.characters[start:end], device) if end > start else None
@@ -59,22 +59,23 @@ class SentenceBySentence(OneByOne):
         device = next(self.parameters()).device
         known = [chain.words[np.diff(chain.char_start) == 0] for chain in chains]
         read = [
-            ReadChain(to_tensor(chain.labels, device), _letters(chain, device)) for chain in chains
+            ReadChain(to_tensor(chain.labels, device), _list_letters(chain, device))
+            for chain in chains
         ]
         return ReadChains(to_tensor(np.concatenate(known), device), read)
 
-    def scored(self, batch: ReadChains) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, batch: ReadChains) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores of all words, sentence by sentence."""
         n_known = [chain.letters.count(None) for chain in batch.chains]
         vectors = torch.split(self.embedding(batch.words), n_known)
         for known, chain in zip(vectors, batch.chains, strict=True):
-            yield self.scores(self.read(known, chain)), chain.labels
+            yield self.score_words(self.read(known, chain)), chain.labels
 
     def read(self, known: Tensor, chain: ReadChain) -> Tensor:
         """Return vectors of a sentence's words, given those of the looked-up words."""
         return known
 
-    def scores(self, x: Tensor) -> Tensor:
+    def score_words(self, x: Tensor) -> Tensor:
         """Return scores (n, n_classes) of the words of one sentence, given their vectors."""
         raise NotImplementedError
 
@@ -87,7 +88,7 @@ class SentenceBatch(NamedTuple):
     along: Any
 
 
-class SideBySide(Batched):
+class SentencesSideBySide(Batched):
     """All sentences in parallel; one output layer over all words, without padding.
 
     Attributes:
@@ -103,7 +104,7 @@ class SideBySide(Batched):
             np.concatenate([chain.words for chain in chains]),
             np.concatenate([chain.labels for chain in chains]),
         )
-        return SentenceBatch(words, labels, self.recurrence.plan(lengths_of(chains), device))
+        return SentenceBatch(words, labels, self.recurrence.plan(count_words(chains), device))
 
 
 class VarLSTM(Net):
@@ -111,22 +112,22 @@ class VarLSTM(Net):
 
     def __init__(self, model: Model, way: LossWay = "whole") -> None:
         super().__init__(model)
-        self.embedding = self.table("embedding")
-        self.lstm = self.lstm_of(*map(layer_suffix, range(1, model.options["layers"] + 1)))
-        self.output = output_layer(self, "b_out", way)
+        self.embedding = self.make_table("embedding")
+        self.lstm = self.make_lstm(*map(format_layer_suffix, range(1, model.options["layers"] + 1)))
+        self.output = make_output_layer(self, "b_out", way)
 
 
 class EagerVarLSTM(VarLSTM, SentenceBySentence):
     """One sentence at a time through nn.LSTM, as a first version is written."""
 
-    def scores(self, x: Tensor) -> Tensor:
+    def score_words(self, x: Tensor) -> Tensor:
         """Return logits."""
         h, _ = self.lstm(x)
         logits: Tensor = self.output(h)
         return logits
 
 
-class LevelsVarLSTM(VarLSTM, SideBySide):
+class LevelsVarLSTM(VarLSTM, SentencesSideBySide):
     """All sentences in parallel."""
 
     def __init__(
@@ -138,10 +139,10 @@ class LevelsVarLSTM(VarLSTM, SideBySide):
     def forward(self, plan: SentenceBatch) -> tuple[Tensor, LateOutputs]:
         """Return the summed loss, and the logits of all words."""
         h = self.recurrence.run(self.lstm, self.embedding(plan.words), plan.along, against=False)
-        return self.output.loss(h, plan.labels), self.output.late(h)
+        return self.output.loss(h, plan.labels), self.output.defer_logits(h)
 
 
-class Tagger(Net):
+class TaggerNet(Net):
     """Parameters of harness.models.bilstm: a stack of layers per direction, and a classifier.
 
     The classifier reads tanh of a layer over both directions.
@@ -149,29 +150,32 @@ class Tagger(Net):
 
     def __init__(self, model: Model, way: LossWay = "whole") -> None:
         super().__init__(model)
-        ends = [layer_suffix(k) for k in range(1, model.options.get("layers", 1) + 1)]
-        self.embedding = self.table("embedding")
+        ends = [format_layer_suffix(k) for k in range(1, model.options.get("layers", 1) + 1)]
+        self.embedding = self.make_table("embedding")
         self.forwards = StartedLSTM(self, [f"_forward{end}" for end in ends])
         self.backwards = StartedLSTM(self, [f"_backward{end}" for end in ends])
-        self.mlp, self.output = self.linear("W_tag", "b_tag"), output_layer(self, None, way)
+        self.mlp, self.output = (
+            self.make_linear("W_tag", "b_tag"),
+            make_output_layer(self, None, way),
+        )
 
-    def tags(self, along: Tensor, against: Tensor) -> Tensor:
+    def compute_tags(self, along: Tensor, against: Tensor) -> Tensor:
         """Return the classifier's input, given h of both directions at every word (n, h)."""
         both = torch.cat([along, against], dim=1)
-        return torch.tanh(linear(both, self.mlp.weight, self.mlp.bias))
+        return torch.tanh(apply_linear(both, self.mlp.weight, self.mlp.bias))
 
 
-class EagerTagger(Tagger, SentenceBySentence):
+class EagerTagger(TaggerNet, SentenceBySentence):
     """One sentence at a time through one nn.LSTM per direction, as a first version is written."""
 
-    def scores(self, x: Tensor) -> Tensor:
+    def score_words(self, x: Tensor) -> Tensor:
         """Return logits."""
-        tags = self.tags(self.forwards(x), self.backwards(x.flip(0)).flip(0))
+        tags = self.compute_tags(self.forwards(x), self.backwards(x.flip(0)).flip(0))
         logits: Tensor = self.output(tags)
         return logits
 
 
-class LevelsTagger(Tagger, SideBySide):
+class LevelsTagger(TaggerNet, SentencesSideBySide):
     """All sentences in parallel, and the tags of all words at once."""
 
     def __init__(
@@ -185,8 +189,8 @@ class LevelsTagger(Tagger, SideBySide):
         x, run = self.read(plan), self.recurrence.run
         there = run(self.forwards.lstm, x, plan.along, self.forwards.start, against=False)
         back = run(self.backwards.lstm, x, plan.along, self.backwards.start, against=True)
-        tags = self.tags(there, back)
-        return self.output.loss(tags, plan.labels), self.output.late(tags)
+        tags = self.compute_tags(there, back)
+        return self.output.loss(tags, plan.labels), self.output.defer_logits(tags)
 
     def read(self, plan: Any) -> Tensor:
         """Return vectors of all words, by position."""
@@ -194,13 +198,13 @@ class LevelsTagger(Tagger, SideBySide):
         return vectors
 
 
-class Speller(Tagger):
+class Speller(TaggerNet):
     """Parameters of harness.models.bilstm_char."""
 
     def __init__(self, model: Model, way: LossWay = "whole") -> None:
         super().__init__(model, way)
-        self.characters = self.table("characters", sparse=False)
-        self.spell, self.spell_back = self.lstm_of("_spell"), self.lstm_of("_spell_back")
+        self.characters = self.make_table("characters", sparse=False)
+        self.spell, self.spell_back = self.make_lstm("_spell"), self.make_lstm("_spell_back")
 
 
 class EagerSpeller(EagerTagger, Speller):
@@ -209,10 +213,10 @@ class EagerSpeller(EagerTagger, Speller):
     def read(self, known: Tensor, chain: ReadChain) -> Tensor:
         looked_up = iter(torch.split(known, 1))
         return torch.cat(
-            [next(looked_up) if word is None else self.spelled(word) for word in chain.letters]
+            [next(looked_up) if word is None else self.spell_word(word) for word in chain.letters]
         )
 
-    def spelled(self, letters: Tensor) -> Tensor:
+    def spell_word(self, letters: Tensor) -> Tensor:
         """Return the vector (1, embedding_size) of a rare word."""
         vectors = self.characters(letters)
         _, (there, _) = self.spell(vectors)
@@ -239,7 +243,7 @@ class SpellerBatch(NamedTuple):
     labels: Tensor
     last: Tensor
     first: Tensor
-    places: Order
+    places: RowPermutation
     along: Any
     spelling: Any
 
@@ -259,13 +263,13 @@ class LevelsSpeller(LevelsTagger, Speller):
             np.concatenate([chain.labels for chain in chains]),
             ends - 1,
             ends - n_letters[rare],
-            inverse(row_of_place),
+            invert_permutation(row_of_place),
             row_of_place,
         )
         known_ids, letters, labels, last, first, places, rows = to_device(device, *parts)
         spelling = self.recurrence.plan(n_letters[rare], device) if len(rare) else None
-        along = self.recurrence.plan(lengths_of(chains), device)
-        order = Order(places, rows)
+        along = self.recurrence.plan(count_words(chains), device)
+        order = RowPermutation(places, rows)
         return SpellerBatch(known_ids, letters, labels, last, first, order, along, spelling)
 
     def read(self, plan: SpellerBatch) -> Tensor:
@@ -282,13 +286,16 @@ class LevelsSpeller(LevelsTagger, Speller):
 class EagerBiRNN(PlainNet, SentenceBySentence):
     """One sentence at a time, word by word in both directions, because nn.RNN has no sigmoid."""
 
-    def scores(self, x: Tensor) -> Tensor:
+    def score_words(self, x: Tensor) -> Tensor:
         """Return scores."""
-        there, back = self.states(x, "forward"), self.states(x.flip(0), "backward").flip(0)
+        there, back = (
+            self.compute_states(x, "forward"),
+            self.compute_states(x.flip(0), "backward").flip(0),
+        )
         both = torch.cat([there, back], dim=1)
         return torch.relu(torch.addmm(self["b_token"], both, self["W_token"]))
 
-    def states(self, x: Tensor, direction: str) -> Tensor:
+    def compute_states(self, x: Tensor, direction: str) -> Tensor:
         """Return h (n, h) of one sentence."""
         U = self[f"U_{direction}"]
         inputs = torch.addmm(self[f"b_{direction}"], x, self[f"W_{direction}"])
@@ -299,29 +306,29 @@ class EagerBiRNN(PlainNet, SentenceBySentence):
         return torch.cat(states)
 
 
-class LevelsBiRNN(PlainNet, SideBySide):
+class LevelsBiRNN(PlainNet, SentencesSideBySide):
     """All sentences in parallel, longest first; each step has those that have not ended."""
 
     def forward(self, plan: SentenceBatch) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the scores of all words."""
         x = self.embedding(plan.words)
-        both = [self.states(x, plan, "forward"), self.states(x, plan, "backward")]
-        scores = self.by("W_token", "b_token")(torch.cat(both, dim=1)).relu_()
+        both = [self.compute_states(x, plan, "forward"), self.compute_states(x, plan, "backward")]
+        scores = self.get_product("W_token", "b_token")(torch.cat(both, dim=1)).relu_()
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
-    def states(self, x: Tensor, plan: SentenceBatch, direction: str) -> Tensor:
+    def compute_states(self, x: Tensor, plan: SentenceBatch, direction: str) -> Tensor:
         """Return h (n, h) by position, given inputs x by position."""
         order = plan.along.along if direction == "forward" else plan.along.against
-        inputs = self.by(f"W_{direction}", f"b_{direction}")(order.arrange(x))
+        inputs = self.get_product(f"W_{direction}", f"b_{direction}")(order.arrange(x))
         states, add_product = (
             torch.split(inputs, plan.along.sizes),
-            self.by(f"U_{direction}").add_to,
+            self.get_product(f"U_{direction}").add_to,
         )
         states[0].sigmoid_()
         for before, own in pairwise(states):
             add_product(own, before[: len(own)]).sigmoid_()
-        found: Tensor = order.restore(inputs)
-        return found
+        result: Tensor = order.restore(inputs)
+        return result
 
 
 EAGER = {

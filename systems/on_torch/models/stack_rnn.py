@@ -15,11 +15,11 @@ from harness.values.instances import Chain
 from systems.on_torch.layers import ProgramNet
 from systems.on_torch.net import Batched, OneByOne
 from systems.on_torch.products import tanh
-from systems.on_torch.rows import Columns, columns, to_tensor
-from systems.plans.sentences import lengths_of
+from systems.on_torch.rows import UnpaddedColumns, arrange_columns, to_tensor
+from systems.plans.sentences import count_words
 
 
-class ListedSentence(NamedTuple):
+class StackSentence(NamedTuple):
     """Sentence.
 
     Attributes:
@@ -36,34 +36,34 @@ class ListedSentence(NamedTuple):
 class Recursive(ProgramNet, OneByOne):
     """One sentence at a time; every decision is read before the next step."""
 
-    def listed(self, chain: Chain) -> ListedSentence:
+    def convert_chain(self, chain: Chain) -> StackSentence:
         """Convert the sentence to tensors on the device."""
         device, model = self.embedding.weight.device, self.model
-        labels = torch.tensor(model.labels(chain), device=device)
-        return ListedSentence(to_tensor(chain.words, device), labels, model.actions(chain))
+        labels = torch.tensor(model.expand_labels(chain), device=device)
+        return StackSentence(to_tensor(chain.words, device), labels, model.replay_actions(chain))
 
-    def scored(self, sentences: list[ListedSentence]) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, sentences: list[StackSentence]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield scores of all steps, sentence by sentence."""
         for sentence in sentences:
             yield torch.cat(self.parse(sentence)) @ self["W_out"], sentence.labels
 
-    def parse(self, sentence: ListedSentence) -> list[Tensor]:
+    def parse(self, sentence: StackSentence) -> list[Tensor]:
         """Return the state from which each decision is made."""
-        buffer, stack = self.buffer(sentence.words), [self["bottom"][None]]
-        stack.append(self.of_two("push", buffer.pop(), stack[-1]))
-        states = [self.of_two("decide", stack[-1], buffer[-1])]
+        buffer, stack = self.compute_buffer(sentence.words), [self["bottom"][None]]
+        stack.append(self.combine_states("push", buffer.pop(), stack[-1]))
+        states = [self.combine_states("decide", stack[-1], buffer[-1])]
         for shifts in sentence.actions:
             float(states[-1][0, 0])  # synchronizes to read the decision
             if shifts:
                 pushed = buffer.pop()
             else:
                 upper = stack.pop()
-                pushed = self.of_two("compose", stack.pop(), upper)
-            stack.append(self.of_two("push", pushed, stack[-1]))
-            states.append(self.of_two("decide", stack[-1], buffer[-1]))
+                pushed = self.combine_states("compose", stack.pop(), upper)
+            stack.append(self.combine_states("push", pushed, stack[-1]))
+            states.append(self.combine_states("decide", stack[-1], buffer[-1]))
         return states
 
-    def buffer(self, words: Tensor) -> list[Tensor]:
+    def compute_buffer(self, words: Tensor) -> list[Tensor]:
         """Return states (1, h) of the empty buffer, then of words from the last to the first."""
         x = torch.addmm(self["b_buffer"], self.embedding(words), self["W_buffer"])
         states, U = [self["end"][None]], self["U_buffer"]
@@ -71,7 +71,7 @@ class Recursive(ProgramNet, OneByOne):
             states.append(torch.tanh(torch.addmm(row, states[-1], U)))
         return states
 
-    def of_two(self, name: str, first: Tensor, second: Tensor) -> Tensor:
+    def combine_states(self, name: str, first: Tensor, second: Tensor) -> Tensor:
         """Return tanh([first second] W + b)."""
         both = torch.cat([first, second], dim=1)
         return torch.tanh(torch.addmm(self[f"b_{name}"], both, self[f"W_{name}"]))
@@ -149,7 +149,7 @@ class StackBatch(NamedTuple):
     """
 
     words: Tensor
-    along: Columns
+    along: UnpaddedColumns
     buffers: list[range]
     actions: list[list[bool]]
     labels: Tensor
@@ -164,24 +164,24 @@ class Levels(ProgramNet, Batched):
     latest states.
     """
 
-    def listed(self, chain: Chain) -> tuple[Chain, list[bool], list[int]]:
+    def convert_chain(self, chain: Chain) -> tuple[Chain, list[bool], list[int]]:
         """Return the sentence, its actions and labels; the first step always shifts."""
-        return chain, [True, *self.model.actions(chain)], self.model.labels(chain)
+        return chain, [True, *self.model.replay_actions(chain)], self.model.expand_labels(chain)
 
     def plan(
         self, batch: Sequence[tuple[Chain, list[bool], list[int]]], device: torch.device
     ) -> StackBatch:
         """Plan words by position, and steps in columns."""
         chains, actions, labels = zip(*batch, strict=True)
-        lengths = lengths_of(chains)
+        lengths = count_words(chains)
         ends = 1 + np.cumsum(lengths)
         words = to_tensor(np.concatenate([chain.words for chain in chains]), device)
-        steps = columns(2 * lengths - 1, device)
+        steps = arrange_columns(2 * lengths - 1, device)
         order = steps.order.tolist()
         by_sentence = to_tensor(np.concatenate(labels), device)
         return StackBatch(
             words,
-            columns(lengths, device),
+            arrange_columns(lengths, device),
             [range(int(ends[i] - lengths[i]), int(ends[i])) for i in order],
             [[actions[i][k] for i in order[:n]] for k, n in enumerate(steps.sizes)],
             by_sentence[steps.along.places],
@@ -191,24 +191,27 @@ class Levels(ProgramNet, Batched):
     def forward(self, plan: StackBatch) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the scores of all steps, step by step."""
         stacks = Stacks(self["bottom"], len(plan.labels), plan.buffers)
-        buffer = self.buffer(plan)
-        given = self.by("W_push", "b_push", 0)(buffer), self.by("W_decide", "b_decide", 1)(buffer)
+        buffer = self.compute_buffer(plan)
+        given = (
+            self.get_product("W_push", "b_push", 0)(buffer),
+            self.get_product("W_decide", "b_decide", 1)(buffer),
+        )
         decided: list[Tensor] = []
         for shifts in plan.actions:
             if decided:
                 decided[-1][: len(shifts), 0].tolist()  # synchronizes to read the decisions
             decided.append(self.step(stacks, stacks.step(shifts), *given))
-        scores = self.by("W_out")(torch.cat(decided))
+        scores = self.get_product("W_out")(torch.cat(decided))
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
-    def buffer(self, plan: StackBatch) -> Tensor:
+    def compute_buffer(self, plan: StackBatch) -> Tensor:
         """Return states (1 + n, h) of the empty buffer, then of all words by position.
 
         Words are read from the last to the first.
         """
         order, end = plan.along.against, self["end"]
-        x = self.by("W_buffer", "b_buffer")(self.embedding(order.arrange(plan.words)))
-        states, add_product = torch.split(x, plan.along.sizes), self.by("U_buffer").add_to
+        x = self.get_product("W_buffer", "b_buffer")(self.embedding(order.arrange(plan.words)))
+        states, add_product = torch.split(x, plan.along.sizes), self.get_product("U_buffer").add_to
         before = end.expand(len(states[0]), -1)
         for own in states:
             add_product(own, before[: len(own)])
@@ -220,15 +223,15 @@ class Levels(ProgramNet, Batched):
         x = to_push.index_select(0, rows.pushed)
         if len(rows.reduced):
             pairs = stacks.states.index_select(0, rows.pairs).view(len(rows.reduced), -1)
-            composed = self.by("W_compose", "b_compose")(pairs)
-            pushed = self.by("W_push", "b_push", 0)(tanh(composed, composed))
+            composed = self.get_product("W_compose", "b_compose")(pairs)
+            pushed = self.get_product("W_push", "b_push", 0)(tanh(composed, composed))
             x.index_copy_(0, rows.reduced, pushed)
-        self.by("W_push", half=1).add_to(x, stacks.states.index_select(0, rows.below))
+        self.get_product("W_push", half=1).add_to(x, stacks.states.index_select(0, rows.below))
         t = to_decide.index_select(0, rows.first)
-        self.by("W_decide", half=0).add_to(t, stacks.push(x))
+        self.get_product("W_decide", half=0).add_to(t, stacks.push(x))
         return tanh(t, t)
 
-    def canonical_rows(self, plan: StackBatch) -> NDArray[np.integer]:
+    def find_canonical_rows(self, plan: StackBatch) -> NDArray[np.integer]:
         """Return the rows sentence by sentence."""
         return plan.rows.cpu().numpy()
 

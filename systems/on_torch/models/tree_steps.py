@@ -11,9 +11,9 @@ from torch import Tensor
 from systems.on_torch.products import (
     SideWeights,
     aten,
-    product,
-    through_sigmoid,
-    weight_gradient,
+    backpropagate_sigmoid,
+    compute_weight_gradient,
+    multiply,
 )
 
 
@@ -37,7 +37,7 @@ class TreeSteps(torch.autograd.Function):
         cell = kind(plan, x, *given)
         at = 0
         for n in plan.sizes[1:]:
-            cell.level(slice(at, at + n))
+            cell.compute_level(slice(at, at + n))
             at += n
         ctx.cell = cell
         # Without detach, the tensor and ctx would refer to each other, and the mini-batch would be
@@ -51,7 +51,7 @@ class TreeSteps(torch.autograd.Function):
         cell.begin_backward(dstates)
         end = cell.n_internal
         for n in reversed(cell.plan.sizes[1:]):
-            cell.level_backward(slice(end - n, end))
+            cell.backpropagate_level(slice(end - n, end))
             end -= n
         x_is_needed = ctx.needs_input_grad[2]
         return None, None, *cell.gradients(x_is_needed=x_is_needed)
@@ -75,17 +75,17 @@ class TreeCell(ABC):
         self.n_leaves = plan.sizes[0]
         self.n_internal = len(plan.children) // 2
 
-    def own(self, rows: slice) -> slice:
+    def to_all_rows(self, rows: slice) -> slice:
         """Return the slice of internal rows among all rows."""
         return slice(self.n_leaves + rows.start, self.n_leaves + rows.stop)
 
-    def children(self, rows: slice) -> Tensor:
+    def find_children(self, rows: slice) -> Tensor:
         """Return the rows of both children of every internal row."""
-        found: Tensor = self.plan.children[2 * rows.start : 2 * rows.stop]
-        return found
+        children: Tensor = self.plan.children[2 * rows.start : 2 * rows.stop]
+        return children
 
     @abstractmethod
-    def level(self, rows: slice) -> None:
+    def compute_level(self, rows: slice) -> None:
         """Compute a level."""
 
     def begin_backward(self, dstates: Tensor) -> None:
@@ -97,16 +97,16 @@ class TreeCell(ABC):
         self.below = dstates.new_empty(2 * self.n_internal + 1, dstates.shape[1])
         self.below[-1] = 0
 
-    def gradient_of(self, own: slice) -> Tensor:
+    def gather_state_gradient(self, own: slice) -> Tensor:
         """Return the gradient of the states of a slice of all rows, whose parents are done."""
         return self.below.index_select(0, self.plan.places[own]).add_(self.dstates[own])
 
-    def share_of(self, share: Tensor, rows: slice) -> Tensor:
+    def select_share(self, share: Tensor, rows: slice) -> Tensor:
         """Return the contributions of a level to both children (n, 2 h)."""
         return share[2 * rows.start : 2 * rows.stop].view(rows.stop - rows.start, -1)
 
     @abstractmethod
-    def level_backward(self, rows: slice) -> None:
+    def backpropagate_level(self, rows: slice) -> None:
         """Compute the gradients of a level's pre-activations, and its contributions to children."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class TreeCell(ABC):
         """Return the gradients of x and of all further arguments, after all levels."""
 
 
-class Gates(NamedTuple):
+class TreeGates(NamedTuple):
     """Gates of a level of Tree-LSTMs, or the gradients of their pre-activations.
 
     Attributes:
@@ -130,7 +130,7 @@ class Gates(NamedTuple):
     both_c: Tensor
 
 
-class LSTMCell(TreeCell):
+class TreeLSTMCell(TreeCell):
     """Tree-LSTM cell; weights have the orientation of nn.Linear.
 
     tanh_c is (n, h); under inference_mode it has only the last level. Static methods compute the
@@ -154,23 +154,23 @@ class LSTMCell(TreeCell):
         n, h = len(plan.places), len(F_1)
         self.states, self.c = x.new_empty(n, h), x.new_empty(n, h)
         self.tanh_c = x.new_empty(n if self.keep else max(plan.sizes), h)
-        self.leaves = product(x, W, b_leaf)
-        self.kept: list[tuple[Gates, Tensor]] = []  # gates and both children's h of every level
-        self.leaf(self.leaves, *self.memory(slice(0, len(x))))
+        self.leaves = multiply(x, W, b_leaf)
+        self.kept: list[tuple[TreeGates, Tensor]] = []  # gates and both children's h of every level
+        self.leaf(self.leaves, *self.select_memory(slice(0, len(x))))
 
-    def memory(self, own: slice) -> tuple[Tensor, Tensor, Tensor]:
+    def select_memory(self, own: slice) -> tuple[Tensor, Tensor, Tensor]:
         """Return the memory of c, tanh c and h of a slice of all rows."""
         kept = own if self.keep else slice(0, own.stop - own.start)
         return self.c[own], self.tanh_c[kept], self.states[own]
 
-    def level(self, rows: slice) -> None:
-        chosen, n = self.children(rows), rows.stop - rows.start
+    def compute_level(self, rows: slice) -> None:
+        chosen, n = self.find_children(rows), rows.stop - rows.start
         both_h = self.states.index_select(0, chosen).view(n, -1)
         both_c = self.c.index_select(0, chosen).view(n, -1)
         h_1, h_2 = both_h.chunk(2, 1)
-        i_o_u, f_1 = product(both_h, self.U, self.b), product(h_1, self.F_1, self.b_f)
-        gates = Gates(i_o_u, f_1, product(h_2, self.F_2, self.b_f), both_c)
-        self.internal(*gates, *self.memory(self.own(rows)))
+        i_o_u, f_1 = multiply(both_h, self.U, self.b), multiply(h_1, self.F_1, self.b_f)
+        gates = TreeGates(i_o_u, f_1, multiply(h_2, self.F_2, self.b_f), both_c)
+        self.internal(*gates, *self.select_memory(self.to_all_rows(rows)))
         if self.keep:
             self.kept.append((gates, both_h))
 
@@ -183,42 +183,42 @@ class LSTMCell(TreeCell):
         self.below_c[-1] = 0
         self.to_do = list(self.kept)
 
-    def gradients_of(self, own: slice) -> tuple[Tensor, Tensor]:
+    def gather_gradients(self, own: slice) -> tuple[Tensor, Tensor]:
         """Return the gradients of h, and of c (the contributions of parents)."""
-        return self.gradient_of(own), self.below_c.index_select(0, self.plan.places[own])
+        return self.gather_state_gradient(own), self.below_c.index_select(0, self.plan.places[own])
 
-    def level_backward(self, rows: slice) -> None:
+    def backpropagate_level(self, rows: slice) -> None:
         gates, _ = self.to_do.pop()
-        own = self.own(rows)
-        d = Gates(
+        own = self.to_all_rows(rows)
+        d = TreeGates(
             self.d_i_o_u[rows],
             self.d_f_1[rows],
             self.d_f_2[rows],
-            self.share_of(self.below_c, rows),
+            self.select_share(self.below_c, rows),
         )
-        self.through_internal(*self.gradients_of(own), gates, self.tanh_c[own], d)
-        by_gates = product(d.i_o_u, self.U.t()).chunk(2, 1)
-        by_forget = product(d.f_1, self.F_1.t()), product(d.f_2, self.F_2.t())
-        sides = self.share_of(self.below, rows).chunk(2, 1)
+        self.through_internal(*self.gather_gradients(own), gates, self.tanh_c[own], d)
+        by_gates = multiply(d.i_o_u, self.U.t()).chunk(2, 1)
+        by_forget = multiply(d.f_1, self.F_1.t()), multiply(d.f_2, self.F_2.t())
+        sides = self.select_share(self.below, rows).chunk(2, 1)
         for first, second, out in zip(by_gates, by_forget, sides, strict=True):
             torch.add(first, second, out=out)
 
     def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
         own, d_leaves = slice(0, self.n_leaves), torch.empty_like(self.leaves)
-        self.through_leaf(*self.gradients_of(own), self.leaves, self.tanh_c[own], d_leaves)
+        self.through_leaf(*self.gather_gradients(own), self.leaves, self.tanh_c[own], d_leaves)
         none = [self.x.new_empty(0, self.U.shape[1])]
         both_h = torch.cat([both_h for _, both_h in self.kept] or none)
         h_1, h_2 = both_h.chunk(2, 1)
         d, d_1, d_2 = self.d_i_o_u, self.d_f_1, self.d_f_2
         return (
-            product(d_leaves, self.W.t()) if x_is_needed else None,
-            weight_gradient(d_leaves, self.x),
+            multiply(d_leaves, self.W.t()) if x_is_needed else None,
+            compute_weight_gradient(d_leaves, self.x),
             d_leaves.sum(0),
-            weight_gradient(d, both_h),
+            compute_weight_gradient(d, both_h),
             d.sum(0),
-            weight_gradient(d_1, h_1),
+            compute_weight_gradient(d_1, h_1),
             d_1.sum(0) + d_2.sum(0),
-            weight_gradient(d_2, h_2),
+            compute_weight_gradient(d_2, h_2),
         )
 
     @staticmethod
@@ -255,18 +255,20 @@ class LSTMCell(TreeCell):
         torch.mul(dc, u, out=di)
         torch.mul(dc, i, out=du)
         n_sigmoids = 2 * dh.shape[1]
-        through_sigmoid(d[:, :n_sigmoids], i_o_u[:, :n_sigmoids])
+        backpropagate_sigmoid(d[:, :n_sigmoids], i_o_u[:, :n_sigmoids])
         aten.tanh_backward.grad_input(du, u, grad_input=du)
 
     @staticmethod
-    def through_internal(dh: Tensor, dc: Tensor, gates: Gates, tanh_c: Tensor, d: Gates) -> None:
+    def through_internal(
+        dh: Tensor, dc: Tensor, gates: TreeGates, tanh_c: Tensor, d: TreeGates
+    ) -> None:
         """Compute the same, and gradients of the pre-activations of f_1 and f_2 and of both_c."""
-        LSTMCell.through_leaf(dh, dc, gates.i_o_u, tanh_c, d.i_o_u)
+        TreeLSTMCell.through_leaf(dh, dc, gates.i_o_u, tanh_c, d.i_o_u)
         below = zip(gates.both_c.chunk(2, 1), d.both_c.chunk(2, 1), strict=True)
         forget = (gates.f_1, d.f_1), (gates.f_2, d.f_2)
         for (f, df), (c, dc_below) in zip(forget, below, strict=True):
             torch.mul(dc, c, out=df)
-            through_sigmoid(df, f)
+            backpropagate_sigmoid(df, f)
             torch.mul(dc, f, out=dc_below)
 
 
@@ -282,35 +284,35 @@ def _close(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
     torch.mul(i_o_u.chunk(3, 1)[1], torch.tanh(c, out=tanh_c), out=h)
 
 
-class GRUCell(TreeCell):
+class TreeGRUCell(TreeCell):
     """Tree-GRU cell; both children of a vertex take their steps in the same calls."""
 
     def __init__(self, plan: Any, x: Tensor, *weights: Tensor) -> None:
         super().__init__(plan, x)
         W, b_leaf, W_c, b_leaf_c, U_1, U_2, b, U_c1, U_c2, b_c = weights
         self.states = x.new_empty(len(plan.places), x.shape[1])
-        leaf = SideWeights.of((W,), b_leaf), SideWeights.of((W_c,), b_leaf_c)
+        leaf = SideWeights.from_rows((W,), b_leaf), SideWeights.from_rows((W_c,), b_leaf_c)
         self.leaves = GRUSteps(*leaf, x)
         self.states[: self.n_leaves] = self.leaves.step(slice(None))[:, 0]
         self.below_h = x.new_empty(len(plan.children), x.shape[1])
-        inner = SideWeights.of((U_1, U_2), b), SideWeights.of((U_c1, U_c2), b_c)
+        inner = SideWeights.from_rows((U_1, U_2), b), SideWeights.from_rows((U_c1, U_c2), b_c)
         self.inner = GRUSteps(*inner, self.below_h)
 
-    def level(self, rows: slice) -> None:
+    def compute_level(self, rows: slice) -> None:
         below = self.below_h[2 * rows.start : 2 * rows.stop]
-        torch.index_select(self.states, 0, self.children(rows), out=below)
+        torch.index_select(self.states, 0, self.find_children(rows), out=below)
         first, second = self.inner.step(rows).unbind(1)
-        torch.lerp(first, second, 0.5, out=self.states[self.own(rows)])
+        torch.lerp(first, second, 0.5, out=self.states[self.to_all_rows(rows)])
 
-    def level_backward(self, rows: slice) -> None:
-        half = self.gradient_of(self.own(rows)).mul_(0.5)
+    def backpropagate_level(self, rows: slice) -> None:
+        half = self.gather_state_gradient(self.to_all_rows(rows)).mul_(0.5)
         share = self.below[2 * rows.start : 2 * rows.stop].view(len(half), 2, -1)
-        self.inner.through_step(rows, half[:, None], share)
+        self.inner.backpropagate_step(rows, half[:, None], share)
 
     def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
-        d_leaves = self.gradient_of(slice(0, self.n_leaves))[:, None]
+        d_leaves = self.gather_state_gradient(slice(0, self.n_leaves))[:, None]
         dx = torch.empty_like(d_leaves)
-        self.leaves.through_step(slice(None), d_leaves, dx)
+        self.leaves.backpropagate_step(slice(None), d_leaves, dx)
         W, b_leaf, W_c, b_leaf_c = self.leaves.gradients()
         return dx[:, 0], W, b_leaf, W_c, b_leaf_c, *self.inner.gradients()
 
@@ -341,7 +343,7 @@ class GRUSteps:
         self.of_candidate.forward(reset, torch.tanh, c)
         return torch.lerp(c, h, z)
 
-    def through_step(self, rows: slice, d: Tensor, dh: Tensor) -> None:
+    def backpropagate_step(self, rows: slice, d: Tensor, dh: Tensor) -> None:
         """Overwrite gates and candidates with the gradients of their pre-activations; write dh.
 
         Args:

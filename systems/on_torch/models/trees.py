@@ -22,11 +22,11 @@ from torch.nn import functional
 from harness.contracts.model import Model
 from harness.models.tree_lstm_2type import TreeLSTM2Type
 from harness.values.instances import Tree
-from systems.on_torch.models.tree_steps import GRUCell, LSTMCell, TreeCell, TreeSteps
+from systems.on_torch.models.tree_steps import TreeCell, TreeGRUCell, TreeLSTMCell, TreeSteps
 from systems.on_torch.net import Batched, Net, OneByOne
-from systems.on_torch.products import FastLinear, linear_relu
-from systems.on_torch.rows import on_device, to_device
-from systems.plans.trees import Ids, inverse, joined_trees, tree_rows
+from systems.on_torch.products import FastLinear, apply_linear_relu
+from systems.on_torch.rows import move_to_device, to_device
+from systems.plans.trees import Ids, invert_permutation, join_trees, plan_tree_rows
 
 OfLeaf = TypeVar("OfLeaf")
 State = tuple[Tensor, ...]  # parts of vertices' states; the classifier reads the first (n, h)
@@ -50,7 +50,7 @@ class TreeNet(Net):
     def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
         super().__init__(model)
 
-    def vectors(self, words: Tensor) -> State:
+    def look_up_vectors(self, words: Tensor) -> State:
         """Look up the vectors of the words (n,) of leaves."""
         assert self.embedding is not None
         return (self.embedding(words),)
@@ -71,11 +71,11 @@ class TreeLSTM(TreeNet):
 
     def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
         super().__init__(model)
-        self.embedding, self.classifier = self.table("embedding"), self.linear("W_out")
-        self.leaf_gates = self.linear("W", "b_leaf", kind)
-        self.gates = self.linear("U", "b", kind)
-        self.forget_1 = self.linear("F_1", "b_f", kind)
-        self.forget_2 = self.linear("F_2", kind=kind)
+        self.embedding, self.classifier = self.make_table("embedding"), self.make_linear("W_out")
+        self.leaf_gates = self.make_linear("W", "b_leaf", kind)
+        self.gates = self.make_linear("U", "b", kind)
+        self.forget_1 = self.make_linear("F_1", "b_f", kind)
+        self.forget_2 = self.make_linear("F_2", kind=kind)
         self.forget_2.bias = self.forget_1.bias  # both children share it
 
     def leaf(self, *vectors: Tensor) -> State:
@@ -93,7 +93,7 @@ class TreeLSTM(TreeNet):
         c = torch.sigmoid(i) * torch.tanh(u) + f_1 * c_1 + f_2 * c_2
         return torch.sigmoid(o) * torch.tanh(c), c
 
-    def weights(self) -> tuple[Tensor, ...]:
+    def list_weights(self) -> tuple[Tensor, ...]:
         """Return the weights that LSTMCell takes."""
         layers = self.leaf_gates, self.gates, self.forget_1
         leaf, gates, forget = ((layer.weight, layer.bias) for layer in layers)
@@ -105,39 +105,42 @@ class TreeGRU(TreeNet):
 
     def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
         super().__init__(model)
-        self.embedding, self.classifier = self.table("embedding"), self.linear("W_out")
-        self.leaf_gates = self.linear("W", "b_leaf", kind)
-        self.leaf_candidate = self.linear("W_c", "b_leaf_c", kind)
-        self.gates_1, self.gates_2 = self.linear("U_1", "b", kind), self.linear("U_2", kind=kind)
-        self.candidate_1 = self.linear("U_c1", "b_c", kind)
-        self.candidate_2 = self.linear("U_c2", kind=kind)
+        self.embedding, self.classifier = self.make_table("embedding"), self.make_linear("W_out")
+        self.leaf_gates = self.make_linear("W", "b_leaf", kind)
+        self.leaf_candidate = self.make_linear("W_c", "b_leaf_c", kind)
+        self.gates_1, self.gates_2 = (
+            self.make_linear("U_1", "b", kind),
+            self.make_linear("U_2", kind=kind),
+        )
+        self.candidate_1 = self.make_linear("U_c1", "b_c", kind)
+        self.candidate_2 = self.make_linear("U_c2", kind=kind)
         # Both children share the biases of the first.
         self.gates_2.bias, self.candidate_2.bias = self.gates_1.bias, self.candidate_1.bias
 
     def leaf(self, *vectors: Tensor) -> State:
         """Return the state of leaves, which is one step on their words' vectors."""
-        return (gru_step(vectors[0], self.leaf_gates, self.leaf_candidate),)
+        return (compute_gru_step(vectors[0], self.leaf_gates, self.leaf_candidate),)
 
     def internal(self, left: State, right: State) -> State:
         """Return the state of internal vertices, which is the mean of one step on each child."""
-        first = gru_step(left[0], self.gates_1, self.candidate_1)
-        return (0.5 * (first + gru_step(right[0], self.gates_2, self.candidate_2)),)
+        first = compute_gru_step(left[0], self.gates_1, self.candidate_1)
+        return (0.5 * (first + compute_gru_step(right[0], self.gates_2, self.candidate_2)),)
 
-    def weights(self) -> tuple[Tensor, ...]:
+    def list_weights(self) -> tuple[Tensor, ...]:
         """Return the weights that GRUCell takes."""
         leaf = self.leaf_gates, self.leaf_candidate
         first, second = (self.gates_1, self.candidate_1), (self.gates_2, self.candidate_2)
         return (
             *(own for layer in leaf for own in (layer.weight, layer.bias)),
-            *(own for pair in zip(first, second, strict=True) for own in _joined(*pair)),
+            *(own for pair in zip(first, second, strict=True) for own in _join_weights(*pair)),
         )
 
 
-def _joined(first: nn.Linear, second: nn.Linear) -> tuple[Tensor, ...]:
+def _join_weights(first: nn.Linear, second: nn.Linear) -> tuple[Tensor, ...]:
     return first.weight, second.weight, first.bias
 
 
-def gru_step(h: Tensor, gates: nn.Linear, candidate: nn.Linear) -> Tensor:
+def compute_gru_step(h: Tensor, gates: nn.Linear, candidate: nn.Linear) -> Tensor:
     """Return the next state of a GRU, z h + (1 - z) c."""
     r, z = torch.sigmoid(gates(h)).chunk(2, dim=1)
     c = torch.tanh(candidate(r * h))
@@ -150,7 +153,7 @@ class WordTree(NamedTuple):
     labels: Tensor
     children: list[tuple[int, int]]  # (-1, -1): a leaf
 
-    def by_leaf(self, states: Iterator[OfLeaf]) -> dict[int, OfLeaf]:
+    def assign_to_leaves(self, states: Iterator[OfLeaf]) -> dict[int, OfLeaf]:
         """Assign the next of the states to every leaf, in vertex order."""
         return {v: next(states) for v, (left, _) in enumerate(self.children) if left < 0}
 
@@ -189,37 +192,37 @@ class Recursive(OneByOne):
             ],
         )
 
-    def scored(self, batch: WordTrees) -> Iterator[tuple[Tensor, Tensor]]:
+    def yield_scores(self, batch: WordTrees) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield logits of all vertices, tree by tree."""
-        for tree, hidden in self.hidden(batch):
+        for tree, hidden in self.yield_hidden(batch):
             logits = self.net.classifier(torch.cat([hidden[v] for v in range(len(hidden))]))
             yield logits, tree.labels
 
-    def hidden(self, batch: WordTrees) -> Iterator[tuple[WordTree, dict[int, Tensor]]]:
+    def yield_hidden(self, batch: WordTrees) -> Iterator[tuple[WordTree, dict[int, Tensor]]]:
         """Yield every tree, and the classifier's input of all its vertices."""
-        vectors = zip(*self.split(self.net.vectors(batch.words)), strict=True)
+        vectors = zip(*self.split(self.net.look_up_vectors(batch.words)), strict=True)
         for tree in batch.trees:
             hidden: dict[int, Tensor] = {}
-            visit(self.net, tree, tree.by_leaf(vectors), hidden, len(tree.children) - 1)
+            visit(self.net, tree, tree.assign_to_leaves(vectors), hidden, len(tree.children) - 1)
             yield tree, hidden
 
     def split(self, vectors: State) -> Iterator[Sequence[Tensor]]:
         """Split looked-up vectors into rows (1, n_inputs)."""
-        return (torch.split(one, 1) for one in vectors)
+        return (torch.split(part, 1) for part in vectors)
 
 
 def visit(
-    net: TreeNet, tree: WordTree, words: dict[int, State], hidden: dict[int, Tensor], v: int
+    net: TreeNet, tree: WordTree, vectors: dict[int, State], hidden: dict[int, Tensor], v: int
 ) -> State:
     """Return the state of the subtree below a vertex; store the classifier's inputs in `hidden`."""
     # Not a nested function, which would refer to itself and so keep a tree's tensors alive until
     # the garbage collector runs, which is paused while passes are timed.
     left, right = tree.children[v]
     if left < 0:
-        state = net.leaf(*words[v])
+        state = net.leaf(*vectors[v])
     else:
-        first = visit(net, tree, words, hidden, left)
-        state = net.internal(first, visit(net, tree, words, hidden, right))
+        first = visit(net, tree, vectors, hidden, left)
+        state = net.internal(first, visit(net, tree, vectors, hidden, right))
     hidden[v] = state[0]
     return state
 
@@ -243,22 +246,22 @@ class Levels(Batched):
         super().__init__(model)
         self.net = net(model)
         self.held, self.cell = self.net.held, cell
-        self.kinds = model.kinds if isinstance(model, TreeLSTM2Type) else None
+        self.kinds = model.assign_kinds if isinstance(model, TreeLSTM2Type) else None
 
     def plan(self, trees: Sequence[Tree], device: torch.device) -> Any:
         """Plan the rows of all vertices, one batch per height and type."""
-        return on_device(tree_rows(trees, self.kinds), device)
+        return move_to_device(plan_tree_rows(trees, self.kinds), device)
 
     def forward(self, plan: Any) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the logits of all vertices in the plan's order."""
-        (x,) = self.net.vectors(plan.words)
-        h = TreeSteps.apply(self.cell, plan, x, *self.net.weights())  # type: ignore[no-untyped-call]
+        (x,) = self.net.look_up_vectors(plan.words)
+        h = TreeSteps.apply(self.cell, plan, x, *self.net.list_weights())  # type: ignore[no-untyped-call]
         logits = self.net.classifier(h)
         return functional.cross_entropy(logits, plan.labels, reduction="sum"), logits
 
-    def canonical_rows(self, plan: Any) -> NDArray[np.integer]:
+    def find_canonical_rows(self, plan: Any) -> NDArray[np.integer]:
         """Return the row of every vertex in canonical order."""
-        return inverse(plan.order)
+        return invert_permutation(plan.order)
 
 
 class TreeFC(TreeNet):
@@ -266,10 +269,10 @@ class TreeFC(TreeNet):
 
     def __init__(self, model: Model, kind: type[nn.Linear] = nn.Linear) -> None:
         super().__init__(model)
-        self.layer = self.linear("W", "b", kind)
-        self.embedding = self.table("embedding") if "embedding" in self.shapes else None
+        self.layer = self.make_linear("W", "b", kind)
+        self.embedding = self.make_table("embedding") if "embedding" in self.shapes else None
 
-    def vectors(self, words: Tensor) -> State:
+    def look_up_vectors(self, words: Tensor) -> State:
         """Look up embeddings; without a table, return zeros of the width of two children."""
         if self.embedding is None:
             return (self.layer.weight.new_zeros(len(words), self.layer.in_features),)
@@ -286,12 +289,12 @@ class TreeFC(TreeNet):
     def apply_layer(self, both: Tensor) -> Tensor:
         """Return states (n, h), given those of both children (n, 2 h)."""
         if isinstance(self.layer, FastLinear):
-            return linear_relu(both, self.layer.weight, self.layer.bias)
+            return apply_linear_relu(both, self.layer.weight, self.layer.bias)
         state: Tensor = self.layer(both)
         return state.relu()
 
 
-def summed_loss(roots: Tensor) -> Tensor:
+def compute_l2_loss(roots: Tensor) -> Tensor:
     """Return Fold's l2_loss, summed."""
     return 0.5 * roots.square().sum()
 
@@ -301,8 +304,8 @@ class RecursiveRoots(Recursive):
 
     def forward(self, batch: WordTrees) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the states of all roots."""
-        roots = torch.cat([hidden[len(hidden) - 1] for _, hidden in self.hidden(batch)])
-        return summed_loss(roots), roots
+        roots = torch.cat([hidden[len(hidden) - 1] for _, hidden in self.yield_hidden(batch)])
+        return compute_l2_loss(roots), roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +354,7 @@ class TreeLevels:
 
 def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
     """Plan the levels of a mini-batch; one copy brings all indices to the device."""
-    joined = joined_trees(trees)
+    joined = join_trees(trees)
     height, ends = joined.height, np.cumsum(joined.sizes)
     internal = np.flatnonzero(height)
     left, right = joined.left[internal], joined.right[internal]
@@ -359,7 +362,7 @@ def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
     last_use[left] = last_use[right] = height[internal]
     last_use[ends - 1] = len(height)  # roots are needed until the end
     order = np.argsort(height, kind="stable")
-    rows, shapes, position = _rows(order, height, last_use, internal, left, right)
+    rows, shapes, position = _arrange_level_rows(order, height, last_use, internal, left, right)
     n_leaves = len(height) - len(internal)
     words = joined.words[order[:n_leaves]]
     tensors = to_device(device, words, position[ends - 1], *rows)
@@ -370,7 +373,7 @@ def plan_levels(trees: Sequence[Tree], device: torch.device) -> TreeLevels:
     return TreeLevels(tensors[0], tensors[1], tuple(levels))
 
 
-def _rows(
+def _arrange_level_rows(
     order: Ids, height: Ids, last_use: Ids, internal: Ids, left: Ids, right: Ids
 ) -> tuple[list[Ids], list[tuple[bool, int, int]], Ids]:
     """Return the rows of each level, their shapes, and the position of every vertex.
@@ -413,12 +416,12 @@ class LevelsOfRoots(Batched):
     def forward(self, plan: TreeLevels) -> tuple[Tensor, Tensor]:
         """Return the summed loss, and the states of all roots, instance by instance."""
         net = self.net
-        (states,) = net.leaf(*net.vectors(plan.words))
+        (states,) = net.leaf(*net.look_up_vectors(plan.words))
         for level in plan.levels:
             children, kept = level.take(states)
             states = level.add(kept, net.apply_layer(children.view(-1, net.layer.in_features)))
         roots = states.index_select(0, plan.roots)
-        return summed_loss(roots), roots
+        return compute_l2_loss(roots), roots
 
 
 EAGER = {
@@ -428,8 +431,8 @@ EAGER = {
     "tree_fc": partial(RecursiveRoots, TreeFC),
 }
 LEVELS = {
-    "tree_lstm": partial(Levels, TreeLSTM, cell=LSTMCell),
-    "tree_lstm_2type": partial(Levels, TreeLSTM, cell=LSTMCell),
-    "tree_gru": partial(Levels, TreeGRU, cell=GRUCell),
+    "tree_lstm": partial(Levels, TreeLSTM, cell=TreeLSTMCell),
+    "tree_lstm_2type": partial(Levels, TreeLSTM, cell=TreeLSTMCell),
+    "tree_gru": partial(Levels, TreeGRU, cell=TreeGRUCell),
     "tree_fc": LevelsOfRoots,
 }

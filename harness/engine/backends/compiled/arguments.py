@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import Compiled, address_of, compiled
-from harness.compiler.pointers import put_word, word
+from harness.compiler.compiled import Compiled, compiled, find_address
+from harness.compiler.pointers import put_word, read_word
 from harness.engine.backends.compiled.memory import Memory
-from harness.engine.cpu_kernels.context import Register, Taken, all_apart
+from harness.engine.cpu_kernels.context import Register, Taken, mark_distinct_runs
 from harness.engine.cpu_kernels.elementwise import Group
 from harness.engine.cpu_kernels.team import Table
 from harness.engine.cpu_kernels.vectors import LANES
@@ -36,7 +36,7 @@ COPIES_FROM = 100 if LANES == 16 else 40
 NOTHING: Index = np.zeros(0, dtype=np.int64)
 
 
-class Kind(StrEnum):
+class ArgumentKind(StrEnum):
     """Kind of the array that an argument refers to.
 
     Arrays of parameters:
@@ -83,7 +83,9 @@ class Kind(StrEnum):
     COUNT = auto()
 
 
-OF_PARAMETERS = frozenset((Kind.PARAMETER, Kind.HALF, Kind.GRADIENT, Kind.WRITTEN))
+OF_PARAMETERS = frozenset(
+    (ArgumentKind.PARAMETER, ArgumentKind.HALF, ArgumentKind.GRADIENT, ArgumentKind.WRITTEN)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Argument:
         type_id: The function; SHARED if the array belongs to no single function.
     """
 
-    kind: Kind
+    kind: ArgumentKind
     of: Any = ""
     type_id: int = SHARED
 
@@ -111,56 +113,68 @@ class Argument:
     def find(self, memory: Memory) -> NDArray[Any]:
         """Return the array in its state of this mini-batch."""
         if self.is_of_layout:
-            return memory.layout.array(self.number(memory.layout.fields))
+            return memory.layout.select_array(self.number(memory.layout.fields))
         return _FIND[self.kind](memory, self)
 
 
-def _find_apart(memory: Memory, one: Argument) -> NDArray[Any]:
-    if one.type_id not in memory.layout or memory.parameters.n_threads == 1:
+def _find_apart(memory: Memory, argument: Argument) -> NDArray[Any]:
+    if argument.type_id not in memory.layout or memory.parameters.n_threads == 1:
         return NOTHING
-    bounds = Kind.EDGE_BOUNDS if one.of is None else Kind.STARTS
-    index = Argument(Kind.INDEX, one.of, one.type_id).find(memory)
-    starts = Argument(bounds, type_id=one.type_id).find(memory)
-    return all_apart(index, starts, count_slots(one.of))
+    bounds = ArgumentKind.EDGE_BOUNDS if argument.of is None else ArgumentKind.STARTS
+    index = Argument(ArgumentKind.INDEX, argument.of, argument.type_id).find(memory)
+    starts = Argument(bounds, type_id=argument.type_id).find(memory)
+    return mark_distinct_runs(index, starts, count_slots(argument.of))
 
 
-def _renew_transposed(memory: Memory, one: Argument) -> None:
-    if memory.layout.n_of(one.type_id) >= COPIES_FROM:
-        memory.parameters.transposed(one.of, up_to_date=True)
+def _refresh_transposed(memory: Memory, argument: Argument) -> None:
+    if memory.layout.count_rows(argument.type_id) >= COPIES_FROM:
+        memory.parameters.provide_transposed(argument.of, up_to_date=True)
 
 
 # Arrays that move only when memory grows; except APART, which is new in every mini-batch.
-_FIND: dict[Kind, Callable[[Memory, Argument], NDArray[Any]]] = {
-    Kind.BUFFER: lambda memory, one: memory.buffers[one.type_id, one.of],
-    Kind.PARAMETER: lambda memory, one: memory.parameters.values[one.of],
-    Kind.TRANSPOSED: lambda memory, one: memory.parameters.transposed(one.of, up_to_date=False),
-    Kind.HALF: lambda memory, one: memory.parameters.half(one.of),
-    Kind.GRADIENT: lambda memory, one: memory.parameters.gradient(one.of),
-    Kind.WRITTEN: lambda memory, one: memory.parameters.written(one.of),
-    Kind.FILLED: lambda memory, one: memory.filled(one.type_id, one.of),
-    Kind.APART: _find_apart,
+_FIND: dict[ArgumentKind, Callable[[Memory, Argument], NDArray[Any]]] = {
+    ArgumentKind.BUFFER: lambda memory, one: memory.buffers[one.type_id, one.of],
+    ArgumentKind.PARAMETER: lambda memory, one: memory.parameters.values[one.of],
+    ArgumentKind.TRANSPOSED: lambda memory, one: memory.parameters.provide_transposed(
+        one.of, up_to_date=False
+    ),
+    ArgumentKind.HALF: lambda memory, one: memory.parameters.provide_half(one.of),
+    ArgumentKind.GRADIENT: lambda memory, one: memory.parameters.provide_gradient(one.of),
+    ArgumentKind.WRITTEN: lambda memory, one: memory.parameters.provide_written_flags(one.of),
+    ArgumentKind.FILLED: lambda memory, one: memory.provide_filled_flags(one.type_id, one.of),
+    ArgumentKind.APART: _find_apart,
 }
 # Arrays that are updated in place for every mini-batch.
-_RENEW: dict[Kind, Callable[[Memory, Argument], object]] = {
-    Kind.TRANSPOSED: _renew_transposed,
-    Kind.HALF: _FIND[Kind.HALF],
+_RENEW: dict[ArgumentKind, Callable[[Memory, Argument], object]] = {
+    ArgumentKind.TRANSPOSED: _refresh_transposed,
+    ArgumentKind.HALF: _FIND[ArgumentKind.HALF],
 }
-_NUMBERS: dict[Kind, Callable[[Fields, Argument], int]] = {
-    Kind.PULL: lambda fields, one: fields.of_pull(one.type_id, one.of),
-    Kind.INDEX: lambda fields, one: fields.of_gather(one.type_id, one.of, parts.INDEX),
-    Kind.RUNS: lambda fields, one: fields.of_gather(one.type_id, one.of, parts.RUNS),
-    Kind.EDGE_START: lambda fields, one: fields.of_gather(one.type_id, None, parts.EDGE_START),
-    Kind.EDGE_BOUNDS: lambda fields, one: fields.of_gather(one.type_id, None, parts.EDGE_BOUNDS),
-    Kind.STARTS: lambda fields, one: fields.of_function(one.type_id, parts.STARTS),
-    Kind.FIRST_ROW: lambda fields, one: fields.of_function(one.type_id, parts.FIRST_ROW),
-    Kind.COUNT: lambda fields, one: fields.of_function(one.type_id, parts.ROWS),
+_NUMBERS: dict[ArgumentKind, Callable[[Fields, Argument], int]] = {
+    ArgumentKind.PULL: lambda fields, one: fields.index_pull_array(one.type_id, one.of),
+    ArgumentKind.INDEX: lambda fields, one: fields.index_gather_array(
+        one.type_id, one.of, parts.INDEX
+    ),
+    ArgumentKind.RUNS: lambda fields, one: fields.index_gather_array(
+        one.type_id, one.of, parts.RUNS
+    ),
+    ArgumentKind.EDGE_START: lambda fields, one: fields.index_gather_array(
+        one.type_id, None, parts.EDGE_START
+    ),
+    ArgumentKind.EDGE_BOUNDS: lambda fields, one: fields.index_gather_array(
+        one.type_id, None, parts.EDGE_BOUNDS
+    ),
+    ArgumentKind.STARTS: lambda fields, one: fields.index_function_array(one.type_id, parts.STARTS),
+    ArgumentKind.FIRST_ROW: lambda fields, one: fields.index_function_array(
+        one.type_id, parts.FIRST_ROW
+    ),
+    ArgumentKind.COUNT: lambda fields, one: fields.index_function_array(one.type_id, parts.ROWS),
 }
 
 
 _PLACE = struct.Struct("2q")
 
 
-class Found:
+class AddressTable:
     """Table of the address and the number of rows of every argument.
 
     Attributes:
@@ -183,7 +197,7 @@ class Found:
         self._found_for = (-1, -1)
 
     def _take_table(self, places: Table) -> None:
-        self.places, self.address = places, address_of(places)
+        self.places, self.address = places, find_address(places)
 
     def place_of(self, argument: Argument) -> int:
         """Return the index of an argument in the table, and add an entry if there is none."""
@@ -192,7 +206,7 @@ class Found:
             self._arguments.append(argument)
             if argument.is_of_layout:
                 self._of_layout.append((k, argument))
-            elif argument.kind is Kind.APART and self._has_threads:
+            elif argument.kind is ArgumentKind.APART and self._has_threads:
                 self._moving.append((k, argument))
             elif argument.kind in _RENEW:
                 self._renewed.append(argument)
@@ -211,11 +225,11 @@ class Found:
         layout = memory.layout
         if layout.fields is not self._fields:
             self._fields = layout.fields
-            self._numbers = self.parts(layout.fields)
-            self._numbers_address = address_of(self._numbers)
+            self._numbers = self.list_layout_arrays(layout.fields)
+            self._numbers_address = find_address(self._numbers)
         put_parts(
-            self.address, self._numbers_address, len(self._numbers), address_of(layout.numbers),
-            address_of(layout.bounds),
+            self.address, self._numbers_address, len(self._numbers), find_address(layout.numbers),
+            find_address(layout.bounds),
         )  # fmt: skip
         for k, moving in self._moving:
             array = self._kept[k] = moving.find(memory)
@@ -234,11 +248,11 @@ class Found:
             self._found_for = n_grown, -1
 
     def _put(self, k: int, array: NDArray[Any]) -> None:
-        _PLACE.pack_into(self.places.data, _PLACE.size * k, address_of(array), len(array))
+        _PLACE.pack_into(self.places.data, _PLACE.size * k, find_address(array), len(array))
 
-    def parts(self, fields: Fields) -> NDArray[np.int64]:
+    def list_layout_arrays(self, fields: Fields) -> NDArray[np.int64]:
         """Return (n, 2): the index of an entry, and the number of its array in the layout."""
-        numbers = [(k, one.number(fields)) for k, one in self._of_layout]
+        numbers = [(k, argument.number(fields)) for k, argument in self._of_layout]
         return np.array(numbers, dtype=np.int64).reshape(-1, 2)
 
     @property
@@ -256,9 +270,9 @@ def put_parts(places: int, numbers: int, n: int, array: int, bounds: int) -> Non
         bounds: (n_parts, 2), the start and length of each part.
     """
     for k in range(n):
-        place, part = word(numbers, 2 * k), word(numbers, 2 * k + 1)
-        put_word(places, 2 * place, array + 8 * word(bounds, 2 * part))
-        put_word(places, 2 * place + 1, word(bounds, 2 * part + 1))
+        entry, part = read_word(numbers, 2 * k), read_word(numbers, 2 * k + 1)
+        put_word(places, 2 * entry, array + 8 * read_word(bounds, 2 * part))
+        put_word(places, 2 * entry + 1, read_word(bounds, 2 * part + 1))
 
 
 INDEX_BYTES = 8
@@ -333,9 +347,9 @@ class Instruction:
         """Readable name of the kernel."""
         if isinstance(self.kernel, Compiled):
             return self.kernel.__name__
-        return "+".join(one.operator for one in self.kernel.operations)
+        return "+".join(operation.operator for operation in self.kernel.operations)
 
 
-def count_register(domain: str) -> Register:
+def select_count_register(domain: str) -> Register:
     """Return the register with the number of a domain's rows."""
     return Register.N_EDGES if domain == EDGE else Register.N

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from harness.contracts.model import Weights
 from harness.engine import backend
 from harness.engine.backend import EVERY, Arrangement, LiveRounds
-from harness.engine.backends.compiled.arguments import Found
+from harness.engine.backends.compiled.arguments import AddressTable
 from harness.engine.backends.compiled.live_rounds import KeptRounds
 from harness.engine.backends.compiled.memory import (
     Memory,
     Parameters,
     RowSum,
-    looked_up,
-    row_sums_of,
+    find_row_sums,
+    yield_row_gradients,
 )
 from harness.engine.backends.compiled.operators import OPERATORS
 from harness.engine.backends.compiled.program import StageProgram, list_stage
@@ -44,7 +44,7 @@ Counts = Callable[[str, IntArray], IntArray]
 Starts = NDArray[np.integer]  # first batch of each segment (n_rounds + 1,)
 
 
-def calls_of(
+def build_calls(
     rounds: Rounds, program_of: Callable[[str], Callee], counts_of: Counts, sums: LossSums
 ) -> Calls:
     """Return the calls of every graph segment: its stages, and then the sum of its losses.
@@ -55,22 +55,22 @@ def calls_of(
     callees: list[Callee] = []
     batches, starts = list[IntArray](), list[Starts]()
     for stage in FORWARD:
-        found, begin = rounds.batches[stage], rounds.starts[stage]
-        if len(found):
+        stage_batches, begin = rounds.batches[stage], rounds.starts[stage]
+        if len(stage_batches):
             if stage in WHOLE_STAGES:
-                found, begin = spread(found, begin, counts_of(stage, found))
+                stage_batches, begin = spread(stage_batches, begin, counts_of(stage, stage_batches))
             callees.append(program_of(stage))
-            batches.append(np.ascontiguousarray(found))
+            batches.append(np.ascontiguousarray(stage_batches))
             starts.append(begin)
     if rounds.losses:
-        bounds = np.stack([one.starts for one in rounds.losses], axis=1)
+        bounds = np.stack([loss.starts for loss in rounds.losses], axis=1)
         callees.append(sums)
         batches.append(np.stack([bounds[:-1], bounds[1:]], axis=2).reshape(-1, 2))
         starts.append(np.arange(len(bounds)) * len(rounds.losses))
-    return Calls(callees, batches, _in_order(starts, len(rounds)))
+    return Calls(callees, batches, _order_calls(starts, len(rounds)))
 
 
-def _in_order(starts: list[Starts], n_rounds: int) -> IntArray:
+def _order_calls(starts: list[Starts], n_rounds: int) -> IntArray:
     """Return Calls.order: one segment after the other, each with its callees."""
     order = np.empty((n_rounds, len(starts), 3), dtype=np.int32)
     for k, of_callee in enumerate(starts):
@@ -94,14 +94,14 @@ def spread(batches: IntArray, starts: Starts, counts: IntArray) -> tuple[IntArra
         return batches, starts
     ends = np.zeros(len(batches) + 1, dtype=np.int32)
     np.cumsum(counts, out=ends[1:])
-    found = batches.repeat(counts, axis=0)
-    positions = np.arange(len(found), dtype=np.int32) - ends[:-1].repeat(counts)
+    result = batches.repeat(counts, axis=0)
+    positions = np.arange(len(result), dtype=np.int32) - ends[:-1].repeat(counts)
     is_one_of_many = counts.repeat(counts) > 1
-    found[is_one_of_many, 1] = positions[is_one_of_many]
-    return found, ends[starts]
+    result[is_one_of_many, 1] = positions[is_one_of_many]
+    return result, ends[starts]
 
 
-def n_run_as(batches: IntArray, n_batches: dict[int, int]) -> IntArray:
+def count_runs(batches: IntArray, n_batches: dict[int, int]) -> IntArray:
     """Return how many batches each of these (k, 2) is run as.
 
     Args:
@@ -129,8 +129,8 @@ class Backend(backend.Backend):
 
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
-        self._multiplying = blas.multiplying(switches.blas, 1)
-        self._team = Team(threads, self._multiplying.for_thread, self._multiplying.enter)
+        self._multiplying = blas.prepare_libraries(switches.blas, 1)
+        self._team = Team(threads, self._multiplying.copy_for_thread, self._multiplying.enter)
         self._plans: dict[int, Plan] = {}
         self._row_sums: list[RowSum] = []
         self._programs: dict[tuple[str, int | None], StageProgram] = {}
@@ -139,7 +139,7 @@ class Backend(backend.Backend):
         self._n_programs = 0
 
     @classmethod
-    def why_not(cls, switches: Switches, device: str) -> str | None:
+    def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         """Return the reason why this cannot run here, such as another device or a missing BLAS."""
         if device != "cpu":
             return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
@@ -147,14 +147,14 @@ class Backend(backend.Backend):
             return "profile=true reads a counter of x86 processors, which this is not"
         if switches.precision not in (EXACT, "bf16"):
             return f"precision={switches.precision} is for backend=cuda; leave it out"
-        if switches.precision == "bf16" and (reason := blas.why_no_halves(switches.blas)):
+        if switches.precision == "bf16" and (reason := blas.explain_no_halves(switches.blas)):
             return f"precision=bf16 {reason}"
         if switches.streaming:
             return "streaming=true is for backend=cuda: a CPU has no time to spare; leave it out"
         if switches.persistent:
             return "persistent=true is for backend=cuda; leave it out"
         try:
-            blas.library_of(switches.blas)
+            blas.select_library(switches.blas)
         except UnsupportedTrial as error:
             return str(error)
         return None
@@ -163,7 +163,7 @@ class Backend(backend.Backend):
         """Copy the weights."""
         self._parameters = Parameters(weights, self._team.n)
         self._memory = Memory(self._parameters)
-        self._found = Found(self._memory)
+        self._found = AddressTable(self._memory)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Add plans; the programs of a stage are written when it first runs."""
@@ -173,12 +173,12 @@ class Backend(backend.Backend):
         self._memory.add(new)
         self._plans |= new
         self._wholes.clear()
-        self._row_sums += row_sums_of(new)
+        self._row_sums += find_row_sums(new)
         # Programs of one function stay valid; those of all functions do not contain the new ones.
-        of_one = {key: one for key, one in self._programs.items() if key[1] is not None}
+        of_one = {key: program for key, program in self._programs.items() if key[1] is not None}
         self._programs = of_one
 
-    def n_programs(self) -> int:
+    def count_programs(self) -> int:
         """Return the number of stage programs written so far."""
         return self._n_programs
 
@@ -186,7 +186,7 @@ class Backend(backend.Backend):
         """Allocate memory for the rows."""
         self._memory.arrange(rows)
 
-    def rounds_by(self, rules: RowRules) -> LiveRounds | None:
+    def make_live_rounds(self, rules: RowRules) -> LiveRounds | None:
         """Return graph segments planned by compiled code if only the layout changes between them.
 
         There are none if Python runs between batches, or if no counter can separate the phases.
@@ -198,8 +198,8 @@ class Backend(backend.Backend):
             self._memory,
             self._found,
             self._team,
-            partial(self._program, type_id=None),
-            self._kind_of,
+            partial(self._ensure_program, type_id=None),
+            self._inspect_steps,
             self.tally,
         )
         return rounds if self._found.is_steady else None
@@ -210,9 +210,9 @@ class Backend(backend.Backend):
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Run all stages without Python in between, unless every batch is a separate call."""
-        calls = [call for stage, batches in runs for call in self._calls(stage, batches)]
+        calls = [call for stage, batches in runs for call in self._make_calls(stage, batches)]
         for part in [[call] for call in calls] if self._calls_each_batch else [calls]:
-            self._counting(partial(self._team.run, part))
+            self._run_and_count(partial(self._team.run, part))
 
     def run_rounds(
         self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
@@ -220,16 +220,16 @@ class Backend(backend.Backend):
         """Run all segments that were planned together, and add up their losses, in one call."""
         if run is not None or not isinstance(rounds, Rounds) or self._calls_each_batch:
             return super().run_rounds(rounds, run)
-        columns = [self._memory.rows_of(one.type_id, one.ref) for one in rounds.losses]
+        columns = [self._memory.view_rows(loss.type_id, loss.ref) for loss in rounds.losses]
         if any(len(column) != 1 for column in columns):
             return super().run_rounds(rounds)
         sums = LossSums([column[0][:, 0] for column in columns])
-        calls = calls_of(rounds, self._ready_program, self._n_run_as, sums)
-        self._counting(partial(self._team.run_all, calls))
+        calls = build_calls(rounds, self._prepare_program, self._count_runs, sums)
+        self._run_and_count(partial(self._team.run_all, calls))
         total = float(sums.total[0])
         return lambda: total
 
-    def _counting(self, run: Callable[[], None]) -> None:
+    def _run_and_count(self, run: Callable[[], None]) -> None:
         tallies = self._team.tallies
         for tally in tallies:
             tally[:] = 0
@@ -239,23 +239,23 @@ class Backend(backend.Backend):
         self.tally.bytes_copied += sum(int(tally[1]) for tally in tallies)
         self.tally.n_moving_cycles += int(tallies[0][2])
 
-    def _calls(self, stage: str, batches: IntArray) -> Iterator[Call]:
+    def _make_calls(self, stage: str, batches: IntArray) -> Iterator[Call]:
         if stage in WHOLE_STAGES:
-            batches = self._whole(stage, batches)
+            batches = self._split_batches(stage, batches)
         if not len(batches):
             return
         if not self._calls_each_batch:
-            yield self._program(stage, None).call(batches)
+            yield self._ensure_program(stage, None).call(batches)
             return
         for batch in np.split(batches, len(batches)):
-            yield self._program(stage, int(batch[0, 0])).call(batch)
+            yield self._ensure_program(stage, int(batch[0, 0])).call(batch)
 
     @property
     def _calls_each_batch(self) -> bool:
         """True if Python runs between batches."""
         return self.switches.loop == "python"
 
-    def _program(self, stage: str, type_id: int | None) -> StageProgram:
+    def _ensure_program(self, stage: str, type_id: int | None) -> StageProgram:
         if (stage, type_id) not in self._programs:
             self._write_programs(stage, type_id)
         return self._programs[stage, type_id]
@@ -265,104 +265,104 @@ class Backend(backend.Backend):
         plans = self._plans if type_id is None else {type_id: self._plans[type_id]}
         half, profile = self.switches.precision == "bf16", self.switches.profile
         for stage in STAGES:
-            having = {t: plan for t, plan in plans.items() if plan.steps(stage)}
+            having = {t: plan for t, plan in plans.items() if plan.list_steps(stage)}
             if (having or stage == needed) and (stage, type_id) not in self._programs:
                 self._programs[stage, type_id] = StageProgram(
                     having, stage, self._found, half=half, profile=profile
                 )
                 self._n_programs += 1
 
-    def _ready_program(self, stage: str) -> StageProgram:
+    def _prepare_program(self, stage: str) -> StageProgram:
         """Return the program of all functions, with current addresses of its arrays."""
-        program = self._program(stage, None)
+        program = self._ensure_program(stage, None)
         program.find()
         return program
 
-    def _n_run_as(self, stage: str, batches: IntArray) -> IntArray:
+    def _count_runs(self, stage: str, batches: IntArray) -> IntArray:
         """Return how many batches each batch of a stage is run as, see `_whole`."""
         n_batches = {
-            type_id: self._memory.layout.n_batches(type_id)
+            type_id: self._memory.layout.count_batches(type_id)
             for type_id in self._memory.scattered
-            if self._kind_of(type_id, stage)[1]
+            if self._inspect_steps(type_id, stage)[1]
         }
-        return n_run_as(batches, n_batches)
+        return count_runs(batches, n_batches)
 
-    def _whole(self, stage: str, batches: IntArray) -> IntArray:
+    def _split_batches(self, stage: str, batches: IntArray) -> IntArray:
         """Drop functions without steps, and split batches whose states are not consecutive."""
         layout, scattered = self._memory.layout, self._memory.scattered
         key = stage, layout.present, batches.tobytes()
         if not scattered and key in self._wholes:
             return self._wholes[key]
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         for type_id, position in batches.tolist():
-            has_steps, addresses_states = self._kind_of(type_id, stage)
+            has_steps, addresses_states = self._inspect_steps(type_id, stage)
             if not has_steps or type_id not in layout:
                 continue
             if position == ALL_ROWS and addresses_states and type_id in scattered:
-                found += [(type_id, b) for b in range(layout.n_batches(type_id))]
+                pairs += [(type_id, b) for b in range(layout.count_batches(type_id))]
             else:
-                found.append((type_id, position))
-        whole = np.array(found, dtype=np.int32).reshape(-1, 2)
+                pairs.append((type_id, position))
+        whole = np.array(pairs, dtype=np.int32).reshape(-1, 2)
         if not scattered and len(batches) <= len(self._plans):  # the same for many mini-batches
             self._wholes[key] = whole
         return whole
 
-    def _kind_of(self, type_id: int, stage: str) -> tuple[bool, bool]:
+    def _inspect_steps(self, type_id: int, stage: str) -> tuple[bool, bool]:
         """Return whether a function has steps in a stage, and whether these address states."""
         key = (type_id, stage)
         if key not in self._kinds:
             plan = self._plans[type_id]
-            self._kinds[key] = bool(plan.steps(stage)), plan.addresses_states(stage)
+            self._kinds[key] = bool(plan.list_steps(stage)), plan.has_state_access(stage)
         return self._kinds[key]
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Return copies of columns."""
-        found = self._rows_of(type_id, ref, rows)
-        step = self._plans[type_id].overwritten(ref)
+        values = self._copy_rows(type_id, ref, rows)
+        step = self._plans[type_id].find_overwriting_step(ref)
         if step is None or type_id not in self._memory.layout:
-            return found
-        label = self._memory.layout.pulled(type_id, step.label)[rows]
-        rest = (self._rows_of(type_id, other, rows) for other in (step.loss, step.log_sum))
-        return loss_kernels.logits_of(found, label, *rest)
+            return values
+        label = self._memory.layout.select_pulled(type_id, step.label)[rows]
+        rest = (self._copy_rows(type_id, other, rows) for other in (step.loss, step.log_sum))
+        return loss_kernels.restore_logits(values, label, *rest)
 
-    def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
+    def defer_losses(self, losses: Sequence[Loss]) -> Callable[[], float]:
         """Add up losses without copying them."""
         total = 0.0
         for type_id, ref, rows in losses:
-            found = self._memory.rows_of(type_id, ref)
-            if rows != EVERY and len(found) > 1:
-                found = [np.concatenate(found)]
-            for part in found:
+            columns = self._memory.view_rows(type_id, ref)
+            if rows != EVERY and len(columns) > 1:
+                columns = [np.concatenate(columns)]
+            for part in columns:
                 total += float(part[rows].sum())
         return lambda: total
 
     def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
         """Return copies of rows."""
-        return self._memory.states(state, rows)
+        return self._memory.copy_states(state, rows)
 
-    def _rows_of(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
-        found = self._memory.rows_of(type_id, ref)
-        return found[0][rows].copy() if len(found) == 1 else np.concatenate(found)[rows]
+    def _copy_rows(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
+        parts = self._memory.view_rows(type_id, ref)
+        return parts[0][rows].copy() if len(parts) == 1 else np.concatenate(parts)[rows]
 
     def clear_gradients(self) -> None:
         """Zero the gradients of states; those of parameters are overwritten."""
-        begin = self.ticks()
+        begin = self.read_ticks()
         self._memory.clear_gradients()
-        self.tally.n_moving_cycles += self.ticks() - begin
+        self.tally.n_moving_cycles += self.read_ticks() - begin
 
-    def ticks(self) -> int:
+    def read_ticks(self) -> int:
         """Return the processor's counter."""
         return read_ticks() if self.switches.profile else 0
 
     def gradients(self) -> Weights:
         """Return dense gradients of all loaded parameters."""
-        return self._parameters.gradients(looked_up(self._row_sums, self._memory))
+        return self._parameters.gradients(yield_row_gradients(self._row_sums, self._memory))
 
     def update(self, learning_rate: float) -> None:
         """Update dense parameters as a whole, and looked-up tables row by row."""
-        self._parameters.update(learning_rate, looked_up(self._row_sums, self._memory))
+        self._parameters.update(learning_rate, yield_row_gradients(self._row_sums, self._memory))
 
-    def weights(self) -> Weights:
+    def read_weights(self) -> Weights:
         """Return copies of all loaded parameters."""
         return {name: self._parameters.values[name].copy() for name in self._parameters.loaded}
 
@@ -370,9 +370,9 @@ class Backend(backend.Backend):
         """Return the library that multiplies, and the number of batches per call."""
         calls = "one call a batch" if self._calls_each_batch else "one call a pass"
         facts = {"backend": "compiled", "blas": self._multiplying.names, "calls": calls}
-        return facts | {"threads": self._team.words(self.threads)}
+        return facts | {"threads": self._team.describe_threads(self.threads)}
 
-    def listing(self) -> Mapping[str, Sequence[str]]:
+    def format_programs(self) -> Mapping[str, Sequence[str]]:
         """Return the program of each stage, one line per instruction."""
         return {
             stage if type_id is None else f"{stage} of function {type_id}": list(
@@ -381,7 +381,7 @@ class Backend(backend.Backend):
             for (stage, type_id), program in self._programs.items()
         }
 
-    def versions(self) -> dict[str, str]:
+    def list_versions(self) -> dict[str, str]:
         """Return the versions of the compiler and of the library that multiplies."""
         return {
             "llvmlite": llvmlite.__version__,

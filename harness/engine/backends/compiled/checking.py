@@ -11,8 +11,8 @@ from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backends.compiled.arguments import (
     INDEX_BYTES,
     Argument,
+    ArgumentKind,
     Instruction,
-    Kind,
     Operand,
 )
 from harness.engine.backends.compiled.memory import Memory
@@ -23,60 +23,67 @@ from harness.vertex.operators import EDGE
 
 _STATE_ROWS = (Register.STATE_ROW, Register.ZERO)  # ZERO: an index names the row
 _ROWS = {
-    (plans.Memory.SCRATCH, False): (Register.AT,),
-    (plans.Memory.SCRATCH, True): (Register.EDGE_AT,),
-    (plans.Memory.SAVED, False): (Register.START,),
-    (plans.Memory.SAVED, True): (Register.EDGE_START,),
+    (plans.MemoryKind.SCRATCH, False): (Register.AT,),
+    (plans.MemoryKind.SCRATCH, True): (Register.EDGE_AT,),
+    (plans.MemoryKind.SAVED, False): (Register.START,),
+    (plans.MemoryKind.SAVED, True): (Register.EDGE_START,),
 }
 
 
-def check_instruction(one: Instruction, memory: Memory) -> None:
+def check_instruction(instruction: Instruction, memory: Memory) -> None:
     """Check that the operands of an instruction are inside the rows of their arrays.
 
     Raises:
         ValueError: An operand is outside, or a group has the wrong operands.
     """
-    if len(one.operands) > MOST_OPERANDS:
-        raise ValueError(f"{one.name} has {len(one.operands)} operands, more than {MOST_OPERANDS}")
-    for operand in one.operands:
-        _check_operand(one, operand, memory)
-    if isinstance(one.kernel, Group):
-        _check_group(one, one.kernel, memory)
+    if len(instruction.operands) > MOST_OPERANDS:
+        raise ValueError(
+            f"{instruction.name} has {len(instruction.operands)} operands, more than"
+            f" {MOST_OPERANDS}"
+        )
+    for operand in instruction.operands:
+        _check_operand(instruction, operand, memory)
+    if isinstance(instruction.kernel, Group):
+        _check_group(instruction, instruction.kernel, memory)
 
 
-def _check_operand(one: Instruction, operand: Operand, memory: Memory) -> None:
+def _check_operand(instruction: Instruction, operand: Operand, memory: Memory) -> None:
     array = operand.array
-    if array.is_of_layout or array.kind is Kind.APART:
+    if array.is_of_layout or array.kind is ArgumentKind.APART:
         room = max(operand.pitch, INDEX_BYTES)
-        _check_range(one, operand, operand.offset + INDEX_BYTES, room)
+        _check_range(instruction, operand, operand.offset + INDEX_BYTES, room)
         if operand.pitch % INDEX_BYTES or operand.offset % INDEX_BYTES:
-            raise ValueError(f"{one.name}: {operand} is not in whole indices")
+            raise ValueError(f"{instruction.name}: {operand} is not in whole indices")
         return
     last = operand.offset + max(operand.width, FLOAT_BYTES)
-    if array.kind is not Kind.BUFFER:
-        _check_range(one, operand, last, max(array.find(memory).nbytes, FLOAT_BYTES))
+    if array.kind is not ArgumentKind.BUFFER:
+        _check_range(instruction, operand, last, max(array.find(memory).nbytes, FLOAT_BYTES))
         return
-    row_bytes = _row_bytes(array, memory)
-    _check_range(one, operand, last, row_bytes)
+    row_bytes = _count_row_bytes(array, memory)
+    _check_range(instruction, operand, last, row_bytes)
     is_whole = operand.register is Register.ZERO and operand.pitch == 0
     if operand.pitch != row_bytes and not is_whole:
-        raise ValueError(f"{one.name}: rows of {operand} are {row_bytes} bytes apart")
-    if not is_whole and operand.register not in _registers_of(array, memory):
-        raise ValueError(f"{one.name}: {operand} is found by another register")
-    if operand.run is not None and operand.run.pitch != _row_bytes(operand.run.states, memory):
-        raise ValueError(f"{one.name}: states of {operand} are not {operand.run.pitch} bytes apart")
+        raise ValueError(f"{instruction.name}: rows of {operand} are {row_bytes} bytes apart")
+    if not is_whole and operand.register not in _list_registers(array, memory):
+        raise ValueError(f"{instruction.name}: {operand} is found by another register")
+    if operand.run is not None and operand.run.pitch != _count_row_bytes(
+        operand.run.states, memory
+    ):
+        raise ValueError(
+            f"{instruction.name}: states of {operand} are not {operand.run.pitch} bytes apart"
+        )
 
 
-def _check_range(one: Instruction, operand: Operand, last: int, room: int) -> None:
+def _check_range(instruction: Instruction, operand: Operand, last: int, room: int) -> None:
     if not 0 <= operand.offset < last <= room:
-        raise ValueError(f"{one.name}: {operand} ends at byte {last} of {room}")
+        raise ValueError(f"{instruction.name}: {operand} ends at byte {last} of {room}")
 
 
-def _row_bytes(array: Argument, memory: Memory) -> int:
+def _count_row_bytes(array: Argument, memory: Memory) -> int:
     return FLOAT_BYTES * int(array.find(memory).shape[1])
 
 
-def _registers_of(array: Argument, memory: Memory) -> tuple[Register, ...]:
+def _list_registers(array: Argument, memory: Memory) -> tuple[Register, ...]:
     """Return the registers that may hold the first row of a batch in a buffer."""
     if array.of.is_shared:
         return _STATE_ROWS
@@ -86,20 +93,29 @@ def _registers_of(array: Argument, memory: Memory) -> tuple[Register, ...]:
     return _ROWS.get((buffer.memory, buffer.domain == EDGE), _STATE_ROWS)
 
 
-def _check_group(one: Instruction, group: Group, memory: Memory) -> None:
+def _check_group(instruction: Instruction, group: Group, memory: Memory) -> None:
     """Check that the columns of every load and store are inside their rows."""
     n_expected = sum(N_OPERANDS[kind] for kind in group.rows)
     first = 2 if group.periodic else 1
-    if len(one.operands) != n_expected or len(one.constants) != first + group.n_columns:
-        raise ValueError(f"{one.name} takes {n_expected} operands and {group.n_columns} columns")
+    if (
+        len(instruction.operands) != n_expected
+        or len(instruction.constants) != first + group.n_columns
+    ):
+        raise ValueError(
+            f"{instruction.name} takes {n_expected} operands and {group.n_columns} columns"
+        )
     at, rows = 0, []
     for kind in group.rows:
-        rows.append((one.operands[at], kind))
+        rows.append((instruction.operands[at], kind))
         at += N_OPERANDS[kind]
     for row, column in (*group.loads, *((store.row, store.column) for store in group.stores)):
         operand, kind = rows[row]
-        width = one.constants[1] if group.periodic and kind is RowKind.SAME else one.constants[0]
-        last = operand.offset + one.constants[first + column] + FLOAT_BYTES * width
-        is_buffer = operand.array.kind is Kind.BUFFER
+        width = (
+            instruction.constants[1]
+            if group.periodic and kind is RowKind.SAME
+            else instruction.constants[0]
+        )
+        last = operand.offset + instruction.constants[first + column] + FLOAT_BYTES * width
+        is_buffer = operand.array.kind is ArgumentKind.BUFFER
         room = operand.pitch if is_buffer else operand.array.find(memory).nbytes
-        _check_range(one, operand, last, room)
+        _check_range(instruction, operand, last, room)

@@ -13,12 +13,12 @@ from typing import Annotated, NamedTuple
 from harness.compiler.compiled import compiled
 from harness.compiler.pointers import (
     WORD_BYTES,
-    address_of,
-    arrays_at,
     call,
     call_for_number,
     count_cycles,
+    find_address,
     store_atomic,
+    view_arrays,
 )
 from harness.compiler.registry import helper
 from harness.engine.backends.compiled.arguments import put_parts
@@ -29,9 +29,9 @@ from harness.engine.rows.rounds import ALL_ROWS
 from harness.engine.rows.row_order import FOLLOWS, Source, assign_rows
 from harness.engine.rows.row_order import N_BATCHES as N_BATCHES_OF
 from harness.engine.rows.row_order import N as N_OF
-from harness.policies.parts.levels import by_counters
-from harness.programs.decode import FAULT, FINE, N_ARGS, N_FIBERS, decoded, measured
-from harness.programs.decode import Arrays as Decoded
+from harness.policies.parts.levels import batch_by_counters
+from harness.programs.decode import FAULT, FINE, N_ARGS, N_FIBERS, decode_log, measure_log
+from harness.programs.decode import DecodingArrays as Decoded
 from harness.programs.decode import N as N_RECORDED
 from harness.programs.log import DONE, UNDONE
 from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs, LongTable
@@ -49,7 +49,7 @@ N_STAGES, BATCH_STAGE = len(FORWARD_STAGES), FORWARD_STAGES.index("batch")
 _PAIR_BYTES = 8
 
 
-class Kept(NamedTuple):
+class LiveArrays(NamedTuple):
     """Arrays of a decoder (harness.programs.decoder), of a layout, and of the execution.
 
     Attributes without a description are those of the decoder, or those of a layout that
@@ -127,7 +127,7 @@ class Kept(NamedTuple):
 
 
 @compiled
-def whole_round(table: int, n_log: int) -> int:
+def run_round(table: int, n_log: int) -> int:
     """Decode entries of the log, plan the segment that they describe, and compute it.
 
     Args:
@@ -137,7 +137,7 @@ def whole_round(table: int, n_log: int) -> int:
         DONE, or another code of `decode_next` or `plan_next`. The completed part counts; if
         `plan_next` returned the code, the whole log was decoded.
     """
-    kept = arrays_at(table, Kept)
+    kept = view_arrays(table, LiveArrays)
     how, spent = kept.how, kept.spent
     code = call_for_number(how[DECODES], (table, n_log, how[BASE_DEPTH], how[RESTARTS]))
     if code != DONE:
@@ -152,7 +152,7 @@ def whole_round(table: int, n_log: int) -> int:
         for k in range(len(kept.flags)):
             for j in range(kept.flags[k, 1]):
                 store_atomic(kept.flags[k, 0] + WORD_BYTES * j, 0)
-        call(how[RUNS], (how[CONTEXT], address_of(kept.calls), n_calls))
+        call(how[RUNS], (how[CONTEXT], find_address(kept.calls), n_calls))
         spent[FORWARD] += count_cycles() - planned
     return DONE
 
@@ -165,9 +165,9 @@ def decode_next(table: int, n_log: int, base: int, restart: int) -> int:
         DONE, an error of decoding, MORE_RECORDED with the required capacities in `wanted`, or
         NEW_FEEDS if blocks feed each other in a new way.
     """
-    kept = arrays_at(table, Kept)
+    kept = view_arrays(table, LiveArrays)
     log, state, wanted = kept.log[:n_log], kept.state, kept.wanted
-    n, n_args, n_forked, deepest = measured(log, kept.kind_args, kept.first_name)
+    n, n_args, n_forked, deepest = measure_log(log, kept.kind_args, kept.first_name)
     wanted[0], wanted[1] = state[N_RECORDED] + n, state[N_ARGS] + n_args
     wanted[2], wanted[3] = state[N_FIBERS] + n_forked, deepest
     is_little = wanted[0] > len(kept.types) or wanted[1] > len(kept.args)
@@ -178,7 +178,7 @@ def decode_next(table: int, n_log: int, base: int, restart: int) -> int:
         kept.statics, kept.n_slots, kept.fits, kept.needs, state, kept.fibers, kept.nested,
         kept.types, kept.counters, kept.depths, kept.arg_start, kept.args, kept.pulled, kept.feeds,
     )  # fmt: skip
-    decoded(log, base, restart != 0, arrays)
+    decode_log(log, base, restart != 0, arrays)
     if state[FAULT] != FINE:
         return int(state[FAULT])
     for t in range(len(kept.statics)):
@@ -196,7 +196,7 @@ def plan_next(table: int, reorder: int) -> int:
         The number of calls, or a code: MORE_ROWS with the required capacities in `wanted`,
         LACKING_CHILD, or MORE_MEMORY if buffers have too few rows.
     """
-    kept = arrays_at(table, Kept)
+    kept = view_arrays(table, LiveArrays)
     if kept.state[N_RECORDED] == kept.progress[BASE]:
         return 0
     code = _lay_out(kept, reorder != 0)
@@ -205,8 +205,9 @@ def plan_next(table: int, reorder: int) -> int:
     if not _fits(kept):
         return MORE_MEMORY
     put_parts(
-        address_of(kept.places), address_of(kept.parts), len(kept.parts), address_of(kept.values),
-        address_of(kept.bounds),
+        find_address(kept.places), find_address(kept.parts), len(kept.parts),
+        find_address(kept.values),
+        find_address(kept.bounds),
     )  # fmt: skip
     n_calls = _put_calls(kept)
     _go_on(kept)
@@ -214,7 +215,7 @@ def plan_next(table: int, reorder: int) -> int:
 
 
 @helper
-def _lay_out(kept: Kept, reorder: bool) -> int:
+def _lay_out(kept: LiveArrays, reorder: bool) -> int:
     """Schedule the vertices decoded after the last segment as inline_depth does; assign their rows.
 
     The results are the schedule, the rows, `batches`, `counts`, `bounds`, `values` and `next_used`.
@@ -222,7 +223,7 @@ def _lay_out(kept: Kept, reorder: bool) -> int:
     """
     progress, base, end = kept.progress, kept.progress[BASE], kept.state[N_RECORDED]
     types, phases, depths = kept.types[base:end], kept.depths[1], kept.depths[2]
-    order, starts = by_counters(types, kept.follows, phases[base:end], depths[base:end])
+    order, starts = batch_by_counters(types, kept.follows, phases[base:end], depths[base:end])
     if not _has_room(kept, end, len(starts)):
         return MORE_ROWS
     first = progress[N_STARTS]
@@ -243,15 +244,15 @@ def _lay_out(kept: Kept, reorder: bool) -> int:
     if progress[N_VALUES] > len(kept.values):
         kept.wanted[3] = progress[N_VALUES]
         return MORE_ROWS
-    found = Arrays(kept.values, kept.bounds, kept.counts)
-    if fill_fields(found, source, batches, fields) != FILLED:
+    arrays = Arrays(kept.values, kept.bounds, kept.counts)
+    if fill_fields(arrays, source, batches, fields) != FILLED:
         return LACKING_CHILD
-    fill_pulls(found, fields, len(kept.spaces), kept.pulled, base, kept.pulled[:0])
+    fill_pulls(arrays, fields, len(kept.spaces), kept.pulled, base, kept.pulled[:0])
     return DONE
 
 
 @helper
-def _has_room(kept: Kept, end: int, n_starts: int) -> bool:
+def _has_room(kept: LiveArrays, end: int, n_starts: int) -> bool:
     """Return whether a schedule of n_starts - 1 batches fits, up to vertex `end`, see N_WANTED."""
     progress, wanted = kept.progress, kept.wanted
     wanted[0], wanted[1] = end, progress[N_STARTS] + n_starts
@@ -265,7 +266,7 @@ def _has_room(kept: Kept, end: int, n_starts: int) -> bool:
 
 
 @helper
-def _fits(kept: Kept) -> bool:
+def _fits(kept: LiveArrays) -> bool:
     """Return whether all buffers have the capacity for the rows of this segment."""
     for f in range(len(kept.room)):
         for k in range(3):
@@ -278,7 +279,7 @@ def _fits(kept: Kept) -> bool:
 
 
 @helper
-def _put_calls(kept: Kept) -> int:
+def _put_calls(kept: LiveArrays) -> int:
     """Write the concatenated batches of every stage; return the number of stages with batches."""
     n_calls = n_pairs = 0
     for stage in range(N_STAGES):
@@ -292,13 +293,13 @@ def _put_calls(kept: Kept) -> int:
         if n_pairs > first:
             own = kept.calls[n_calls]
             own[0], own[1] = kept.programs[stage, 0], kept.programs[stage, 1]
-            own[2], own[3] = address_of(kept.pairs) + _PAIR_BYTES * first, n_pairs - first
+            own[2], own[3] = find_address(kept.pairs) + _PAIR_BYTES * first, n_pairs - first
             n_calls += 1
     return n_calls
 
 
 @helper
-def _put_whole(kept: Kept, stage: int, at: int) -> int:
+def _put_whole(kept: LiveArrays, stage: int, at: int) -> int:
     """Write one batch of all rows for each function, or its batches if states are not consecutive.
 
     Returns:
@@ -319,7 +320,7 @@ def _put_whole(kept: Kept, stage: int, at: int) -> int:
 
 
 @helper
-def _go_on(kept: Kept) -> None:
+def _go_on(kept: LiveArrays) -> None:
     """Count the segment that was laid out last as completed."""
     progress = kept.progress
     kept.used[:] = kept.next_used

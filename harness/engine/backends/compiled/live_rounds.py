@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import address_of
+from harness.compiler.compiled import find_address
 from harness.compiler.pointers import FAILED, WORDS_OF_ARRAY
 from harness.engine.backend import Arrangement, Tally
 from harness.engine.backends.compiled import live_code as code
-from harness.engine.backends.compiled.arguments import Found
-from harness.engine.backends.compiled.live_code import Kept, decode_next, plan_next, whole_round
+from harness.engine.backends.compiled.arguments import AddressTable
+from harness.engine.backends.compiled.live_code import LiveArrays, decode_next, plan_next, run_round
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.backends.compiled.program import StageProgram
 from harness.engine.cpu_kernels.context import read_ticks
@@ -33,7 +33,7 @@ from harness.programs.blocks import Feeds
 from harness.programs.decode import FINE, check_fault
 from harness.programs.decoder import Decoder
 from harness.programs.log import DONE, UNDONE
-from harness.values.arrays import IntArray, int_array
+from harness.values.arrays import IntArray, as_int_array
 from harness.values.graph import NO_TYPE
 from harness.values.schedule import Schedule
 
@@ -41,7 +41,7 @@ KindOf = Callable[[int, str], tuple[bool, bool]]  # for a function and a stage, 
 
 
 class KeptArrays:
-    """Arrays by the names of Kept, which compiled code finds by one address (arrays_at).
+    """Arrays by the names of Kept, which compiled code finds by one address (view_arrays).
 
     Attributes:
         table: (n, WORDS_OF_ARRAY), the address and the sizes of each array.
@@ -49,9 +49,9 @@ class KeptArrays:
     """
 
     def __init__(self) -> None:
-        self.numbers = {name: k for k, name in enumerate(Kept._fields)}
+        self.numbers = {name: k for k, name in enumerate(LiveArrays._fields)}
         self.table: Table = np.zeros((len(self.numbers), WORDS_OF_ARRAY), dtype=np.int64)
-        self.address = address_of(self.table)
+        self.address = find_address(self.table)
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -67,7 +67,7 @@ class KeptArrays:
             if not array.flags.c_contiguous:
                 raise TypeError(f"{name} of {array.shape} is not C-contiguous")
             self._arrays[name] = array
-            self.table[self.numbers[name], : 1 + array.ndim] = address_of(array), *array.shape
+            self.table[self.numbers[name], : 1 + array.ndim] = find_address(array), *array.shape
 
     def make_room(self, name: str, n: int) -> None:
         """Extend an array to at least n rows, with its content."""
@@ -104,19 +104,21 @@ class KeptRounds:
         self,
         rules: RowRules,
         memory: Memory,
-        found: Found,
+        addresses: AddressTable,
         team: Team,
         program_of: Callable[[str], StageProgram],
         kind_of: KindOf,
         tally: Tally,
     ) -> None:
         self.rules, self.kept = rules, KeptArrays()
-        self._memory, self._found, self._team, self._tally = memory, found, team, tally
+        self._memory, self._found, self._team, self._tally = memory, addresses, team, tally
         self.decoder: Decoder | None = None
         self._n_grown, self._known, self._began = -1, (-1, -1), 0
         self._put_layout()
         self._log = self.kept["log"]
-        memory.arrange(self._arrangement())  # an empty mini-batch, because programs need arrays
+        memory.arrange(
+            self._build_arrangement()
+        )  # an empty mini-batch, because programs need arrays
         n_types = len(rules.spaces)
         kinds = np.array(
             [[kind_of(t, stage) if t in memory.plans else (False, False) for t in range(n_types)]
@@ -130,7 +132,7 @@ class KeptRounds:
         self.kept.put(
             has_steps=np.ascontiguousarray(kinds[:, :, 0]),
             addresses_states=np.ascontiguousarray(kinds[:, :, 1]),
-            parts=found.parts(rules.fields),
+            parts=addresses.list_layout_arrays(rules.fields),
             pairs=np.zeros((0, 2), dtype=np.int32),
             calls=np.zeros((len(FORWARD), 4), dtype=np.int64),
             how=np.zeros(code.N_HOW, dtype=np.int64),
@@ -170,12 +172,12 @@ class KeptRounds:
             names = [decoder.names.index(name) for name in self.rules.fields.names]
             arrays = self.rules.fields.arrays
             pulls = [(function, names[k]) for function, k in arrays.pulls.tolist()]
-            self.kept.put(pulls=int_array(pulls).reshape(-1, 2))
+            self.kept.put(pulls=as_int_array(pulls).reshape(-1, 2))
         self._find_decoded(decoder)
         self._look()
         how = self.kept["how"]
         how[code.DECODES], how[code.PLANS] = decode_next.address, plan_next.address
-        how[code.RUNS], how[code.CONTEXT] = self._team.callable_at()
+        how[code.RUNS], how[code.CONTEXT] = self._team.find_entry_point()
         how[code.BASE_DEPTH], how[code.RESTARTS] = decoder.base, decoder.restart
         how[code.REORDERS] = self.rules.reorder
         for tally in (*self._team.tallies, self.kept["spent"]):
@@ -216,7 +218,7 @@ class KeptRounds:
         The other argument is the number of entries of the log
         (harness.compiler.pointers.call_for_number). The function returns DONE, or a code for `run`.
         """
-        return whole_round.address, self.kept.address
+        return run_round.address, self.kept.address
 
     def watch(self) -> None:
         """Start the clock before segments run; `catch_up` stops it."""
@@ -227,7 +229,7 @@ class KeptRounds:
 
         The rest was spent in programs and on decoding. The memory gets the last layout.
         """
-        self._memory.planned_later(self._arrangement)
+        self._memory.set_rows_later(self._build_arrangement)
         planning, running = self.kept["spent"].tolist()
         self.kept["spent"].fill(0)
         return divide_ticks(planning, running, read_ticks() - self._began)
@@ -244,14 +246,14 @@ class KeptRounds:
             ScheduleError: A vertex has no child in a slot that its function gathers.
         """
         if left == UNDONE:
-            left = whole_round(self.kept.address, n)
+            left = run_round(self.kept.address, n)
         while left != DONE:
             if left == code.MORE_RECORDED:
                 self._make_room_for_log()
             else:
                 self._settle(left, take_feeds)
                 n = 0
-            left = whole_round(self.kept.address, n)
+            left = run_round(self.kept.address, n)
 
     def _make_room_for_log(self) -> None:
         decoder = self.decoder
@@ -268,7 +270,7 @@ class KeptRounds:
         elif left == code.MORE_ROWS:
             self._make_room()
         elif left == code.MORE_MEMORY:
-            self._memory.arrange(self._arrangement())
+            self._memory.arrange(self._build_arrangement())
             self._look()
         elif left == code.LACKING_CHILD:
             raise ScheduleError("a vertex lacks a child that its function gathers")
@@ -294,32 +296,37 @@ class KeptRounds:
 
     def _look(self) -> None:
         """Update the addresses of arrays that move when memory grows."""
-        memory, found = self._memory, self._found
-        found.keep_up()
-        if self._known == (memory.n_grown, found.address):
+        memory, addresses = self._memory, self._found
+        addresses.keep_up()
+        if self._known == (memory.n_grown, addresses.address):
             return
-        self._known = memory.n_grown, found.address
+        self._known = memory.n_grown, addresses.address
         space_of = self.rules.space_of_state
-        rooms = [(space_of[of], room) for of, room in memory.state_rooms() if of in space_of]
-        self._team.take_places(found.address)
-        programs = [
-            (0, 0) if one is None else (one.function, one.argument) for one in self._programs
+        rooms = [
+            (space_of[state], room)
+            for state, room in memory.list_state_rooms()
+            if state in space_of
         ]
-        flags = [(address_of(one), len(one)) for one in memory.flags()]
+        self._team.take_places(addresses.address)
+        programs = [
+            (0, 0) if entry is None else (entry.function, entry.argument)
+            for entry in self._programs
+        ]
+        flags = [(find_address(entry), len(entry)) for entry in memory.list_flags()]
         self.kept.put(
-            room=memory.room_for(self.rules.fields),
+            room=memory.provide_capacities(self.rules.fields),
             state_rooms=np.array(rooms, dtype=np.int64).reshape(-1, 2),
-            places=found.places,
+            places=addresses.places,
             programs=np.array(programs, dtype=np.int64),
             flags=np.array(flags, dtype=np.int64).reshape(-1, 2),
         )
 
-    def _arrangement(self) -> Arrangement:
+    def _build_arrangement(self) -> Arrangement:
         """Return the arrangement of the current segment."""
-        n_rows, n_kept = self._rows_of_states(self.kept["next_used"]), self.used
-        return Arrangement(self.layout(), n_rows, kept_rows=self._rows_of_states(n_kept))
+        n_rows, n_kept = self._count_state_rows(self.kept["next_used"]), self.used
+        return Arrangement(self.view_layout(), n_rows, kept_rows=self._count_state_rows(n_kept))
 
-    def _rows_of_states(self, used: Index) -> dict[str, int]:
+    def _count_state_rows(self, used: Index) -> dict[str, int]:
         of_spaces = used.tolist()
         return {state: of_spaces[space] for state, space in self.rules.space_of_state.items()}
 
@@ -344,7 +351,7 @@ class KeptRounds:
         """Occupied rows of each space."""
         return self.kept["used"]
 
-    def layout(self) -> Layout:
+    def view_layout(self) -> Layout:
         """Return the layout of the current segment, as views that the next segment overwrites."""
         progress, kept = self.kept["progress"], self.kept
         batches = kept["batches"][: progress[code.N_BATCHES]]
@@ -360,13 +367,13 @@ class KeptRounds:
             np.concatenate([batches, batches[::-1]]),  # outputs have no batches here
         )
 
-    def schedules(self) -> list[tuple[int, Schedule]]:
+    def list_schedules(self) -> list[tuple[int, Schedule]]:
         """Return the first vertex and the schedule of every segment."""
         n_rounds = int(self.kept["progress"][code.N_ROUNDS])
-        found, base, first = list[tuple[int, Schedule]](), 0, 0
+        schedules, base, first = list[tuple[int, Schedule]](), 0, 0
         for end, last in self.kept["ends"][:n_rounds].tolist():
             order = self.kept["order"][base:end].copy()
             starts = self.kept["starts"][first:last].copy()
-            found.append((base, Schedule(order, starts)))
+            schedules.append((base, Schedule(order, starts)))
             base, first = end, last
-        return found
+        return schedules

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import address_of
+from harness.compiler.compiled import find_address
 from harness.contracts.model import Weights
 from harness.engine.backend import Arrangement
 from harness.engine.cpu_kernels import memory_kernels
 from harness.engine.cpu_kernels.blas import N_HALVES, round_parameter
 from harness.engine.cpu_kernels.memory_kernels import (
     N_OF_STEP,
-    descend,
     transpose,
+    update_parameters,
     update_rows,
 )
 from harness.engine.cpu_kernels.team import Table
@@ -48,7 +48,7 @@ class Parameters:
 
     def __init__(self, weights: Mapping[str, NDArray[np.float32]], n_threads: int) -> None:
         self.n_threads = n_threads
-        self.values = {name: memory_kernels.aligned_copy(w) for name, w in weights.items()}
+        self.values = {name: memory_kernels.copy_aligned(w) for name, w in weights.items()}
         self.loaded = tuple(weights)
         self.packs: dict[str, Pack] = {}
         self._dense: dict[str, NDArray[np.float32]] = {}
@@ -65,7 +65,7 @@ class Parameters:
         for folded in tables:
             if folded.name not in self.values:
                 product = self.values[folded.table] @ self.values[folded.weight]
-                self.values[folded.name] = memory_kernels.aligned_copy(product)
+                self.values[folded.name] = memory_kernels.copy_aligned(product)
 
     def pack(self, packs: Iterable[Pack]) -> None:
         """Concatenate columns of parameters into packs, which become parameters.
@@ -77,32 +77,32 @@ class Parameters:
                 columns = [
                     self.values[p.parameter][..., p.start : p.start + p.width] for p in pack.parts
                 ]
-                self.values[pack.name] = memory_kernels.aligned_copy(
+                self.values[pack.name] = memory_kernels.copy_aligned(
                     np.concatenate(columns, axis=-1)
                 )
                 self.packs[pack.name] = pack
 
-    def gradient(self, name: str) -> NDArray[np.float32]:
+    def provide_gradient(self, name: str) -> NDArray[np.float32]:
         """Return the memory of a parameter's gradient."""
         if name not in self._dense:
-            self._dense[name] = memory_kernels.aligned_empty(self.values[name].shape)
+            self._dense[name] = memory_kernels.allocate_aligned(self.values[name].shape)
         return self._dense[name]
 
-    def transposed(self, name: str, *, up_to_date: bool) -> NDArray[np.float32]:
+    def provide_transposed(self, name: str, *, up_to_date: bool) -> NDArray[np.float32]:
         """Return a transposed copy of a matrix, updated on request."""
         value = self.values[name]
         if name not in self._transposed:
-            self._transposed[name] = memory_kernels.aligned_empty(value.shape[::-1])
+            self._transposed[name] = memory_kernels.allocate_aligned(value.shape[::-1])
             self._stale.add(name)
         if up_to_date and name in self._stale:
             square = int(load_products()[1][NAMES.index("transpose_square")])
             n_rows, n_columns = value.shape
-            out = address_of(self._transposed[name])
-            transpose(square, address_of(value), n_rows, n_columns, out)
+            out = find_address(self._transposed[name])
+            transpose(square, find_address(value), n_rows, n_columns, out)
             self._stale.discard(name)
         return self._transposed[name]
 
-    def half(self, name: str) -> NDArray[np.uint16]:
+    def provide_half(self, name: str) -> NDArray[np.uint16]:
         """Return a current copy of a matrix, rounded to bfloat16.
 
         Raises:
@@ -115,17 +115,17 @@ class Parameters:
                     f"precision=bf16 rounds rows of at most {N_HALVES} numbers, and {name} is"
                     f" {' x '.join(map(str, value.shape))}; leave it out"
                 )
-            self._halves[name] = memory_kernels.aligned_empty(value.shape, np.uint16)
+            self._halves[name] = memory_kernels.allocate_aligned(value.shape, np.uint16)
             self._stale_halves.add(name)
         if name in self._stale_halves:
             rows, width = value.shape
             round_parameter(
-                address_of(value), 4 * width, rows, width, address_of(self._halves[name])
+                find_address(value), 4 * width, rows, width, find_address(self._halves[name])
             )
             self._stale_halves.discard(name)
         return self._halves[name]
 
-    def written(self, name: str) -> NDArray[np.int64]:
+    def provide_written_flags(self, name: str) -> NDArray[np.int64]:
         """Return the flags (n_threads,) that a gradient was written; each thread sets its own."""
         if name not in self._written:
             k = len(self._written) % _N_FLAGS
@@ -146,46 +146,46 @@ class Parameters:
         self._stale_halves.update(self._halves)
         plain = [name for name in self._written if name not in self.packs]
         if len(self._steps) != len(plain):
-            self._steps = np.array([self._step_of(name) for name in plain], dtype=np.int64).reshape(
-                -1, N_OF_STEP
-            )
-        descend(self._steps, step)
+            self._steps = np.array(
+                [self._make_step(name) for name in plain], dtype=np.int64
+            ).reshape(-1, N_OF_STEP)
+        update_parameters(self._steps, step)
         for name in self.packs:
             if name in self._written and self._written[name][0]:
                 gradient = self._dense[name]
-                for part, at in self.packs[name].places():
+                for part, at in self.packs[name].iterate_parts():
                     value = self.values[part.parameter][..., part.start : part.start + part.width]
                     value -= step * gradient[..., at : at + part.width]
         for name, pack in self.packs.items():
-            for part, at in pack.places():
+            for part, at in pack.iterate_parts():
                 value = self.values[part.parameter][..., part.start : part.start + part.width]
                 self.values[name][..., at : at + part.width] = value
         for table, rows, dy in looked_up:
-            update_rows(self.values[table], rows, address_of(dy), dy.strides[0], step)
+            update_rows(self.values[table], rows, find_address(dy), dy.strides[0], step)
 
-    def _step_of(self, name: str) -> tuple[int, ...]:
+    def _make_step(self, name: str) -> tuple[int, ...]:
         """Return the arguments of memory_kernels.descend for a parameter.
 
         None of these arrays is ever reallocated.
         """
         value = self.values[name]
-        arrays = self._written[name], value, self.gradient(name)
-        return (*[address_of(array) for array in arrays], value.size)
+        arrays = self._written[name], value, self.provide_gradient(name)
+        return (*[find_address(array) for array in arrays], value.size)
 
     def gradients(self, looked_up: LookedUp) -> Weights:
         """Return dense gradients of the loaded parameters."""
         result = {name: np.zeros_like(value) for name, value in self.values.items()}
-        for name in self._holding():
+        for name in self._list_written():
             result[name] += self._dense[name]
         for table, rows, dy in looked_up:
             np.add.at(result[table], rows, dy)
         for name, pack in self.packs.items():
-            for part, at in pack.places():
+            for part, at in pack.iterate_parts():
                 mine = result[part.parameter][..., part.start : part.start + part.width]
                 mine += result[name][..., at : at + part.width]
         return {name: result[name] for name in self.loaded}
 
-    def _holding(self) -> list[str]:
+    def _list_written(self) -> list[str]:
         return [name for name, flag in self._written.items() if flag[0]]
 
 
@@ -225,7 +225,7 @@ class Memory:
             for name, width in plan.read_states().items():
                 # A state that no function of this engine scatters has no rows.
                 self.buffers.setdefault((SHARED, name), np.empty((0, width), dtype=np.float32))
-        self._know_shared()
+        self._cache_shared()
 
     def arrange(self, rows: Arrangement) -> None:
         """Set the rows of a mini-batch, and extend buffers to hold them."""
@@ -233,19 +233,19 @@ class Memory:
         self.n_arranged += 1
         for flags in self._filled.values():
             flags.fill(0)
-        layout, fits = rows.types, self.room_for(rows.types.fields)
+        layout, fits = rows.types, self.provide_capacities(rows.types.fields)
         wanted = layout.room_wanted
         if (wanted > fits).any():
             for type_id in layout:
-                function = layout.fields.function(type_id)
+                function = layout.fields.index_function(type_id)
                 self._make_room(type_id, wanted[function], fits[function])
             np.maximum(fits, wanted, out=fits)
         self._scattered = None
-        for key, of, room in self._shared:
-            if (n_rows := rows.n_rows.get(of, 0)) > room:
-                self._grow(key, n_rows, rows.kept_rows.get(of, 0))
+        for key, state, room in self._shared:
+            if (n_rows := rows.n_rows.get(state, 0)) > room:
+                self._grow(key, n_rows, rows.kept_rows.get(state, 0))
         if self.n_grown != self._known_for:
-            self._know_shared()
+            self._cache_shared()
 
     def arrange_later(self, make: Callable[[], Arrangement]) -> None:
         """Set the rows of a segment for which the capacity suffices.
@@ -253,32 +253,32 @@ class Memory:
         Args:
             make: Creates the arrangement on request.
         """
-        self.planned_later(make)
+        self.set_rows_later(make)
         for flags in self._filled.values():
             flags.fill(0)
 
-    def planned_later(self, make: Callable[[], Arrangement]) -> None:
+    def set_rows_later(self, make: Callable[[], Arrangement]) -> None:
         """Set the rows of segments that have run already and have cleared the flags."""
         self._rows, self._make_rows = None, make
         self.n_arranged += 1
         self._scattered = None
 
-    def flags(self) -> list[NDArray[np.int64]]:
+    def list_flags(self) -> list[NDArray[np.int64]]:
         """Return the flags that are cleared before every segment."""
         return list(self._filled.values())
 
-    def room_for(self, fields: Fields) -> Index:
+    def provide_capacities(self, fields: Fields) -> Index:
         """Return the capacities for Layout.room_wanted."""
         if fields is not self._fields:
             self._fields = fields
             self._room = np.zeros((fields.n_functions, 3), dtype=np.int64)
         return self._room
 
-    def state_rooms(self) -> list[tuple[str, int]]:
+    def list_state_rooms(self) -> list[tuple[str, int]]:
         """Return the state of every buffer of states, and its capacity in rows."""
-        return [(of, room) for _, of, room in self._shared]
+        return [(state, room) for _, state, room in self._shared]
 
-    def _know_shared(self) -> None:
+    def _cache_shared(self) -> None:
         """Cache the capacities of buffers of states.
 
         A lookup by key takes about a microsecond.
@@ -301,12 +301,12 @@ class Memory:
         if (wanted <= room).all():
             return
         for name, buffer in self.plans[type_id].buffers.items():
-            if not name.is_shared and buffer.memory is not plans.Memory.CHILDREN:
-                self._grow((type_id, name), int(wanted[_kind_of(buffer)]))
+            if not name.is_shared and buffer.memory is not plans.MemoryKind.CHILDREN:
+                self._grow((type_id, name), int(wanted[_find_room_column(buffer)]))
 
     def _grow(self, key: tuple[int, BufferName], n_rows: int, n_kept: int = 0) -> None:
         if n_rows > len(self.buffers[key]):
-            self.buffers[key] = grown(self.buffers[key], n_rows, n_kept)
+            self.buffers[key] = enlarge_matrix(self.buffers[key], n_rows, n_kept)
             self.n_grown += 1
 
     @property
@@ -317,26 +317,26 @@ class Memory:
             self._rows = self._make_rows()
         return self._rows.types
 
-    def filled(self, type_id: int, name: BufferName) -> NDArray[np.int64]:
+    def provide_filled_flags(self, type_id: int, name: BufferName) -> NDArray[np.int64]:
         """Return the flags FILLED of a gather's buffer, see Kind."""
         key = (type_id, name)
         if key not in self._filled:
             self._filled[key] = np.zeros(self.parameters.n_threads, dtype=np.int64)
         return self._filled[key]
 
-    def states(self, state: str, rows: NDArray[np.int64]) -> Matrix:
+    def copy_states(self, state: str, rows: NDArray[np.int64]) -> Matrix:
         """Return copies of some rows of a state."""
-        found: Matrix = self.buffers[SHARED, plans.state_buffer(state)][rows]
-        return found
+        values: Matrix = self.buffers[SHARED, plans.name_state_buffer(state)][rows]
+        return values
 
     def clear_gradients(self) -> None:
         """Zero the gradients of states; those of parameters are overwritten."""
         self.parameters.clear()
         if self._rows is not None:
-            for of, gradient in self._gradients:
-                gradient[: self._rows.n_rows[of]].fill(0.0)
+            for state, gradient in self._gradients:
+                gradient[: self._rows.n_rows[state]].fill(0.0)
 
-    def rows_of(self, type_id: int, ref: Ref) -> list[Matrix]:
+    def view_rows(self, type_id: int, ref: Ref) -> list[Matrix]:
         """Return views of these columns for all rows of a function, batch by batch if necessary.
 
         Raises:
@@ -347,16 +347,18 @@ class Memory:
             return []
         columns = slice(ref.start, ref.start + ref.width)
         if ref.buffer.is_gathered:  # its buffer is without the rows that are read in place
-            states = self.buffers[SHARED, plans.state_buffer(ref.buffer.of)]
-            index = layout[type_id].gathers[self.plans[type_id].gathered(ref.buffer)].index
+            states = self.buffers[SHARED, plans.name_state_buffer(ref.buffer.of)]
+            index = (
+                layout[type_id].gathers[self.plans[type_id].find_gathered_slots(ref.buffer)].index
+            )
             width = self.plans[type_id].buffers[ref.buffer].width
             return [states[index].reshape(-1, width)[:, columns]]
         matrix = self.buffers[SHARED if ref.buffer.is_shared else type_id, ref.buffer]
         buffer = self.plans[type_id].buffers[ref.buffer]
-        if buffer.memory is plans.Memory.SCRATCH:
+        if buffer.memory is plans.MemoryKind.SCRATCH:
             raise ValueError(f"{ref.buffer} is used anew by every batch; it cannot be read")
-        if buffer.memory is plans.Memory.SAVED:
-            n = layout[type_id].n_edges if buffer.domain == EDGE else layout.n_of(type_id)
+        if buffer.memory is plans.MemoryKind.SAVED:
+            n = layout[type_id].n_edges if buffer.domain == EDGE else layout.count_rows(type_id)
             return [matrix[:n, columns]]
         geometry = layout[type_id]
         starts, first_row = geometry.rows.starts, geometry.rows.first_row
@@ -369,18 +371,18 @@ class Memory:
         ]
 
 
-def grown(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
+def enlarge_matrix(matrix: Matrix, n_rows: int, n_kept: int = 0) -> Matrix:
     """Return a larger matrix with the first n_kept rows of this one."""
-    larger = memory_kernels.aligned_empty((int(n_rows * GROWTH) + 1, matrix.shape[1]))
+    larger = memory_kernels.allocate_aligned((int(n_rows * GROWTH) + 1, matrix.shape[1]))
     larger[:n_kept] = matrix[:n_kept]
     return larger
 
 
-def _kind_of(buffer: Buffer) -> int:
+def _find_room_column(buffer: Buffer) -> int:
     """Return the column of Layout.room_wanted for a buffer: all rows, rows per call, or edges."""
     if buffer.domain == EDGE:
         return N_EDGES
-    return N if buffer.memory is plans.Memory.SAVED else AT_ONCE
+    return N if buffer.memory is plans.MemoryKind.SAVED else AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,24 +400,24 @@ class RowSum:
     gradient: Ref
 
 
-def row_sums_of(plans: Mapping[int, Plan]) -> list[RowSum]:
+def find_row_sums(plans: Mapping[int, Plan]) -> list[RowSum]:
     """Find the gradients of looked-up rows, once and not for every mini-batch."""
-    found = []
+    row_sums = []
     for type_id, plan in plans.items():
-        for node in plan.row_sums():
+        for node in plan.list_row_sums():
             rows, dy = node.inputs
-            found.append(RowSum(type_id, node.name, plan.nodes[rows].name, plan.refs[dy]))
-    return found
+            row_sums.append(RowSum(type_id, node.name, plan.nodes[rows].name, plan.refs[dy]))
+    return row_sums
 
 
-def looked_up(
+def yield_row_gradients(
     row_sums: Iterable[RowSum], memory: Memory
 ) -> Iterator[tuple[str, Index, NDArray[np.float32]]]:
     """Yield the tables, their looked-up rows, and the gradients of these rows."""
     layout = memory.layout
-    for one in row_sums:
-        if one.type_id in layout:
-            index, done = layout.pulled(one.type_id, one.pulled), 0
-            for values in memory.rows_of(one.type_id, one.gradient):
-                yield one.table, index[done : done + len(values)], values
+    for row_sum in row_sums:
+        if row_sum.type_id in layout:
+            index, done = layout.select_pulled(row_sum.type_id, row_sum.pulled), 0
+            for values in memory.view_rows(row_sum.type_id, row_sum.gradient):
+                yield row_sum.table, index[done : done + len(values)], values
                 done += len(values)

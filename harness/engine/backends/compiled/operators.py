@@ -16,16 +16,16 @@ from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backends.compiled.arguments import (
     INDEX_BYTES,
     Argument,
+    ArgumentKind,
     Instruction,
-    Kind,
     Operand,
     Run,
-    count_register,
+    select_count_register,
 )
 from harness.engine.cpu_kernels import loss_kernels, row_kernels
 from harness.engine.cpu_kernels.context import Register
 from harness.engine.cpu_kernels.elementwise import OPERATORS as ELEMENTWISE
-from harness.engine.cpu_kernels.elementwise import WITH_CONSTANT, Group, RowKind, Store
+from harness.engine.cpu_kernels.elementwise import WITH_CONSTANT, ColumnStore, Group, RowKind
 from harness.engine.cpu_kernels.product_kernels import apply_children
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.placement import APPLIED
@@ -34,21 +34,21 @@ from harness.engine.lowering.plan import (
     Buffer,
     BufferName,
     ElementwiseStep,
-    Memory,
+    MemoryKind,
     Operation,
     Plan,
     Ref,
     Role,
     Slots,
     count_slots,
-    gradient_buffer,
-    state_buffer,
+    name_gradient_buffer,
+    name_state_buffer,
 )
 from harness.vertex.operators import EDGE, Node, Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class OperandFactory:
     """Operands of one vertex function.
 
     Attributes:
@@ -59,23 +59,23 @@ class Places:
     plan: Plan
     shapes: Mapping[str, Shape]
 
-    def array(self, name: BufferName) -> Argument:
+    def make_buffer_argument(self, name: BufferName) -> Argument:
         """Return the array of a buffer."""
-        return Argument(Kind.BUFFER, name, SHARED if name.is_shared else self.type_id)
+        return Argument(ArgumentKind.BUFFER, name, SHARED if name.is_shared else self.type_id)
 
-    def buffer(self, ref: Ref) -> Buffer:
+    def find_buffer(self, ref: Ref) -> Buffer:
         """Return the buffer of a ref."""
         return self.plan.buffers[ref.buffer]
 
-    def state_width(self, state: str) -> int:
+    def find_state_width(self, state: str) -> int:
         """Return the number of floats of a child's state."""
-        return self.plan.read_states()[state_buffer(state)]
+        return self.plan.read_states()[name_state_buffer(state)]
 
-    def own(self, kind: Kind, of: object = "") -> Argument:
+    def make_own_argument(self, kind: ArgumentKind, key: object = "") -> Argument:
         """Return an array of this function."""
-        return Argument(kind, of, self.type_id)
+        return Argument(kind, key, self.type_id)
 
-    def index_operand(self, slots: Slots, slot: int = 0) -> Operand:
+    def make_index_operand(self, slots: Slots, slot: int = 0) -> Operand:
         """Return the rows of a batch's children.
 
         Args:
@@ -83,81 +83,96 @@ class Places:
         """
         n_slots = count_slots(slots)
         row = Register.EDGE_START if slots is None else Register.START
-        return Operand(self.own(Kind.INDEX, slots), row, INDEX_BYTES * n_slots, INDEX_BYTES * slot)
+        return Operand(
+            self.make_own_argument(ArgumentKind.INDEX, slots),
+            row,
+            INDEX_BYTES * n_slots,
+            INDEX_BYTES * slot,
+        )
 
-    def edges(self) -> Operand:
+    def make_edge_operand(self) -> Operand:
         """Return the first edge of each row."""
-        return Operand(self.own(Kind.EDGE_START), Register.START, INDEX_BYTES)
+        return Operand(self.make_own_argument(ArgumentKind.EDGE_START), Register.START, INDEX_BYTES)
 
-    def pulled(self, name: str) -> Operand:
+    def make_pull_operand(self, name: str) -> Operand:
         """Return the numbers that rows pull by this name."""
-        return Operand(self.own(Kind.PULL, name), Register.START, INDEX_BYTES)
+        return Operand(self.make_own_argument(ArgumentKind.PULL, name), Register.START, INDEX_BYTES)
 
-    def parameter(self, name: str, start: int = 0) -> Operand:
+    def make_parameter_operand(self, name: str, start: int = 0) -> Operand:
         """Return a parameter, from element `start` on."""
-        return Operand(Argument(Kind.PARAMETER, name), offset=FLOAT_BYTES * start)
+        return Operand(Argument(ArgumentKind.PARAMETER, name), offset=FLOAT_BYTES * start)
 
-    def columns_of_parameter(self, name: str, row_width: int, start: int, width: int) -> Operand:
+    def make_column_operand(self, name: str, row_width: int, start: int, width: int) -> Operand:
         """Return columns of a parameter's rows."""
         pitch, offset = FLOAT_BYTES * row_width, FLOAT_BYTES * start
         return Operand(
-            Argument(Kind.PARAMETER, name), Register.ZERO, pitch, offset, FLOAT_BYTES * width
+            Argument(ArgumentKind.PARAMETER, name),
+            Register.ZERO,
+            pitch,
+            offset,
+            FLOAT_BYTES * width,
         )
 
-    def operand(self, ref: Ref) -> Operand:
+    def make_operand(self, ref: Ref) -> Operand:
         """Return the operand for the columns of a ref.
 
         Raises:
             ValueError: These are children's rows without copies.
         """
-        buffer = self.buffer(ref)
+        buffer = self.find_buffer(ref)
         pitch, offset = FLOAT_BYTES * buffer.width, FLOAT_BYTES * ref.start
         width = FLOAT_BYTES * ref.width
         if not ref.buffer.is_gathered:
-            return Operand(self.array(ref.buffer), self._row(buffer), pitch, offset, width)
-        if buffer.memory is Memory.CHILDREN:
+            return Operand(
+                self.make_buffer_argument(ref.buffer),
+                self._select_register(buffer),
+                pitch,
+                offset,
+                width,
+            )
+        if buffer.memory is MemoryKind.CHILDREN:
             raise ValueError(f"{ref.buffer} has no memory; its rows are read one by one")
-        slots = self.plan.gathered(ref.buffer)
+        slots = self.plan.find_gathered_slots(ref.buffer)
         on_edges = slots is None
         run = Run(
-            self.own(Kind.RUNS, slots),
-            self.array(state_buffer(ref.buffer.of)),
+            self.make_own_argument(ArgumentKind.RUNS, slots),
+            self.make_buffer_argument(name_state_buffer(ref.buffer.of)),
             pitch // count_slots(slots),
             Register.EDGE_AT if on_edges else Register.AT,
         )
         row = Register.EDGE_START if on_edges else Register.START
-        return Operand(self.array(ref.buffer), row, pitch, offset, width, run)
+        return Operand(self.make_buffer_argument(ref.buffer), row, pitch, offset, width, run)
 
-    def _row(self, buffer: Buffer) -> Register:
+    def _select_register(self, buffer: Buffer) -> Register:
         on_edges = buffer.domain == EDGE
-        if buffer.memory is Memory.SCRATCH:
+        if buffer.memory is MemoryKind.SCRATCH:
             return Register.EDGE_AT if on_edges else Register.AT
-        if buffer.memory is Memory.SAVED:
+        if buffer.memory is MemoryKind.SAVED:
             return Register.EDGE_START if on_edges else Register.START
         return Register.STATE_ROW
 
-    def row_operands(self, ref: Ref) -> tuple[Operand, ...]:
+    def make_row_operands(self, ref: Ref) -> tuple[Operand, ...]:
         """Return the columns of a ref; for children's rows without copies also the row numbers."""
-        if self.buffer(ref).memory is not Memory.CHILDREN:
-            return (self.operand(ref),)
-        slots = self.plan.gathered(ref.buffer)
-        slot, column = divmod(ref.start, self.buffer(ref).width // count_slots(slots))
-        return self.child(ref.buffer.of, slots, slot, column)
+        if self.find_buffer(ref).memory is not MemoryKind.CHILDREN:
+            return (self.make_operand(ref),)
+        slots = self.plan.find_gathered_slots(ref.buffer)
+        slot, column = divmod(ref.start, self.find_buffer(ref).width // count_slots(slots))
+        return self.make_child_operands(ref.buffer.of, slots, slot, column)
 
-    def child(
+    def make_child_operands(
         self, state: str, slots: Slots, slot: int, column: int = 0, *, gradient: bool = False
     ) -> tuple[Operand, Operand]:
         """Return columns of the children's state or its gradient, and the rows of the children."""
-        name = gradient_buffer(state) if gradient else state_buffer(state)
-        pitch, offset = FLOAT_BYTES * self.state_width(state), FLOAT_BYTES * column
-        states = Operand(self.array(name), Register.ZERO, pitch, offset)
-        return states, self.index_operand(slots, slot)
+        name = name_gradient_buffer(state) if gradient else name_state_buffer(state)
+        pitch, offset = FLOAT_BYTES * self.find_state_width(state), FLOAT_BYTES * column
+        states = Operand(self.make_buffer_argument(name), Register.ZERO, pitch, offset)
+        return states, self.make_index_operand(slots, slot)
 
 
 Place = tuple[int, int]  # numbers of a row and of a column
 
 
-def write_group(places: Places, step: ElementwiseStep) -> Instruction:
+def write_group(places: OperandFactory, step: ElementwiseStep) -> Instruction:
     """Return the instruction of a group."""
     return _GroupWriter(places, step).write()
 
@@ -172,7 +187,7 @@ class _GroupWriter:
         loads: Distinct inputs.
     """
 
-    places: Places
+    places: OperandFactory
     step: ElementwiseStep
     rows: dict[tuple[Operand, ...], RowKind] = field(default_factory=dict)
     columns: dict[int, int] = field(default_factory=dict)
@@ -181,7 +196,7 @@ class _GroupWriter:
     def write(self) -> Instruction:
         nodes, group = self.places.plan.nodes, self.step.nodes
         number = {i: f"v{k}" for k, i in enumerate(group)}
-        operations, stores = list[Operation](), list[Store]()
+        operations, stores = list[Operation](), list[ColumnStore]()
         for i in group:
             node = nodes[i]
             operands = tuple(
@@ -189,11 +204,11 @@ class _GroupWriter:
             )
             operations.append(Operation(number[i], node.op, operands, node.value))
             if i in self.places.plan.refs:
-                row, column = self._place(self.places.plan.refs[i])
-                stores.append(Store(row, column, number[i]))
+                row, column = self._locate_value(self.places.plan.refs[i])
+                stores.append(ColumnStore(row, column, number[i]))
         for i, state, slot in self.step.added_to:
-            row, column = self._child(state, slot, 0, gradient=True)
-            stores.append(Store(row, column, number[i], adds=True))
+            row, column = self._locate_child(state, slot, 0, gradient=True)
+            stores.append(ColumnStore(row, column, number[i], adds=True))
         first = nodes[group[0]]
         kinds = tuple(self.rows.values())
         period = first.shape[-1]
@@ -208,7 +223,7 @@ class _GroupWriter:
             kernel,
             tuple(operand for operands in self.rows for operand in operands),
             (*sizes, *self.columns),
-            count_register(first.domain),
+            select_count_register(first.domain),
         )
 
     def _load(self, i: int, index: int) -> int:
@@ -219,34 +234,40 @@ class _GroupWriter:
         """
         node, ref = self.places.plan.nodes[i], self.places.plan.refs.get(i)
         if ref is not None:
-            place = self._place(ref)
+            location = self._locate_value(ref)
         elif node.op == "parameter":
-            place = self._at((self.places.parameter(node.name),), RowKind.SAME, index)
+            location = self._number_location(
+                (self.places.make_parameter_operand(node.name),), RowKind.SAME, index
+            )
         else:
-            place = self._child(node.name, node.index if node.op == "gather" else None, 0)
-        return self.loads.setdefault(place, len(self.loads))
+            location = self._locate_child(node.name, node.index if node.op == "gather" else None, 0)
+        return self.loads.setdefault(location, len(self.loads))
 
-    def _place(self, ref: Ref) -> Place:
+    def _locate_value(self, ref: Ref) -> Place:
         """Return the row and column of a value; for one child's gathered state, in the child."""
         plan = self.places.plan
         if not ref.buffer.is_gathered:
             whole = Ref(ref.buffer, 0, 0)
-            return self._at((self.places.operand(whole),), RowKind.STRIDED, ref.start)
+            return self._number_location(
+                (self.places.make_operand(whole),), RowKind.STRIDED, ref.start
+            )
         if ref.buffer.role is Role.GATHER_EACH:
-            return self._child(ref.buffer.of, None, ref.start)
+            return self._locate_child(ref.buffer.of, None, ref.start)
         slots = plan.slots[ref.buffer.of]
         slot, column = divmod(ref.start, plan.buffers[ref.buffer].width // len(slots))
         if column + ref.width > plan.buffers[ref.buffer].width // len(slots):
-            return self._at((self.places.operand(ref),), RowKind.STRIDED, 0)
-        return self._child(ref.buffer.of, slots[slot], column)
+            return self._number_location((self.places.make_operand(ref),), RowKind.STRIDED, 0)
+        return self._locate_child(ref.buffer.of, slots[slot], column)
 
-    def _child(self, state: str, slot: int | None, column: int, *, gradient: bool = False) -> Place:
+    def _locate_child(
+        self, state: str, slot: int | None, column: int, *, gradient: bool = False
+    ) -> Place:
         slots = None if slot is None else self.places.plan.slots[state]
         at = 0 if slots is None or slot is None else slots.index(slot)
-        operands = self.places.child(state, slots, at, gradient=gradient)
-        return self._at(operands, RowKind.INDEXED, column)
+        operands = self.places.make_child_operands(state, slots, at, gradient=gradient)
+        return self._number_location(operands, RowKind.INDEXED, column)
 
-    def _at(self, operands: tuple[Operand, ...], kind: RowKind, column: int) -> Place:
+    def _number_location(self, operands: tuple[Operand, ...], kind: RowKind, column: int) -> Place:
         self.rows.setdefault(operands, kind)
         self.columns.setdefault(FLOAT_BYTES * column, len(self.columns))
         return list(self.rows).index(operands), self.columns[FLOAT_BYTES * column]
@@ -255,14 +276,14 @@ class _GroupWriter:
 # Kernels with the rows of operands and result as operands, and the width of the first as constant.
 BY_WIDTH: dict[str, Compiled[..., Any]] = {
     "pick_neg_log_softmax": loss_kernels.pick_neg_log_softmax,
-    "softmax_minus_one_hot": loss_kernels.softmax_minus_one_hot,
+    "softmax_minus_one_hot": loss_kernels.compute_softmax_gradient,
     "sum_elements": row_kernels.sum_elements,
 }
 # Kernels with the widths of two operands as constants.
 BY_WIDTHS: dict[str, Compiled[..., Any]] = {
     "apply": row_kernels.apply,
     "apply_transposed": row_kernels.apply_transposed,
-    "outer": row_kernels.outer,
+    "outer": row_kernels.compute_outer,
 }
 OF_HEADS = {"score_heads": loss_kernels.score_heads, "mix_heads": loss_kernels.mix_heads}
 CONSTANTS = {"zeros": 0, "ones": 1}
@@ -277,97 +298,108 @@ OPERATORS = frozenset(
 )  # fmt: skip
 
 
-def write_operator(places: Places, i: int) -> Instruction:
+def write_operator(places: OperandFactory, i: int) -> Instruction:
     """Return the instruction of node i."""
     node, nodes = places.plan.nodes[i], places.plan.nodes
-    out = places.operand(places.plan.refs[i])
-    count = count_register(node.domain)
+    out = places.make_operand(places.plan.refs[i])
+    count = select_count_register(node.domain)
     if node.op in APPLIED and _is_in_place(places, node.inputs[1]):
         return _apply_in_place(places, node, out)
     if node.op in CONSTANTS:
         constants = node.width, CONSTANTS[node.op]
         return Instruction(row_kernels.fill, (out,), constants, count, moves=True)
     if node.op in BY_WIDTH:
-        operands = *(_operand(places, k) for k in node.inputs), out
+        operands = *(_make_operand(places, k) for k in node.inputs), out
         return Instruction(BY_WIDTH[node.op], operands, (nodes[node.inputs[0]].width,), count)
     if node.op in BY_WIDTHS:
         left, right = node.inputs
         second = nodes[right].width if node.op == "outer" else node.width
-        operands = _operand(places, left), _operand(places, right), out
+        operands = _make_operand(places, left), _make_operand(places, right), out
         constants = nodes[left].width, second
         return Instruction(BY_WIDTHS[node.op], operands, constants, count)
     if node.op in OF_HEADS:
-        return _of_heads(places, i, out)
+        return _write_heads(places, i, out)
     if node.op == "lookup":
         table, rows = (nodes[k].name for k in node.inputs)
         width = FLOAT_BYTES * node.width
-        operands = places.parameter(table), places.pulled(rows), out
+        operands = places.make_parameter_operand(table), places.make_pull_operand(rows), out
         return Instruction(row_kernels.look_up, operands, (width,), count, moves=True)
     if node.op == "sum_edges":
         return _sum_edges(places, node, out)
-    return _other(places, node, out)
+    return _write_other(places, node, out)
 
 
-def _other(places: Places, node: Node, out: Operand) -> Instruction:
-    count = count_register(node.domain)
-    x = _operand(places, node.inputs[0])
+def _write_other(places: OperandFactory, node: Node, out: Operand) -> Instruction:
+    count = select_count_register(node.domain)
+    x = _make_operand(places, node.inputs[0])
     if node.op == "expand":
         return Instruction(row_kernels.expand, (x, out), (node.width,), count)
     if node.op == "softmax":
         width = node.shape[-1]
-        return Instruction(loss_kernels.softmax, (x, out), (width, node.width // width), count)
+        return Instruction(
+            loss_kernels.compute_softmax, (x, out), (width, node.width // width), count
+        )
     if node.op == "layer_norm":
         gain = node.inputs[1]
         width = places.plan.nodes[gain].width
-        operands = x, _operand(places, gain), out
-        return Instruction(loss_kernels.layer_norm, operands, (width, node.width // width), count)
+        operands = x, _make_operand(places, gain), out
+        return Instruction(
+            loss_kernels.compute_layer_norm, operands, (width, node.width // width), count
+        )
     if node.op == "spread":  # copies rows of vertices to those of edges
-        operands = x, places.edges(), out
+        operands = x, places.make_edge_operand(), out
         return Instruction(row_kernels.spread, operands, (FLOAT_BYTES * node.width,), moves=True)
     raise TypeError(f"{node.op} is no operator of a step")
 
 
-def _operand(places: Places, i: int) -> Operand:
+def _make_operand(places: OperandFactory, i: int) -> Operand:
     """Return the rows of a node, the numbers that it pulls, or a parameter."""
     node = places.plan.nodes[i]
     if node.op == "parameter":
-        return places.parameter(node.name)
+        return places.make_parameter_operand(node.name)
     if node.op == "pull":
-        return places.pulled(node.name)
-    return places.operand(places.plan.refs[i])
+        return places.make_pull_operand(node.name)
+    return places.make_operand(places.plan.refs[i])
 
 
-def _is_in_place(places: Places, i: int) -> bool:
+def _is_in_place(places: OperandFactory, i: int) -> bool:
     ref = places.plan.refs.get(i)
-    return ref is not None and places.buffer(ref).memory is Memory.CHILDREN
+    return ref is not None and places.find_buffer(ref).memory is MemoryKind.CHILDREN
 
 
-def _apply_in_place(places: Places, node: Node, out: Operand) -> Instruction:
+def _apply_in_place(places: OperandFactory, node: Node, out: Operand) -> Instruction:
     """Return the instruction that multiplies each row by a child's matrix in place."""
     row, matrix = node.inputs
-    states, index = places.row_operands(places.plan.refs[matrix])
+    states, index = places.make_row_operands(places.plan.refs[matrix])
     rows, columns = places.plan.nodes[matrix].shape
-    operands = places.operand(places.plan.refs[row]), states, index, out
+    operands = places.make_operand(places.plan.refs[row]), states, index, out
     constants = rows, columns, int(node.op == "apply_transposed")
-    return Instruction(apply_children, operands, constants, count_register(node.domain))
+    return Instruction(apply_children, operands, constants, select_count_register(node.domain))
 
 
-def _of_heads(places: Places, i: int, out: Operand) -> Instruction:
+def _write_heads(places: OperandFactory, i: int, out: Operand) -> Instruction:
     """Return the instruction of an attention matmul, see cpu_kernels.loss_kernels."""
     node, nodes = places.plan.nodes[i], places.plan.nodes
     left, right = node.inputs
     scores, rows = (i, left) if node.op == "score_heads" else (left, i)
     n_rows, width = nodes[rows].shape
     constants = node.index, n_rows, nodes[scores].shape[1], width
-    operands = _operand(places, left), _operand(places, right), out
-    return Instruction(OF_HEADS[node.op], operands, constants, count_register(node.domain))
+    operands = _make_operand(places, left), _make_operand(places, right), out
+    return Instruction(OF_HEADS[node.op], operands, constants, select_count_register(node.domain))
 
 
-def _sum_edges(places: Places, node: Node, out: Operand) -> Instruction:
+def _sum_edges(places: OperandFactory, node: Node, out: Operand) -> Instruction:
     (operand,) = node.inputs
     if operand in places.plan.refs:
-        values = places.operand(places.plan.refs[operand])
-        return Instruction(row_kernels.sum_edges, (values, places.edges(), out), (node.width,))
-    states, _ = places.child(places.plan.nodes[operand].name, None, 0)
-    operands = states, Operand(places.own(Kind.INDEX, None)), places.edges(), out
+        values = places.make_operand(places.plan.refs[operand])
+        return Instruction(
+            row_kernels.sum_edges, (values, places.make_edge_operand(), out), (node.width,)
+        )
+    states, _ = places.make_child_operands(places.plan.nodes[operand].name, None, 0)
+    operands = (
+        states,
+        Operand(places.make_own_argument(ArgumentKind.INDEX, None)),
+        places.make_edge_operand(),
+        out,
+    )
     return Instruction(row_kernels.sum_children, operands, (node.width,))

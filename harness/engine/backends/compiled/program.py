@@ -17,16 +17,23 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import address_of, compiled
+from harness.compiler.compiled import compiled, find_address
 from harness.compiler.object_code import Loaded, load_kept
-from harness.compiler.pointers import add_to_word, call, count_cycles, half_word, put_word, word
-from harness.compiler.registry import helper, stamp_of
+from harness.compiler.pointers import (
+    add_to_word,
+    call,
+    count_cycles,
+    put_word,
+    read_half_word,
+    read_word,
+)
+from harness.compiler.registry import hash_modules, helper
 from harness.engine.backends.compiled.arguments import (
     OF_PARAMETERS,
+    AddressTable,
     Argument,
-    Found,
+    ArgumentKind,
     Instruction,
-    Kind,
     Operand,
 )
 from harness.engine.backends.compiled.checking import check_instruction
@@ -85,34 +92,37 @@ N_OF_OPERAND = 8
 def run_program(context: int, program: int, batches: int, n_batches: int) -> None:
     """Run a stage for batches (type id, position); position < 0 means all rows in one call."""
     for i in range(n_batches):
-        function = half_word(batches, 2 * i) - word(program, FIRST_FUNCTION)
-        if 0 <= function < word(program, N_FUNCTIONS):
+        function = read_half_word(batches, 2 * i) - read_word(program, FIRST_FUNCTION)
+        if 0 <= function < read_word(program, N_FUNCTIONS):
             head = program + 8 * (HEADS + N_OF_HEAD * function)
-            if word(head, BEGIN) < word(head, END):
-                _run_batch(context, program, head, half_word(batches, 2 * i + 1))
-        if word(context, N_THREADS) > 1:
+            if read_word(head, BEGIN) < read_word(head, END):
+                _run_batch(context, program, head, read_half_word(batches, 2 * i + 1))
+        if read_word(context, N_THREADS) > 1:
             meet(context)
 
 
 @helper
 def _run_batch(context: int, program: int, head: int, position: int) -> None:
-    places, r = word(context, PLACES), word(context, REGISTERS)
-    starts, first_row = word(places, 2 * word(head, STARTS)), 2 * word(head, FIRST_ROW)
+    places, r = read_word(context, PLACES), read_word(context, REGISTERS)
+    starts, first_row = (
+        read_word(places, 2 * read_word(head, STARTS)),
+        2 * read_word(head, FIRST_ROW),
+    )
     is_whole = position < 0
-    batch = word(places, first_row + 1) if is_whole else position
-    begin = 0 if is_whole else word(starts, batch)
-    n = word(starts, batch if is_whole else batch + 1) - begin
-    state_row = word(word(places, first_row), 0 if is_whole else batch)
-    edges = word(places, 2 * word(head, EDGES)) if word(head, EDGES) >= 0 else 0
+    batch = read_word(places, first_row + 1) if is_whole else position
+    begin = 0 if is_whole else read_word(starts, batch)
+    n = read_word(starts, batch if is_whole else batch + 1) - begin
+    state_row = read_word(read_word(places, first_row), 0 if is_whole else batch)
+    edges = read_word(places, 2 * read_word(head, EDGES)) if read_word(head, EDGES) >= 0 else 0
     put_word(r, BATCH, batch)
-    thread, n_threads = word(context, THREAD), word(context, N_THREADS)
+    thread, n_threads = read_word(context, THREAD), read_word(context, N_THREADS)
     own_at, own_n = share(n, ROWS, thread, n_threads)
     _take(r, begin, state_row, own_at, own_n, edges)
     taken = SHARE
-    at, end = program + 8 * word(head, BEGIN), program + 8 * word(head, END)
+    at, end = program + 8 * read_word(head, BEGIN), program + 8 * read_word(head, END)
     while at < end:
         if n_threads > 1:
-            wanted = _wanted(places, at, batch)
+            wanted = _decide_taken(places, at, batch)
             if wanted != taken:
                 meet(context)
                 taken = wanted
@@ -122,7 +132,7 @@ def _run_batch(context: int, program: int, head: int, position: int) -> None:
                     n_all = n if taken == ALL or thread == 0 else 0
                     _take(r, begin, state_row, 0, n_all, edges)
         _run_step(context, places, r, at, batch, is_whole)
-        at += 8 * word(at, LENGTH)
+        at += 8 * read_word(at, LENGTH)
 
 
 @helper
@@ -133,44 +143,50 @@ def _take(r: int, begin: int, state_row: int, at: int, n: int, edges: int) -> No
     put_word(r, STATE_ROW, state_row + at)
     put_word(r, N, n)
     if edges != 0:
-        edge_start = word(edges, begin + at)
+        edge_start = read_word(edges, begin + at)
         put_word(r, EDGE_START, edge_start)
-        put_word(r, EDGE_AT, edge_start - word(edges, begin))
-        put_word(r, N_EDGES, word(edges, begin + at + n) - edge_start)
+        put_word(r, EDGE_AT, edge_start - read_word(edges, begin))
+        put_word(r, N_EDGES, read_word(edges, begin + at + n) - edge_start)
 
 
 @helper
-def _wanted(places: int, step: int, batch: int) -> int:
+def _decide_taken(places: int, step: int, batch: int) -> int:
     """Return the rows that a thread takes in a step: all if vertices add to a common row."""
-    wanted = word(step, ROWS_TAKEN)
+    wanted = read_word(step, ROWS_TAKEN)
     if wanted != UNLESS_APART:
         return wanted
-    n = word(step, N_APART)
+    n = read_word(step, N_APART)
     is_apart = n > 0
-    first = N_OF_STEP + N_OF_OPERAND * word(step, N_OPERANDS)
+    first = N_OF_STEP + N_OF_OPERAND * read_word(step, N_OPERANDS)
     for k in range(n):
-        is_apart &= word(word(places, 2 * word(step, first + k)), batch) != 0
+        is_apart &= read_word(read_word(places, 2 * read_word(step, first + k)), batch) != 0
     return SHARE if is_apart else UNLESS_APART
 
 
 @helper
 def _run_step(context: int, places: int, r: int, step: int, batch: int, is_whole: bool) -> None:
-    tally, flags, n = word(context, TALLY), word(step, FLAGS), word(r, word(step, COUNT))
-    if _has_run(places, word(step, UNLESS_RUN), batch) or (flags & WHOLE_ONLY and not is_whole):
+    tally, flags, n = (
+        read_word(context, TALLY),
+        read_word(step, FLAGS),
+        read_word(r, read_word(step, COUNT)),
+    )
+    if _has_run(places, read_word(step, UNLESS_RUN), batch) or (
+        flags & WHOLE_ONLY and not is_whole
+    ):
         return
-    n_operands, operands = word(step, N_OPERANDS), word(context, OPERANDS)
+    n_operands, operands = read_word(step, N_OPERANDS), read_word(context, OPERANDS)
     for k in range(n_operands):
         _put_operand(places, r, step + 8 * (N_OF_STEP + N_OF_OPERAND * k), operands + 16 * k, batch)
     began = count_cycles() if flags & MOVES else 0
-    constants = step + 8 * (N_OF_STEP + N_OF_OPERAND * n_operands + word(step, N_APART))
-    call(word(step, KERNEL), (context, operands, constants, n))
+    constants = step + 8 * (N_OF_STEP + N_OF_OPERAND * n_operands + read_word(step, N_APART))
+    call(read_word(step, KERNEL), (context, operands, constants, n))
     if not flags & COUNTS_ITSELF:
         add_to_word(tally, LAUNCHES, 1)
-    if not _has_run(places, word(step, BYTES_UNLESS_RUN), batch):
-        add_to_word(tally, BYTES_COPIED, n * word(step, N_BYTES))
+    if not _has_run(places, read_word(step, BYTES_UNLESS_RUN), batch):
+        add_to_word(tally, BYTES_COPIED, n * read_word(step, N_BYTES))
     if flags & MOVES:
         add_to_word(tally, MOVING_TICKS, count_cycles() - began)
-    if flags & MEETS and word(context, N_THREADS) > 1:
+    if flags & MEETS and read_word(context, N_THREADS) > 1:
         meet(context)
 
 
@@ -181,21 +197,25 @@ def _has_run(places: int, runs: int, batch: int) -> bool:
     Args:
         runs: An entry of the table, or -1.
     """
-    return runs >= 0 and word(word(places, 2 * runs), batch) >= 0
+    return runs >= 0 and read_word(read_word(places, 2 * runs), batch) >= 0
 
 
 @helper
 def _put_operand(places: int, r: int, operand: int, to: int, batch: int) -> None:
     """Write the address of an operand's first row, and the bytes between its rows."""
-    pitch = word(operand, PITCH)
-    begin = word(places, 2 * word(operand, PLACE)) + pitch * word(r, word(operand, REGISTER))
-    runs = word(operand, RUNS)
+    pitch = read_word(operand, PITCH)
+    begin = read_word(places, 2 * read_word(operand, PLACE)) + pitch * read_word(
+        r, read_word(operand, REGISTER)
+    )
+    runs = read_word(operand, RUNS)
     if runs >= 0:
-        first = word(word(places, 2 * runs), batch)
+        first = read_word(read_word(places, 2 * runs), batch)
         if first >= 0:
-            begin = word(places, 2 * word(operand, STATES)) + first * word(operand, STATE_PITCH)
-            begin += pitch * word(r, word(operand, ROW_IN_BATCH))
-    put_word(to, 0, begin + word(operand, OFFSET))
+            begin = read_word(places, 2 * read_word(operand, STATES)) + first * read_word(
+                operand, STATE_PITCH
+            )
+            begin += pitch * read_word(r, read_word(operand, ROW_IN_BATCH))
+    put_word(to, 0, begin + read_word(operand, OFFSET))
     put_word(to, 1, pitch)
 
 
@@ -212,31 +232,32 @@ def encode(
     Args:
         profile: See write_program.
     """
-    one = instruction
+    source = instruction
 
-    def optional(argument: Argument | None) -> int:
+    def encode_optional(argument: Argument | None) -> int:
         return NO_PLACE if argument is None else place_of(argument)
 
-    flags = MOVES * (one.moves and profile) | WHOLE_ONLY * one.whole_only
-    flags |= MEETS * one.meets | COUNTS_ITSELF * one.counts_itself
-    words = [
-        0, address_of(one.kernel), one.taken, one.count, optional(one.unless),
-        optional(one.bytes_unless), one.bytes_per_row, flags, len(one.operands), len(one.apart),
+    flags = MOVES * (source.moves and profile) | WHOLE_ONLY * source.whole_only
+    flags |= MEETS * source.meets | COUNTS_ITSELF * source.counts_itself
+    encoded = [
+        0, address_of(source.kernel), source.taken, source.count, encode_optional(source.unless),
+        encode_optional(source.bytes_unless), source.bytes_per_row, flags, len(source.operands),
+        len(source.apart),
     ]  # fmt: skip
-    for operand in one.operands:
-        words += _encode_operand(operand, place_of)
-    words += [place_of(argument) for argument in one.apart]
-    words += one.constants
-    words[LENGTH] = len(words)
-    return words
+    for operand in source.operands:
+        encoded += _encode_operand(operand, place_of)
+    encoded += [place_of(argument) for argument in source.apart]
+    encoded += source.constants
+    encoded[LENGTH] = len(encoded)
+    return encoded
 
 
 def _encode_operand(operand: Operand, place_of: PlaceOf) -> list[int]:
-    words = [place_of(operand.array), operand.register, operand.pitch, operand.offset]
+    encoded = [place_of(operand.array), operand.register, operand.pitch, operand.offset]
     run = operand.run
     if run is None:
-        return [*words, NO_PLACE, 0, 0, 0]
-    return [*words, place_of(run.runs), place_of(run.states), run.pitch, run.at]
+        return [*encoded, NO_PLACE, 0, 0, 0]
+    return [*encoded, place_of(run.runs), place_of(run.states), run.pitch, run.at]
 
 
 def write_program(
@@ -264,12 +285,12 @@ def write_program(
     for t, steps in instructions.items():
         head = heads[t - first]
         head[BEGIN] = begin + len(body)
-        for one in steps:
-            body += encode(one, place_of, address_of, profile=profile)
+        for instruction in steps:
+            body += encode(instruction, place_of, address_of, profile=profile)
         head[END] = begin + len(body)
-        head[STARTS] = place_of(Argument(Kind.STARTS, type_id=t))
-        head[FIRST_ROW] = place_of(Argument(Kind.FIRST_ROW, type_id=t))
-        edges = Argument(Kind.EDGE_START, type_id=t)
+        head[STARTS] = place_of(Argument(ArgumentKind.STARTS, type_id=t))
+        head[FIRST_ROW] = place_of(Argument(ArgumentKind.FIRST_ROW, type_id=t))
+        edges = Argument(ArgumentKind.EDGE_START, type_id=t)
         head[EDGES] = place_of(edges) if has_edges(t) else NO_PLACE
     return np.array([first, n_functions, *heads.ravel().tolist(), *body], dtype=np.int64)
 
@@ -278,10 +299,12 @@ def list_stage(stage: str, instructions: Mapping[int, tuple[Instruction, ...]]) 
     """Yield the lines of a stage's program."""
     for type_id, steps in instructions.items():
         yield f"{stage}, function {type_id}"
-        for one in steps:
-            operands = ", ".join(map(list_operand, one.operands))
-            constants = f"; {', '.join(map(str, one.constants))}" if one.constants else ""
-            yield f"  {one.name}({operands}{constants}){_conditions(one)}"
+        for instruction in steps:
+            operands = ", ".join(map(list_operand, instruction.operands))
+            constants = (
+                f"; {', '.join(map(str, instruction.constants))}" if instruction.constants else ""
+            )
+            yield f"  {instruction.name}({operands}{constants}){_format_conditions(instruction)}"
 
 
 def list_operand(operand: Operand) -> str:
@@ -297,19 +320,21 @@ def list_operand(operand: Operand) -> str:
 
 def list_array(array: Argument) -> str:
     """Format an array by its kind and identity."""
-    words = [] if array.kind in OF_PARAMETERS else [str(array.type_id)]
+    terms = [] if array.kind in OF_PARAMETERS else [str(array.type_id)]
     if array.of != "":
-        of = array.of
-        words.append(f"{of.role}:{of.of}" if isinstance(of, BufferName) else str(of))
-    return f"{array.kind.replace('_', '')}<{' '.join(words)}>"
+        key = array.of
+        terms.append(f"{key.role}:{key.of}" if isinstance(key, BufferName) else str(key))
+    return f"{array.kind.replace('_', '')}<{' '.join(terms)}>"
 
 
-def _conditions(one: Instruction) -> str:
-    words = [f"taken={one.taken.name.lower()}"] if one.taken else []
-    words += [f"count={one.count.name.lower()}"] if one.count is not Register.N else []
-    words += ["unless in place"] if one.unless is not None else []
-    words += ["whole only"] if one.whole_only else []
-    return f"  # {', '.join(words)}" if words else ""
+def _format_conditions(instruction: Instruction) -> str:
+    conditions = [f"taken={instruction.taken.name.lower()}"] if instruction.taken else []
+    conditions += (
+        [f"count={instruction.count.name.lower()}"] if instruction.count is not Register.N else []
+    )
+    conditions += ["unless in place"] if instruction.unless is not None else []
+    conditions += ["whole only"] if instruction.whole_only else []
+    return f"  # {', '.join(conditions)}" if conditions else ""
 
 
 class StageProgram:
@@ -328,28 +353,28 @@ class StageProgram:
         self,
         plans: Mapping[int, Plan],
         stage: str,
-        found: Found,
+        addresses: AddressTable,
         *,
         half: bool = False,
         profile: bool = False,
     ) -> None:
-        values = found.memory.parameters.values
+        values = addresses.memory.parameters.values
         shapes = {name: value.shape for name, value in values.items()}
-        self._found = found
+        self._found = addresses
         self.instructions = {
             t: StageWriter(t, plan, stage, shapes, half).write() for t, plan in plans.items()
         }
         for instructions in self.instructions.values():
-            for one in instructions:
-                check_instruction(one, found.memory)
+            for instruction in instructions:
+                check_instruction(instruction, addresses.memory)
         self._words = write_program(
             self.instructions,
             lambda t: any(node.op == "gather_each" for node in plans[t].nodes),
-            found.place_of,
-            address_of_kernel,
+            addresses.place_of,
+            find_kernel_address,
             profile=profile,
         )
-        self.argument, self.function = address_of(self._words), run_program.address
+        self.argument, self.function = find_address(self._words), run_program.address
 
     def find(self) -> None:
         """Update the addresses of arrays for this mini-batch."""
@@ -361,12 +386,12 @@ class StageProgram:
         return Call(self, np.ascontiguousarray(batches))
 
 
-def address_of_kernel(kernel: Any) -> int:
+def find_kernel_address(kernel: Any) -> int:
     """Return the address of a kernel's or a group's machine code."""
     if isinstance(kernel, Group):
-        return _load_group(kernel).address(SYMBOL)
-    found: int = kernel.address
-    return found
+        return _load_group(kernel).find_address(SYMBOL)
+    address: int = kernel.address
+    return address
 
 
 @functools.cache
@@ -375,11 +400,11 @@ def _load_group(group: Group) -> Loaded:
 
     These passes do not make it faster, but take half of the compilation time.
     """
-    words = repr((stamp_of((write_group.__module__,)), LANES, group))
-    return load_kept(words, lambda: _text_of(group), as_written=True)
+    key = repr((hash_modules((write_group.__module__,)), LANES, group))
+    return load_kept(key, lambda: _write_ir(group), as_written=True)
 
 
-def _text_of(group: Group) -> str:
+def _write_ir(group: Group) -> str:
     module = ir.Module()
     write_group(module, group, LANES)
     return str(module)

@@ -10,16 +10,16 @@ from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backends.compiled.arguments import (
     COPIES_FROM,
     Argument,
+    ArgumentKind,
     Instruction,
-    Kind,
     Operand,
-    count_register,
+    select_count_register,
 )
-from harness.engine.backends.compiled.operators import Places, write_group, write_operator
+from harness.engine.backends.compiled.operators import OperandFactory, write_group, write_operator
 from harness.engine.cpu_kernels import product_kernels as products
 from harness.engine.cpu_kernels import row_kernels
 from harness.engine.cpu_kernels.context import Register, Taken
-from harness.engine.cpu_kernels.loss_kernels import softmax_loss
+from harness.engine.cpu_kernels.loss_kernels import compute_softmax_loss
 from harness.engine.cpu_kernels.row_kernels import add_up_rows
 from harness.engine.lowering.plan import (
     WHOLE_STAGES,
@@ -36,8 +36,8 @@ from harness.engine.lowering.plan import (
     SoftmaxLossStep,
     Step,
     count_slots,
-    gradient_buffer,
-    state_buffer,
+    name_gradient_buffer,
+    name_state_buffer,
 )
 from harness.vertex.operators import Shape
 
@@ -56,11 +56,11 @@ class StageWriter:
     stage: str
     shapes: Mapping[str, Shape]
     half: bool = False
-    places: Places = field(init=False)
+    places: OperandFactory = field(init=False)
     _filled: set[BufferName] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.places = Places(self.type_id, self.plan, self.shapes)
+        self.places = OperandFactory(self.type_id, self.plan, self.shapes)
 
     @property
     def is_whole(self) -> bool:
@@ -69,35 +69,41 @@ class StageWriter:
 
     def write(self) -> tuple[Instruction, ...]:
         """Return the instructions of a batch."""
-        found: list[Instruction] = []
-        for step in self.plan.steps(self.stage):
+        written: list[Instruction] = []
+        for step in self.plan.list_steps(self.stage):
             instructions = list(self._write(step))
             if self.is_whole:
-                found += self._fill(instructions)
-            found += instructions
-        return tuple(found)
+                written += self._fill(instructions)
+            written += instructions
+        return tuple(written)
 
     def _fill(self, instructions: Sequence[Instruction]) -> Iterator[Instruction]:
         """Yield copies of rows that batches read in place, before all rows are read in one call."""
-        for operand in (one for each in instructions for one in each.operands):
+        for operand in (candidate for each in instructions for candidate in each.operands):
             array = operand.array
-            if operand.run is None or array.kind is not Kind.BUFFER or array.of in self._filled:
+            if (
+                operand.run is None
+                or array.kind is not ArgumentKind.BUFFER
+                or array.of in self._filled
+            ):
                 continue
             self._filled.add(array.of)
             yield self._fill_viewed(array.of)
 
     def _fill_viewed(self, name: BufferName) -> Instruction:
-        slots = self.plan.gathered(name)
+        slots = self.plan.find_gathered_slots(name)
         n_slots = count_slots(slots)
-        bounds = self.places.own(Kind.EDGE_BOUNDS if slots is None else Kind.STARTS)
+        bounds = self.places.make_own_argument(
+            ArgumentKind.EDGE_BOUNDS if slots is None else ArgumentKind.STARTS
+        )
         width = FLOAT_BYTES * self.plan.buffers[name].width // n_slots
         operands = (
-            Operand(self.places.array(state_buffer(name.of)), pitch=width),
-            Operand(self.places.own(Kind.INDEX, slots)),
-            Operand(self.places.own(Kind.RUNS, slots)),
+            Operand(self.places.make_buffer_argument(name_state_buffer(name.of)), pitch=width),
+            Operand(self.places.make_own_argument(ArgumentKind.INDEX, slots)),
+            Operand(self.places.make_own_argument(ArgumentKind.RUNS, slots)),
             Operand(bounds),
-            Operand(self.places.array(name)),
-            Operand(self.places.own(Kind.FILLED, name)),
+            Operand(self.places.make_buffer_argument(name)),
+            Operand(self.places.make_own_argument(ArgumentKind.FILLED, name)),
         )
         return Instruction(
             row_kernels.fill_viewed,
@@ -114,53 +120,53 @@ class StageWriter:
         raise TypeError(f"{type(step).__name__} is no step")
 
     @_write.register
-    def _gather(self, step: GatherStep) -> Iterator[Instruction]:
+    def _write_gather(self, step: GatherStep) -> Iterator[Instruction]:
         slots = step.slots
         n_slots = count_slots(slots)
-        row, count = self._rows_of(slots)
+        row, count = self._select_row_registers(slots)
         pitch = FLOAT_BYTES * self.plan.buffers[step.buffer].width
         width = pitch // n_slots
         operands = (
-            Operand(self.places.array(state_buffer(step.state)), pitch=width),
-            self.places.index_operand(slots),
-            Operand(self.places.array(step.buffer), row, pitch, width=pitch),
+            Operand(self.places.make_buffer_argument(name_state_buffer(step.state)), pitch=width),
+            self.places.make_index_operand(slots),
+            Operand(self.places.make_buffer_argument(step.buffer), row, pitch, width=pitch),
         )
         yield Instruction(
             row_kernels.gather,
             operands,
             (n_slots, width),
             count,
-            unless=self.places.own(Kind.RUNS, slots),
+            unless=self.places.make_own_argument(ArgumentKind.RUNS, slots),
             bytes_per_row=pitch,
             moves=True,
         )
 
-    def _rows_of(self, slots: object) -> tuple[Register, Register]:
+    def _select_row_registers(self, slots: object) -> tuple[Register, Register]:
         if slots is None:
             return Register.EDGE_START, Register.N_EDGES
         return Register.START, Register.N
 
     @_write.register
-    def _copy(self, step: CopyStep) -> Iterator[Instruction]:
+    def _write_copy(self, step: CopyStep) -> Iterator[Instruction]:
         n_bytes = FLOAT_BYTES * step.out.width
         yield Instruction(
             row_kernels.copy,
-            (self.places.operand(step.source), self.places.operand(step.out)),
+            (self.places.make_operand(step.source), self.places.make_operand(step.out)),
             (n_bytes,),
-            count_register(self.places.buffer(step.out).domain),
+            select_count_register(self.places.find_buffer(step.out).domain),
             bytes_per_row=n_bytes,
             moves=True,
         )
 
     @_write.register
-    def _pack(self, step: PackStep) -> Iterator[Instruction]:
+    def _write_pack(self, step: PackStep) -> Iterator[Instruction]:
         """Yield copies of the parts of a pack, which count as one launch."""
         *n_rows, width = self.shapes[step.pack.name]
-        for k, (part, at) in enumerate(step.pack.places()):
+        for k, (part, at) in enumerate(step.pack.iterate_parts()):
             source = self.shapes[part.parameter][-1]
             operands = (
-                self.places.columns_of_parameter(part.parameter, source, part.start, part.width),
-                self.places.columns_of_parameter(step.pack.name, width, at, part.width),
+                self.places.make_column_operand(part.parameter, source, part.start, part.width),
+                self.places.make_column_operand(step.pack.name, width, at, part.width),
             )
             yield Instruction(
                 row_kernels.pack,
@@ -172,18 +178,22 @@ class StageWriter:
             )
 
     @_write.register
-    def _matmul(self, step: MatmulStep) -> Iterator[Instruction]:
+    def _write_matmul(self, step: MatmulStep) -> Iterator[Instruction]:
         rows, columns = self.shapes[step.parameter]
         k = columns if step.transposed else rows
-        x, *children = self.places.row_operands(step.x)
-        weight = Argument(Kind.HALF if self.half else Kind.PARAMETER, step.parameter)
+        x, *children = self.places.make_row_operands(step.x)
+        weight = Argument(
+            ArgumentKind.HALF if self.half else ArgumentKind.PARAMETER, step.parameter
+        )
         nothing = Operand(weight)
         copies_from, copy, n_rows = 0, nothing, nothing
         if step.transposed and self._has_few_rows and not self.half:
             copies_from = COPIES_FROM
-            copy = Operand(self.places.own(Kind.TRANSPOSED, step.parameter))
-            n_rows = Operand(self.places.own(Kind.COUNT))
-        bias = nothing if step.bias is None else Operand(Argument(Kind.PARAMETER, step.bias))
+            copy = Operand(self.places.make_own_argument(ArgumentKind.TRANSPOSED, step.parameter))
+            n_rows = Operand(self.places.make_own_argument(ArgumentKind.COUNT))
+        bias = (
+            nothing if step.bias is None else Operand(Argument(ArgumentKind.PARAMETER, step.bias))
+        )
         constants = (
             *(step.x.width // k, rows, columns, int(step.transposed)),
             *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
@@ -192,9 +202,9 @@ class StageWriter:
         kernel = products.multiply_children if children else products.multiply_rows
         yield Instruction(
             kernel,
-            (x, self.places.operand(step.out), Operand(weight), bias, copy, n_rows, *children),
+            (x, self.places.make_operand(step.out), Operand(weight), bias, copy, n_rows, *children),
             constants,
-            count_register(self.places.buffer(step.out).domain),
+            select_count_register(self.places.find_buffer(step.out).domain),
         )
 
     @property
@@ -208,14 +218,14 @@ class StageWriter:
         return self.type_id > 0 and not self.is_whole
 
     @_write.register
-    def _elementwise(self, step: ElementwiseStep) -> Iterator[Instruction]:
+    def _write_elementwise(self, step: ElementwiseStep) -> Iterator[Instruction]:
         instruction = write_group(self.places, step)
         if step.added_to:
             added_to = {(state, slot is None) for _, state, slot in step.added_to}
-            instruction = self._unless_apart(instruction, added_to)
+            instruction = self._guard_shared_rows(instruction, added_to)
         yield instruction
 
-    def _unless_apart(
+    def _guard_shared_rows(
         self, instruction: Instruction, added_to: set[tuple[str, bool]]
     ) -> Instruction:
         """Let one thread add to rows that two vertices of a batch may have in common.
@@ -229,35 +239,40 @@ class StageWriter:
         apart: tuple[Argument, ...] = ()
         if not any(state in by_edge & by_slot for state, _ in added_to):
             lists = {None if of_edges else self.plan.slots[state] for state, of_edges in added_to}
-            apart = tuple(self.places.own(Kind.APART, slots) for slots in sorted(lists, key=str))
+            apart = tuple(
+                self.places.make_own_argument(ArgumentKind.APART, slots)
+                for slots in sorted(lists, key=str)
+            )
         return replace(instruction, taken=Taken.UNLESS_APART, apart=apart)
 
     @_write.register
-    def _scatter_add(self, step: ScatterAddStep) -> Iterator[Instruction]:
+    def _write_scatter_add(self, step: ScatterAddStep) -> Iterator[Instruction]:
         slots = None if step.slots is None else self.plan.slots[step.state]
-        target = gradient_buffer(step.state)
-        width = self.places.state_width(step.state)
+        target = name_gradient_buffer(step.state)
+        width = self.places.find_state_width(step.state)
         is_whole = step.slots == slots
         n_slots = count_slots(slots) if is_whole else 1
         slot = 0 if slots is None or step.slots is None else slots.index(step.slots[0])
         operands = (
-            Operand(self.places.array(target), pitch=FLOAT_BYTES * width),
-            self.places.index_operand(slots, slot),
-            self.places.operand(step.source),
+            Operand(self.places.make_buffer_argument(target), pitch=FLOAT_BYTES * width),
+            self.places.make_index_operand(slots, slot),
+            self.places.make_operand(step.source),
         )
         instruction = Instruction(
             row_kernels.scatter_add,
             operands,
             (n_slots, width),
-            self._rows_of(slots)[1],
+            self._select_row_registers(slots)[1],
             bytes_per_row=FLOAT_BYTES * n_slots * width,
-            bytes_unless=self.places.own(Kind.RUNS, slots) if is_whole else None,
+            bytes_unless=self.places.make_own_argument(ArgumentKind.RUNS, slots)
+            if is_whole
+            else None,
             moves=True,
         )
-        yield self._unless_apart(instruction, {(step.state, step.slots is None)})
+        yield self._guard_shared_rows(instruction, {(step.state, step.slots is None)})
 
     @_write.register
-    def _sink(self, step: SinkStep) -> Iterator[Instruction]:
+    def _write_sink(self, step: SinkStep) -> Iterator[Instruction]:
         """Yield sums of parameter gradients.
 
         Gradients of looked-up rows stay in place until the update.
@@ -269,33 +284,34 @@ class StageWriter:
         *inputs, dy = (self.plan.refs[i] for i in node.inputs)
         width = node.shape[-1]
         per_vertex = dy.width // width
-        count = count_register(self.places.buffer(dy).domain)
+        count = select_count_register(self.places.find_buffer(dy).domain)
         gradient = tuple(
-            Operand(Argument(kind, node.name)) for kind in (Kind.GRADIENT, Kind.WRITTEN)
+            Operand(Argument(kind, node.name))
+            for kind in (ArgumentKind.GRADIENT, ArgumentKind.WRITTEN)
         )
-        dy_operand = self.places.operand(dy)
+        dy_operand = self.places.make_operand(dy)
         if not inputs:
             operands = dy_operand, *gradient
             yield Instruction(add_up_rows, operands, (width, per_vertex), count, Taken.ALL)
             return
-        x, *children = self.places.row_operands(inputs[0])
+        x, *children = self.places.make_row_operands(inputs[0])
         constants = per_vertex, *node.shape, int(bool(children)), int(self.half)
         operands = (x, dy_operand, *gradient, *children)
         yield Instruction(products.sum_outer, operands, constants, count, Taken.ALL)
 
     @_write.register
-    def _operator(self, step: OperatorStep) -> Iterator[Instruction]:
+    def _write_operator(self, step: OperatorStep) -> Iterator[Instruction]:
         yield write_operator(self.places, step.node)
 
     @_write.register
-    def _softmax_loss(self, step: SoftmaxLossStep) -> Iterator[Instruction]:
-        logits = self.places.operand(step.logits)
+    def _write_softmax_loss(self, step: SoftmaxLossStep) -> Iterator[Instruction]:
+        logits = self.places.make_operand(step.logits)
         operands = (
             logits,
-            logits if step.bias is None else Operand(Argument(Kind.PARAMETER, step.bias)),
-            self.places.pulled(step.label),
-            self.places.operand(step.loss),
-            self.places.operand(step.log_sum),
+            logits if step.bias is None else Operand(Argument(ArgumentKind.PARAMETER, step.bias)),
+            self.places.make_pull_operand(step.label),
+            self.places.make_operand(step.loss),
+            self.places.make_operand(step.log_sum),
         )
         constants = (step.logits.width, int(step.bias is not None), int(step.leaves_gradient))
-        yield Instruction(softmax_loss, operands, constants)
+        yield Instruction(compute_softmax_loss, operands, constants)

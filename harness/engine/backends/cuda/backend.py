@@ -19,7 +19,7 @@ from harness.engine.backend import EVERY, Arrangement, Naming
 from harness.engine.backends.cuda.kinds import MatrixForm, Tiling
 from harness.engine.backends.cuda.launching import (
     CudaStreams,
-    Graphs,
+    GraphLauncher,
     Kernel,
     Launch,
     Launcher,
@@ -29,20 +29,25 @@ from harness.engine.backends.cuda.launching import (
     Stream,
     Streams,
     Upload,
-    starts_of,
+    compute_starts,
 )
-from harness.engine.backends.cuda.memory import Memory, Preparation, Prepared, Results
+from harness.engine.backends.cuda.memory import (
+    DeviceMemory,
+    Preparation,
+    PreparedMiniBatch,
+    Results,
+)
 from harness.engine.backends.cuda.model import KERNELS
-from harness.engine.backends.cuda.module import Module
+from harness.engine.backends.cuda.module import KernelModule
 from harness.engine.backends.cuda.program import Phase, read_program
 from harness.engine.backends.cuda.text import EXPRESSIONS
 from harness.engine.backends.cuda.words import PullOf
 from harness.engine.lowering.plan import Abilities, Plan, Ref
 from harness.engine.rows.rounds import Round, Run
 from harness.engine.switches import Switches
-from harness.engine.torch_cuda import why_no_cuda
+from harness.engine.torch_cuda import explain_no_cuda
 from harness.engine.torch_parameters import TorchBackend
-from harness.machine.folders import folder_of_files
+from harness.machine.folders import make_user_folder
 from harness.values.arrays import IntArray
 
 # Compute capabilities: the first with asynchronous copies to shared memory, which products use, and
@@ -50,18 +55,18 @@ from harness.values.arrays import IntArray
 FIRST, BEYOND = (8, 0), (13, 0)
 
 
-def why_not_on_this_gpu() -> str | None:
+def explain_unsupported_gpu() -> str | None:
     """Return why kernels do not run on CUDA's default GPU; None if they do."""
-    reason = why_no_cuda()
+    reason = explain_no_cuda()
     if reason is not None:
         return reason
     capability = torch.cuda.get_device_capability()
     if FIRST <= capability < BEYOND:
         return None
-    found, first, last = (".".join(map(str, one)) for one in (capability, FIRST, BEYOND))
+    current, first, last = (".".join(map(str, version)) for version in (capability, FIRST, BEYOND))
     return (
         f"its kernels are for compute capability {first} to below {last}, and"
-        f" {torch.cuda.get_device_name()} has {found}; use backend=stepwise"
+        f" {torch.cuda.get_device_name()} has {current}; use backend=stepwise"
     )
 
 
@@ -79,9 +84,9 @@ def is_interpreting() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def why_not_interpreted() -> str | None:
+def explain_interpreter_conflict() -> str | None:
     """Return why these versions of Triton and NumPy cannot interpret kernels; None if they can."""
-    triton, numpy = _version("triton"), _version("numpy")
+    triton, numpy = _read_version("triton"), _read_version("numpy")
     if triton < TRITON_SINCE and numpy >= NUMPY_SINCE:
         return (
             f"the interpreter of Triton {metadata.version('triton')} does not go with NumPy"
@@ -90,7 +95,7 @@ def why_not_interpreted() -> str | None:
     return None
 
 
-def _version(package: str) -> tuple[int, ...]:
+def _read_version(package: str) -> tuple[int, ...]:
     return tuple(int(part) for part in metadata.version(package).split(".")[:2])
 
 
@@ -100,7 +105,7 @@ MANAGER = "harness.engine.backends.cuda.kept_kernels:KeptKernels"
 
 def use_own_kernel_cache() -> None:
     """Let Triton use this user's cache, and verify the files in it."""
-    os.environ["TRITON_CACHE_DIR"] = str(folder_of_files(FOLDER))
+    os.environ["TRITON_CACHE_DIR"] = str(make_user_folder(FOLDER))
     os.environ["TRITON_CACHE_MANAGER"] = MANAGER
 
 
@@ -131,28 +136,28 @@ class Backend(TorchBackend):
     def __init__(self, switches: Switches, device: str, threads: int) -> None:
         super().__init__(switches, device, threads)
         self._device = torch.device(device)
-        self._streams = self._queues()
-        self._launcher = self._chosen_launcher()
+        self._streams = self._make_streams()
+        self._launcher = self._choose_launcher()
         self._staging = Staging(
             self._device, self._streams, self._forget_launches, ahead=switches.streaming
         )
         self._plans: dict[int, Plan] = {}
-        self._kernels: dict[str, tuple[Module, Kernel]] = {}
-        self._launches: dict[tuple[str, int], tuple[Module, Launch]] = {}
-        self._prepared: Prepared | None = None
-        self._next: tuple[Prepared, Upload] | None = None
+        self._kernels: dict[str, tuple[KernelModule, Kernel]] = {}
+        self._launches: dict[tuple[str, int], tuple[KernelModule, Launch]] = {}
+        self._prepared: PreparedMiniBatch | None = None
+        self._next: tuple[PreparedMiniBatch, Upload] | None = None
         self._n_programs = 0
 
-    def _chosen_launcher(self) -> Launcher:
+    def _choose_launcher(self) -> Launcher:
         if self.switches.persistent:
             return Persistent(self._device)
-        return PhaseByPhase() if self._device.type == "cpu" else Graphs()
+        return PhaseByPhase() if self._device.type == "cpu" else GraphLauncher()
 
-    def _queues(self) -> Streams:
+    def _make_streams(self) -> Streams:
         return CudaStreams() if self._device.type == "cuda" else Streams()
 
     @classmethod
-    def why_not(cls, switches: Switches, device: str) -> str | None:
+    def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         """Return why this backend cannot run; None if it can."""
         if switches.profile:
             return "profile=true counts inside compiled code; use backend=compiled on a CPU"
@@ -170,7 +175,7 @@ class Backend(TorchBackend):
                 "its kernels are for a GPU; use backend=compiled, or TRITON_INTERPRET=1 to have"
                 " them interpreted, slowly"
             )
-        return why_not_on_this_gpu() if device == "cuda" else why_not_interpreted()
+        return explain_unsupported_gpu() if device == "cuda" else explain_interpreter_conflict()
 
     def load(self, weights: Weights) -> None:
         """Copy the weights to the device.
@@ -182,8 +187,8 @@ class Backend(TorchBackend):
         self._memory.on_move = self._forget_launches
         self._preparation = Preparation(self._plans, self._memory, self.switches, self.tiling)
 
-    def _make_memory(self, weights: Weights) -> Memory:
-        return Memory(weights, self._device)
+    def _make_memory(self, weights: Weights) -> DeviceMemory:
+        return DeviceMemory(weights, self._device)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Add plans; kernels are written again for the next mini-batch."""
@@ -193,7 +198,7 @@ class Backend(TorchBackend):
                 self._memory.add(type_id, plan)
                 self._preparation.forget_kernels()
 
-    def n_programs(self) -> int:
+    def count_programs(self) -> int:
         """Return the number of kernels written so far."""
         return self._n_programs
 
@@ -228,7 +233,7 @@ class Backend(TorchBackend):
 
     def run_together(self, runs: Sequence[Run]) -> None:
         """Start all forward stages or all backward stages of the current mini-batch."""
-        self._start(*_programs_of(runs))
+        self._start(*_select_kernels(runs))
 
     def run_rounds(
         self, rounds: Sequence[Round], run: Callable[[Sequence[Run]], None] | None = None
@@ -238,46 +243,46 @@ class Backend(TorchBackend):
         Returns:
             Function that sums the losses when it is called.
         """
-        (run or self.run_together)([one for round_ in rounds for one in round_.runs])
+        (run or self.run_together)([stage_run for round_ in rounds for stage_run in round_.runs])
         return self._loss
 
     def _loss(self) -> float:
-        return sum(float(losses.sum()) for losses in self._results.losses())
+        return sum(float(losses.sum()) for losses in self._results.list_losses())
 
-    def run_in_parts(self, runs: Sequence[Run], part: Part, words: Naming) -> None:
+    def run_traced(self, runs: Sequence[Run], part: Part, describe: Naming) -> None:
         """Run the current mini-batch launch by launch, for a timeline.
 
         Each launch is one phase, or all phases of a persistent kernel.
         """
         assert self._prepared is not None
-        for name in _programs_of(runs):
+        for name in _select_kernels(runs):
             words_of_program = self._prepared.programs[KERNELS.index(name)]
             phases = read_program(self._preparation.modules[name], words_of_program)
             if self.switches.persistent:
-                every = [one for phase in phases for one in phase]
-                with part("kernel", f"{name}, {len(phases)} phases", _details(every)):
+                every = [instruction for phase in phases for instruction in phase]
+                with part("kernel", f"{name}, {len(phases)} phases", _describe_launch(every)):
                     self._start(name)
                 continue
             for number, phase in enumerate(phases):
-                with part("kernel", f"{name}, phase {number}", _details(phase)):
+                with part("kernel", f"{name}, phase {number}", _describe_launch(phase)):
                     self._start_phase(name, number)
 
     def run(self, stage: str, batches: IntArray) -> None:
         """Run one stage by itself, with an upload of its own."""
         assert self._prepared is not None
         kernel = stage if stage in KERNELS else "forward"
-        self._prepared = self._preparation.of_stage(self._prepared, kernel, (stage, batches))
+        self._prepared = self._preparation.prepare_stage(self._prepared, kernel, (stage, batches))
         self._staging.take(self._staging.upload(self._prepared.arrays))
         self._start(kernel)
 
     def _start(self, *kernels: str) -> None:
         assert self._prepared is not None
-        counts = {kernel: self._prepared.n_phases(kernel) for kernel in kernels}
+        counts = {kernel: self._prepared.count_phases(kernel) for kernel in kernels}
         work = [(self._launch(kernel), n) for kernel, n in counts.items() if n]
         if work:
             key = f"{' '.join(kernels)} {self._staging.current}"
             self._streams.do(Stream.COMPUTE, partial(self._launcher.start, key, work))
-            self.tally.n_launches += self._launcher.n_calls(work)
+            self.tally.n_launches += self._launcher.count_calls(work)
 
     def _start_phase(self, kernel: str, number: int) -> None:
         self._streams.do(Stream.COMPUTE, partial(self._launch(kernel).start, number))
@@ -289,9 +294,9 @@ class Backend(TorchBackend):
         key, module = (name, staging.current), self._preparation.modules[name]
         known = self._launches.get(key)
         if known is None or known[0] is not module:
-            floats = tuple(memory.tensor(array) for array in module.floats)
-            kernel, slot = self._kernel(name, module), KERNELS.index(name)
-            launch = Launch(kernel, slot, self._grid(), staging.words, floats)
+            floats = tuple(memory.find_tensor(array) for array in module.floats)
+            kernel, slot = self._load_kernel(name, module), KERNELS.index(name)
+            launch = Launch(kernel, slot, self._compute_grid(), staging.words, floats)
             known = self._launches[key] = module, launch
         return known[1]
 
@@ -301,7 +306,7 @@ class Backend(TorchBackend):
         self._launches.clear()
         self._launcher.forget()
 
-    def _kernel(self, name: str, module: Module) -> Kernel:
+    def _load_kernel(self, name: str, module: KernelModule) -> Kernel:
         known = self._kernels.get(name)
         if known is None or known[0] is not module:
             use_own_kernel_cache()
@@ -309,7 +314,7 @@ class Backend(TorchBackend):
             self._n_programs += 1
         return known[1]
 
-    def _grid(self) -> int:
+    def _compute_grid(self) -> int:
         if self._device.type == "cpu":
             return N_PROGRAMS_INTERPRETED
         properties = torch.cuda.get_device_properties(self._device)
@@ -318,12 +323,15 @@ class Backend(TorchBackend):
     def clear_gradients(self) -> None:
         """Zero the gradients that kernels add to; others are overwritten or pulled."""
         for name in self._preparation.kinds.added_to:
-            self._streams.do(Stream.COMPUTE, self._memory.gradient(name).zero_)
+            self._streams.do(Stream.COMPUTE, self._memory.provide_gradient(name).zero_)
 
     def update(self, learning_rate: float) -> None:
         """Apply an SGD step with torch's kernels: dense parameters whole, tables row by row."""
-        having, looked_up = sorted(self._preparation.kinds.summed), self._found().looked_up()
-        step = partial(self._memory.descend, learning_rate, having, looked_up)
+        having, looked_up = (
+            sorted(self._preparation.kinds.summed),
+            self._make_results().yield_row_gradients(),
+        )
+        step = partial(self._memory.update_parameters, learning_rate, having, looked_up)
         self._streams.do(Stream.COMPUTE, step)
 
     # --- results ---
@@ -331,16 +339,16 @@ class Backend(TorchBackend):
     @property
     def _results(self) -> Results:
         self.synchronize()
-        return self._found()
+        return self._make_results()
 
-    def _found(self) -> Results:
-        prepared, words = self._prepared, self._staging.words
+    def _make_results(self) -> Results:
+        prepared, staged = self._prepared, self._staging.words
 
         def index_of(pull: PullOf) -> Tensor:
             assert prepared is not None
-            place = self._preparation.places[pull]
-            start = int(starts_of(prepared.arrays)[place])
-            return words[start : start + len(prepared.arrays[place])].long()
+            slot = self._preparation.places[pull]
+            start = int(compute_starts(prepared.arrays)[slot])
+            return staged[start : start + len(prepared.arrays[slot])].long()
 
         rows = None if prepared is None else prepared.rows
         return Results(self._memory, self._plans, rows, index_of)
@@ -355,12 +363,12 @@ class Backend(TorchBackend):
     def gradients(self) -> Weights:
         """Copy the gradients of all parameters to NumPy, as dense arrays."""
         having = self._preparation.kinds.summed
-        return self._memory.dense_gradients(having, self._results.looked_up())
+        return self._memory.collect_gradients(having, self._results.yield_row_gradients())
 
-    def weights(self) -> Weights:
+    def read_weights(self) -> Weights:
         """Copy the parameters to NumPy."""
         self.synchronize()
-        return self._memory.weights()
+        return self._memory.copy_weights()
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -369,22 +377,22 @@ class Backend(TorchBackend):
     def facts(self) -> dict[str, str]:
         """Return the launch method and the precision of products, for records."""
         calls, precision = self._launcher.words, self.switches.precision
-        found = {"backend": "cuda", "calls": calls, "precision": precision}
-        return found | ({"interpreted": "true"} if self._device.type == "cpu" else {})
+        facts = {"backend": "cuda", "calls": calls, "precision": precision}
+        return facts | ({"interpreted": "true"} if self._device.type == "cpu" else {})
 
-    def versions(self) -> dict[str, str]:
+    def list_versions(self) -> dict[str, str]:
         """Return the versions of torch and Triton."""
         return {"torch": torch.__version__, "triton": metadata.version("triton")}
 
 
-def _details(phase: Phase) -> Details:
+def _describe_launch(phase: Phase) -> Details:
     """Return the details of a launch, for a timeline."""
-    kinds = dict.fromkeys(type(one.kind).__name__ for one in phase)
-    n_rows = sum(one.rows.n for one in phase)
+    kinds = dict.fromkeys(type(instruction.kind).__name__ for instruction in phase)
+    n_rows = sum(instruction.rows.n for instruction in phase)
     return {"kinds": ", ".join(kinds), "instructions": len(phase), "rows": n_rows}
 
 
-def _programs_of(runs: Sequence[Run]) -> tuple[str, ...]:
+def _select_kernels(runs: Sequence[Run]) -> tuple[str, ...]:
     """Return the kernels that run the given stages."""
     backward = bool(runs) and runs[0][0].startswith("backward")
     return ("backward", "backward_lazy") if backward else ("forward",)

@@ -20,8 +20,14 @@ from harness.engine.backends.cuda.kinds import (
     SumKind,
     Summand,
 )
-from harness.engine.backends.cuda.places import Piece, Places, ProductPart, Terms, parameter_shape
-from harness.engine.backends.cuda.readings import inside, overlap
+from harness.engine.backends.cuda.places import (
+    Piece,
+    Places,
+    ProductPart,
+    Terms,
+    find_parameter_shape,
+)
+from harness.engine.backends.cuda.readings import is_inside, overlap
 from harness.engine.backends.cuda.words import (
     CountOf,
     GradientOf,
@@ -70,21 +76,23 @@ def find_pulls(all_places: Collection[Places], several: Collection[Reader], *, f
     readers: set[Reader] = set()
     for places in all_places:
         gone: set[int] = set()
-        steps = places.plan.steps("backward")
-        for place, step in enumerate(steps):
+        steps = places.plan.list_steps("backward")
+        for index, step in enumerate(steps):
             if not isinstance(step, ScatterAddStep):
                 continue
-            products = _left_to_children(places, step) if fuse and places.type_id > 0 else None
+            products = (
+                _find_deferred_products(places, step) if fuse and places.type_id > 0 else None
+            )
             if products is not None:
-                gone |= {place, *products}
+                gone |= {index, *products}
             parts = [ProductPart(places, p) for p in (products or {}).values()]
-            given = _given_back(places, step, parts, several, readers)
+            given = _yield_terms(places, step, parts, several, readers)
             terms.setdefault(step.state, []).extend(given)
         left_out[places.type_id] = frozenset(gone)
     return Pulls({s: tuple(t) for s, t in terms.items()}, left_out, frozenset(readers))
 
 
-def _left_to_children(places: Places, step: ScatterAddStep) -> dict[int, MatmulStep] | None:
+def _find_deferred_products(places: Places, step: ScatterAddStep) -> dict[int, MatmulStep] | None:
     """Return the products that only a scatter-add reads, by index of their step.
 
     The backward stage of an output function runs over all rows at once, as one large product, so
@@ -95,27 +103,29 @@ def _left_to_children(places: Places, step: ScatterAddStep) -> dict[int, MatmulS
             a form that pulling functions can compute.
     """
     plan = places.plan
-    steps = plan.steps("backward")
+    steps = plan.list_steps("backward")
     writers = {
-        place: one
-        for place, one in enumerate(steps)
-        if isinstance(one, MatmulStep) and overlap(one.out, step.source)
+        index: candidate
+        for index, candidate in enumerate(steps)
+        if isinstance(candidate, MatmulStep) and overlap(candidate.out, step.source)
     }
     others = [r for r in places.readings if any(overlap(r.ref, w.out) for w in writers.values())]
     ours = {
-        ("backward", place)
-        for place, one in enumerate(steps)
-        if place in writers or (isinstance(one, ScatterAddStep) and one == step)
+        ("backward", index)
+        for index, candidate in enumerate(steps)
+        if index in writers or (isinstance(candidate, ScatterAddStep) and candidate == step)
     }
     if any((reading.stage, reading.place) not in ours for reading in others):
         return None
     if not _are_all_of(step, list(writers.values())):
         return None
-    for one in writers.values():
-        shape = parameter_shape(places, one.parameter)
-        if one.bias is not None or one.x.width != (shape[1] if one.transposed else shape[0]):
+    for candidate in writers.values():
+        shape = find_parameter_shape(places, candidate.parameter)
+        if candidate.bias is not None or candidate.x.width != (
+            shape[1] if candidate.transposed else shape[0]
+        ):
             return None
-        if any(not isinstance(columns.row, Row) for columns, _ in places.pieces(one.x)):
+        if any(not isinstance(columns.row, Row) for columns, _ in places.list_pieces(candidate.x)):
             return None
     return writers
 
@@ -128,17 +138,17 @@ def _are_all_of(step: ScatterAddStep, writers: list[MatmulStep]) -> bool:
     source = step.source
     width = source.width // len(step.slots or (0,))
     for start in range(0, source.width, width):
-        slot = source.columns(start, width)
-        if any(overlap(slot, one.out) and not inside(slot, one.out) for one in writers):
+        slot = source.slice_columns(start, width)
+        if any(overlap(slot, writer.out) and not is_inside(slot, writer.out) for writer in writers):
             return False
-    begun = [one.out for one in writers if not one.accumulate]
-    adding = [one.out for one in writers if one.accumulate]
+    begun = [writer.out for writer in writers if not writer.accumulate]
+    adding = [writer.out for writer in writers if writer.accumulate]
     n_columns = sum(out.width for out in begun)
-    exact = all(inside(out, source) for out in begun) and n_columns == source.width
-    return exact and all(any(inside(out, first) for first in begun) for out in adding)
+    exact = all(is_inside(out, source) for out in begun) and n_columns == source.width
+    return exact and all(any(is_inside(out, first) for first in begun) for out in adding)
 
 
-def _given_back(
+def _yield_terms(
     places: Places,
     step: ScatterAddStep,
     parts: list[ProductPart],
@@ -151,17 +161,17 @@ def _given_back(
     width = step.source.width // len(read)
     for k, slot in enumerate(read):
         at = 0 if slots is None or slot is None else slots.index(slot)
-        source = step.source.columns(k * width, width)
+        source = step.source.slice_columns(k * width, width)
 
-        def pulled(columns: Columns, at: int = at) -> Columns:
-            reading = _reading(places, step.state, slots, at, columns)
+        def pull_columns(columns: Columns, at: int = at) -> Columns:
+            reading = _make_reader(places, step.state, slots, at, columns)
             readers.add(reading)
-            return replace(columns, row=_row_of_reader(reading, several))
+            return replace(columns, row=_make_reader_row(reading, several))
 
-        yield _terms(places, source, parts, pulled)
+        yield _build_terms(places, source, parts, pull_columns)
 
 
-def _terms(
+def _build_terms(
     places: Places,
     source: Ref,
     parts: list[ProductPart],
@@ -172,19 +182,19 @@ def _terms(
         for part in parts:
             if not overlap(source, part.out):
                 continue
-            if not inside(source, part.out):
+            if not is_inside(source, part.out):
                 raise UnsupportedTrial("a product is a part of a child's gradient")
-            found = part.terms("", source.start - part.out.start, source.width)
-            products = tuple(replace(p, x=pulled(p.x)) for p in found.products)
-            total = total.joined(Terms(products))
+            terms = part.build_terms("", source.start - part.out.start, source.width)
+            products = tuple(replace(p, x=pulled(p.x)) for p in terms.products)
+            total = total.join(Terms(products))
         return total
-    columns = places.piece(source)
+    columns = places.find_piece(source)
     if columns is None:
         raise UnsupportedTrial("a child's gradient lies in several places")
     return Terms(operands=(Load(pulled(columns)),))
 
 
-def _reading(
+def _make_reader(
     places: Places, state: str, slots: tuple[int, ...] | None, at: int, columns: Columns
 ) -> Reader:
     """Return the reader of a state, given the columns that hold the reader's gradient."""
@@ -196,14 +206,14 @@ def _reading(
     return Reader(state, places.type_id, slots, at, found_by, row.stride, row.at)
 
 
-def _row_of_reader(reading: Reader, several: Collection[Reader]) -> Row | RowList:
+def _make_reader_row(reading: Reader, several: Collection[Reader]) -> Row | RowList:
     if reading in several:
         return RowList(ReadersStartOf(reading), ReadersOf(reading), Base.STATES)
     return Row(Base.STATES, ReaderRowOf(reading), optional=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class GradientBlock:
     """Block of a parameter's gradient.
 
     Attributes:
@@ -222,7 +232,7 @@ class Block:
     height: int
     width: int
 
-    def meets(self, other: Block) -> bool:
+    def has_overlap(self, other: GradientBlock) -> bool:
         """Return whether two blocks have elements in common."""
         rows = _meet(self.row, max(1, self.height), other.row, max(1, other.height))
         return self.name == other.name and rows and _meet(
@@ -234,7 +244,7 @@ def _meet(start: int, size: int, other_start: int, other_size: int) -> bool:
     return start < other_start + other_size and other_start < start + size
 
 
-def sums_of_step(places: Places, step: SinkStep, *, whole: bool) -> list[SumKind]:
+def build_step_sums(places: Places, step: SinkStep, *, whole: bool) -> list[SumKind]:
     """Return the kinds that add one sink to its gradient.
 
     Args:
@@ -242,37 +252,41 @@ def sums_of_step(places: Places, step: SinkStep, *, whole: bool) -> list[SumKind
         step: the sink.
         whole: sum over all rows of the function, not over those of an instruction.
     """
-    return [_kind(block, [one], adds=True) for block, one in _summands(places, step, whole)]
+    return [
+        _make_kind(block, [summand], adds=True)
+        for block, summand in _list_summands(places, step, whole)
+    ]
 
 
-def sums_of_all(all_places: Iterable[Places]) -> tuple[list[SumKind], frozenset[str]]:
+def build_lazy_sums(all_places: Iterable[Places]) -> tuple[list[SumKind], frozenset[str]]:
     """Return the kinds of all lazy sinks, and the parameters whose gradients they add to.
 
     Other gradients are overwritten, by one kind per block for all functions that contribute.
     """
-    found: dict[Block, list[Summand]] = {}
+    by_block: dict[GradientBlock, list[Summand]] = {}
     shapes: dict[str, Sequence[int]] = {}
     for places in all_places:
-        for step in places.plan.steps("backward_lazy"):
+        for step in places.plan.list_steps("backward_lazy"):
             if isinstance(step, SinkStep) and places.plan.nodes[step.node].op != "row_sum":
                 node = places.plan.nodes[step.node]
                 shapes[node.name] = node.shape
-                for block, summand in _summands(places, step, whole=True):
-                    found.setdefault(block, []).append(summand)
+                for block, summand in _list_summands(places, step, whole=True):
+                    by_block.setdefault(block, []).append(summand)
     added_to = frozenset(
         name
         for name, shape in shapes.items()
-        if not _covers([block for block in found if block.name == name], shape)
+        if not _is_covered([block for block in by_block if block.name == name], shape)
     )
     kinds = [
-        _kind(block, summands, adds=block.name in added_to) for block, summands in found.items()
+        _make_kind(block, summands, adds=block.name in added_to)
+        for block, summands in by_block.items()
     ]
     return kinds, added_to
 
 
-def _covers(blocks: Sequence[Block], shape: Sequence[int]) -> bool:
+def _is_covered(blocks: Sequence[GradientBlock], shape: Sequence[int]) -> bool:
     """Return whether blocks fill a gradient without overlaps."""
-    apart = not any(a.meets(b) for k, a in enumerate(blocks) for b in blocks[:k])
+    apart = not any(a.has_overlap(b) for k, a in enumerate(blocks) for b in blocks[:k])
     n_elements = sum(max(1, block.height) * block.width for block in blocks)
     size = 1
     for length in shape:
@@ -280,40 +294,42 @@ def _covers(blocks: Sequence[Block], shape: Sequence[int]) -> bool:
     return apart and n_elements == size
 
 
-def _kind(block: Block, summands: Sequence[Summand], *, adds: bool) -> SumKind:
+def _make_kind(block: GradientBlock, summands: Sequence[Summand], *, adds: bool) -> SumKind:
     return SumKind(
         GradientOf(block.name), block.leading, block.row, block.column, block.height, block.width,
         tuple(summands), adds,
     )  # fmt: skip
 
 
-def _summands(places: Places, step: SinkStep, whole: bool) -> list[tuple[Block, Summand]]:
+def _list_summands(
+    places: Places, step: SinkStep, whole: bool
+) -> list[tuple[GradientBlock, Summand]]:
     """Return the summands of one sink, with a block for each pair of locations of its operands."""
     plan = places.plan
     node = plan.nodes[step.node]
     *inputs, dy = (plan.refs[k] for k in node.inputs)
-    on_edges = places.on_edges(node.inputs[-1])
+    on_edges = places.is_on_edges(node.inputs[-1])
     count = CountOf(places.type_id, on_edges) if whole else None
     leading = node.shape[-1]
     per_row = dy.width // leading
 
-    def of_rows(columns: Columns) -> Columns:
-        return places.whole(columns) if whole else columns
+    def select_rows(columns: Columns) -> Columns:
+        return places.select_all_rows(columns) if whole else columns
 
-    found = []
-    for dy_columns, width, column in _with_starts(places, dy, per_row, leading):
+    summands = []
+    for dy_columns, width, column in _list_locations(places, dy, per_row, leading):
         if node.op == "vertex_sum":
-            block = Block(node.name, leading, 0, column, 0, width)
-            found.append((block, Summand(of_rows(dy_columns), None, count, per_row)))
+            block = GradientBlock(node.name, leading, 0, column, 0, width)
+            summands.append((block, Summand(select_rows(dy_columns), None, count, per_row)))
             continue
-        for x_columns, height, row in _with_starts(places, inputs[0], per_row, node.shape[0]):
-            block = Block(node.name, leading, row, column, height, width)
-            summand = Summand(of_rows(dy_columns), of_rows(x_columns), count, per_row)
-            found.append((block, summand))
-    return found
+        for x_columns, height, row in _list_locations(places, inputs[0], per_row, node.shape[0]):
+            block = GradientBlock(node.name, leading, row, column, height, width)
+            summand = Summand(select_rows(dy_columns), select_rows(x_columns), count, per_row)
+            summands.append((block, summand))
+    return summands
 
 
-def _with_starts(
+def _list_locations(
     places: Places, ref: Ref, per_row: int, width: int
 ) -> Iterable[tuple[Columns, int, int]]:
     """Return the locations of an operand, each with its width and its offset in the operand.
@@ -321,13 +337,13 @@ def _with_starts(
     Raises:
         UnsupportedTrial: the operand has a matrix per vertex and several locations.
     """
-    pieces: list[Piece] = places.pieces(ref)
+    pieces: list[Piece] = places.list_pieces(ref)
     if per_row > 1:
         if len(pieces) > 1:
             raise UnsupportedTrial("a matrix that lies in several places is summed up")
         return [(pieces[0][0], width, 0)]
-    found, at = [], 0
+    locations, at = [], 0
     for columns, n in pieces:
-        found.append((columns, n, at))
+        locations.append((columns, n, at))
         at += n
-    return found
+    return locations

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from triton.runtime.cache import FileCacheManager
 
-from harness.machine.caches import keep, kept, put_in_place, read_ours
+from harness.machine.caches import keep, read_kept, read_trusted_file, write_private_file
 
 
 class KeptKernels(FileCacheManager):  # type: ignore[misc]
@@ -20,8 +20,11 @@ class KeptKernels(FileCacheManager):  # type: ignore[misc]
     def has_file(self, filename: str) -> bool:
         """Return whether a file exists and has the content that was written."""
         path = Path(self._make_path(filename))
-        content = read_ours(path)
-        return content is not None and kept(_beside(path)) == hashlib.sha256(content).digest()
+        content = read_trusted_file(path)
+        return (
+            content is not None
+            and read_kept(_name_checksum_file(path)) == hashlib.sha256(content).digest()
+        )
 
     def get_group(self, filename: str) -> dict[str, str] | None:
         """Return the paths of a group of files by name; None unless all files are intact."""
@@ -44,10 +47,10 @@ class KeptKernels(FileCacheManager):  # type: ignore[misc]
         """
         path = Path(self._make_path(filename))
         content = data if isinstance(data, bytes) else str(data).encode()
-        put_in_place(path, content)
-        keep(_beside(path), hashlib.sha256(content).digest())
+        write_private_file(path, content)
+        keep(_name_checksum_file(path), hashlib.sha256(content).digest())
         return str(path)
 
 
-def _beside(path: Path) -> Path:
+def _name_checksum_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")

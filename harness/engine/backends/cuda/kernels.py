@@ -18,12 +18,12 @@ from harness.engine.backends.cuda.kinds import (
     Summand,
     Tile,
     TileKind,
-    matrix_width,
+    compute_matrix_width,
 )
-from harness.engine.backends.cuda.text import TileText, dot_text, write_head, write_tile_kind
+from harness.engine.backends.cuda.text import TileText, format_dot, write_head, write_tile_kind
 
 
-def _whole_rows(text: TileText, tile: Tile) -> None:
+def _write_rows(text: TileText, tile: Tile) -> None:
     text.add(
         f"m = tile * {tile.rows} + tl.arange(0, {tile.rows})",
         "live = m < n",
@@ -32,7 +32,7 @@ def _whole_rows(text: TileText, tile: Tile) -> None:
     )
 
 
-def _column_loop(text: TileText, tile: Tile, n_columns: int) -> None:
+def _open_column_loop(text: TileText, tile: Tile, n_columns: int) -> None:
     text.add(f"for c0 in range(0, {n_columns}, {tile.columns}):")
     text.depth += 1
     text.add(
@@ -43,13 +43,13 @@ def _column_loop(text: TileText, tile: Tile, n_columns: int) -> None:
 
 def write_softmax(kind: SoftmaxKind, text: TileText, tile: Tile) -> None:
     """Write a loop over the classes for the sum of exponentials, then loss and gradient."""
-    _whole_rows(text, tile)
-    index = _index(text, kind.logits)
+    _write_rows(text, tile)
+    index = _name_index(text, kind.logits)
     text.add(
         f"top = tl.full(({tile.rows},), float('-inf'), tl.float32)",
         f"total = tl.zeros(({tile.rows},), tl.float32)",
     )
-    _logits_loop(text, kind, tile, index)
+    _open_logits_loop(text, kind, tile, index)
     text.add(
         "above = tl.maximum(top, tl.max(x, 1))",
         "total = total * tl.exp(top - above) + tl.sum(tl.exp(x - above[:, None]), 1)",
@@ -68,10 +68,13 @@ def write_softmax(kind: SoftmaxKind, text: TileText, tile: Tile) -> None:
 def _write_loss(kind: SoftmaxKind, text: TileText, index: str) -> None:
     if kind.loss is not None:
         at = f"{index} * {kind.logits.width} + {kind.logits.start} + label"
-        logits = text.pointer(kind.logits.array)
+        logits = text.declare_pointer(kind.logits.array)
         text.add(f"picked = tl.load({logits} + {at}, mask=live, other=0.0)")
         if kind.bias is not None:
-            text.add(f"picked += tl.load({text.pointer(kind.bias)} + label, mask=live, other=0.0)")
+            text.add(
+                f"picked += tl.load({text.declare_pointer(kind.bias)} + label, mask=live,"
+                " other=0.0)"
+            )
         _store_column(text, kind.loss, "log_sum - picked")
     if kind.log_sum is not None:
         _store_column(text, kind.log_sum, "log_sum")
@@ -80,13 +83,15 @@ def _write_loss(kind: SoftmaxKind, text: TileText, index: str) -> None:
 def _write_left_behind(kind: SoftmaxKind, text: TileText, tile: Tile, index: str) -> None:
     """Write biased logits or gradients, possibly over the logits themselves."""
     if kind.dy is not None:
-        at = f"{_index(text, kind.dy)} * {kind.dy.width} + {kind.dy.start}"
-        text.add(f"dy = tl.load({text.pointer(kind.dy.array)} + {at}, mask=live, other=0.0)")
+        at = f"{_name_index(text, kind.dy)} * {kind.dy.width} + {kind.dy.start}"
+        text.add(
+            f"dy = tl.load({text.declare_pointer(kind.dy.array)} + {at}, mask=live, other=0.0)"
+        )
     written = [columns for columns in (kind.gradient, kind.biased) if columns is not None]
     for columns in written:
-        _index(text, columns)  # defined before the loop
+        _name_index(text, columns)  # defined before the loop
     text.add("tl.debug_barrier()")  # all threads have read the values that some now overwrite
-    _logits_loop(text, kind, tile, index)
+    _open_logits_loop(text, kind, tile, index)
     if kind.biased is not None:
         _store_within(text, kind.biased, "x")
     if kind.gradient is not None:
@@ -98,41 +103,41 @@ def _write_left_behind(kind: SoftmaxKind, text: TileText, tile: Tile, index: str
     text.depth -= 1
 
 
-def _index(text: TileText, columns: Columns) -> str:
+def _name_index(text: TileText, columns: Columns) -> str:
     assert isinstance(columns.row, Row)
-    return text.row(columns.row)[0]
+    return text.load_row(columns.row)[0]
 
 
-def _logits_loop(text: TileText, kind: SoftmaxKind, tile: Tile, index: str) -> None:
+def _open_logits_loop(text: TileText, kind: SoftmaxKind, tile: Tile, index: str) -> None:
     """Open a loop that loads a block of logits into x; columns past the last class are -inf."""
-    _column_loop(text, tile, kind.n_classes)
-    element = text.element(kind.logits, index, kind.n_classes)
+    _open_column_loop(text, tile, kind.n_classes)
+    element = text.format_element(kind.logits, index, kind.n_classes)
     text.add(f"x = tl.load({element}, mask=within, other=0.0)")
     if kind.bias is not None:
         mask = f"mask=cols < {kind.n_classes}, other=0.0"
-        text.add(f"x += tl.load({text.pointer(kind.bias)} + cols, {mask})[None, :]")
+        text.add(f"x += tl.load({text.declare_pointer(kind.bias)} + cols, {mask})[None, :]")
     text.add(f"x = tl.where((cols < {kind.n_classes})[None, :], x, float('-inf'))")
 
 
 def _store_column(text: TileText, columns: Columns, value: str) -> None:
     assert isinstance(columns.row, Row)
-    index, mask = text.row(columns.row)
+    index, mask = text.load_row(columns.row)
     at = f"{index} * {columns.width} + {columns.start}"
-    text.add(f"tl.store({text.pointer(columns.array)} + {at}, {value}, mask={mask})")
+    text.add(f"tl.store({text.declare_pointer(columns.array)} + {at}, {value}, mask={mask})")
 
 
 def _store_within(text: TileText, columns: Columns, value: str) -> None:
-    element = text.element(columns, _index(text, columns), 1)
+    element = text.format_element(columns, _name_index(text, columns), 1)
     text.add(f"tl.store({element}, {value}, mask=within)")
 
 
 def write_row_sum(kind: RowSumKind, text: TileText, tile: Tile) -> None:
     """Write a loop over the columns that sums every row."""
-    _whole_rows(text, tile)
-    index = _index(text, kind.x)
+    _write_rows(text, tile)
+    index = _name_index(text, kind.x)
     text.add(f"total = tl.zeros(({tile.rows},), tl.float32)")
-    _column_loop(text, tile, kind.n_columns)
-    element = text.element(kind.x, index, kind.n_columns)
+    _open_column_loop(text, tile, kind.n_columns)
+    element = text.format_element(kind.x, index, kind.n_columns)
     text.add(f"total += tl.sum(tl.load({element}, mask=within, other=0.0), 1)")
     text.depth -= 1
     _store_column(text, kind.out, "total")
@@ -145,32 +150,32 @@ def write_kind(kind: Kind, text: TileText, tile: Tile, precision: str) -> None:
 
 
 @write_kind.register
-def _tiles(kind: TileKind, text: TileText, tile: Tile, precision: str) -> None:
+def _write_tiles(kind: TileKind, text: TileText, tile: Tile, precision: str) -> None:
     write_tile_kind(text, kind, tile, precision)
 
 
 @write_kind.register
-def _softmax(kind: SoftmaxKind, text: TileText, tile: Tile, precision: str) -> None:
+def _write_softmax(kind: SoftmaxKind, text: TileText, tile: Tile, precision: str) -> None:
     write_softmax(kind, text, tile)
 
 
 @write_kind.register
-def _row_sum(kind: RowSumKind, text: TileText, tile: Tile, precision: str) -> None:
+def _write_row_sum(kind: RowSumKind, text: TileText, tile: Tile, precision: str) -> None:
     write_row_sum(kind, text, tile)
 
 
 @write_kind.register
-def _matrix(kind: MatrixKind, text: TileText, tile: Tile, precision: str) -> None:
-    width = matrix_width(kind)
+def _write_matrix(kind: MatrixKind, text: TileText, tile: Tile, precision: str) -> None:
+    width = compute_matrix_width(kind)
     inside = write_head(text, width, tile)
     x_row, y_row = kind.x.row, kind.y.row
     assert isinstance(x_row, Row)
     assert isinstance(y_row, Row)
-    (x_index, x_mask), (y_index, y_mask) = text.row(x_row), text.row(y_row)
-    x, y = text.pointer(kind.x.array), text.pointer(kind.y.array)
+    (x_index, x_mask), (y_index, y_mask) = text.load_row(x_row), text.load_row(y_row)
+    x, y = text.declare_pointer(kind.x.array), text.declare_pointer(kind.y.array)
     if kind.form is MatrixForm.OUTER:
-        left = text.element(kind.x, x_index, width, cols=f"cols // {kind.n_columns}")
-        right = text.element(kind.y, y_index, width, cols=f"cols % {kind.n_columns}")
+        left = text.format_element(kind.x, x_index, width, cols=f"cols // {kind.n_columns}")
+        right = text.format_element(kind.y, y_index, width, cols=f"cols % {kind.n_columns}")
         text.add(
             f"v = tl.load({left}, mask={text.mask(x_mask, inside)}, other=0.0)",
             f"v = v * tl.load({right}, mask={text.mask(y_mask, inside)}, other=0.0)",
@@ -194,7 +199,7 @@ def _matrix(kind: MatrixKind, text: TileText, tile: Tile, precision: str) -> Non
 
 
 @write_kind.register
-def _sum(kind: SumKind, text: TileText, tile: Tile, precision: str) -> None:
+def _write_sum(kind: SumKind, text: TileText, tile: Tile, precision: str) -> None:
     """Write a block of a gradient: one loop per function over the rows that contribute."""
     across = -(-kind.width // tile.columns)
     text.add(
@@ -211,19 +216,21 @@ def _sum(kind: SumKind, text: TileText, tile: Tile, precision: str) -> None:
         text.add(f"total = tl.zeros(({tile.columns},), tl.float32)")
     for summand in kind.summands:
         _add_rows(text, kind, summand, tile, precision)
-    out = text.pointer(kind.gradient)
+    out = text.declare_pointer(kind.gradient)
     if kind.height:
-        place = f"{out} + ({kind.row} + i)[:, None] * {kind.leading} + ({kind.column} + j)[None, :]"
+        target = (
+            f"{out} + ({kind.row} + i)[:, None] * {kind.leading} + ({kind.column} + j)[None, :]"
+        )
         mask = "in_i[:, None] & in_j[None, :]"
     else:
-        place, mask = f"{out} + {kind.column} + j", "in_j"
+        target, mask = f"{out} + {kind.column} + j", "in_j"
     if kind.adds:
-        text.add(f"total += tl.load({place}, mask={mask}, other=0.0)")
-    text.add(f"tl.store({place}, total, mask={mask})")
+        text.add(f"total += tl.load({target}, mask={mask}, other=0.0)")
+    text.add(f"tl.store({target}, total, mask={mask})")
 
 
 def _add_rows(text: TileText, kind: SumKind, summand: Summand, tile: Tile, precision: str) -> None:
-    name, dy, x = text.own("q"), summand.dy, summand.x
+    name, dy, x = text.make_name("q"), summand.dy, summand.x
     if summand.count is None:
         text.add(f"count{name} = n", f"first{name} = start", f"first_state{name} = state_row")
     else:
@@ -238,28 +245,28 @@ def _add_rows(text: TileText, kind: SumKind, summand: Summand, tile: Tile, preci
     text.add(f"rows = first{name} + m", f"states = first_state{name} + m")
     text.forget_rows()
     assert isinstance(dy.row, Row)
-    index, mask = text.row(dy.row)
+    index, mask = text.load_row(dy.row)
     part = f" + part[:, None] * {kind.width}" if summand.per_row > 1 else ""
-    at = f"{text.pointer(dy.array)} + {index}[:, None] * {dy.width}{part}"
+    at = f"{text.declare_pointer(dy.array)} + {index}[:, None] * {dy.width}{part}"
     at += f" + ({dy.start} + j)[None, :]"
     text.add(f"right = tl.load({at}, mask={mask}[:, None] & in_j[None, :], other=0.0)")
     if x is None:
         text.add("total += tl.sum(right, 0)")
     else:
         assert isinstance(x.row, Row)
-        index, mask = text.row(x.row)
+        index, mask = text.load_row(x.row)
         part = f" + part[None, :] * {kind.height}" if summand.per_row > 1 else ""
-        at = f"{text.pointer(x.array)} + {index}[None, :] * {x.width}{part}"
+        at = f"{text.declare_pointer(x.array)} + {index}[None, :] * {x.width}{part}"
         at += f" + ({x.start} + i)[:, None]"
         text.add(
             f"left = tl.load({at}, mask={mask}[None, :] & in_i[:, None], other=0.0)",
-            dot_text("total", "left", "right", precision),
+            format_dot("total", "left", "right", precision),
         )
     text.depth -= 1
     text.forget_rows()
 
 
-def _flat(text: TileText, n_rows: int, width: int) -> None:
+def _write_flat_head(text: TileText, n_rows: int, width: int) -> None:
     text.add(
         f"at = tile * {FLAT} + tl.arange(0, {FLAT})",
         f"live = at < {n_rows * width}",
@@ -269,9 +276,9 @@ def _flat(text: TileText, n_rows: int, width: int) -> None:
 
 
 @write_kind.register
-def _copy(kind: CopyKind, text: TileText, tile: Tile, precision: str) -> None:
-    _flat(text, kind.n_rows, kind.width)
-    source, out = text.pointer(kind.source), text.pointer(kind.out)
+def _write_copy(kind: CopyKind, text: TileText, tile: Tile, precision: str) -> None:
+    _write_flat_head(text, kind.n_rows, kind.width)
+    source, out = text.declare_pointer(kind.source), text.declare_pointer(kind.out)
     value = f"{source} + row * {kind.source_leading} + {kind.source_column} + column"
-    place = f"{out} + row * {kind.out_leading} + {kind.out_column} + column"
-    text.add(f"x = tl.load({value}, mask=live, other=0.0)", f"tl.store({place}, x, mask=live)")
+    target = f"{out} + row * {kind.out_leading} + {kind.out_column} + column"
+    text.add(f"x = tl.load({value}, mask=live, other=0.0)", f"tl.store({target}, x, mask=live)")

@@ -71,7 +71,7 @@ class Columns:
     width: int
     start: int
 
-    def moved(self, by: int) -> Columns:
+    def shift(self, by: int) -> Columns:
         """Return the columns that start `by` columns later."""
         return Columns(self.array, self.row, self.width, self.start + by)
 
@@ -293,7 +293,7 @@ class CopyKind:
     width: int
 
 
-def parameters_of(kind: Kind) -> set[str]:
+def find_parameters(kind: Kind) -> set[str]:
     """Return the names of the parameters that a kind of row tiles or a softmax reads."""
     arrays: list[FloatArray | None] = []
     if isinstance(kind, TileKind):
@@ -363,7 +363,7 @@ class Tiling:
         if limits != sorted(set(limits)) or limits[-1:] != [MANY]:
             raise ValueError(f"tiles for up to {limits} rows; give them in order, {MANY} last")
 
-    def of(self, kind: Kind) -> tuple[Tile, ...]:
+    def select_tiles(self, kind: Kind) -> tuple[Tile, ...]:
         """Return the tiles of a kind, those for few rows first."""
         if isinstance(kind, TileKind):
             return tuple(t for _, t in self.products) if kind.products else (self.plain,)
@@ -373,7 +373,7 @@ class Tiling:
             return (self.wide_rows,)
         return (self.plain,)
 
-    def variant(self, n_rows: int) -> int:
+    def find_variant(self, n_rows: int) -> int:
         """Return the index in `products` of the tile for a number of rows."""
         return next(k for k, (limit, _) in enumerate(self.products) if n_rows <= limit)
 
@@ -390,17 +390,17 @@ class Cut:
     rows: int
     across: int
 
-    def n_tiles(self, n_rows: int) -> int:
+    def count_tiles(self, n_rows: int) -> int:
         """Return the number of tiles for a number of rows, counting each row of a matrix."""
         return self.across * (math.ceil(n_rows / self.rows) if self.rows else 1)
 
 
-def cut_of(kind: Kind, tile: Tile) -> Cut:
+def make_cut(kind: Kind, tile: Tile) -> Cut:
     """Return the partition of a kind into tiles of a given size."""
     if isinstance(kind, TileKind):
         return Cut(tile.rows, math.ceil(kind.width / tile.columns))
     if isinstance(kind, MatrixKind):
-        return Cut(tile.rows, math.ceil(matrix_width(kind) / tile.columns))
+        return Cut(tile.rows, math.ceil(compute_matrix_width(kind) / tile.columns))
     if isinstance(kind, SoftmaxKind | RowSumKind):
         return Cut(tile.rows, 1)
     if isinstance(kind, SumKind):
@@ -411,11 +411,11 @@ def cut_of(kind: Kind, tile: Tile) -> Cut:
     raise TypeError(f"{type(kind).__name__} is no kind")
 
 
-def rows_per_vertex(kind: Kind) -> int:
+def count_rows_per_vertex(kind: Kind) -> int:
     """Return the number of tile rows per row of a function, which is the rows of its matrix."""
     return kind.per_row if isinstance(kind, TileKind) else 1
 
 
-def matrix_width(kind: MatrixKind) -> int:
+def compute_matrix_width(kind: MatrixKind) -> int:
     """Return the number of columns that a MatrixKind computes per vertex."""
     return kind.k * kind.n_columns if kind.form == "outer" else kind.n_columns

@@ -127,7 +127,7 @@ class Staging:
         self.n_uploads = self.current = 0
         n_buffers = 2 if ahead else 1
         self.buffers = [torch.zeros(1, dtype=torch.int32, device=device) for _ in range(n_buffers)]
-        self._pinned = [self._pinned_room(1) for _ in range(N_PINNED)]
+        self._pinned = [self._allocate_pinned(1) for _ in range(N_PINNED)]
         self._copied: list[Mark] = [None] * N_PINNED  # reached when a pinned buffer has been read
         self._released: list[Mark] = [None] * n_buffers  # reached when a buffer is free again
 
@@ -138,14 +138,14 @@ class Staging:
 
     def upload(self, arrays: Sequence[Words]) -> Upload:
         """Copy arrays to the buffer that is not in use, after a header with their offsets."""
-        starts = starts_of(arrays)
+        starts = compute_starts(arrays)
         n = int(starts[-1]) + len(arrays[-1])
         target = (self.current + 1) % len(self.buffers)
         self._make_room(target, n)
         k = self.n_uploads % N_PINNED
         self._streams.reach(self._copied[k])  # the copy before the last one, done long ago
         if len(self._pinned[k]) < n:
-            self._pinned[k] = self._pinned_room(len(self.buffers[target]))
+            self._pinned[k] = self._allocate_pinned(len(self.buffers[target]))
         source, out = self._pinned[k][:n], self.buffers[target][:n]
         np.concatenate([starts, *arrays], out=cast(Words, source.numpy()))
         self._streams.wait(self._stream, self._released[target])
@@ -169,11 +169,11 @@ class Staging:
         )
         self._released[target] = self._streams.mark(Stream.COMPUTE)  # which writes the zeros
 
-    def _pinned_room(self, n: int) -> Tensor:
+    def _allocate_pinned(self, n: int) -> Tensor:
         return torch.zeros(n, dtype=torch.int32, pin_memory=self._device.type == "cuda")
 
 
-def starts_of(arrays: Sequence[Words]) -> Words:
+def compute_starts(arrays: Sequence[Words]) -> Words:
     """Return the offsets of consecutive arrays that follow a header with these offsets."""
     sizes = [len(arrays), *map(len, arrays)]
     return np.cumsum(sizes[:-1]).astype(np.int32)
@@ -235,7 +235,7 @@ class Launcher(Protocol):
     n_captures: int
     words: str
 
-    def n_calls(self, work: Launches) -> int: ...
+    def count_calls(self, work: Launches) -> int: ...
     def start(self, name: str, work: Launches) -> None: ...
     def forget(self) -> None: ...
 
@@ -246,7 +246,7 @@ class PhaseByPhase:
     n_captures = 0
     words = "one launch a phase"
 
-    def n_calls(self, work: Launches) -> int:
+    def count_calls(self, work: Launches) -> int:
         """Return the number of phases."""
         return sum(n_phases for _, n_phases in work)
 
@@ -260,7 +260,7 @@ class PhaseByPhase:
         """Do nothing, because no launches are stored."""
 
 
-class Graphs:
+class GraphLauncher:
     """Launcher that replays a CUDA graph, captured once per bucket of phases.
 
     A graph contains addresses, so it is captured again when a launch changes.
@@ -272,17 +272,17 @@ class Graphs:
         self.n_captures = 0
         self._graphs: dict[tuple[str, tuple[int, ...]], tuple[list[Launch], Any]] = {}
 
-    def n_calls(self, work: Launches) -> int:
+    def count_calls(self, work: Launches) -> int:
         """Return 1."""
         return 1
 
     def start(self, name: str, work: Launches) -> None:
         """Replay a graph with capacity for all phases."""
-        buckets = tuple(bucket_of(n_phases) for _, n_phases in work)
+        buckets = tuple(select_bucket(n_phases) for _, n_phases in work)
         launches = [launch for launch, _ in work]
         captured, graph = self._graphs.get((name, buckets), ([], None))
         if captured != launches:  # compared by identity: a moved array makes a new launch
-            graph = self._captured(launches, buckets)
+            graph = self._capture_graph(launches, buckets)
             self._graphs[name, buckets] = launches, graph
         assert graph is not None
         graph.replay()
@@ -291,7 +291,7 @@ class Graphs:
         """Discard all graphs, because they contain addresses."""
         self._graphs.clear()
 
-    def _captured(self, launches: Sequence[Launch], buckets: Sequence[int]) -> Any:
+    def _capture_graph(self, launches: Sequence[Launch], buckets: Sequence[int]) -> Any:
         """Capture all phases of the buckets, after an empty launch that compiles each kernel."""
         for launch, bucket in zip(launches, buckets, strict=True):
             launch.start(bucket)  # past the end of the program: computes nothing
@@ -313,7 +313,7 @@ class Processor:
     shared_bytes: int
     n_threads: int
 
-    def n_resident(self, n_registers: int, shared_bytes: int) -> int:
+    def count_resident(self, n_registers: int, shared_bytes: int) -> int:
         """Return the number of programs that fit.
 
         Args:
@@ -340,7 +340,7 @@ class Persistent:
         self._barrier = torch.zeros(1, dtype=torch.int32, device=device)
         self._grids: dict[Kernel, int] = {}
 
-    def n_calls(self, work: Launches) -> int:
+    def count_calls(self, work: Launches) -> int:
         """Return the number of kernels."""
         return len(work)
 
@@ -354,7 +354,7 @@ class Persistent:
                 kernel[(1,)](*arguments, **OPTIONS)
                 continue
             if launch.kernel not in self._grids:
-                self._grids[launch.kernel] = self._grid(launch, arguments)
+                self._grids[launch.kernel] = self._compute_grid(launch, arguments)
             self._barrier.zero_()
             grid = (self._grids[launch.kernel],)
             kernel[grid](*arguments, **OPTIONS, **COOPERATIVE)
@@ -362,7 +362,7 @@ class Persistent:
     def forget(self) -> None:
         """Do nothing, because no launches are stored; grids remain valid."""
 
-    def _grid(self, launch: Launch, arguments: Sequence[Any]) -> int:
+    def _compute_grid(self, launch: Launch, arguments: Sequence[Any]) -> int:
         """Return the grid of a launch, limited by the resources that the compiled kernel needs."""
         kernel: Any = launch.kernel
         compiled = kernel.warmup(*arguments, grid=(1,), **OPTIONS, **COOPERATIVE)
@@ -373,11 +373,11 @@ class Persistent:
             properties.shared_memory_per_multiprocessor,
             properties.max_threads_per_multi_processor,
         )
-        n_resident = processor.n_resident(compiled.n_regs, compiled.metadata.shared)
-        return persistent_grid(launch.grid, properties.multi_processor_count, n_resident)
+        n_resident = processor.count_resident(compiled.n_regs, compiled.metadata.shared)
+        return compute_persistent_grid(launch.grid, properties.multi_processor_count, n_resident)
 
 
-def persistent_grid(wanted: int, n_processors: int, n_resident: int) -> int:
+def compute_persistent_grid(wanted: int, n_processors: int, n_resident: int) -> int:
     """Return the number of programs of a launch with a barrier.
 
     Args:
@@ -395,7 +395,7 @@ def persistent_grid(wanted: int, n_processors: int, n_resident: int) -> int:
     return min(wanted, n_processors * n_resident)
 
 
-def bucket_of(n_phases: int) -> int:
+def select_bucket(n_phases: int) -> int:
     """Return the number of phases of the smallest graph with enough capacity."""
     for bucket in BUCKETS:
         if n_phases <= bucket:

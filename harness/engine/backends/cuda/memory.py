@@ -13,9 +13,9 @@ from torch import Tensor
 from harness.contracts.model import Weights
 from harness.engine.backend import Arrangement
 from harness.engine.backends.cuda.kinds import Tiling
-from harness.engine.backends.cuda.model import KERNELS, ModelKinds, kinds_of
-from harness.engine.backends.cuda.module import Module, entries_of, write_module
-from harness.engine.backends.cuda.program import BatchRows, Writer, batch_rows
+from harness.engine.backends.cuda.model import KERNELS, ModelKinds, find_model_kinds
+from harness.engine.backends.cuda.module import KernelModule, list_entries, write_module
+from harness.engine.backends.cuda.program import BatchRows, KernelProgramWriter, build_batch_rows
 from harness.engine.backends.cuda.text import N_SLOTS
 from harness.engine.backends.cuda.words import (
     SHARED,
@@ -29,7 +29,7 @@ from harness.engine.backends.cuda.words import (
     Words,
 )
 from harness.engine.cpu_kernels import loss_kernels
-from harness.engine.lowering.plan import GROWTH, Plan, Ref, state_buffer
+from harness.engine.lowering.plan import GROWTH, Plan, Ref, name_state_buffer
 from harness.engine.rows.rounds import Run
 from harness.engine.switches import Switches
 from harness.engine.torch_parameters import TorchParameters
@@ -40,7 +40,7 @@ from harness.vertex.operators import EDGE
 MOST_ELEMENTS = 2**31 - 1  # kernels index arrays with int32
 
 
-class Memory(TorchParameters):
+class DeviceMemory(TorchParameters):
     """Float arrays of one engine on one device.
 
     Tests override `empty` to fill new memory with values that reveal missing writes.
@@ -57,7 +57,7 @@ class Memory(TorchParameters):
         super().__init__(weights, device)
         self.buffers: dict[BufferOf, Tensor] = {}
         self.widths: dict[BufferOf, int] = {}
-        self.on_move: Callable[[], None] = _nobody_holds_it
+        self.on_move: Callable[[], None] = _do_nothing
         self._shared: list[BufferOf] = []
         self._room: dict[int, tuple[int, int]] = {}  # capacity in rows and edges
 
@@ -77,7 +77,7 @@ class Memory(TorchParameters):
             self.widths.setdefault(BufferOf(SHARED, name), width)
         for key, width in self.widths.items():
             if key not in self.buffers:
-                self.buffers[key] = self.empty(1, width)  # an empty array has no address
+                self.buffers[key] = self.allocate(1, width)  # an empty array has no address
         self._shared = [key for key in self.buffers if key.name.is_shared]
 
     def fold(self, tables: Iterable[FoldedTable]) -> None:
@@ -118,15 +118,15 @@ class Memory(TorchParameters):
         wanted = int(n_rows * GROWTH) + 1
         _check_size(f"{key.name.of}, {n_rows} rows of {width},", wanted * width, "batch_size")
         self.on_move()
-        self.buffers[key] = self.empty(1, width)  # frees the old one first: both may not fit
-        self.buffers[key] = self.empty(wanted, width)
+        self.buffers[key] = self.allocate(1, width)  # frees the old one first: both may not fit
+        self.buffers[key] = self.allocate(wanted, width)
 
-    def tensor(self, array: FloatArray) -> Tensor:
+    def find_tensor(self, array: FloatArray) -> Tensor:
         """Return the tensor of a float array."""
         if isinstance(array, BufferOf):
             return self.buffers[array]
         is_parameter = isinstance(array, ParameterOf)
-        return self.values[array.name] if is_parameter else self.gradient(array.name)
+        return self.values[array.name] if is_parameter else self.provide_gradient(array.name)
 
 
 def _check_size(what: str, n_elements: int, option: str) -> None:
@@ -147,7 +147,7 @@ def _check_size(what: str, n_elements: int, option: str) -> None:
         )
 
 
-def _nobody_holds_it() -> None:
+def _do_nothing() -> None:
     """Do nothing; the default of Memory.on_move."""
 
 
@@ -162,26 +162,26 @@ class Results:
         index_of: returns a pulled index array as it was uploaded.
     """
 
-    memory: Memory
+    memory: DeviceMemory
     plans: Mapping[int, Plan]
     rows: Arrangement | None
     index_of: Callable[[PullOf], Tensor]
 
     def read(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
         """Return columns of a function's rows; recompute logits that a gradient has replaced."""
-        found = self._numpy(type_id, ref, rows)
-        step = self.plans[type_id].overwritten(ref)
+        values = self._copy_to_numpy(type_id, ref, rows)
+        step = self.plans[type_id].find_overwriting_step(ref)
         if step is None or self.rows is None or type_id not in self.rows.types:
-            return found
+            return values
         label = self.rows.types[type_id].pulls[step.label][rows]
-        others = (self._numpy(type_id, other, rows) for other in (step.loss, step.log_sum))
-        return loss_kernels.logits_of(found, label, *others)
+        others = (self._copy_to_numpy(type_id, other, rows) for other in (step.loss, step.log_sum))
+        return loss_kernels.restore_logits(values, label, *others)
 
-    def _numpy(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self._values(type_id, ref)[rows].cpu().numpy().copy()
-        return found
+    def _copy_to_numpy(self, type_id: int, ref: Ref, rows: slice) -> NDArray[np.float32]:
+        values: NDArray[np.float32] = self._collect_values(type_id, ref)[rows].cpu().numpy().copy()
+        return values
 
-    def _values(self, type_id: int, ref: Ref) -> Tensor:
+    def _collect_values(self, type_id: int, ref: Ref) -> Tensor:
         """Return columns of all rows of a function, in the order of its batches."""
         geometry = None if self.rows is None else self.rows.types.get(type_id)
         if geometry is None:
@@ -189,8 +189,8 @@ class Results:
         plan, columns = self.plans[type_id], slice(ref.start, ref.start + ref.width)
         buffer = plan.buffers[ref.buffer]
         if ref.buffer.is_gathered:
-            states = self.memory.buffers[BufferOf(SHARED, state_buffer(ref.buffer.of))]
-            index = torch.from_numpy(geometry.gathers[plan.gathered(ref.buffer)].index)
+            states = self.memory.buffers[BufferOf(SHARED, name_state_buffer(ref.buffer.of))]
+            index = torch.from_numpy(geometry.gathers[plan.find_gathered_slots(ref.buffer)].index)
             return states[index.to(states.device)].reshape(-1, buffer.width)[:, columns]
         if not ref.buffer.is_shared:
             n = geometry.n_edges if buffer.domain == EDGE else geometry.rows.n
@@ -201,28 +201,30 @@ class Results:
         pieces = zip(first_rows, sizes, strict=True)
         return torch.cat([matrix[first : first + n, columns] for first, n in pieces])
 
-    def losses(self) -> list[Tensor]:
+    def list_losses(self) -> list[Tensor]:
         """Return the losses of all rows, one tensor per function with a loss."""
         having = [(t, plan) for t, plan in self.plans.items() if plan.loss is not None]
         return [
-            self._values(t, plan.refs[plan.loss]) for t, plan in having if plan.loss is not None
+            self._collect_values(t, plan.refs[plan.loss])
+            for t, plan in having
+            if plan.loss is not None
         ]
 
-    def looked_up(self) -> Iterator[tuple[str, Tensor, Tensor]]:
+    def yield_row_gradients(self) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Yield tables, the rows that were looked up, and the gradients of these rows."""
         for type_id, plan in self.plans.items():
-            for node in plan.row_sums():
+            for node in plan.list_row_sums():
                 if self.rows is not None and type_id in self.rows.types:
                     rows, dy = node.inputs
                     index = self.index_of(PullOf(type_id, plan.nodes[rows].name))
-                    yield node.name, index, self._values(type_id, plan.refs[dy])
+                    yield node.name, index, self._collect_values(type_id, plan.refs[dy])
 
 
 NOTHING: Words = np.zeros(2, dtype=np.int32)  # a program without phases
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Prepared:
+class PreparedMiniBatch:
     """Mini-batch as int32 arrays.
 
     Attributes:
@@ -235,7 +237,7 @@ class Prepared:
     programs: tuple[Words, ...]
     indices: tuple[Words, ...]
 
-    def n_phases(self, kernel: str) -> int:
+    def count_phases(self, kernel: str) -> int:
         """Return the number of phases of a kernel's program."""
         return int(self.programs[KERNELS.index(kernel)][0])
 
@@ -255,18 +257,18 @@ class Preparation:
     """
 
     kinds: ModelKinds
-    modules: Mapping[str, Module]
+    modules: Mapping[str, KernelModule]
 
     def __init__(
-        self, plans: Mapping[int, Plan], memory: Memory, switches: Switches, tiling: Tiling
+        self, plans: Mapping[int, Plan], memory: DeviceMemory, switches: Switches, tiling: Tiling
     ) -> None:
         self._plans, self._memory = plans, memory
         self._switches, self._tiling = switches, tiling
         self._several: set[Reader] = set()
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, KernelProgramWriter] = {}
         self.places: dict[WordArray, int] = {}
 
-    def prepare(self, rows: Arrangement) -> Prepared:
+    def prepare(self, rows: Arrangement) -> PreparedMiniBatch:
         """Write the programs and index arrays of a mini-batch.
 
         Kernels are written before the first mini-batch, and again when a reader first reads a state
@@ -280,23 +282,25 @@ class Preparation:
         if several:
             self._several |= several
             self._write_kernels()
-        words = tuple([array.find(indices) for array in self.places])
-        of_batches = batch_rows(rows.types, self._plans)
+        arrays = tuple([array.find(indices) for array in self.places])
+        of_batches = build_batch_rows(rows.types, self._plans)
         writers = self._writers
         back = [run for run in rows.backward if run[0] == "backward"]
         lazy = [run for run in rows.backward if run[0] == "backward_lazy"]
         programs = (
             writers["forward"].write(rows.forward, of_batches),
             writers["backward"].write(back, of_batches),
-            self._lazy(lazy, of_batches),
+            self._write_lazy(lazy, of_batches),
         )
-        return Prepared(rows, programs, words)
+        return PreparedMiniBatch(rows, programs, arrays)
 
-    def of_stage(self, prepared: Prepared, kernel: str, run: Run) -> Prepared:
+    def prepare_stage(
+        self, prepared: PreparedMiniBatch, kernel: str, run: Run
+    ) -> PreparedMiniBatch:
         """Return the same mini-batch with a program of one kernel that runs a single stage."""
-        of_batches = batch_rows(prepared.rows.types, self._plans)
+        of_batches = build_batch_rows(prepared.rows.types, self._plans)
         is_lazy = kernel == "backward_lazy"
-        write = self._lazy if is_lazy else self._writers[kernel].write
+        write = self._write_lazy if is_lazy else self._writers[kernel].write
         programs = list(prepared.programs)
         programs[KERNELS.index(kernel)] = write([run], of_batches)
         return replace(prepared, programs=tuple(programs))
@@ -310,25 +314,25 @@ class Preparation:
     def find_kinds(self) -> ModelKinds:
         """Return the kinds of all functions; tests modify some."""
         shapes = self._memory.shapes
-        return kinds_of(self._plans, shapes, self._several, fuse=self._switches.fusion)
+        return find_model_kinds(self._plans, shapes, self._several, fuse=self._switches.fusion)
 
     def _write_kernels(self) -> None:
         self.kinds = kinds = self.find_kinds()
         self.places, modules = {}, {}
         for kernel in KERNELS:
-            mine = kinds.of_kernel(kernel)
+            mine = kinds.list_kinds(kernel)
             module = write_module(
-                entries_of(mine, self._tiling),
+                list_entries(mine, self._tiling),
                 self._switches.precision,
                 self.places,
                 persistent=self._switches.persistent,
             )
             modules[kernel] = module
-            self._writers[kernel] = Writer.of(
-                module, self._tiling, mine, kinds.stages_of(kernel), tuple(self._plans)
+            self._writers[kernel] = KernelProgramWriter.from_module(
+                module, self._tiling, mine, kinds.select_stages(kernel), tuple(self._plans)
             )
         for type_id, plan in self._plans.items():  # an update needs these arrays, too
-            for node in plan.row_sums():
+            for node in plan.list_row_sums():
                 pull = PullOf(type_id, plan.nodes[node.inputs[0]].name)
                 self.places.setdefault(pull, N_SLOTS + len(self.places))
         self.modules = modules
@@ -336,11 +340,11 @@ class Preparation:
         groups = [[kind for kind in kinds.sums if not kind.adds]]
         groups += [[kind] for kind in kinds.sums if kind.adds]  # one after another
         sums = [(kind, at + k, 1) for k, group in enumerate(groups) for kind in group]
-        self._sums = self._writers["backward_lazy"].kind_rows(sums)
+        self._sums = self._writers["backward_lazy"].make_kind_rows(sums)
 
     # --- once per mini-batch ---
 
-    def _lazy(self, runs: Sequence[Run], of_batches: BatchRows) -> Words:
+    def _write_lazy(self, runs: Sequence[Run], of_batches: BatchRows) -> Words:
         """Write the program of the lazy stage; add parameter gradients as early as possible."""
         if not runs:
             return NOTHING

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import singledispatchmethod
 
 from harness.engine.backends.cuda.gradients import (
+    build_lazy_sums,
+    build_step_sums,
     find_pulls,
-    sums_of_all,
-    sums_of_step,
 )
 from harness.engine.backends.cuda.kinds import (
     CopyKind,
@@ -28,12 +28,12 @@ from harness.engine.backends.cuda.places import (
     PulledPart,
     Sum,
     Terms,
-    parameter_shape,
+    find_parameter_shape,
 )
 from harness.engine.backends.cuda.stage import (
     PlacedKind,
     Stage,
-    packed,
+    name_pack,
     write_group,
     write_operator,
     write_softmax_loss,
@@ -53,12 +53,12 @@ from harness.engine.lowering.plan import (
     SinkStep,
     SoftmaxLossStep,
     Step,
-    gradient_buffer,
+    name_gradient_buffer,
 )
 
 
 @dataclass(slots=True)
-class StageWriter:
+class StageConverter:
     """Converter of the steps of a stage to kinds.
 
     Attributes:
@@ -80,87 +80,94 @@ class StageWriter:
         stage = self.stage
         if stage.name == "backward":
             self._pull()
-        for place, step in enumerate(stage.places.plan.steps(stage.name)):
-            if place not in self.left_out:
-                self._step(step, place)
-        for one in stage.sums:
-            stage.settle(one, [ref for ref in one.unsettled() if stage.is_kept(one, ref, None)])
+        for index, step in enumerate(stage.places.plan.list_steps(stage.name)):
+            if index not in self.left_out:
+                self._write_step(step, index)
+        for pending in stage.sums:
+            stage.settle(
+                pending,
+                [ref for ref in pending.list_unsettled() if stage.is_kept(pending, ref, None)],
+            )
         return stage.found
 
     def _pull(self) -> None:
         """Add the gradients of the function's states, as sums that a later step computes."""
         nodes = self.stage.places.plan.nodes
         for state, width in {n.name: n.width for n in nodes if n.op == "state_gradient"}.items():
-            out = Ref(gradient_buffer(state), 0, width)
+            out = Ref(name_gradient_buffer(state), 0, width)
             self.stage.sums.append(Sum(out, [PulledPart(out, self.pulled.get(state, ()))]))
 
     @singledispatchmethod
-    def _step(self, step: Step, place: int) -> None:
+    def _write_step(self, step: Step, index: int) -> None:
         raise TypeError(f"{type(step).__name__} is no step")
 
-    @_step.register
-    def _gather(self, step: GatherStep, place: int) -> None:
+    @_write_step.register
+    def _skip_gather(self, step: GatherStep, index: int) -> None:
         """Skip a gather, because children's states are read in place."""
 
-    @_step.register
-    def _scatter_add(self, step: ScatterAddStep, place: int) -> None:
+    @_write_step.register
+    def _skip_scatter_add(self, step: ScatterAddStep, index: int) -> None:
         """Skip a scatter-add, because children pull their gradients."""
 
-    @_step.register
-    def _elementwise(self, step: ElementwiseStep, place: int) -> None:
-        write_group(self.stage, step, place)
+    @_write_step.register
+    def _write_elementwise(self, step: ElementwiseStep, index: int) -> None:
+        write_group(self.stage, step, index)
 
-    @_step.register
-    def _operator(self, step: OperatorStep, place: int) -> None:
-        write_operator(self.stage, step.node, place)
+    @_write_step.register
+    def _write_operator(self, step: OperatorStep, index: int) -> None:
+        write_operator(self.stage, step.node, index)
 
-    @_step.register
-    def _softmax_loss(self, step: SoftmaxLossStep, place: int) -> None:
+    @_write_step.register
+    def _write_softmax_loss(self, step: SoftmaxLossStep, index: int) -> None:
         write_softmax_loss(self.stage, step)
 
-    @_step.register
-    def _copy(self, step: CopyStep, place: int) -> None:
+    @_write_step.register
+    def _write_copy(self, step: CopyStep, index: int) -> None:
         self.stage.need(step.source)
         at = 0
-        for columns, width in self.stage.places.pieces(step.source):
-            self.stage.stored(Load(columns), step.out.columns(at, width), (step.source,))
+        for columns, width in self.stage.places.list_pieces(step.source):
+            self.stage.store_operand(
+                Load(columns), step.out.slice_columns(at, width), (step.source,)
+            )
             at += width
 
-    @_step.register
-    def _matmul(self, step: MatmulStep, place: int) -> None:
+    @_write_step.register
+    def _write_matmul(self, step: MatmulStep, index: int) -> None:
         stage = self.stage
         stage.need(step.x)
-        shape = parameter_shape(stage.places, step.parameter)
+        shape = find_parameter_shape(stage.places, step.parameter)
         k = shape[1] if step.transposed else shape[0]
         if step.x.width != k:
-            self._matrix_product(step, step.x.width // k)
+            self._write_matrix_product(step, step.x.width // k)
             return
-        one = stage.sum_of(step.out) if step.accumulate else None
-        if one is None:
-            one = self._begun(step)
-        one.parts.append(ProductPart(stage.places, step))
-        one.added_at.add(place)
-        stage.add(one)
+        pending = stage.find_sum(step.out) if step.accumulate else None
+        if pending is None:
+            pending = self._begin_sum(step)
+        pending.parts.append(ProductPart(stage.places, step))
+        pending.added_at.add(index)
+        stage.add(pending)
 
-    def _begun(self, step: MatmulStep) -> Sum:
+    def _begin_sum(self, step: MatmulStep) -> Sum:
         """Return a new sum, which starts with nothing, a bias, or the result of another stage."""
         if step.accumulate:
             self.stage.need(step.out)
             reads: tuple[Ref, ...] = (step.out,)
-            return Sum(step.out, [], (Load(self.stage.columns(step.out)), *_bias(step)), reads)
-        return Sum(step.out, [], _bias(step))
+            return Sum(
+                step.out, [], (Load(self.stage.locate_columns(step.out)), *_make_bias(step)), reads
+            )
+        return Sum(step.out, [], _make_bias(step))
 
-    def _matrix_product(self, step: MatmulStep, per_row: int) -> None:
+    def _write_matrix_product(self, step: MatmulStep, per_row: int) -> None:
         """Add a product with every row of each vertex's matrix."""
         stage = self.stage
         stage.need(step.out)
-        leading = parameter_shape(stage.places, step.parameter)[1]
-        x, out = stage.columns(step.x), stage.places.out(step.out)
+        leading = find_parameter_shape(stage.places, step.parameter)[1]
+        x, out = stage.locate_columns(step.x), stage.places.locate_own(step.out)
         k, weight = step.x.width // per_row, ParameterOf(step.parameter)
         start = (Load(out),) if step.accumulate else ()
         kind = TileKind(
             step.out.width // per_row,
-            sums=(("s0", (*start, *_bias(step))),),
+            sums=(("s0", (*start, *_make_bias(step))),),
             products=(Product("s0", x, k, weight, leading, 0, 0, step.transposed),),
             stores=(Store(out, "s0"),),
             per_row=per_row,
@@ -168,21 +175,21 @@ class StageWriter:
         reads = (step.x, step.out) if step.accumulate else (step.x,)
         stage.emit(kind, reads=reads, writes=(step.out,), like=step.out)
 
-    @_step.register
-    def _pack(self, step: PackStep, place: int) -> None:
-        whole = parameter_shape(self.stage.places, step.pack.name)
+    @_write_step.register
+    def _write_pack(self, step: PackStep, index: int) -> None:
+        whole = find_parameter_shape(self.stage.places, step.pack.name)
         n_rows = whole[0] if len(whole) > 1 else 1
-        for part, at in step.pack.places():
+        for part, at in step.pack.iterate_parts():
             kind = CopyKind(
                 ParameterOf(part.parameter), self.leading[part.parameter], part.start,
                 ParameterOf(step.pack.name), whole[-1], at, n_rows, part.width,
             )  # fmt: skip
             self.stage.emit(kind, reads=(), writes=(), on_edges=False)
-        self.stage.written.append((packed(step.pack.name), 0))
+        self.stage.written.append((name_pack(step.pack.name), 0))
 
-    @_step.register
-    def _sink(self, step: SinkStep, place: int) -> None:
-        """Add parameter gradients per batch; gradients.sums_of_all adds those over all rows."""
+    @_write_step.register
+    def _write_sink(self, step: SinkStep, index: int) -> None:
+        """Add parameter gradients per batch; gradients.build_lazy_sums adds those over all rows."""
         stage, plan = self.stage, self.stage.places.plan
         node = plan.nodes[step.node]
         reads = tuple(plan.refs[k] for k in node.inputs if k in plan.refs)
@@ -190,14 +197,14 @@ class StageWriter:
         if node.op == "row_sum":
             return
         if stage.name == "backward_lazy":
-            self.sums_after = max(self.sums_after, stage.phase_after(*reads))
+            self.sums_after = max(self.sums_after, stage.find_phase(*reads))
             return
-        for kind in sums_of_step(stage.places, step, whole=False):
-            on_edges = stage.places.on_edges(node.inputs[-1])
+        for kind in build_step_sums(stage.places, step, whole=False):
+            on_edges = stage.places.is_on_edges(node.inputs[-1])
             stage.emit(kind, reads=reads, writes=(f"d {node.name}",), on_edges=on_edges)
 
 
-def _bias(step: MatmulStep) -> tuple[Operand, ...]:
+def _make_bias(step: MatmulStep) -> tuple[Operand, ...]:
     return () if step.bias is None else (LoadParameter(ParameterOf(step.bias), 0),)
 
 
@@ -224,26 +231,35 @@ class ModelKinds:
     added_to: frozenset[str]
     readers: frozenset[Reader]
 
-    def stages_of(self, kernel: str) -> Mapping[str, Mapping[int, Sequence[PlacedKind]]]:
+    def select_stages(self, kernel: str) -> Mapping[str, Mapping[int, Sequence[PlacedKind]]]:
         """Return the stages that one kernel runs."""
         names = FORWARD if kernel == "forward" else (kernel,)
         return {name: self.stages[name] for name in names if name in self.stages}
 
-    def of_kernel(self, kernel: str) -> list[Kind]:
+    def list_kinds(self, kernel: str) -> list[Kind]:
         """Return the kinds that one kernel runs, including equal ones."""
-        stages = self.stages_of(kernel).values()
-        kinds = [one.kind for of_type in stages for found in of_type.values() for one in found]
+        stages = self.select_stages(kernel).values()
+        kinds = [
+            placed.kind
+            for of_type in stages
+            for placed_kinds in of_type.values()
+            for placed in placed_kinds
+        ]
         return [*kinds, *(self.sums if kernel == "backward_lazy" else ())]
 
     @property
     def summed(self) -> frozenset[str]:
         """Parameters with dense gradients."""
-        batchwise = (one.kind for found in self.stages["backward"].values() for one in found)
+        batchwise = (
+            placed.kind
+            for placed_kinds in self.stages["backward"].values()
+            for placed in placed_kinds
+        )
         arrays = (kind.gradient for kind in (*self.sums, *batchwise) if isinstance(kind, SumKind))
         return frozenset(array.name for array in arrays if isinstance(array, GradientOf))
 
 
-def kinds_of(
+def find_model_kinds(
     plans: Mapping[int, Plan],
     shapes: Mapping[str, Sequence[int]],
     several: Collection[Reader],
@@ -266,12 +282,14 @@ def kinds_of(
     for stage in STAGES:
         for type_id, mine in places.items():
             left_out = pulls.left_out[type_id] if stage == "backward" else frozenset[int]()
-            writer = StageWriter(Stage(mine, stage, fuse), pulls.terms, left_out, leading)
+            writer = StageConverter(Stage(mine, stage, fuse), pulls.terms, left_out, leading)
             stages[stage][type_id] = writer.write()
             if stage == "backward_lazy":
                 sums_after = max(sums_after, writer.sums_after)
-    sums, added_to = sums_of_all(places.values())
-    batchwise = [one.kind for found in stages["backward"].values() for one in found]
+    sums, added_to = build_lazy_sums(places.values())
+    batchwise = [
+        placed.kind for placed_kinds in stages["backward"].values() for placed in placed_kinds
+    ]
     added_to |= {
         kind.gradient.name
         for kind in batchwise

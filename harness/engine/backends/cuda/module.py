@@ -53,7 +53,7 @@ def meet(barrier, target):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ModuleEntry:
     """Kind, and the tile for which its function is written."""
 
     kind: Kind
@@ -61,7 +61,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class KernelModule:
     """Source of a generated module, and what its instructions and arguments mean.
 
     Attributes:
@@ -72,32 +72,36 @@ class Module:
     """
 
     text: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ModuleEntry, ...]
     floats: tuple[FloatArray, ...]
     persistent: bool = False
 
 
-def entries_of(kinds: Sequence[Kind], tiling: Tiling) -> list[Entry]:
+def list_entries(kinds: Sequence[Kind], tiling: Tiling) -> list[ModuleEntry]:
     """Return entries of all distinct kinds; kinds with products have one per number of rows."""
-    return [Entry(kind, tile) for kind in dict.fromkeys(kinds) for tile in tiling.of(kind)]
+    return [
+        ModuleEntry(kind, tile)
+        for kind in dict.fromkeys(kinds)
+        for tile in tiling.select_tiles(kind)
+    ]
 
 
 def write_module(
-    entries: Sequence[Entry],
+    entries: Sequence[ModuleEntry],
     precision: str,
-    words: dict[WordArray, int],
+    slots: dict[WordArray, int],
     *,
     persistent: bool = False,
-) -> Module:
+) -> KernelModule:
     """Write the tile functions of kinds, and the kernel that runs programs of them.
 
     Args:
         entries: kinds and their tiles.
         precision: precision of products.
-        words: header slots of int32 arrays, which all modules of a model share; new ones are added.
+        slots: header slots of int32 arrays, which all modules of a model share; new ones are added.
         persistent: whether a launch runs all phases.
     """
-    names = Names(words=words)
+    names = Names(words=slots)
     text = [HEADER, FUNCTIONS]
     branches: list[str] = []
     for number, entry in enumerate(entries):
@@ -112,7 +116,7 @@ def write_module(
         ]
     pointers = "".join(f", p{k}" for k in range(len(names.floats)))
     text += _walk(pointers, branches, persistent=persistent)
-    return Module("\n".join(text) + "\n", tuple(entries), tuple(names.floats), persistent)
+    return KernelModule("\n".join(text) + "\n", tuple(entries), tuple(names.floats), persistent)
 
 
 def _walk(pointers: str, branches: Sequence[str], *, persistent: bool) -> list[str]:
@@ -126,7 +130,7 @@ def _walk(pointers: str, branches: Sequence[str], *, persistent: bool) -> list[s
         f"def run(words, slot, {third}{pointers}):",
         *_START,
         f"    {loop}:",
-        *_one_phase(branches),
+        *_write_phase(branches),
         *(["        meet(barrier, (phase + 1) * n_programs)"] if persistent else []),
     ]
 
@@ -139,7 +143,7 @@ _START = (
 )
 
 
-def _one_phase(branches: Sequence[str]) -> list[str]:
+def _write_phase(branches: Sequence[str]) -> list[str]:
     fields = [f"            {name} = tl.load(one + {k})" for k, name in enumerate(FIELDS)]
     return [
         "        first = tl.load(program + 1 + phase)",

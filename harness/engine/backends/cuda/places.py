@@ -25,11 +25,11 @@ from harness.engine.backends.cuda.kinds import (
 )
 from harness.engine.backends.cuda.readings import (
     Reading,
-    end_of,
-    inside,
+    find_end,
+    is_inside,
+    list_readings,
+    list_shown_refs,
     overlap,
-    readings_of,
-    shown_refs,
 )
 from harness.engine.backends.cuda.words import (
     SHARED,
@@ -45,11 +45,11 @@ from harness.engine.backends.cuda.words import (
 from harness.engine.lowering.plan import (
     STAGES,
     MatmulStep,
-    Memory,
+    MemoryKind,
     OperatorStep,
     Plan,
     Ref,
-    state_buffer,
+    name_state_buffer,
 )
 from harness.vertex.operators import EDGE
 
@@ -90,63 +90,63 @@ class Places:
     _read_through: list[_ReadThrough] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.readings = readings_of(self.plan)
+        self.readings = list_readings(self.plan)
         self._read_through = []
         for stage in STAGES:
-            for step in self.plan.steps(stage):
+            for step in self.plan.list_steps(stage):
                 if isinstance(step, OperatorStep) and self.plan.nodes[step.node].op in READ_THROUGH:
                     self._try_to_read_through(step.node)
 
     # --- memory ---
 
-    def out(self, ref: Ref) -> Columns:
+    def locate_own(self, ref: Ref) -> Columns:
         """Return the location of a ref's own columns."""
         buffer = self.plan.buffers[ref.buffer]
-        in_states = buffer.memory in (Memory.STATE, Memory.GRADIENT)
+        in_states = buffer.memory in (MemoryKind.STATE, MemoryKind.GRADIENT)
         array = BufferOf(SHARED if ref.buffer.is_shared else self.type_id, ref.buffer)
         return Columns(array, Row(Base.STATES if in_states else Base.ROWS), buffer.width, ref.start)
 
-    def pieces(self, ref: Ref) -> list[Piece]:
+    def list_pieces(self, ref: Ref) -> list[Piece]:
         """Return the locations from which a ref is read, in order of its columns."""
         if ref.buffer.is_gathered:
-            return self._children(ref)
-        found: list[Piece] = []
-        at, end = ref.start, end_of(ref)
-        for one in sorted(self._read_through, key=lambda one: one.ref.start):
-            if not overlap(one.ref, ref):
+            return self._list_child_pieces(ref)
+        pieces: list[Piece] = []
+        at, end = ref.start, find_end(ref)
+        for entry in sorted(self._read_through, key=lambda entry: entry.ref.start):
+            if not overlap(entry.ref, ref):
                 continue
-            if at < one.ref.start:
-                found.append((self.out(Ref(ref.buffer, at, 1)), one.ref.start - at))
-                at = one.ref.start
-            width = min(end_of(one.ref), end) - at
-            found.append((one.columns.moved(at - one.ref.start), width))
+            if at < entry.ref.start:
+                pieces.append((self.locate_own(Ref(ref.buffer, at, 1)), entry.ref.start - at))
+                at = entry.ref.start
+            width = min(find_end(entry.ref), end) - at
+            pieces.append((entry.columns.shift(at - entry.ref.start), width))
             at += width
         if at < end:
-            found.append((self.out(Ref(ref.buffer, at, 1)), end - at))
-        return found
+            pieces.append((self.locate_own(Ref(ref.buffer, at, 1)), end - at))
+        return pieces
 
-    def piece(self, ref: Ref) -> Columns | None:
+    def find_piece(self, ref: Ref) -> Columns | None:
         """Return the location from which a ref is read; None if there are several."""
-        pieces = self.pieces(ref)
+        pieces = self.list_pieces(ref)
         return pieces[0][0] if len(pieces) == 1 else None
 
-    def _children(self, ref: Ref) -> list[Piece]:
-        slots = self.plan.gathered(ref.buffer)
+    def _list_child_pieces(self, ref: Ref) -> list[Piece]:
+        slots = self.plan.find_gathered_slots(ref.buffer)
         n_slots = 1 if slots is None else len(slots)
         width = self.plan.buffers[ref.buffer].width // n_slots
-        array = BufferOf(SHARED, state_buffer(ref.buffer.of))
-        found, at = [], ref.start
-        while at < end_of(ref):
+        array = BufferOf(SHARED, name_state_buffer(ref.buffer.of))
+        pieces, at = [], ref.start
+        while at < find_end(ref):
             slot, column = divmod(at, width)
             row = Row(through=ChildOf(self.type_id, slots), stride=n_slots, at=slot)
-            n_columns = min(width - column, end_of(ref) - at)
-            found.append((Columns(array, row, width, column), n_columns))
+            n_columns = min(width - column, find_end(ref) - at)
+            pieces.append((Columns(array, row, width, column), n_columns))
             at += n_columns
-        return found
+        return pieces
 
     # --- operands ---
 
-    def operand(self, i: int, first_column: int = 0) -> Operand | None:
+    def make_operand(self, i: int, first_column: int = 0) -> Operand | None:
         """Return the operand for reading a value position by position.
 
         Args:
@@ -162,65 +162,75 @@ class Places:
         if node.op == "parameter":
             return LoadParameter(ParameterOf(node.name), first_column)
         if node.op in ("gather", "gather_each") and i not in self.plan.refs:
-            return Load(self._child(i))
-        columns = self.piece(self.plan.refs[i])
+            return Load(self._locate_child(i))
+        columns = self.find_piece(self.plan.refs[i])
         return None if columns is None else Load(columns)
 
-    def _child(self, i: int) -> Columns:
+    def _locate_child(self, i: int) -> Columns:
         """Return the location of a child's state, read in place."""
         node = self.plan.nodes[i]
         slots = None if node.op == "gather_each" else self.plan.slots[node.name]
         n_slots, at = (1, 0) if slots is None else (len(slots), slots.index(node.index))
         row = Row(through=ChildOf(self.type_id, slots), stride=n_slots, at=at)
-        return Columns(BufferOf(SHARED, state_buffer(node.name)), row, node.width, 0)
+        return Columns(BufferOf(SHARED, name_state_buffer(node.name)), row, node.width, 0)
 
-    def child_rows(self, i: int) -> Columns:
+    def locate_child_rows(self, i: int) -> Columns:
         """Return the location of the states of all children, one row per edge."""
         if i in self.plan.refs:
-            columns = self.piece(self.plan.refs[i])
+            columns = self.find_piece(self.plan.refs[i])
             assert columns is not None
             return columns
-        return self._child(i)
+        return self._locate_child(i)
 
     # --- values read through an index ---
 
     def is_read_through(self, i: int) -> bool:
         """Return whether the result of an operator is never written."""
-        return any(one.ref == self.plan.refs[i] for one in self._read_through)
+        return any(entry.ref == self.plan.refs[i] for entry in self._read_through)
 
-    def behind(self, ref: Ref) -> list[Ref]:
+    def list_dependencies(self, ref: Ref) -> list[Ref]:
         """Return the refs that must be in memory before a ref is read, including itself."""
-        others = [one.of for one in self._read_through if overlap(one.ref, ref)]
-        return [ref, *(other for of in others if of is not None for other in self.behind(of))]
+        others = [entry.of for entry in self._read_through if overlap(entry.ref, ref)]
+        return [
+            ref,
+            *(
+                other
+                for source in others
+                if source is not None
+                for other in self.list_dependencies(source)
+            ),
+        ]
 
     def _try_to_read_through(self, i: int) -> None:
         ref, node = self.plan.refs[i], self.plan.nodes[i]
-        kept = shown_refs(self.plan)
+        kept = list_shown_refs(self.plan)
         if ref.buffer.is_shared or any(overlap(ref, other) for other in kept):
             return
         read = [reading.ref for reading in self.readings if overlap(reading.ref, ref)]
-        if any(not inside(other, ref) for other in read) or self._is_added_to(ref):
+        if any(not is_inside(other, ref) for other in read) or self._is_added_to(ref):
             return
-        columns = self.looked_up(i) if node.op == "lookup" else self.spread(i)
+        columns = self.locate_table_rows(i) if node.op == "lookup" else self.locate_spread(i)
         if columns is not None:
-            of = None if node.op == "lookup" else self.plan.refs.get(node.inputs[0])
-            self._read_through.append(_ReadThrough(ref, columns, of))
+            source = None if node.op == "lookup" else self.plan.refs.get(node.inputs[0])
+            self._read_through.append(_ReadThrough(ref, columns, source))
 
     def _is_added_to(self, ref: Ref) -> bool:
-        steps = (step for stage in STAGES for step in self.plan.steps(stage))
+        steps = (step for stage in STAGES for step in self.plan.list_steps(stage))
         products = (step for step in steps if isinstance(step, MatmulStep))
         return any(step.accumulate and overlap(step.out, ref) for step in products)
 
-    def looked_up(self, i: int) -> Columns:
+    def locate_table_rows(self, i: int) -> Columns:
         """Return the location of the table rows that a lookup reads."""
         table, pulled = (self.plan.nodes[k] for k in self.plan.nodes[i].inputs)
         row = Row(through=PullOf(self.type_id, pulled.name))
         return Columns(ParameterOf(table.name), row, table.shape[1], 0)
 
-    def spread(self, i: int) -> Columns | None:
+    def locate_spread(self, i: int) -> Columns | None:
         """Return the location of a vertex value for every edge; None if it has several."""
         (x,) = self.plan.nodes[i].inputs
-        columns = self.piece(self.plan.refs[x]) if x in self.plan.refs else self._child(x)
+        columns = (
+            self.find_piece(self.plan.refs[x]) if x in self.plan.refs else self._locate_child(x)
+        )
         if columns is None or not isinstance(columns.row, Row):
             return None
         row = columns.row
@@ -230,14 +240,14 @@ class Places:
 
     # --- rows of whole functions ---
 
-    def whole(self, columns: Columns) -> Columns:
+    def select_all_rows(self, columns: Columns) -> Columns:
         """Return the same columns, with states addressed by all rows of the function."""
         if columns.row == Row(Base.STATES):
             row = Row(through=StateRowOf(self.type_id))
             return Columns(columns.array, row, columns.width, columns.start)
         return columns
 
-    def on_edges(self, i: int) -> bool:
+    def is_on_edges(self, i: int) -> bool:
         """Return whether a value has one row per edge."""
         return self.plan.nodes[i].domain == EDGE
 
@@ -249,12 +259,12 @@ class Terms:
     products: tuple[Product, ...] = ()
     operands: tuple[Operand, ...] = ()
 
-    def joined(self, other: Terms) -> Terms:
+    def join(self, other: Terms) -> Terms:
         """Return these terms and those of another value."""
         return Terms((*self.products, *other.products), (*self.operands, *other.operands))
 
 
-class Part(Protocol):
+class SumPart(Protocol):
     """Part of a sum, added to columns `out` of a value."""
 
     @property
@@ -265,7 +275,7 @@ class Part(Protocol):
     def reads(self) -> tuple[Ref, ...]:
         """Values that must be in memory first."""
 
-    def terms(self, into: str, start: int, width: int) -> Terms:
+    def build_terms(self, into: str, start: int, width: int) -> Terms:
         """Return the terms of `width` columns of `out`, from column `start` of `out`."""
 
 
@@ -284,10 +294,10 @@ class ProductPart:
     def reads(self) -> tuple[Ref, ...]:
         return (self.step.x,)
 
-    def terms(self, into: str, start: int, width: int) -> Terms:
+    def build_terms(self, into: str, start: int, width: int) -> Terms:
         step, at, products = self.step, 0, []
-        leading = parameter_shape(self.places, step.parameter)[1]
-        for columns, k in self.places.pieces(step.x):
+        leading = find_parameter_shape(self.places, step.parameter)[1]
+        for columns, k in self.places.list_pieces(step.x):
             row, column = (start, at) if step.transposed else (at, start)
             weight = ParameterOf(step.parameter)
             products.append(
@@ -306,11 +316,11 @@ class EdgeSumPart:
     type_id: int
     reads: tuple[Ref, ...] = ()
 
-    def terms(self, into: str, start: int, width: int) -> Terms:
+    def build_terms(self, into: str, start: int, width: int) -> Terms:
         row = self.of.row
         assert isinstance(row, Row)
         rows = RowList(EdgeStartOf(self.type_id), row.through)
-        return Terms(operands=(Load(replace(self.of.moved(start), row=rows)),))
+        return Terms(operands=(Load(replace(self.of.shift(start), row=rows)),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,16 +331,18 @@ class PulledPart:
     given_back: tuple[Terms, ...]
     reads: tuple[Ref, ...] = ()
 
-    def terms(self, into: str, start: int, width: int) -> Terms:
+    def build_terms(self, into: str, start: int, width: int) -> Terms:
         total = Terms()
-        for one in self.given_back:
-            products = tuple(replace(p, into=into, row=p.row + start) for p in one.products)
-            total = total.joined(Terms(products, tuple(_moved(x, start) for x in one.operands)))
+        for terms in self.given_back:
+            products = tuple(replace(p, into=into, row=p.row + start) for p in terms.products)
+            total = total.join(
+                Terms(products, tuple(_shift_operand(x, start) for x in terms.operands))
+            )
         return total
 
 
-def _moved(operand: Operand, by: int) -> Operand:
-    return Load(operand.columns.moved(by)) if isinstance(operand, Load) else operand
+def _shift_operand(operand: Operand, by: int) -> Operand:
+    return Load(operand.columns.shift(by)) if isinstance(operand, Load) else operand
 
 
 @dataclass(slots=True, eq=False)
@@ -348,7 +360,7 @@ class Sum:
     """
 
     out: Ref
-    parts: list[Part]
+    parts: list[SumPart]
     start: tuple[Operand, ...] = ()
     start_reads: tuple[Ref, ...] = ()
     added_at: set[int] = field(default_factory=set)
@@ -357,30 +369,32 @@ class Sum:
 
     def is_settled(self, ref: Ref) -> bool:
         """Return whether all of these columns are in memory."""
-        return any(inside(ref, done) for done in self.settled)
+        return any(is_inside(ref, done) for done in self.settled)
 
     def can_give(self, ref: Ref) -> bool:
         """Return whether a kernel can compute these columns.
 
         Each part must have all of these columns or none, and none may be in memory yet.
         """
-        covered = all(inside(ref, p.out) or not overlap(ref, p.out) for p in self.parts)
+        covered = all(is_inside(ref, p.out) or not overlap(ref, p.out) for p in self.parts)
         return covered and not any(overlap(ref, done) for done in self.settled)
 
-    def terms(self, into: str, ref: Ref) -> Terms:
+    def build_terms(self, into: str, ref: Ref) -> Terms:
         """Return the terms of these columns."""
-        total = Terms(operands=tuple(_moved(x, ref.start - self.out.start) for x in self.start))
+        total = Terms(
+            operands=tuple(_shift_operand(x, ref.start - self.out.start) for x in self.start)
+        )
         for part in self.parts:
             if overlap(ref, part.out):
-                total = total.joined(part.terms(into, ref.start - part.out.start, ref.width))
+                total = total.join(part.build_terms(into, ref.start - part.out.start, ref.width))
         return total
 
-    def reads(self, ref: Ref) -> tuple[Ref, ...]:
+    def list_reads(self, ref: Ref) -> tuple[Ref, ...]:
         """Return the values that must be in memory before these columns are computed."""
         of_parts = (r for part in self.parts if overlap(ref, part.out) for r in part.reads)
         return (*self.start_reads, *of_parts)
 
-    def unsettled(self) -> list[Ref]:
+    def list_unsettled(self) -> list[Ref]:
         """Return the columns that are not in memory, split where a part starts or ends."""
         cuts = {self.out.start, self.out.start + self.out.width}
         for ref in (*(part.out for part in self.parts), *self.settled):
@@ -390,7 +404,7 @@ class Sum:
         return [ref for ref in refs if not self.is_settled(ref)]
 
 
-def parameter_shape(places: Places, name: str) -> Sequence[int]:
+def find_parameter_shape(places: Places, name: str) -> Sequence[int]:
     """Return the shape of a parameter of a plan."""
     nodes = places.plan.nodes
     return next(node.shape for node in nodes if node.op == "parameter" and node.name == name)

@@ -15,8 +15,14 @@ import numpy as np
 
 from harness.compiler.compiled import compiled
 from harness.compiler.registry import helper
-from harness.engine.backends.cuda.kinds import CopyKind, Kind, Tiling, cut_of, rows_per_vertex
-from harness.engine.backends.cuda.module import WORDS, Module
+from harness.engine.backends.cuda.kinds import (
+    CopyKind,
+    Kind,
+    Tiling,
+    count_rows_per_vertex,
+    make_cut,
+)
+from harness.engine.backends.cuda.module import WORDS, KernelModule
 from harness.engine.backends.cuda.stage import PlacedKind
 from harness.engine.backends.cuda.words import Words
 from harness.engine.rows.fields import TypeGeometry
@@ -97,7 +103,7 @@ def write_instructions(
         others: (n, 3) kind, phase and rows of kinds without batches, which share the last run's
             phases.
     """
-    room = _room(kinds, rows, runs, first_type) + len(others)
+    room = _bound_instructions(kinds, rows, runs, first_type) + len(others)
     table = np.zeros((room, WORDS), dtype=np.int32)
     ends = np.zeros(room + 1, dtype=np.int32)
     n, n_phases = 0, 0
@@ -108,7 +114,7 @@ def write_instructions(
             stop = end if runs.at_once[run] else min(at + 1, end)
             is_last = run == len(runs.stages) - 1 and stop == end
             batches, beside = runs.batches[at:stop], others if is_last else others[:0]
-            for phase in range(_depth(kinds, batches, kinds_at, beside)):
+            for phase in range(_count_phases(kinds, batches, kinds_at, beside)):
                 n_before = n
                 for type_id, position in batches:
                     t, k = type_id - first_type, kinds_at + type_id
@@ -123,15 +129,15 @@ def write_instructions(
             at = stop
             if at == end:
                 break
-    words = np.empty(2 + n_phases + n * WORDS, dtype=np.int32)
-    words[0] = n_phases
-    words[1 : 2 + n_phases] = ends[: n_phases + 1]
-    words[2 + n_phases :] = table[:n].ravel()
-    return words
+    program = np.empty(2 + n_phases + n * WORDS, dtype=np.int32)
+    program[0] = n_phases
+    program[1 : 2 + n_phases] = ends[: n_phases + 1]
+    program[2 + n_phases :] = table[:n].ravel()
+    return program
 
 
 @helper
-def _room(kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int) -> int:
+def _bound_instructions(kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int) -> int:
     """Return an upper bound on the number of instructions."""
     n_types, room = len(rows.first), 0
     for run in range(len(runs.stages)):
@@ -145,7 +151,7 @@ def _room(kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int) -> int
 
 
 @helper
-def _depth(kinds: KindTable, batches: IntTable, kinds_at: int, others: IntTable) -> int:
+def _count_phases(kinds: KindTable, batches: IntTable, kinds_at: int, others: IntTable) -> int:
     """Return the number of phases of batches that run together and of other kinds."""
     depth = 0
     for t, _ in batches:
@@ -176,18 +182,20 @@ def _write_batch(
         for k in range(kinds.starts[kinds_at], kinds.starts[kinds_at + 1]):
             if kinds.placed[k, PHASE] != phase:
                 continue
-            kind, of = kinds.placed[k, KIND], EDGE if kinds.placed[k, ON_EDGES] else START
-            start = rows.bounds[b, of]
-            n_rows = rows.bounds[b + step, of] - start
-            if n_rows == 0 or (kinds.is_copy[kind] and _stands(kinds, kind, table, phase_at, n)):
+            kind, column = kinds.placed[k, KIND], EDGE if kinds.placed[k, ON_EDGES] else START
+            start = rows.bounds[b, column]
+            n_rows = rows.bounds[b + step, column] - start
+            if n_rows == 0 or (
+                kinds.is_copy[kind] and _is_written(kinds, kind, table, phase_at, n)
+            ):
                 continue
-            state_row = 0 if of == EDGE else rows.bounds[b, STATE_ROW]
+            state_row = 0 if column == EDGE else rows.bounds[b, STATE_ROW]
             n = _write(kinds, kind, start, n_rows, state_row, table, n)
     return n
 
 
 @helper
-def _stands(kinds: KindTable, kind: int, table: IntTable, first: int, end: int) -> bool:
+def _is_written(kinds: KindTable, kind: int, table: IntTable, first: int, end: int) -> bool:
     """Return whether a copy is already in a phase; a copy has no rows, so once is enough."""
     stands = False
     for at in range(first, end):
@@ -234,30 +242,30 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
+class DeviceInstruction:
     """Kind over a range of rows."""
 
     kind: Kind
     rows: Rows
 
 
-Phase = list[Instruction]
+Phase = list[DeviceInstruction]
 
 
-def read_program(module: Module, words: Words) -> list[Phase]:
+def read_program(module: KernelModule, program: Words) -> list[Phase]:
     """Decode a program into phases; values after its end are ignored."""
-    n_phases = int(words[0])
-    ends = words[1 : 2 + n_phases].tolist()
-    table = words[2 + n_phases :][: ends[-1] * WORDS].reshape(-1, WORDS).tolist()
-    found = [
-        Instruction(module.entries[number].kind, Rows(start, n, state_row))
+    n_phases = int(program[0])
+    ends = program[1 : 2 + n_phases].tolist()
+    table = program[2 + n_phases :][: ends[-1] * WORDS].reshape(-1, WORDS).tolist()
+    instructions = [
+        DeviceInstruction(module.entries[number].kind, Rows(start, n, state_row))
         for number, start, n, state_row, *_ in table
     ]
-    return [found[first:last] for first, last in pairwise(ends)]
+    return [instructions[first:last] for first, last in pairwise(ends)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Writer:
+class KernelProgramWriter:
     """Writer of one kernel's programs.
 
     Attributes:
@@ -269,21 +277,21 @@ class Writer:
             takes longer than everything else.
     """
 
-    module: Module
+    module: KernelModule
     stages: tuple[str, ...]
     first_type: int
     table: KindTable
     numbers: Mapping[int, int]
 
     @classmethod
-    def of(
+    def from_module(
         cls,
-        module: Module,
+        module: KernelModule,
         tiling: Tiling,
         kinds: Iterable[Kind],
         stages: Mapping[str, Mapping[int, Sequence[PlacedKind]]],
         type_ids: Sequence[int],
-    ) -> Writer:
+    ) -> KernelProgramWriter:
         """Build the writer of a module.
 
         Args:
@@ -296,33 +304,33 @@ class Writer:
         entries: dict[Kind, list[int]] = {}
         for number, entry in enumerate(module.entries):
             entries.setdefault(entry.kind, []).append(number)
-        place = {kind: k for k, kind in enumerate(entries)}
-        numbers = {id(kind): place[kind] for kind in kinds}
+        position = {kind: k for k, kind in enumerate(entries)}
+        numbers = {id(kind): position[kind] for kind in kinds}
         types = range(min(type_ids, default=0), max(type_ids, default=0) + 1)
         placed, starts = [], [0]
         for of_type in stages.values():
             for type_id in types:
                 mine = of_type.get(type_id, ())
-                placed += [(numbers[id(one.kind)], one.phase, one.on_edges) for one in mine]
+                placed += [(numbers[id(item.kind)], item.phase, item.on_edges) for item in mine]
                 starts.append(len(placed))
         n_variants = len(tiling.products)
-        cuts = [cut_of(one.kind, one.tile) for one in module.entries]
+        cuts = [make_cut(item.kind, item.tile) for item in module.entries]
         table = KindTable(
             starts=np.array(starts, dtype=np.int32),
-            placed=_rows(placed, 3),
-            entries=_rows(
+            placed=_make_table(placed, 3),
+            entries=_make_table(
                 [e * n_variants if len(e) == 1 else e for e in entries.values()], n_variants
             ),
-            per_row=np.array([rows_per_vertex(kind) for kind in entries], dtype=np.int32),
+            per_row=np.array([count_rows_per_vertex(kind) for kind in entries], dtype=np.int32),
             is_copy=np.array([isinstance(kind, CopyKind) for kind in entries], dtype=np.bool_),
-            cuts=_rows([(cut.rows, cut.across) for cut in cuts], 2),
+            cuts=_make_table([(cut.rows, cut.across) for cut in cuts], 2),
             limits=np.array([limit for limit, _ in tiling.products], dtype=np.int64),
         )
         return cls(module, tuple(stages), types[0], table, numbers)
 
-    def kind_rows(self, kinds: Iterable[tuple[Kind, int, int]]) -> IntArray:
+    def make_kind_rows(self, kinds: Iterable[tuple[Kind, int, int]]) -> IntArray:
         """Return kinds without batches, with their phases and rows, as `others` of `write`."""
-        return _rows([(self.numbers[id(kind)], phase, n) for kind, phase, n in kinds], 3)
+        return _make_table([(self.numbers[id(kind)], phase, n) for kind, phase, n in kinds], 3)
 
     def write(self, runs: Sequence[Run], rows: BatchRows, others: IntArray = NO_KINDS) -> Words:
         """Return a program that executes one run after another.
@@ -330,12 +338,13 @@ class Writer:
         Args:
             runs: stages and their batches.
             rows: rows of the mini-batch.
-            others: kinds without batches, which share the phases of the last run (see kind_rows).
+            others: kinds without batches,
+                which share the phases of the last run (see make_kind_rows).
         """
         batches = [batch for _, batch in runs]
         n_batches = [len(batch) for batch in batches]
         stages = [self.stages.index(stage) for stage, _ in runs]
-        words: Words = write_instructions(
+        program: Words = write_instructions(
             self.table,
             rows,
             Runs(
@@ -347,10 +356,10 @@ class Writer:
             self.first_type,
             others,
         )
-        return words
+        return program
 
 
-def batch_rows(types: Mapping[int, TypeGeometry], type_ids: Iterable[int]) -> BatchRows:
+def build_batch_rows(types: Mapping[int, TypeGeometry], type_ids: Iterable[int]) -> BatchRows:
     """Return the rows of all batches.
 
     Args:
@@ -375,5 +384,5 @@ def batch_rows(types: Mapping[int, TypeGeometry], type_ids: Iterable[int]) -> Ba
     return BatchRows(first, n_batches, is_whole, np.concatenate(bounds))
 
 
-def _rows(values: Sequence[Sequence[int]], width: int) -> IntArray:
+def _make_table(values: Sequence[Sequence[int]], width: int) -> IntArray:
     return np.array(values, dtype=np.int32).reshape(-1, width)

@@ -37,17 +37,17 @@ class Reading:
     alone: bool
 
 
-def readings_of(plan: Plan) -> list[Reading]:
+def list_readings(plan: Plan) -> list[Reading]:
     """Return all columns that the steps of a plan read."""
     return [
-        Reading(stage, place, ref, isinstance(step, ElementwiseStep))
+        Reading(stage, index, ref, isinstance(step, ElementwiseStep))
         for stage in STAGES
-        for place, step in enumerate(plan.steps(stage))
-        for ref in _read_by(plan, step)
+        for index, step in enumerate(plan.list_steps(stage))
+        for ref in _list_reads(plan, step)
     ]
 
 
-def _read_by(plan: Plan, step: Step) -> Iterator[Ref]:
+def _list_reads(plan: Plan, step: Step) -> Iterator[Ref]:
     nodes: tuple[int, ...] = ()
     if isinstance(step, ElementwiseStep):
         nodes = tuple(k for i in step.nodes for k in plan.nodes[i].inputs if k not in step.nodes)
@@ -64,24 +64,24 @@ def _read_by(plan: Plan, step: Step) -> Iterator[Ref]:
     yield from (plan.refs[k] for k in nodes if k in plan.refs)
 
 
-def shown_refs(plan: Plan) -> list[Ref]:
+def list_shown_refs(plan: Plan) -> list[Ref]:
     """Return the values that are read after all stages: pushed values and the loss."""
     shown = (*plan.pushes, *(() if plan.loss is None else (plan.loss,)))
     return [plan.refs[k] for k in shown if k in plan.refs]
 
 
-def overlap(one: Ref, other: Ref) -> bool:
+def overlap(ref: Ref, other: Ref) -> bool:
     """Return whether two refs have columns in common."""
-    apart = one.start + one.width <= other.start or other.start + other.width <= one.start
-    return one.buffer == other.buffer and not apart
+    apart = ref.start + ref.width <= other.start or other.start + other.width <= ref.start
+    return ref.buffer == other.buffer and not apart
 
 
-def inside(one: Ref, other: Ref) -> bool:
+def is_inside(ref: Ref, other: Ref) -> bool:
     """Return whether all columns of one ref are columns of the other."""
-    starts = other.start <= one.start
-    return one.buffer == other.buffer and starts and end_of(one) <= end_of(other)
+    starts = other.start <= ref.start
+    return ref.buffer == other.buffer and starts and find_end(ref) <= find_end(other)
 
 
-def end_of(ref: Ref) -> int:
+def find_end(ref: Ref) -> int:
     """Return the first column after a reference."""
     return ref.start + ref.width

@@ -24,10 +24,10 @@ from harness.engine.backends.cuda.kinds import (
     SoftmaxKind,
     Store,
     TileKind,
-    parameters_of,
+    find_parameters,
 )
 from harness.engine.backends.cuda.places import CONSTANTS, READ_THROUGH, EdgeSumPart, Places, Sum
-from harness.engine.backends.cuda.readings import inside, overlap, shown_refs
+from harness.engine.backends.cuda.readings import is_inside, list_shown_refs, overlap
 from harness.engine.backends.cuda.words import ParameterOf, PullOf
 from harness.engine.lowering.plan import ElementwiseStep, Operation, Ref, Role, SoftmaxLossStep
 from harness.errors import UnsupportedTrial
@@ -63,55 +63,55 @@ class Stage:
     sums: list[Sum] = field(default_factory=list)
     written: list[tuple[Ref | str, int]] = field(default_factory=list)
 
-    def add(self, one: Sum) -> None:
+    def add(self, pending: Sum) -> None:
         """Add a sum; without fusion, compute it immediately."""
-        if one not in self.sums:
-            self.sums.append(one)
+        if pending not in self.sums:
+            self.sums.append(pending)
         if not self.fuse:
-            self.settle(one, one.unsettled())
+            self.settle(pending, pending.list_unsettled())
 
-    def sum_of(self, ref: Ref) -> Sum | None:
+    def find_sum(self, ref: Ref) -> Sum | None:
         """Return the last sum that can compute these columns."""
-        for one in reversed(self.sums):
-            if inside(ref, one.out) and one.can_give(ref):
-                return one
+        for pending in reversed(self.sums):
+            if is_inside(ref, pending.out) and pending.can_give(ref):
+                return pending
         return None
 
     def need(self, *refs: Ref) -> None:
         """Compute all pending sums that overlap these columns."""
-        for one in self.sums:
-            wanted = [r for r in one.unsettled() if any(overlap(r, ref) for ref in refs)]
-            self.settle(one, wanted)
+        for pending in self.sums:
+            wanted = [r for r in pending.list_unsettled() if any(overlap(r, ref) for ref in refs)]
+            self.settle(pending, wanted)
 
-    def settle(self, one: Sum, wanted: Collection[Ref]) -> None:
+    def settle(self, pending: Sum, wanted: Collection[Ref]) -> None:
         """Add one kind for each of these columns of a sum, which writes them to memory."""
         for ref in wanted:
-            terms = one.terms("s0", ref)
+            terms = pending.build_terms("s0", ref)
             kind = TileKind(
                 ref.width,
                 sums=(("s0", terms.operands),),
                 products=terms.products,
-                stores=(Store(self.places.out(ref), "s0"),),
+                stores=(Store(self.places.locate_own(ref), "s0"),),
             )
-            self.emit(kind, reads=one.reads(ref), writes=(ref,), like=ref)
-            one.settled.append(ref)
+            self.emit(kind, reads=pending.list_reads(ref), writes=(ref,), like=ref)
+            pending.settled.append(ref)
 
-    def is_kept(self, one: Sum, ref: Ref, reader: int | None) -> bool:
+    def is_kept(self, pending: Sum, ref: Ref, reader: int | None) -> bool:
         """Return whether columns of a sum have to be written to memory.
 
         They have to if they are states, pushed values or losses, or if other steps read them.
 
         Args:
-            one: the sum.
+            pending: the sum.
             ref: the columns.
             reader: index of the step that is about to read them in registers; None: no step.
         """
         plan = self.places.plan
         if ref.buffer.role is Role.STATE:
             return True
-        if any(overlap(shown, ref) for shown in shown_refs(plan)):
+        if any(overlap(shown, ref) for shown in list_shown_refs(plan)):
             return True
-        mine = {(self.name, place) for place in (*one.added_at, *one.read_at, reader)}
+        mine = {(self.name, index) for index in (*pending.added_at, *pending.read_at, reader)}
         return any(
             overlap(reading.ref, ref) and (reading.stage, reading.place) not in mine
             for reading in self.places.readings
@@ -137,59 +137,63 @@ class Stage:
             like: ref with the same rows, used if on_edges is None.
             on_edges: whether its rows are edges.
         """
-        packs = map(packed, parameters_of(kind))
-        phase = max(self.phase_after(*packs, *reads), self.phase_after(*writes))
+        packs = map(name_pack, find_parameters(kind))
+        phase = max(self.find_phase(*packs, *reads), self.find_phase(*writes))
         if on_edges is None:
             assert like is not None
             on_edges = self.places.plan.buffers[like.buffer].domain == EDGE
         self.found.append(PlacedKind(kind, phase, on_edges))
         self.written += [(ref, phase) for ref in writes]
 
-    def phase_after(self, *reads: Ref | str) -> int:
+    def find_phase(self, *reads: Ref | str) -> int:
         """Return the first phase in which all of these are in memory."""
         behind: list[Ref | str] = []
         for ref in reads:
-            behind += [ref] if isinstance(ref, str) else self.places.behind(ref)
-        phases = (p for ref, p in self.written if any(same_place(ref, one) for one in behind))
+            behind += [ref] if isinstance(ref, str) else self.places.list_dependencies(ref)
+        phases = (
+            p
+            for ref, p in self.written
+            if any(is_same_location(ref, dependency) for dependency in behind)
+        )
         return 1 + max(phases, default=-1)
 
-    def stored(self, operand: Operand, out: Ref, reads: Collection[Ref]) -> None:
+    def store_operand(self, operand: Operand, out: Ref, reads: Collection[Ref]) -> None:
         """Add a kind that copies an operand to memory."""
-        store = Store(self.places.out(out), "x0")
+        store = Store(self.places.locate_own(out), "x0")
         kind = TileKind(out.width, loads=(("x0", operand),), stores=(store,))
         self.emit(kind, reads=reads, writes=(out,), like=out)
 
-    def columns(self, ref: Ref) -> Columns:
+    def locate_columns(self, ref: Ref) -> Columns:
         """Return the location of a value that must have only one.
 
         Raises:
             UnsupportedTrial: the value has several locations.
         """
-        columns = self.places.piece(ref)
+        columns = self.places.find_piece(ref)
         if columns is None:
             raise UnsupportedTrial("an operator reads a value that lies in several places")
         return columns
 
 
-def packed(name: str) -> str:
+def name_pack(name: str) -> str:
     """Return the name of a packed parameter in Stage.written."""
     return f"parameter {name}"
 
 
-def same_place(one: Ref | str, other: Ref | str) -> bool:
+def is_same_location(first: Ref | str, other: Ref | str) -> bool:
     """Return whether two refs overlap, or two names are equal."""
-    if isinstance(one, Ref) and isinstance(other, Ref):
-        return overlap(one, other)
-    return one == other
+    if isinstance(first, Ref) and isinstance(other, Ref):
+        return overlap(first, other)
+    return first == other
 
 
-def write_group(stage: Stage, step: ElementwiseStep, place: int) -> None:
+def write_group(stage: Stage, step: ElementwiseStep, index: int) -> None:
     """Add the kind of a group of elementwise operators."""
-    _Group(stage, step, place).write()
+    _GroupBuilder(stage, step, index).write()
 
 
 @dataclass(slots=True)
-class _Group:
+class _GroupBuilder:
     """Kind of one group of elementwise operators, while it is built.
 
     Attributes:
@@ -221,20 +225,20 @@ class _Group:
         operations = []
         for i in self.step.nodes:
             node = plan.nodes[i]
-            operands = tuple(self._operand(k, i) for k in node.inputs)
+            operands = tuple(self._name_operand(k, i) for k in node.inputs)
             operations.append(Operation(f"v{i}", node.op, operands, node.value))
             if i in plan.refs:
-                self.stores.append(Store(self.stage.places.out(plan.refs[i]), f"v{i}"))
+                self.stores.append(Store(self.stage.places.locate_own(plan.refs[i]), f"v{i}"))
                 self.writes.append(plan.refs[i])
         node = plan.nodes[self.step.nodes[0]]
         kind = TileKind(
             node.width, tuple(self.sums), tuple(self.products), tuple(self.loads),
             tuple(operations), tuple(self.stores),
         )  # fmt: skip
-        on_edges = self.stage.places.on_edges(self.step.nodes[0])
+        on_edges = self.stage.places.is_on_edges(self.step.nodes[0])
         self.stage.emit(kind, reads=self.reads, writes=self.writes, on_edges=on_edges)
 
-    def _operand(self, k: int, reader: int) -> str:
+    def _name_operand(self, k: int, reader: int) -> str:
         if k in self.step.nodes:
             return f"v{k}"
         plan = self.stage.places.plan
@@ -243,12 +247,12 @@ class _Group:
         if is_value and ref is not None:
             if ref in self.names:
                 return self.names[ref]
-            one = self.stage.sum_of(ref)
-            if one is not None and self.stage.fuse:
-                return self._summed(one, ref)
+            pending = self.stage.find_sum(ref)
+            if pending is not None and self.stage.fuse:
+                return self._inline_sum(pending, ref)
             self.stage.need(ref)
             self.reads.append(ref)
-        operand = self.stage.places.operand(k, plan.nodes[reader].index)
+        operand = self.stage.places.make_operand(k, plan.nodes[reader].index)
         if operand is None:
             raise UnsupportedTrial(f"{plan.name} reads several children as one value")
         if isinstance(operand, LoadParameter) and len(plan.nodes[reader].shape) > 1:
@@ -258,65 +262,67 @@ class _Group:
             self.loads.append((self.names[operand], operand))
         return self.names[operand]
 
-    def _summed(self, one: Sum, ref: Ref) -> str:
+    def _inline_sum(self, pending: Sum, ref: Ref) -> str:
         name = self.names[ref] = f"s{len(self.sums)}"
-        terms = one.terms(name, ref)
+        terms = pending.build_terms(name, ref)
         self.sums.append((name, terms.operands))
         self.products += terms.products
-        self.reads += one.reads(ref)
-        kept = self.stage.is_kept(one, ref, self.place)
-        one.read_at.add(self.place)
+        self.reads += pending.list_reads(ref)
+        kept = self.stage.is_kept(pending, ref, self.place)
+        pending.read_at.add(self.place)
         if kept:
-            self.stores.append(Store(self.stage.places.out(ref), name))
+            self.stores.append(Store(self.stage.places.locate_own(ref), name))
             self.writes.append(ref)
-            one.settled.append(ref)
+            pending.settled.append(ref)
         return name
 
 
 MATRIX_FORMS = {form.value: form for form in MatrixForm}
 
 
-def write_operator(stage: Stage, i: int, place: int) -> None:
+def write_operator(stage: Stage, i: int, index: int) -> None:
     """Add the kind that computes a node, if one is needed.
 
     Args:
         stage: stage to which the kind is added.
         i: the node.
-        place: index of the node's step in the stage.
+        index: index of the node's step in the stage.
     """
     node, refs = stage.places.plan.nodes[i], stage.places.plan.refs
     values = [refs[k] for k in node.inputs if k in refs]
     if node.op == "sum_edges":
-        _sum_edges(stage, i, place)
+        _sum_edges(stage, i, index)
         return
     stage.need(*values)
     if node.op in CONSTANTS:
         if _needs_memory(stage, refs[i]):
-            stage.stored(Constant(CONSTANTS[node.op]), refs[i], ())
+            stage.store_operand(Constant(CONSTANTS[node.op]), refs[i], ())
     elif node.op in READ_THROUGH:
         if not stage.places.is_read_through(i):
-            stage.stored(_through_index(stage, i), refs[i], values)
+            stage.store_operand(_make_indexed_load(stage, i), refs[i], values)
     elif node.op == "expand":
-        stage.stored(Load(stage.columns(values[0]), same=True), refs[i], values)
+        stage.store_operand(Load(stage.locate_columns(values[0]), same=True), refs[i], values)
     elif node.op == "sum_elements":
-        kind = RowSumKind(stage.columns(values[0]), values[0].width, stage.places.out(refs[i]))
+        kind = RowSumKind(
+            stage.locate_columns(values[0]), values[0].width, stage.places.locate_own(refs[i])
+        )
         stage.emit(kind, reads=values, writes=(refs[i],), like=refs[i])
     elif node.op in MATRIX_FORMS:
-        _matrix(stage, i, values)
+        _write_matrix(stage, i, values)
     else:
-        _softmax(stage, i, values)
+        _write_softmax(stage, i, values)
 
 
 def _needs_memory(stage: Stage, ref: Ref) -> bool:
     """Return whether a constant must be in memory, because a read is not position by position."""
     plan = stage.places.plan
-    if ref.buffer.is_shared or any(overlap(shown, ref) for shown in shown_refs(plan)):
+    if ref.buffer.is_shared or any(overlap(shown, ref) for shown in list_shown_refs(plan)):
         return True
     readings = [reading for reading in stage.places.readings if overlap(reading.ref, ref)]
     return not all(reading.alone and reading.ref == ref for reading in readings)
 
 
-def _through_index(stage: Stage, i: int) -> Load:
+def _make_indexed_load(stage: Stage, i: int) -> Load:
     """Return the indexed read of a lookup or spread whose result is written nonetheless.
 
     Raises:
@@ -324,63 +330,63 @@ def _through_index(stage: Stage, i: int) -> Load:
     """
     places = stage.places
     is_lookup = places.plan.nodes[i].op == "lookup"
-    columns = places.looked_up(i) if is_lookup else places.spread(i)
+    columns = places.locate_table_rows(i) if is_lookup else places.locate_spread(i)
     if columns is None:
         raise UnsupportedTrial("a value that lies in several places is spread to edges")
     return Load(columns)
 
 
-def _sum_edges(stage: Stage, i: int, place: int) -> None:
+def _sum_edges(stage: Stage, i: int, index: int) -> None:
     places = stage.places
     (operand,) = places.plan.nodes[i].inputs
     reads = (places.plan.refs[operand],) if operand in places.plan.refs else ()
     stage.need(*reads)
     out = places.plan.refs[i]
-    part = EdgeSumPart(out, places.child_rows(operand), places.type_id, reads)
-    stage.add(Sum(out, [part], added_at={place}))
+    part = EdgeSumPart(out, places.locate_child_rows(operand), places.type_id, reads)
+    stage.add(Sum(out, [part], added_at={index}))
 
 
-def _matrix(stage: Stage, i: int, values: list[Ref]) -> None:
+def _write_matrix(stage: Stage, i: int, values: list[Ref]) -> None:
     node, out = stage.places.plan.nodes[i], stage.places.plan.refs[i]
     x, y = values
     n_columns = out.width // x.width if node.op == "outer" else out.width
-    operands = (stage.columns(x), stage.columns(y), stage.places.out(out))
+    operands = (stage.locate_columns(x), stage.locate_columns(y), stage.places.locate_own(out))
     kind = MatrixKind(MATRIX_FORMS[node.op], *operands, x.width, n_columns)
     stage.emit(kind, reads=values, writes=(out,), like=out)
 
 
-def _softmax(stage: Stage, i: int, values: list[Ref]) -> None:
+def _write_softmax(stage: Stage, i: int, values: list[Ref]) -> None:
     """Add the kind of a separate softmax loss, or of its gradient."""
     plan = stage.places.plan
     node, ref = plan.nodes[i], plan.refs[i]
     label = PullOf(stage.places.type_id, plan.nodes[node.inputs[1]].name)
-    logits, out = stage.columns(values[0]), stage.places.out(ref)
+    logits, out = stage.locate_columns(values[0]), stage.places.locate_own(ref)
     if node.op == "pick_neg_log_softmax":
         kind = SoftmaxKind(logits, values[0].width, label, loss=out)
     else:
-        dy = _dy(stage, node.inputs[2])
+        dy = _locate_loss_gradient(stage, node.inputs[2])
         kind = SoftmaxKind(logits, values[0].width, label, gradient=out, dy=dy)
     stage.emit(kind, reads=values, writes=(ref,), like=ref)
 
 
-def _dy(stage: Stage, i: int) -> Columns | None:
+def _locate_loss_gradient(stage: Stage, i: int) -> Columns | None:
     """Return the location of the gradient of a loss; None if it is 1."""
     plan = stage.places.plan
-    return None if plan.nodes[i].op == "ones" else stage.columns(plan.refs[i])
+    return None if plan.nodes[i].op == "ones" else stage.locate_columns(plan.refs[i])
 
 
 def write_softmax_loss(stage: Stage, step: SoftmaxLossStep) -> None:
     """Add the kind of a softmax loss, whose gradient may overwrite the logits."""
     stage.need(step.logits)
     places = stage.places
-    out = places.out(step.logits)
+    out = places.locate_own(step.logits)
     kind = SoftmaxKind(
         out,
         step.logits.width,
         PullOf(places.type_id, step.label),
         bias=None if step.bias is None else ParameterOf(step.bias),
-        loss=places.out(step.loss),
-        log_sum=places.out(step.log_sum),
+        loss=places.locate_own(step.loss),
+        log_sum=places.locate_own(step.log_sum),
         gradient=out if step.leaves_gradient else None,
         biased=out if step.bias is not None and not step.leaves_gradient else None,
     )

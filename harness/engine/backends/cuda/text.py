@@ -48,10 +48,12 @@ EXPRESSIONS = {
 }
 
 
-def write_expression(one: Operation) -> str:
+def write_expression(operation: Operation) -> str:
     """Return the source of an operation."""
-    total = " + ".join(one.operands)
-    return EXPRESSIONS[one.operator].format(*one.operands, value=one.constant, sum=total)
+    total = " + ".join(operation.operands)
+    return EXPRESSIONS[operation.operator].format(
+        *operation.operands, value=operation.constant, sum=total
+    )
 
 
 # tanh as a rational function; harness/engine/cpu_kernels/elementwise.py derives its error. It uses
@@ -86,11 +88,11 @@ class Names:
     floats: dict[FloatArray, int] = field(default_factory=dict)
     words: dict[WordArray, int] = field(default_factory=dict)
 
-    def of_floats(self, array: FloatArray) -> str:
+    def name_argument(self, array: FloatArray) -> str:
         """Return the name of a float array's argument."""
         return f"p{self.floats.setdefault(array, len(self.floats))}"
 
-    def of_words(self, array: WordArray) -> int:
+    def assign_slot(self, array: WordArray) -> int:
         """Return the header slot that holds the offset of an int32 array."""
         return self.words.setdefault(array, N_SLOTS + len(self.words))
 
@@ -123,21 +125,21 @@ class TileText:
         """Write lines at the current indentation."""
         self.lines += [INDENT * self.depth + line for line in lines]
 
-    def own(self, prefix: str) -> str:
+    def make_name(self, prefix: str) -> str:
         """Return a new unique name."""
         self._n_names += 1
         return f"{prefix}{self._n_names}"
 
-    def pointer(self, array: FloatArray) -> str:
+    def declare_pointer(self, array: FloatArray) -> str:
         """Return the name of a float array and make it an argument."""
-        name = self.names.of_floats(array)
+        name = self.names.name_argument(array)
         self.pointers[name] = None
         return name
 
     def begin(self, array: WordArray) -> str:
         """Return the name of a pointer to the start of an int32 array."""
         if array not in self._begun:
-            name = self._begun[array] = f"a{self.names.of_words(array)}"
+            name = self._begun[array] = f"a{self.names.assign_slot(array)}"
             # Defined at the top, so that every later line can use it.
             self.lines.insert(0, f"{INDENT}{name} = words + tl.load(words + {name[1:]})")
         return self._begun[array]
@@ -149,25 +151,25 @@ class TileText:
 
     # --- rows ---
 
-    def row(self, row: Row) -> tuple[str, str]:
+    def load_row(self, row: Row) -> tuple[str, str]:
         """Return the names of a row's index vector and mask."""
         if row.through is None:
             return row.base.value, self.live
         if row not in self._rows:
-            index, at = self.own("r"), _element(row)
+            index, at = self.make_name("r"), _format_row_index(row)
             begin, other = self.begin(row.through), "-1" if row.optional else "0"
             self.add(f"{index} = tl.load({begin} + {at}, mask={self.live}, other={other})")
             mask = self.live
             if row.optional:
-                mask = self.own("o")
+                mask = self.make_name("o")
                 self.add(f"{mask} = {index} >= 0", f"{index} = tl.where({mask}, {index}, 0)")
             self._rows[row] = (index, mask)
         return self._rows[row]
 
-    def listed(self, rows: RowList) -> str:
+    def load_list_bounds(self, rows: RowList) -> str:
         """Return the suffix of a list's names: offsets f, lengths n, and the largest length t."""
         if rows not in self._lists:
-            name = self._lists[rows] = self.own("e")
+            name = self._lists[rows] = self.make_name("e")
             at, live = f"{self.begin(rows.starts)} + {rows.base.value}", self.live
             self.add(
                 f"f{name} = tl.load({at}, mask={live}, other=0)",
@@ -176,9 +178,9 @@ class TileText:
             )
         return self._lists[rows]
 
-    def item(self, rows: RowList, j: str) -> tuple[str, str]:
+    def load_item(self, rows: RowList, j: str) -> tuple[str, str]:
         """Return the names of index and mask of the j-th item of every row's list."""
-        name, mask, index = self.listed(rows), self.own("o"), self.own("r")
+        name, mask, index = self.load_list_bounds(rows), self.make_name("o"), self.make_name("r")
         self.add(f"{mask} = {j} < n{name}")
         if rows.items is None:
             self.add(f"{index} = tl.where({mask}, f{name} + {j}, 0)")
@@ -189,7 +191,9 @@ class TileText:
 
     # --- elements ---
 
-    def element(self, columns: Columns, index: str, width: int, *, cols: str = "cols") -> str:
+    def format_element(
+        self, columns: Columns, index: str, width: int, *, cols: str = "cols"
+    ) -> str:
         """Return an expression for pointers to columns of rows.
 
         Args:
@@ -198,7 +202,7 @@ class TileText:
             width: width of a row of each vertex's matrix, used if per_row is above 1.
             cols: expression for the column numbers.
         """
-        at = f"{self.pointer(columns.array)} + {index}[:, None] * {columns.width}"
+        at = f"{self.declare_pointer(columns.array)} + {index}[:, None] * {columns.width}"
         if self.per_row > 1:
             at += f" + part[:, None] * {width}"
         start = f"{columns.start} + " if columns.start else ""
@@ -213,12 +217,14 @@ class TileText:
         """
         return f"{rows}[:, None] & {inside}" if inside else f"{rows}[:, None]"
 
-    def operand(self, name: str, operand: Operand, width: int, shape: str, inside: str) -> None:
+    def load_operand(
+        self, name: str, operand: Operand, width: int, shape: str, inside: str
+    ) -> None:
         """Write lines that assign an operand's block of this tile to a name."""
         if isinstance(operand, Constant):
             self.add(f"{name} = tl.full({shape}, {operand.value!r}, tl.float32)")
         elif isinstance(operand, LoadParameter):
-            pointer, at = self.pointer(operand.array), "cols"
+            pointer, at = self.declare_pointer(operand.array), "cols"
             if operand.period:
                 at = f"cols % {operand.period}"
             if operand.start:
@@ -230,39 +236,41 @@ class TileText:
         elif isinstance(operand.columns.row, RowList):
             self._load_list(name, operand.columns, operand.columns.row, width, shape, inside)
         else:
-            index, mask = self.row(operand.columns.row)
-            element = self.element(operand.columns, index, width)
+            index, mask = self.load_row(operand.columns.row)
+            element = self.format_element(operand.columns, index, width)
             self.add(f"{name} = tl.load({element}, mask={self.mask(mask, inside)}, other=0.0)")
 
     def _load_one_column(self, name: str, operand: Load, shape: str) -> None:
         row = operand.columns.row
         assert isinstance(row, Row)
-        index, mask = self.row(row)
+        index, mask = self.load_row(row)
         at = f"{index} * {operand.columns.width} + {operand.columns.start}"
-        value = f"tl.load({self.pointer(operand.columns.array)} + {at}, mask={mask}, other=0.0)"
+        value = (
+            f"tl.load({self.declare_pointer(operand.columns.array)} + {at}, mask={mask}, other=0.0)"
+        )
         self.add(f"{name} = tl.broadcast_to({value}[:, None], {shape})")
 
     def _load_list(
         self, name: str, columns: Columns, rows: RowList, width: int, shape: str, inside: str
     ) -> None:
-        suffix = self.listed(rows)
+        suffix = self.load_list_bounds(rows)
         self.add(f"{name} = tl.zeros({shape}, tl.float32)", f"for j in range(0, t{suffix}):")
         self.depth += 1
-        index, on = self.item(rows, "j")
+        index, on = self.load_item(rows, "j")
         mask = self.mask(on, inside)
-        element = self.element(columns, index, width)
+        element = self.format_element(columns, index, width)
         self.add(f"{name} += tl.load({element}, mask={mask}, other=0.0)")
         self.depth -= 1
 
     def store(self, columns: Columns, name: str, width: int, inside: str) -> None:
         """Write a line that stores a block of this tile."""
         assert isinstance(columns.row, Row)
-        index, mask = self.row(columns.row)
-        element = self.element(columns, index, width)
+        index, mask = self.load_row(columns.row)
+        element = self.format_element(columns, index, width)
         self.add(f"tl.store({element}, {name}, mask={self.mask(mask, inside)})")
 
 
-def _element(row: Row) -> str:
+def _format_row_index(row: Row) -> str:
     at = row.base.value if row.stride == 1 else f"{row.base.value} * {row.stride}"
     return f"{at} + {row.at}" if row.at else at
 
@@ -275,7 +283,7 @@ def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) 
 
     def begin(name: str, operands: Sequence[Operand]) -> None:
         for k, operand in enumerate(operands):
-            text.operand(f"{name}_{k}", operand, kind.width, shape, inside)
+            text.load_operand(f"{name}_{k}", operand, kind.width, shape, inside)
         started = "".join(f" + {name}_{k}" for k in range(len(operands)))
         text.add(f"{name} = tl.zeros({shape}, tl.float32){started}")
 
@@ -286,18 +294,18 @@ def write_tile_kind(text: TileText, kind: TileKind, tile: Tile, precision: str) 
     # Values that products do not need are loaded at their first use, which saves registers.
     later = {name: partial(begin, name, xs) for name, xs in kind.sums if name not in into}
     for name, operand in kind.loads:
-        later[name] = partial(text.operand, name, operand, kind.width, shape, inside)
-    for one in kind.operations:
-        for name in one.operands:
-            later.pop(name, _nothing)()
-        text.add(f"{one.name} = {write_expression(one)}")
+        later[name] = partial(text.load_operand, name, operand, kind.width, shape, inside)
+    for operation in kind.operations:
+        for name in operation.operands:
+            later.pop(name, _do_nothing)()
+        text.add(f"{operation.name} = {write_expression(operation)}")
     for load in later.values():
         load()
     for store in kind.stores:
         text.store(store.columns, store.name, kind.width, inside)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing, because the operand is already loaded."""
 
 
@@ -331,18 +339,18 @@ def _write_products(
     if tile.spread:
         shape = f"({tile.rows}, {tile.inner}, {tile.columns})"
         text.add(*(f"w{name} = tl.zeros({shape}, tl.float32)" for name in into))
-    for products in _with_equal_x(kind):
+    for products in _group_by_x(kind):
         _write_loop(text, products, kind, tile, inside, precision)
     if tile.spread:
         text.add(*(f"{name} += tl.sum(w{name}, 1)" for name in into))
 
 
-def _with_equal_x(kind: TileKind) -> Iterable[list[Product]]:
+def _group_by_x(kind: TileKind) -> Iterable[list[Product]]:
     """Group products that read the same rows, so that these are loaded once."""
-    found: dict[tuple[Columns, int], list[Product]] = {}
+    groups: dict[tuple[Columns, int], list[Product]] = {}
     for product in kind.products:
-        found.setdefault((product.x, product.k), []).append(product)
-    return found.values()
+        groups.setdefault((product.x, product.k), []).append(product)
+    return groups.values()
 
 
 def _write_loop(
@@ -357,11 +365,11 @@ def _write_loop(
     x, k = products[0].x, products[0].k
     depth = text.depth
     if isinstance(x.row, RowList):
-        suffix = text.listed(x.row)
+        suffix = text.load_list_bounds(x.row)
         text.add(f"if t{suffix} > 0:")
         text.depth += 1
     else:
-        index, mask = text.row(x.row)
+        index, mask = text.load_row(x.row)
         if x.row.optional:
             text.add(f"if tl.max({mask}.to(tl.int32), 0) > 0:")
             text.depth += 1
@@ -375,8 +383,8 @@ def _write_loop(
             f"for j in range(0, t{suffix}):",
         )
         text.depth += 1
-        index, mask = text.item(x.row, "j")
-    element = text.element(x, index, k, cols="k")
+        index, mask = text.load_item(x.row, "j")
+    element = text.format_element(x, index, k, cols="k")
     whole = text.mask(mask, f"{within}[None, :]" if within else "")
     load = f"tl.load({element}, mask={whole}, other=0.0)"
     text.add(f"a += {load}" if isinstance(x.row, RowList) else f"a = {load}")
@@ -396,17 +404,17 @@ def _write_product(
     masks = [f"{within}[:, None]"] * bool(within) + [inside] * bool(inside)
     mask = f", mask={' & '.join(masks)}, other=0.0" if masks else ""
     at = f"({product.row} + {down}) * {product.leading} + {product.column} + {across}"
-    text.add(f"w = tl.load({text.pointer(product.weight)} + {at}{mask})")
+    text.add(f"w = tl.load({text.declare_pointer(product.weight)} + {at}{mask})")
     into = product.into
     if tile.spread:
         text.add(f"w{into} += a[:, :, None] * w[None, :, :]")
     else:
-        text.add(dot_text(into, "a", "w", precision))
+        text.add(format_dot(into, "a", "w", precision))
 
 
-def dot_text(into: str, left: str, right: str, precision: str) -> str:
+def format_dot(into: str, left: str, right: str, precision: str) -> str:
     """Return a line that adds a product to a float32 tile, with factors rounded to a precision."""
     if precision == "bf16":
-        factors = (f"{one}.to(tl.bfloat16).to(ROUNDED)" for one in (left, right))
+        factors = (f"{factor}.to(tl.bfloat16).to(ROUNDED)" for factor in (left, right))
         return f"{into} = tl.dot({', '.join(factors)}, {into})"
     return f'{into} = tl.dot({left}, {right}, {into}, input_precision="{precision}")'

@@ -69,12 +69,12 @@ class Indices:
     rows: Arrangement
     _found: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
-    def once(self, key: tuple[Any, ...], find: Callable[[], T]) -> T:
+    def memoize(self, key: tuple[Any, ...], find: Callable[[], T]) -> T:
         """Return the value stored under a key; compute and store it first if necessary."""
         if key not in self._found:
             self._found[key] = find()
-        found: T = self._found[key]
-        return found
+        value: T = self._found[key]
+        return value
 
 
 class WordArray(Protocol):
@@ -211,12 +211,12 @@ def is_any_twice(read: Words, n_rows: int) -> bool:
 
 
 @compiled
-def row_of_each(read: Words, n_rows: int) -> Words:
+def find_last_readers(read: Words, n_rows: int) -> Words:
     """Return, for each of n_rows rows, the last position in `read` that reads it, or NONE."""
-    found = np.full(n_rows, NONE, dtype=np.int32)
+    positions = np.full(n_rows, NONE, dtype=np.int32)
     for k in range(len(read)):
-        found[read[k]] = k
-    return found
+        positions[read[k]] = k
+    return positions
 
 
 @compiled
@@ -268,22 +268,22 @@ class Reader:
         n_slots = 1 if self.slots is None else len(self.slots)
         return as_words(geometry.gathers[self.slots].index[self.at :: n_slots])
 
-    def n_rows(self, indices: Indices) -> int:
+    def count_rows(self, indices: Indices) -> int:
         """Return the number of rows of the state."""
         return indices.rows.n_rows.get(self.state, 0)
 
-    def grouped(self, indices: Indices) -> Grouped:
+    def group_rows(self, indices: Indices) -> Grouped:
         """Group the rows (or edges) of the function by the state row that they read."""
-        return indices.once(
+        return indices.memoize(
             (self.state, self.type_id, self.slots, self.at),
-            lambda: group_by_row(self.read(indices), self.n_rows(indices)),
+            lambda: group_by_row(self.read(indices), self.count_rows(indices)),
         )
 
     def is_single(self, indices: Indices) -> bool:
         """Return whether no state row is read more than once."""
-        return not is_any_twice(self.read(indices), self.n_rows(indices))
+        return not is_any_twice(self.read(indices), self.count_rows(indices))
 
-    def found(self, indices: Indices, own: Words) -> Words:
+    def find_gradient_rows(self, indices: Indices, own: Words) -> Words:
         """Return the rows that hold the gradients of the given rows (or edges).
 
         Args:
@@ -306,8 +306,8 @@ class ReaderRowOf:
 
     def find(self, indices: Indices) -> Words:
         reading = self.reading
-        own = row_of_each(reading.read(indices), reading.n_rows(indices))
-        return reading.found(indices, own)
+        own = find_last_readers(reading.read(indices), reading.count_rows(indices))
+        return reading.find_gradient_rows(indices, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +317,7 @@ class ReadersStartOf:
     reading: Reader
 
     def find(self, indices: Indices) -> Words:
-        return self.reading.grouped(indices)[0]
+        return self.reading.group_rows(indices)[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,4 +327,4 @@ class ReadersOf:
     reading: Reader
 
     def find(self, indices: Indices) -> Words:
-        return self.reading.found(indices, self.reading.grouped(indices)[1])
+        return self.reading.find_gradient_rows(indices, self.reading.group_rows(indices)[1])

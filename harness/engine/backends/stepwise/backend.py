@@ -12,14 +12,14 @@ from harness.contracts.model import Weights
 from harness.contracts.timeline import Part
 from harness.engine.backend import EVERY, Arrangement
 from harness.engine.backends.stepwise.kernels import KERNELS
-from harness.engine.backends.stepwise.parameters import Parameters
+from harness.engine.backends.stepwise.parameters import StepwiseParameters
 from harness.engine.backends.stepwise.rows import Bound, Matrix, upload
 from harness.engine.backends.stepwise.steps import TypeExecutor
-from harness.engine.lowering.plan import Abilities, BufferName, Plan, Ref, Role, state_buffer
+from harness.engine.lowering.plan import Abilities, BufferName, Plan, Ref, Role, name_state_buffer
 from harness.engine.rows.fields import Index
 from harness.engine.rows.rounds import ALL_ROWS, Loss
 from harness.engine.switches import Switches
-from harness.engine.torch_cuda import why_no_cuda
+from harness.engine.torch_cuda import explain_no_cuda
 from harness.engine.torch_parameters import TorchBackend
 from harness.values.arrays import IntArray
 from harness.values.precision import EXACT
@@ -48,7 +48,7 @@ class Backend(TorchBackend):
         self._rows: Arrangement | None = None
 
     @classmethod
-    def why_not(cls, switches: Switches, device: str) -> str | None:
+    def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         """Return the reason why this cannot run here, such as missing CUDA."""
         if switches.profile:
             return "profile=true counts inside compiled code; use backend=compiled on a CPU"
@@ -60,11 +60,11 @@ class Backend(TorchBackend):
             return "streaming=true is for backend=cuda; leave it out"
         if switches.persistent:
             return "persistent=true is for backend=cuda; leave it out"
-        return why_no_cuda() if device == "cuda" else None
+        return explain_no_cuda() if device == "cuda" else None
 
     def load(self, weights: Weights) -> None:
         """Copy the weights to the device."""
-        self._parameters = Parameters(weights, self._device)
+        self._parameters = StepwiseParameters(weights, self._device)
 
     def compile(self, plans: Mapping[int, Plan]) -> None:
         """Create closures for new plans."""
@@ -96,19 +96,23 @@ class Backend(TorchBackend):
     def _run_batch_in_parts(self, stage: str, batch: IntArray, part: Part) -> None:
         """Run one batch, with every step as a kernel."""
         executor = self._executors[int(batch[0])]
-        with executor.in_parts(part):
+        with executor.record_parts(part):
             self.run(stage, batch[None])
 
     def read(self, type_id: int, ref: Ref, rows: slice = EVERY) -> NDArray[np.float32]:
         """Return a NumPy copy."""
-        found: NDArray[np.float32] = self._executors[type_id].value(ref)[rows].cpu().numpy()
-        return found.copy() if self._device.type == "cpu" else found
+        values: NDArray[np.float32] = (
+            self._executors[type_id].collect_value(ref)[rows].cpu().numpy()
+        )
+        return values.copy() if self._device.type == "cpu" else values
 
-    def later(self, losses: Sequence[Loss]) -> Callable[[], float]:
+    def defer_losses(self, losses: Sequence[Loss]) -> Callable[[], float]:
         """Return a function that reads the sum of the losses, which is computed on the device."""
         if self._device.type == "cpu":
-            return super().later(losses)
-        sums = [self._executors[type_id].value(ref)[rows].sum() for type_id, ref, rows in losses]
+            return super().defer_losses(losses)
+        sums = [
+            self._executors[type_id].collect_value(ref)[rows].sum() for type_id, ref, rows in losses
+        ]
         if not sums:
             return lambda: 0.0
         total = torch.stack(sums).sum()
@@ -117,8 +121,10 @@ class Backend(TorchBackend):
     def read_states(self, state: str, rows: Index) -> NDArray[np.float32]:
         """Return a NumPy copy."""
         index = torch.from_numpy(rows).to(self._device)
-        found: NDArray[np.float32] = self._states[state_buffer(state)].tensor[index].cpu().numpy()
-        return found
+        values: NDArray[np.float32] = (
+            self._states[name_state_buffer(state)].tensor[index].cpu().numpy()
+        )
+        return values
 
     def clear_gradients(self) -> None:
         """Zero the gradients of states; those of parameters are overwritten."""
@@ -130,16 +136,16 @@ class Backend(TorchBackend):
 
     def gradients(self) -> Weights:
         """Return dense gradients as NumPy arrays."""
-        return self._parameters.dense_gradients(self._parameters.written, self._parameters.sparse)
+        return self._parameters.collect_gradients(self._parameters.written, self._parameters.sparse)
 
     def update(self, learning_rate: float) -> None:
         """Update dense parameters as a whole, and looked-up tables row by row."""
         own = self._parameters
-        own.descend(learning_rate, own.written, own.sparse)
+        own.update_parameters(learning_rate, own.written, own.sparse)
 
-    def weights(self) -> Weights:
+    def read_weights(self) -> Weights:
         """Return NumPy copies."""
-        return self._parameters.weights()
+        return self._parameters.copy_weights()
 
     def synchronize(self) -> None:
         """Wait for CUDA."""
@@ -150,6 +156,6 @@ class Backend(TorchBackend):
         """Return the fixed facts: one call per step, no fusion."""
         return {"backend": "stepwise", "fusion": "false", "loop": "python"}
 
-    def versions(self) -> dict[str, str]:
+    def list_versions(self) -> dict[str, str]:
         """Return the version of PyTorch, and its number of threads."""
         return {"torch": torch.__version__, "torch_threads": str(torch.get_num_threads())}

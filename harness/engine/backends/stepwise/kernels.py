@@ -23,7 +23,7 @@ ELEMENTWISE: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "sub": lambda node, x, out: torch.sub(x[0], x[1], out=out),
     "mul": lambda node, x, out: torch.mul(x[0], x[1], out=out),
     "div": lambda node, x, out: torch.div(x[0], x[1], out=out),
-    "bias": lambda node, x, out: _bias(node, x, out),
+    "bias": lambda node, x, out: _add_bias(node, x, out),
     "neg": lambda node, x, out: torch.neg(x[0], out=out),
     "scale": lambda node, x, out: torch.mul(x[0], node.value, out=out),
     "shift": lambda node, x, out: torch.add(x[0], node.value, out=out),
@@ -44,7 +44,7 @@ ELEMENTWISE: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
 }
 
 
-def _bias(node: Node, x: list[Tensor], out: Tensor) -> None:
+def _add_bias(node: Node, x: list[Tensor], out: Tensor) -> None:
     if len(node.shape) == 1:
         torch.add(x[0], x[1][node.index : node.index + node.width], out=out)
     else:
@@ -61,7 +61,7 @@ def _apply_transposed(node: Node, x: list[Tensor], out: Tensor) -> None:
     torch.bmm(matrix, x[0][:, :, None], out=out[:, :, None])
 
 
-def _outer(node: Node, x: list[Tensor], out: Tensor) -> None:
+def _multiply_outer(node: Node, x: list[Tensor], out: Tensor) -> None:
     torch.mul(x[0][:, :, None], x[1][:, None, :], out=out.view(-1, *node.shape))
 
 
@@ -71,7 +71,7 @@ def _pick(node: Node, x: list[Tensor], out: Tensor) -> None:
     out.sub_(logits.gather(1, label[:, None]))
 
 
-def _softmax_minus_one_hot(node: Node, x: list[Tensor], out: Tensor) -> None:
+def _compute_softmax_gradient(node: Node, x: list[Tensor], out: Tensor) -> None:
     logits, label, dy = x
     torch.softmax(logits, 1, out=out)
     out.scatter_add_(1, label[:, None], out.new_full((len(label), 1), -1.0))
@@ -80,38 +80,38 @@ def _softmax_minus_one_hot(node: Node, x: list[Tensor], out: Tensor) -> None:
 
 def _score_heads(node: Node, x: list[Tensor], out: Tensor) -> None:
     n_heads, (n_rows, n_weights) = node.index, node.shape
-    q = _heads(x[0], n_rows // n_heads, n_heads)
-    k = _heads(x[1], n_weights, n_heads)
-    _whole_rows(out, n_heads, -1, n_weights).copy_(q @ k.transpose(2, 3))
+    q = _split_heads(x[0], n_rows // n_heads, n_heads)
+    k = _split_heads(x[1], n_weights, n_heads)
+    _reshape_rows(out, n_heads, -1, n_weights).copy_(q @ k.transpose(2, 3))
 
 
 def _mix_heads(node: Node, x: list[Tensor], out: Tensor) -> None:
     n_heads, (n_rows, width) = node.index, node.shape
-    p = _whole_rows(x[0], n_heads, n_rows, -1)
-    v = _heads(x[1], x[1].shape[1] // width, n_heads)
-    _heads(out, n_rows, n_heads).copy_(p @ v)
+    p = _reshape_rows(x[0], n_heads, n_rows, -1)
+    v = _split_heads(x[1], x[1].shape[1] // width, n_heads)
+    _split_heads(out, n_rows, n_heads).copy_(p @ v)
 
 
-def _whole_rows(x: Tensor, *shape: int) -> Tensor:
+def _reshape_rows(x: Tensor, *shape: int) -> Tensor:
     """Reshape each vertex's columns; the rows of vertices need not be adjacent."""
-    found: Tensor = x.unflatten(1, shape)  # type: ignore[no-untyped-call]
-    return found
+    rows: Tensor = x.unflatten(1, shape)  # type: ignore[no-untyped-call]
+    return rows
 
 
-def _heads(x: Tensor, n_rows: int, n_heads: int) -> Tensor:
+def _split_heads(x: Tensor, n_rows: int, n_heads: int) -> Tensor:
     """Return a view with separate heads (n, n_heads, n_rows, columns per head)."""
-    return _whole_rows(x, n_rows, n_heads, -1).transpose(1, 2)
+    return _reshape_rows(x, n_rows, n_heads, -1).transpose(1, 2)
 
 
-def _softmax(node: Node, x: list[Tensor], out: Tensor) -> None:
+def _compute_softmax(node: Node, x: list[Tensor], out: Tensor) -> None:
     width = node.shape[-1]
-    torch.softmax(_whole_rows(x[0], -1, width), 2, out=_whole_rows(out, -1, width))
+    torch.softmax(_reshape_rows(x[0], -1, width), 2, out=_reshape_rows(out, -1, width))
 
 
-def _layer_norm(node: Node, x: list[Tensor], out: Tensor) -> None:
-    rows = _whole_rows(x[0], -1, node.shape[-1])
+def _apply_layer_norm(node: Node, x: list[Tensor], out: Tensor) -> None:
+    rows = _reshape_rows(x[0], -1, node.shape[-1])
     normal = functional.layer_norm(rows, node.shape[-1:], x[1], eps=LAYER_NORM_EPSILON)
-    _whole_rows(out, -1, node.shape[-1]).copy_(normal)
+    _reshape_rows(out, -1, node.shape[-1]).copy_(normal)
 
 
 # All other operators with one result per vertex.
@@ -121,15 +121,15 @@ OTHERS: dict[str, Callable[[Node, list[Tensor], Tensor], object]] = {
     "lookup": lambda node, x, out: torch.index_select(x[0], 0, x[1], out=out),
     "apply": _apply,
     "apply_transposed": _apply_transposed,
-    "outer": _outer,
+    "outer": _multiply_outer,
     "score_heads": _score_heads,
     "mix_heads": _mix_heads,
-    "softmax": _softmax,
-    "layer_norm": _layer_norm,
+    "softmax": _compute_softmax,
+    "layer_norm": _apply_layer_norm,
     "sum_elements": lambda node, x, out: torch.sum(x[0], 1, keepdim=True, out=out),
     "expand": lambda node, x, out: out.copy_(x[0].expand_as(out)),
     "pick_neg_log_softmax": _pick,
-    "softmax_minus_one_hot": _softmax_minus_one_hot,
+    "softmax_minus_one_hot": _compute_softmax_gradient,
 }
 KERNELS = ELEMENTWISE | OTHERS
 

@@ -10,7 +10,7 @@ from harness.engine.backends.stepwise.kernels import sum_outer
 from harness.engine.torch_parameters import TorchParameters
 
 
-class Parameters(TorchParameters):
+class StepwiseParameters(TorchParameters):
     """Parameters with the gradients of one mini-batch.
 
     The first contribution to a gradient overwrites it (so that it is never zeroed), and later ones
@@ -30,14 +30,14 @@ class Parameters(TorchParameters):
 
     def add_outer(self, name: str, x: Tensor, dy: Tensor) -> None:
         """Add x^T dy, summed over the rows; a row may be a matrix, as wide as the gradient."""
-        gradient = self.gradient(name)
+        gradient = self.provide_gradient(name)
         x, dy = x.reshape(-1, gradient.shape[0]), dy.reshape(-1, gradient.shape[1])
         sum_outer(x, dy, gradient, accumulate=name in self.written)
         self.written[name] = None
 
     def add_sum(self, name: str, dy: Tensor) -> None:
         """Add the sum of the rows; a row may be a matrix, as wide as the gradient."""
-        gradient = self.gradient(name)
+        gradient = self.provide_gradient(name)
         dy = dy.reshape(-1, len(gradient))
         if name in self.written:
             gradient.add_(dy.sum(0))

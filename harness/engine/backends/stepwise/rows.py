@@ -14,22 +14,22 @@ from torch import Tensor
 
 from harness.compiler.pointers import FLOAT_BYTES
 from harness.engine.backend import Tally
-from harness.engine.backends.stepwise.parameters import Parameters
+from harness.engine.backends.stepwise.parameters import StepwiseParameters
 from harness.engine.lowering.plan import (
     GROWTH,
     BufferName,
-    Memory,
+    MemoryKind,
     Plan,
     Ref,
     Slots,
     count_slots,
-    state_buffer,
+    name_state_buffer,
 )
 from harness.engine.rows.fields import NOT_CONTIGUOUS, Index, TypeGeometry
 from harness.vertex.operators import EDGE
 
 
-def empty(shape: tuple[int, int], device: torch.device) -> Tensor:
+def allocate(shape: tuple[int, int], device: torch.device) -> Tensor:
     """Allocate an uninitialized tensor of floats."""
     return torch.empty(shape, device=device)
 
@@ -39,7 +39,7 @@ class Matrix:
 
     def __init__(self, width: int, device: torch.device) -> None:
         self.width, self.device = width, device
-        self.tensor = empty((0, width), device)
+        self.tensor = allocate((0, width), device)
         self.columns: dict[tuple[int, int], Tensor] = {}
 
     def ensure(self, n_rows: int, n_kept: int = 0) -> None:
@@ -48,8 +48,8 @@ class Matrix:
             return
         self.columns.clear()
         kept = self.tensor[:n_kept].clone()
-        self.tensor = empty((0, self.width), self.device)  # both may not fit
-        self.tensor = empty((int(n_rows * GROWTH) + 1, self.width), self.device)
+        self.tensor = allocate((0, self.width), self.device)  # both may not fit
+        self.tensor = allocate((int(n_rows * GROWTH) + 1, self.width), self.device)
         self.tensor[:n_kept] = kept
 
     def slice(self, start: int, width: int) -> Tensor:
@@ -79,7 +79,7 @@ class TypeIndices:
 
 def upload(types: Mapping[int, TypeGeometry], device: torch.device) -> dict[int, TypeIndices]:
     """Copy the indices of all functions to the device."""
-    arrays = [array for geometry in types.values() for array in _arrays(geometry)]
+    arrays = [array for geometry in types.values() for array in _list_arrays(geometry)]
     if not arrays:
         return {}
     joined = torch.from_numpy(np.concatenate(arrays, dtype=np.int64))
@@ -96,16 +96,16 @@ def upload(types: Mapping[int, TypeGeometry], device: torch.device) -> dict[int,
     }
 
 
-def _arrays(geometry: TypeGeometry) -> list[Index]:
+def _list_arrays(geometry: TypeGeometry) -> list[Index]:
     """Return the indices of a function, in the order of the fields of TypeIndices."""
-    found = [*geometry.pulls.values(), *(g.index for g in geometry.gathers.values())]
+    arrays = [*geometry.pulls.values(), *(g.index for g in geometry.gathers.values())]
     if None in geometry.gathers:
         starts = geometry.rows.starts
         n_edges = np.diff(geometry.gathers[None].edge_start)
         first = starts[:-1].astype(np.int64).repeat(np.diff(starts))  # of each row's batch
         owner = np.arange(geometry.rows.n).repeat(n_edges)
-        found += [owner, owner - first.repeat(n_edges)]
-    return found
+        arrays += [owner, owner - first.repeat(n_edges)]
+    return arrays
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class Bound:
     def __init__(
         self,
         plan: Plan,
-        parameters: Parameters,
+        parameters: StepwiseParameters,
         shared: dict[BufferName, Matrix],
         device: torch.device,
         tally: Tally,
@@ -146,8 +146,8 @@ class Bound:
         self.plan, self.parameters, self.device, self.tally = plan, parameters, device, tally
         self.shared, self.own = shared, dict[BufferName, Matrix]()
         for name, buffer in plan.buffers.items():
-            of = shared if name.is_shared else self.own
-            of.setdefault(name, Matrix(buffer.width, device))
+            matrices = shared if name.is_shared else self.own
+            matrices.setdefault(name, Matrix(buffer.width, device))
         self.geometry: TypeGeometry
         self.indices: TypeIndices
         self.is_filled: set[BufferName] = set()  # gather buffers with every row of the type
@@ -155,7 +155,7 @@ class Bound:
         self._first: dict[Slots, list[int]] = {}  # Gather.runs as plain numbers
         self.room = (0, 0, 0)  # capacities: rows, rows of a batch, edges
 
-    def matrix(self, name: BufferName) -> Matrix:
+    def find_matrix(self, name: BufferName) -> Matrix:
         """Return a matrix by its buffer's name."""
         return self.own.get(name) or self.shared[name]
 
@@ -181,7 +181,7 @@ class Bound:
             if buffer.domain == EDGE:
                 matrix.ensure(n_edges)
             else:
-                matrix.ensure(n if buffer.memory is Memory.SAVED else largest)
+                matrix.ensure(n if buffer.memory is MemoryKind.SAVED else largest)
         self.room = wanted
 
     @property
@@ -204,12 +204,12 @@ class Bound:
                 scope.edge_end = int(each.edge_start[scope.end])
         return scopes
 
-    def all_rows(self) -> Scope:
+    def select_all_rows(self) -> Scope:
         """Return all rows of the type."""
         rows = self.geometry.rows
         return Scope(-1, 0, rows.n, int(rows.first_row[0]), 0, self.geometry.n_edges)
 
-    def first_row(self, slots: Slots, s: Scope) -> int:
+    def find_first_row(self, slots: Slots, s: Scope) -> int:
         """Return the first of the rows that a gather reads, or NOT_CONTIGUOUS."""
         if s.batch < 0:
             return int(self.geometry.gathers[slots].runs[-1])
@@ -217,7 +217,7 @@ class Bound:
             self._first[slots] = self.geometry.gathers[slots].runs.tolist()
         return self._first[slots][s.batch]
 
-    def operand(self, i: int) -> View:
+    def view_operand(self, i: int) -> View:
         """Return a function that maps a scope to the value of a node."""
         node = self.plan.nodes[i]
         if node.op == "parameter":
@@ -229,17 +229,17 @@ class Bound:
 
     def view(self, ref: Ref) -> View:
         """Return a function that maps a scope to the columns of a ref."""
-        matrix, start, width = self.matrix(ref.buffer), ref.start, ref.width
+        matrix, start, width = self.find_matrix(ref.buffer), ref.start, ref.width
         buffer = self.plan.buffers[ref.buffer]
         if ref.buffer.is_gathered:
-            return self._gathered_view(ref)
+            return self._view_gathered(ref)
         if buffer.domain == EDGE:
-            if buffer.memory is Memory.SCRATCH:
+            if buffer.memory is MemoryKind.SCRATCH:
                 return lambda s: matrix.slice(start, width)[: s.edge_end - s.edge_start]
             return lambda s: matrix.slice(start, width)[s.edge_start : s.edge_end]
-        if buffer.memory is Memory.SAVED:
+        if buffer.memory is MemoryKind.SAVED:
             return lambda s: matrix.slice(start, width).narrow(0, s.start, s.end - s.start)
-        if buffer.memory is Memory.SCRATCH:
+        if buffer.memory is MemoryKind.SCRATCH:
             return lambda s: matrix.slice(start, width).narrow(0, 0, s.end - s.start)
         return lambda s: matrix.slice(start, width).narrow(0, s.state_row, s.end - s.start)
 
@@ -253,15 +253,15 @@ class Bound:
         self.tally.n_launches += 1
         self.tally.bytes_copied += target.numel() * FLOAT_BYTES
 
-    def _gathered_view(self, ref: Ref) -> View:
+    def _view_gathered(self, ref: Ref) -> View:
         """Return a view of a gather: the children's rows in place if they are consecutive."""
-        matrix = self.matrix(ref.buffer)
-        states, slots = state_buffer(ref.buffer.of), self.plan.gathered(ref.buffer)
+        matrix = self.find_matrix(ref.buffer)
+        states, slots = name_state_buffer(ref.buffer.of), self.plan.find_gathered_slots(ref.buffer)
         n_slots = count_slots(slots)
         columns = slice(ref.start, ref.start + ref.width)
 
         def view(s: Scope) -> Tensor:
-            first = self.first_row(slots, s)
+            first = self.find_first_row(slots, s)
             start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
             if first != NOT_CONTIGUOUS:
                 rows = self.shared[states].tensor.narrow(0, first, (end - start) * n_slots)
@@ -275,7 +275,7 @@ class Bound:
     def _fill_viewed_rows(self, buffer: BufferName, slots: Slots) -> None:
         """Copy rows that batches read in place, so that the buffer has the rows of all batches."""
         gather = self.geometry.gathers[slots]
-        state = self.shared[state_buffer(buffer.of)]
+        state = self.shared[name_state_buffer(buffer.of)]
         for batch in (gather.runs[:-1] != NOT_CONTIGUOUS).nonzero()[0]:
-            self.copy_rows(slots, state, self.matrix(buffer), self.scopes[batch])
+            self.copy_rows(slots, state, self.find_matrix(buffer), self.scopes[batch])
         self.is_filled.add(buffer)

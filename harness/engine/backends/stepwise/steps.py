@@ -23,7 +23,7 @@ from harness.engine.lowering.plan import (
     ElementwiseStep,
     GatherStep,
     MatmulStep,
-    Memory,
+    MemoryKind,
     OperatorStep,
     PackStep,
     Ref,
@@ -31,14 +31,14 @@ from harness.engine.lowering.plan import (
     SinkStep,
     Step,
     count_slots,
-    gradient_buffer,
-    state_buffer,
+    name_gradient_buffer,
+    name_state_buffer,
 )
 from harness.engine.rows.fields import NOT_CONTIGUOUS
-from harness.engine.work import words_of
+from harness.engine.work import describe_step
 
 
-def product(bound: Bound, step: MatmulStep) -> Run:
+def compile_product(bound: Bound, step: MatmulStep) -> Run:
     x, out = bound.view(step.x), bound.view(step.out)
     weight = bound.parameters.values[step.parameter]
     turned = weight.t() if step.transposed else weight
@@ -62,11 +62,11 @@ def product(bound: Bound, step: MatmulStep) -> Run:
     return run
 
 
-def operator(bound: Bound, i: int) -> Run:
+def compile_operator(bound: Bound, i: int) -> Run:
     node = bound.plan.nodes[i]
     if node.op in ("spread", "sum_edges"):
-        return between_edges_and_vertices(bound, i)
-    operands = [bound.operand(k) for k in node.inputs]
+        return compile_edge_operator(bound, i)
+    operands = [bound.view_operand(k) for k in node.inputs]
     out, tally = bound.view(bound.plan.refs[i]), bound.tally
     kernel = KERNELS[node.op]
 
@@ -77,9 +77,9 @@ def operator(bound: Bound, i: int) -> Run:
     return run
 
 
-def parameter_gradient(bound: Bound, step: SinkStep) -> Run:
+def compile_parameter_gradient(bound: Bound, step: SinkStep) -> Run:
     node = bound.plan.nodes[step.node]
-    operands = [bound.operand(k) for k in node.inputs]
+    operands = [bound.view_operand(k) for k in node.inputs]
     sums: dict[str, Callable[..., None]] = {
         "outer_sum": bound.parameters.add_outer,
         "vertex_sum": bound.parameters.add_sum,
@@ -94,13 +94,13 @@ def parameter_gradient(bound: Bound, step: SinkStep) -> Run:
     return run
 
 
-def gather(bound: Bound, step: GatherStep) -> Run:
-    matrix = bound.matrix(step.buffer)
+def compile_gather(bound: Bound, step: GatherStep) -> Run:
+    matrix = bound.find_matrix(step.buffer)
     states = bound.shared
-    name, width = state_buffer(step.state), matrix.width
+    name, width = name_state_buffer(step.state), matrix.width
 
     def run(s: Scope) -> None:
-        if bound.first_row(step.slots, s) == NOT_CONTIGUOUS:
+        if bound.find_first_row(step.slots, s) == NOT_CONTIGUOUS:
             bound.copy_rows(step.slots, states[name], matrix, s)
 
     if name not in states:
@@ -108,9 +108,9 @@ def gather(bound: Bound, step: GatherStep) -> Run:
     return run
 
 
-def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
+def compile_scatter_add(bound: Bound, step: ScatterAddStep) -> Run:
     source_view = bound.view(step.source)
-    source = bound.matrix(step.source.buffer)
+    source = bound.find_matrix(step.source.buffer)
     slots = None if step.slots is None else bound.plan.slots[step.state]
     stride = count_slots(slots)
     at = 0 if slots is None or step.slots is None else slots.index(step.slots[0])
@@ -118,9 +118,9 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
     n_parts = stride if every_slot else 1
 
     def run(s: Scope) -> None:
-        target = bound.shared[gradient_buffer(step.state)]
+        target = bound.shared[name_gradient_buffer(step.state)]
         start, end = (s.edge_start, s.edge_end) if slots is None else (s.start, s.end)
-        first = bound.first_row(slots, s)
+        first = bound.find_first_row(slots, s)
         n = end - start
         bound.tally.n_launches += 1
         if first != NOT_CONTIGUOUS and every_slot:
@@ -138,7 +138,7 @@ def add_to_children(bound: Bound, step: ScatterAddStep) -> Run:
     return run
 
 
-def copy(bound: Bound, step: CopyStep) -> Run:
+def compile_copy(bound: Bound, step: CopyStep) -> Run:
     source, out, tally = bound.view(step.source), bound.view(step.out), bound.tally
 
     def run(s: Scope) -> None:
@@ -148,20 +148,20 @@ def copy(bound: Bound, step: CopyStep) -> Run:
     return run
 
 
-def pack(bound: Bound, step: PackStep) -> Run:
+def compile_pack(bound: Bound, step: PackStep) -> Run:
     tally, name = bound.tally, step.pack.name
 
     def run(s: Scope) -> None:
         tally.n_launches += 1
         tally.bytes_copied += bound.parameters.values[name].numel() * FLOAT_BYTES
-        bound.parameters.renew(name)
+        bound.parameters.refresh_pack(name)
 
     return run
 
 
-def between_edges_and_vertices(bound: Bound, i: int) -> Run:
+def compile_edge_operator(bound: Bound, i: int) -> Run:
     node = bound.plan.nodes[i]
-    operand, out = bound.operand(node.inputs[0]), bound.view(bound.plan.refs[i])
+    operand, out = bound.view_operand(node.inputs[0]), bound.view(bound.plan.refs[i])
 
     def run(s: Scope) -> None:
         bound.tally.n_launches += 1
@@ -178,14 +178,14 @@ def between_edges_and_vertices(bound: Bound, i: int) -> Run:
 
 
 COMPILE: dict[type[Step], Callable[[Bound, Any], Run]] = {
-    GatherStep: gather,
-    ScatterAddStep: add_to_children,
-    CopyStep: copy,
-    PackStep: pack,
-    MatmulStep: product,
-    SinkStep: parameter_gradient,
-    OperatorStep: lambda bound, step: operator(bound, step.node),
-    ElementwiseStep: lambda bound, step: operator(bound, *step.nodes),
+    GatherStep: compile_gather,
+    ScatterAddStep: compile_scatter_add,
+    CopyStep: compile_copy,
+    PackStep: compile_pack,
+    MatmulStep: compile_product,
+    SinkStep: compile_parameter_gradient,
+    OperatorStep: lambda bound, step: compile_operator(bound, step.node),
+    ElementwiseStep: lambda bound, step: compile_operator(bound, *step.nodes),
 }
 
 
@@ -199,9 +199,9 @@ class TypeExecutor:
     def __init__(self, bound: Bound) -> None:
         self.plan, self.bound = bound.plan, bound
         self.stages = {
-            stage: [self._compile(step) for step in self.plan.steps(stage)] for stage in STAGES
+            stage: [self._compile(step) for step in self.plan.list_steps(stage)] for stage in STAGES
         }
-        self.touches_states = {stage: self.plan.addresses_states(stage) for stage in STAGES}
+        self.touches_states = {stage: self.plan.has_state_access(stage) for stage in STAGES}
 
     def run_batch(self, stage: str, batch: int) -> None:
         """Run a stage over the rows of one batch."""
@@ -218,18 +218,18 @@ class TypeExecutor:
             for batch in range(len(geometry.rows.first_row)):
                 self.run_batch(stage, batch)
             return
-        scope = self.bound.all_rows()
+        scope = self.bound.select_all_rows()
         for step in self.stages[stage]:
             step(scope)
 
     @contextmanager
-    def in_parts(self, part: Part) -> Iterator[None]:
+    def record_parts(self, part: Part) -> Iterator[None]:
         """Run every step as a part of a timeline inside this context."""
         plain = self.stages
         self.stages = {
             stage: [
-                _as_part(part, words_of(self.plan, step), run)
-                for step, run in zip(self.plan.steps(stage), runs, strict=True)
+                _as_part(part, describe_step(self.plan, step), run)
+                for step, run in zip(self.plan.list_steps(stage), runs, strict=True)
             ]
             for stage, runs in plain.items()
         }
@@ -238,14 +238,14 @@ class TypeExecutor:
         finally:
             self.stages = plain
 
-    def value(self, ref: Ref) -> Tensor:
+    def collect_value(self, ref: Ref) -> Tensor:
         """Return columns of all rows, in the order of the batches."""
         geometry = self.bound.geometry
         view = self.bound.view(ref)
-        in_states = self.plan.buffers[ref.buffer].memory in (Memory.STATE, Memory.GRADIENT)
+        in_states = self.plan.buffers[ref.buffer].memory in (MemoryKind.STATE, MemoryKind.GRADIENT)
         if in_states and not geometry.contiguous:
             return torch.cat([view(scope) for scope in self.bound.scopes])
-        return view(self.bound.all_rows())
+        return view(self.bound.select_all_rows())
 
     def _compile(self, step: Step) -> Run:
         if type(step) not in COMPILE:
