@@ -77,7 +77,7 @@ def _choose(f: Any, operator_: type, values: tuple[Any, ...]) -> Any:
 
 @register_emitter(builtins.abs)
 def _emit_abs(f: Any, value: Any) -> Any:
-    number = f.fixed(value)
+    number = f.materialize(value)
     if find_number_kind(number).is_float:
         return _call_intrinsic(f, "fabs", number)
     if number.kind == UINT:
@@ -86,7 +86,7 @@ def _emit_abs(f: Any, value: Any) -> Any:
 
 
 def _call_intrinsic(f: Any, name: str, number: Any) -> Value:
-    value = f.fixed(number)
+    value = f.materialize(number)
     kind = value.kind
     named = f"llvm.{name}.f{32 if kind == FLOAT32 else 64}"
     return Value(kind, f.builder.call(f.module.declare(named, kind.ir, kind.ir), [value.ir]))
@@ -171,7 +171,7 @@ def _emit_empty(f: Any, shape: Any, dtype: Any = np.float64) -> Array:
         product = f.builder.umul_with_overflow(n_bytes, size)
         n_bytes = f.builder.extract_value(product, 0)
         is_odd = f.builder.or_(is_odd, f.builder.extract_value(product, 1))
-    arena = f.builder.ptrtoint(f.module.word(ARENA, arrays.N_ARENA), WORD)
+    arena = f.builder.ptrtoint(f.module.reserve_words(ARENA, arrays.N_ARENA), WORD)
     n_bytes = f.builder.select(is_odd, WORD(-1), n_bytes)
     address = f.call(arrays.take, Value(INT, arena), Value(INT, n_bytes))
     return Array(element, f.builder.inttoptr(address.ir, element.ir.as_pointer()), sizes)
@@ -217,7 +217,7 @@ def _emit_zeros_like(f: Any, array: Array) -> Array:
 def put_all(f: Any, array: Array, value: Any) -> None:
     """Set all elements of an array to a number, or to those of another array of its shape."""
     if not isinstance(value, Array):
-        f.call(arrays.fill, _flatten(f, array), f.fixed(value))
+        f.call(arrays.fill, _flatten(f, array), f.materialize(value))
     elif value.element == array.element:
         kinds = ir.VoidType(), ADDRESS, ADDRESS, WORD, BOOL.ir
         move = f.module.declare("llvm.memmove.p0.p0.i64", *kinds)
@@ -354,7 +354,7 @@ def _copy_bytes(f: Any, out: Any, source: Any, n: Any) -> None:
 
 
 def _call_at(f: Any, address: Any, arguments: tuple[Any, ...], returned: Any) -> Any:
-    values = [f.fixed(value).ir for value in arguments]
+    values = [f.materialize(value).ir for value in arguments]
     kind = ir.FunctionType(returned, [value.type for value in values])
     return f.builder.call(f.builder.inttoptr(_to_word(f, address), kind.as_pointer()), values)
 

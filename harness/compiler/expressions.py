@@ -45,7 +45,7 @@ class Expressions:
     variables: dict[str, Any]
     ir: Any
     call: Any
-    fixed: Any
+    materialize: Any
     place: Any
     read_name: Any
 

@@ -414,14 +414,14 @@ class FunctionWriter(Expressions):
         if not is_known or len(texts) != 1 or not isinstance(texts[0], str):
             raise CompileError("only errors of Python's are raised, with one constant text each")
         number = self.module.number_error(kind, texts[0])
-        self.builder.store(WORD(number), self.module.word(ERROR))
+        self.builder.store(WORD(number), self.module.reserve_words(ERROR))
         self.raises = True
         self.builder.branch(self.exit)
 
     def leave_if_raised(self) -> None:
         """Return if the last called function has raised an error."""
         self.raises = True
-        error = self.builder.load(self.module.word(ERROR))
+        error = self.builder.load(self.module.reserve_words(ERROR))
         is_raised = self.builder.icmp_signed("!=", error, WORD(0))
         with self.builder.if_then(is_raised, likely=False):
             self.builder.branch(self.exit)

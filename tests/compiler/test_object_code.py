@@ -258,7 +258,7 @@ from harness.programs.compiling.runtime import *
 
 @compiled
 def run(a: float) -> int:
-    return whole(a) * 3
+    return to_integer(a) * 3
 """
 
 

@@ -189,7 +189,7 @@ class FrameWriter(FunctionWriter):
         self.raises = True
         number = self.module.number_error(kind, text)
         with self.builder.if_then(self.builder.not_(is_fine), likely=False):
-            self.builder.store(WORD(number), self.module.word(ERROR))
+            self.builder.store(WORD(number), self.module.reserve_words(ERROR))
             self.builder.branch(self.exit)
 
     def convert(self, value: Any, kind: Any) -> Any:
