@@ -84,11 +84,11 @@ from harness.models.birnn import BiRNN
 from harness.models.drnn import DRNN
 from harness.errors import CompileError
 from harness.programs.log import generate_call_text
-from harness.programs.compiling.writer import translated
+from harness.programs.compiling.writer import translate_program
 from tests.support.program_models import DECIDED
 for model in DECIDED:
     calls = generate_call_text(model.recording.shapes, model.recording.pulls)
-    print(translated(model.program, calls).text)
+    print(translate_program(model.program, calls).text)
 """
 
 
