@@ -75,7 +75,7 @@ class Rule:
     def __post_init__(self) -> None:
         limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
         if not limits:
-            raise ConfigError("rule has no limit; give at_least, at_most or both")
+            raise ConfigError("rule has no limit; set at_least, at_most or both")
         if len(limits) == 2 and limits[0] > limits[1]:
             raise ConfigError(f"rule has at_least={limits[0]} above at_most={limits[1]}; swap them")
 
@@ -114,9 +114,9 @@ class Answer:
             check_value("answer.decided_at", scale, Annotated[str, OneOf(self.scales)])
         for name in ("scales", "decided_at", "of"):
             if not getattr(self, name):
-                raise ConfigError(f"answer has no {name}; see harness/planning/claims.py")
+                raise ConfigError(f"answer has no {name}; set it (see harness/planning/claims.py)")
         if "dataset" in {*self.of, *self.over, *self.at}:
-            raise ConfigError("answer selects by dataset, for which others stand in; use model")
+            raise ConfigError("answer selects by dataset, which may be a fallback; select by model")
 
     @property
     def counts_batches(self) -> bool:
@@ -160,14 +160,14 @@ class Claim:
     def __post_init__(self) -> None:
         if len(self.claim) > MAX_WORDS:
             raise ConfigError(
-                f"claim has {len(self.claim)} characters; say it in {MAX_WORDS}, and the rest in"
-                " conditions"
+                f"claim is too long: expected at most {MAX_WORDS} characters, got"
+                f" {len(self.claim)}; move details to conditions"
             )
         has_answer = self.answer is not None and self.rule is not None
         if has_answer == (self.unanswerable is not None) or (
             (self.answer is None) != (self.rule is None)
         ):
-            raise ConfigError("has to have answer and rule, or unanswerable and neither of both")
+            raise ConfigError("expected either answer and rule, or only unanswerable; fix the keys")
 
     def is_answered_at(self, scale: str) -> bool:
         """Return whether the grid of this scale has trials or counts for the claim."""
@@ -216,7 +216,7 @@ def _read(path: Path) -> Claim:
             "rule": None if rule is None else read(Rule, rule, "rule."),
         }
         if clash := sorted(values.keys() & content.keys()):
-            raise ConfigError(f"has {clash[0]}, which is no key of a claim; leave it out")
+            raise ConfigError(f"unknown key {clash[0]!r} of a claim; remove it")
         return read(Claim, {**content, **values}, owner="a claim")
     except ConfigError as error:
         raise ConfigError(f"claims/{path.name}: {error}") from error
@@ -328,8 +328,7 @@ def _check_systems(answer: Answer, systems: Sequence[str]) -> None:
         for name in wanted.get("system", ()):
             if name not in systems:
                 raise ConfigError(
-                    f"answer names system {name}, which conf/system has not; choose one of"
-                    f" {', '.join(systems)}"
+                    f"answer has unknown system {name}; choose one of {', '.join(systems)}"
                 )
 
 
@@ -341,8 +340,8 @@ def _check_points(answer: Answer, conf_dir: Path) -> None:
         grid = expand(answer.experiment, scale, conf_dir)
         if grid.of_claims or grid.trials_of:
             raise ConfigError(
-                f"answer names experiment {answer.experiment}, which itself shows trials of others;"
-                " name one that measures"
+                f"answer has experiment {answer.experiment}, which shows trials of others;"
+                " choose one that measures"
             )
         settings = list(expand_sweeps(grid.sweeps)) if answer.counts_batches else grid.settings
         for point in settings:
@@ -351,14 +350,16 @@ def _check_points(answer: Answer, conf_dir: Path) -> None:
         if not find_comparisons(answer, settings):
             sides = ", ".join(f"{side} {_format_wanted(getattr(answer, side))}" for side in SIDES)
             raise ConfigError(
-                f"experiment {answer.experiment} has no {what} at scale {scale} that fit: {sides};"
-                " correct them, or leave the scale out"
+                f"experiment {answer.experiment} has no {what} at scale {scale} that match {sides};"
+                " fix them or remove the scale"
             )
     location = f"experiment {answer.experiment} at scale {' or '.join(answer.scales)}"
     for key, value in (pair for side in SIDES for pair in _flatten_wanted(getattr(answer, side))):
         if value not in known.get(key, ()):
             choices = ", ".join(known.get(key) or known)
-            raise ConfigError(f"{location} has no {what} with {key}={value}; choose from {choices}")
+            raise ConfigError(
+                f"{location} has no {what} with {key}={value}; choose one of {choices}"
+            )
 
 
 def _flatten_wanted(wanted: Wanted) -> Iterator[tuple[str, str]]:

@@ -132,8 +132,7 @@ class Composer:
             name = config[group]["name"]
             if name != chosen[group] and name in list_choices(group, self.conf_dir):
                 raise ConfigError(
-                    f"{group}.name={name} would give another {group} that name; write"
-                    f" {group}={name}"
+                    f"{group}.name={name} is the name of another {group}; set {group}={name}"
                 )
         if "${" in repr(config):
             return read(BenchConfig, _resolve_references(config))
@@ -169,8 +168,8 @@ class Composer:
         known = list_choices(group, self.conf_dir)
         if not isinstance(name, str) or "/" in name:  # a name, not a path to a file
             raise ConfigError(
-                f"{group}={show(name)} names no {group}; choose one of: {', '.join(known)}, or"
-                f" leave {group} out"
+                f"{group}={show(name)} is not a name; choose one of: {', '.join(known)}, or"
+                f" remove {group}"
             )
         if name not in known:
             raise ConfigError(
@@ -244,7 +243,7 @@ def put(config: dict[str, Any], key: str, value: Any) -> None:
     if last not in inner and is_option and not key.startswith("+"):
         group = above[0]
         raise ConfigError(
-            f"{name} is not in the file of this {group}; if it takes it all the same, write"
+            f"{name} is not in the file of this {group}; if it is a valid option, set"
             f" +{name}={show(value)}; {_SEE}"
         )
     inner[last] = value
@@ -307,8 +306,7 @@ def _add_hash(settings: LearningSettings) -> LearningSettings:
     """
     if settings.file_sha256 is not None:
         raise ConfigError(
-            f"learning.file_sha256={settings.file_sha256} cannot be chosen: it is that of"
-            " learning.file; leave it out"
+            f"learning.file_sha256={settings.file_sha256} is computed from learning.file; remove it"
         )
     if settings.file is None:
         return settings
@@ -316,7 +314,7 @@ def _add_hash(settings: LearningSettings) -> LearningSettings:
         digest = hashlib.sha256(read_regular(Path(settings.file))).hexdigest()
     except OSError as error:
         raise ConfigError(
-            f"learning.file={settings.file} cannot be read: {error.strerror}; name a saved policy"
+            f"learning.file={settings.file} cannot be read: {error.strerror}; choose a saved policy"
         ) from error
     return replace(settings, file_sha256=digest)
 
@@ -327,15 +325,14 @@ def _check(spec: TrialSpec, instance_kind: str, conf_dir: Path) -> None:
         check_policy_name(spec.policy, may_choose=True)
     if spec.policy is not None and "policy" not in spec.system_options:
         raise ConfigError(
-            f"policy={spec.policy}, but system={spec.system} batches in its own way; leave policy"
-            " out, or choose a system of the shared core"
+            f"policy={spec.policy}, but system={spec.system} has no policy option;"
+            " remove policy, or choose a system of the engine"
         )
     wanted = build_model(spec, data_sizes={}).instance_kind
     if wanted != instance_kind:
         raise ConfigError(
-            f"model={spec.model} takes instances of kind {wanted}, but dataset={spec.dataset} has"
-            f" {instance_kind}; choose a data set of its kind:"
-            f" {', '.join(find_datasets(wanted, conf_dir))}"
+            f"model={spec.model} expects {wanted} instances, but dataset={spec.dataset} has"
+            f" {instance_kind}; choose one of: {', '.join(find_datasets(wanted, conf_dir))}"
         )
 
 
@@ -407,11 +404,13 @@ def convert_hydra_errors() -> Iterator[None]:
     except yaml.YAMLError as error:
         raise ConfigError(format_yaml_error(error)) from error
     except UnicodeDecodeError as error:  # the error does not name the file
-        raise ConfigError(f"a file of conf/ is not UTF-8: {error}; correct the file") from error
+        raise ConfigError(f"a file of conf/ is not UTF-8: {error}; fix the file") from error
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
         lines = [line.strip() for line in str(error).splitlines()]
         raise ConfigError(f"{' '.join(filter(None, lines))}; {_SEE}") from error
     except OSError as error:
         if error.filename is None:
             raise
-        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error
+        raise ConfigError(
+            f"{error.filename} cannot be read: {error.strerror}; fix its path or permissions"
+        ) from error

@@ -102,7 +102,7 @@ def parse_duration(text: str, key: str = "budget") -> float:
     seconds = sum(n * _SECONDS[unit] for unit, n in parts.items())
     if not 0 < seconds <= YEAR_S:
         raise ConfigError(
-            f"{key}={text} is no length of time; write 45m, 1h30m or 90s, a year at most"
+            f"invalid {key}={text}: expected a duration such as 45m, 1h30m or 90s, at most 1 year"
         )
     return seconds
 

@@ -128,13 +128,13 @@ def read_experiment(name: str, conf_dir: Path = CONF_DIR) -> dict[str, Any]:
     for key in content:
         if key not in _KEYS:
             fault = (
-                f"unknown key {key!r}{suggest_name(str(key), _KEYS)}; choose from"
+                f"unknown key {key!r}{suggest_name(str(key), _KEYS)}; choose one of"
                 f" {', '.join(_KEYS)}"
             )
             raise ConfigError(f"experiment/{name}.yaml: {fault}")
     for key in _REQUIRED_KEYS:
         if not content.get(key):
-            raise ConfigError(f"experiment/{name}.yaml has no {key}; see harness/planning/grid.py")
+            raise ConfigError(f"experiment/{name}.yaml has no {key}; set it")
     return content
 
 
@@ -197,16 +197,16 @@ class _Scale:
     def __post_init__(self) -> None:
         if not self.blocks and not self.counts:
             raise ConfigError(
-                f"has no blocks and no counts; list at least one of either, or say {NOTHING}"
+                f"has no blocks and no counts; add one, or set the scale to {NOTHING}"
             )
         if self.screening is not None and self.screening.rounds >= self.rounds:
             raise ConfigError(
-                f"has screening.rounds={self.screening.rounds} of rounds={self.rounds}, which"
-                " leaves none out; give less, or leave screening out"
+                f"has screening.rounds={self.screening.rounds}, which skips none of"
+                f" rounds={self.rounds}; set fewer, or remove screening"
             )
         for block in self.blocks:
             if not isinstance(block, dict):
-                raise ConfigError(f"has the block {block!r}; a block maps keys to values")
+                raise ConfigError(f"invalid block: expected a mapping, got {block!r}; fix it")
 
 
 def _read_scale(location: str, chosen: Any) -> _Scale:
@@ -227,7 +227,7 @@ def _select_experiments(
     location = f"experiment/{name}.yaml, scale {scale}"
     if len(chosen) > 1:
         raise ConfigError(
-            f"{location} has {', '.join(chosen)}; beside {TRIALS_OF} nothing is allowed"
+            f"{location} has {', '.join(chosen)}: expected only {TRIALS_OF}; remove the others"
         )
     fits = fnmatch.filter(list_experiment_names(conf_dir), str(chosen[TRIALS_OF]))
     scales = {
@@ -239,9 +239,8 @@ def _select_experiments(
     )
     if not measuring:
         raise ConfigError(
-            f"{location} has {TRIALS_OF}={chosen[TRIALS_OF]}, which no experiment that measures"
-            " fits;"
-            f" there are {', '.join(list_experiment_names(conf_dir))}"
+            f"{location} has {TRIALS_OF}={chosen[TRIALS_OF]}, which matches no experiment that"
+            f" measures; choose one of {', '.join(list_experiment_names(conf_dir))}"
         )
     return measuring
 
@@ -262,9 +261,7 @@ def _expand_walks(
         for start in named if isinstance(named, list) else [named]:
             if start not in walks:
                 known = ", ".join(walks) or "none"
-                raise ConfigError(
-                    f"{location} has {key}={start}; walks of this experiment: {known}"
-                )
+                raise ConfigError(f"{location} has unknown {key}={start}; choose one of: {known}")
             walk = walks[start]
             for trial in walk.follow_steps() if key == ALONG else walk.list_trials():
                 yield rest | trial
@@ -284,7 +281,7 @@ def _expand_block(
         return
     models = block.get("model")
     if not models:
-        raise ConfigError(f"{location} selects systems by kind, but has no model; give one")
+        raise ConfigError(f"{location} selects systems by kind, but has no model; set one")
     names = selection.list_names(models if isinstance(models, list) else [models])
     for point in _expand_product({**block, "system": list(names)}):
         if selection.allows(point["system"], point["model"]):
@@ -363,7 +360,7 @@ def read_walks(name: str, content: Mapping[str, Any], conf_dir: Path) -> dict[st
 
 def _read_walk(location: str, start: str, entry: Any, conf_dir: Path) -> Walk:
     if not isinstance(entry, Mapping) or set(entry) != {"to", "steps"}:
-        raise ConfigError(f"{location} has {entry}; give to: PRESET and steps: [OPTION, ...]")
+        raise ConfigError(f"{location} has {entry}; set to: PRESET and steps: [OPTION, ...]")
     before, after = (_read_options(location, name, conf_dir) for name in (start, entry["to"]))
     differ = {
         option
@@ -373,13 +370,13 @@ def _read_walk(location: str, start: str, entry: Any, conf_dir: Path) -> Walk:
     steps = entry["steps"]
     if sorted(steps) != sorted(differ):
         raise ConfigError(
-            f"{location} steps over {', '.join(steps)}, but {start} and {entry['to']} differ in"
-            f" {', '.join(sorted(differ))}; name each of these once"
+            f"{location} has steps {', '.join(steps)}, but {start} and {entry['to']} differ in"
+            f" {', '.join(sorted(differ))}; set each of these once"
         )
     unsaid = sorted(option for option in differ if option not in before or option not in after)
     if unsaid:
         raise ConfigError(
-            f"{location} has ends that do not both say {', '.join(unsaid)}; write it in both of"
+            f"{location}: only one end sets {', '.join(unsaid)}; set it in both"
             f" conf/system/{start}.yaml and {entry['to']}.yaml"
         )
     return Walk(
@@ -392,6 +389,6 @@ def _read_walk(location: str, start: str, entry: Any, conf_dir: Path) -> Walk:
 def _read_options(location: str, system: str, conf_dir: Path) -> dict[str, Any]:
     path = conf_dir / "system" / f"{system}.yaml"
     if not path.is_file():
-        raise ConfigError(f"{location} names {system}, which conf/system has not; name a preset")
+        raise ConfigError(f"{location} has unknown system {system}; choose a preset")
     options: dict[str, Any] = read_mapping(path, "options")["options"]
     return options

@@ -28,7 +28,7 @@ KINDS = (
     *("strategy", "ablation", "framework", "subgraph", "transformed"),
     *("calibration", "bandwidth", "control"),
 )
-_GRAMMAR = "write NAME, kind:KIND, slow:KIND or not:NAME"
+_GRAMMAR = "expected NAME, kind:KIND, slow:KIND or not:NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ def _check_variant(system: SystemFile, by_name: Mapping[str, SystemFile]) -> Non
     )
     if system.variant_of not in heads:
         named = by_name.get(str(system.variant_of))
-        fault = "which is no system"
+        fault = "which is not a system"
         if named is not None:
             is_variant = named.variant_of is not None
-            fault = "itself a variant" if is_variant else f"of kind {named.kind}"
+            fault = "which is a variant" if is_variant else f"which is of kind {named.kind}"
         raise ConfigError(
             f"{system.file} has variant_of={system.variant_of}, {fault}; choose one of"
-            f" {', '.join(heads)}, or leave it out"
+            f" {', '.join(heads)}, or remove it"
         )
 
 
@@ -113,7 +113,7 @@ def _read(path: Path, _changed_ns: int) -> SystemFile:
     file = f"system/{path.name}"
     system = read(SystemFile, read_mapping(path), f"{file}: ", file)
     if system.name != path.stem:
-        raise ConfigError(f"{file} has name={system.name}; give it the name of its file")
+        raise ConfigError(f"{file} has name={system.name}; set name: {path.stem}")
     return system
 
 
@@ -129,8 +129,8 @@ def _list_models(file: str, text: str) -> frozenset[str]:
     models = find_network_modules(text)
     if not models:
         raise ConfigError(
-            f"{file} has models={text}, which is no table of networks; write a package, a colon and"
-            " the name of a dictionary in its modules, as systems.on_torch.models:LEVELS"
+            f"{file}: invalid models={text}: expected PACKAGE:DICTIONARY with networks, such as"
+            " systems.on_torch.models:LEVELS"
         )
     return frozenset(models)
 
@@ -195,10 +195,10 @@ class Selection:
             and (models is None or any(map(system.can_run, models)))
         ]
         if not names:
-            runs = "" if models is None else f" that runs model={' or '.join(models)}"
+            runs = "" if models is None else f" and runs model={' or '.join(models)}"
             raise ConfigError(
-                f"{self.place} selects {word}:{kind}, but no file of conf/system is"
-                f" such a system{runs}; add one, or leave it out"
+                f"{self.place} selects {word}:{kind}, but no system in conf/system has this kind"
+                f"{runs}; add one, or remove it"
             )
         return names
 
@@ -223,17 +223,17 @@ def read_selection(location: str, content: object, conf_dir: Path) -> Selection:
     for word, value in entries:
         if word == "not" and value not in names:
             raise ConfigError(
-                f"{location} has not:{value}, which is no system; choose one of {', '.join(names)}"
+                f"{location} has not:{value}, an unknown system; choose one of {', '.join(names)}"
             )
     return Selection(location, tuple(entries), known)
 
 
 def _parse_entry(location: str, content: object) -> Entry:
     if isinstance(content, Mapping):
-        raise ConfigError(f"{location} selects {content}; {_GRAMMAR}, without a space")
+        raise ConfigError(f"{location} selects {content}: {_GRAMMAR}; remove the space")
     word, colon, value = str("null" if content is None else content).rpartition(":")
     if colon and word not in ("kind", "slow", "not"):
-        raise ConfigError(f"{location} selects {content}; {_GRAMMAR}")
+        raise ConfigError(f"{location} selects {content}: {_GRAMMAR}")
     if word in ("kind", "slow") and value not in KINDS:
-        raise ConfigError(f"{location} selects {content}; kinds are {', '.join(KINDS)}")
+        raise ConfigError(f"{location} selects {content}; choose one of {', '.join(KINDS)}")
     return Entry(word, value)

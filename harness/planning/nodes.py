@@ -66,7 +66,7 @@ class Nodes:
         check_fields(self, "nodes.")
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
-                f"nodes.name={self.name} is not allowed; give letters, digits, dots and dashes"
+                f"invalid nodes.name={self.name}: expected letters, digits, dots and dashes"
             )
         parse_duration(self.block, "nodes.block")
 
@@ -102,18 +102,18 @@ class Nodes:
         faults = [
             self.cpu is not None
             and self.cpu not in machine.cpu
-            and f"its CPU is {machine.cpu}, not {self.cpu}",
-            n_usable != self.n_cpus and f"it lets us use {n_usable} CPUs, not {self.n_cpus}",
+            and f"expected CPU {self.cpu}, got {machine.cpu}",
+            n_usable != self.n_cpus and f"expected {self.n_cpus} usable CPUs, got {n_usable}",
             machine.memory_bytes < least_bytes
-            and f"it has {machine.memory_bytes / GIB:.1f} GiB of memory, not {self.memory_gib:g}",
+            and f"expected {self.memory_gib:g} GiB memory, got {machine.memory_bytes / GIB:.1f}",
             self.gpu is not None
             and not any(self.gpu in name for name in names)
-            and f"its GPU is {', '.join(names) or 'none'}, not {self.gpu}",
+            and f"expected GPU {self.gpu}, got {', '.join(names) or 'none'}",
         ]
         reasons = [fault for fault in faults if fault]
         if not reasons:
             return None
-        return f"{machine.hostname} is no {self.name}: {'; '.join(reasons)}"
+        return f"{machine.hostname} is not a {self.name}: {'; '.join(reasons)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the job spec of a node."""
@@ -139,13 +139,13 @@ def check_executor(nodes: Nodes | None, executor: str) -> None:
     """Raise ConfigError if Snakemake's executor does not run jobs on the planned machines."""
     if nodes is not None and executor != SCHEDULERS[nodes.scheduler]:
         raise ConfigError(
-            f"nodes of {nodes.scheduler} are planned for, but jobs run by the executor {executor};"
-            f" give --workflow-profile profiles/{nodes.scheduler}, or leave nodes out"
+            f"nodes are of {nodes.scheduler}, but the executor is {executor};"
+            f" set --workflow-profile profiles/{nodes.scheduler}, or remove nodes"
         )
     if nodes is None and executor not in HERE:
         raise ConfigError(
-            f"jobs run by the executor {executor}, but nothing says what its nodes are; give the"
-            " key nodes, as profiles/slurm/nodes.yaml does"
+            f"the executor is {executor}, but the key nodes is not set; set it as in"
+            " profiles/slurm/nodes.yaml"
         )
 
 
@@ -160,7 +160,7 @@ def choose_device(nodes: Nodes | None = None) -> str:
         return "cpu"
     reason = find_torch_obstacle()
     if reason is not None:
-        print(f"device=cpu, with its sizes, though there is a GPU: {reason}", file=sys.stderr)
+        print(f"device=cpu with its sizes, although a GPU is visible: {reason}", file=sys.stderr)
         return "cpu"
     return "cuda"
 
@@ -176,13 +176,13 @@ def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
     """
     n_cpus = len(list_usable_cpus()) if nodes is None else nodes.n_cpus
     if spec.threads > n_cpus:
-        why = f"this machine lets us use {n_cpus} CPUs"
+        why = f"this machine has {n_cpus} usable CPUs"
         if nodes is not None:
             why = f"jobs on {nodes.name} have {n_cpus} CPUs (nodes.n_cpus)"
-        raise ConfigError(f"threads={spec.threads} is not allowed: {why}; give 1 to {n_cpus}")
+        raise ConfigError(f"threads={spec.threads} is not allowed: {why}; set 1 to {n_cpus}")
     if spec.device == "cuda" and nodes is not None and nodes.gpu is None:
         raise ConfigError(
-            f"device=cuda, but {nodes.name} has no GPU (nodes.gpu); name one, or use device=cpu"
+            f"device=cuda, but {nodes.name} has no GPU; set nodes.gpu, or set device=cpu"
         )
     if spec.device == "cuda" and nodes is None and not has_cuda_device():
-        raise ConfigError("device=cuda, but no NVIDIA device is visible; use device=cpu")
+        raise ConfigError("device=cuda, but no NVIDIA device is visible; set device=cpu")

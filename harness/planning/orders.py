@@ -80,11 +80,11 @@ def read_order(path: Path) -> Order:
         return _parse_order(content)
     except OSError as error:
         raise BenchError(
-            f"{platform.node()} does not see {path} ({error.strerror}), which the head node wrote:"
-            " results_dir has to be a folder that the head node and all nodes share"
+            f"cannot read {path} on {platform.node()}: {error.strerror}; set results_dir to a"
+            " directory that the head node and all nodes share"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise BenchError(f"{path} is no order ({error}); begin the run again") from error
+        raise BenchError(f"{path} is not a job spec ({error}); start the run again") from error
 
 
 def _parse_order(content: Mapping[str, Any]) -> Order:
@@ -116,6 +116,6 @@ def check_code(code: str, node: str) -> None:
     ours = compute_code_version()
     if code != ours:
         raise ConfigError(
-            f"{node} runs another version of the code or of Python ({code}, here {ours}): let all"
-            " use one checkout and one environment in a folder that they share"
+            f"{node} has a different version of the code or of Python: expected {ours}, got {code};"
+            " use one checkout and one environment in a shared directory"
         )

@@ -78,11 +78,13 @@ def _parse(text: str) -> Override:
         return OverridesParser.create().parse_override(text)
     except OverrideParseException as error:
         raise ConfigError(
-            f"{error.override!r} is not understood; write KEY=VALUE, and quotes around a value that"
-            " has other signs than letters, digits and - _ . / : + %, as in KEY='\"a, b\"'"
+            f"invalid argument: expected KEY=VALUE, got {error.override!r}; quote a value that"
+            " has characters other than letters, digits and - _ . / : + %, as in KEY='\"a, b\"'"
         ) from error
     except (HydraException, ValueError, RecursionError) as error:
-        raise ConfigError(f"{text!r} is not understood: {' '.join(str(error).split())}") from error
+        raise ConfigError(
+            f"invalid argument {text!r}: {' '.join(str(error).split())}; fix it"
+        ) from error
 
 
 def _parse_key(text: str) -> str:
@@ -94,12 +96,14 @@ def _parse_key(text: str) -> str:
 def _check_kind(text: str, override: Override, may_sweep: bool) -> None:
     key = _parse_key(text).lstrip("+")
     if key.startswith(("hydra.", "hydra/", "~hydra")):
-        raise ConfigError(f"{text} is not for you to set: bench runs its trials itself; remove it")
+        raise ConfigError(
+            f"{text} sets how Hydra runs trials, but bench runs them itself; remove it"
+        )
     if text.startswith("~"):
-        raise ConfigError(f"{text} takes a key away, which every trial needs; set another value")
+        raise ConfigError(f"{text} removes a key that every trial needs; set another value")
     check_key(key, text)
     if override.is_sweep_override() and not may_sweep:
-        raise ConfigError(f"{text} has several values; write -m before all else to measure each")
+        raise ConfigError(f"{text} has several values; set -m first to measure each")
 
 
 def _list_values(override: Override, conf_dir: Path) -> list[Any]:
@@ -108,7 +112,7 @@ def _list_values(override: Override, conf_dir: Path) -> list[Any]:
         return [_to_plain(key, override.value(), override.input_line or "")]
     if not override.is_discrete_sweep():
         raise ConfigError(
-            f"{override.input_line} is no list of values; write KEY=A,B or range(A,B)"
+            f"{override.input_line} is not a list of values; set KEY=A,B or range(A,B)"
         )
     if isinstance(override._value, Glob):
         return list(override._value.filter(list(list_choices(key, conf_dir))))
@@ -134,7 +138,7 @@ def _to_plain(key: str, value: Any, text: str) -> Any:
         return "null"  # here the name of a system
     hint = find_key_types(BenchConfig).get(key)
     if value == "" and hint is not None:
-        raise ConfigError(f"{key} is empty; give a value, or leave {key} out")
+        raise ConfigError(f"{key} is empty; set a value, or remove {key}")
     takes_text = hint is not None and "a text" in describe_values(hint)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if takes_text and is_number and str(value) in text else value
@@ -146,10 +150,10 @@ def check_n_trials(overrides: Iterable[Override], conf_dir: Path) -> None:
     for override in overrides:
         n_values = _count_values(override, conf_dir)
         if not n_values >= 1:
-            raise ConfigError(f"{override.input_line} names no value; give at least one")
+            raise ConfigError(f"{override.input_line} has no value; set at least one")
         n_trials *= n_values
     if n_trials > MOST_TRIALS:
-        raise ConfigError(f"the sweep has {n_trials:.6g} trials; give one of at most {MOST_TRIALS}")
+        raise ConfigError(f"the sweep has {n_trials:.6g} trials: expected at most {MOST_TRIALS}")
 
 
 def _count_values(override: Override, conf_dir: Path) -> float:

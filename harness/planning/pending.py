@@ -209,8 +209,7 @@ def select_within_budget(
     if shortest and not chosen:
         cost, name = shortest
         raise ConfigError(
-            f"a budget of {format_duration(budget_s)} is too short for a round of anything; the"
-            " shortest,"
-            f" of {name}, takes about {format_duration(cost)}: give more"
+            f"budget of {format_duration(budget_s)} is too short: the shortest round, of {name},"
+            f" takes about {format_duration(cost)}; set a larger budget"
         )
     return frozenset(chosen)

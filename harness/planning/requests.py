@@ -34,7 +34,7 @@ def check_keys(config: Mapping[str, Any], environment: Mapping[str, str]) -> Non
     """
     for key in config:
         if key not in KEYS:
-            known = f"{suggest_name(str(key), KEYS)}; known are {', '.join(KEYS)}"
+            known = f"{suggest_name(str(key), KEYS)}; choose one of {', '.join(KEYS)}"
             raise ConfigError(f"--config {key} is unknown{known}")
     for key, value in config.items():
         _check_value(key, value)
@@ -42,12 +42,12 @@ def check_keys(config: Mapping[str, Any], environment: Mapping[str, str]) -> Non
         _check_path("data_root", environment["BENCH_DATA"])
     read_nodes(config)
     if "records" in config and "budget" in config:
-        raise ConfigError("--config records=... measures nothing; leave budget out")
+        raise ConfigError("--config records=... measures nothing; remove budget")
 
 
 def _check_value(key: str, value: Any) -> None:
     if value is None or value == "":
-        raise ConfigError(f"--config {key}= is empty; give a value, or leave {key} out")
+        raise ConfigError(f"--config {key}= is empty; set a value, or remove {key}")
     if key == "threads":
         check_count("--config threads", value, 1)
     elif key == "budget":
@@ -69,18 +69,18 @@ def _check_path(key: str, value: Any) -> None:
         ConfigError: for a path that Snakemake would misread, or that is not a directory.
     """
     if not isinstance(value, str):
-        raise ConfigError(f"--config {key}={value} is read as no text; write {key}=./NAME")
+        raise ConfigError(f"--config {key}={value} is not read as text; set {key}=./NAME")
     taken = _TAKEN.search(value)
     if taken is not None:
         raise ConfigError(
-            f"--config {key}={value!r} has {taken[0]!r}, which Snakemake does not take in the name"
-            " of a file; choose another place"
+            f"--config {key}={value!r} has {taken[0]!r}, which Snakemake does not allow in paths;"
+            " choose another path"
         )
     check_path_text(f"--config {key}", value)
     if key in FOLDERS and os.path.lexists(value) and not Path(value).is_dir():
-        raise ConfigError(f"--config {key}={value} is there and is no folder; choose another place")
+        raise ConfigError(f"--config {key}={value} is not a directory; choose another path")
     if key == "conf_dir" and not Path(value, "bench.yaml").is_file():
-        raise ConfigError(f"--config conf_dir={value} has no bench.yaml; name a copy of conf/")
+        raise ConfigError(f"--config conf_dir={value} has no bench.yaml; choose a copy of conf/")
 
 
 def to_argument(path: str | os.PathLike[str]) -> str:
@@ -105,4 +105,4 @@ def make_target_error(name: str, artefacts: Collection[str]) -> ConfigError:
     """Return the error for a target draw_NAME without an experiment of that name."""
     known = [f"{DRAW}{artefact}" for artefact in ("all", *sorted(artefacts))]
     close = suggest_name(f"{DRAW}{name}", known)
-    return ConfigError(f"{DRAW}{name} draws nothing{close}; choose one of: {', '.join(known)}")
+    return ConfigError(f"{DRAW}{name} is unknown{close}; choose one of: {', '.join(known)}")

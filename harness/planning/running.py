@@ -150,7 +150,7 @@ def _wait_for_lock(
         file.close()
         if time.monotonic() >= deadline_s:
             raise BenchError(
-                f"{what} is still {how} by {holder}; wait until that has ended, or end it{way_out}"
+                f"{what} is still {how} by {holder}; wait for its end, or stop it{way_out}"
             )
         if not has_said:
             say(f"{what} is {how} by {holder}; waiting{_format_bound(patience_s)}")

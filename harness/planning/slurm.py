@@ -29,13 +29,13 @@ def check_slurm(partition: str | None) -> None:
     missing = [command for command in NEEDED if shutil.which(command) is None]
     if missing:
         raise ConfigError(
-            f"{missing[0]} is not on this machine: the profile slurm needs Slurm's commands; run"
-            " it on a head node, or leave --workflow-profile out to measure here"
+            f"{missing[0]} is not installed, but the profile slurm needs it; run on a head node,"
+            " or remove --workflow-profile to measure here"
         )
     known = list(dict.fromkeys(_ask(["sinfo", "--noheader", "--format=%R"])))
     if partition is not None and partition not in known:
         raise ConfigError(
-            f"nodes.partition={partition} is no partition of this cluster; choose one of"
+            f"nodes.partition={partition} is unknown to this cluster; choose one of"
             f" {', '.join(known)}"
         )
 
@@ -63,8 +63,8 @@ def cancel(jobs: Sequence[str]) -> None:
     while left := set(_ask(["squeue", "--me", "--noheader", "--format=%i"])) & set(jobs):
         if time.monotonic() > deadline_s:
             raise ConfigError(
-                f"jobs {', '.join(sorted(left))} of an earlier run do not end within"
-                f" {PATIENCE_S:g} s; end them (scancel --signal=KILL), then begin again"
+                f"jobs {', '.join(sorted(left))} of an earlier run did not end within"
+                f" {PATIENCE_S:g} s; stop them (scancel --signal=KILL), then rerun"
             )
         time.sleep(LOOK_S)
 
@@ -73,7 +73,9 @@ def _ask(command: Sequence[str]) -> list[str]:
     done = _run(command)
     if done.returncode != 0:
         fault = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        raise ConfigError(f"{command[0]} fails: {fault}; mend it, or ask who runs the cluster")
+        raise ConfigError(
+            f"{command[0]} failed: {fault}; fix it or contact your cluster administrator"
+        )
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
@@ -84,7 +86,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         )
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
-            f"{command[0]} does not answer within {PATIENCE_S:g} s; ask who runs the cluster"
+            f"{command[0]} timed out after {PATIENCE_S:g} s; contact your cluster administrator"
         ) from error
 
 
@@ -106,7 +108,7 @@ def look_at_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -
     asked = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N", *where]
     idle = list(dict.fromkeys(_ask(asked)))
     if not idle:
-        say("no node is idle to be looked at; each job looks for itself before it measures")
+        say("no node is idle, so none is checked now; each job checks its node before it measures")
         return
     file = results_dir.resolve() / SEEN
     replace_whole(file, "seen\n")
@@ -124,8 +126,8 @@ def build_check_script(file: Path) -> str:
     """Return the shell script of a node check, which prints an error or the node's code version."""
     python = shlex.quote(sys.executable)
     look = "from harness.planning.orders import compute_code_version as c; print('code=' + c())"
-    no_folder = f"{FAULT}does not see {file.parent}: results_dir has to be a folder that the head"
-    no_python = f"{FAULT}has no {sys.executable}: make the environment (make install) in a folder"
+    no_folder = f"{FAULT}cannot see {file.parent}; set results_dir to a directory that the head"
+    no_python = f"{FAULT}has no {sys.executable}; install the environment in a directory"
     return (
         f"test -e {shlex.quote(str(file))} ||"
         f" {{ echo {shlex.quote(f'{no_folder} node and all nodes share')}; exit; }};"
@@ -144,6 +146,6 @@ def check_seen(node: str, printed: str) -> None:
         if line.startswith(CODE):
             return check_code(line.removeprefix(CODE), node)
     raise ConfigError(
-        f"{node} cannot run our code with {sys.executable}: {lines[-1] if lines else 'no word'};"
-        " see that all nodes have the checkout and the environment of the head node"
+        f"{node} cannot run the code with {sys.executable}: {lines[-1] if lines else 'no output'};"
+        " use the head node's checkout and environment on all nodes"
     )

@@ -44,10 +44,10 @@ class Sweep:
     def __post_init__(self) -> None:
         for key in REQUIRED:
             if not self.settings.get(key):
-                raise ConfigError(f"counts have no {key}; give {', '.join(REQUIRED)}")
+                raise ConfigError(f"counts have no {key}; set {', '.join(REQUIRED)}")
         for key, values in self.settings.items():
             if key in NOT_ALLOWED:
-                raise ConfigError(f"counts have {key}, which the pipeline gives; leave it out")
+                raise ConfigError(f"counts have {key}, which the pipeline sets; remove it")
             if len(values) != 1 and key not in LISTED:
                 raise ConfigError(
                     f"counts have {len(values)} values of {key}; only {', '.join(LISTED)} may be"
@@ -56,7 +56,7 @@ class Sweep:
         for policy in self.settings["policy"]:
             if policy not in list_policy_names():
                 known = ", ".join(list_policy_names())
-                raise ConfigError(f"counts have policy {policy}; choose from {known}")
+                raise ConfigError(f"counts have unknown policy {policy}; choose one of {known}")
 
     def get_values(self, key: str, default: str = "") -> Values:
         """Return the values of a key; `default` is that of `bench-schedule`."""
@@ -88,7 +88,9 @@ class Sweep:
 def parse_sweep(location: str, content: Any) -> Sweep:
     """Read an entry of `counts`; the message of its ConfigError starts with `location`."""
     if not isinstance(content, dict):
-        raise ConfigError(f"{location} has the counts {content!r}; an entry maps keys to values")
+        raise ConfigError(
+            f"{location}: invalid counts: expected a mapping, got {content!r}; fix it"
+        )
     try:
         settings = {str(key): _to_texts(key, value) for key, value in content.items()}
         if "policy" in settings:
@@ -102,7 +104,9 @@ def _to_texts(key: str, value: Any) -> Values:
     values = value if isinstance(value, list) else [value]
     for item in values:
         if isinstance(item, bool) or not isinstance(item, str | int | float):
-            raise ConfigError(f"counts have {key}={item!r}; give texts or numbers")
+            raise ConfigError(
+                f"invalid {key} of counts: expected text or a number, got {item!r}; fix it"
+            )
     return tuple(dict.fromkeys(str(item) for item in values))
 
 
@@ -122,7 +126,8 @@ def _select_policies(values: Values) -> Values:
     unknown = sorted(set(left_out) - set(list_policy_names()))
     if unknown:
         raise ConfigError(
-            f"counts leave out policy {unknown[0]}; choose from {', '.join(list_policy_names())}"
+            f"counts exclude unknown policy {unknown[0]}; choose one of"
+            f" {', '.join(list_policy_names())}"
         )
     return tuple(name for name in dict.fromkeys(chosen) if name not in left_out)
 

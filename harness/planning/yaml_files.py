@@ -63,12 +63,14 @@ def read_mapping(path: Path, *keys: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigError(format_yaml_error(error)) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}; give a file") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}; choose a readable file"
+        ) from error
     except (UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}; correct the file") from error
+        raise ConfigError(f"{path} cannot be read: {error}; fix the file") from error
     if not isinstance(content, dict):
-        fault = "is empty" if content is None else f"holds a {type(content).__name__}"
-        raise ConfigError(f"{path} {fault}; it maps keys to values")
+        got = "nothing" if content is None else f"a {type(content).__name__}"
+        raise ConfigError(f"{path}: expected keys and values, got {got}; fix the file")
     for key in keys:
         if key not in content:
             raise ConfigError(f"{path} has no {key}; add it")
@@ -91,8 +93,8 @@ def format_yaml_error(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     if mark is None or problem is None:
-        return f"{' '.join(str(error).split())}; correct the file"
-    return f"{mark.name}, line {mark.line + 1} is not YAML: {problem}; correct the file"
+        return f"{' '.join(str(error).split())}; fix the file"
+    return f"{mark.name}:{mark.line + 1}: invalid YAML: {problem}; fix the file"
 
 
 NAMED = ("system", "model", "dataset")  # groups whose files contain their own name
@@ -118,4 +120,4 @@ def check_name(group: str, choice: str, conf_dir: Path = CONF_DIR) -> None:
         return
     name = read_mapping(path).get("name")
     if group in NAMED and name != choice:
-        raise ConfigError(f"{path} says name: {name}; write name: {choice}, as the file is called")
+        raise ConfigError(f"{path} has name: {name}; set name: {choice}, the name of the file")

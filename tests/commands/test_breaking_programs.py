@@ -69,6 +69,6 @@ def test_a_program_and_a_data_set_that_do_not_fit(
     arguments = ["system=acrobat", "model=drnn", "dataset=sst_synthetic", "mode=infer"]
     assert main([*arguments, f"results_dir={tmp_path}"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "model=drnn takes instances of kind chain, but dataset=sst_synthetic has tree" in line
-    assert "choose a data set of its kind: " in line
+    assert "model=drnn expects chain instances, but dataset=sst_synthetic has tree" in line
+    assert "choose one of: " in line
     assert "xnli_synthetic" in line

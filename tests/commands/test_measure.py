@@ -182,7 +182,7 @@ def test_another_machine_than_was_planned_for_is_a_status(
     assert done_by(other) == 0
     record = read_record(record_at(tmp_path, spec))
     assert record.status == "other_machine"
-    assert "is no big: it lets us use" in str(record.reason)
+    assert "is not a big: expected 4096 usable CPUs" in str(record.reason)
     assert not record.samples_s
     assert done_by(order(tmp_path, [spec], nodes=HERE)) == 0
     assert read_record(record_at(tmp_path, spec)).status == "ok"
@@ -198,7 +198,7 @@ def test_other_code_measures_nothing(
     assert not record_at(tmp_path, spec).exists()
     assert not is_done(tmp_path)
     (line,) = capfd.readouterr().err.splitlines()
-    assert "the head node runs another version of the code" in line
+    assert "the head node has a different version of the code" in line
 
 
 def counting(results: Path, *words: str) -> Order:

@@ -16,9 +16,9 @@ from harness.planning.config import Composer
 from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR
 
-BRACKET = (b"name: [a\n", ", line 2 is not YAML: expected ',' or ']'")
-TAB = (b"\tname: x\n", ", line 1 is not YAML: found character '\\t' that cannot start any token")
-TAG = (b"name: !!python/object:os.x {}\n", ", line 1 is not YAML: could not determine a constr")
+BRACKET = (b"name: [a\n", ":2: invalid YAML: expected ',' or ']'")
+TAB = (b"\tname: x\n", ":1: invalid YAML: found character '\\t' that cannot start any token")
+TAG = (b"name: !!python/object:os.x {}\n", ":1: invalid YAML: could not determine a constr")
 BYTES = (b"name: \xff\n", "'utf-8' codec can't decode byte 0xff")
 SETTINGS = {"system": "null", "model": "tree_fc", "dataset": "complete_trees"}
 
@@ -46,7 +46,7 @@ def test_what_is_composed_names_the_broken_file(
     line = str(fault.value)
     assert "\n" not in line
     assert words in line
-    assert line.endswith("; correct the file")
+    assert line.endswith("; fix the file")
     assert (content, words) == BYTES or str(conf_dir / file) in line
 
 
@@ -60,7 +60,7 @@ def test_the_doctor_says_which_file_is_broken(
     assert doctor.main([]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith(f"bench-doctor: {path}, line 2 is not YAML: ")
+    assert said.err.startswith(f"bench-doctor: {path}:2: invalid YAML: ")
     assert said.err.count("\n") == 1
 
 
@@ -69,8 +69,8 @@ def test_the_doctor_says_which_file_is_broken(
     [
         BRACKET,
         BYTES,
-        (b"- a\n", " holds a list; it maps keys to values"),
-        (b"", " is empty; it maps keys to values"),
+        (b"- a\n", ": expected keys and values, got a list"),
+        (b"", ": expected keys and values, got nothing"),
         (b"name: sst\n", " has no loader; add it"),
     ],
 )
@@ -110,5 +110,5 @@ def test_what_is_no_file_is_told_and_not_waited_for(conf_dir: Path, file: str, k
 def test_a_key_that_is_there_twice_is_told(conf_dir: Path, group: str) -> None:
     path = min((conf_dir / group).glob("*.yaml"))
     path.write_text(path.read_text(encoding="utf-8") + "\nname: a\nname: b\n")
-    with pytest.raises(ConfigError, match=f"{path.name}, line .* found duplicate key name"):
+    with pytest.raises(ConfigError, match=f"{path.name}:.* found duplicate key name"):
         read_mapping(path)

@@ -171,30 +171,33 @@ def test_what_is_not_compared_is_shared() -> None:
     ("changes", "words"),
     [
         ({"claim": None}, "a claim has no claim; add it"),
-        ({"claim": "x" * 80}, "claim has 80 characters; say it in 72"),
+        ({"claim": "x" * 80}, "expected at most 72 characters, got 80"),
         ({"published": {"text": "2", "at": 1}}, "published.at is unknown"),
         ({"published__number": 0}, "published.number=0 is not allowed; give a value above 0"),
-        ({"rule": None}, "has to have answer and rule, or unanswerable and neither"),
-        ({"unanswerable": "no code"}, "has to have answer and rule, or unanswerable and neither"),
-        ({"rule__at_least": None}, "rule has no limit; give at_least, at_most or both"),
+        ({"rule": None}, "expected either answer and rule, or only unanswerable"),
+        ({"unanswerable": "no code"}, "expected either answer and rule, or only unanswerable"),
+        ({"rule__at_least": None}, "rule has no limit; set at_least, at_most or both"),
         ({"rule__at_most": 1.2}, "rule has at_least=1.4 above at_most=1.2; swap them"),
         ({"rule__of_points": "most"}, "rule.of_points=most is not allowed; choose one of all, any"),
-        ({"answer__of": {}}, "answer has no of; see harness/planning/claims.py"),
+        ({"answer__of": {}}, "answer has no of; set it"),
         (
             {"answer__decided_at": "paper"},
             "answer.decided_at=paper is not allowed; choose one of smoke",
         ),
-        ({"answer__at": {"dataset": "sst"}}, "selects by dataset, for which others stand in"),
+        ({"answer__at": {"dataset": "sst"}}, "selects by dataset, which may be a fallback"),
         ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),
         (
             {"answer__scales": ["smoke", "paper"]},
-            "one, which itself shows trials of others",
+            "one, which shows trials of others",
         ),
-        ({"answer__over": {"system": "swift"}}, "system swift, which conf/system has not; choose"),
-        ({"answer__at": {"batch_size": 2}}, "one has no trials at scale smoke that fit: of system"),
-        ({"answer__at": {"batch_size": [8, 9]}}, "with batch_size=9; choose from 1, 8, 64"),
-        ({"answer__at": {"leaves": 8}}, "one has no trials at scale smoke that fit"),
-        ({"answer__quantity": "batches"}, "one has no counts at scale smoke that fit"),
+        ({"answer__over": {"system": "swift"}}, "unknown system swift; choose one of"),
+        (
+            {"answer__at": {"batch_size": 2}},
+            "one has no trials at scale smoke that match of system",
+        ),
+        ({"answer__at": {"batch_size": [8, 9]}}, "with batch_size=9; choose one of 1, 8, 64"),
+        ({"answer__at": {"leaves": 8}}, "one has no trials at scale smoke that match"),
+        ({"answer__quantity": "batches"}, "one has no counts at scale smoke that match"),
     ],
 )
 def test_a_wrong_claim_is_told_in_one_line(conf: Path, changes: dict[str, Any], words: str) -> None:
@@ -214,7 +217,9 @@ def test_a_count_is_compared_with_another_or_with_the_bound(conf: Path) -> None:
     (conf / "claims/dream.yaml").write_text(yaml.safe_dump(content))
     check_claims(read_claims(conf), conf)
     wrong = counted(of={"policy": "width"}, over={"policy": "bound"})
-    assert "counted has no counts at scale smoke that fit: of policy=width" in fault_of(conf, wrong)
+    assert "counted has no counts at scale smoke that match of policy=width" in fault_of(
+        conf, wrong
+    )
 
 
 def choices(scale: str) -> Choices:

@@ -69,16 +69,16 @@ def changed(**smoke: object) -> dict[str, Any]:
         ({**GOOD, "title": ""}, "has no title"),
         ({**GOOD, "scales": {}}, "has no scales"),
         ({**GOOD, "scales": {"smoke": "claim"}}, "the scale=claim is not allowed; map keys"),
-        ({**GOOD, "titel": "x"}, "unknown key 'titel', did you mean title?; choose from"),
+        ({**GOOD, "titel": "x"}, "unknown key 'titel', did you mean title?; choose one of"),
         ({**GOOD, "scales": {"paper": {}}}, "has no scale smoke; choose one of: paper"),
         (changed(blocks=[]), "has no blocks"),
-        (changed(blocks=["system=vertex"]), "a block maps keys to values"),
+        (changed(blocks=["system=vertex"]), "expected a mapping, got 'system=vertex'"),
         (changed(rounds=0), "rounds=0"),
         (changed(rounds="many"), "rounds=many"),
         (changed(screening="two"), "screening=two is not allowed; map keys to values"),
         (changed(screening={"rounds": 1}), "screening has no factor; add it"),
         (changed(screening={"rounds": 1, "factor": 0.5}), "screening.factor=0.5 is not allowed"),
-        (changed(screening={"rounds": 2, "factor": 2}), "which leaves none out"),
+        (changed(screening={"rounds": 2, "factor": 2}), "which skips none of rounds=2"),
         (changed(blcks=[]), "blcks is unknown in the scale, did you mean blocks?; choose one of"),
     ],
 )
@@ -114,9 +114,9 @@ def test_a_scale_may_show_the_trials_of_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scale", "words"),
     [
-        ({"trials_of": "tails_*"}, "which no experiment that measures fits; there are one"),
-        ({"trials_of": "one"}, "which no experiment that measures fits"),
-        ({"trials_of": "*", "rounds": 3}, "beside trials_of nothing is allowed"),
+        ({"trials_of": "tails_*"}, "which matches no experiment that measures; choose one of one"),
+        ({"trials_of": "one"}, "which matches no experiment that measures"),
+        ({"trials_of": "*", "rounds": 3}, "expected only trials_of"),
     ],
 )
 def test_wrong_trials_of_others_are_named(
@@ -178,10 +178,10 @@ def test_every_trial_comes_once(conf: Path) -> None:
     ("steps", "to", "words"),
     [
         (["fusion", "policy"], "end", "but start and end differ in fusion, hoisting, policy"),
-        ([*STEPS, "layout"], "end", "name each of these once"),
-        (["fusion", *STEPS], "end", "name each of these once"),
-        (STEPS, "nowhere", "names nowhere, which conf/system has not"),
-        (STEPS, "silent", "do not both say hoisting"),
+        ([*STEPS, "layout"], "end", "set each of these once"),
+        (["fusion", *STEPS], "end", "set each of these once"),
+        (STEPS, "nowhere", "unknown system nowhere"),
+        (STEPS, "silent", "only one end sets hoisting"),
     ],
 )
 def test_a_wrong_walk_is_told_in_one_line(
@@ -206,7 +206,7 @@ def test_a_block_takes_the_trials_of_its_walks(conf: Path) -> None:
     assert list(expand("one", "smoke", conf).settings) == [
         {"model": "tree_fc", **trial} for trial in walk_of(conf).list_trials()
     ]
-    with pytest.raises(ConfigError, match="walk=up; walks of this experiment: start"):
+    with pytest.raises(ConfigError, match="unknown walk=up; choose one of: start"):
         expand("one", "paper", conf)
 
 

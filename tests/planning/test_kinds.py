@@ -110,15 +110,15 @@ def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
     [
         (
             "kind:frameworks",
-            "kinds are strategy, ablation, framework, subgraph, transformed, calibration",
+            "choose one of strategy, ablation, framework, subgraph, transformed, calibration",
         ),
-        ("slow:quick", "selects slow:quick; kinds are strategy"),
-        ("sort:framework", "write NAME, kind:KIND, slow:KIND or not:NAME"),
-        ([{"kind": "framework"}], "without a space"),
-        (["kind:framework", "not:dinet"], "not:dinet, which is no system; choose one of core"),
-        ("kind:subgraph", "kind:subgraph, but no file of conf/system is such a system that runs"),
-        ("slow:calibration", "slow:calibration, but no file of conf/system"),
-        ({"system": "kind:framework", "model": ["cell"]}, "that runs model=cell; add one, or"),
+        ("slow:quick", "selects slow:quick; choose one of strategy"),
+        ("sort:framework", "expected NAME, kind:KIND, slow:KIND or not:NAME"),
+        ([{"kind": "framework"}], "remove the space"),
+        (["kind:framework", "not:dinet"], "not:dinet, an unknown system; choose one of core"),
+        ("kind:subgraph", "kind:subgraph, but no system in conf/system has this kind and runs"),
+        ("slow:calibration", "slow:calibration, but no system in conf/system"),
+        ({"system": "kind:framework", "model": ["cell"]}, "and runs model=cell; add one, or"),
         ({"system": "kind:framework"}, "selects systems by kind, but has no model"),
     ],
 )
@@ -140,15 +140,21 @@ def test_a_wrong_selection_is_told_in_one_line(conf: Path, said: object, words: 
             "kind=frame is not allowed; choose one of strategy, ablation, framework",
         ),
         ({"kind": "framework", "colour": "red"}, "colour is unknown in system/fresh.yaml"),
-        ({"kind": "framework", "name": "older"}, "has name=older; give it the name of its file"),
-        ({"kind": "framework", "models": ["systems.no:LEVELS"]}, "which is no table of networks"),
-        ({"kind": "framework", "models": ["systems.on_torch"]}, "which is no table of networks"),
+        ({"kind": "framework", "name": "older"}, "has name=older; set name: fresh"),
+        (
+            {"kind": "framework", "models": ["systems.no:LEVELS"]},
+            "invalid models=systems.no:LEVELS",
+        ),
+        ({"kind": "framework", "models": ["systems.on_torch"]}, "expected PACKAGE:DICTIONARY"),
         (
             {"kind": "framework", "variant_of": "pear"},
-            "variant_of=pear, which is no system;",
+            "variant_of=pear, which is not a system;",
         ),
-        ({"kind": "framework", "variant_of": "fresh"}, "variant_of=fresh, itself a variant;"),
-        ({"kind": "framework", "variant_of": "core"}, "variant_of=core, of kind strategy; choose"),
+        ({"kind": "framework", "variant_of": "fresh"}, "variant_of=fresh, which is a variant;"),
+        (
+            {"kind": "framework", "variant_of": "core"},
+            "variant_of=core, which is of kind strategy;",
+        ),
     ],
 )
 def test_a_wrong_system_is_told_in_one_line(
@@ -173,8 +179,8 @@ def test_a_variant_is_of_a_system_that_is_none(conf: Path) -> None:
     [
         (["kind:framework"], "compare.systems starts with no name"),
         ([], "compare.systems starts with no name"),
-        (["core", "kind:fast"], "selects kind:fast; kinds are strategy"),
-        (["core", "kind:subgraph"], "kind:subgraph, but no file of conf/system is such a system;"),
+        (["core", "kind:fast"], "selects kind:fast; choose one of strategy"),
+        (["core", "kind:subgraph"], "kind:subgraph, but no system in conf/system has this kind;"),
         (["core", "dinet"], "unknown system in compare.systems 'dinet'; choose from core, crawl"),
     ],
 )

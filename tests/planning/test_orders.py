@@ -38,17 +38,19 @@ def test_what_is_written_is_read(make_spec: Callable[..., TrialSpec], tmp_path: 
 def test_an_order_that_a_node_does_not_see_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BenchError) as caught:
         read_order(build_order_path(tmp_path / "elsewhere", "some"))
-    assert "results_dir has to be a folder that the head node and all nodes share" in str(
+    assert "set results_dir to a directory that the head node and all nodes share" in str(
         caught.value
     )
     place = build_order_path(tmp_path, "cut_off")
     place.parent.mkdir()
     place.write_text('{"results_dir": "x"')
-    with pytest.raises(BenchError, match="is no order"):
+    with pytest.raises(BenchError, match="is not a job spec"):
         read_order(place)
 
 
 def test_other_code_is_refused() -> None:
     check_code(compute_code_version(), "bench1")
-    with pytest.raises(ConfigError, match="bench1 runs another version of the code or of Python"):
+    with pytest.raises(
+        ConfigError, match="bench1 has a different version of the code or of Python"
+    ):
         check_code("3.11.0-beef", "bench1")

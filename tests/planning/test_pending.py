@@ -127,7 +127,7 @@ def test_what_does_not_fit_leaves_room_for_what_does() -> None:
 
 
 def test_a_budget_for_nothing_is_said_with_what_is_needed() -> None:
-    words = "too short for a round of anything; the shortest, of headline, takes about 20 s"
+    words = "too short: the shortest round, of headline, takes about 20 s"
     with pytest.raises(ConfigError, match=words):
         select_within_budget(19, ARTEFACTS, TEN)
 

@@ -71,16 +71,19 @@ def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("model=tree_lstm", "an entry maps keys to values"),
+        ("model=tree_lstm", "expected a mapping, got 'model=tree_lstm'"),
         ({"model": "tree_lstm"}, "no dataset"),
         ({**GOOD, "policy": []}, "no policy"),
-        ({**GOOD, "policy": ["all", "not:agender"]}, "leave out policy agender; choose from"),
-        ({**GOOD, "policy": "agender"}, "policy agender; choose from agenda,"),
+        (
+            {**GOOD, "policy": ["all", "not:agender"]},
+            "exclude unknown policy agender; choose one of",
+        ),
+        ({**GOOD, "policy": "agender"}, "unknown policy agender; choose one of agenda,"),
         ({**GOOD, "offset": [0, 8]}, "2 values of offset"),
-        ({**GOOD, "out": "here.json"}, "out, which the pipeline gives"),
-        ({**GOOD, "records": "here"}, "records, which the pipeline gives"),
-        ({**GOOD, "model": {"a": 1}}, "give texts or numbers"),
-        ({**GOOD, "offset": True}, "give texts or numbers"),
+        ({**GOOD, "out": "here.json"}, "out, which the pipeline sets"),
+        ({**GOOD, "records": "here"}, "records, which the pipeline sets"),
+        ({**GOOD, "model": {"a": 1}}, "expected text or a number, got {'a': 1}"),
+        ({**GOOD, "offset": True}, "expected text or a number, got True"),
     ],
 )
 def test_wrong_counts_are_told_in_one_line(content: object, words: str, tmp_path: Path) -> None:

@@ -174,16 +174,14 @@ def test_what_is_wrong_with_a_cluster_is_one_line(
 ) -> None:
     say_nodes(many, partition="gpus")
     line = refusal(begin(many, "0.log"), many, "0.log")
-    assert (
-        f"nodes.partition=gpus is no partition of this cluster; choose one of {PARTITION}" in line
-    )
+    assert f"nodes.partition=gpus is unknown to this cluster; choose one of {PARTITION}" in line
 
     say_nodes(many)
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "which").symlink_to(str(shutil.which("which")))  # Snakemake's plugin asks it
     line = refusal(begin(many, "1.log", PATH=str(empty)), many, "1.log")
-    assert "sbatch is not on this machine" in line
+    assert "sbatch is not installed" in line
 
     # A node with another directory at the path of the results.
     blind = tmp_path / "blind"

@@ -47,15 +47,15 @@ def test_lint(folder: Path) -> None:
     [
         ("all", "skale=paper", "", "--config skale is unknown, did you mean scale?"),
         ("all", "records=nowhere", "", "records=nowhere does not exist"),
-        ("all", "results_dir=a{x}b", "", "which Snakemake does not take in the name of a file"),
-        ("all", "budget=1s", "", "is too short for a round of anything"),
-        ("all", "", "bench", "bench.yaml, line 2 is not YAML: "),
-        ("all", "", "experiment/small_table", "small_table.yaml, line 2 is not YAML: "),
+        ("all", "results_dir=a{x}b", "", "which Snakemake does not allow in paths"),
+        ("all", "budget=1s", "", "is too short: the shortest round"),
+        ("all", "", "bench", "bench.yaml:2: invalid YAML: "),
+        ("all", "", "experiment/small_table", "small_table.yaml:2: invalid YAML: "),
         (
             "draw_small_tabel",
             "",
             "",
-            "draws nothing, did you mean draw_small_table?; choose",
+            "is unknown, did you mean draw_small_table?; choose",
         ),
     ],
 )
