@@ -34,7 +34,7 @@ def load(
     numbers = {"length": length, "n_words": n_words, "n_classes": n_classes}
     for name, value in {**numbers, "n_instances": n_instances}.items():
         if value < 1:
-            raise ConfigError(f"{name}={value} is not allowed; give at least 1")
+            raise ConfigError(f"{name}={value} is not allowed: expected at least 1")
 
     def build(key: Key) -> Chain:
         drawn = draw_uniforms(2 * length, *key)

@@ -25,9 +25,11 @@ def load(
         ConfigError: if n_leaves is not a power of two of at least 2, or n_instances is below 1.
     """
     if n_leaves < 2 or n_leaves & (n_leaves - 1):
-        raise ConfigError(f"n_leaves={n_leaves} is not allowed; give a power of two, 2 or more")
+        raise ConfigError(
+            f"n_leaves={n_leaves} is not allowed: expected a power of two, at least 2"
+        )
     if n_instances < 1:
-        raise ConfigError(f"n_instances={n_instances} is not allowed; give at least 1")
+        raise ConfigError(f"n_instances={n_instances} is not allowed: expected at least 1")
     left, right = _build_structure(n_leaves)
     is_leaf = left < 0
 

@@ -41,8 +41,8 @@ HOME = Home(
         **{"tst2012_en": 140250, "tst2012_vi": 188396, "tst2013_en": 132264, "tst2013_vi": 183855},
         **{"vocab_en": 139741, "vocab_vi": 46767},
     },
-    note="the expected checksums are those of a copy and were not compared with this address; where"
-    " they differ, dataset.options.sha256=null accepts the files",
+    note="the expected checksums are from a copy, not from this address; if they differ, set"
+    " dataset.options.sha256=null",
 )
 
 
@@ -118,13 +118,17 @@ def _build_vocabulary(file: CorpusPart, modulo: int) -> Vocabulary:
     numbers: dict[str, int] = {}
     for index, word in enumerate(file.lines):
         if not word or len(word.split()) != 1:
-            raise file.build_error(index, f"{word[:40]!r} is not a word; give one a line")
+            raise file.build_error(index, f"expected one word, got {word[:40]!r}; fix the line")
         if word in numbers:
-            raise file.build_error(index, f"the word {word!r} is on line {numbers[word] + 1}, too")
+            raise file.build_error(
+                index, f"repeats {word!r} of line {numbers[word] + 1}; remove it"
+            )
         numbers[word] = index
     for mark in (UNKNOWN, BEGIN, END):
         if mark not in numbers:
-            raise DataError(f"{file.path} lacks {mark}; it must have {UNKNOWN}, {BEGIN} and {END}")
+            raise DataError(
+                f"{file.path} has no {mark}: expected {UNKNOWN}, {BEGIN} and {END}; add it"
+            )
     rows = {word: number % modulo if modulo else number for word, number in numbers.items()}
     return Vocabulary(rows, rows[UNKNOWN], modulo or len(rows))
 
@@ -139,8 +143,8 @@ def _find_full_pairs(source: CorpusPart, target: CorpusPart, *, skip: bool) -> l
     n_lines = [len(side.lines) for side in (source, target)]
     if n_lines[0] != n_lines[1]:
         raise DataError(
-            f"{source.path} has {n_lines[0]} lines and {target.path} {n_lines[1]}; each sentence"
-            " needs its translation on the same line"
+            f"{source.path} has {n_lines[0]} lines: expected {n_lines[1]}, as in {target.path}; put"
+            " each translation on the line of its sentence"
         )
     empty = set()
     for side in (source, target):
@@ -153,13 +157,13 @@ def _find_full_pairs(source: CorpusPart, target: CorpusPart, *, skip: bool) -> l
             for mark in MARKS:
                 if mark in words:
                     raise side.build_error(
-                        index, f"the word {mark} is a mark, which loading adds; leave it out"
+                        index, f"the word {mark} is reserved for the loader; remove it"
                     )
     return [index for index in range(n_lines[0]) if index not in empty]
 
 
 def _explain_empty(side: CorpusPart) -> str:
-    reason = "the sentence is empty; give it words"
+    reason = "the sentence is empty; add words"
     if side.path.stem != STEMS["train"]:
         return reason
-    return f"{reason}, or leave such pairs out with dataset.options.empty_train_pairs=skip"
+    return f"{reason}, or set dataset.options.empty_train_pairs=skip"

@@ -38,8 +38,8 @@ HOME = Home(
     folder="ptb",
     names={"train": "train", "dev": "valid", "test": "test"},
     n_bytes={"dev": 399782, "test": 449945},
-    note="the expected checksums are those of a copy and were not compared with this address; where"
-    " they differ, dataset.options.sha256=null accepts the files",
+    note="the expected checksums are from a copy, not from this address; if they differ, set"
+    " dataset.options.sha256=null",
 )
 
 
@@ -72,11 +72,13 @@ def load(
         ConfigError: for steps or vocab_modulo below 0, or an unknown part.
     """
     if steps < 0:
-        raise ConfigError(f"steps={steps} is not allowed; give 0 for sentences, or words a piece")
+        raise ConfigError(
+            f"steps={steps} is not allowed: expected 0 (sentences) or words per piece"
+        )
     part = select_part(split, vocabulary)
     read = make_part_reader(NAME, HOME, root, sha256)
     text = read(part)
-    text.refuse_empty("a line needs at least one word")
+    text.refuse_empty("expected at least one word")
     check_modulo(vocab_modulo)
     known = text if part == vocabulary else read(vocabulary)
     for file in (text, known):
@@ -98,7 +100,7 @@ def load(
 def _refuse_ends(text: CorpusPart) -> None:
     for index, line in enumerate(text.lines):
         if END in line and END in line.split():
-            reason = f"the word {END} ends a sentence, which loading adds; leave it out"
+            reason = f"the word {END} is reserved for the loader; remove it"
             raise text.build_error(index, reason)
 
 
@@ -133,8 +135,8 @@ def _build_pieces(text: CorpusPart, ids: Mapping[str, int], steps: int) -> LazyI
     n_pieces = (len(stream) - 1) // steps
     if n_pieces == 0:
         raise DataError(
-            f"{text.path} has {len(stream) - 1} words with the ends of sentences; a piece needs"
-            f" steps={steps}; give fewer"
+            f"{text.path} has {len(stream) - 1} words including sentence ends: expected at least"
+            f" steps={steps}; set fewer"
         )
 
     def build(index: int) -> Chain:

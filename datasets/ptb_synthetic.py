@@ -54,7 +54,9 @@ def load(
         ConfigError: for steps or vocab_modulo below 0.
     """
     if steps < 0:
-        raise ConfigError(f"steps={steps} is not allowed; give 0 for sentences, or words a piece")
+        raise ConfigError(
+            f"steps={steps} is not allowed: expected 0 (sentences) or words per piece"
+        )
     check_modulo(vocab_modulo)
     name = "ptb_fixed_synthetic" if steps else NAME
 

@@ -90,7 +90,7 @@ def _build_instances(text: CorpusPart, vocabulary: Vocabulary) -> LazyInstances[
         try:
             return parse_tree(text.lines[index], vocabulary.known, vocabulary.unknown, N_CLASSES)
         except DataError as error:
-            reason = f"{error}; a line must be one tree of (label word) and (label left right)"
+            reason = f"{error}: expected one tree of (label word) and (label left right) per line"
             raise text.build_error(index, reason) from None
 
     return LazyInstances(n_lines, build)
@@ -161,19 +161,19 @@ def _parse_vertex(parts: Parts, is_open: bool) -> tuple[str | None, tuple[int, i
 
 def _explain_invalid_label(text: str, n_classes: int) -> str:
     if not text:
-        return "a '(' is not followed by a label"
+        return "no label after '('"
     return f"label {text!r} is not an integer from 0 to {n_classes - 1}"
 
 
 def _explain_invalid_vertex(parts: Parts, is_open: bool) -> str:
     if not is_open:
-        return "unbalanced: a ')' closes nothing"
+        return "unbalanced: ')' without '('"
     words = [part for part in parts if isinstance(part, str)]
     n_children = len(parts) - len(words)
     if words and n_children:
         return f"a vertex has both the word {words[0]!r} and children"
     if words:
-        return f"a leaf has {len(words)} words, it must have one"
+        return f"a leaf has {len(words)} words, not one"
     if n_children:
         return f"a vertex has {n_children} {'child' if n_children == 1 else 'children'}, not two"
     return "a leaf has an empty word"

@@ -45,8 +45,8 @@ HOME = Home(
     folder="ud_ewt",
     suffix=".conllu",
     n_bytes={"dev": 1805545, "test": 1804515},
-    note="the expected checksums are those of a copy and were not compared with this address; where"
-    " they differ, dataset.options.sha256=null accepts the files",
+    note="the expected checksums are from a copy, not from this address; if they differ, set"
+    " dataset.options.sha256=null",
 )
 N_COLUMNS = 10
 MAX_DIGITS = 9  # of a head
@@ -127,7 +127,10 @@ def load(
     sentences = read_treebank(text)
     projective = _select_projective(sentences)
     if not projective:
-        raise DataError(f"{text.path} has no projective tree; a transition parser needs them")
+        raise DataError(
+            f"{text.path} has no projective tree, which a transition parser needs; choose another"
+            " file"
+        )
     known = (
         projective if part == vocabulary else _select_projective(read_treebank(read(vocabulary)))
     )
@@ -201,9 +204,7 @@ def _find_blocks(file: CorpusPart) -> Iterator[tuple[int, int]]:
     for index, line in enumerate(file.lines):
         if not line.strip():
             if index == start:
-                raise file.build_error(
-                    index, "the sentence is empty; one blank line ends a sentence"
-                )
+                raise file.build_error(index, "the sentence is empty; remove the blank line")
             yield start, index
             start = index + 1
     if start < len(file.lines):
@@ -226,7 +227,7 @@ def _parse_sentence(file: CorpusPart, start: int, end: int) -> ParsedText:
         rows.append(columns)
         places.append(index)
     if not rows:
-        raise file.build_error(start, "the sentence is empty; it has comments, but no words")
+        raise file.build_error(start, "the sentence is empty: expected words, got only comments")
     numbered = zip(places, rows, strict=True)
     heads = tuple(_parse_head(file, position, columns, len(rows)) for position, columns in numbered)
     _check_tree(file, places, heads)
@@ -241,24 +242,22 @@ def _check_tree(file: CorpusPart, places: Sequence[int], heads: Sequence[int]) -
         DataError: for a cycle, or several roots.
     """
     if not is_tree(heads):
-        raise file.build_error(
-            places[0], "the heads of the sentence make no tree; they run in a circle"
-        )
+        raise file.build_error(places[0], "the heads of the sentence form a cycle: expected a tree")
     roots = [index for index, head in zip(places, heads, strict=True) if head == len(heads)]
     if len(roots) > 1:
         raise file.build_error(
-            roots[1], f"HEAD is 0 for {len(roots)} words of the sentence; a tree has one root"
+            roots[1], f"HEAD is 0 for {len(roots)} words: expected one root per sentence"
         )
 
 
 def _explain_invalid_word(columns: list[str], number: int) -> str | None:
     if len(columns) != N_COLUMNS:
-        return f"{len(columns)} columns between tabs; a word of CoNLL-U has {N_COLUMNS}"
+        return f"expected {N_COLUMNS} tab-separated columns (CoNLL-U), got {len(columns)}"
     if columns[ID] != str(number):
-        return f"the word's ID is {columns[ID]!r}, expected {number}; words count from 1"
+        return f"invalid ID: expected {number}, got {columns[ID]!r}; number words from 1"
     for name, column in (("FORM", FORM), ("UPOS", UPOS), ("DEPREL", DEPREL)):
         if not columns[column].strip() or (columns[column] == "_" and column != FORM):
-            return f"the word has no {name}; a treebank needs it"
+            return f"the word has no {name}; add it"
     return None
 
 
@@ -273,7 +272,6 @@ def _parse_head(file: CorpusPart, index: int, columns: list[str], n_words: int) 
     if not is_number or int(text) > n_words:
         raise file.build_error(
             index,
-            f"HEAD is {text[:40]!r}; it must be the ID of a word, 1 to {n_words}, or 0 for the"
-            " root",
+            f"invalid HEAD: expected 0 (root) or a word's ID up to {n_words}, got {text[:40]!r}",
         )
     return int(text) - 1 if int(text) else n_words

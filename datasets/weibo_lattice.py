@@ -97,12 +97,10 @@ def read_lattices(text: CorpusPart) -> list[Lattice]:
     """
     counts = _read_numbers(text, 0)
     if len(counts) != 1:
-        raise text.build_error(
-            0, f"the line has {len(counts)} numbers; it must be the number of lattices"
-        )
+        raise text.build_error(0, f"expected the number of lattices, got {len(counts)} numbers")
     (n_lattices,) = counts
     if n_lattices == 0:
-        raise text.build_error(0, "the file announces no lattices; it needs at least 1")
+        raise text.build_error(0, "expected at least 1 lattice, got 0")
     lattices, line = [], 1
     for index in range(n_lattices):
         name = f"lattice {index + 1} of {n_lattices}"
@@ -112,8 +110,8 @@ def read_lattices(text: CorpusPart) -> list[Lattice]:
         line += 3 + len(states)
     for rest in range(line, len(text.lines)):
         if _read_numbers(text, rest):
-            more = f"the first line announces {n_lattices} lattices, but more text follows them"
-            raise text.build_error(rest, more)
+            more = f"text after the {n_lattices} lattices of line 1"
+            raise text.build_error(rest, f"{more}; fix the number or remove the text")
     return lattices
 
 
@@ -127,10 +125,12 @@ def _read_numbers(text: CorpusPart, index: int) -> list[int]:
     if not NUMBERS.fullmatch(line):
         for word in filter(None, re.split(r"[ \t]", line)):
             if not re.fullmatch("[0-9]+", word):
-                raise text.build_error(index, f"{word[:40]!r} is not a whole number of 0 or more")
+                raise text.build_error(
+                    index, f"expected a whole number of at least 0, got {word[:40]!r}"
+                )
             if len(word) > MAX_DIGITS:
                 raise text.build_error(
-                    index, f"{word} is too large; ids have up to {MAX_DIGITS} digits"
+                    index, f"{word} is too large: expected up to {MAX_DIGITS} digits"
                 )
     return [int(word) for word in line.split()]
 
@@ -147,43 +147,41 @@ def _read_states(text: CorpusPart, head: int, name: str) -> list[list[int]]:
     """
     n_lines = len(text.lines)
     if head >= n_lines:
-        raise text.build_error(n_lines - 1, f"the file ends before {name}; it is truncated")
+        raise text.build_error(n_lines - 1, f"the file is truncated: it ends before {name}")
     counts = _read_numbers(text, head)
     if len(counts) != 1:
         raise text.build_error(
-            head, f"{name} begins with {len(counts)} numbers; give its number of states"
+            head, f"{name}: expected its number of states, got {len(counts)} numbers"
         )
     (n_states,) = counts
     if n_states < 2:
         raise text.build_error(
-            head, f"{name} has {n_states} states; it needs at least 2, for one character"
+            head, f"{name}: expected at least 2 states (one character), got {n_states}"
         )
     end = head + 2 + n_states
     block = [_read_numbers(text, line) for line in range(head + 1, min(end, n_lines))]
     if [] in block:
         after = block.index([])
-        problem = f"ends after {max(0, after - 1)} of the {n_states} states it announces"
-        raise text.build_error(head + 1 + after, f"{name} {problem} on line {head + 1}")
+        problem = f"ends after {max(0, after - 1)} of the {n_states} states"
+        raise text.build_error(head + 1 + after, f"{name} {problem} of line {head + 1}")
     if end >= n_lines:
-        raise text.build_error(n_lines - 1, f"the file ends within {name}; it is truncated")
+        raise text.build_error(n_lines - 1, f"the file is truncated: it ends within {name}")
     if _read_numbers(text, end):
-        states = f"the {n_states} states that it announces on line {head + 1}"
-        raise text.build_error(end, f"no blank line ends {name} after {states}")
+        states = f"the {n_states} states of {name} (line {head + 1})"
+        raise text.build_error(end, f"expected a blank line after {states}")
     return block[1:]
 
 
 def _read_tags(text: CorpusPart, line: int, n_states: int) -> list[int]:
     tags = _read_numbers(text, line)
     if len(tags) != n_states:
-        raise text.build_error(
-            line, f"{len(tags)} tags for the {n_states} states of the lattice; give one each"
-        )
+        raise text.build_error(line, f"expected {n_states} tags, one per state, got {len(tags)}")
     if (greatest := max(tags)) >= N_CLASSES:
         raise text.build_error(
-            line, f"tag {greatest} is out of range; tags are 0 to {N_CLASSES - 1}"
+            line, f"tag {greatest} is out of range: expected 0 to {N_CLASSES - 1}"
         )
     if tags[0]:
-        raise text.build_error(line, f"the tag of state 0 is {tags[0]}; it must be 0")
+        raise text.build_error(line, f"invalid tag of state 0: expected 0, got {tags[0]}")
     return tags
 
 
@@ -210,21 +208,18 @@ def _build_lattice(
 
 def _explain_invalid_state(state: int, n_arcs: int, pairs: list[int]) -> str | None:
     if len(pairs) != 2 * n_arcs:
-        problem = f"state {state} announces {n_arcs} arcs, which are two numbers each"
-        return f"{problem}, but {len(pairs)} numbers follow"
+        return f"state {state} with {n_arcs} arcs: expected {2 * n_arcs} numbers, got {len(pairs)}"
     if state == 0 and n_arcs:
-        return f"state 0 has {n_arcs} incoming arcs; nothing can come before it"
+        return f"state 0 has {n_arcs} incoming arcs: expected 0"
     if state and not n_arcs:
-        return f"state {state} has no incoming arc; it needs its character's, from {state - 1}"
+        return f"state {state} has no incoming arc: expected its character's, from {state - 1}"
     for index, source in enumerate(pairs[::2]):
         if source >= state:
-            where = "itself" if source == state else f"state {source}, further on"
-            return f"an arc into state {state} comes from {where}; it must come from before"
+            start = "itself" if source == state else f"state {source}"
+            return f"an arc into state {state} comes from {start}: expected an earlier state"
         if (source == state - 1) != (index == 0):
-            problem = "is one more" if index else "comes first"
             return (
-                f"state {state}: the arc from state {source} {problem}, but exactly the first of"
-                " its"
-                f" arcs must be its character, from state {state - 1}"
+                f"arc {index + 1} into state {state} comes from state {source}: expected only its"
+                f" character, arc 1, from state {state - 1}"
             )
     return None

@@ -50,8 +50,8 @@ HOME = Home(
     folder="weibo",
     suffix=".conll",
     n_bytes={"train": 536039, "dev": 105881, "test": 108767},
-    note="the expected checksums are those of a copy and were not compared with this address; where"
-    " they differ, dataset.options.sha256=null accepts the files",
+    note="the expected checksums are from a copy, not from this address; if they differ, set"
+    " dataset.options.sha256=null",
 )
 
 PACKAGE = "jieba"
@@ -158,7 +158,7 @@ def load(
     """
     if max_word_length < 1:
         raise ConfigError(
-            f"max_word_length={max_word_length} is not allowed; give 1 (no words) or more"
+            f"max_word_length={max_word_length} is not allowed: expected at least 1 (no words)"
         )
     read = make_part_reader(NAME, HOME, root, sha256)
     lexicon = load_jieba_lexicon(find_checksum(sha256, "lexicon"))
@@ -210,7 +210,7 @@ def _check_labels(
     for sentence in sentences:
         for index, label in enumerate(sentence.labels, sentence.first):
             if label not in known:
-                reason = f"label {label!r} is not in the training split, which has"
+                reason = f"label {label!r} is not in the training split: expected one of"
                 raise text.build_error(index, f"{reason} {', '.join(known)}")
 
 
@@ -227,7 +227,7 @@ def read_sentences(file: CorpusPart) -> list[LabelledText]:
             match = LINE.fullmatch(line)
             if match is None:
                 raise file.build_error(
-                    index, f"{line[:40]!r} is not a character, a tab and a label"
+                    index, f"expected a character, a tab and a label, got {line[:40]!r}"
                 )
             open_.append((match[1], match[2]))
         elif open_:
@@ -235,7 +235,7 @@ def read_sentences(file: CorpusPart) -> list[LabelledText]:
             sentences.append(LabelledText(characters, labels, index - len(open_)))
             open_ = []
     if not sentences:
-        raise DataError(f"{file.path} is empty; it needs one character and its label a line")
+        raise DataError(f"{file.path} is empty: expected a character and its label per line")
     return sentences
 
 
@@ -268,16 +268,15 @@ def _read_lexicon() -> Lexicon:
         package = distribution(PACKAGE)
     except PackageNotFoundError:
         raise DataError(
-            f"the lexicon needs the package {PACKAGE}, which is not installed; run"
-            f" `pip install {PACKAGE}`, or use dataset=weibo_lattice or dataset=lattice_synthetic"
+            f"the lexicon's package {PACKAGE} is not installed; run"
+            f" `pip install {PACKAGE}`, or choose dataset=weibo_lattice or lattice_synthetic"
         ) from None
     path = Path(str(package.locate_file(FILE)))
     try:
         content = read_regular(path)
     except OSError as error:
         raise DataError(
-            f"{path} cannot be read ({error.strerror}); run `pip install --force-reinstall"
-            f" {PACKAGE}`"
+            f"cannot read {path} ({error.strerror}); run `pip install --force-reinstall {PACKAGE}`"
         ) from None
     words = (line.partition(" ")[0] for line in decode_text(content, str(path)).split("\n"))
     return Lexicon(

@@ -43,8 +43,8 @@ HOME = Home(
     folder="wikiner",
     names={"train": "train", "dev": "dev"},
     n_bytes={"dev": 314804},
-    note="the expected checksums are those of a copy and were not compared with this address; where"
-    " they differ, dataset.options.sha256=null accepts the files",
+    note="the expected checksums are from a copy, not from this address; if they differ, set"
+    " dataset.options.sha256=null",
 )
 
 Pairs = list[tuple[str, str]]  # words of a sentence with their tags
@@ -103,7 +103,7 @@ def load(
         ConfigError: for a negative rare_below or an unknown part.
     """
     if rare_below < 0:
-        raise ConfigError(f"rare_below={rare_below} is not allowed; give a count, 0 or more")
+        raise ConfigError(f"rare_below={rare_below} is not allowed: expected at least 0")
     part = select_part(split, vocabulary)
     read = make_part_reader(NAME, HOME, root, sha256)
     text = read(part)
@@ -143,7 +143,7 @@ def _count_pairs(text: CorpusPart) -> Counter[tuple[str, str]]:
     Raises:
         DataError: for an empty line, or a token that is not word|tag.
     """
-    text.refuse_empty("a line needs at least one word|tag")
+    text.refuse_empty("expected at least one word|tag")
     tokens = Counter(token for line in text.lines for token in line.split(" "))
     counts: Counter[tuple[str, str]] = Counter()
     for token, count in tokens.items():
@@ -151,7 +151,7 @@ def _count_pairs(text: CorpusPart) -> Counter[tuple[str, str]]:
         if not word or not tag:
             index = _find_line(text.lines, token)
             raise text.build_error(
-                index, f"{token[:40]!r} is not word|tag; put one blank between two"
+                index, f"expected word|tag, got {token[:40]!r}; separate them by one space"
             )
         counts[word, tag] += count
     return counts
@@ -185,5 +185,5 @@ def _check_tags(text: CorpusPart, known: Mapping[str, int]) -> None:
             index = _find_line(text.lines, f"{word}|{tag}")
             raise text.build_error(
                 index,
-                f"tag {tag!r} is not in the part of the vocabulary, which has {', '.join(known)}",
+                f"tag {tag!r} is not in the vocabulary: expected one of {', '.join(known)}",
             )

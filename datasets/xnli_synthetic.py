@@ -42,7 +42,7 @@ def load(
     """
     if length < 0 or n_classes < 1:
         raise ConfigError(
-            f"length={length}, n_classes={n_classes} is not allowed; give at least 0 and 1"
+            f"length={length}, n_classes={n_classes} is not allowed: expected at least 0 and 1"
         )
 
     def build(key: Key) -> Chain:

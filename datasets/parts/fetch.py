@@ -143,11 +143,11 @@ def fetch(
             _place(files, {part: home.locate_part(root, part) for part in files})
     except OSError as error:
         raise DataError(
-            f"cannot write below {root} ({error.strerror}); choose another --data-root"
+            f"cannot write to {root} ({error.strerror}); choose another --data-root"
         ) from None
     except DataError as error:
         raise DataError(
-            f"{error}; nothing was placed: try again, or {_describe_manual_install(home, root)}"
+            f"{error}; no file was changed: rerun, or {_describe_manual_install(home, root)}"
         ) from None
     finally:
         if not existed:
@@ -194,7 +194,7 @@ def _stream_url(url: str, most_bytes: int, progress: Progress, opener: Opener) -
     """
     try:
         with ExitStack() as stack:
-            with limit_time(TIMEOUT_S, f"timed out, no answer in {TIMEOUT_S:g} s"):
+            with limit_time(TIMEOUT_S, f"timed out, no response in {TIMEOUT_S:g} s"):
                 response = stack.enter_context(opener(url, TIMEOUT_S))
             total = _parse_length(response.headers.get("Content-Length"))
             if total is not None and total > most_bytes:
@@ -202,7 +202,7 @@ def _stream_url(url: str, most_bytes: int, progress: Progress, opener: Opener) -
             encoding = (response.headers.get("Content-Encoding") or "identity").strip().lower()
             if encoding != "identity":
                 raise DataError(
-                    f"{url} came encoded as {_shorten(repr(encoding))}, which was not asked for"
+                    f"{url}: expected no content encoding, got {_shorten(repr(encoding))}"
                 )
             done, passed_s, began_s = 0, 0.0, time.monotonic()
             while True:
@@ -243,7 +243,7 @@ def _shorten(text: str) -> str:
 
 
 def _format_limit(n_bytes: int) -> str:
-    return f"and the data set at most {n_bytes}"
+    return f"expected at most {n_bytes}"
 
 
 def _parse_length(header: str | None) -> int | None:
@@ -257,7 +257,7 @@ def _open_archive(archive: Home, downloaded: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(downloaded)
     except DAMAGED:
-        raise DataError(f"{archive.url} did not give a zip file") from None
+        raise DataError(f"{archive.url} is not a zip file") from None
 
 
 def _extract_member(
@@ -276,7 +276,7 @@ def _extract_member(
     if info.flag_bits & ENCRYPTED:
         raise DataError(f"{archive.url}: {member} is encrypted")
     if info.compress_type not in COMPRESSED_AS:
-        raise DataError(f"{archive.url}: {member} is compressed in a way that is not known")
+        raise DataError(f"{archive.url}: {member} has an unsupported compression")
     if info.file_size > most_bytes:
         raise DataError(
             f"{archive.url}: {member} has {info.file_size} bytes, {_format_limit(most_bytes)}"
@@ -285,7 +285,7 @@ def _extract_member(
         with opened.open(info) as stream:  # ends at the declared size
             yield from _read_all(stream)
     except DAMAGED:
-        raise DataError(f"{archive.url} is a damaged zip file: {member} cannot be read") from None
+        raise DataError(f"{archive.url} is a damaged zip file: cannot read {member}") from None
 
 
 def _read_all(stream: IO[bytes]) -> Iterator[bytes]:
@@ -301,7 +301,7 @@ def _place(files: Mapping[str, Path], targets: Mapping[str, Path]) -> None:
     """
     for target in targets.values():
         if target.is_dir():
-            raise DataError(f"{target} is a folder; move it away")
+            raise DataError(f"{target} is a directory; remove it")
     folders = {target.parent for target in targets.values()}
     made = [folder for folder in folders if not folder.exists()]
     try:
@@ -324,5 +324,5 @@ def _check(home: Home, files: Mapping[str, Path], sha256: Checksums) -> None:
 
 def _describe_manual_install(home: Home, root: Path) -> str:
     """Describe manual installation and generated corpora, with the note on the corpus."""
-    generated = "or use a generated corpus, see `bench-data list`"
+    generated = "or choose a generated corpus, see `bench-data list`"
     return f"put {home.describe_manual_install(root)}; {generated}{home.note and f' ({home.note})'}"

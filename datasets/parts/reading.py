@@ -69,14 +69,14 @@ class CorpusPart:
         """Check that no line is empty or has only white space.
 
         Args:
-            what: rule or remedy at the end of the message.
+            what: rule at the end of the message.
 
         Raises:
             DataError: for the first such line.
         """
         for index, line in enumerate(self.lines):
             if not line or line.isspace():
-                raise self.build_error(index, f"the sentence is empty; {what}")
+                raise self.build_error(index, f"the sentence is empty: {what}")
 
 
 PartReader = Callable[[str], CorpusPart]
@@ -96,7 +96,7 @@ def make_part_reader(name: str, home: Home, root: Path | None, sha256: Checksums
     """
     if root is None:
         raise DataError(
-            f"{name} needs a data_root; set BENCH_DATA to the folder that holds {home.folder}/"
+            f"{name} needs a data_root; set BENCH_DATA to the directory with {home.folder}/"
         )
 
     def read(part: str) -> CorpusPart:
@@ -115,7 +115,7 @@ def split_text(path: Path, content: bytes, sha256: str) -> CorpusPart:
     # Not splitlines(), which also splits at characters that a word may contain.
     lines = decode_text(content, str(path)).removesuffix("\n").split("\n")
     if lines == [""]:
-        raise DataError(f"{path} is empty; get it again, or use another file")
+        raise DataError(f"{path} is empty; download it again or choose another file")
     return CorpusPart(path, lines, sha256)
 
 
@@ -139,7 +139,7 @@ def decode_text(content: bytes, path: str) -> str:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise _build_text_error(content, path, error.start, "not UTF-8 text") from None
-    for sign, name in (("\0", "a NUL character"), ("\r", "a carriage return alone")):
+    for sign, name in (("\0", "a NUL character"), ("\r", "a carriage return without a line feed")):
         if sign in text:
             raise _build_text_error(content, path, content.index(sign.encode()), name)
     return text
@@ -147,9 +147,7 @@ def decode_text(content: bytes, path: str) -> str:
 
 def _build_text_error(content: bytes, path: str, wrong: int, problem: str) -> DataError:
     line = content.count(b"\n", 0, wrong) + 1
-    return DataError(
-        f"{path}:{line}: {problem}; save the file as UTF-8, its lines ended by a line feed"
-    )
+    return DataError(f"{path}:{line}: {problem}; save the file as UTF-8 with line feeds")
 
 
 def select_part(split: str, vocabulary: str) -> str:
@@ -185,8 +183,8 @@ def check_modulo(modulo: int) -> None:
     """
     if modulo < 0:
         raise ConfigError(
-            f"vocab_modulo={modulo} is not allowed; give 0 for a row per word, or how many rows all"
-            " words share"
+            f"vocab_modulo={modulo} is not allowed: expected 0 (one row per word) or the number of"
+            " rows that all words share"
         )
 
 

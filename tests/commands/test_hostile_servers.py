@@ -109,7 +109,7 @@ def serve_other_texts(request: Request) -> None:
 SERVERS: dict[str, tuple[Callable[[Request], None], str]] = {
     "connection lost": (lose, "ended after 400 of 1000 bytes"),
     "connection lost in a chunk": (lose_a_chunk, "IncompleteRead"),
-    "endless": (never_end, "and the data set at most 4000000"),
+    "endless": (never_end, "expected at most 4000000"),
     "silent": (fall_silent, "timed out"),
     "to a file": (send_elsewhere, "to url 'file:///etc/passwd' is not allowed"),
     "in circles": (send_in_circles, "infinite loop"),
@@ -120,8 +120,8 @@ SERVERS: dict[str, tuple[Callable[[Request], None], str]] = {
     "endless continue": (continue_for_ever, "timed out"),
     "dripping body": (drip_a_body, " bytes"),
     "long lines": (send_long_lines, "cannot download"),
-    "a page": (serve_a_page, "did not give a zip file"),
-    "compressed": (compress, "came encoded as 'gzip'"),
+    "a page": (serve_a_page, "is not a zip file"),
+    "compressed": (compress, "expected no content encoding, got 'gzip'"),
     "other texts": (serve_other_texts, "expected e2f3f41b"),
 }
 
@@ -171,7 +171,7 @@ def test_a_server_that_goes_wrong_is_one_line_and_exit_code_1(
     assert reason in line
     assert line.isprintable()
     assert len(line) < 800
-    assert "nothing was placed: try again, or put the files of" in line
+    assert "no file was changed: rerun, or put the files of" in line
     assert everything_below(tmp_path) == set()
 
 

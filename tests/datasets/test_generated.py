@@ -105,7 +105,7 @@ def ids_below_sizes(corpus: Corpus) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("complete_trees", {"n_leaves": 12}, "n_leaves=12 is not allowed; give a power of two"),
+        ("complete_trees", {"n_leaves": 12}, "n_leaves=12 is not allowed: expected a power of two"),
         ("complete_trees", {"n_leaves": 0}, "n_leaves=0"),
         ("complete_trees", {"n_leaves": -8}, "n_leaves=-8"),
         ("complete_trees", {"n_leaves": "many"}, "n_leaves=many is not allowed; give a whole"),
@@ -114,10 +114,10 @@ def ids_below_sizes(corpus: Corpus) -> None:
         ("ptb_synthetic", {"steps": -1}, "steps=-1 is not allowed"),
         ("ptb_synthetic", {"vocab_modulo": -1}, "vocab_modulo=-1 is not allowed"),
         ("iwslt15_synthetic", {"vocab_modulo": -1}, "vocab_modulo=-1 is not allowed"),
-        ("bilstm_synthetic", {"length": 0}, "length=0 is not allowed; give at least 1"),
+        ("bilstm_synthetic", {"length": 0}, "length=0 is not allowed: expected at least 1"),
         ("bilstm_synthetic", {"n_classes": 0}, "n_classes=0 is not allowed"),
-        ("xnli_synthetic", {"length": -1}, "is not allowed; give at least 0 and 1"),
-        ("xnli_synthetic", {"n_classes": 0}, "is not allowed; give at least 0 and 1"),
+        ("xnli_synthetic", {"length": -1}, "is not allowed: expected at least 0 and 1"),
+        ("xnli_synthetic", {"n_classes": 0}, "is not allowed: expected at least 0 and 1"),
     ],
 )
 def test_wrong_options_are_named(name: str, options: dict[str, Any], message: str) -> None:

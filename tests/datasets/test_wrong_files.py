@@ -38,10 +38,10 @@ TREES = lines_of_trees(
     {
         "(2 (1 a) (1 b)": "unbalanced: 1 '(' not closed",
         "(2 (1 a": "unbalanced: 2 '(' not closed",
-        "(2 (1 a) (1 b)))": "unbalanced: a ')' closes nothing",
-        ")": "unbalanced: a ')' closes nothing",
-        "((1 a) (1 b))": "a '(' is not followed by a label",
-        "( (1 a) (1 b))": "a '(' is not followed by a label",
+        "(2 (1 a) (1 b)))": "unbalanced: ')' without '('",
+        ")": "unbalanced: ')' without '('",
+        "((1 a) (1 b))": "no label after '('",
+        "( (1 a) (1 b))": "no label after '('",
         "(5 a)": "label '5' is not an integer from 0 to 4",
         "(-1 a)": "label '-1' is not an integer from 0 to 4",
         "(2.0 a)": "label '2.0' is not an integer from 0 to 4",
@@ -61,28 +61,38 @@ TREES = lines_of_trees(
     }
 )
 GOOD = [word("1", "a", "X", "2", "dep"), word("2", "b", "X", "0", "root")]
+HEAD = "invalid HEAD: expected 0 (root) or a word's ID up to"
 PARSED: list[tuple[list[str], str]] = [
-    ([GOOD[0], "2\tb\tX"], ":4: 3 columns between tabs; a word of CoNLL-U has 10"),
-    ([GOOD[0], GOOD[1].replace("\t", " ")], ":4: 1 columns between tabs"),
-    ([GOOD[0], word("3", "b", "X", "0", "root")], ":4: the word's ID is '3', expected 2"),
-    ([word("0", "a", "X", "0", "root")], ":3: the word's ID is '0', expected 1"),
-    ([word("1", "a", "X", "x", "root")], ":3: HEAD is 'x'; it must be the ID of a word, 1 to"),
-    ([word("1", "a", "X", "_", "root")], ":3: HEAD is '_'"),
-    ([word("1", "a", "X", "-1", "root")], ":3: HEAD is '-1'"),
-    ([GOOD[0], word("2", "b", "X", "3", "root")], ":4: HEAD is '3'"),
-    ([word("1", "a", "_", "0", "root")], ":3: the word has no UPOS; a treebank needs it"),
+    ([GOOD[0], "2\tb\tX"], ":4: expected 10 tab-separated columns (CoNLL-U), got 3"),
+    (
+        [GOOD[0], GOOD[1].replace("\t", " ")],
+        ":4: expected 10 tab-separated columns (CoNLL-U), got 1",
+    ),
+    ([GOOD[0], word("3", "b", "X", "0", "root")], ":4: invalid ID: expected 2, got '3'"),
+    ([word("0", "a", "X", "0", "root")], ":3: invalid ID: expected 1, got '0'"),
+    ([word("1", "a", "X", "x", "root")], f":3: {HEAD} 1, got 'x'"),
+    ([word("1", "a", "X", "_", "root")], f":3: {HEAD} 1, got '_'"),
+    ([word("1", "a", "X", "-1", "root")], f":3: {HEAD} 1, got '-1'"),
+    ([GOOD[0], word("2", "b", "X", "3", "root")], f":4: {HEAD} 2, got '3'"),
+    ([word("1", "a", "_", "0", "root")], ":3: the word has no UPOS; add it"),
     ([word("1", "a", "X", "0", "_")], ":3: the word has no DEPREL"),
     ([word("1", "", "X", "0", "root")], ":3: the word has no FORM"),
-    (["# only a comment"], ":3: the sentence is empty; it has comments, but no words"),
-    ([GOOD[0], word("2", "b", "X", "1", "dep")], ":3: the heads of the sentence make no tree"),
-    ([word("1", "a", "X", "1", "dep")], ":3: the heads of the sentence make no tree"),
-    ([word("1", "a", "X", "9" * 5000, "root")], ":3: HEAD is '9999999999"),
-    ([word("1", "a", "X", "0" * 5000, "root")], ":3: HEAD is '0000000000"),
+    (["# only a comment"], ":3: the sentence is empty: expected words, got only comments"),
+    (
+        [GOOD[0], word("2", "b", "X", "1", "dep")],
+        ":3: the heads of the sentence form a cycle: expected a tree",
+    ),
+    (
+        [word("1", "a", "X", "1", "dep")],
+        ":3: the heads of the sentence form a cycle: expected a tree",
+    ),
+    ([word("1", "a", "X", "9" * 5000, "root")], f":3: {HEAD} 1, got '9999999999"),
+    ([word("1", "a", "X", "0" * 5000, "root")], f":3: {HEAD} 1, got '0000000000"),
     (
         [*GOOD, word("3", "c", "X", "0", "root")],
-        ":5: HEAD is 0 for 2 words of the sentence; a tree has one root",
+        ":5: HEAD is 0 for 2 words: expected one root",
     ),
-    (["", GOOD[0]], ":3: the sentence is empty; one blank line ends a sentence"),
+    (["", GOOD[0]], ":3: the sentence is empty; remove the blank line"),
     ([*GOOD, "", ""], ":6: the sentence is empty"),
     ([*GOOD, "", " ", *GOOD], ":6: the sentence is empty"),
 ]
@@ -90,17 +100,17 @@ changed = change_lattices
 WRONG: dict[str, list[tuple[str, str]]] = {
     "sst": [*TREES, ("\n\n", ":1: the line is empty")],
     "ptb": [
-        ("a b\n\nc\n", ":2: the sentence is empty; a line needs at least one word"),
+        ("a b\n\nc\n", ":2: the sentence is empty: expected at least one word"),
         ("a b\n \nc\n", ":2: the sentence is empty"),
-        ("a b\nc <eos> d\n", ":2: the word <eos> ends a sentence, which loading adds; leave it"),
+        ("a b\nc <eos> d\n", ":2: the word <eos> is reserved for the loader; remove it"),
     ],
     "wikiner": [
-        ("a|O b|O\nc|O d\n", ":2: 'd' is not word|tag; put one blank between two"),
-        ("a|O |O\n", ":1: '|O' is not word|tag"),
-        ("a|O\nb|\n", ":2: 'b|' is not word|tag"),
-        ("a|O  b|O\n", ":1: '' is not word|tag"),
-        ("a|O \n", ":1: '' is not word|tag"),
-        ("a|O\n\nb|O\n", ":2: the sentence is empty; a line needs at least one word|tag"),
+        ("a|O b|O\nc|O d\n", ":2: expected word|tag, got 'd'; separate them by one space"),
+        ("a|O |O\n", ":1: expected word|tag, got '|O'"),
+        ("a|O\nb|\n", ":2: expected word|tag, got 'b|'"),
+        ("a|O  b|O\n", ":1: expected word|tag, got ''"),
+        ("a|O \n", ":1: expected word|tag, got ''"),
+        ("a|O\n\nb|O\n", ":2: the sentence is empty: expected at least one word|tag"),
     ],
     "ud_ewt": [
         *(
@@ -110,67 +120,70 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("\n" + GOOD[0], ":1: the sentence is empty"),
     ],
     "weibo_lexicon": [
-        ("北0 O\n", ":1: '北0 O' is not a character, a tab and a label"),
-        ("北0\tO\n\t\n", r":2: '\t' is not a character, a tab"),
+        ("北0 O\n", ":1: expected a character, a tab and a label, got '北0 O'"),
+        ("北0\tO\n\t\n", r":2: expected a character, a tab and a label, got '\t'"),
         ("北0\tO\n北0\tO\tO\n", ":2: "),
-        ("\n\n", " is empty; it needs one character and its label a line"),
+        ("\n\n", " is empty: expected a character and its label per line"),
     ],
     "weibo_lattice": [
         (changed(7, "3 2 7 0 31 3 32"), ":7: an arc into state 3 comes from itself"),
-        (changed(6, "2 1 6 3 30"), ":6: an arc into state 2 comes from state 3, further on"),
+        (
+            changed(6, "2 1 6 3 30"),
+            ":6: an arc into state 2 comes from state 3: expected an earlier",
+        ),
         (changed(6, "2 2 6 0 30"), ":6: an arc into state 2 comes from itself"),
-        (changed(5, "0"), ":5: state 1 has no incoming arc; it needs its character's, from 0"),
-        (changed(7, "1 1 32"), ":7: state 3: the arc from state 1 comes first"),
+        (changed(5, "0"), ":5: state 1 has no incoming arc: expected its character's, from 0"),
+        (changed(7, "1 1 32"), ":7: arc 1 into state 3 comes from state 1"),
         (
             changed(7, "2 1 32 2 7"),
-            ":7: state 3: the arc from state 1 comes first, but exactly the first of its arcs must"
-            " be its character, from state 2",
+            ":7: arc 1 into state 3 comes from state 1: expected only its character, arc 1, from"
+            " state 2",
         ),
-        (changed(7, "2 2 7 2 8"), ":7: state 3: the arc from state 2 is one more"),
-        (changed(4, "1 0 5"), ":4: state 0 has 1 incoming arcs; nothing can come before it"),
+        (changed(7, "2 2 7 2 8"), ":7: arc 2 into state 3 comes from state 2: expected only"),
+        (changed(4, "1 0 5"), ":4: state 0 has 1 incoming arcs: expected 0"),
         (
             changed(6, "2 1 6"),
-            ":6: state 2 announces 2 arcs, which are two numbers each, but 2 numbers",
+            ":6: state 2 with 2 arcs: expected 4 numbers, got 2",
         ),
         (
             changed(6, "1 1 6 0"),
-            ":6: state 2 announces 1 arcs, which are two numbers each, but 3 numbers",
+            ":6: state 2 with 1 arcs: expected 2 numbers, got 3",
         ),
-        (LATTICES + "\v", r":14: '\x0b' is not a whole number of 0 or more"),
-        (changed(6, "2 1 6 \v0 30"), r":6: '\x0b0' is not a whole number of 0 or more"),
-        (changed(1, "1"), ":9: the first line announces 1 lattices, but more text follows"),
-        (changed(1, "3"), ":13: the file ends before lattice 3 of 3; it is truncated"),
-        (changed(1, "0"), ":1: the file announces no lattices"),
-        (changed(1, "2 2"), ":1: the line has 2 numbers; it must be the number of lattices"),
-        (changed(2, "5"), ":8: lattice 1 of 2 ends after 4 of the 5 states it announces on line 2"),
-        (changed(2, "3"), ":7: no blank line ends lattice 1 of 2 after the 3 states"),
-        (changed(2, "1"), ":2: lattice 1 of 2 has 1 states; it needs at least 2"),
-        (changed(2, "4 4"), ":2: lattice 1 of 2 begins with 2 numbers"),
-        (changed(2, ""), ":2: lattice 1 of 2 begins with 0 numbers"),
-        (changed(3, "0 3 1"), ":3: 3 tags for the 4 states"),
-        (changed(3, "0 3 18 2"), ":3: tag 18 is out of range; tags are 0 to 17"),
-        (changed(10, "1 3"), ":10: the tag of state 0 is 1; it must be 0"),
-        (changed(8, "2"), ":8: no blank line ends lattice 1 of 2 after the 4 states"),
-        (LATTICES.replace("\n\n2\n", "\n2\n"), ":8: no blank line ends lattice 1"),
+        (LATTICES + "\v", r":14: expected a whole number of at least 0, got '\x0b'"),
+        (changed(6, "2 1 6 \v0 30"), r":6: expected a whole number of at least 0, got '\x0b0'"),
+        (changed(1, "1"), ":9: text after the 1 lattices of line 1; fix"),
+        (changed(1, "3"), ":13: the file is truncated: it ends before lattice 3 of 3"),
+        (changed(1, "0"), ":1: expected at least 1 lattice, got 0"),
+        (changed(1, "2 2"), ":1: expected the number of lattices, got 2 numbers"),
+        (changed(2, "5"), ":8: lattice 1 of 2 ends after 4 of the 5 states of line 2"),
+        (changed(2, "3"), ":7: expected a blank line after the 3 states of lattice 1 of 2"),
+        (changed(2, "1"), ":2: lattice 1 of 2: expected at least 2 states (one character), got 1"),
+        (changed(2, "4 4"), ":2: lattice 1 of 2: expected its number of states, got 2 numbers"),
+        (changed(2, ""), ":2: lattice 1 of 2: expected its number of states, got 0 numbers"),
+        (changed(3, "0 3 1"), ":3: expected 4 tags, one per state, got 3"),
+        (changed(3, "0 3 18 2"), ":3: tag 18 is out of range: expected 0 to 17"),
+        (changed(10, "1 3"), ":10: invalid tag of state 0: expected 0, got 1"),
+        (changed(8, "2"), ":8: expected a blank line after the 4 states of lattice 1 of 2"),
+        (LATTICES.replace("\n\n2\n", "\n2\n"), ":8: expected a blank line after the 4 states"),
         (
             LATTICES.rstrip("\n") + "\n",
-            ":12: the file ends within lattice 2 of 2; it is truncated",
+            ":12: the file is truncated: it ends within lattice 2 of 2",
         ),
         (
             "\n".join(LATTICES.split("\n")[:6]),
-            ":6: the file ends within lattice 1 of 2; it is truncated",
+            ":6: the file is truncated: it ends within lattice 1 of 2",
         ),
         (
             LATTICES + "\n3\n",
-            ":15: the first line announces 2 lattices, but more text follows them",
+            ":15: text after the 2 lattices of line 1; fix",
         ),
-        (LATTICES + "the end\n", ":14: 'the' is not a whole number"),
-        (changed(6, "2 1 6 0 x30"), ":6: 'x30' is not a whole number of 0 or more"),
-        (changed(6, "2 1 6 0 3.5"), ":6: '3.5' is not a whole number"),
-        (changed(6, "2 1 6 0 -3"), ":6: '-3' is not a whole number of 0 or more"),
+        (LATTICES + "the end\n", ":14: expected a whole number of at least 0, got 'the'"),
+        (changed(6, "2 1 6 0 x30"), ":6: expected a whole number of at least 0, got 'x30'"),
+        (changed(6, "2 1 6 0 3.5"), ":6: expected a whole number of at least 0, got '3.5'"),
+        (changed(6, "2 1 6 0 -3"), ":6: expected a whole number of at least 0, got '-3'"),
         (changed(6, "2 1 6 0 4000000000"), ":6: 4000000000 is too large"),
-        ("\n" + LATTICES, ":1: the line has 0 numbers"),
-        ("\n\n", ":1: the line has 0 numbers"),
+        ("\n" + LATTICES, ":1: expected the number of lattices, got 0 numbers"),
+        ("\n\n", ":1: expected the number of lattices, got 0 numbers"),
     ],
 }
 
@@ -228,11 +241,11 @@ def test_what_is_malformed_gives_file_line_and_reason(
 
 TRAINING = {
     "sst": ("(2 a)\n(5 a)\n", ":2: label '5'"),
-    "ptb": ("a b\nc <eos>\n", ":2: the word <eos> ends"),
-    "wikiner": ("a|O\nb\n", ":2: 'b' is not"),
+    "ptb": ("a b\nc <eos>\n", ":2: the word <eos> is reserved"),
+    "wikiner": ("a|O\nb\n", ":2: expected word|tag, got 'b'"),
     "ud_ewt": ("\n" + GOOD[0], ":1: the sentence is empty"),
-    "weibo_lexicon": ("北0 O\n", ":1: '北0 O'"),
-    "weibo_lattice": (changed(1, "0"), ":1: the file announces no"),
+    "weibo_lexicon": ("北0 O\n", ":1: expected a character, a tab and a label, got '北0 O'"),
+    "weibo_lattice": (changed(1, "0"), ":1: expected at least 1 lattice"),
 }
 
 
@@ -247,16 +260,19 @@ def test_the_training_part_is_read_with_any_other(name: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
-        ({"train_en": "a\nb\n"}, "train.en has 2 lines and {}/train.vi 3; each sentence needs its"),
-        ({"train_vi": "a\nb\nc\nd\n"}, "train.en has 3 lines and {}/train.vi 4; each"),
-        ({"train_vi": "a\n\nc\n"}, "train.vi:2: the sentence is empty; give it words, or leave"),
+        ({"train_en": "a\nb\n"}, "train.en has 2 lines: expected 3, as in {}/train.vi; put"),
+        ({"train_vi": "a\nb\nc\nd\n"}, "train.en has 3 lines: expected 4, as in {}/train.vi;"),
+        ({"train_vi": "a\n\nc\n"}, "train.vi:2: the sentence is empty; add words, or set"),
         ({"train_en": "a\nb\n \n"}, "train.en:3: the sentence is empty"),
-        ({"train_en": "a\nb ||| c\nd\n"}, "train.en:2: the word ||| is a mark, which loading adds"),
-        ({"train_vi": "<s> a </s>\nb\nc\n"}, "train.vi:1: the word <s> is a mark"),
-        ({"vocab_en": "<unk>\n<s>\n</s>\na b\n"}, "vocab.en:4: 'a b' is not a word; give one a"),
-        ({"vocab_en": "<unk>\n<s>\n\n</s>\n"}, "vocab.en:3: '' is not a word"),
-        ({"vocab_vi": "<unk>\n<s>\n</s>\n<s>\n"}, "vocab.vi:4: the word '<s>' is on line 2, too"),
-        ({"vocab_vi": "<unk>\n<s>\na\n"}, "vocab.vi lacks </s>; it must have <unk>, <s> and </s>"),
+        ({"train_en": "a\nb ||| c\nd\n"}, "train.en:2: the word ||| is reserved for the loader"),
+        ({"train_vi": "<s> a </s>\nb\nc\n"}, "train.vi:1: the word <s> is reserved"),
+        ({"vocab_en": "<unk>\n<s>\n</s>\na b\n"}, "vocab.en:4: expected one word, got 'a b'; fix"),
+        ({"vocab_en": "<unk>\n<s>\n\n</s>\n"}, "vocab.en:3: expected one word, got ''"),
+        ({"vocab_vi": "<unk>\n<s>\n</s>\n<s>\n"}, "vocab.vi:4: repeats '<s>' of line 2; remove it"),
+        (
+            {"vocab_vi": "<unk>\n<s>\na\n"},
+            "vocab.vi has no </s>: expected <unk>, <s> and </s>; add it",
+        ),
     ],
 )
 def test_pairs_that_are_none_are_named(files: dict[str, str], reason: str, tmp_path: Path) -> None:
@@ -272,7 +288,11 @@ def test_pairs_that_are_none_are_named(files: dict[str, str], reason: str, tmp_p
             "北0\tO\n\n京0\tB-SUN\n",
             "conll:3: label 'B-SUN' is not in the training",
         ),
-        ("wikiner", "Ann|I-PER .|O\nAnn|I-ORG .|O\n", "txt:2: tag 'I-ORG' is not in the part of"),
+        (
+            "wikiner",
+            "Ann|I-PER .|O\nAnn|I-ORG .|O\n",
+            "txt:2: tag 'I-ORG' is not in the vocabulary",
+        ),
     ],
 )
 def test_a_label_that_the_training_part_lacks_is_named(
@@ -281,7 +301,7 @@ def test_a_label_that_the_training_part_lacks_is_named(
     folder = write_corpus(name, tmp_path, dev=content)
     line = refused(name, tmp_path, "dev")
     assert line.startswith(f"{folder}/dev.{reason}")
-    assert ", which has " in line
+    assert ": expected one of " in line
 
 
 PASSED_OVER = {
@@ -299,12 +319,13 @@ def test_what_every_reader_passes_over(name: str, change: str, tmp_path: Path) -
     file.write_bytes(PASSED_OVER[change](content))
     assert content != file.read_bytes()
     if name == "weibo_lattice" and change == "no newline at the end":  # a number may be truncated
-        assert "it is truncated" in refused(name, tmp_path)
+        assert "the file is truncated" in refused(name, tmp_path)
     else:
         assert same(load(name, tmp_path), expected)
 
 
-AS_TEXT = "; save the file as UTF-8, its lines ended by a line feed"
+AS_TEXT = "; save the file as UTF-8 with line feeds"
+CARRIAGE_RETURN = "a carriage return without a line feed"
 REFUSED = {
     "no UTF-8": (lambda content: content + b"\xff", "not UTF-8 text" + AS_TEXT),
     "a NUL character": (lambda content: content + b"\0", "a NUL character" + AS_TEXT),
@@ -319,11 +340,11 @@ REFUSED = {
     ),
     "carriage returns alone": (
         lambda content: content.replace(b"\n", b"\r"),
-        "a carriage return alone" + AS_TEXT,
+        CARRIAGE_RETURN + AS_TEXT,
     ),
-    "one in a line": (lambda content: b"\r" + content, ":1: a carriage return alone" + AS_TEXT),
-    "nothing": (lambda _: b"", " is empty; get it again, or use another file"),
-    "a blank line": (lambda _: b"\n", " is empty; get it again, or use another file"),
+    "one in a line": (lambda content: b"\r" + content, f":1: {CARRIAGE_RETURN}{AS_TEXT}"),
+    "nothing": (lambda _: b"", " is empty; download it again or choose another file"),
+    "a blank line": (lambda _: b"\n", " is empty; download it again or choose another file"),
 }
 
 
@@ -410,5 +431,5 @@ def test_a_dictionary_of_words_is_read_by_the_same_rule(
     file.write_bytes(b"\xef\xbb\xbfab 3 n\r\nbc 2 n\r\n")
     assert read_anew().words == {"ab", "bc"}
     file.write_bytes(b"ab 3 n\rbc 2 n\r")
-    with pytest.raises(DataError, match=r"dict\.txt:1: a carriage return alone"):
+    with pytest.raises(DataError, match=r"dict\.txt:1: a carriage return without"):
         read_anew()
