@@ -112,7 +112,7 @@ def _format_value(key: str, value: object) -> str:
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, bool | int | float | str | Path):
         raise ConfigError(
-            f"{key}={value!r}: expected a number, a text, true, false or None, or a list of those"
+            f"{key}={value!r}: expected a number, a string, true, false or None, or a list of those"
         )
     return format_override(key, value).partition("=")[2]
 

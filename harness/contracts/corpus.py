@@ -149,7 +149,7 @@ def draw_mini_batches(
         n = max(1, size // max(1, batch_size))
     for name, value in (("batch_size", batch_size), ("n_mini_batches", n)):
         if value < 1:
-            raise ConfigError(f"{name}={value} is not allowed; give at least 1")
+            raise ConfigError(f"{name}={value} is not allowed: expected at least 1")
     if order not in ORDERS:
         raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
     sequence = np.arange(size) if order == "file" else draw_permutation(size, seed)

@@ -46,7 +46,7 @@ class ModelSizes:
         widths = {"hidden_size": self.hidden_size, "embedding_size": self.embedding_size}
         for name, value in {**widths, **self.data}.items():
             if value < 1:
-                raise ConfigError(f"{name}={value} is not allowed; give a size of at least 1")
+                raise ConfigError(f"{name}={value} is not allowed: expected a size of at least 1")
 
     def check_equal(self, why: str) -> None:
         """Check that embeddings are as wide as states.

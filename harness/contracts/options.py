@@ -64,8 +64,8 @@ def check_options(
     for name, value in values.items():
         key = f"{group}.options.{name}"
         if name not in allowed:
-            known = ", ".join(allowed) or "no options"
-            raise ConfigError(f"{key} is unknown to {owner}; it takes {known}")
+            known = ", ".join(allowed) or "none"
+            raise ConfigError(f"unknown option {key} for {owner}; valid options: {known}")
         check_value(key, value, allowed[name])
         if isinstance(value, int | float) and abs(value) > LARGEST:
-            raise ConfigError(f"{key}={value} is not allowed; give a number of at most {LARGEST}")
+            raise ConfigError(f"{key}={value} is not allowed: expected at most {LARGEST}")

@@ -139,7 +139,7 @@ def _to_plain(key: str, value: Any, text: str) -> Any:
     hint = find_key_types(BenchConfig).get(key)
     if value == "" and hint is not None:
         raise ConfigError(f"{key} is empty; set a value, or remove {key}")
-    takes_text = hint is not None and "a text" in describe_values(hint)
+    takes_text = hint is not None and "a string" in describe_values(hint)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return str(value) if takes_text and is_number and str(value) in text else value
 

@@ -49,7 +49,7 @@ def check_module_name(key: str, name: str) -> None:
         ConfigError: It cannot.
     """
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigError(f"{key}={name} is not allowed; name a module, such as datasets.sst")
+        raise ConfigError(f"{key}={name} is not allowed: expected a module such as datasets.sst")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,8 +184,8 @@ class TrialSpec(Settings):
         n_instances = self.timing.n_instances
         if n_instances % self.batch_size:
             raise ConfigError(
-                f"timing.n_instances={n_instances} is no multiple of batch_size={self.batch_size};"
-                " give one, so that every mini-batch is full"
+                f"timing.n_instances={n_instances} is not a multiple of"
+                f" batch_size={self.batch_size}; set one, so that every mini-batch is full"
             )
 
     @property

@@ -194,7 +194,6 @@ def _check(model: Model, use: Use, ids: IntArray) -> None:
     outside = np.flatnonzero((ids < 0) | (ids >= use.n_entries))
     if len(outside):
         raise DataError(
-            f"{use.pull}={ids[outside[0]]} found, which is no {use.what} of {model.name}: allowed"
-            f" are 0 to {use.n_entries - 1}; check the ids and the sizes that"
-            f" dataset={model.sizes.dataset} brings"
+            f"{use.pull}={ids[outside[0]]} is not a {use.what} of {model.name}: expected 0 to"
+            f" {use.n_entries - 1}; fix the ids or sizes of dataset={model.sizes.dataset}"
         )

@@ -44,5 +44,5 @@ def draw_permutation(n: int, *key: int) -> Longs:
 
 def _draw_raw(n: int, key: tuple[int, ...]) -> UnsignedLongs:
     if min(key) < 0:
-        raise ConfigError(f"seed={min(key)} is not allowed; give 0 or more")
+        raise ConfigError(f"seed={min(key)} is not allowed: expected at least 0")
     return np.random.PCG64(list(key)).random_raw(n)

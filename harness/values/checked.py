@@ -67,7 +67,7 @@ _WORDS: Mapping[Any, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
-    str: "a text",
+    str: "a string",
     types.NoneType: "null",
 }
 _MAPPING = "a mapping of names to values"
@@ -89,9 +89,9 @@ def check_value(key: str, value: object, hint: Any) -> None:
     except ValidationError as error:
         first = error.errors()[0]["type"]
         if value == "" and (first == "string_too_short" or _list_texts(hint)):
-            raise ConfigError(f"{key} is empty; give a value, or leave {key} out") from None
+            raise ConfigError(f"{key} is empty; set a value or remove {key}") from None
         raise ConfigError(
-            f"{key}={show(value)} is not allowed; {_describe_rule(hint, first)}"
+            f"{key}={show(value)} is not allowed{_describe_rule(hint, first)}"
         ) from None
     if isinstance(value, str) and PLACE in _list_annotations(hint):
         check_path_text(key, value)
@@ -104,16 +104,15 @@ def check_path_text(name: str, text: str) -> None:
         ConfigError: The path is invalid.
     """
     if not text:
-        raise ConfigError(f"{name} is empty; name a file or folder, or leave {name} out")
+        raise ConfigError(f"{name} is empty; set a path or remove {name}")
     if "\0" in text:
-        raise ConfigError(f"{name}={text!r} has a NUL character; give a path without")
+        raise ConfigError(f"{name}={text!r} has a NUL character; remove it")
     longest = max(map(_count_bytes, PurePath(text).parts), default=0)
     if longest > LONGEST_NAME_BYTES or _count_bytes(text) > LONGEST_PATH_BYTES:
         raise ConfigError(
-            f"{name}={text[:40]}... is a path of {_count_bytes(text)} bytes with a name of"
-            f" {longest};"
-            f" give one of at most {LONGEST_PATH_BYTES} bytes, whose names have at most"
-            f" {LONGEST_NAME_BYTES}"
+            f"{name}={text[:40]}... is too long: expected a path of at most {LONGEST_PATH_BYTES}"
+            f" bytes and names of at most {LONGEST_NAME_BYTES} bytes, got {_count_bytes(text)} and"
+            f" {longest}"
         )
 
 
@@ -175,7 +174,7 @@ def read(kind: type[Kind], values: object, above: str = "", owner: str = "") -> 
     """
     location = owner or above.rstrip(".")
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{location}={show(values)} is not allowed; map keys to values")
+        raise ConfigError(f"{location}={show(values)} is not allowed: expected {_MAPPING}")
     hints, built = find_field_types(kind), {}
     for key in values:
         if key not in hints:
@@ -308,12 +307,14 @@ def _describe_rule(hint: Any, fault: str) -> str:
     if fault in _BOUNDS or (fault == "finite_number" and highest is not None):
         above = "a value above 0" if lowest is None else f"a value of at least {lowest}"
         is_low = fault.startswith("greater")
-        return f"give {above}" + ("" if is_low or highest is None else f" and at most {highest}")
+        return f": expected {above}" + (
+            "" if is_low or highest is None else f" and at most {highest}"
+        )
     texts, phrases = _list_texts(hint), describe_values(hint)
     if texts and len(phrases) == len(texts):
-        quotes = " (in quotes: YAML takes a bare off for false)" if "off" in texts else ""
-        return f"choose one of {', '.join(texts)}{quotes}"
-    return f"give {' or '.join(phrases)}"
+        quotes = " (in quotes: YAML reads a bare off as false)" if "off" in texts else ""
+        return f"; choose one of {', '.join(texts)}{quotes}"
+    return f": expected {' or '.join(phrases)}"
 
 
 def describe_values(hint: Any) -> list[str]:
@@ -323,7 +324,7 @@ def describe_values(hint: Any) -> list[str]:
         if texts := _list_texts(part):
             phrases += texts
         elif any(isinstance(mark, OneLine) for mark in _list_annotations(part)):
-            phrases.append("one line of text")
+            phrases.append("a string of one line")
         else:
             bare = _strip_annotation(part)
             is_class = isinstance(bare, type) and is_dataclass(bare)

@@ -142,9 +142,9 @@ class Graph:
     def _check_depths(self, users: IntArray) -> None:
         phases, depths, n = self.phases, self.depths, self.n_vertices
         if phases is None or depths is None or {len(phases), len(depths)} != {n}:
-            raise ScheduleError(f"phases and depths need an entry for each of {n} vertices, both")
+            raise ScheduleError(f"phases and depths must each have one entry per vertex ({n})")
         if min(phases.min(initial=0), depths.min(initial=0)) < 0:
-            raise ScheduleError("phases and depths are counted from 0")
+            raise ScheduleError("phases and depths must not be negative")
         args = self.args
         same = phases[args] == phases[users]
         late = (phases[args] > phases[users]) | (same & (depths[args] >= depths[users]))
@@ -168,7 +168,7 @@ class Graph:
         if len(late):
             user, arg = users[late[0]], self.args[late[0]]
             raise ScheduleError(
-                f"vertex {user} of round {rounds[user]} uses vertex {arg}, which only appears in"
+                f"vertex {user} of round {rounds[user]} uses vertex {arg} of the later"
                 f" round {rounds[arg]}"
             )
 
@@ -185,8 +185,8 @@ class Graph:
         leaders = self.follows[led]
         if leaders.min() <= UNBATCHABLE or leaders.max() >= self.n_types or led[leaders].any():
             raise ScheduleError(
-                f"follows names {sorted(set(leaders.tolist()))}; a type can only follow a batchable"
-                " type that follows none itself"
+                f"follows has {sorted(set(leaders.tolist()))}: expected batchable types that follow"
+                " no other type"
             )
         if led[UNBATCHABLE]:
             raise ScheduleError("the unbatchable type cannot follow another type")
@@ -196,13 +196,13 @@ class Graph:
             self.types[self.args[starts[followers]]] != self.follows[self.types[followers]]
         ).any():
             raise ScheduleError(
-                "a vertex of a type that follows another needs one argument, of the type it follows"
+                "a vertex of a following type needs one argument, of the type that it follows"
             )
         if (
             self.rounds is not None
             and (self.rounds[followers] != self.rounds[self.args[starts[followers]]]).any()
         ):
-            raise ScheduleError("a vertex of a type that follows another needs that one's round")
+            raise ScheduleError("a vertex of a following type must be in the round of its argument")
 
     @property
     def n_vertices(self) -> int:

@@ -52,9 +52,11 @@ class Tree:
             raise DataError("a tree has no vertices; it needs at least one leaf")
         leaf = self.left < 0
         if not np.array_equal(leaf, self.right < 0):
-            raise DataError("a vertex has one child; every vertex has none or two")
+            raise DataError("a vertex has one child: expected 0 or 2 children")
         if not np.array_equal(leaf, self.words >= 0):
-            raise DataError("a tree has a leaf without a word or an internal vertex with one")
+            raise DataError(
+                "a leaf has no word, or an internal vertex has one; only leaves have words"
+            )
         children = np.concatenate([self.left[~leaf], self.right[~leaf]])
         parents = np.concatenate([np.flatnonzero(~leaf)] * 2)
         if np.any(children >= parents):
@@ -124,30 +126,30 @@ class Lattice:
         if len(self.tokens) != len(self.sources):
             raise DataError(
                 f"a lattice has {len(self.sources)} sources and {len(self.tokens)} tokens;"
-                " each arc needs one of both"
+                " each arc needs one of each"
             )
 
     def _check_arcs(self) -> None:
         n_arcs = self.arc_counts
         if n_arcs[0] != 0:
-            raise DataError(f"state 0 has {n_arcs[0]} incoming arcs; nothing can come before it")
+            raise DataError(f"state 0 has {n_arcs[0]} incoming arcs: expected 0")
         if n_arcs[1:].min() < 1:
             state = 1 + int(np.flatnonzero(n_arcs[1:] < 1)[0])
-            raise DataError(f"state {state} has no incoming arc; it needs its character's")
+            raise DataError(f"state {state} has no incoming arc; add the arc of its character")
         targets = np.arange(self.n_states).repeat(n_arcs)
         forward = np.flatnonzero((self.sources >= targets) | (self.sources < 0))
         if len(forward):
             arc = forward[0]
             raise DataError(
                 f"an arc into state {targets[arc]} comes from state {self.sources[arc]};"
-                " it must come from a state before"
+                " it must come from an earlier state"
             )
         is_character = self.sources == targets - 1
         if not np.array_equal(is_character, self.is_character):
             state = targets[np.flatnonzero(is_character != self.is_character)[0]]
             raise DataError(
-                f"state {state} has no character arc in the first place, or several; exactly the"
-                f" first of its arcs must come from state {state - 1}"
+                f"state {state} has a misplaced character arc: expected its first arc, and no"
+                f" other, to come from state {state - 1}"
             )
         if len(self.tokens) and self.tokens.min() < 0:
             raise DataError(f"token {self.tokens.min()} found; ids must not be negative")
@@ -204,7 +206,7 @@ class Chain:
                 f" characters, {len(self.characters)}"
             )
         if (starts[1:] < starts[:-1]).any():
-            raise DataError("char_start decreases; the letters of a word must follow one another")
+            raise DataError("char_start decreases; the letters of each word must be consecutive")
         if len(self.characters) and self.characters.min() < 0:
             raise DataError(f"character {self.characters.min()} found; ids must not be negative")
 
@@ -235,7 +237,9 @@ class SentencePair:
             object.__setattr__(self, name, as_int_array(getattr(self, name)))
         check_ids("a sentence pair", source=self.source, target=self.target)
         if len(self.target) < 2:
-            raise DataError("a target has 1 word; it needs at least 2, one to read, one to predict")
+            raise DataError(
+                "a target has 1 word: expected at least 2, one to read and one to predict"
+            )
 
     @property
     def n_steps(self) -> int:

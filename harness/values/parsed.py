@@ -54,15 +54,15 @@ class ParsedSentence:
         n = len(self.heads)
         if len(self.words) != n + 1:
             raise DataError(
-                f"a parsed sentence has {len(self.words)} words and {n} heads; it needs one word"
-                " more, the root behind all others"
+                f"a parsed sentence has {len(self.words)} words and {n} heads: expected"
+                " one more word, the root, as the last one"
             )
         heads = self.heads.tolist()
         if max(heads) > n or not is_tree(heads):
-            raise DataError("heads make no tree; every word must reach the root")
+            raise DataError("heads do not form a tree; every word must reach the root")
         derived = derive_transitions(heads)
         if derived is None:
-            raise DataError("a tree is not projective; leave such sentences out")
+            raise DataError("a tree is not projective; remove its sentence")
         kinds, attached, features = derived
         relations = [-1 if token < 0 else int(self.relations[token]) for token in attached]
         object.__setattr__(self, "kinds", as_int_array(kinds))
@@ -92,7 +92,7 @@ def check_equally_long(**arrays: IntArray) -> None:
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         counts = " and ".join(f"{length} {name}" for name, length in lengths.items())
-        raise DataError(f"a sentence has {counts}; each word needs one of both")
+        raise DataError(f"a sentence has {counts}; each word needs one of each")
 
 
 def derive_transitions(heads: Sequence[int]) -> tuple[list[int], list[int], list[list[int]]] | None:

@@ -88,7 +88,7 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
         ScheduleError: The schedule is invalid or not a Schedule.
     """
     if not isinstance(schedule, Schedule):
-        raise ScheduleError(f"a {type(schedule).__name__} was returned; return a Schedule")
+        raise ScheduleError(f"the policy returned a {type(schedule).__name__}: expected a Schedule")
     n = graph.n_vertices
     schedule.check_starts()
     if not np.array_equal(np.sort(schedule.order), np.arange(n)):
@@ -117,7 +117,7 @@ def check_schedule(graph: Graph, schedule: Schedule) -> None:
 
 def _check_round_of_each(rounds: IntArray, schedule: Schedule) -> None:
     if schedule.round_starts is None:
-        raise ScheduleError("the graph has rounds, but the schedule was made of all of it at once")
+        raise ScheduleError("the graph has rounds, but the schedule has none; set round_starts")
     n_batches = np.diff(schedule.round_starts)
     round_of_batch = np.repeat(np.arange(len(n_batches)), n_batches)
     run_in = np.repeat(round_of_batch, np.diff(schedule.starts))
@@ -125,5 +125,5 @@ def _check_round_of_each(rounds: IntArray, schedule: Schedule) -> None:
     if len(wrong):
         vertex = schedule.order[wrong[0]]
         raise ScheduleError(
-            f"vertex {vertex} runs in round {run_in[wrong[0]]}, but it is of round {rounds[vertex]}"
+            f"vertex {vertex} of round {rounds[vertex]} runs in round {run_in[wrong[0]]}"
         )

@@ -113,8 +113,8 @@ def test_checksums_of_either_kind_are_checked(ptb: Path) -> None:
     ("options", "reason"),
     [
         ({"vocabulary": "all"}, "vocabulary=all is unknown; choose one of train, dev, test"),
-        ({"vocabulary": 3}, "vocabulary=3 is not allowed; give a text"),
-        ({"steps": "64"}, "steps='64' is not allowed; give a whole number"),
+        ({"vocabulary": 3}, "vocabulary=3 is not allowed: expected a string"),
+        ({"steps": "64"}, "steps='64' is not allowed: expected a whole number"),
     ],
 )
 def test_wrong_options_are_named(ptb: Path, options: dict[str, object], reason: str) -> None:
@@ -276,7 +276,7 @@ def test_relations_may_lose_their_subtypes(ud_ewt: Path) -> None:
     write(ud_ewt / "ud_ewt", {"train": DOGS_BARK + "\n\n" + "\n".join(lines)}, ".conllu")
     assert load("ud_ewt", ud_ewt).get_size("relations") == 6
     assert load("ud_ewt", ud_ewt, subtypes=False).get_size("relations") == 5
-    with pytest.raises(ConfigError, match="subtypes=1 is not allowed; give true or false"):
+    with pytest.raises(ConfigError, match="subtypes=1 is not allowed: expected true or false"):
         load("ud_ewt", ud_ewt, subtypes=1)
 
 

@@ -65,7 +65,7 @@ def test_a_data_set_without_load_is_told(write: Write) -> None:
 
 def test_a_policy_that_returns_no_schedule_is_told() -> None:
     graph = graph_of([1], [[]], n_types=2)
-    with pytest.raises(ScheduleError, match="a ndarray was returned; return a Schedule"):
+    with pytest.raises(ScheduleError, match="returned a ndarray: expected a Schedule"):
         check_schedule(graph, np.array([0]))  # type: ignore[arg-type]
 
 

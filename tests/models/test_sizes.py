@@ -62,7 +62,7 @@ def test_a_size_that_a_data_set_lacks_is_told_in_one_line() -> None:
     ],
 )
 def test_sizes_below_one_are_refused(sizes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=f"{words} is not allowed; give a size of at least 1"):
+    with pytest.raises(ConfigError, match=f"{words} is not allowed: expected a size of at least 1"):
         ModelSizes(**sizes)
 
 

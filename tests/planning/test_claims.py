@@ -173,7 +173,7 @@ def test_what_is_not_compared_is_shared() -> None:
         ({"claim": None}, "a claim has no claim; add it"),
         ({"claim": "x" * 80}, "expected at most 72 characters, got 80"),
         ({"published": {"text": "2", "at": 1}}, "published.at is unknown"),
-        ({"published__number": 0}, "published.number=0 is not allowed; give a value above 0"),
+        ({"published__number": 0}, "published.number=0 is not allowed: expected a value above 0"),
         ({"rule": None}, "expected either answer and rule, or only unanswerable"),
         ({"unanswerable": "no code"}, "expected either answer and rule, or only unanswerable"),
         ({"rule__at_least": None}, "rule has no limit; set at_least, at_most or both"),

@@ -71,7 +71,7 @@ def test_trials_are_admitted_by_what_the_nodes_have(make_spec) -> None:  # type:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("h200", "nodes=h200 is not allowed; map keys to values"),
+        ("h200", "nodes=h200 is not allowed: expected a mapping"),
         ({"name": "a", "n_cpus": 2}, "nodes has no memory_gib"),
         (
             {"name": "a", "n_cpus": 2, "memory_gib": 2, "gpus": 1},

@@ -281,7 +281,7 @@ def test_whatever_the_batch_size_the_same_instances_are_measured(
 
 def test_what_leaves_a_mini_batch_that_is_not_full_is_refused(make_spec: MakeSpec) -> None:
     for n_instances in (9, 1):
-        with pytest.raises(ConfigError, match=f"n_instances={n_instances} is no multiple of"):
+        with pytest.raises(ConfigError, match=f"n_instances={n_instances} is not a multiple of"):
             make_spec(batch_size=2, timing=Timing(n_instances=n_instances))
 
 

@@ -169,13 +169,13 @@ def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("adapter", "options", "reason"),
     [
-        (dynamic, {"round_up_to": 0}, "system.options.round_up_to=0 is not allowed; give a value"),
-        (dynamic, {"buckets": 0}, "system.options.buckets=0 is not allowed; give a value of"),
+        (dynamic, {"round_up_to": 0}, "system.options.round_up_to=0 is not allowed: expected"),
+        (dynamic, {"buckets": 0}, "system.options.buckets=0 is not allowed: expected a value of"),
         (dynamic, {"buckets": 2}, "which pads nothing; give 1, or system.options.layout=padded"),
         (dynamic, {"xla": True}, "which needs all shapes; give padded"),
         (dynamic, {"steps": 3}, "it takes xla, layout, round_up_to, buckets"),
-        (block, {"buckets": 0}, "system.options.buckets=0 is not allowed; give a value of"),
-        (fold, {"workers": -1}, "system.options.workers=-1 is not allowed; give a value of at"),
+        (block, {"buckets": 0}, "system.options.buckets=0 is not allowed: expected a value of"),
+        (fold, {"workers": -1}, "system.options.workers=-1 is not allowed: expected a value of at"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(

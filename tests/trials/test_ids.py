@@ -36,15 +36,15 @@ def test_ids_inside_are_accepted(name: str) -> None:
 
 
 OUTSIDE: list[tuple[Model, Any, str]] = [
-    (VarLSTM(SIZES), Chain([0, 7], [0, 0]), "word=7 found, which is no row of the table embedding"),
-    (VarLSTM(SIZES), Chain([7, 0], [0, 0]), "word=7 found"),
-    (VarLSTM(SIZES), Chain([0, 1], [0, 999]), "label=999 found, which is no score of the layer"),
-    (VarLSTM(SIZES, layers=2), Chain([0, 1], [7, 0]), "label=7 found"),
-    (BiLSTM(SIZES), Chain([0, 1], [0, 3]), "of bilstm: allowed are 0 to 2; check the ids and the"),
-    (BiLSTM(SIZES), Chain([7, 1], [0, 2]), "allowed are 0 to 6; .* dataset=made_up brings"),
-    (BiLSTMChar(SIZES), Chain([0, 1], [0, 2], [0, 0, 2], [4, 5]), "character=5 found"),
-    (Seq2Seq(SIZES), SentencePair([6, 0], [0, 1]), "=6 found, which is no row of the table"),
-    (Seq2Seq(SIZES), SentencePair([5, 0], [0, 5]), "label=5 found"),
+    (VarLSTM(SIZES), Chain([0, 7], [0, 0]), "word=7 is not a row of the table embedding"),
+    (VarLSTM(SIZES), Chain([7, 0], [0, 0]), "word=7 is not"),
+    (VarLSTM(SIZES), Chain([0, 1], [0, 999]), "label=999 is not a score of the layer"),
+    (VarLSTM(SIZES, layers=2), Chain([0, 1], [7, 0]), "label=7 is not"),
+    (BiLSTM(SIZES), Chain([0, 1], [0, 3]), "of bilstm: expected 0 to 2; fix the ids or"),
+    (BiLSTM(SIZES), Chain([7, 1], [0, 2]), "expected 0 to 6; .* dataset=made_up"),
+    (BiLSTMChar(SIZES), Chain([0, 1], [0, 2], [0, 0, 2], [4, 5]), "character=5 is not"),
+    (Seq2Seq(SIZES), SentencePair([6, 0], [0, 1]), "=6 is not a row of the table"),
+    (Seq2Seq(SIZES), SentencePair([5, 0], [0, 5]), "label=5 is not"),
 ]
 
 
@@ -76,7 +76,7 @@ WORDS, NO_IDS = as_int_array([0, 6]), as_int_array([-1, -1])
 REPLACED: dict[str, tuple[dict[str, Any], str]] = {
     "a vertex without its word": ({"pulls": {"word": NO_IDS, "label": WORDS}}, "word=-1 found"),
     "an output without its label": ({"pulls": {"word": WORDS, "label": NO_IDS}}, "label=-1 found"),
-    "the output's own pulls": ({"output_pulls": {"label": as_int_array([0, 7])}}, "label=7 found"),
+    "the output's own pulls": ({"output_pulls": {"label": as_int_array([0, 7])}}, "label=7 is not"),
 }
 
 
@@ -105,5 +105,5 @@ def test_a_corpus_whose_ids_exceed_its_sizes_is_refused(
     if word < 11:
         assert load_workload(spec).n_instances == 4
     else:
-        with pytest.raises(DataError, match=r"label=11 found, .* allowed are 0 to 10; "):
+        with pytest.raises(DataError, match=r"label=11 is not .* expected 0 to 10; "):
             load_workload(spec)

@@ -20,11 +20,11 @@ def test_a_count_may_be_at_its_bounds(value: int) -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (-1, "n=-1 is not allowed; give a value of at least 0"),
-        (6, "n=6 is not allowed; give a value of at least 0 and at most 5"),
-        (1.0, "n=1.0 is not allowed; give a whole number"),
-        (True, "n=true is not allowed; give a whole number"),
-        ("1", "n='1' is not allowed; give a whole number"),
+        (-1, "n=-1 is not allowed: expected a value of at least 0"),
+        (6, "n=6 is not allowed: expected a value of at least 0 and at most 5"),
+        (1.0, "n=1.0 is not allowed: expected a whole number"),
+        (True, "n=true is not allowed: expected a whole number"),
+        ("1", "n='1' is not allowed: expected a whole number"),
     ],
 )
 def test_what_a_count_may_not_be(value: object, words: str) -> None:
@@ -36,7 +36,7 @@ def test_what_a_count_may_not_be(value: object, words: str) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -0.1, 5.1, True, "1"])
 def test_what_a_number_may_not_be(value: object) -> None:
     check_number("x", 1, 0, 5)
-    with pytest.raises(ConfigError, match="is not allowed; give a"):
+    with pytest.raises(ConfigError, match="is not allowed: expected a"):
         check_number("x", value, 0, 5)
 
 

@@ -67,11 +67,11 @@ def test_inconsistent_arrays_are_refused(
     ("follows", "message"),
     [
         ([-1, -1], "follows has 2 entries"),
-        ([-1, -1, 0], "follow a batchable type"),
-        ([-1, -1, 3], "follow a batchable type"),
-        ([-1, 2, 1], "that follows none itself"),
+        ([-1, -1, 0], "expected batchable types"),
+        ([-1, -1, 3], "expected batchable types"),
+        ([-1, 2, 1], "that follow no other type"),
         ([1, -1, -1], "the unbatchable type cannot follow"),
-        ([-1, 2, -1], "needs one argument, of the type it follows"),
+        ([-1, 2, -1], "needs one argument, of the type that it follows"),
     ],
 )
 def test_inconsistent_followers_are_refused(follows: list[int], message: str) -> None:

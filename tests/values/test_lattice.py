@@ -43,8 +43,8 @@ def test_arrays_are_read_only_and_characters_come_first() -> None:
         ({"sources": [0, 1, 3, 0]}, "into state 3 comes from state 3"),
         ({"sources": [0, 2, 2, 0]}, "into state 2 comes from state 2"),
         ({"sources": [0, 1, 2, -1]}, "comes from state -1"),
-        ({"sources": [0, 1, 0, 2]}, "state 3 has no character arc in the first place"),
-        ({"sources": [0, 1, 2, 2]}, "state 3 has no character arc in the first place, or several"),
+        ({"sources": [0, 1, 0, 2]}, "state 3 has a misplaced character arc"),
+        ({"sources": [0, 1, 2, 2]}, "state 3 has a misplaced character arc"),
         ({"tokens": [5, 6, 7, -1]}, "token -1"),
     ],
 )
