@@ -110,7 +110,7 @@ def ids_below_sizes(corpus: Corpus) -> None:
         ("complete_trees", {"n_leaves": -8}, "n_leaves=-8"),
         ("complete_trees", {"n_leaves": "many"}, "n_leaves=many is not allowed: expected a whole"),
         ("complete_trees", {"n_instances": 0}, "n_instances=0"),
-        ("complete_trees", {"n_trees": 3}, "n_trees is unknown .* n_leaves, n_instances, seed"),
+        ("complete_trees", {"n_trees": 3}, "n_trees .* n_leaves, n_instances, seed"),
         ("ptb_synthetic", {"steps": -1}, "steps=-1 is not allowed"),
         ("ptb_synthetic", {"vocab_modulo": -1}, "vocab_modulo=-1 is not allowed"),
         ("iwslt15_synthetic", {"vocab_modulo": -1}, "vocab_modulo=-1 is not allowed"),

@@ -74,8 +74,8 @@ class Pulls(VarLSTM):
 
 WORDS, NO_IDS = as_int_array([0, 6]), as_int_array([-1, -1])
 REPLACED: dict[str, tuple[dict[str, Any], str]] = {
-    "a vertex without its word": ({"pulls": {"word": NO_IDS, "label": WORDS}}, "word=-1 found"),
-    "an output without its label": ({"pulls": {"word": WORDS, "label": NO_IDS}}, "label=-1 found"),
+    "a vertex without its word": ({"pulls": {"word": NO_IDS, "label": WORDS}}, "word=-1 is not"),
+    "an output without its label": ({"pulls": {"word": WORDS, "label": NO_IDS}}, "label=-1 is not"),
     "the output's own pulls": ({"output_pulls": {"label": as_int_array([0, 7])}}, "label=7 is not"),
 }
 
