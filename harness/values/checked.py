@@ -89,7 +89,7 @@ def check_value(key: str, value: object, hint: Any) -> None:
     except ValidationError as error:
         first = error.errors()[0]["type"]
         if value == "" and (first == "string_too_short" or _list_texts(hint)):
-            raise ConfigError(f"{key} is empty; set a value or remove {key}") from None
+            raise ConfigError(f"{key} is empty; set a value, or remove {key}") from None
         raise ConfigError(
             f"{key}={show(value)} is not allowed{_describe_rule(hint, first)}"
         ) from None
@@ -104,7 +104,7 @@ def check_path_text(name: str, text: str) -> None:
         ConfigError: The path is invalid.
     """
     if not text:
-        raise ConfigError(f"{name} is empty; set a path or remove {name}")
+        raise ConfigError(f"{name} is empty; set a path, or remove {name}")
     if "\0" in text:
         raise ConfigError(f"{name}={text!r} has a NUL character; remove it")
     longest = max(map(_count_bytes, PurePath(text).parts), default=0)

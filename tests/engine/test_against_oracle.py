@@ -167,7 +167,7 @@ def test_phases_are_marked_in_order(mode: str, n_phases: int) -> None:
 def test_an_unknown_switch_is_named_with_the_known_ones() -> None:
     settings = RunSettings("train", "cpu", 1, 1, 0.1, 0, options={"fussion": True})
     with pytest.raises(
-        ConfigError, match=r"system.options.fussion .* it takes granularity, .* policy"
+        ConfigError, match=r"system.options.fussion .* valid options: granularity, .* policy"
     ):
         Adapter(settings)
 

@@ -173,7 +173,7 @@ def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         (dynamic, {"buckets": 0}, "system.options.buckets=0 is not allowed: expected a value of"),
         (dynamic, {"buckets": 2}, "which pads nothing; give 1, or system.options.layout=padded"),
         (dynamic, {"xla": True}, "which needs all shapes; give padded"),
-        (dynamic, {"steps": 3}, "it takes xla, layout, round_up_to, buckets"),
+        (dynamic, {"steps": 3}, "valid options: xla, layout, round_up_to, buckets"),
         (block, {"buckets": 0}, "system.options.buckets=0 is not allowed: expected a value of"),
         (fold, {"workers": -1}, "system.options.workers=-1 is not allowed: expected a value of at"),
     ],
