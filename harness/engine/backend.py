@@ -233,7 +233,9 @@ class Backend(ABC):
         Raises:
             UnsupportedTrial: The backend does not keep states.
         """
-        raise UnsupportedTrial(f"{type(self).__module__} keeps no states; use backend=compiled")
+        raise UnsupportedTrial(
+            f"{type(self).__module__} does not store states; use backend=compiled"
+        )
 
     def defer_losses(self, losses: Sequence[Loss]) -> Callable[[], float]:
         """Return a function that waits for these losses and returns their sum.
@@ -301,7 +303,7 @@ def load_backend(name: str) -> type[Backend]:
         module = importlib.import_module(f"harness.engine.backends.{name}.backend")
     except ModuleNotFoundError as error:
         raise UnsupportedTrial(
-            f"backend={name} needs {error.name}, which is not installed; install it to run it"
+            f"backend={name} needs {error.name}, which is not installed; install it"
         ) from error
     backend: type[Backend] = module.Backend
     return backend

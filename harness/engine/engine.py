@@ -105,7 +105,9 @@ class Engine:
         for plan in self.plans.values():
             missing = sorted({node.op for node in plan.nodes} - abilities.operators)
             if missing:
-                raise UnsupportedTrial(f"{plan.name} needs {missing[0]}, which has no kernel here")
+                raise UnsupportedTrial(
+                    f"{plan.name} needs {missing[0]}, but this backend has no kernel for it"
+                )
         self.backend.compile(self.plans)
         last = max(self.functions, default=0)
         written = [
@@ -151,7 +153,7 @@ class Engine:
             ScheduleError: The graph has several segments, but the schedule does not have them.
         """
         if mini_batch.rounds is not None and schedule.round_starts is None:
-            raise ScheduleError("the graph has rounds; schedule it in rounds")
+            raise ScheduleError("the graph has several segments; schedule them one by one")
         if len(self.functions) > self.n_lowered:
             self._lower(self.functions)
             self.n_lowered = len(self.functions)

@@ -60,7 +60,9 @@ class LiveEngine(Engine):
             UnsupportedTrial: The backend does not keep states.
         """
         if not self.backend.keeps_states:
-            raise UnsupportedTrial("rounds=live needs a backend that keeps states: compiled")
+            raise UnsupportedTrial(
+                "rounds=live needs a backend that stores states; use backend=compiled"
+            )
         self.row = np.zeros(1024, dtype=np.int32)
         self.n_vertices = 0
         self.used: Index = np.zeros(1 + max(self.space_of_type, default=0), dtype=np.int64)
@@ -196,7 +198,7 @@ class LiveEngine(Engine):
             seen.append(Seen(graph, schedule, laid_out.arrangement))
         n = rounds.n_vertices
         if not np.array_equal(row[:n], rounds.row[:n]):
-            raise ScheduleError("rows of a round are not those that its schedule says")
+            raise ScheduleError("rows of a graph segment differ from its schedule")
         return seen
 
     def list_arrangements(self) -> list[Arrangement]:

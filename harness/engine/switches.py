@@ -98,7 +98,7 @@ class Switches:
         for field in fields(self):
             if isinstance(field.default, bool) and not isinstance(getattr(self, field.name), bool):
                 raise ConfigError(
-                    f"{field.name}={getattr(self, field.name)} is not allowed; give true or false"
+                    f"{field.name}={getattr(self, field.name)} is not allowed; choose true or false"
                 )
 
     @property

@@ -14,21 +14,21 @@ def explain_no_cuda() -> str | None:
     """
     build = f"this PyTorch ({torch.__version__})"
     if torch.version.cuda is None:
-        return f"{build} is built for CPUs; install a build of it for CUDA, or use device=cpu"
+        return f"{build} is built for CPUs; install a CUDA build, or use device=cpu"
     if not torch.cuda.is_available():
         return (
-            f"{build} sees no GPU that it can use; see whether the driver is new enough for CUDA"
-            f" {torch.version.cuda}, or use device=cpu"
+            f"{build} found no usable GPU; install a driver for CUDA {torch.version.cuda}, or use"
+            " device=cpu"
         )
     try:
         torch.ones(1, device="cuda").add_(1).item()
     except torch.OutOfMemoryError:
         return None  # it can compute; a trial without memory reports that itself
     except RuntimeError as error:
-        first = (str(error).splitlines() or ["it does not say why"])[0]
+        first = (str(error).splitlines() or ["no error message"])[0]
         return (
             f"{build} cannot compute on {torch.cuda.get_device_name()} ({first}); install a build"
-            " of it that knows this GPU, or use device=cpu"
+            " for this GPU, or use device=cpu"
         )
     return None
 

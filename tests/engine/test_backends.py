@@ -74,7 +74,7 @@ def test_an_operator_without_a_kernel_is_named(
 ) -> None:
     few = kind.abilities.operators - {"tanh"}
     monkeypatch.setattr(kind, "abilities", replace(kind.abilities, operators=few))
-    with pytest.raises(UnsupportedTrial, match="needs tanh, which has no kernel here"):
+    with pytest.raises(UnsupportedTrial, match="needs tanh, but this backend has no kernel"):
         Setting("tree_lstm")
 
 

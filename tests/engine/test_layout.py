@@ -300,11 +300,11 @@ AFTER = Schedule(order=[0, 1], starts=[0, 1, 2])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"outputs": as_int_array([0, 2])}, "an output reads vertex 2, but there are 2"),
-        ({"outputs": as_int_array([1, -1])}, "an output reads vertex -1, but there are 2"),
-        ({"pulls": {}}, "nothing is pulled by the name word"),
-        ({"pulls": {"word": as_int_array([1])}}, "pulls word need a number for each of 2"),
-        ({"output_pulls": {}}, "nothing is pulled by the name word"),
+        ({"outputs": as_int_array([0, 2])}, "an output reads vertex 2, but the graph has 2"),
+        ({"outputs": as_int_array([1, -1])}, "an output reads vertex -1, but the graph has 2"),
+        ({"pulls": {}}, "the mini-batch has no pull 'word'"),
+        ({"pulls": {"word": as_int_array([1])}}, "pulls word: expected 2 numbers"),
+        ({"output_pulls": {}}, "the mini-batch has no pull 'word'"),
     ],
 )
 def test_what_is_not_there_is_told(changes: dict[str, Any], message: str) -> None:

@@ -352,5 +352,5 @@ BUFFER = Buffer(NAME, MemoryKind.SCRATCH, 4, "vertex")
 )
 def test_a_node_outside_of_all_buffers_is_refused(ref: Ref) -> None:
     good = Placement({0: Ref(NAME, 0, 4)}, {NAME: BUFFER}, {}, (), ())
-    with pytest.raises(ValueError, match=r"nodes \[1\] lie outside of all buffers"):
+    with pytest.raises(ValueError, match=r"nodes \[1\] are outside all buffers"):
         replace(good, refs={**good.refs, 1: ref})

@@ -276,7 +276,7 @@ def test_a_library_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UnsupportedTrial, match=r"no MKL .*use blas=openblas"):
         prepare_libraries("torch", 1)
     monkeypatch.setattr(blas, "LIBRARY", None)
-    with pytest.raises(UnsupportedTrial, match="no library with sgemm was found"):
+    with pytest.raises(UnsupportedTrial, match="no library with sgemm found"):
         prepare_libraries("openblas", 1)
 
 

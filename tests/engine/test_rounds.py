@@ -125,7 +125,7 @@ def test_an_engine_that_batches_across_rounds_is_noticed(
     monkeypatch.setattr(
         systems.on_core.prepared, "schedule_in_rounds", lambda policy, graph: policy(graph)
     )
-    with pytest.raises(ScheduleError, match="has rounds; schedule it in rounds"):
+    with pytest.raises(ScheduleError, match="the graph has several segments"):
         run(adapter, instances)
 
 

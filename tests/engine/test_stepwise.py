@@ -161,14 +161,14 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_a_build_for_cpus(pretend: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     pretend(cuda=None)
-    assert "is built for CPUs; install a build of it for CUDA" in str(explain_no_cuda())
+    assert "is built for CPUs; install a CUDA build" in str(explain_no_cuda())
     assert main() == 0
     assert capsys.readouterr().out.strip() == explain_no_cuda()
 
 
 def test_a_driver_that_is_too_old(pretend: Callable[..., None]) -> None:
     pretend(sees=False)
-    assert "new enough for CUDA 12.8" in str(explain_no_cuda())
+    assert "install a driver for CUDA 12.8" in str(explain_no_cuda())
 
 
 def test_a_gpu_that_the_build_has_no_code_for(pretend: Callable[..., None]) -> None:

@@ -200,7 +200,7 @@ def test_a_schedule_that_ran_is_what_is_proved() -> None:
     adapter = live_adapter(ScriptedModel())
     assert adapter.live is not None
     engine = adapter.live.engine
-    for name, message in (("order", "exactly once"), ("row", "rows of a round")):
+    for name, message in (("order", "exactly once"), ("row", "rows of a graph segment")):
         adapter.load(LARGE)
         adapter.run(NoClock())
         assert adapter.result()

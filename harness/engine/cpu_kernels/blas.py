@@ -146,14 +146,11 @@ def prepare_libraries(blas: str, n_threads: int) -> Multiplying:
 def explain_no_halves(blas: str) -> str | None:
     """Return the reason why bfloat16 matmuls are impossible here, with a fix; None if they work."""
     if blas != "auto":
-        return f"multiplies by oneDNN, which blas={blas} excludes; leave one of the two out"
+        return f"needs oneDNN, which blas={blas} excludes; remove one of the two"
     if ONEDNN is None:
-        return f"needs oneDNN; pip install {ONEDNN_PACKAGE} (x86-64, Linux), or leave it out"
+        return f"needs oneDNN; pip install {ONEDNN_PACKAGE} (x86-64, Linux), or remove it"
     if not ONEDNN.half_address:
-        return (
-            "needs a CPU with AVX-512 BF16 or AMX, of which oneDNN finds"
-            f" {ONEDNN.kernels} here; leave it out"
-        )
+        return f"needs a CPU with AVX-512 BF16 or AMX; oneDNN found {ONEDNN.kernels}; remove it"
     return None
 
 
@@ -168,13 +165,13 @@ def select_library(blas: str) -> BlasLibrary:
         UnsupportedTrial: The library is missing.
     """
     if blas == "torch":
-        library, what = load_torch_mkl(), "no MKL is inside the installed torch; use blas=openblas"
+        library, what = load_torch_mkl(), "the installed torch contains no MKL; use blas=openblas"
     else:
         library, what = (
             LIBRARY,
             (
-                "no library with sgemm was found, neither a package's nor one of the system's;"
-                f" pip install {OPENBLAS_PACKAGE}, or use backend=stepwise"
+                f"no library with sgemm found; pip install {OPENBLAS_PACKAGE}, or use"
+                " backend=stepwise"
             ),
         )
     if library is None:

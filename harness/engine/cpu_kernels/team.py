@@ -241,7 +241,9 @@ class Team:
 
     def _check_process(self) -> None:
         if self.n > 1 and os.getpid() != self._process:
-            raise RuntimeError("a fork has none of its parent's threads; make an engine of its own")
+            raise RuntimeError(
+                "a forked process cannot use its parent's threads; make a new engine in it"
+            )
 
     def count_parked(self) -> int:
         """Return the number of threads that are parked while they wait for a job."""
@@ -288,8 +290,8 @@ class Team:
         except RuntimeError as error:
             self.close()
             raise UnsupportedTrial(
-                f"only {n_running} of threads={self.n} could be started ({error}); take fewer, or"
-                " allow more (ulimit -u)"
+                f"only {n_running} of threads={self.n} started ({error}); set fewer, or raise the"
+                " limit (ulimit -u)"
             ) from error
         while self._words[READY] < self.n - 1 and not failed:
             time.sleep(1e-4)

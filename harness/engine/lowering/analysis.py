@@ -431,7 +431,7 @@ def order_stage(
             _grow_group(nodes, pending, is_fusible, is_available)
         ]
         if not groups[0]:
-            raise ScheduleError(f"operators {pending} wait for each other; report this function")
+            raise ScheduleError(f"operators {pending} depend on each other; report this function")
         ordered += groups
         done.update(i for group in groups for i in group)
         pending = [i for i in pending if i not in done]

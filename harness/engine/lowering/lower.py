@@ -224,7 +224,7 @@ class _Lowering:
 
     def _lower_concat(self, i: int) -> list[Step]:
         if len(self.nodes[i].shape) > 1:
-            raise ConfigError(f"{self.function.name} joins matrices, which the engine cannot")
+            raise ConfigError(f"{self.function.name} joins matrices; expected vectors")
         whole, start = self.placement.refs[i], 0
         steps: list[Step] = []
         for part in self.nodes[i].inputs:

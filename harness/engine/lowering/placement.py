@@ -58,7 +58,7 @@ class Placement:
     def __post_init__(self) -> None:
         outside = [i for i, ref in self.refs.items() if not self._is_inside(ref)]
         if outside:
-            raise ValueError(f"nodes {outside} lie outside of all buffers")
+            raise ValueError(f"nodes {outside} are outside all buffers")
 
     def _is_inside(self, ref: Ref) -> bool:
         buffer = self.buffers.get(ref.buffer)

@@ -356,7 +356,7 @@ class Abilities:
 
     def __post_init__(self) -> None:
         if not self.fuses and any((self.reads_children, self.adds_to_children, self.fuses_losses)):
-            raise ValueError("only fused kernels read children, add to them, or do losses")
+            raise ValueError("only fused kernels can read children, add to them or compute losses")
 
     def drop_fusion(self) -> Abilities:
         """Return the abilities that remain if every operator is a separate kernel."""

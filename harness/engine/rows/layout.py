@@ -248,7 +248,7 @@ def _stack_pulls(names: Sequence[str], pulls: Mapping[str, IntArray], n: int) ->
     arrays = [pulls[name] if name in pulls else np.zeros(n, np.int32) for name in names]
     stacked = np.concatenate(arrays, dtype=np.int32)
     if len(stacked) != n * len(names):
-        raise ScheduleError(f"pulls {', '.join(names)} need a number for each of {n}")
+        raise ScheduleError(f"pulls {', '.join(names)}: expected {n} numbers for each name")
     return stacked.reshape(len(names), n)
 
 
@@ -269,7 +269,7 @@ def _check_pulls(mini_batch: MiniBatch, layout: Layout) -> None:
                 and type_id in layout
                 and is_output == (type_id == OUTPUT and own is not None)
             ):
-                raise ScheduleError(f"nothing is pulled by the name {min(missing)}")
+                raise ScheduleError(f"the mini-batch has no pull {min(missing)!r}")
 
 
 def _make_error(
@@ -278,13 +278,13 @@ def _make_error(
     if lacking == NO_VERTEX:
         unknown = (mini_batch.outputs < 0) | (mini_batch.outputs >= n_vertices)
         first = mini_batch.outputs[unknown][0]
-        return ScheduleError(f"an output reads vertex {first}, but there are {n_vertices}")
+        return ScheduleError(
+            f"an output reads vertex {first}, but the graph has {n_vertices} vertices"
+        )
     graph = mini_batch.graph
     slots = fields.reads[int(mini_batch.functions[lacking])].slots
     most = max(slot for group in slots if group is not None for slot in group)
     return ScheduleError(
         f"a {graph.type_names[graph.types[lacking]]} vertex gathers slot {most} but has"
-        f" {len(graph.select_args(lacking))} children; let the model's mini_batch give it as many"
-        " as"
-        " its vertex function gathers"
+        f" {len(graph.select_args(lacking))} children; fix the model's mini_batch"
     )

@@ -142,17 +142,17 @@ class Backend(backend.Backend):
     def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         """Return the reason why this cannot run here, such as another device or a missing BLAS."""
         if device != "cpu":
-            return f"its kernels are for the CPU, not for device={device}; use backend=stepwise"
+            return f"its kernels run on the CPU, got device={device}; use backend=stepwise"
         if switches.profile and not TICKS_READABLE:
-            return "profile=true reads a counter of x86 processors, which this is not"
+            return "profile=true needs an x86 processor"
         if switches.precision not in (EXACT, "bf16"):
-            return f"precision={switches.precision} is for backend=cuda; leave it out"
+            return f"precision={switches.precision} needs backend=cuda; remove it"
         if switches.precision == "bf16" and (reason := blas.explain_no_halves(switches.blas)):
             return f"precision=bf16 {reason}"
         if switches.streaming:
-            return "streaming=true is for backend=cuda: a CPU has no time to spare; leave it out"
+            return "streaming=true needs backend=cuda; remove it"
         if switches.persistent:
-            return "persistent=true is for backend=cuda; leave it out"
+            return "persistent=true needs backend=cuda; remove it"
         try:
             blas.select_library(switches.blas)
         except UnsupportedTrial as error:

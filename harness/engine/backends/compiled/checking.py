@@ -38,8 +38,8 @@ def check_instruction(instruction: Instruction, memory: Memory) -> None:
     """
     if len(instruction.operands) > MOST_OPERANDS:
         raise ValueError(
-            f"{instruction.name} has {len(instruction.operands)} operands, more than"
-            f" {MOST_OPERANDS}"
+            f"{instruction.name}: expected at most {MOST_OPERANDS} operands,"
+            f" got {len(instruction.operands)}"
         )
     for operand in instruction.operands:
         _check_operand(instruction, operand, memory)
@@ -53,7 +53,10 @@ def _check_operand(instruction: Instruction, operand: Operand, memory: Memory) -
         room = max(operand.pitch, INDEX_BYTES)
         _check_range(instruction, operand, operand.offset + INDEX_BYTES, room)
         if operand.pitch % INDEX_BYTES or operand.offset % INDEX_BYTES:
-            raise ValueError(f"{instruction.name}: {operand} is not in whole indices")
+            raise ValueError(
+                f"{instruction.name}: expected offset and pitch of {operand} in multiples of"
+                f" {INDEX_BYTES} bytes"
+            )
         return
     last = operand.offset + max(operand.width, FLOAT_BYTES)
     if array.kind is not ArgumentKind.BUFFER:
@@ -63,20 +66,25 @@ def _check_operand(instruction: Instruction, operand: Operand, memory: Memory) -
     _check_range(instruction, operand, last, row_bytes)
     is_whole = operand.register is Register.ZERO and operand.pitch == 0
     if operand.pitch != row_bytes and not is_whole:
-        raise ValueError(f"{instruction.name}: rows of {operand} are {row_bytes} bytes apart")
+        raise ValueError(
+            f"{instruction.name}: expected a pitch of {row_bytes} bytes, got {operand}"
+        )
     if not is_whole and operand.register not in _list_registers(array, memory):
-        raise ValueError(f"{instruction.name}: {operand} is found by another register")
+        raise ValueError(f"{instruction.name}: {operand} has the wrong register")
     if operand.run is not None and operand.run.pitch != _count_row_bytes(
         operand.run.states, memory
     ):
         raise ValueError(
-            f"{instruction.name}: states of {operand} are not {operand.run.pitch} bytes apart"
+            f"{instruction.name}: the pitch of {operand} ({operand.run.pitch} bytes) differs from"
+            " that of its states"
         )
 
 
 def _check_range(instruction: Instruction, operand: Operand, last: int, room: int) -> None:
     if not 0 <= operand.offset < last <= room:
-        raise ValueError(f"{instruction.name}: {operand} ends at byte {last} of {room}")
+        raise ValueError(
+            f"{instruction.name}: {operand} ends at byte {last}, but the row has {room}"
+        )
 
 
 def _count_row_bytes(array: Argument, memory: Memory) -> int:
@@ -102,7 +110,7 @@ def _check_group(instruction: Instruction, group: Group, memory: Memory) -> None
         or len(instruction.constants) != first + group.n_columns
     ):
         raise ValueError(
-            f"{instruction.name} takes {n_expected} operands and {group.n_columns} columns"
+            f"{instruction.name}: expected {n_expected} operands and {group.n_columns} columns"
         )
     at, rows = 0, []
     for kind in group.rows:

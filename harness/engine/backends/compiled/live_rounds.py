@@ -65,7 +65,7 @@ class KeptArrays:
         """
         for name, array in arrays.items():
             if not array.flags.c_contiguous:
-                raise TypeError(f"{name} of {array.shape} is not C-contiguous")
+                raise TypeError(f"expected a C-contiguous array, got {name} of shape {array.shape}")
             self._arrays[name] = array
             self.table[self.numbers[name], : 1 + array.ndim] = find_address(array), *array.shape
 
@@ -273,12 +273,12 @@ class KeptRounds:
             self._memory.arrange(self._build_arrangement())
             self._look()
         elif left == code.LACKING_CHILD:
-            raise ScheduleError("a vertex lacks a child that its function gathers")
+            raise ScheduleError("a vertex has fewer children than its function gathers")
         elif left == FAILED:
             plan_next(self.kept.address, int(self.rules.reorder))  # raises the error again
-            raise MemoryError("a round was not planned")
+            raise MemoryError("out of memory while planning a graph segment")
         else:
-            raise RuntimeError(f"a round ended with {left}, which is no code of one")
+            raise RuntimeError(f"unknown exit code {left} of a graph segment")
 
     def _make_room(self) -> None:
         n, n_starts, n_rounds, n_values, n_batches = self.kept["wanted"].tolist()

@@ -112,8 +112,8 @@ class Parameters:
         if name not in self._halves:
             if sum(value.shape) > N_HALVES:
                 raise UnsupportedTrial(
-                    f"precision=bf16 rounds rows of at most {N_HALVES} numbers, and {name} is"
-                    f" {' x '.join(map(str, value.shape))}; leave it out"
+                    f"precision=bf16 supports rows of at most {N_HALVES} numbers, got {name}"
+                    f" of shape {' x '.join(map(str, value.shape))}; remove precision=bf16"
                 )
             self._halves[name] = memory_kernels.allocate_aligned(value.shape, np.uint16)
             self._stale_halves.add(name)
@@ -313,7 +313,7 @@ class Memory:
     def layout(self) -> Layout:
         """Layout of this mini-batch."""
         if self._rows is None:
-            assert self._make_rows is not None, "a mini-batch is arranged first"
+            assert self._make_rows is not None, "no mini-batch is arranged"
             self._rows = self._make_rows()
         return self._rows.types
 
@@ -356,7 +356,7 @@ class Memory:
         matrix = self.buffers[SHARED if ref.buffer.is_shared else type_id, ref.buffer]
         buffer = self.plans[type_id].buffers[ref.buffer]
         if buffer.memory is plans.MemoryKind.SCRATCH:
-            raise ValueError(f"{ref.buffer} is used anew by every batch; it cannot be read")
+            raise ValueError(f"cannot read {ref.buffer}: every batch overwrites it")
         if buffer.memory is plans.MemoryKind.SAVED:
             n = layout[type_id].n_edges if buffer.domain == EDGE else layout.count_rows(type_id)
             return [matrix[:n, columns]]

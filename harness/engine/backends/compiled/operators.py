@@ -131,7 +131,7 @@ class OperandFactory:
                 width,
             )
         if buffer.memory is MemoryKind.CHILDREN:
-            raise ValueError(f"{ref.buffer} has no memory; its rows are read one by one")
+            raise ValueError(f"{ref.buffer} has no memory; read its rows one by one")
         slots = self.plan.find_gathered_slots(ref.buffer)
         on_edges = slots is None
         run = Run(
@@ -349,7 +349,7 @@ def _write_other(places: OperandFactory, node: Node, out: Operand) -> Instructio
     if node.op == "spread":  # copies rows of vertices to those of edges
         operands = x, places.make_edge_operand(), out
         return Instruction(row_kernels.spread, operands, (FLOAT_BYTES * node.width,), moves=True)
-    raise TypeError(f"{node.op} is no operator of a step")
+    raise TypeError(f"unknown operator {node.op} in a step")
 
 
 def _make_operand(places: OperandFactory, i: int) -> Operand:

@@ -117,7 +117,7 @@ class StageWriter:
 
     @singledispatchmethod
     def _write(self, step: Step) -> Iterator[Instruction]:
-        raise TypeError(f"{type(step).__name__} is no step")
+        raise TypeError(f"unknown step {type(step).__name__}")
 
     @_write.register
     def _write_gather(self, step: GatherStep) -> Iterator[Instruction]:

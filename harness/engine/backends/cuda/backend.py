@@ -65,8 +65,8 @@ def explain_unsupported_gpu() -> str | None:
         return None
     current, first, last = (".".join(map(str, version)) for version in (capability, FIRST, BEYOND))
     return (
-        f"its kernels are for compute capability {first} to below {last}, and"
-        f" {torch.cuda.get_device_name()} has {current}; use backend=stepwise"
+        f"its kernels expect a compute capability from {first} to below {last}, got {current}"
+        f" ({torch.cuda.get_device_name()}); use backend=stepwise"
     )
 
 
@@ -89,8 +89,8 @@ def explain_interpreter_conflict() -> str | None:
     triton, numpy = _read_version("triton"), _read_version("numpy")
     if triton < TRITON_SINCE and numpy >= NUMPY_SINCE:
         return (
-            f"the interpreter of Triton {metadata.version('triton')} does not go with NumPy"
-            f" {metadata.version('numpy')}; install numpy<2.4, or Triton 3.7 or later"
+            f"the interpreter of Triton {metadata.version('triton')} is incompatible with NumPy"
+            f" {metadata.version('numpy')}; install numpy<2.4 or triton>=3.7"
         )
     return None
 
@@ -160,20 +160,20 @@ class Backend(TorchBackend):
     def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         """Return why this backend cannot run; None if it can."""
         if switches.profile:
-            return "profile=true counts inside compiled code; use backend=compiled on a CPU"
+            return "profile=true needs compiled code; use backend=compiled on a CPU"
         if switches.blas != "auto":
-            return "its products are its own; use blas=auto"
+            return "its matmuls use no BLAS; use blas=auto"
         if switches.granularity == "operator":
             return (
-                "every operator that joins later would have all kernels compiled anew; use"
+                "granularity=operator would recompile all kernels for each new operator; use"
                 " backend=stepwise"
             )
         if util.find_spec("triton") is None:
-            return "it writes kernels for Triton, which is not installed; pip install triton"
+            return "Triton is not installed; pip install triton"
         if device == "cpu" and not is_interpreting():
             return (
-                "its kernels are for a GPU; use backend=compiled, or TRITON_INTERPRET=1 to have"
-                " them interpreted, slowly"
+                "its kernels run on a GPU; use backend=compiled, or set TRITON_INTERPRET=1 to"
+                " interpret them (slow)"
             )
         return explain_unsupported_gpu() if device == "cuda" else explain_interpreter_conflict()
 

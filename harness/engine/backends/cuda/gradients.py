@@ -183,14 +183,16 @@ def _build_terms(
             if not overlap(source, part.out):
                 continue
             if not is_inside(source, part.out):
-                raise UnsupportedTrial("a product is a part of a child's gradient")
+                raise UnsupportedTrial(
+                    "a child's gradient contains part of a matmul; use backend=stepwise"
+                )
             terms = part.build_terms("", source.start - part.out.start, source.width)
             products = tuple(replace(p, x=pulled(p.x)) for p in terms.products)
             total = total.join(Terms(products))
         return total
     columns = places.find_piece(source)
     if columns is None:
-        raise UnsupportedTrial("a child's gradient lies in several places")
+        raise UnsupportedTrial("a child's gradient is not contiguous; use backend=stepwise")
     return Terms(operands=(Load(pulled(columns)),))
 
 
@@ -340,7 +342,9 @@ def _list_locations(
     pieces: list[Piece] = places.list_pieces(ref)
     if per_row > 1:
         if len(pieces) > 1:
-            raise UnsupportedTrial("a matrix that lies in several places is summed up")
+            raise UnsupportedTrial(
+                "cannot sum a matrix that is not contiguous; use backend=stepwise"
+            )
         return [(pieces[0][0], width, 0)]
     locations, at = [], 0
     for columns, n in pieces:

@@ -146,7 +146,7 @@ def write_row_sum(kind: RowSumKind, text: TileText, tile: Tile) -> None:
 @singledispatch
 def write_kind(kind: Kind, text: TileText, tile: Tile, precision: str) -> None:
     """Write the body of a kind's tile function."""
-    raise TypeError(f"{type(kind).__name__} is no kind")
+    raise TypeError(f"unknown kind {type(kind).__name__}")
 
 
 @write_kind.register

@@ -332,7 +332,7 @@ class Tile:
     def __post_init__(self) -> None:
         for size in (self.rows, self.columns, self.inner):
             if size < 1 or size & (size - 1):
-                raise ValueError(f"a tile of {self}: sizes are powers of two")
+                raise ValueError(f"expected sizes that are powers of two, got {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +361,9 @@ class Tiling:
     def __post_init__(self) -> None:
         limits = [limit for limit, _ in self.products]
         if limits != sorted(set(limits)) or limits[-1:] != [MANY]:
-            raise ValueError(f"tiles for up to {limits} rows; give them in order, {MANY} last")
+            raise ValueError(
+                f"expected row limits in ascending order, ending with {MANY}, got {limits}"
+            )
 
     def select_tiles(self, kind: Kind) -> tuple[Tile, ...]:
         """Return the tiles of a kind, those for few rows first."""
@@ -408,7 +410,7 @@ def make_cut(kind: Kind, tile: Tile) -> Cut:
         return Cut(0, down * math.ceil(kind.width / tile.columns))
     if isinstance(kind, CopyKind):
         return Cut(0, math.ceil(kind.n_rows * kind.width / FLAT))
-    raise TypeError(f"{type(kind).__name__} is no kind")
+    raise TypeError(f"unknown kind {type(kind).__name__}")
 
 
 def count_rows_per_vertex(kind: Kind) -> int:

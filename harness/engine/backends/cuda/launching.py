@@ -390,7 +390,8 @@ def compute_persistent_grid(wanted: int, n_processors: int, n_resident: int) -> 
     """
     if n_resident < 1:
         raise UnsupportedTrial(
-            "a kernel takes more than a processor of this GPU has; use persistent=false"
+            "a kernel needs more resources than this GPU has per multiprocessor; set"
+            " persistent=false"
         )
     return min(wanted, n_processors * n_resident)
 

@@ -142,8 +142,8 @@ def _check_size(what: str, n_elements: int, option: str) -> None:
     """
     if n_elements > MOST_ELEMENTS:
         raise UnsupportedTrial(
-            f"{what} would have {n_elements} elements, and kernels count to {MOST_ELEMENTS};"
-            f" give a smaller {option}, or use backend=stepwise"
+            f"{what}: expected at most {MOST_ELEMENTS} elements, got {n_elements};"
+            f" set a smaller {option}, or use backend=stepwise"
         )
 
 

@@ -99,7 +99,7 @@ class StageConverter:
 
     @singledispatchmethod
     def _write_step(self, step: Step, index: int) -> None:
-        raise TypeError(f"{type(step).__name__} is no step")
+        raise TypeError(f"unknown step {type(step).__name__}")
 
     @_write_step.register
     def _skip_gather(self, step: GatherStep, index: int) -> None:

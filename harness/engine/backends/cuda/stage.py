@@ -171,7 +171,9 @@ class Stage:
         """
         columns = self.places.find_piece(ref)
         if columns is None:
-            raise UnsupportedTrial("an operator reads a value that lies in several places")
+            raise UnsupportedTrial(
+                "an operator reads a value that is not contiguous; use backend=stepwise"
+            )
         return columns
 
 
@@ -254,7 +256,9 @@ class _GroupBuilder:
             self.reads.append(ref)
         operand = self.stage.places.make_operand(k, plan.nodes[reader].index)
         if operand is None:
-            raise UnsupportedTrial(f"{plan.name} reads several children as one value")
+            raise UnsupportedTrial(
+                f"{plan.name} reads several children as one value; use backend=stepwise"
+            )
         if isinstance(operand, LoadParameter) and len(plan.nodes[reader].shape) > 1:
             operand = replace(operand, period=plan.nodes[reader].shape[-1])
         if operand not in self.names:
@@ -332,7 +336,7 @@ def _make_indexed_load(stage: Stage, i: int) -> Load:
     is_lookup = places.plan.nodes[i].op == "lookup"
     columns = places.locate_table_rows(i) if is_lookup else places.locate_spread(i)
     if columns is None:
-        raise UnsupportedTrial("a value that lies in several places is spread to edges")
+        raise UnsupportedTrial("cannot spread a value that is not contiguous; use backend=stepwise")
     return Load(columns)
 
 

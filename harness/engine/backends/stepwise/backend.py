@@ -51,15 +51,15 @@ class Backend(TorchBackend):
     def explain_unavailable(cls, switches: Switches, device: str) -> str | None:
         """Return the reason why this cannot run here, such as missing CUDA."""
         if switches.profile:
-            return "profile=true counts inside compiled code; use backend=compiled on a CPU"
+            return "profile=true needs compiled code; use backend=compiled on a CPU"
         if switches.blas == "openblas":
-            return "torch multiplies with libraries of its own; use blas=auto"
+            return "torch uses its own BLAS; use blas=auto"
         if switches.precision != EXACT:
-            return f"precision={switches.precision} is for backend=cuda; leave it out"
+            return f"precision={switches.precision} needs backend=cuda; remove it"
         if switches.streaming:
-            return "streaming=true is for backend=cuda; leave it out"
+            return "streaming=true needs backend=cuda; remove it"
         if switches.persistent:
-            return "persistent=true is for backend=cuda; leave it out"
+            return "persistent=true needs backend=cuda; remove it"
         return explain_no_cuda() if device == "cuda" else None
 
     def load(self, weights: Weights) -> None:

@@ -249,7 +249,7 @@ class TypeExecutor:
 
     def _compile(self, step: Step) -> Run:
         if type(step) not in COMPILE:
-            raise TypeError(f"{type(step).__name__} needs an ability that this backend has not")
+            raise TypeError(f"this backend does not support {type(step).__name__}")
         return COMPILE[type(step)](self.bound, step)
 
 
