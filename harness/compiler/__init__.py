@@ -5,4 +5,4 @@ from importlib.util import find_spec
 from harness.errors import CompileError
 
 if find_spec("llvmlite") is None:
-    raise CompileError("llvmlite, which writes machine code, is missing: pip install llvmlite")
+    raise CompileError("llvmlite is not installed; pip install llvmlite")

@@ -214,8 +214,7 @@ class _Expansion:
         if (n_children <= slot).any():
             raise ScheduleError(
                 f"a {group.template.name} vertex gathers slot {slot} but has {n_children.min()}"
-                " children; let the model's mini_batch give it as many as its vertex function"
-                " gathers"
+                " children; fix the model's mini_batch"
             )
         return self.graph.args[start + slot]
 
@@ -244,8 +243,8 @@ class _Expansion:
             missing = children[operands.argmin()]
         kind = self.graph.type_names[self.graph.types[missing]]
         raise ScheduleError(
-            f"a {group.template.name} vertex gathers state {source.state} of a {kind} vertex, which"
-            " does not scatter it; let the model's mini_batch give it another child"
+            f"a {group.template.name} vertex gathers state {source.state}, but its {kind} child"
+            " does not scatter it; fix the model's mini_batch"
         )
 
 

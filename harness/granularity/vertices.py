@@ -79,7 +79,7 @@ def cut_output(function: VertexFunction) -> OutputFunctions:
             value; outputs of such a model can only be a stage.
     """
     if function.push is None:
-        raise ConfigError(f"{function.name} pushes nothing that could be a vertex of the graph")
+        raise ConfigError(f"{function.name} pushes no output; set outputs=stage")
     nodes, pushed = _reduce_nodes(function, function.push, {})
     output = VertexFunction(OUTPUT, nodes, scatter=((PUSHED, pushed),))
     if function.loss is None:
@@ -88,9 +88,7 @@ def cut_output(function: VertexFunction) -> OutputFunctions:
     given = {function.push: Node("gather", shape=shown.shape, name=PUSHED)}
     nodes, loss = _reduce_nodes(function, function.loss, given)
     if any(node.op == "gather" and node.name != PUSHED for node in nodes):
-        raise ConfigError(
-            "the loss reads states that are not pushed; outputs of this model cannot be vertices"
-        )
+        raise ConfigError("the loss reads states that are not pushed; set outputs=stage")
     return OutputFunctions(output, VertexFunction(LOSS, nodes, loss=loss))
 
 

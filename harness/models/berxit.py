@@ -70,11 +70,11 @@ class Berxit(ProgramModel):
         check_count("model.options.head_size", head_size, 1)
         check_number("model.options.p_exit", p_exit, 0, 1)
         h = sizes.hidden_size
-        sizes.check_equal("berxit's words are states")
+        sizes.check_equal("berxit uses embeddings as states")
         if h > head_size and h % head_size:
             raise ConfigError(
-                f"hidden_size={h} cannot be cut into heads of {head_size}; give a multiple of it,"
-                " or another model.options.head_size"
+                f"hidden_size={h} is not divisible by model.options.head_size={head_size};"
+                " set another value of either"
             )
         super().__init__(sizes, seed=seed, layers=layers, tokens=tokens, p_exit=p_exit)
         self.layers, self.tokens, self.p_exit = layers, tokens, p_exit

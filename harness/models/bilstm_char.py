@@ -71,7 +71,7 @@ class BiLSTMChar(Model):
         super().__init__(sizes, character_size=character_size, mlp_size=mlp_size, **options)
         if sizes.embedding_size % 2:
             raise ConfigError(
-                f"embedding_size={sizes.embedding_size} is odd; bilstm_char joins two halves"
+                f"bilstm_char needs an even embedding_size, got {sizes.embedding_size}"
             )
         self.half = sizes.embedding_size // 2
         self.character_size = character_size or max(1, sizes.embedding_size // 4)

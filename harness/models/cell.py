@@ -182,7 +182,7 @@ class CellModel(Model):
     def __init__(self, sizes: ModelSizes, cell: str = "tree_lstm_internal") -> None:
         if cell not in CELLS:
             raise ConfigError(f"cell={cell} is unknown; choose one of {', '.join(CELLS)}")
-        sizes.check_equal("cells mix words and states")
+        sizes.check_equal("cells mix embeddings and states")
         super().__init__(sizes, cell=cell)
         self.described = CELLS[cell]
 
@@ -212,7 +212,7 @@ class CellModel(Model):
         for tree in instances:
             if tree.n_leaves != 2:
                 raise ConfigError(
-                    f"model=cell takes trees of two leaves, not of {tree.n_leaves}; use"
+                    f"model=cell expects trees of two leaves, got {tree.n_leaves}; use"
                     " dataset=complete_trees dataset.options.n_leaves=2"
                 )
         return build_tree_mini_batch(instances, "roots", ("unbatchable", *self.vertex_types))

@@ -70,7 +70,7 @@ class DRNN(ProgramModel):
         siblings: int = 4,
         seed: int = 0,
     ) -> None:
-        sizes.check_equal("drnn's inputs are states")
+        sizes.check_equal("drnn uses embeddings as states")
         check_number("model.options.p_child", p_child, 0, 1)
         check_number("model.options.p_sibling", p_sibling, 0, 1)
         check_count("model.options.generations", generations, 1, 30)

@@ -31,7 +31,7 @@ class MVRNN(Model):
     vertex_types = ("leaf", "internal")
 
     def __init__(self, sizes: ModelSizes) -> None:
-        sizes.check_equal("mv_rnn's words are states")
+        sizes.check_equal("mv_rnn uses embeddings as states")
         super().__init__(sizes)
 
     @property

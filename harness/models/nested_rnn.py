@@ -43,8 +43,8 @@ class NestedRNN(ProgramModel):
     def __init__(self, sizes: ModelSizes, fewest: int = 20, most: int = 40, seed: int = 0) -> None:
         check_count("model.options.fewest", fewest, 1)
         if most < fewest:
-            raise ConfigError(f"most={most} is below fewest={fewest}; give at least as many")
-        sizes.check_equal("nested_rnn's inputs are states")
+            raise ConfigError(f"expected most >= fewest, got most={most}, fewest={fewest}")
+        sizes.check_equal("nested_rnn uses embeddings as states")
         super().__init__(sizes, fewest=fewest, most=most, seed=seed)
         self.fewest, self.most, self._n_lengths = fewest, most, most - fewest + 1
 

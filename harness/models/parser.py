@@ -64,9 +64,7 @@ class Parser(Model):
         check_count("model.options.tag_size", tag_size, 1)
         check_count("model.options.mlp_size", mlp_size, 1)
         if sizes.hidden_size % 2:
-            raise ConfigError(
-                f"hidden_size={sizes.hidden_size} is odd; the parser gives each direction half"
-            )
+            raise ConfigError(f"the parser needs an even hidden_size, got {sizes.hidden_size}")
         self.half, self.tag_size, self.mlp_size = sizes.hidden_size // 2, tag_size, mlp_size
 
     @property

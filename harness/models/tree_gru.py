@@ -22,7 +22,7 @@ class TreeGRU(Model):
     vertex_types = ("leaf", "internal")
 
     def __init__(self, sizes: ModelSizes) -> None:
-        sizes.check_equal("tree_gru mixes words into states")
+        sizes.check_equal("tree_gru mixes embeddings and states")
         super().__init__(sizes)
 
     @property

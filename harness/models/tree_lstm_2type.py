@@ -43,7 +43,7 @@ class TreeLSTM2Type(TreeLSTM):
 
     def __init__(self, sizes: ModelSizes, type_seed: int = 0) -> None:
         if type(type_seed) is not int or type_seed < 0:
-            raise ConfigError(f"type_seed={type_seed} is not allowed; give an integer from 0")
+            raise ConfigError(f"type_seed={type_seed} is not allowed; set an integer of at least 0")
         super().__init__(sizes, type_seed=type_seed)
         self.type_seed = type_seed
 

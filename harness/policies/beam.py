@@ -44,8 +44,8 @@ from harness.values.schedule import Schedule
 
 POLICIES = {"beam_2": "schedule_by_2_states", "beam_20": "schedule_by_20_states"}
 NOT_BY_AUTO = {
-    "beam_2": "it searches for longer than what it finds could save",
-    "beam_20": "it searches for longer than what it finds could save",
+    "beam_2": "its search takes longer than the batches it saves",
+    "beam_20": "its search takes longer than the batches it saves",
 }
 REGRET = 1.0  # batches per unit of a score not chosen; tuned like the weights in urgency.py
 

@@ -78,7 +78,9 @@ class _Differentiator:
             return
         rule = OPERATORS[b[node].op].gradient
         if rule is None:
-            raise ConfigError(f"operator {b[node].op} in {self.function.name} has no gradient rule")
+            raise ConfigError(
+                f"operator {b[node].op} in {self.function.name} has no gradient; add a rule"
+            )
         for operand, gradient in zip(b.get_inputs(node), rule(b, node, dy), strict=True):
             if gradient is None:
                 continue

@@ -178,7 +178,7 @@ def _infer_equal_shape(inputs: Sequence[Node]) -> Shape:
     shapes = {node.shape for node in inputs}
     if len(shapes) != 1:
         raise ConfigError(
-            f"operands have shapes {[node.shape for node in inputs]}; they must be equal"
+            f"expected operands of equal shape, got {[node.shape for node in inputs]}"
         )
     return inputs[0].shape
 
@@ -192,7 +192,7 @@ def check_vectors(inputs: Sequence[Node]) -> None:
     """Raise ConfigError for a matrix, for which columns of elements are not defined."""
     for node in inputs:
         if len(node.shape) != 1:
-            raise ConfigError(f"a matrix of shape {node.shape} is given; give a vector")
+            raise ConfigError(f"expected a vector, got shape {node.shape}")
 
 
 def _infer_first_shape(inputs: Sequence[Node]) -> Shape:
@@ -202,9 +202,7 @@ def _infer_first_shape(inputs: Sequence[Node]) -> Shape:
 def _infer_row_shape(inputs: Sequence[Node]) -> Shape:
     table, _ = inputs
     if len(table.shape) != 2:
-        raise ConfigError(
-            f"cannot look up rows of a parameter of shape {table.shape}; use a matrix"
-        )
+        raise ConfigError(f"lookup: expected a matrix as parameter, got shape {table.shape}")
     return table.shape[1:]
 
 

@@ -58,7 +58,7 @@ class Builder:
         _check_operands(op, operands)
         if shape is None:
             if rule.shape is None:
-                raise ConfigError(f"operator {op} needs a shape")
+                raise ConfigError(f"operator {op} needs a shape; set it")
             shape = rule.shape(operands)
         node = Node(op, inputs, shape, domain or _infer_domain(op, operands), name, index, value)
         if node not in self._known:
@@ -78,7 +78,7 @@ class Builder:
         check_vectors([self[x]])
         if start < 0 or width < 1 or start + width > self[x].width:
             raise ConfigError(
-                f"columns {start} to {start + width} are not inside a vector of {self[x].width}"
+                f"columns {start} to {start + width} exceed a vector of width {self[x].width}"
             )
         if width == self[x].width:
             return x
@@ -94,12 +94,11 @@ def _check_operands(op: str, operands: list[Node]) -> None:
         kind = node.op if node.op in ("parameter", "pull") else "value"
         if kind != wanted:
             raise ConfigError(
-                f"operand {k} of {op} is a {kind} {node.name}".rstrip() + f"; it must be a {wanted}"
+                f"operand {k} of {op}: expected a {wanted}, got a {kind} {node.name}".rstrip()
             )
         if rule.domain not in (None, node.domain):
             raise ConfigError(
-                f"{op} is applied to a value of the {node.domain};"
-                f" it takes one of the {rule.domain}"
+                f"{op}: expected a value of the {rule.domain}, got one of the {node.domain}"
             )
 
 

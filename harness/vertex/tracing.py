@@ -32,7 +32,7 @@ class Symbol:
             if op != "add" or other.shape != self.shape[-1:]:
                 raise ConfigError(
                     f"cannot {op} a parameter of shape {other.shape} to {self.shape};"
-                    " only a bias as wide as a row can be added"
+                    " add a bias as wide as a row"
                 )
             op = "bias"
         return Symbol(b, b.add(op, self.node, other.node))
@@ -124,7 +124,7 @@ def expand(x: Symbol, width: int) -> Symbol:
         ConfigError: for any other shape.
     """
     if x.shape != (1,):
-        raise ConfigError(f"cannot expand a value of shape {x.shape}; it must be (1,)")
+        raise ConfigError(f"expand: expected shape (1,), got {x.shape}")
     return Symbol(x.builder, x.builder.add("expand", x.node, shape=(width,)))
 
 
@@ -154,7 +154,7 @@ class Child:
 
     def __getattr__(self, name: str) -> Symbol:
         if name not in self.state:
-            raise AttributeError(f"state {name} is not scattered; known: {', '.join(self.state)}")
+            raise AttributeError(f"unknown state {name}; choose one of {', '.join(self.state)}")
         return self._gather(name, (self.state[name],))
 
     def as_matrix(self, name: str, n_rows: int) -> Symbol:
@@ -166,13 +166,15 @@ class Child:
         """
         width = self.state.get(name, 0)
         if not width or n_rows < 1 or width % n_rows:
-            raise ConfigError(f"state {name} of width {width} is not a matrix of {n_rows} rows")
+            raise ConfigError(
+                f"state {name}: expected a width divisible by {n_rows} rows, got {width}"
+            )
         return self._gather(name, (n_rows, width // n_rows))
 
     def _gather(self, name: str, shape: Shape) -> Symbol:
         gathers = [node for node in self.builder.nodes if node.op in ("gather", "gather_each")]
         if any(node.name == name and node.shape != shape for node in gathers):
-            raise ConfigError(f"state {name} is gathered in two shapes; gather it in one")
+            raise ConfigError(f"state {name} is gathered in two shapes; choose one")
         if self.slot is None:
             node = self.builder.add("gather_each", shape=shape, name=name, domain=EDGE)
         else:
@@ -197,7 +199,7 @@ class VertexTracer:
             ConfigError: for a negative slot.
         """
         if slot < 0:
-            raise ConfigError(f"slot {slot} is gathered; slots are counted from 0")
+            raise ConfigError(f"expected a slot of at least 0, got {slot}")
         return Child(self.builder, self._state, slot)
 
     def gather_each(self) -> Child:
@@ -216,7 +218,7 @@ class VertexTracer:
         """
         if name not in self._parameters:
             raise ConfigError(
-                f"parameter {name} is not declared; declared: {', '.join(self._parameters)}"
+                f"parameter {name} is not declared; choose one of {', '.join(self._parameters)}"
             )
         shape = self._parameters[name]
         return Symbol(self.builder, self.builder.add("parameter", shape=shape, name=name))
@@ -242,7 +244,7 @@ class VertexTracer:
         """
         whole = x.builder[x.node].width
         if n_parts < 1 or whole % n_parts:
-            raise ConfigError(f"a vector of {whole} cannot be cut into {n_parts} equal parts")
+            raise ConfigError(f"cannot split a vector of width {whole} into {n_parts} equal parts")
         width = whole // n_parts
         return [
             Symbol(x.builder, x.builder.slice(x.node, k * width, width)) for k in range(n_parts)
@@ -257,7 +259,7 @@ class VertexTracer:
         whole = x.builder[x.node].width
         if start < 0 or width < 1 or start + width > whole:
             raise ConfigError(
-                f"columns {start} to {start + width} of a vector of {whole} are asked for"
+                f"columns {start} to {start + width} exceed a vector of width {whole}"
             )
         return Symbol(x.builder, x.builder.slice(x.node, start, width))
 
@@ -271,7 +273,7 @@ class VertexTracer:
             width = self.builder[value.node].width
             if self._state.get(name) != width:
                 raise ConfigError(
-                    f"state {name} of width {width} is scattered; declared are {dict(self._state)}"
+                    f"scatter: expected states {dict(self._state)}, got {name} of width {width}"
                 )
             self.scattered[name] = value.node
 
@@ -281,7 +283,7 @@ class VertexTracer:
         self.pushed = output.node
         if loss is not None:
             if loss.shape != (1,):
-                raise ConfigError(f"a loss of shape {loss.shape} is pushed; it must be (1,)")
+                raise ConfigError(f"expected a loss of shape (1,), got {loss.shape}")
             self.loss = loss.node
 
 
@@ -322,7 +324,7 @@ def score_heads(q: Symbol, k: Symbol, n_heads: int) -> Symbol:
     """
     (n_q, width), (n_k, other) = _check_matrix(q), _check_matrix(k)
     if width != other:
-        raise ConfigError(f"rows of {width} and of {other} columns are compared; give equal ones")
+        raise ConfigError(f"expected rows of equal width, got {width} and {other}")
     _check_heads(width, n_heads)
     return _add("score_heads", q, k, (n_heads * n_q, n_k), n_heads)
 
@@ -340,8 +342,8 @@ def mix_heads(p: Symbol, v: Symbol, n_heads: int) -> Symbol:
     _check_heads(width, n_heads)
     if n_p % n_heads or n_weights != n_v:
         raise ConfigError(
-            f"{n_v} rows are mixed in {n_heads} heads by weights of shape {(n_p, n_weights)};"
-            f" give a multiple of {n_heads} rows of {n_v}"
+            f"mix_heads: expected weights with {n_v} columns and a multiple of {n_heads} rows,"
+            f" got shape {(n_p, n_weights)}"
         )
     return _add("mix_heads", p, v, (n_p // n_heads, width), n_heads)
 
@@ -374,11 +376,11 @@ def _add(op: str, x: Symbol, y: Symbol, shape: tuple[int, int], n_heads: int) ->
 
 def _check_matrix(x: Symbol) -> tuple[int, int]:
     if len(x.shape) != 2:
-        raise ConfigError(f"heads are cut from a value of shape {x.shape}; give a matrix")
+        raise ConfigError(f"expected a matrix, got shape {x.shape}")
     n_rows, n_columns = x.shape
     return n_rows, n_columns
 
 
 def _check_heads(width: int, n_heads: int) -> None:
     if n_heads < 1 or width % n_heads:
-        raise ConfigError(f"{width} columns cannot be cut into {n_heads} equal heads")
+        raise ConfigError(f"cannot split {width} columns into {n_heads} equal heads")

@@ -39,8 +39,8 @@ def edited(tmp_path: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("name", "workload", "message"),
     [
-        ("fsm_base", "chain, vertex", "holds a policy with encoding 'sort', not 'base'"),
-        ("fsm_sort", "tree_lstm", "holds a policy with workload 'chain, vertex', not 'tree_lstm'"),
+        ("fsm_base", "chain, vertex", "expected encoding 'base', got 'sort'"),
+        ("fsm_sort", "tree_lstm", "expected workload 'tree_lstm', got 'chain, vertex'"),
     ],
 )
 def test_a_machine_for_something_else_is_refused(
@@ -53,15 +53,15 @@ def test_a_machine_for_something_else_is_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema_version": 0}, "has schema_version 0, this version reads 1; learn the policy"),
-        ({"encoding": None}, "holds a policy with encoding None, not 'sort'"),
-        ({"variant": 3}, "variant 3 is none of released, intended"),
-        ({"states": [[[1, 2], 3]]}, r"state \[1, 2\] with choice 3 is not possible"),
-        ({"states": [[[4], 4]]}, r"state \[4\] with choice 4 is not possible"),
-        ({"states": [[[1], 1], [[1], 1]]}, "2 states need one choice each and must differ"),
+        ({"schema_version": 0}, "expected schema_version 1, got 0; learn the policy"),
+        ({"encoding": None}, "expected encoding 'sort', got None"),
+        ({"variant": 3}, "variant: expected one of released, intended, got 3"),
+        ({"states": [[[1, 2], 3]]}, r"invalid state \[1, 2\] with choice 3"),
+        ({"states": [[[4], 4]]}, r"invalid state \[4\] with choice 4"),
+        ({"states": [[[1], 1], [[1], 1]]}, "expected 2 different states"),
         ({"states": [[["I"], 1]]}, "is not a saved policy: ValueError"),
         ({"states": None}, "is not a saved policy: TypeError"),
-        ({"follows": [-1]}, "4 types have 1 leaders"),
+        ({"follows": [-1]}, "expected 4 entries, one per type, got 1"),
         ({"what": 1}, "is not a saved policy: TypeError"),
     ],
 )
@@ -73,7 +73,8 @@ def test_a_broken_file_is_refused(changes: dict[str, Any], message: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("{", "is not JSON"), ("[]", "is not a saved policy"), (None, "be read")]
+    ("text", "message"),
+    [("{", "is not JSON"), ("[]", "is not a saved policy"), (None, "cannot read")],
 )
 def test_a_file_that_is_no_machine_is_refused(
     text: str | None, message: str, tmp_path: Path
@@ -86,7 +87,7 @@ def test_a_file_that_is_no_machine_is_refused(
 
 
 def test_a_machine_cannot_be_saved_in_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot write"):
         learn().save(tmp_path / "no_such" / "machine.json")
 
 
@@ -96,7 +97,7 @@ def test_a_graph_of_another_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="learned on types I, O, R cannot schedule a graph of"):
         machine(other)
     leads = dataclasses.replace(graph, follows=[-1, -1, 1, -1])
-    with pytest.raises(ConfigError, match="learn one on this model"):
+    with pytest.raises(ConfigError, match="learn it on this model"):
         machine(leads)
 
 
@@ -104,9 +105,11 @@ def test_a_machine_is_printed_in_words() -> None:
     first, second, *states = learn().describe().splitlines()
     assert first == (
         "fsm_sort, chain, vertex: released variant, seed 0, 50 trials;"
-        " 6 batches where it learned (bound 6)"
+        " 6 batches in learning (bound 6)"
     )
-    assert second.startswith(f"{len(states)} states (types with ready vertices, most first);")
+    assert second.startswith(
+        f"{len(states)} states (types with ready vertices, most frequent first);"
+    )
     choices = {tuple(line.split("->")[0].strip().split(", ")): line.split()[-1] for line in states}
     assert choices["I",] == "I"
     assert choices["O", "I"] == "I"

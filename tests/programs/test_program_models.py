@@ -192,9 +192,9 @@ def test_sizes_and_options_that_do_not_fit_are_told() -> None:
     for kind in (DRNN, NestedRNN, Berxit):
         with pytest.raises(ConfigError, match="embedding_size=3 is not allowed with hidden_size=4"):
             kind(other)
-    with pytest.raises(ConfigError, match="most=3 is below fewest=4"):
+    with pytest.raises(ConfigError, match="expected most >= fewest, got most=3"):
         NestedRNN(SIZES, fewest=4, most=3)
-    with pytest.raises(ConfigError, match="hidden_size=4 cannot be cut into heads of 3"):
+    with pytest.raises(ConfigError, match="hidden_size=4 is not divisible"):
         Berxit(SIZES, head_size=3)
     with pytest.raises(
         ConfigError, match=r"p_exit=-1 is not allowed: expected a value of at least 0"

@@ -136,7 +136,7 @@ def test_the_engine_trains_cells(cell: str) -> None:
 
 def test_what_is_no_cell_is_told() -> None:
     leaf = Tree(as_int_array([1]), as_int_array([0]), as_int_array([-1]), as_int_array([-1]))
-    with pytest.raises(ConfigError, match="two leaves, not of 1; use dataset=complete_trees"):
+    with pytest.raises(ConfigError, match="two leaves, got 1; use dataset=complete_trees"):
         CellModel(SIZES).mini_batch([leaf])
     with pytest.raises(ConfigError, match="cell=mgu is unknown; choose one of gru, lstm, mv"):
         CellModel(SIZES, cell="mgu")

@@ -64,7 +64,7 @@ def learn_machine(
         ConfigError: without any graph, or if the graphs are of different models.
     """
     if not graphs:
-        raise ConfigError("no graph to learn a policy on; give at least one")
+        raise ConfigError("learning needs at least one graph")
     names, follows = collect_types(graphs)
     episodes = [_prepare_episode(graph, names, follows) for graph in graphs]
     bound = sum(compute_lower_bound(graph) for graph in graphs)

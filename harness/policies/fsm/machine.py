@@ -33,13 +33,13 @@ from harness.values.schedule import Schedule
 SCHEMA_VERSION = 1
 IN_WORDS = {
     "base": "types with ready vertices",
-    "max": "types with ready vertices, and which has most",
-    "sort": "types with ready vertices, most first",
+    "max": "types with ready vertices, and the most frequent one",
+    "sort": "types with ready vertices, most frequent first",
 }
 FALLBACK_IN_WORDS = {
     "last": "the last type of the state",
-    "agenda": "the type of least average depth",
-    "sufficient": "the type whose ready vertices are the largest share of its frontier",
+    "agenda": "the type of lowest average depth",
+    "sufficient": "the type whose ready vertices are the largest fraction of its frontier",
 }
 State = tuple[int, ...]
 TypedArrays = tuple[IntArray, IntArray, NDArray[np.bool_]]
@@ -102,7 +102,7 @@ def _check_same_model(
     if here != there or not set(graph_names[1:]) & set(names[1:]):
         raise ConfigError(
             f"a policy learned on types {', '.join(names[1:])} cannot schedule a graph of types"
-            f" {', '.join(graph_names[1:])}; learn one on this model"
+            f" {', '.join(graph_names[1:])}; learn it on this model"
         )
 
 
@@ -151,17 +151,19 @@ class StateMachine:
             ("fallback", FALLBACKS),
         ):
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"{name} {getattr(self, name)!r} is none of {', '.join(allowed)}")
+                raise ConfigError(
+                    f"{name}: expected one of {', '.join(allowed)}, got {getattr(self, name)!r}"
+                )
         n_types = len(self.type_names)
         if len(self.follows) != n_types:
             raise ConfigError(
-                f"{n_types} types have {len(self.follows)} leaders; one each is needed"
+                f"follows: expected {n_types} entries, one per type, got {len(self.follows)}"
             )
         if len(self.choices) != len(self.states) or len(set(self.states)) != len(self.states):
-            raise ConfigError(f"{len(self.states)} states need one choice each and must differ")
+            raise ConfigError(f"expected {len(self.states)} different states with one choice each")
         for state, choice in zip(self.states, self.choices, strict=True):
             if choice not in state or not all(UNBATCHABLE < t < n_types for t in state):
-                raise ConfigError(f"state {list(state)} with choice {choice} is not possible")
+                raise ConfigError(f"invalid state {list(state)} with choice {choice}")
         object.__setattr__(self, "_table", _build_table(self.states))
         object.__setattr__(self, "_choices", np.array(self.choices, dtype=np.int32))
 
@@ -211,14 +213,14 @@ class StateMachine:
             replace_regular(file, f"{json.dumps(head | values)}\n".encode())
         except OSError as error:
             raise OutputError(
-                f"{file} cannot be written ({error.strerror}); make room, or choose another file"
+                f"cannot write {file}: {error.strerror}; free disk space, or choose another file"
             ) from error
 
     def describe(self) -> str:
         """Describe the machine, one state per line, in the order of their first occurrence."""
         lines = [
             f"{self.name}, {self.workload or 'unnamed workload'}: {self.variant} variant, seed"
-            f" {self.seed}, {self.n_trials} trials; {self.n_batches} batches where it learned"
+            f" {self.seed}, {self.n_trials} trials; {self.n_batches} batches in learning"
             f" (bound {self.lower_bound})",
             f"{len(self.states)} states ({IN_WORDS[self.encoding]});"
             f" unseen states: {FALLBACK_IN_WORDS[self.fallback]}",
@@ -255,14 +257,14 @@ def load_machine(file: Path, encoding: str, workload: str) -> StateMachine:
     values = _read(file)
     if values["schema_version"] != SCHEMA_VERSION:
         raise ConfigError(
-            f"{file} has schema_version {values['schema_version']}, this version reads"
-            f" {SCHEMA_VERSION}; learn the policy again"
+            f"{file}: expected schema_version {SCHEMA_VERSION}, got"
+            f" {values['schema_version']!r}; learn the policy again"
         )
     for name, wanted in (("encoding", encoding), ("workload", workload)):
         if values.get(name) != wanted:
             raise ConfigError(
-                f"{file} holds a policy with {name} {values.get(name)!r}, not {wanted!r}; learn one"
-                " for it, or name another file"
+                f"{file}: expected {name} {wanted!r}, got {values.get(name)!r}; learn the policy"
+                " again, or choose another file"
             )
     try:
         return _build_machine(values)
@@ -285,7 +287,7 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         values = json.loads(read_regular(file).decode())
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{file} is not JSON: {error}") from error
     if not isinstance(values, dict) or "schema_version" not in values:

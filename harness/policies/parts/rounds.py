@@ -99,13 +99,13 @@ def _join_schedules(cut: CutInRounds, schedules: Sequence[Schedule]) -> Schedule
     for part, schedule in zip(cut.graphs, schedules, strict=True):
         if not isinstance(schedule, Schedule) or len(schedule.order) != part.n_vertices:
             raise ScheduleError(
-                f"a policy made no Schedule of the {part.n_vertices} vertices of a round; return"
-                " one in which each of them is once"
+                f"expected a Schedule of all {part.n_vertices} vertices of a graph segment;"
+                " fix the policy"
             )
     first, sizes = cut.starts[:-1], np.diff(cut.starts)
     order = np.concatenate([item.order for item in schedules])
     if (order.view(np.uint32) >= sizes.repeat(sizes).view(np.uint32)).any():
-        raise ScheduleError("a policy schedules vertices that its round does not have")
+        raise ScheduleError("a policy schedules vertices that are not in its graph segment")
     order += first.repeat(sizes)
     n_batches = [item.n_batches for item in schedules]
     ends = np.concatenate([item.starts[1:] for item in schedules]) + first.repeat(n_batches)
