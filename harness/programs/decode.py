@@ -39,11 +39,11 @@ FIBER, COUNTER, ROUND_NOW, LEVEL, N, N_ARGS, N_FIBERS, FAULT, N_STATE = range(9)
 # Errors of a call; the first one is reported.
 FINE, UNKNOWN, TOO_MANY, MISFIT, BACKWARD, LACKING, PHASES = range(7)
 WRONG = {
-    UNKNOWN: "a block is called with what no block computed",
-    TOO_MANY: "a block is called with another number of operands than traced",
+    UNKNOWN: "a block is called with a value that no block computed",
+    TOO_MANY: "a block is called with a different number of operands than traced",
     MISFIT: "a block is called with other shapes than traced",
-    BACKWARD: "a block reads what is as deep as itself",
-    LACKING: "a block is called without a number that it needs",
+    BACKWARD: "a block reads a result of its own depth; read it after its join",
+    LACKING: "a block is called without a required number",
     PHASES: "a program has too many stages",
 }
 # Bits of a counter.

@@ -187,9 +187,8 @@ class Fibers:
         if type(vertex) is not int or not 0 <= vertex < self._recorder.n:
             made_at = wait.made_at if isinstance(wait, Wait) else "a program"
             raise ProgramError(
-                f"{made_at} waits for a value of {vertex!r}, which no block computed; give what a"
-                " block"
-                " returned"
+                f"{made_at} waits for a value of {vertex!r}, which no block computed; pass the"
+                " result of a block"
             )
 
     def _branch(self, fiber: Fiber, branches: Sequence[Body]) -> None:
@@ -197,8 +196,8 @@ class Fibers:
         self._n_alive += n
         if self._n_alive > self._most_alive:
             raise ProgramError(
-                f"{getattr(branches[0], '__name__', 'a program')} is forked without end:"
-                f" {self._n_alive} fibers are alive; allowed are {MOST_FIBERS} an instance"
+                f"{getattr(branches[0], '__name__', 'a program')} forks endlessly: expected at most"
+                f" {MOST_FIBERS} fibers per instance, got {self._n_alive}"
             )
         self._n_fibers += n
         self._recorder.note((FORK, first, n))
@@ -227,7 +226,7 @@ class Fibers:
         self._n_taken = 0
         values = [wait[0] for wait in waits]
         if {*map(type, values)} != {int} or max(values) >= recorder.n:
-            raise ProgramError("a program waits for what no block computed")
+            raise ProgramError("a program waits for a value that no block computed")
         self._answers.end_round()
         numbers = self._answers.read_numbers([fiber[2] for fiber in waiting], waits)
         recorder.start_next_round()
@@ -254,8 +253,8 @@ def allow_deep_calls() -> Iterator[None]:
         yield
     except RecursionError as error:
         raise ProgramError(
-            f"a program recurses deeper than {DEEPEST_CALLS} calls; let its recursion end, or fork"
-            f" it, which needs no stack (at most {MOST_VERTICES} blocks an instance)"
+            f"a program recurses deeper than {DEEPEST_CALLS} calls; end the recursion, or fork it,"
+            f" which needs no stack (at most {MOST_VERTICES} blocks per instance)"
         ) from error
     finally:
         sys.setrecursionlimit(before)

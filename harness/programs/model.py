@@ -100,7 +100,7 @@ def make_recording(model: Model, options: RecordingOptions) -> Recording:
     """
     program = getattr(model, "program", None)
     if program is None:
-        raise ConfigError(f"model {model.name} has no program; it is made of arrays alone")
+        raise ConfigError(f"model {model.name} has no program; choose a model with one")
     functions, seed = trace_functions(model), getattr(model, "seed", 0)
     key = getattr(model, "key_of", _make_constant_key)
     kept: KeptNumbers = getattr(model, "kept", {})

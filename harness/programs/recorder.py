@@ -210,7 +210,7 @@ class CheckedRecorder(Recorder):
 
     def __getattr__(self, name: str) -> Block:
         raise ProgramError(
-            f"{find_location(sys._getframe(1))} calls the block {name}; blocks of this model are"
+            f"{find_location(sys._getframe(1))} calls an unknown block {name}; choose one of"
             f" {', '.join(sorted(self.__dict__['rules'].shapes))}"
         )
 
@@ -234,27 +234,27 @@ class CheckedRecorder(Recorder):
         """Raise ProgramError for a call that a log cannot represent."""
         n, n_traced = len(operands), len(shape.operands)
         if shape.find_allowed_types(n) is None:
-            raise _make_call_error(shape, f"with {n} operands; it was traced with {n_traced}")
+            raise _make_call_error(shape, f"with {n} operands, but it was traced with {n_traced}")
         for k, operand in enumerate(operands):
             if type(operand) is not int or not 0 <= operand < self.n:
                 raise _make_call_error(
-                    shape, f"with operand {k} {operand!r}; give what a block returned"
+                    shape, f"with operand {k} {operand!r}; expected the result of a block"
                 )
         if self.n >= self.most_vertices:
             raise _make_call_error(
                 shape,
-                f"when {self.n} blocks are recorded; a program that calls more than"
-                f" {MOST_VERTICES} an instance is taken for endless: let its loop end",
+                f"after {self.n} blocks; expected at most {MOST_VERTICES} blocks per instance; end"
+                " its loop",
             )
         for name, number in numbers.items():
             if not (isinstance(number, Integral) and SMALLEST <= int(number) <= LARGEST):
-                reason = f"with {name}={number!r}; give a whole number of at most 32 bits"
+                reason = f"with {name}={number!r}; expected an integer of at most 32 bits"
                 raise _make_call_error(shape, reason)
         if not shape.pulls <= numbers.keys() <= set(self.rules.names):
             raise _make_call_error(
                 shape,
                 f"with the numbers {', '.join(sorted(numbers)) or 'none'}; it needs"
-                f" {', '.join(sorted(shape.pulls)) or 'none'}, allowed are"
+                f" {', '.join(sorted(shape.pulls)) or 'none'} and accepts"
                 f" {', '.join(self.rules.names) or 'none'}",
             )
 
@@ -268,9 +268,7 @@ class CheckedRecorder(Recorder):
         """
         types, counters = self._decoder.arrays.types, self._decoder.arrays.counters
         if fault == LACKING:
-            raise _make_call_error(
-                shape, "with a number below 0 that it needs; give the number of a row"
-            )
+            raise _make_call_error(shape, "with a negative number; expected the index of a row")
         if fault not in (MISFIT, BACKWARD):
             check_fault(fault)
         own = int(counters[vertex])
@@ -280,20 +278,18 @@ class CheckedRecorder(Recorder):
             if int(types[operand]) not in fits:
                 raise _make_call_error(
                     shape,
-                    f"with other shapes than traced: operand {k} lacks a state that it reads; give"
-                    " it the value of a block that scatters all of them",
+                    f"with other shapes than traced: operand {k} lacks a state that it reads; pass"
+                    " a block that scatters all of them",
                 )
             of_operand = int(counters[operand])
             if of_operand >= own:
                 raise _make_call_error(
                     shape,
                     f"at depth {extract_depth(own)} of phase {extract_phase(own)}, but operand {k}"
-                    " is of"
-                    f" depth {extract_depth(of_operand)} of phase {extract_phase(of_operand)}: the"
-                    " depth goes"
-                    " back; read what runs concurrently behind its join only",
+                    f" has depth {extract_depth(of_operand)} of phase {extract_phase(of_operand)};"
+                    " read concurrent results only after their join",
                 )
-        raise AssertionError(f"a call of {shape.name} is refused for nothing: {fault}")
+        raise AssertionError(f"a call of {shape.name} has the unknown error code {fault}")
 
     def fork(self, *branches: Any) -> Any:
         """Return the request of a fork; see Writer."""
@@ -306,14 +302,14 @@ class CheckedRecorder(Recorder):
             self.note((PHASE,))
             self._decode()
             if self._decoder.fault != FINE:
-                raise ProgramError(f"{location} begins stage {MOST_PHASES}; use fewer")
+                raise ProgramError(f"{location}: expected at most {MOST_PHASES} stages; remove one")
         return StageRequest(location)
 
     def ghosts(self, n: int) -> None:
         """Advance the counter, if ghosts count; nothing runs."""
         if n < 0:
             raise ProgramError(
-                f"{find_location(sys._getframe(1))} asks for {n} ghosts; give at least 0"
+                f"{find_location(sys._getframe(1))} expected at least 0 ghosts, got {n}"
             )
         if self.options.ghosts:
             self.note((GHOSTS, n))
@@ -324,4 +320,4 @@ def _make_call_error(shape: BlockShape, reason: str) -> ProgramError:
 
 
 def _refuse() -> NoReturn:
-    raise ProgramError("a program calls blocks without end")
+    raise ProgramError("a program calls blocks endlessly")

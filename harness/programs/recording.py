@@ -71,7 +71,7 @@ class Recording:
     ) -> None:
         for name in sorted(OWN_NAMES & {*types}):
             raise ConfigError(
-                f"vertex type {name} cannot be a block: p.{name} is the writer's own; rename it"
+                f"vertex type {name} cannot be a block: p.{name} is reserved; rename it"
             )
         self.shapes: dict[str, BlockShape] = build_block_shapes(functions, types)
         self.type_names = ("unbatchable", *types)
@@ -294,9 +294,8 @@ class Decisions:
         except NumberAskedFor:
             wait = next(wait for wait in waits if isinstance(wait, Wait) and wait.key is None)
             raise ProgramError(
-                f"{wait.made_at} waits for a number that must be computed first; let p.chance"
-                " decide, which can be recorded beforehand, or run it with system=acrobat"
-                " system.options.rounds=live"
+                f"{wait.made_at} waits for a computed number; use p.chance, which is drawn in"
+                " advance, or set system=acrobat system.options.rounds=live"
             ) from None
 
 
@@ -307,4 +306,7 @@ def collect_outputs(results: Sequence[Any], n: int) -> IntArray:
         vertices = pack_numbers(outputs)
         if not len(outputs) or 0 <= vertices.min() <= vertices.max() < n:
             return vertices
-    raise ProgramError("a program returns what no block computed; return a value, or a list")
+    raise ProgramError(
+        "a program returns a value that no block computed; return a result of a block or a list of"
+        " them"
+    )

@@ -110,8 +110,8 @@ class CallWriter(ABC):
         for name, of_all in numbers.items():
             if len(of_all) != n:
                 raise ProgramError(
-                    f"{find_location(sys._getframe(1))} chains {n} calls with {len(of_all)} numbers"
-                    f" {name}; give one a call"
+                    f"{find_location(sys._getframe(1))} chain: expected {n} numbers {name}, one per"
+                    f" call, got {len(of_all)}"
                 )
         results, value = [], first
         for k in range(n):
@@ -146,8 +146,8 @@ class CallWriter(ABC):
             for branch in known.branches:
                 if type(branch) is not GeneratorType:
                     raise ProgramError(
-                        f"{known.made_at} forks a {type(branch).__name__}; fork takes generators"
-                        " (functions that yield), for others there are concurrent and map"
+                        f"{known.made_at} forks a {type(branch).__name__}; expected a generator;"
+                        " use concurrent or map for other functions"
                     )
         self._made[id(known)] = known
         return known
@@ -159,8 +159,8 @@ class CallWriter(ABC):
             is_wrong = self.is_checked and self._made.pop(id(request), None) is None
             if is_wrong or type(request) not in (Fork, Wait):
                 raise ProgramError(
-                    f"a program yields a {type(request).__name__}; yield what fork, value, chance"
-                    " or stage return, each once"
+                    f"a program yields a {type(request).__name__}; yield each result of fork,"
+                    " value, chance or stage once"
                 )
 
     def check_joined(self) -> None:
@@ -168,9 +168,9 @@ class CallWriter(ABC):
         if self.n_open == 0:
             return
         for request in self._made.values():
-            what = "forks branches" if isinstance(request, Fork) else "asks for a value"
-            raise ProgramError(f"{request.made_at} {what} and never waits for it; yield it")
-        raise ProgramError(f"{self.n_open} forks or values are never waited for; yield them")
+            what = "forks branches" if isinstance(request, Fork) else "requests a value"
+            raise ProgramError(f"{request.made_at} {what} without waiting; yield it")
+        raise ProgramError(f"{self.n_open} forks or values have no yield; yield them")
 
 
 def require_result(result: Any, how: str) -> Any:
@@ -199,5 +199,5 @@ def locate_program_error(error: Exception) -> ProgramError:
         file = frame.f_code.co_filename
         if not file.startswith((_OWN, *_LIBRARIES)):
             location = f"{file.rpartition('/')[2]}:{line}"
-    hint = "; yield what chance and value return" if "'Wait'" in str(error) else ""
+    hint = "; yield the results of chance and value" if "'Wait'" in str(error) else ""
     return ProgramError(f"{location} raises {type(error).__name__}: {error}{hint}")

@@ -22,11 +22,11 @@ TYPED = (
 HERE = "bad_programs.py:"
 RULES = {
     "waits_for_nothing": [HERE, "waits for a value of None, which no block computed"],
-    "never_joins": [HERE, "forks branches and never waits for it; yield it"],
+    "never_joins": [HERE, "forks branches without waiting; yield it"],
     "other_shapes": [HERE, "calls project with other shapes than traced"],
-    "goes_back": [HERE, "calls unary_b at depth", "the depth goes back"],
-    "recurses": ["recurses deeper than 5000 calls; let its recursion end, or fork it"],
-    "a_number": [HERE, "waits for a number that must be computed first", "rounds=live"],
+    "goes_back": [HERE, "calls unary_b at depth", "only after their join"],
+    "recurses": ["recurses deeper than 5000 calls; end the recursion, or fork it"],
+    "a_number": [HERE, "waits for a computed number", "rounds=live"],
 }
 
 

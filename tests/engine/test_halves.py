@@ -124,6 +124,6 @@ def test_who_cannot_is_told_before_anything_runs(
 def test_rows_that_no_thread_has_room_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "N_HALVES", 8)
     wide = Parameters({"W": np.zeros((5, 4), np.float32)}, 1)
-    with pytest.raises(UnsupportedTrial, match=r"rows of at most 8 numbers, and W is 5 x 4"):
+    with pytest.raises(UnsupportedTrial, match=r"rows of at most 8 numbers, got W of shape 5 x 4"):
         wide.provide_half("W")
     assert N_HALVES > 2**16

@@ -273,7 +273,7 @@ def test_torchs_library_is_another_one_and_cuts_nothing() -> None:
 
 def test_a_library_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas, "load_torch_mkl", lambda: None)
-    with pytest.raises(UnsupportedTrial, match=r"no MKL .*use blas=openblas"):
+    with pytest.raises(UnsupportedTrial, match=r"no MKL; use blas=openblas"):
         prepare_libraries("torch", 1)
     monkeypatch.setattr(blas, "LIBRARY", None)
     with pytest.raises(UnsupportedTrial, match="no library with sgemm found"):

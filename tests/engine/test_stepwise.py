@@ -199,7 +199,7 @@ def test_a_generation_that_kernels_are_not_for(
 ) -> None:
     pretend(capability=capability)
     said = str(explain_unsupported_gpu())
-    assert f"A GPU has {capability[0]}.{capability[1]}; use backend=stepwise" in said
+    assert f"got {capability[0]}.{capability[1]} (A GPU); use backend=stepwise" in said
 
 
 MOST_ROWS = 40
@@ -282,7 +282,7 @@ def test_what_kernels_cannot_count_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
     largest = max(weight.size for weight in example("tree_lstm")[2].values())
     monkeypatch.setattr(memory, "MOST_ELEMENTS", largest - 1)
-    with pytest.raises(UnsupportedTrial, match=rf"{largest} elements.* smaller hidden_size, or"):
+    with pytest.raises(UnsupportedTrial, match=rf"{largest}; set a smaller hidden_size, or"):
         Setting("tree_lstm")
     monkeypatch.setattr(memory, "MOST_ELEMENTS", largest)
     setting = Setting("tree_lstm")

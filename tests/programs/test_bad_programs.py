@@ -44,7 +44,7 @@ def test_a_block_with_a_name_of_the_writer_is_told() -> None:
 
 
 def test_a_recording_beforehand_cannot_wait_for_numbers() -> None:
-    with pytest.raises(ProgramError, match=rf"{HERE} waits for a number that must be computed"):
+    with pytest.raises(ProgramError, match=rf"{HERE} waits for a computed number"):
         Given(a_number).mini_batch(ONE)
 
 

@@ -23,18 +23,18 @@ from tests.support.written_programs import HEAD, indented, model_of
 N, LINE = 500, r"<written program \d+>:"
 WRONG = {  # body of the program, and the reported error, which starts with the line
     "v = p.project(p.unary_a(v))": "3 calls project with other shapes than traced",
-    "v = p.unary_a(i - 1)": "3 calls unary_a with operand 0 -1; give what a block returned",
-    "v = p.binary(v, read.pop() if i else 99)": "3 calls binary with operand 1 99; give",
+    "v = p.unary_a(i - 1)": "3 calls unary_a with operand 0 -1; expected the result",
+    "v = p.binary(v, read.pop() if i else 99)": "3 calls binary with operand 1 99; expected",
     "i += int((yield p.chance(v + 5, 1)))": "3 waits for a value of 5, which no block computed",
-    "while True:\n    v = p.unary_b(v)": "4 calls unary_b when 1500 blocks are recorded",
-    "while True:\n    read += p.chain(p.unary_b, v, 1000000)": "4 calls unary_b when 1500 blocks",
-    "yield p.fork(self._endless(p, v))": "_endless is forked without end",
-    "p.ghosts(i - 1)": "3 asks for -1 ghosts; give at least 0",
-    "v = p.leaf(word=1099511627776)": "3 calls leaf with word=1099511627776; give a whole number",
-    "read += p.chain(p.unary_b, v, 3, label=[1])": "3 chains 3 calls with 1 numbers label",
+    "while True:\n    v = p.unary_b(v)": "4 calls unary_b after 1500 blocks",
+    "while True:\n    read += p.chain(p.unary_b, v, 1000000)": "4 calls unary_b after 1500 blocks",
+    "yield p.fork(self._endless(p, v))": "_endless forks endlessly",
+    "p.ghosts(i - 1)": "3 expected at least 0 ghosts, got -1",
+    "v = p.leaf(word=1099511627776)": "3 calls leaf with word=1099511627776; expected",
+    "read += p.chain(p.unary_b, v, 3, label=[1])": "3 chain: expected 3 numbers label",
     "v = read.pop()": "3 raises IndexError: pop from empty list",
     "v = p.unary_a(v, label=3 // (i - i))": "3 raises ZeroDivisionError: ",
-    "return [7]": "a program returns what no block computed",
+    "return [7]": "a program returns a value that no block computed",
 }
 TAIL = """
 
@@ -82,7 +82,7 @@ LONG = "i = 3\nfor k in range(60):\n    i *= 3\nv = p.unary_a(v, label=i % 4)"
     [
         (
             "if p.chance(v, 1) < 0.5:\n    v = p.unary_a(v)",
-            "3 raises TypeError: .*; yield what chance",
+            "3 raises TypeError: .*; yield the results of chance",
         ),
         ("v = nothing", "3 raises NameError: "),
         ("assert i == 1", "3 raises AssertionError: "),

@@ -241,5 +241,5 @@ def test_a_number_that_is_none_is_told_wherever_in_a_chain_it_stands(place: int)
         words[place] = -1
         return p.chain(p.many, p.leaf(word=1), 4, word=words)[-1]
 
-    with pytest.raises(ProgramError, match="without a number that it needs"):
+    with pytest.raises(ProgramError, match="without a required number"):
         quick(program).record_with_python([Scripted((), 0)])
