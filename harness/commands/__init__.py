@@ -11,7 +11,7 @@ def _handle_exception(
 ) -> None:
     """Print one line if Ctrl-C interrupts the imports, which take a second."""
     if issubclass(kind, KeyboardInterrupt):
-        print("interrupted before it began; nothing was changed", file=sys.stderr)
+        print("interrupted before start; nothing was changed", file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, trace)
 

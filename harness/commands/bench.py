@@ -66,7 +66,7 @@ def describe_drawing(jobs: Sequence[BenchJob]) -> Iterator[str]:
         if job.experiment is not None:
             keys = [f"{key}={value}" for key, value in job.settings.items() if key in KEYS]
             config = f" --config {shlex.join(keys)}" if keys else ""
-            yield f"draw it: snakemake draw_{job.experiment}{config}"
+            yield f"draw with: snakemake draw_{job.experiment}{config}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """`bench-collect`: converts records and counts to one CSV, or to packed files and back.
 
     bench-collect [PLACE ...] [--out FILE] [--latest]     # one CSV, a row per round or count
-    bench-collect [PLACE ...] --pack FOLDER [--latest]    # packed files of records and counts
+    bench-collect [PLACE ...] --pack DIRECTORY [--latest] # packed files of records and counts
     bench-collect PLACE ... --unpack RESULTS              # a results directory from packed files
-    bench-collect --merge PLACE ... --pack FOLDER         # several machines, packed by kind
+    bench-collect --merge PLACE ... --pack DIRECTORY      # several machines, packed by kind
     bench-collect --status [RESULTS]                      # current state of a pipeline run
 
 A PLACE is a packed file (*.xz), a directory of packed files, a record, or a directory of records;
@@ -126,9 +126,8 @@ def pack(held: Held, folder: Path, places: Sequence[Path]) -> str:
     for name, items in contents.items():
         if not items and (folder / name).exists():
             raise RecordError(
-                f"{folder / name} is there, but none of its kind is in {_join_paths(places)};"
-                " delete it,"
-                " or choose another folder"
+                f"{folder / name} exists, but {_join_paths(places)} has none of its kind;"
+                " delete it, or choose another directory"
             )
     for name in (name for name, items in contents.items() if items):
         PACKED.check(folder / name)
@@ -165,7 +164,7 @@ def _unpack(places: Sequence[Path], folder: Path) -> str:
         raise RecordError(_describe_missing_records(places))
     check_writable(folder, "--unpack")
     n_new = unpack(held, folder)
-    return f"{n_new} records laid out below {folder / 'raw'}; {len(held) - n_new} were there"
+    return f"{n_new} records unpacked to {folder / 'raw'}; {len(held) - n_new} existed already"
 
 
 def _check_paths(options: argparse.Namespace) -> None:
@@ -193,29 +192,29 @@ def _check_file(path: Path) -> None:
         check_regular(path)
     except OSError as error:
         raise RecordError(
-            f"{path} cannot be read ({error.strerror}); name a record, a packed file or a folder"
+            f"{path} cannot be read ({error.strerror}); choose a record, packed file or directory"
         ) from error
 
 
 def _check_flags(options: argparse.Namespace) -> None:
     does_more = options.pack or options.unpack or options.out or options.latest or options.merge
     if options.status and does_more:
-        raise ConfigError("--status only looks; leave all but RESULTS out")
+        raise ConfigError("--status takes only RESULTS; remove the other arguments")
     if options.status and len(options.places) > 1:
-        raise ConfigError("--status looks at one folder of results; name one")
+        raise ConfigError("--status takes one results directory; remove the others")
     if options.merge and options.unpack is not None:
-        raise ConfigError("--merge and --unpack do not go together; --pack first, by kind")
+        raise ConfigError("--merge and --unpack exclude each other; run --merge with --pack first")
     packs = options.pack is not None or options.unpack is not None
     if packs and options.out is not None:
-        raise ConfigError("--out writes a table, and --pack and --unpack do not; leave one out")
+        raise ConfigError("--out excludes --pack and --unpack; remove one")
     if options.unpack is not None and not options.places:
-        raise ConfigError("--unpack needs what to unpack; name a packed file or its folder")
+        raise ConfigError("--unpack has no input; choose a packed file or its directory")
     if options.unpack is not None and options.latest:
-        raise ConfigError("--unpack lays everything out; leave --latest out, or give it to --pack")
+        raise ConfigError("--unpack excludes --latest; remove it, or use it with --pack")
 
 
 def _describe_missing_records(places: Sequence[Path]) -> str:
-    return f"no records in {_join_paths(places)}; run bench first, or name another folder"
+    return f"no records in {_join_paths(places)}; run bench first, or choose another directory"
 
 
 def _join_paths(places: Sequence[Path]) -> str:
@@ -226,35 +225,34 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="bench-collect",
         description="Records to one CSV, to packed files, or back from packed files.",
-        epilog="bench-collect --pack FOLDER writes records.jsonl.xz (a sorted line of JSON for each"
-        " record, with all samples) and counts.jsonl.xz (the same for batch counts, if there are"
-        " any). bench-collect FOLDER --unpack RESULTS lays them out again as"
-        " RESULTS/raw/TRIAL/rN.json and RESULTS/raw/counts/COUNT.json, where bench and Snakemake go"
-        " on with them; a record that is there with other content is never overwritten. Superseded"
-        " records are left out.",
+        epilog="bench-collect --pack DIRECTORY writes records.jsonl.xz (a sorted line of JSON for"
+        " each record, with all samples) and counts.jsonl.xz (the same for batch counts, if any)."
+        " bench-collect DIRECTORY --unpack RESULTS unpacks them to RESULTS/raw/TRIAL/rN.json and"
+        " RESULTS/raw/counts/COUNT.json, where bench and Snakemake reuse them; an existing record"
+        " with other content is never overwritten. Superseded records are omitted.",
     )
     parser.add_argument(
         "places",
         nargs="*",
         metavar="PLACE",
-        help="a packed file (*.xz) or a folder that holds some, a record, or a folder that is"
-        " searched for records; results/raw if left out",
+        help="a packed file (*.xz), a directory of packed files, a record, or a directory of"
+        " records; default: results/raw",
     )
-    parser.add_argument("--out", help="file to write; standard output if left out")
+    parser.add_argument("--out", help="output file; default: standard output")
     parser.add_argument(
-        "--latest", action="store_true", help="where code or versions changed, keep the newest"
+        "--latest", action="store_true", help="only the newest build of each system"
     )
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--pack", metavar="FOLDER", help="write packed files there")
-    either.add_argument("--unpack", metavar="RESULTS", help="lay records out there")
+    either.add_argument("--pack", metavar="DIRECTORY", help="directory for packed files")
+    either.add_argument("--unpack", metavar="RESULTS", help="directory for unpacked records")
     parser.add_argument(
         "--merge",
         action="store_true",
-        help="places are of several machines, of which each may have its record of a trial; two"
-        " that contradict each other are refused; --pack makes a folder for each kind of machine",
+        help="each PLACE is of another machine, with its own records of a trial; contradicting"
+        " records are rejected; --pack makes a directory for each kind of machine",
     )
     parser.add_argument(
-        "--status", action="store_true", help="say what a run of the pipeline does now, and where"
+        "--status", action="store_true", help="show the current work of a pipeline run, by node"
     )
     return parser
 

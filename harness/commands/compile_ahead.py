@@ -61,7 +61,7 @@ def main() -> int:
     for reason in filter(None, answers):
         print(f"not compiled ahead: {reason}")
     seconds, n_compiled = time.perf_counter() - began, answers.count("")
-    kept = "kept" if make_cache_folder(FOLDER) is not None else "compiled, and kept nowhere"
+    kept = "cached" if make_cache_folder(FOLDER) is not None else "compiled, but not cached"
     print(f"{n_compiled} modules with compiled functions are {kept} ({seconds:.1f} s)")
     return 0
 

@@ -48,17 +48,17 @@ def _build_parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--data-root",
         default=os.environ.get("BENCH_DATA", "data"),
-        metavar="FOLDER",
-        help="folder of the corpora (default: $BENCH_DATA, else data; here: %(default)s)",
+        metavar="DIRECTORY",
+        help="directory of the datasets (default: $BENCH_DATA, else data; now: %(default)s)",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("list", parents=[common], help="list corpora and where each was found")
+    commands.add_parser("list", parents=[common], help="list datasets and their directories")
     subparser = commands.add_parser(
-        "fetch", parents=[common], help="download one from its official home"
+        "fetch", parents=[common], help="download a dataset from its official source"
     )
     subparser.add_argument("name")
     subparser = commands.add_parser(
-        "describe", parents=[common], help="print shape statistics of one"
+        "describe", parents=[common], help="print shape statistics of a dataset"
     )
     subparser.add_argument("name")
     subparser.add_argument("--split", choices=SPLITS, default="train")
@@ -106,7 +106,7 @@ def _describe_location(name: str, choice: dict[str, Any], home: Home, root: Path
     """Return the directory of a downloaded dataset, and its missing or changed files."""
     folder = root / home.folder
     if not folder.exists():
-        return f"not in {root}: `bench-data fetch {name}`; {choice['stand_in']} stands in"
+        return f"not in {root}; run `bench-data fetch {name}`; fallback: {choice['stand_in']}"
     wrong = find_faults(home, choice["options"]["sha256"], root)
     if not wrong:
         return f"found in {folder}"
@@ -117,7 +117,7 @@ def _describe_location(name: str, choice: dict[str, Any], home: Home, root: Path
     ]
     if needed and needed not in [home.locate_part(root, part).name for part in wrong]:
         return f"found in {folder} ({'; '.join(notes)})"
-    return f"incomplete or changed in {folder} ({'; '.join(notes)}): `bench-data fetch {name}`"
+    return f"incomplete or changed in {folder} ({'; '.join(notes)}); run `bench-data fetch {name}`"
 
 
 def _fetch(name: str, root: Path) -> None:
@@ -134,7 +134,7 @@ def _fetch(name: str, root: Path) -> None:
     try:
         fetch(home, sha256, root, progress=_show_progress)
     except KeyboardInterrupt as stop:
-        stop.add_note("nothing was placed")
+        stop.add_note("no files were added")
         raise
     finally:
         if sys.stderr.isatty():
@@ -147,7 +147,7 @@ def _describe_check(home: Home, sha256: Checksums) -> str:
     unknown = [part for part in home.origins if find_checksum(sha256, part) is None]
     if not unknown:
         return "checked"
-    return f"not checked: no checksum is known of {', '.join(unknown)}, which may be cut off"
+    return f"not checked: no checksum of {', '.join(unknown)}, which may be truncated"
 
 
 def _show_progress(done_bytes: int, total_bytes: int | None) -> None:

@@ -114,12 +114,12 @@ def ask(specs: Sequence[TrialSpec]) -> list[Availability]:
 
 def _explain_failure(spec: TrialSpec, ending: Ending, last_words: str) -> str:
     if ending.status == "timeout":
-        return f"its import takes more than {PROBE_LIMITS.time_s:g} s"
+        return f"import timed out after {PROBE_LIMITS.time_s:g} s"
     if ending.returncode is None or ending.reason is not None:
-        return f"its import fails: {ending.reason}"
+        return f"import failed: {ending.reason}"
     why = explain_death(ending.returncode, last_words)
     lacks = describe_missing_package(spec, last_words) or find_interpreter_fault(spec, why)
-    return lacks or f"its import fails: {why}"
+    return lacks or f"import failed: {why}"
 
 
 def _make_answers(specs: Sequence[TrialSpec], reason: str) -> list[Availability]:

@@ -31,7 +31,7 @@ from plots.experiment import load_experiment, load_held
 DIRECTORIES = ("data-root", "results-dir", "conf-dir")
 OPTIONS = ("scale", "device", "threads", *DIRECTORIES, "records", "report")
 COMMAND = "draw"
-DRAWS_AGAIN = "the same run of snakemake"
+DRAWS_AGAIN = "the same snakemake command"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,10 +52,12 @@ def _draw(typed: Sequence[str]) -> int:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse options, which have the same meaning as in `snakemake --config`."""
     parser = OneLineParser(prog="python -m harness.commands.draw", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="a file of conf/experiment")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="an experiment of conf/experiment")
     for option in OPTIONS:
         parser.add_argument(f"--{option}")
-    parser.add_argument("--kind", action="append", help="a directory drawn into, for --report")
+    parser.add_argument(
+        "--kind", action="append", help="a directory with drawn results, for --report"
+    )
     return parser.parse_args(arguments)
 
 

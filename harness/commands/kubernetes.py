@@ -78,12 +78,17 @@ def _run_kubectl(arguments: Sequence[str], text: str = "") -> str:
         )
     except FileNotFoundError as error:
         raise ConfigError(
-            "kubectl is not on this machine; run this where it is (profiles/kubernetes/head.yaml)"
+            "kubectl is not installed; run on the head pod (profiles/kubernetes/head.yaml)"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise ConfigError(f"kubectl does not answer within {PATIENCE_S:g} s") from error
+        raise ConfigError(
+            f"kubectl timed out after {PATIENCE_S:g} s; contact your cluster administrator"
+        ) from error
     if done.returncode != 0:
-        raise ConfigError(f"kubectl {arguments[0]} fails: {' '.join(done.stderr.split())}")
+        raise ConfigError(
+            f"kubectl {arguments[0]} failed: {' '.join(done.stderr.split())}; fix it or contact"
+            " your cluster administrator"
+        )
     return done.stdout
 
 
@@ -116,7 +121,7 @@ def build_job(
         is_job = False
     if not is_job:
         raise ConfigError(
-            f"{template} is no Job whose pod has a container; see profiles/kubernetes/job.yaml"
+            f"{template} is not a Job with a container; fix it as in profiles/kubernetes/job.yaml"
         )
     job["metadata"]["name"] = f"bench-{uuid.uuid4().hex[:16]}"
     container["command"] = ["/bin/sh", "-c", script]

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         an internal error.
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
-    return run_command(find_node_name(), partial(_do, typed), again="the same run of snakemake")
+    return run_command(find_node_name(), partial(_do, typed), again="the same snakemake command")
 
 
 def _do(typed: Sequence[str]) -> int:
@@ -73,7 +73,7 @@ def _measure(order: Order, done: Path, notice: Notice) -> int:
     plan = read_run_plan(Path(os.environ.get(VARIABLE, "")))
     codes = {0}
     for steps in order.turns:
-        notice.show_work("waits for its turn", choose_patience_s())
+        notice.show_work("waits for the lock", choose_patience_s())
         with _hold_turn(order, f"a job of snakemake, {done}"):
             codes |= {
                 _measure_in_time(_build_measurement(order, step), plan, notice) for step in steps
@@ -124,8 +124,8 @@ def _measure_in_time(measurement: Measurement, plan: RunPlan | None, notice: Not
     )
     if plan is not None and not plan.fits(measurement.path, time.time()):
         tell(
-            f"{measurement.spec.trial_id} r{measurement.spec.round}  left for the next run: the"
-            " budget is over"
+            f"{measurement.spec.trial_id} r{measurement.spec.round}  left for the next run: time"
+            " budget exhausted"
         )
         return 0
     code = 0
@@ -138,7 +138,7 @@ def _measure_in_time(measurement: Measurement, plan: RunPlan | None, notice: Not
         code = FAULT
     if code:
         tell(
-            f"{measurement.spec.trial_id} r{measurement.spec.round}  refused, or a fault of ours:"
+            f"{measurement.spec.trial_id} r{measurement.spec.round}  refused, or internal error;"
             " see the log"
         )
     elif plan is not None:
@@ -156,7 +156,7 @@ def format_progress(plan: RunPlan, out: Path) -> str:
 
 def _count(order: Order, notice: Notice) -> int:
     who = f"a count of snakemake, {order.count[0]}"
-    notice.show_work("waits for its turn", choose_patience_s())
+    notice.show_work("waits for the lock", choose_patience_s())
     with hold_machine(who, choose_patience_s(), _report_holder, alone=not order.shares_machine):
         notice.show_work(f"counts {order.count[0]}", MOST_COUNTING_S)
         code = subprocess.call([sys.executable, "-m", COUNTER, *order.count])

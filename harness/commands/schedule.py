@@ -67,15 +67,15 @@ def _check_flags(requests: Sequence[Request], flags: argparse.Namespace) -> None
     for name, file in files.items():
         if file is not None and len(requests) > 1:
             raise ConfigError(
-                f"{name} takes one mini-batch, but {len(requests)} are given; leave out the commas"
+                f"{name} expects one mini-batch, got {len(requests)}; remove the commas"
             )
     if flags.show_policy and flags.json:
-        raise ConfigError("--show-policy prints text and --json does not; leave one of them out")
+        raise ConfigError("--show-policy and --json exclude each other; remove one")
     policies = requests[0].policies
     if flags.show_policy and not any(is_learned(name) for name in policies):
         raise ConfigError(
-            f"--show-policy shows what was learned, but none of policy={','.join(policies)} is"
-            " learned; add one, such as fsm_sort"
+            f"--show-policy needs a learned policy, got policy={','.join(policies)};"
+            " add one, such as fsm_sort"
         )
     for output, path in _list_outputs(requests[0], flags):
         output.check(path)
@@ -189,14 +189,14 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog=NAME,
         description=__doc__,
-        epilog="Columns with (ED) count the graph that ED-Batch's release makes of the mini-batch,"
-        " get and parameter nodes included. Learned policies learn on the mini-batch itself, or on"
-        " that of learn_offset, once for each of both graphs; a saved policy is that of the first,"
-        " and is used for both, or told to be unsupported where (ED) has other types. A policy that"
-        " fails has its status in place of a number."
+        epilog="Columns with (ED) count the graph that ED-Batch's released code builds for the"
+        " mini-batch, including get and parameter nodes. Learned policies learn on the mini-batch"
+        " itself, or on that of learn_offset, once for each of the two graphs. The policy of the"
+        " first graph is saved; a saved policy is used for both graphs, or is unsupported if (ED)"
+        " has other types. A failed policy has its status in place of a number."
         " With n_following=N, --json adds `following` and `following_ed`: n_batches and lower_bound"
-        " of the next N mini-batches (the file starts anew where it ends), the mean ratio, and the"
-        " share of decisions in states that learning never met.",
+        " of the next N mini-batches (after its end, the file starts again), the mean ratio, and"
+        " the fraction of decisions in states that did not occur during learning.",
     )
     parser.add_argument(
         "settings",
@@ -204,17 +204,17 @@ def _build_parser() -> argparse.ArgumentParser:
         metavar="key=value",
         help="model, dataset, split, batch_size, hidden_size and all other keys of `bench`"
         " (learning.variant, learning.file=FILE, ...); also"
-        " policy=A,B (all), offset=N (0: the first N instances of the file's order are skipped),"
-        " granularity=vertex|operator (vertex), outputs=vertices|stage (vertices: classifier and"
-        " losses are vertices that the policy batches), learn_offset=N (offset),"
-        " n_following=N (0), save_policy=FILE, out=FILE.json (rows), records=FOLDER (a record of"
-        " each count; what has a good one is not counted again, but for force=true). Commas in"
-        " model, dataset, split, batch_size, granularity and learning.seed count every combination;"
-        " models meet data sets of their kind",
+        " policy=A,B (all), offset=N (0; skips the first N instances of the file),"
+        " granularity=vertex|operator (vertex), outputs=vertices|stage (vertices: the policy also"
+        " batches classifier and losses), learn_offset=N (offset),"
+        " n_following=N (0), save_policy=FILE, out=FILE.json (rows), records=DIRECTORY (records of"
+        " counts; valid ones are reused unless force=true). Commas in"
+        " model, dataset, split, batch_size, granularity and learning.seed count every combination"
+        " of models and datasets of the same kind",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON list, not a table")
     parser.add_argument(
-        "--show-policy", action="store_true", help="print the states and choices that were learned"
+        "--show-policy", action="store_true", help="print learned states and choices"
     )
     pictures = ", ".join(PICTURES)
     parser.add_argument(
@@ -234,7 +234,7 @@ def _import_drawing(module: str, picture: Path) -> ModuleType:
     """
     flag = "--draw" if module == "graph" else "--draw-policy"
     if picture.suffix not in PICTURES:
-        raise ConfigError(f"{flag} {picture}: no such format; end it in {', '.join(PICTURES)}")
+        raise ConfigError(f"{flag} {picture}: unknown format; choose one of {', '.join(PICTURES)}")
     try:
         return importlib.import_module(f"plots.figures.{module}")
     except ModuleNotFoundError as error:

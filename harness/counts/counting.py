@@ -94,8 +94,8 @@ def build_scheduler(
         except ConfigError:
             # A policy learned on that graph would be another one than the saved policy.
             reason = (
-                f"{settings.file} was learned on other types than the released graph has; leave"
-                " learning.file out to learn one on that graph"
+                f"{settings.file} was learned on other types than those of the released graph;"
+                " remove learning.file to learn on that graph"
             )
             return Scheduler(name, fitted, None, reason)
         return Scheduler(name, fitted, fitted)
@@ -159,7 +159,7 @@ def _count(
     try:
         check_schedule(graph, schedule)
     except ScheduleError as error:
-        message = f"policy {name} made a schedule that is not valid: {error}"
+        message = f"policy {name} returned an invalid schedule: {error}"
         raise ScheduleError(message) from error
     counts |= {"n_batches": schedule.n_batches, "learn_s": fitted.learn_s}
     counts |= {"following": count_following(fitted, following)}

@@ -100,9 +100,9 @@ def count_in_turn(
 
 def _describe_kept(planned: Sequence[PlannedCount], records: Path | None) -> str:
     if records is None:
-        return "nothing is kept without records=FOLDER"
+        return "counts are not saved; set records=DIRECTORY to save them"
     n_there = sum(count.build_record_path(records).exists() for count in planned)
-    return f"{n_there} of {len(planned)} counts are kept"
+    return f"{n_there} of {len(planned)} counts are saved"
 
 
 def _find_kept(planned: PlannedCount, records: Path) -> AnyCount | None:

@@ -125,7 +125,7 @@ class Request:
         if len(learned) != 1:
             raise ConfigError(
                 f"{purpose} needs exactly one learned policy, but policy="
-                f"{','.join(self.policies)} has {len(learned)}; give one, such as policy=fsm_sort"
+                f"{','.join(self.policies)} has {len(learned)}; set one, such as policy=fsm_sort"
             )
         return learned[0]
 
@@ -143,7 +143,7 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
     for key in NUMBERS:
         if not (own[key].isdecimal() and len(own[key]) <= MOST_DIGITS):
             raise ConfigError(
-                f"{key}={own[key]} is not allowed; give a whole number of at least 0 with at most"
+                f"invalid {key}={own[key]}: expected a whole number of at least 0 with at most"
                 f" {MOST_DIGITS} digits"
             )
     check_count("n_following", int(own["n_following"]), 0, MOST_FOLLOWING)
@@ -193,15 +193,17 @@ def _split_settings(settings: Sequence[str]) -> tuple[dict[str, str], list[str]]
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals:
-            raise ConfigError(f"{setting} is not understood; give key=value, such as batch_size=8")
+            raise ConfigError(
+                f"invalid argument {setting!r}: expected key=value, such as batch_size=8"
+            )
         if key in PATHS:
             check_path_text(key, value)
         if key in NOT_COUNTED:
-            raise ConfigError(f"{setting}: counts have no {key}; leave it out")
+            raise ConfigError(f"{setting}: counts have no {key}; remove it")
         if key in own:
             own[key] = value
             if not value:
-                raise ConfigError(f"{key} is empty; give a value, or leave {key} out")
+                raise ConfigError(f"{key} is empty; set a value, or remove {key}")
         else:
             others.append(setting)
     own["learn_offset"] = own["learn_offset"] or own["offset"]
@@ -256,8 +258,8 @@ def _select_fitting(
             if not any(f"{key}={value}" in point for point in kept):
                 other = "dataset" if key == "model" else "model"
                 raise ConfigError(
-                    f"{key}={value} has instances of another kind than every {other} given;"
-                    f" leave it out, or add a {other} of its kind"
+                    f"{key}={value} and every given {other} differ in the kind of instances;"
+                    f" remove it, or add a {other} of its kind"
                 )
     return kept
 
@@ -365,8 +367,8 @@ class GraphSource:
         if end > len(self.corpus.instances):
             raise ConfigError(
                 f"offset={offset} and batch_size={self.request.spec.batch_size} need {end}"
-                f" instances; {self.corpus.name} ({self.corpus.split}) has"
-                f" {len(self.corpus.instances)}"
+                f" instances, but {self.corpus.name} ({self.corpus.split}) has"
+                f" {len(self.corpus.instances)}; set smaller values"
             )
         return self._build_graphs(self.corpus.instances[offset:end])
 

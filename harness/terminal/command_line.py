@@ -115,7 +115,7 @@ def _take_conf_dir(arguments: Sequence[str]) -> tuple[Path, list[str]]:
             rest.append(first)
             continue
         if not equals and not left:
-            raise ConfigError(f"{flag} names no directory; write {flag}=DIRECTORY")
+            raise ConfigError(f"{flag} has no value; set {flag}=DIRECTORY")
         conf_dir = Path(value if equals else left.pop(0)).resolve()
     return conf_dir, rest
 
@@ -128,7 +128,7 @@ def describe_keys(config: Path) -> str:
     """
     blocks = config.read_text(encoding="utf-8").split("\n\n")
     of_ours = [block for block in blocks if not block.startswith(("hydra:", "#", "defaults:"))]
-    return "\n\n".join(["What each key means, and which words it takes:", *of_ours])
+    return "\n\n".join(["Keys with defaults, meaning and allowed values:", *of_ours])
 
 
 def _is_sweep(argument: str) -> bool:
@@ -206,11 +206,11 @@ def plan(jobs: Sequence[BenchJob], arguments: Sequence[str]) -> list[Measurement
         }.values()
     )
     if len({measurement.path for measurement in unique}) < len(unique):
-        raise ConfigError("out names one file for several records; leave it out or make it differ")
+        raise ConfigError("out is one file for several records; remove it, or set one for each")
     traces = [measurement.trace for measurement in unique if measurement.trace is not None]
     if len(set(traces)) < len(traces):
         raise ConfigError(
-            "trace names one file for several trials or rounds; leave it out or make it differ"
+            "trace is one file for several trials or rounds; remove it, or set one for each"
         )
     for folder in dict.fromkeys(measurement.folder for measurement in unique):
         check_writable(folder)
@@ -241,10 +241,10 @@ def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
         specs = [resolve_spec(config, command, job.conf_dir)]
     else:
         if config.out is not None:
-            raise ConfigError("out names one record, an experiment has many; give results_dir")
+            raise ConfigError("out is one record, an experiment has many; set results_dir")
         if config.trace is not None:
             raise ConfigError(
-                "trace is of one trial, an experiment has many; name one trial in place of it"
+                "trace is of one trial, an experiment has many; choose one trial instead"
             )
         first = 0
         choices, extra = build_pipeline_choices(job), _select_settings(job.settings)
@@ -284,9 +284,7 @@ def plan_experiment(
     composer = Composer(choices.conf_dir)
     trials = order_trials(plan_artefact(name, choices, composer))
     if not trials:
-        raise ConfigError(
-            f"experiment={name} counts and times nothing; snakemake draw_{name} makes it"
-        )
+        raise ConfigError(f"experiment={name} has no trials; draw it with snakemake draw_{name}")
     specs: dict[str, TrialSpec] = {}
     for trial in trials:
         spec = composer.resolve_trial({**trial.all_settings, **(extra or {})})
@@ -312,7 +310,7 @@ def _build_measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Me
         check_suffix(trace, "a timeline is", ".json", given_as="trace=")
         TRACE.check(trace)
         if trace.resolve() == path.resolve():
-            raise ConfigError(f"trace={trace} is where the record goes; give another name")
+            raise ConfigError(f"trace={trace} is the file of the record; choose another file")
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
     keeps = config.bad_data == "record"
     return Measurement(
@@ -357,6 +355,6 @@ def _describe_fallbacks(job: BenchJob) -> Iterator[str]:
     choices = build_pipeline_choices(job)
     for dataset, taken in find_fallbacks(job.experiment, choices).items():
         yield (
-            f"{dataset} is not in {choices.data_root}: {taken} stands in, numbers are of that;"
-            f" `bench-data fetch {dataset}` gets it"
+            f"{dataset} is not in {choices.data_root}: measuring fallback {taken};"
+            f" to download it, run `bench-data fetch {dataset}`"
         )

@@ -19,7 +19,7 @@ from harness.errors import BenchError, ConfigError
 
 USAGE, FAULT, FAILED = 1, 2, 3
 OF_SIGNALS = 128  # exit code of a command that signal n ended, without n
-KEPT = "what was measured is kept, and the same command goes on"
+KEPT = "completed records are saved; rerun the same command to resume"
 
 
 def run_command(
@@ -50,8 +50,8 @@ def run_command(
     except KeyboardInterrupt as stop:
         number = stop.number if isinstance(stop, Stopped) else signal.SIGINT
         notes = getattr(stop, "__notes__", ())
-        goes_on = f"to go on: {again or shlex.join([name, *typed])}"
-        parts = (f"ended by {signal.Signals(number).name}", *notes, goes_on)
+        resume = f"resume with: {again or shlex.join([name, *typed])}"
+        parts = (f"stopped by {signal.Signals(number).name}", *notes, resume)
         tell(f"{name}: {'; '.join(parts)}")
         return OF_SIGNALS + number
     except OSError as error:
@@ -63,7 +63,7 @@ def run_command(
         return USAGE
     except Exception:
         traceback.print_exc()
-        tell(f"{name}: a fault of the harness; please report the lines above")
+        tell(f"{name}: internal error; please report the traceback above")
         return FAULT
 
 

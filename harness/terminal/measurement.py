@@ -143,7 +143,7 @@ def measure_each(planned: Sequence[Measurement]) -> Outcome:
                 record, kept = measure_or_keep(measurement, present, reporter.write_progress)
                 folders.check(measurement.folder)
             except OutputError:
-                reporter.write_result(f"{name}  not kept")
+                reporter.write_result(f"{name}  not saved")
                 raise
             except BenchError as error:
                 reporter.write_result(f"{name}  refused")
@@ -151,7 +151,7 @@ def measure_each(planned: Sequence[Measurement]) -> Outcome:
                 continue
             outcome.records.append(record)
             outcome.n_reused += kept
-            reporter.write_result(f"{name}  {'kept: ' if kept else ''}{format_outcome(record)}")
+            reporter.write_result(f"{name}  {'reused: ' if kept else ''}{format_outcome(record)}")
             if measurement.trace is not None:
                 _write_trace(measurement, measurement.trace, record, outcome)
     return outcome
@@ -176,7 +176,7 @@ def _add_kept_note(planned: Sequence[Measurement]) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stop:
         n_there = sum(measurement.path.exists() for measurement in planned)
-        stop.add_note(f"{n_there} of {len(planned)} records are kept")
+        stop.add_note(f"{n_there} of {len(planned)} records are saved")
         raise
 
 
@@ -202,7 +202,7 @@ def measure_or_keep(
                 )  # left by a run that was killed after its record
             return record, True
         if change is not None:
-            hear(f"the record that was there is put aside: {change}")
+            hear(f"existing record is superseded: {change}")
     check_room(measurement.folder)
     fault = (
         None

@@ -48,8 +48,8 @@ def format_summary(record: Record, path: Path) -> str:
         n_passes = len(record.samples_s) // record.n_mini_batches
         lines.append(f"  {n_passes} passes over {record.n_mini_batches} mini-batches")
         whole_s = float(np.median(record.samples_s))
-        parts = ", ".join(texts) or "no phases told apart"
-        lines.append(f"  a mini-batch: {whole_s * 1e3:.3g} ms; of it {parts}")
+        parts = ", ".join(texts) or "no separate phases"
+        lines.append(f"  median mini-batch: {whole_s * 1e3:.3g} ms, of which {parts}")
         lines.append(f"  {_describe_work(record)}")
     if record.choice is not None and record.choose_s is not None:
         lines.append(f"  {record.choice.words}, in {record.choose_s:.1f} s")
@@ -76,7 +76,7 @@ def _describe_options(record: Record) -> str:
     chosen = ("policy", "granularity") if record.choice else ()
     way = [f"{name} {record.in_force[name]}" for name in names]
     lost = [
-        f"{name}={value}, though {format_value(asked[name])} was asked"
+        f"{name}={value} instead of {format_value(asked[name])}"
         for name, value in record.in_force.items()
         if name in asked and name not in (*names, *chosen)
         if format_value(asked[name]) not in (value, "auto")
@@ -103,7 +103,7 @@ def _describe_work(record: Record) -> str:
     if record.peak_memory_bytes is not None:
         parts.append(f"peak memory {record.peak_memory_bytes / 2**20:.0f} MiB")
         if record.baseline_memory_bytes is not None:
-            parts[-1] += f" ({record.baseline_memory_bytes / 2**20:.0f} MiB before preparing)"
+            parts[-1] += f" ({record.baseline_memory_bytes / 2**20:.0f} MiB before setup)"
     return ", ".join(parts)
 
 
@@ -111,7 +111,7 @@ def format_totals(statuses: Sequence[str], n_kept: int, n_refused: int) -> str:
     """Return the line that summarizes a run."""
     counts = ", ".join(f"{n} {status}" for status, n in Counter(statuses).most_common())
     refused = f"; {n_refused} refused" if n_refused else ""
-    return f"{len(statuses)} records: {counts or 'none'}; {n_kept} kept{refused}"
+    return f"{len(statuses)} records: {counts or 'none'}; {n_kept} reused{refused}"
 
 
 class Reporter:

@@ -100,9 +100,7 @@ def tell_status(places: Sequence[Path]) -> None:
     (results_dir,) = places
     plan = read_run_plan(results_dir / FILE)
     if plan is None:
-        raise ConfigError(
-            f"no run of the pipeline began in {results_dir}; name the results_dir of one"
-        )
+        raise ConfigError(f"no pipeline run found in {results_dir}; choose the results_dir of one")
     print(*format_status(plan, list(read_current_work(results_dir)), time.time()), sep="\n")
 
 
@@ -116,10 +114,10 @@ def format_status(plan: RunPlan, working: Iterable[AtWork], now: float) -> Itera
         if n_done < n_steps
         else "nothing"
     )
-    yield f"{n_done} of {n_steps} steps of the run that began {began} are done; {left} left"
+    yield f"{n_done} of {n_steps} steps of the run started {began} are done; {left} left"
     for work in working:
         for_s = format_duration(max(0.0, now - work.since))
         doubt = ": its node may be dead" if work.is_overdue(now) else ""
         yield f"{work.node}  job {work.job}  {work.what}, for {for_s}{doubt}"
     if not working:
-        yield "no job on a node is at work; on one machine a run says in its terminal what it does"
+        yield "no job is active on a node; a run on one machine shows its progress in its terminal"

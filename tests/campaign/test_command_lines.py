@@ -285,7 +285,7 @@ REFUSAL = "bench: seed=x is not allowed\n"
         (Ended(1, "", f"[1/1] null  refused\n{REFUSAL}"), WRONG, True),
         (Ended(1, "", REFUSAL), RIGHT, False),
         (Ended(1, "", ""), WRONG, False),
-        (Ended(2, "", "bench: a fault of the harness\n"), WRONG, False),
+        (Ended(2, "", "bench: internal error\n"), WRONG, False),
         (Ended(2, "", "Traceback (most recent call last):\nValueError: x\n"), WRONG, False),
         (Ended(None, "", ""), RIGHT, False),
     ],

@@ -66,7 +66,7 @@ def test_wrong_ends(box: Sandbox, code: str, limit_s: float, fault: str) -> None
 @pytest.mark.parametrize(
     ("said", "is_one"),
     [
-        ("[1/4] null  ok\nbench: 1 record is kept\n", True),
+        ("[1/4] null  ok\nbench: 1 record is saved\n", True),
         ("[1/4] null  ok\n", False),
         ("bench: one\nbench: two\n", False),
         ("bench: seed=x\nis not allowed\n", False),

@@ -51,7 +51,7 @@ def test_what_is_compiled_ahead_is_not_compiled_again(
     monkeypatch.setattr(compile_ahead, "find_modules", lambda _: iter(few))
     load_products.cache_clear()
     assert compile_ahead.main() == 0
-    assert "2 modules with compiled functions are kept" in capsys.readouterr().out
+    assert "2 modules with compiled functions are cached" in capsys.readouterr().out
 
     def refuse(*_: object, **__: object) -> bytes:
         raise CompileError("compiled again")

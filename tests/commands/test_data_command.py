@@ -31,11 +31,11 @@ def run(*arguments: object) -> int:
 def test_list_says_what_is_found_and_what_is_not(tmp_path: Path, capsys: Output) -> None:
     assert run("list", "--data-root", tmp_path) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    where = f"not in {tmp_path}: `bench-data fetch"
-    assert lines["sst"] == f"{where} sst`; sst_synthetic stands in"
-    assert lines["weibo_lattice"] == f"{where} weibo_lattice`; lattice_synthetic stands in"
-    assert lines["iwslt15"] == f"{where} iwslt15`; iwslt15_dev stands in"
-    assert lines["iwslt15_dev"] == f"{where} iwslt15_dev`; iwslt15_synthetic stands in"
+    where = f"not in {tmp_path}; run `bench-data fetch"
+    assert lines["sst"] == f"{where} sst`; fallback: sst_synthetic"
+    assert lines["weibo_lattice"] == f"{where} weibo_lattice`; fallback: lattice_synthetic"
+    assert lines["iwslt15"] == f"{where} iwslt15`; fallback: iwslt15_dev"
+    assert lines["iwslt15_dev"] == f"{where} iwslt15_dev`; fallback: iwslt15_synthetic"
     for name in ("complete_trees", "lattice_synthetic", "sst_synthetic", "ud_ewt_synthetic"):
         assert lines[name] == "ready: generated from a seed"
     (tmp_path / "sst").mkdir()
@@ -61,7 +61,7 @@ def test_list_says_which_parts_are_not_as_they_should_be(
     wrong = "train_en, train_vi, tst2012_vi, tst2013_en, tst2013_vi, vocab_vi missing"
     wrong = f"{tmp_path / 'iwslt15'} ({wrong}; vocab_en changed)"
     fetch_it = "`bench-data fetch iwslt15`"
-    assert lines["iwslt15"] == f"incomplete or changed in {wrong}: {fetch_it}"
+    assert lines["iwslt15"] == f"incomplete or changed in {wrong}; run {fetch_it}"
     # Its required file exists, so the pipeline uses it.
     assert lines["iwslt15_dev"] == f"found in {wrong}"
 
@@ -166,7 +166,7 @@ def test_fetch_tells_what_no_checksum_was_compared_with(
     )
     opener = serving(FILES["dev"], length="")
     monkeypatch.setattr(data, "fetch", partial(fetch, opener=opener))
-    told = "not checked: no checksum is known of train, test, which may be cut off\n"
+    told = "not checked: no checksum of train, test, which may be truncated\n"
     for _ in range(2):  # the second time the files exist already
         assert run("fetch", "ptb", "--data-root", tmp_path) == 0
         assert capsys.readouterr().out.endswith(told)

@@ -93,7 +93,7 @@ def test_a_disk_that_is_full_ends_the_sweep_and_keeps_what_there_was(
     assert not list(tmp_path.rglob("*.tmp"))
     assert bench(command) == 0
     assert measured == [4, 5, 5, 6], "what was kept is not measured again"
-    assert capsys.readouterr().out == "3 records: 3 ok; 1 kept\n"
+    assert capsys.readouterr().out == "3 records: 3 ok; 1 reused\n"
 
 
 def test_nothing_is_measured_where_there_is_no_room(
@@ -192,7 +192,7 @@ def test_a_worker_that_loses_its_place(
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     first, line = said.err.splitlines()
-    assert first.endswith("not kept")
+    assert first.endswith("not saved")
     expected = "File too large" if what == "lose_room" else str(results)
     assert expected in line
     left = [path for path in everything_in(tmp_path) if path.is_file()]
@@ -283,4 +283,4 @@ def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
     assert first == "first exit 1"
     n_kept = int(kept.removeprefix("kept "))
     assert 0 < n_kept < 6
-    assert totals == f"6 records: 6 ok; {n_kept} kept"
+    assert totals == f"6 records: 6 ok; {n_kept} reused"

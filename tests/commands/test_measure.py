@@ -85,7 +85,7 @@ def test_trials_are_measured_round_by_round_and_not_twice(
     before = [path.read_bytes() for path in paths]
     paths[3].unlink()
     assert done_by(ordered) == 0, "as after a node's death"
-    assert "kept" in "".join(capfd.readouterr())
+    assert "reused" in "".join(capfd.readouterr())
     assert [path.read_bytes() for path in paths[:3]] == before[:3]
     assert paths[3].exists()
 
@@ -145,7 +145,7 @@ def test_what_would_end_too_late_is_left_for_the_next_run(
     spec, short = make_spec(), make_spec(batch_size=8)
     monkeypatch.setenv(VARIABLE, run_plan(tmp_path, spec, time.time() + 1))
     assert done_by(order(tmp_path, [spec, short])) == 0
-    assert "the budget is over" in terminal.read_text()
+    assert "time budget exhausted" in terminal.read_text()
     assert [record_at(tmp_path, one).exists() for one in (spec, short)] == [False, True]
 
 

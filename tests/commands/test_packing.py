@@ -48,10 +48,10 @@ def test_what_was_measured_goes_on_after_packing_and_unpacking(
     before = content_of(there / "raw")
     monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
     assert bench.main([*SWEEP, f"results_dir={there}"]) == 0
-    assert capsys.readouterr().out == "4 records: 4 ok; 4 kept\n"
+    assert capsys.readouterr().out == "4 records: 4 ok; 4 reused\n"
     monkeypatch.setattr(in_turn, "run_counts", None)
     assert schedule.main([*COUNT, f"records={there}/raw/counts"]) == 0
-    assert capsys.readouterr().err == f"{N_ROWS} records: {N_ROWS} ok; {N_ROWS} kept\n"
+    assert capsys.readouterr().err == f"{N_ROWS} records: {N_ROWS} ok; {N_ROWS} reused\n"
     assert content_of(there / "raw") == before
 
 
@@ -108,14 +108,14 @@ def test_what_cannot_be_done_is_told_in_one_line(
     capsys.readouterr()
     before = content_of(tmp_path)
     for arguments, words in (
-        ((tmp_path / "only", "--pack", packed), "counts.jsonl.xz is there, but none of its kind"),
+        ((tmp_path / "only", "--pack", packed), "has none of its kind; delete it"),
         ((raw, other / "raw", "--pack", packed), "two unlike records of fake-"),
         ((tmp_path / "nothing", "--pack", packed), "cannot be read"),
         ((tmp_path / "nothing.xz", "--unpack", other), "cannot be read"),
-        (("--unpack", other), "name a packed file"),
+        (("--unpack", other), "choose a packed file"),
         ((packed, "--unpack", other), "r0.json is there with other content"),
-        ((raw, "--pack", packed, "--out", tmp_path / "a.csv"), "leave one out"),
-        ((packed, "--unpack", other, "--latest"), "leave --latest out"),
+        ((raw, "--pack", packed, "--out", tmp_path / "a.csv"), "--out excludes --pack"),
+        ((packed, "--unpack", other, "--latest"), "--unpack excludes --latest"),
         ((packed, "--unpack", other, "--pack", other), "not allowed with"),
         (("--colour",), "--colour"),
         ((raw, "--pack", raw / "counts" / "count-a.json"), "cannot be written"),

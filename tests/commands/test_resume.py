@@ -52,11 +52,11 @@ def test_other_data_under_the_same_name_are_measured(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{text}\n" * 2)
         assert main(command) == 0
-        assert "0 kept" in capsys.readouterr().out
+        assert "0 reused" in capsys.readouterr().out
         with monkeypatch.context() as patch:
             patch.setattr(harness.terminal.measurement, "run_worker", None)
             assert main(command) == 0
-        assert "2 kept" in capsys.readouterr().out
+        assert "2 reused" in capsys.readouterr().out
     assert len({record.inputs_sha256 for record in records_in(tmp_path / "results").values()}) == 1
 
 
@@ -73,8 +73,8 @@ def test_nothing_is_measured_twice(
     assert main(command) == 0
     assert records_in(tmp_path) == first
     said = capsys.readouterr()
-    assert said.out == "4 records: 4 ok; 4 kept\n"
-    assert said.err.count("kept: ") == N_RECORDS
+    assert said.out == "4 records: 4 ok; 4 reused\n"
+    assert said.err.count("reused: ") == N_RECORDS
 
 
 def _assert_rounds_interleave(lines: list[str]) -> None:

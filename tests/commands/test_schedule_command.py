@@ -146,7 +146,7 @@ def test_counts_of_other_data_under_the_same_name_are_counted_again(
         for kept in (0, 1):
             assert main([*words, *places, "policy=agenda", "timing.min_seconds=0", "--json"]) == 0
             said = capsys.readouterr()
-            assert f"{kept} kept" in said.err
+            assert f"{kept} reused" in said.err
         counts.append(json.loads(said.out)[0]["n_vertices"])
     assert counts[0] < counts[1]
     # Both counts have one name, so that drawing finds records without their data.

@@ -52,11 +52,11 @@ def test_models_meet_the_data_sets_of_their_kind() -> None:
     [
         (
             ["model=tree_lstm,lattice_gru", "dataset=sst_synthetic"],
-            "model=lattice_gru has instances of another kind than every dataset given",
+            "model=lattice_gru and every given dataset differ in the kind of instances",
         ),
         (
             ["model=tree_lstm", GENERATED],
-            "dataset=lattice_synthetic has instances of another kind than every model given",
+            "dataset=lattice_synthetic and every given model differ in the kind of instances",
         ),
         (["model=tree_lstm,no_such", GENERATED], "model=no_such is unknown; choose one of"),
     ],
@@ -128,7 +128,7 @@ def test_pictures_and_saved_policies_are_of_one_mini_batch(
 ) -> None:
     file = f"{name}={tmp_path / 'a.png'}"
     assert main([*SWEEP, "batch_size=2", "policy=fsm_sort", file]) == 1
-    assert f"{name} takes one mini-batch, but 4 are given" in capsys.readouterr().err
+    assert f"{name} expects one mini-batch, got 4" in capsys.readouterr().err
 
 
 def test_rows_are_csv_where_the_file_says_so(

@@ -71,7 +71,9 @@ def test_bench_says_what_is_kept_and_what_goes_on(box: Sandbox, number: int) -> 
     process = run_until(box, sweep, lambda: pid_file.exists() and pid_file.read_text())
     *_, line = end(box, process, number)
     name = signal.Signals(number).name
-    assert line.startswith(f"bench: ended by {name}; 1 of 2 records are kept; to go on: bench -m ")
+    assert line.startswith(
+        f"bench: stopped by {name}; 1 of 2 records are saved; resume with: bench -m "
+    )
     assert line.endswith(f"fault={FAULTS}")
     assert not list((box.results / "logs").iterdir())
 
@@ -89,7 +91,7 @@ def test_a_job_of_the_pipeline(make_spec: MakeSpec, box: Sandbox) -> None:
     process = run_until(box, command, lambda: pid_file.exists() and pid_file.read_text())
     (line,) = end(box, process, signal.SIGTERM)
     assert line.endswith(
-        ": ended by SIGTERM; 0 of 1 records are kept; to go on: the same run of snakemake"
+        ": stopped by SIGTERM; 0 of 1 records are saved; resume with: the same snakemake command"
     )
     assert not done.exists()
     assert not list(read_current_work(box.results))
@@ -105,7 +107,9 @@ def test_counts(box: Sandbox, number: int) -> None:
     (line,) = end(box, process, number)
     n_kept = len(list(records.glob("count-*.json")))
     name = signal.Signals(number).name
-    assert line.startswith(f"bench-schedule: ended by {name}; {n_kept} of 6 counts are kept; to go")
+    assert line.startswith(
+        f"bench-schedule: stopped by {name}; {n_kept} of 6 counts are saved; resume"
+    )
 
 
 @pytest.mark.parametrize("command", ["doctor", "first_look"])
@@ -132,7 +136,7 @@ def test_two_runs_on_one_folder_measure_nothing_twice(box: Sandbox, tmp_path: Pa
         ended = [box.wait(first), other.wait(second)]
     for one, n_kept in zip(ended, (0, 4), strict=True):
         assert_ended(one, (0,))
-        assert f"4 records: 4 ok; {n_kept} kept" in one.stdout
+        assert f"4 records: 4 ok; {n_kept} reused" in one.stdout
     waits = ended[1].stderr.splitlines()[0]
     assert waits.startswith(f"bench: {box.results} is measured into by bench -m ")
     assert f"(process {first.pid}, since " in waits

@@ -73,8 +73,8 @@ def test_a_trial_that_does_not_run_has_no_timeline(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-m", "system=null", "seed=0,1"), "trace names one file for several trials or rounds"),
-        (("system=null", "rounds=2"), "trace names one file for several trials or rounds"),
+        (("-m", "system=null", "seed=0,1"), "trace is one file for several trials or rounds"),
+        (("system=null", "rounds=2"), "trace is one file for several trials or rounds"),
         (("experiment=first_look",), "trace is of one trial, an experiment has many"),
         (("system=null", "trace=/tmp/x.txt"), "but a timeline is JSON; end it in .json"),
         (("system=null", "trace=/proc/x.json"), "trace=/proc/x.json cannot be written"),
@@ -98,7 +98,7 @@ def test_the_record_and_the_timeline_are_two_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = f"out={tmp_path / 'timeline.json'}"
-    assert "is where the record goes" in refused(typed(tmp_path, "system=null", out), capsys)
+    assert "is the file of the record" in refused(typed(tmp_path, "system=null", out), capsys)
 
 
 @pytest.mark.slow

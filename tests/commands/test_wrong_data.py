@@ -66,7 +66,7 @@ def test_a_sweep_goes_on_behind_wrong_data(
     datasets = "dataset=ptb,ptb_synthetic"
     others = [text for text in faulty if not text.startswith("dataset")]
     assert main(["-m", *others, datasets, "bad_data=record"]) == 0
-    assert "2 records: 1 bad_data, 1 ok; 0 kept" in capsys.readouterr().out
+    assert "2 records: 1 bad_data, 1 ok; 0 reused" in capsys.readouterr().out
 
 
 def test_counts_on_wrong_data_are_refused_or_say_so(
@@ -91,4 +91,4 @@ def test_a_fault_of_the_harness_is_told_apart(
 ) -> None:
     monkeypatch.setattr("harness.terminal.measurement.run_worker", None)
     assert main([*NULL, f"results_dir={tmp_path}"]) == 2
-    assert "a fault of the harness" in capsys.readouterr().err
+    assert "internal error" in capsys.readouterr().err

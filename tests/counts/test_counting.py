@@ -84,7 +84,7 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
             assert row.reason.startswith(reason)
             assert "\n" not in row.reason
             assert f"depth: {status}: {row.reason}" in said.out.splitlines()
-    assert f"6 records: 4 ok, 2 {status}; 0 kept" in said.err.splitlines()
+    assert f"6 records: 4 ok, 2 {status}; 0 reused" in said.err.splitlines()
     assert len(list((tmp_path / "raw").glob("count-*.json"))) == N_ROWS
 
 
@@ -126,7 +126,7 @@ def test_a_policy_with_an_invalid_schedule_has_no_counts(
     assert main([*COUNT, "--json"]) == FAILED
     rows = json.loads(capsys.readouterr().out)
     assert {row["status"] for row in rows} == {"wrong_result"}
-    assert rows[0]["reason"].startswith("policy agenda made a schedule that is not valid: vertex 3")
+    assert rows[0]["reason"].startswith("policy agenda returned an invalid schedule: vertex 3")
     assert "n_batches" not in rows[0]
 
 
@@ -140,7 +140,7 @@ def test_wrong_input_of_one_policy_is_refused_and_the_others_are_counted(
     assert main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}"]) == 1
     assert {row.policy for row in read_count_rows(file)} == {"agenda", "sufficient"}
     assert capsys.readouterr().err.splitlines() == [
-        "4 records: 4 ok; 0 kept; 2 refused",
+        "4 records: 4 ok; 0 reused; 2 refused",
         "bench-schedule: this is not allowed; give another",
     ]
 
@@ -166,7 +166,7 @@ def test_nothing_is_counted_twice(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == first
     said = capsys.readouterr()
     assert said.out == table
-    assert said.err == "6 records: 6 ok; 6 kept\n"
+    assert said.err == "6 records: 6 ok; 6 reused\n"
     assert main([*command, "force=true"]) == 0
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
 
@@ -192,7 +192,7 @@ def test_another_mini_batch_policy_or_learning_is_another_count(
         assert len(list(tmp_path.iterdir())) == place + 1
     # Options of learned policies do not change the id of a count of other policies.
     assert main([*one, "policy=agenda", "learning.trials=7", "learn_offset=3"]) == 0
-    assert "1 kept" in capsys.readouterr().err.splitlines()[-1]
+    assert "1 reused" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_failures_without_a_finding_are_tried_again(
     monkeypatch.undo()
     assert main(command) == (0 if again else code), "what failed and is kept fails again"
     kept = 4 if again else N_ROWS
-    assert f"{kept} kept" in capsys.readouterr().err.splitlines()[-1]
+    assert f"{kept} reused" in capsys.readouterr().err.splitlines()[-1]
     assert len(list(tmp_path.glob("superseded/*"))) == N_ROWS - kept
 
 
@@ -260,7 +260,7 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
     assert main(command) == 0
     monkeypatch.setattr(in_turn, "_hash_code", lambda model, loader, policy: f"changed {policy}")
     assert main(command) == 0
-    assert "0 kept" in capsys.readouterr().err.splitlines()[-1]
+    assert "0 reused" in capsys.readouterr().err.splitlines()[-1]
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
 
 
@@ -282,7 +282,7 @@ def test_half_written_records_are_counted_again(
     leftover.write_text('{"half')
     path.write_text(path.read_text()[:200])
     assert main(command) == 0
-    assert "6 records: 6 ok; 5 kept" in capsys.readouterr().err
+    assert "6 records: 6 ok; 5 reused" in capsys.readouterr().err
     assert not leftover.exists()
 
 

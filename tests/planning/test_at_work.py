@@ -44,18 +44,18 @@ def test_the_status_of_a_run_is_a_line_for_each_job(tmp_path: Path) -> None:
         AtWork("bench2", "13", "tree_gru", since=900.0, at_most_s=60.0),
     ]
     first, *others = format_status(plan, working, now=1030.0)
-    assert first.startswith("1 of 2 steps of the run that began ")
+    assert first.startswith("1 of 2 steps of the run started ")
     assert others == [
         "bench1  job 12  tree_lstm, for 30 s",
         "bench2  job 13  tree_gru, for 2 min: its node may be dead",
     ]
-    assert list(format_status(plan, [], now=1030.0))[1].startswith("no job on a node is at work")
+    assert list(format_status(plan, [], now=1030.0))[1].startswith("no job is active on a node")
 
 
 def test_a_folder_without_a_run_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(ConfigError, match="no run of the pipeline began in"):
+    with pytest.raises(ConfigError, match="no pipeline run found in"):
         tell_status([tmp_path])
     RunPlan(1000.0, None, {}).write(tmp_path / FILE)
     tell_status([tmp_path])

@@ -73,7 +73,7 @@ def test_the_end_of_a_job_is_one_of_three_words(status: dict[str, Any], ending: 
 def test_a_template_that_is_no_job_is_one_line(tmp_path: Path) -> None:
     place = tmp_path / "job.yaml"
     place.write_text("kind: Pod\nmetadata: {}\nspec: {}\n")
-    with pytest.raises(ConfigError, match="is no Job whose pod has a container"):
+    with pytest.raises(ConfigError, match="is not a Job with a container"):
         build_job(place, "", tmp_path, {})
 
 
@@ -117,4 +117,4 @@ def test_a_machine_without_kubectl_is_told(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert command.main(["status", "x"]) == 1
-    assert "kubectl is not on this machine" in capsys.readouterr().err
+    assert "kubectl is not installed" in capsys.readouterr().err

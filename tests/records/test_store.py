@@ -314,9 +314,9 @@ def test_the_command_packs_a_folder_for_each_kind(
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        (["--status", "--merge"], "--status only looks"),
-        (["--status", "a", "b"], "one folder"),
-        (["--merge", "a", "--unpack", "b"], "--merge and --unpack do not go together"),
+        (["--status", "--merge"], "--status takes only RESULTS"),
+        (["--status", "a", "b"], "one results directory"),
+        (["--merge", "a", "--unpack", "b"], "--merge and --unpack exclude each other"),
         (["--status", "nowhere"], "cannot be read"),
     ],
 )

@@ -26,7 +26,7 @@ def record(path: Path, word: str = "first") -> None:
 
 
 def stop(*_: object) -> NoReturn:
-    print("bench: ended by SIGTERM", file=sys.stderr)
+    print("bench: stopped by SIGTERM", file=sys.stderr)
     sys.exit(143)
 
 

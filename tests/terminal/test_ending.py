@@ -29,9 +29,9 @@ def raising(error: BaseException) -> Callable[[], int]:
     [
         (ConfigError("a=1\nis wrong"), 1, "bench: a=1 is wrong"),
         (OSError(errno.ENOSPC, "No space left", "/x/r0.json"), 1, "bench: /x/r0.json: No space"),
-        (OSError("odd"), 1, "bench: odd; what was measured is kept"),
-        (KeyboardInterrupt(), 130, "bench: ended by SIGINT; to go on: bench 'a b'"),
-        (Stopped(signal.SIGHUP), 129, "bench: ended by SIGHUP; to go on: bench 'a b'"),
+        (OSError("odd"), 1, "bench: odd; completed records are saved"),
+        (KeyboardInterrupt(), 130, "bench: stopped by SIGINT; resume with: bench 'a b'"),
+        (Stopped(signal.SIGHUP), 129, "bench: stopped by SIGHUP; resume with: bench 'a b'"),
     ],
 )
 def test_what_stops_a_command_is_one_line(
@@ -48,15 +48,15 @@ def test_a_fault_of_ours_is_told_apart(capsys: pytest.CaptureFixture[str]) -> No
     assert run_command("bench", raising(TypeError("odd"))) == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("Traceback")
-    assert lines[-1] == "bench: a fault of the harness; please report the lines above"
+    assert lines[-1] == "bench: internal error; please report the traceback above"
 
 
 def test_notes_say_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     stop = Stopped(signal.SIGTERM)
-    stop.add_note("3 of 5 records are kept")
+    stop.add_note("3 of 5 records are saved")
     assert run_command("bench", raising(stop), again="make") == 143
     assert capsys.readouterr().err == (
-        "bench: ended by SIGTERM; 3 of 5 records are kept; to go on: make\n"
+        "bench: stopped by SIGTERM; 3 of 5 records are saved; resume with: make\n"
     )
 
 
@@ -106,8 +106,8 @@ def work():
     return 0
 sys.exit(run_command("bench", work))
 """
-FULL = "bench: standard output cannot be written (No space left on device); what was measured is"
-CLOSED = "bench: standard output cannot be written (Bad file descriptor); what was measured is kept"
+FULL = "bench: standard output cannot be written (No space left on device); completed records"
+CLOSED = "bench: standard output cannot be written (Bad file descriptor); completed records are"
 
 
 LITTLE, MUCH, UNBUFFERED = (10, ""), (100_000, ""), (10, "1")
@@ -153,5 +153,5 @@ def test_a_command_that_is_interrupted_while_it_is_imported_says_one_line() -> N
         text=True,
         check=False,
     )
-    assert done.stderr == "interrupted before it began; nothing was changed\n"
+    assert done.stderr == "interrupted before start; nothing was changed\n"
     assert done.returncode == -signal.SIGINT, "130, as shells tell it"

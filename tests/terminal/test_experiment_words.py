@@ -22,8 +22,8 @@ def test_a_stand_in_for_data_that_is_not_there_is_told(tmp_path: Path) -> None:
     places = [f"results_dir={tmp_path}", f"data_root={tmp_path}"]
     _, line = words_of("experiment=headline_parser", "scale=smoke", "device=cpu", *places)
     assert line == (
-        f"ud_ewt is not in {tmp_path}: ud_ewt_synthetic stands in, numbers are of that;"
-        " `bench-data fetch ud_ewt` gets it"
+        f"ud_ewt is not in {tmp_path}: measuring fallback ud_ewt_synthetic;"
+        " to download it, run `bench-data fetch ud_ewt`"
     )
 
 
@@ -38,8 +38,8 @@ def test_an_experiment_names_the_command_that_draws_it() -> None:
     jobs = parse(["experiment=first_look", "scale=smoke", "device=cpu", "results_dir=some where"])
     (line,) = describe_drawing(jobs)
     config = "scale=smoke device=cpu 'results_dir=some where'"
-    assert line == f"draw it: snakemake draw_first_look --config {config}"
+    assert line == f"draw with: snakemake draw_first_look --config {config}"
 
     (line,) = describe_drawing(parse(["experiment=first_look", "rounds=2"]))
-    assert line == "draw it: snakemake draw_first_look", "the pipeline does not take rounds"
+    assert line == "draw with: snakemake draw_first_look", "the pipeline does not take rounds"
     assert list(describe_drawing(parse(["model=tree_lstm"]))) == []

@@ -11,7 +11,7 @@ rule all:
     input:
         f"{RESULTS}/report.html",
     message:
-        f"all is drawn: {RESULTS}/report.html"
+        f"all experiments are drawn: {RESULTS}/report.html"
 
 rule draw_all:
     input:
@@ -31,7 +31,7 @@ rule kind:
             *OTHERS, f"records={config['records']}/{wildcards.kind}", f"results_dir={RESULTS}/{wildcards.kind}",
         ],
     message:
-        "draw what {wildcards.kind} measured"
+        "draw the records of {wildcards.kind}"
     shell:
         "{params.snakemake:q} --cores 1 --config {params.config:q} &> {log:q}"
 

@@ -61,7 +61,7 @@ def end_lost_jobs():
     ours = {f"rule_measure_wildcards_{name}" for name in JOBS}
     lost = [job for job, comment in list_jobs(Path.cwd()).items() if comment in ours]
     if lost:
-        say(f"{len(lost)} jobs of a run that ended without them are cancelled: {', '.join(lost)}")
+        say(f"cancelling {len(lost)} jobs of an earlier run: {', '.join(lost)}")
     cancel(lost)
 
 

@@ -21,7 +21,7 @@ rule all:
         TRIALS_CSV,
         to_measure(), # even if the report exists
     message: # Snakemake's default message lists all records
-        f"all is drawn: {RESULTS}/report.html"
+        f"all experiments are drawn: {RESULTS}/report.html"
 
 # Every table and figure, and the report.
 rule draw_all:

@@ -16,7 +16,7 @@ rule drawing_code:
     log:
         f"{RESULTS}/logs/drawing_code.log",
     message:
-        "hash the code that draws"
+        "hash the drawing code"
     shell:
         "echo {params.sha256} > {output:q} 2> {log:q}"
 
