@@ -185,7 +185,7 @@ COUNTS: list[Line] = [
     (["policy=fsm_sort", "--draw-policy=x.gif"], ["--draw-policy x.gif: unknown format"]),
     (["policy=fsm_sort", "learning.file=no_such.json"], ["learning.file=no_such.json cannot"]),
     (["policy=fsm_sort", "learning.fallback=first"], ["learning.fallback=first is not allowed"]),
-    (["policy=fsm_sort", "learn_offset=-1"], ["invalid learn_offset=-1"]),
+    (["policy=fsm_sort", "learn_offset=-1"], ["learn_offset=-1 is not allowed"]),
     (["policy=fsm_sort", "--show-policy", "--json"], ["exclude each other; remove one"]),
     (["policy=agenda,depth", "--show-policy"], ["--show-policy needs a learned policy"]),
     (["out=rows.txt"], ["but the rows are JSON or CSV; end it in .json or .csv"]),
@@ -374,7 +374,7 @@ def test_the_pipeline_takes_every_key_that_it_knows() -> None:
         *(({key: f"some/{x}"}, "; choose another path") for key in PLACES for x in MISREAD),
         ({"BENCH_DATA": "{x}"}, "data_root='{x}' has '{', which Snakemake does not allow"),
         ({"conf_dir": "/nowhere"}, "conf_dir=/nowhere has no bench.yaml; choose a copy of"),
-        ({"budget": 45}, "invalid budget=45: expected a duration such as 45m"),
+        ({"budget": 45}, "budget=45 is not allowed: expected a duration such as 45m"),
         ({"budget": "9" * 400 + "h"}, "at most 1 year"),
     ],
 )

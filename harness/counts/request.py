@@ -143,8 +143,8 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
     for key in NUMBERS:
         if not (own[key].isdecimal() and len(own[key]) <= MOST_DIGITS):
             raise ConfigError(
-                f"invalid {key}={own[key]}: expected a whole number of at least 0 with at most"
-                f" {MOST_DIGITS} digits"
+                f"{key}={own[key]} is not allowed: expected a whole number of at least 0 with at"
+                f" most {MOST_DIGITS} digits"
             )
     check_count("n_following", int(own["n_following"]), 0, MOST_FOLLOWING)
     for key, choices in CHOICES.items():

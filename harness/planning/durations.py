@@ -102,7 +102,8 @@ def parse_duration(text: str, key: str = "budget") -> float:
     seconds = sum(n * _SECONDS[unit] for unit, n in parts.items())
     if not 0 < seconds <= YEAR_S:
         raise ConfigError(
-            f"invalid {key}={text}: expected a duration such as 45m, 1h30m or 90s, at most 1 year"
+            f"{key}={text} is not allowed: expected a duration such as 45m, 1h30m or 90s, at most"
+            " 1 year"
         )
     return seconds
 

@@ -129,8 +129,8 @@ def _list_models(file: str, text: str) -> frozenset[str]:
     models = find_network_modules(text)
     if not models:
         raise ConfigError(
-            f"{file}: invalid models={text}: expected PACKAGE:DICTIONARY with networks, such as"
-            " systems.on_torch.models:LEVELS"
+            f"{file}: models={text} is not allowed: expected PACKAGE:DICTIONARY of networks, such"
+            " as systems.on_torch.models:LEVELS"
         )
     return frozenset(models)
 

@@ -66,7 +66,7 @@ class Nodes:
         check_fields(self, "nodes.")
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
-                f"invalid nodes.name={self.name}: expected letters, digits, dots and dashes"
+                f"nodes.name={self.name} is not allowed: expected letters, digits, dots and dashes"
             )
         parse_duration(self.block, "nodes.block")
 

@@ -143,7 +143,7 @@ def test_a_wrong_selection_is_told_in_one_line(conf: Path, said: object, words: 
         ({"kind": "framework", "name": "older"}, "has name=older; set name: fresh"),
         (
             {"kind": "framework", "models": ["systems.no:LEVELS"]},
-            "invalid models=systems.no:LEVELS",
+            "models=systems.no:LEVELS is not allowed",
         ),
         ({"kind": "framework", "models": ["systems.on_torch"]}, "expected PACKAGE:DICTIONARY"),
         (

@@ -79,7 +79,7 @@ def test_trials_are_admitted_by_what_the_nodes_have(make_spec) -> None:  # type:
         ),
         (
             {"name": "../a", "n_cpus": 2, "memory_gib": 2},
-            "invalid nodes.name=../a: expected letters",
+            "nodes.name=../a is not allowed: expected letters",
         ),
         ({"name": "a", "n_cpus": 2, "memory_gib": 2, "block": 9}, "nodes.block=9 is not allowed"),
         ({"name": "a", "n_cpus": 2, "memory_gib": 2, "scheduler": "lsf"}, "choose one of slurm"),
