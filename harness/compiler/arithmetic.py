@@ -66,7 +66,7 @@ class Arithmetic:
         whole, half = int(bool(value) if kind == BOOL else value), 2 ** (kind.ir.width - 1)
         least, most = (0, 2 * half - 1) if kind in (UINT, BOOL) else (-half, half - 1)
         if not least <= whole <= most:
-            raise CompileError(f"{whole} is no {kind.name}")
+            raise CompileError(f"{whole} is not a valid {kind.name}")
         return Value(kind, ir.Constant(kind.ir, whole if whole < half else whole - 2 * half))
 
     def convert(self, value: Any, kind: Number) -> Value:
@@ -80,10 +80,10 @@ class Arithmetic:
             return self.number(value)
         if not isinstance(value, Value):
             if own.is_float > kind.is_float or kind == BOOL:
-                raise CompileError(f"{value} is no {kind.name}")
+                raise CompileError(f"{value} is not a valid {kind.name}")
             return self.make_constant(value, kind)
         if own.rank > kind.rank or kind == UINT or (own == UINT and not kind.is_float):
-            raise CompileError(f"{own.name} is not converted to {kind.name} unless asked for")
+            raise CompileError(f"cannot convert {own.name} to {kind.name} implicitly; use a cast")
         return self.cast(value, kind)
 
     def cast(self, value: Any, kind: Number) -> Value:
@@ -114,7 +114,7 @@ class Arithmetic:
     def compute_truth(self, value: Any) -> Any:
         """Return True if a number is not 0; the result is static for a static number."""
         if isinstance(value, Array):
-            raise CompileError("an array is neither true nor false; write a loop, or len(...) > 0")
+            raise CompileError("an array has no truth value; use a loop, or len(...) > 0")
         if not isinstance(value, Value):
             return bool(value)
         if find_number_kind(value) == BOOL:
@@ -135,7 +135,7 @@ class Arithmetic:
         if {x, y} == {INT, UINT}:
             if _is_adaptable(a) != _is_adaptable(b):
                 return UINT
-            raise CompileError("uint64 and int64 are not combined; convert one of them")
+            raise CompileError("cannot combine uint64 and int64; convert one of them")
         for weak, own, other in ((a, x, y), (b, y, x)):
             if _is_adaptable(weak) and (own.is_float == other.is_float or other.is_float):
                 return INT if other == BOOL and own != BOOL else other
@@ -144,7 +144,7 @@ class Arithmetic:
     def apply_operator(self, operator_: type, a: Any, b: Any) -> Any:
         """Return the value of a binary operator."""
         if operator_ not in STATIC_OPERATORS:
-            raise CompileError(f"no {operator_.__name__} is compiled")
+            raise CompileError(f"{operator_.__name__} is not supported")
         if are_static(a, b):
             return STATIC_OPERATORS[operator_](a, b)
         if operator_ is ast.Pow:
@@ -153,7 +153,7 @@ class Arithmetic:
         if operator_ is ast.Div and not is_float:
             a, b = self.cast(a, FLOAT), self.cast(b, FLOAT)
         if is_float and operator_ is not ast.Div and operator_ not in _PLAIN:
-            raise CompileError(f"{operator_.__name__} is of whole numbers")
+            raise CompileError(f"{operator_.__name__} needs integers")
         x, y = self.unify(a, b)
         if operator_ in _WHOLE:
             return Value(x.kind, getattr(self.builder, _WHOLE[operator_])(x.ir, y.ir))
@@ -173,7 +173,7 @@ class Arithmetic:
 
     def _apply_power(self, a: Any, b: Any) -> Any:
         if not isinstance(b, int) or not 0 < b < 4:
-            raise CompileError("only powers of 1, 2 and 3 are compiled")
+            raise CompileError("expected 1, 2 or 3 as exponent")
         result = a
         for _ in range(b - 1):
             result = self.apply_operator(ast.Mult, result, a)
@@ -192,7 +192,7 @@ class Arithmetic:
         """Return a quotient or remainder that is rounded down."""
         b, kind, is_division = self.builder, x.kind, operator_ is ast.FloorDiv
         if not isinstance(divisor, Value) and divisor == 0:
-            raise CompileError("nothing is divided by 0")
+            raise CompileError("division by 0")
         if kind == UINT:
             return Value(kind, (b.udiv if is_division else b.urem)(x.ir, y.ir))
         if isinstance(divisor, int) and divisor > 0 and divisor & (divisor - 1) == 0:
@@ -210,10 +210,10 @@ class Arithmetic:
         """Return the result of a comparison."""
         if operator_ in (ast.Is, ast.IsNot):
             if a is not None and b is not None:
-                raise CompileError("only None is compared by `is`")
+                raise CompileError("`is` supports only None")
             return (a is b) == (operator_ is ast.Is)
         if any(isinstance(value, tuple) and take_apart(value)[1] for value in (a, b)):
-            raise CompileError("tuples are compared part by part")
+            raise CompileError("cannot compare tuples; compare their elements")
         if are_static(a, b):
             return STATIC_OPERATORS[operator_](a, b)
         x, y = self.unify(a, b)
@@ -240,7 +240,7 @@ class Arithmetic:
             return value
         if operator_ is ast.Invert:
             if value.kind.is_float:
-                raise CompileError("Invert is of whole numbers")
+                raise CompileError("Invert needs integers")
             return Value(value.kind, self.builder.not_(value.ir))
         if value.kind.is_float:
             return Value(value.kind, self.builder.fneg(value.ir))
@@ -260,7 +260,7 @@ def _is_adaptable(value: Any) -> bool:
 def are_static(*values: Any) -> bool:
     """Return True if all values are known at compile time."""
     if any(isinstance(value, Array) for value in values):
-        raise CompileError("no operator takes whole arrays; write a loop")
+        raise CompileError("operators do not support whole arrays; use a loop")
     return not any(isinstance(value, Value) for value in values)
 
 
@@ -274,4 +274,4 @@ def find_number_kind(value: Any) -> Number:
     for of_python, number_kind in ((bool, BOOL), (int, INT), (float, FLOAT)):
         if isinstance(value, of_python):
             return number_kind
-    raise CompileError(f"{describe(kind)} is no number")
+    raise CompileError(f"expected a number, got {describe(kind)}")

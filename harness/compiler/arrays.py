@@ -37,7 +37,7 @@ def _grow(arena: int, n_bytes: int) -> None:
     if 0 <= n_bytes < _MOST:
         chunk = call_system_library("aligned_alloc", (_ALIGNED, (size + 63) // 64 * 64))
     if chunk == 0:
-        raise MemoryError("a compiled function found no memory for an array")
+        raise MemoryError("out of memory for an array of a compiled function")
     put_word(chunk, 0, read_word(arena, CHUNK))
     put_word(arena, CHUNK, chunk)
     put_word(arena, SIZE, size)

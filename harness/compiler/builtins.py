@@ -135,7 +135,7 @@ def _view(f: Any, value: Any, kind: Any) -> Value:
     """Reinterpret the bits of a number as another type of the same width."""
     number = {np.float32: FLOAT32, np.int32: INT32}.get(kind)
     if value.kind not in (FLOAT32, INT32) or number is None:
-        raise CompileError("only a float32 or an int32 is viewed as the other one")
+        raise CompileError("view() converts only between float32 and int32")
     return Value(number, f.builder.bitcast(value.ir, number.ir))
 
 
@@ -268,14 +268,14 @@ def _emit_argsort(f: Any, array: Array, kind: str = "stable") -> Any:
 
 def _check_one_dimension(array: Array) -> Array:
     if len(array.shape) != 1:
-        raise CompileError("only arrays of one dimension are sorted or concatenated")
+        raise CompileError("only arrays of one dimension can be sorted or concatenated")
     return array
 
 
 @register_emitter(np.concatenate)
 def _concatenate(f: Any, parts: tuple[Any, ...]) -> Any:
     if len({_check_one_dimension(part).element for part in parts}) != 1:
-        raise CompileError("arrays with the same elements are concatenated")
+        raise CompileError("only arrays of the same element type can be concatenated")
     result = _copy(f, parts[0])
     for part in parts[1:]:
         result = f.call(arrays.concatenate, result, part)
@@ -372,7 +372,7 @@ def _call_for_number(f: Any, address: Any, arguments: tuple[Any, ...]) -> Value:
 @register_emitter(pointers.call_system_library)
 def _call_system_library(f: Any, name: str, arguments: tuple[Any, ...]) -> Value:
     if not hasattr(ctypes.CDLL(None), name):
-        raise CompileError(f"there is no {name} in the system's library")
+        raise CompileError(f"the system's library has no function {name}")
     function = f.module.declare(name, WORD, *[WORD] * len(arguments))
     return Value(INT, f.builder.call(function, [_to_word(f, argument) for argument in arguments]))
 

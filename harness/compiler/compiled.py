@@ -194,11 +194,9 @@ def _write_entry(module: IRModule, entry: Compiled[..., Any]) -> None:
         wrapper = Wrapper(module, entry.__name__, entry.names)
         wrapper.write(entry.kinds, translated, release)
         if wrapper.named != entry.named:
-            raise CompileError(f"{entry.__name__}: the tuples that it returns are not as declared")
+            raise CompileError(f"{entry.__name__}: the returned tuples differ from the declaration")
     elif translated.raises or not is_plain:
-        raise CompileError(
-            f"{entry.__name__}: without Python's lock there are no errors and arrays"
-        )
+        raise CompileError(f"{entry.__name__}: errors and arrays need Python's lock")
 
 
 def _write_plain(module: IRModule, name: str, translated: Translated, n: int, release: Any) -> None:

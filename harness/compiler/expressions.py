@@ -53,7 +53,7 @@ class Expressions:
         """Return the value of an expression."""
         name = f"evaluate_{type(node).__name__}"
         if not hasattr(self, name):
-            raise CompileError(f"no {type(node).__name__} is compiled")
+            raise CompileError(f"{type(node).__name__} is not supported")
         return getattr(self, name)(node)
 
     def evaluate_Constant(self, node: ast.Constant) -> Any:
@@ -66,7 +66,7 @@ class Expressions:
             return self.read_name(node.id)
         code = self.function.__code__
         if node.id in code.co_varnames + code.co_cellvars:
-            raise CompileError(f"{node.id} has no value above this line")
+            raise CompileError(f"{node.id} is used before assignment")
         return look_up(self.function, node.id)
 
     def evaluate_Tuple(self, node: ast.Tuple) -> Any:
@@ -87,7 +87,7 @@ class Expressions:
         is_plain = isinstance(value, ModuleType | type | tuple | np.dtype)
         if not is_plain or not hasattr(value, node.attr):
             kind = describe(take_apart(value)[0])
-            raise CompileError(f"{node.attr} of {kind} is not known in compiled code")
+            raise CompileError(f"{node.attr} of {kind} is not supported")
         return getattr(value, node.attr)
 
     def evaluate_BinOp(self, node: ast.BinOp) -> Any:
@@ -142,7 +142,7 @@ class Expressions:
 
     def _is_in(self, value: Any, values: Any) -> Any:
         if not isinstance(values, tuple):
-            raise CompileError("`in` looks into tuples alone")
+            raise CompileError("`in` supports only tuples")
         result: Any = False
         for item in values:
             result = self.arithmetic.apply_operator(
@@ -191,7 +191,7 @@ class Expressions:
             return own
         if all(isinstance(kind, Number | Static) for kind in (own, other)):
             return self.arithmetic.find_common_kind(a, b)
-        raise CompileError(f"either {describe(own)} or {describe(other)}")
+        raise CompileError(f"incompatible types: {describe(own)} and {describe(other)}")
 
     def convert(self, value: Any, kind: Any) -> Any:
         """Convert a value to a kind."""
@@ -203,7 +203,7 @@ class Expressions:
             return kind.named(*parts) if kind.named is not None else tuple(parts)
         own = take_apart(value)[0]
         if own != kind:
-            raise CompileError(f"{describe(own)} where {describe(kind)} is expected")
+            raise CompileError(f"expected {describe(kind)}, got {describe(own)}")
         return value
 
     def evaluate_Call(self, node: ast.Call) -> Any:
@@ -214,7 +214,7 @@ class Expressions:
             receiver = self.evaluate(node.func.value)
             if isinstance(receiver, Array | Value):
                 if node.func.attr not in METHODS:
-                    raise CompileError(f"{node.func.attr} is not compiled")
+                    raise CompileError(f"{node.func.attr} is not supported")
                 return METHODS[node.func.attr](self, receiver, *arguments, **named)
         return self.apply(self.evaluate(node.func), arguments, named)
 
@@ -230,7 +230,7 @@ class Expressions:
             return self.call(called, *bound.arguments.values(), fast=HELPERS[called])
         if hasattr(called, "_fields"):
             return called(*arguments, **named)
-        raise CompileError(f"{getattr(called, '__name__', called)} is not compiled")
+        raise CompileError(f"{getattr(called, '__name__', called)} is not supported")
 
     def evaluate_Subscript(self, node: ast.Subscript) -> Any:
         """Return an element or a part of an array or tuple, or an element at a pointer."""
@@ -238,13 +238,13 @@ class Expressions:
         if isinstance(value, tuple):
             position = self.evaluate(node.slice)
             if not isinstance(position, int) or not -len(value) <= position < len(value):
-                raise CompileError(f"which of {len(value)} parts is wanted is a constant")
+                raise CompileError(f"expected a constant as index of a tuple of {len(value)}")
             return value[position]
         if isinstance(value, Array):
             return self.index(value, self._evaluate_subscripts(node.slice))
         if isinstance(value, Value) and isinstance(value.kind, Pointer):
             return self.load(*self.find_place(node, value))
-        raise CompileError("only arrays, pointers and tuples have parts")
+        raise CompileError("only arrays, pointers and tuples can be indexed")
 
     def _evaluate_subscripts(self, node: ast.expr) -> list[Any]:
         """Return the subscripts: values, and slices with values or None as bounds."""
@@ -256,7 +256,7 @@ class Expressions:
 
     def _slice(self, node: ast.Slice) -> slice:
         if node.step is not None:
-            raise CompileError("a slice has no step in compiled code")
+            raise CompileError("a slice cannot have a step")
         bounds = (
             None if bound is None else self.evaluate(bound) for bound in (node.lower, node.upper)
         )
@@ -272,7 +272,7 @@ class Expressions:
     def _to_index(self, index: Any, size: Any) -> Any:
         """Return an index as a word; a negative static one counts from the end."""
         if find_number_kind(index) not in (INT, UINT, INT32):
-            raise CompileError("an index is a whole number")
+            raise CompileError("expected an integer as index")
         word = self.arithmetic.cast(index, INT).ir
         return word if isinstance(index, Value) or index >= 0 else self.builder.add(size, word)
 
@@ -292,7 +292,8 @@ class Expressions:
         for k, index in enumerate(places):
             if not shape:
                 raise CompileError(
-                    f"an array of {len(array.shape)} dimension(s) has one index each"
+                    f"expected at most one index per dimension, got {len(places)} for"
+                    f" {len(array.shape)} dimension(s)"
                 )
             size, rest = shape[0], shape[1:]
             n_each = self.count_elements(rest)
@@ -300,7 +301,7 @@ class Expressions:
                 at = self._to_index(index, size)
                 shape = rest
             elif k + 1 < len(places):
-                raise CompileError("columns of an array are taken one by one, in a loop")
+                raise CompileError("columns of an array cannot be sliced; use a loop")
             else:
                 at, n = self._compute_bounds(index, size)
                 shape = (n, *rest)
@@ -327,7 +328,7 @@ class Expressions:
         if isinstance(value, Array):
             selected = self.select_part(value, self._evaluate_subscripts(node.slice))
             if selected.shape:
-                raise CompileError("an operator changes one element at a time; write a loop")
+                raise CompileError("an operator changes only one element; use a loop")
             return selected.pointer, selected.element
         at = self.arithmetic.cast(self.evaluate(node.slice), INT)
         return self.builder.gep(value.ir, [at.ir]), value.kind.element
@@ -344,7 +345,7 @@ class Expressions:
     def store(self, pointer: Any, element: Element, value: Any) -> None:
         """Write a number to memory as an element of its kind."""
         if find_number_kind(value).is_float and not element.number.is_float:
-            raise CompileError(f"a float is no {element.name}; write int(...)")
+            raise CompileError(f"expected {element.name}, got a float; use int(...)")
         number = self.arithmetic.cast(value, element.number).ir
         if element.number == BOOL:
             number = self.builder.zext(number, element.ir)
@@ -363,7 +364,7 @@ class Expressions:
             self.store(selected.pointer, selected.element, value)
         else:
             if isinstance(value, Array) and len(value.shape) != len(selected.shape):
-                raise CompileError("an array is copied to one of as many dimensions")
+                raise CompileError("expected an array of as many dimensions as the target")
             put_all(self, selected, value)
 
     def unpack(self, value: Any, n: int) -> Any:
@@ -372,4 +373,4 @@ class Expressions:
             return value
         if isinstance(value, Array):
             return [self.index(value, [k]) for k in range(n)]
-        raise CompileError(f"only tuples of {n} and arrays are taken apart here")
+        raise CompileError(f"expected an array or a tuple of {n} to unpack")

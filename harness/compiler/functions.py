@@ -77,7 +77,7 @@ class IRModule:
                 raise writer.locate(CompileError(text)) from error
         translation = self.translated[key]
         if translation is None:
-            raise CompileError(f"{function.__name__} calls itself")
+            raise CompileError(f"{function.__name__} calls itself; use a loop")
         return translation
 
     def reserve_words(self, name: str, n: int = 1) -> Any:
@@ -141,7 +141,7 @@ class FunctionWriter(Expressions):
         """Write the whole function."""
         code, registers = self.function.__code__, iter(self.ir.args)
         if code.co_flags & _NO_PLAIN_FUNCTION:
-            raise CompileError("a compiled function has no *arguments, and does not wait or yield")
+            raise CompileError("a compiled function cannot have *arguments, await or yield")
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         for name, kind in zip(names, self.kinds, strict=True):
             self.assign_name(name, put_together(kind, registers))
@@ -157,7 +157,7 @@ class FunctionWriter(Expressions):
             if self.returned in (None, NOTHING):
                 self.leave(None)
             elif self._is_reached(self.builder.block):
-                raise CompileError("a way through the function ends without a return")
+                raise CompileError("a path through the function has no return")
             else:
                 self.builder.unreachable()
 
@@ -219,7 +219,7 @@ class FunctionWriter(Expressions):
         try:
             self._store(known, places, value)
         except CompileError as error:
-            raise CompileError(f"{name} changes what it is: {error}") from error
+            raise CompileError(f"{name} changes its type: {error}") from error
 
     def _fix_all(self, value: Any) -> Any:
         if isinstance(value, tuple):
@@ -244,7 +244,7 @@ class FunctionWriter(Expressions):
             self.node = statement
             name = f"write_{type(statement).__name__}"
             if not hasattr(self, name):
-                raise CompileError(f"no {type(statement).__name__} is compiled")
+                raise CompileError(f"{type(statement).__name__} is not supported")
             getattr(self, name)(statement)
 
     def write_Expr(self, node: ast.Expr) -> None:
@@ -278,7 +278,7 @@ class FunctionWriter(Expressions):
             address = self.find_place(node.target)
             before = self.load(*address)
         else:
-            raise CompileError("an operator changes a name or an element")
+            raise CompileError("expected a name or an element as target")
         value = self.arithmetic.apply_operator(type(node.op), before, self.evaluate(node.value))
         if address is None:
             self.assign(node.target, value)
@@ -296,7 +296,7 @@ class FunctionWriter(Expressions):
         elif isinstance(target, ast.Subscript):
             self.store_at(target, value)
         else:
-            raise CompileError(f"nothing is assigned to a {type(target).__name__}")
+            raise CompileError(f"cannot assign to {type(target).__name__}")
 
     def write_If(self, node: ast.If) -> None:
         """Write a branch; a condition known at compile time selects one path then."""
@@ -316,7 +316,7 @@ class FunctionWriter(Expressions):
     def write_While(self, node: ast.While) -> None:
         """Write a loop."""
         if node.orelse:
-            raise CompileError("a loop has no else")
+            raise CompileError("a loop cannot have an else")
         test = self.ir.append_basic_block("test")
         self.builder.branch(test)
         self.builder.position_at_end(test)
@@ -343,7 +343,7 @@ class FunctionWriter(Expressions):
     def write_For(self, node: ast.For) -> None:
         """Write a loop over a range or an array, or one copy of the body per element of a tuple."""
         if node.orelse:
-            raise CompileError("a loop has no else")
+            raise CompileError("a loop cannot have an else")
         match node.iter:
             case ast.Call(func=ast.Name() as called) if self.evaluate(called) is range:
                 self._count(node, [self.evaluate(argument) for argument in node.iter.args])
@@ -354,14 +354,14 @@ class FunctionWriter(Expressions):
         elif isinstance(over, tuple):
             self._repeat(node, over)
         else:
-            raise CompileError("a loop is over a range, an array or a tuple")
+            raise CompileError("expected a range, an array or a tuple in a loop")
 
     def _count(self, node: ast.For, bounds: list[Any], over: Array | None = None) -> None:
         if not 1 <= len(bounds) <= 3:
-            raise CompileError("a range has a begin, an end and a step")
+            raise CompileError("expected 1 to 3 arguments of range")
         begin, end, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
         if not isinstance(step, Value) and step == 0:
-            raise CompileError("the step of a range is not 0")
+            raise CompileError("the step of a range must not be 0")
         begin, end, step = (self.arithmetic.convert(bound, INT) for bound in (begin, end, step))
         counter = self.place(WORD)
         self.builder.store(begin.ir, counter)
@@ -412,7 +412,7 @@ class FunctionWriter(Expressions):
         is_error = isinstance(kind, type) and issubclass(kind, Exception)
         is_known = is_error and getattr(builtins, kind.__name__, None) is kind
         if not is_known or len(texts) != 1 or not isinstance(texts[0], str):
-            raise CompileError("only errors of Python's are raised, with one constant text each")
+            raise CompileError("expected a built-in exception with one constant text")
         number = self.module.number_error(kind, texts[0])
         self.builder.store(WORD(number), self.module.reserve_words(ERROR))
         self.raises = True

@@ -216,7 +216,7 @@ def parse_annotation(annotation: Any) -> Any:
         hints = typing.get_type_hints(annotation, include_extras=True)
         return TupleKind(tuple(map(parse_annotation, hints.values())), annotation)
     raise CompileError(
-        f"{annotation} does not say which elements and how many dimensions there are"
+        f"{annotation} is not a supported type; arrays need an element type and dimensions"
     )
 
 

@@ -124,7 +124,7 @@ def _register_intrinsic(function: Any, name: str) -> None:
     @register_emitter(function)
     def emit(f: Any, lanes: Value, other: Value) -> Value:
         if lanes.kind != other.kind:
-            raise CompileError("lanes of one width are needed")
+            raise CompileError("expected lanes of equal width")
         kind = lanes.kind
         named = f"llvm.{name}.v{kind.n}i{kind.bits}"
         operation = f.module.declare(named, kind.ir, kind.ir, kind.ir)

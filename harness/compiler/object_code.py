@@ -33,7 +33,7 @@ class Target:
         try:
             target = llvm.Target.from_triple(self.triple)
         except RuntimeError as error:
-            raise CompileError(f"this LLVM writes no code for {self.triple}: {error}") from error
+            raise CompileError(f"this LLVM does not support {self.triple}: {error}") from error
         return target.create_target_machine(self.cpu, self.features, opt=3, jit=True)
 
 
@@ -49,7 +49,7 @@ def find_host_target() -> Target:
     try:
         llvm.initialize_native_target()
     except OSError as error:
-        text = f"llvmlite {llvmlite.__version__} does not work here ({error}); install another one"
+        text = f"llvmlite {llvmlite.__version__} cannot be loaded ({error}); reinstall it"
         raise CompileError(text) from error
     llvm.initialize_native_asmprinter()
     cpu = os.environ.get("BENCH_CPU_NAME") or llvm.get_host_cpu_name()
@@ -69,7 +69,7 @@ def verify(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachin
         module.verify()
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise CompileError(f"LLVM refuses what a function became: {reason}") from error
+        raise CompileError(f"LLVM rejects the generated code: {reason}") from error
     return module, machine
 
 

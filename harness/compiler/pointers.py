@@ -77,7 +77,7 @@ def view_arrays(address: int, kind: type[T]) -> T:
     compiled code can make it, too. For each array the table has WORDS_OF_ARRAY int64: its address,
     followed by its sizes.
     """
-    raise NotImplementedError("compiled code alone finds arrays in a table")
+    raise NotImplementedError("only compiled code can find arrays in a table")
 
 
 def copy_bytes(out: int, source: int, n: int) -> None:

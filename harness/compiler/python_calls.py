@@ -73,7 +73,7 @@ class Wrapper:
             release: the function that frees an arena's memory, or None.
         """
         n = len(kinds)
-        message = f"{self.name} takes {n} arguments: {', '.join(self.names)}"
+        message = f"{self.name}: expected {n} arguments: {', '.join(self.names)}"
         self._refuse_unless(self._is(self.n, WORD(n)), message)
         registers: list[Any] = []
         for k, kind in enumerate(kinds):
@@ -158,7 +158,7 @@ class Wrapper:
             return self._unbox_array(object_, kind, name)
         if isinstance(kind, TupleKind):
             n = self._call("PyTuple_Size", object_, returned=WORD)
-            message = f"{self.name}: {name} is a {describe(kind)}, as it is declared"
+            message = f"{self.name}: expected a {describe(kind)} as {name}"
             self._refuse_unless(self._is(n, WORD(len(kind.kinds))), message)
             parts = [
                 self._call("PyTuple_GetItem", object_, WORD(k)) for k in range(len(kind.kinds))
@@ -192,7 +192,7 @@ class Wrapper:
             self._return_if(self.builder.not_(is_fine))
 
     def _unbox_array(self, object_: Any, kind: ArrayKind, name: str) -> list[Any]:
-        message = f"{self.name}: {name} is a contiguous {describe(kind)}, as it is declared"
+        message = f"{self.name}: expected a contiguous {describe(kind)} as {name}"
         own = self.builder.ptrtoint(self._load_field(object_, 8, ADDRESS), WORD)
         is_array = self._is(own, self.builder.ptrtoint(self._load_object(_NDARRAY), WORD))
         self._refuse_unless(is_array, message)
@@ -233,7 +233,9 @@ class Wrapper:
     def _box_number(self, value: Any) -> Any:
         if not isinstance(value, Value) or not isinstance(value.kind, Number):
             kind = describe(take_apart(value)[0])
-            raise CompileError(f"{self.name} returns {kind} to Python, which has no use for it")
+            raise CompileError(
+                f"{self.name} returns {kind} to Python; expected numbers, arrays or tuples"
+            )
         if value.kind == BOOL:
             number = self.builder.zext(value.ir, WORD)
             return self._call("PyBool_FromLong", number)
@@ -348,7 +350,7 @@ def make_callable(name: str, address: int, named: Sequence[type]) -> tuple[Any, 
         CompileError: in a Python without global lock, as threads would share the memory of arrays.
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
-        raise CompileError("this Python runs without its global lock; set PYTHON_GIL=1")
+        raise CompileError("this Python runs without a global lock; set PYTHON_GIL=1")
     dtypes = [np.dtype(element) for element in ELEMENTS]
     own = (np.ndarray, np.empty, tuple.__new__, None, *dtypes, *named)
     definition = _Definition(name.encode(), address, _FASTCALL, None)

@@ -98,7 +98,7 @@ def check_unchanged(path: str) -> None:
     except OSError:  # a generated module, or one inside an archive
         return
     if _READ_AT.setdefault(path, time) != time:
-        raise CompileError(f"{path} was edited after this process had read it; start Python again")
+        raise CompileError(f"{path} was edited after this process read it; restart Python")
 
 
 @functools.cache
@@ -115,7 +115,7 @@ def find_definition(function: Callable[..., Any]) -> ast.FunctionDef:
             lines = {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}
             if code.co_firstlineno in lines:
                 return node
-    raise CompileError(f"{code.co_filename} has no function {function.__name__} any more")
+    raise CompileError(f"{code.co_filename} no longer has a function {function.__name__}")
 
 
 def look_up(function: Callable[..., Any], name: str) -> Any:

@@ -115,7 +115,7 @@ def test_lanes_of_two_widths_are_refused() -> None:
     def run(rows: Rows, short: ShortRows) -> None:
         store(rows, 0, 0, add_saturated(load(rows, 0, 0), load(short, 0, 0)))
 
-    with pytest.raises(CompileError, match="one width"):
+    with pytest.raises(CompileError, match="equal width"):
         run(np.zeros((1, N_LANES), np.uint16), np.zeros((1, N_LANES), np.uint8))
 
 

@@ -286,7 +286,7 @@ def test_what_kernels_cannot_count_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         Setting("tree_lstm")
     monkeypatch.setattr(memory, "MOST_ELEMENTS", largest)
     setting = Setting("tree_lstm")
-    with pytest.raises(UnsupportedTrial, match="give a smaller batch_size, or use backend=stepwis"):
+    with pytest.raises(UnsupportedTrial, match="set a smaller batch_size, or use backend=stepwise"):
         setting.train(setting.instances * largest)
 
 
