@@ -42,9 +42,9 @@ class Adapter(Control):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if the trial is not for one CPU thread."""
         if settings.device != "cpu":
-            return "it copies in the memory of a CPU; use device=cpu"
+            return "it copies CPU memory only; set device=cpu"
         if settings.threads != 1:
-            return "it copies with one thread; use threads=1"
+            return "it copies with one thread only; set threads=1"
         return None
 
     def prepare(self, model: Model, weights: Weights) -> None:

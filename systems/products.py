@@ -88,7 +88,7 @@ class Adapter(Control):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if the device is not the CPU or the library is unavailable."""
         if settings.device != "cpu":
-            return "its products are those of compiled code on a CPU; use device=cpu"
+            return "it runs the matmuls of compiled code on a CPU only; set device=cpu"
         try:
             select_library(cls.options_of(settings).blas)
         except UnsupportedTrial as error:

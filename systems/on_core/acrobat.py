@@ -104,8 +104,8 @@ class Adapter(vertex.Adapter):
         options = cls.options_of(settings)
         if (options.records or options.is_live) and not hasattr(model, "program"):
             return (
-                f"model {model.name} has no program, which recording, phases, ghosts, depths and"
-                " rounds are options of; leave these out, or choose a model that has one"
+                f"model {model.name} has no program for recording, phases, ghosts, depths and"
+                " rounds; remove these options or choose a model with a program"
             )
         reason = _explain_not_live(settings, options) if options.is_live else None
         return reason or super().skip(model, settings)
@@ -130,7 +130,9 @@ class Adapter(vertex.Adapter):
         if not hasattr(model, "program"):
             return f"model {model.name} has no program"
         is_planned = isinstance(self.engine, LiveEngine) and self.engine.can_keep()
-        return None if is_planned else "compiled code plans no rounds with these switches"
+        return (
+            None if is_planned else "compiled code cannot plan graph segments with these switches"
+        )
 
     @property
     def running(self) -> LiveRun | None:
@@ -178,7 +180,7 @@ class Adapter(vertex.Adapter):
         if options.rounds == "auto":
             how["rounds"] = "ahead" if self.running is None else "live"
         if options.rounds == "auto" and self.running is None:
-            how["rounds ahead since"] = self.why_ahead or "nothing is waited for"
+            how["rounds ahead since"] = self.why_ahead or "no step waits for a value"
         return super().in_force() | how
 
     def describe_program_runner(self) -> dict[str, str]:
@@ -196,7 +198,7 @@ def _explain_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None
         return None if options.is_live else "rounds=ahead"
     policy = settings.policy or options.policy
     if policy not in (BY_DEPTH, AUTO):
-        return f"compiled code plans rounds by policy={BY_DEPTH}, not by policy={policy}"
+        return f"compiled code plans graph segments by policy={BY_DEPTH} only, got policy={policy}"
     return _explain_not_live(settings, options)
 
 
@@ -211,7 +213,7 @@ def _explain_not_live(settings: RunSettings, options: AcrobatOptions) -> str | N
     }
     for name, (value, needed) in wanted.items():
         if value != needed:
-            return f"rounds=live runs with {name}={needed} only, not with {name}={value}"
+            return f"rounds=live is not allowed: expected {name}={needed}, got {name}={value}"
     if (settings.policy or options.policy) == AUTO:
-        return "rounds=live runs with a policy that is named, not with policy=auto"
+        return "rounds=live is not allowed: expected a named policy, got policy=auto"
     return None

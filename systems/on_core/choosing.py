@@ -39,8 +39,8 @@ def list_candidates(switches: Switches) -> list[Candidate]:
     """
     if switches.profile:
         raise ConfigError(
-            "policy=auto chooses by the time that runs take, which profile=true changes; give"
-            " profile=false, or name a policy"
+            "policy=auto compares run times, which profile=true changes; set profile=false or"
+            " choose a policy"
         )
     candidates = []
     for granularity in CHOICES["granularity"]:
@@ -60,7 +60,7 @@ def _explain_lost_switch(granularity: str, switches: Switches) -> str | None:
         ("share_equal_inputs", switches.share_equal_inputs),
     ):
         if lost:
-            return f"{name}={str(getattr(switches, name)).lower()} is for vertex granularity"
+            return f"{name}={str(getattr(switches, name)).lower()} needs granularity=vertex"
     return None
 
 
@@ -85,13 +85,13 @@ def choose(
     able = [candidate for candidate in known if candidate.predicted_s is not None]
     if not able:
         why = next(
-            (candidate.why_not for candidate in known if candidate.why_not), "there is no policy"
+            (candidate.why_not for candidate in known if candidate.why_not), "no policies found"
         )
-        raise UnsupportedTrial(f"policy=auto has nothing to choose from: {why}")
+        raise UnsupportedTrial(f"policy=auto has no candidates: {why}")
     worth = _select_promising(able)
     n_used = _count_raced_mini_batches(worth, n_mini_batches)
     tell(
-        f"{len(worth)} of {len(able)} candidates run {n_used} mini-batches in turns, for at most"
+        f"{len(worth)} of {len(able)} candidates run {n_used} mini-batches in turn, for at most"
         f" {ENOUGH_S:g} s or {LEAST_ROUNDS} rounds"
     )
     outcome = run_race(len(worth), n_used, lambda i, k: lab.run(worth[i], k))
@@ -169,7 +169,7 @@ def predict_times(
             for index in batches:
                 results[index] = replace(results[index], why_not=too_slow)
             continue
-        tell(f"{granularity} granularity: compiled, and a batch of each type measured")
+        tell(f"{granularity} granularity: compiles and measures a batch of each type")
         fewest = min(batches, key=lambda index: results[index].n_batches or 0)
         fixed_s, cost_s = lab.measure_cost(granularity, results[fewest])
         for index, n_of_type in batches.items():
@@ -221,4 +221,4 @@ def _explain_too_slow(
     )
     if without_batches_s < (least.predicted_s or 0.0):
         return None
-    return f"scheduling and arithmetic alone would take longer than all of {least.words}"
+    return f"scheduling and arithmetic would already take longer than {least.words}"

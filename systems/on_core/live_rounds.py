@@ -45,7 +45,10 @@ class LiveRun:
     def run_by(self) -> str:
         """The runner of the programs, and the reason for it."""
         if self.programs is None and self.recording.programs is not None:
-            return "Python, since compiled code plans no rounds with this policy and these switches"
+            return (
+                "Python, since compiled code cannot plan graph segments with this policy and these"
+                " switches"
+            )
         return self.recording.run_by
 
     @property

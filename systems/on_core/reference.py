@@ -20,7 +20,7 @@ class Adapter(System):
     @classmethod
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         if settings.device != "cpu":
-            return "the reference runs on device=cpu only"
+            return "the reference runs on a CPU only; set device=cpu"
         return explain_untrainable(model, settings.mode)
 
     def prepare(self, model: Model, weights: Weights) -> None:

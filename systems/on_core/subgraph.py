@@ -53,10 +53,10 @@ class Adapter(System):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if the trial is not inference of a single cell on the CPU."""
         if not isinstance(model, CellModel):
-            return f"runs single cells (model=cell), not {model.name}"
+            return f"runs single cells only, got model {model.name}; choose model=cell"
         if settings.mode != "infer":
-            return "runs inference only; give mode=infer"
-        return None if settings.device == "cpu" else "runs on device=cpu only"
+            return "runs inference only; set mode=infer"
+        return None if settings.device == "cpu" else "runs on a CPU only; set device=cpu"
 
     def prepare(self, model: Model, weights: Weights) -> None:
         """Batch the cell's operators and lay out its values."""

@@ -158,7 +158,7 @@ def bind_kernel(node: Node, operands: Sequence[Array], out: Array) -> Run:
         return PREPARED[node.op](node, operands, out)
     if node.op not in UFUNCS:
         raise ConfigError(
-            f"operator {node.op} has no kernel for blocks; known: "
+            f"operator {node.op} has no kernel for blocks: expected one of "
             + ", ".join(sorted([*PREPARED, *UFUNCS]))
         )
     ufunc = UFUNCS[node.op]

@@ -94,14 +94,14 @@ class Adapter(DynetSystem):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if the device is not the CPU, or if the model or a build is missing."""
         if settings.device != "cpu":
-            return f"DyNet is built for the CPU only, not for device={settings.device}"
+            return "DyNet is built for the CPU only; set device=cpu"
         options = cls.options_of(settings)
         reason = explain_inference_only(model, settings.mode)
         if reason is not None:
             return reason
         known = find_network_modules(NETWORKS[options.batching])
         if model.name not in known:
-            how = "mini-batched by hand" if options.batching == "manual" else "written for DyNet"
+            how = "batched manually" if options.batching == "manual" else "written for DyNet"
             return f"model {model.name} is not {how}; it runs {', '.join(sorted(known))}"
         return _explain_missing_dynet(options)
 
@@ -249,7 +249,7 @@ def _select_table(model: Model, options: DynetOptions) -> str:
 def _explain_missing_dynet(options: DynetOptions) -> str | None:
     if options.products == "sizes":
         if options.build == "wheel":
-            return "products=sizes needs DyNet's source build, not build=wheel"
+            return "products=sizes needs DyNet's source build; set build=source"
         return explain_missing_build()
     if find_source_build(options.build) is None:
         if options.build == "source":

@@ -73,7 +73,7 @@ def explain_missing_build(folder: Path = NATIVE) -> str | None:
     if not all((folder / name).exists() for name in (PROGRAMS, PRODUCT_SIGNATURE, FACTS)):
         return f"DyNet's programs in C++ are not built; {HOW}"
     if read_built_hash(folder) != hash_sources():
-        return f"DyNet's programs in C++ were built from other sources than these; {HOW}"
+        return f"DyNet's programs in C++ do not match their sources; {HOW}"
     return None
 
 

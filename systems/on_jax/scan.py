@@ -163,7 +163,7 @@ class Adapter(System):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if CUDA is missing or the model is not written for JAX."""
         if settings.device == "cuda" and not _has_cuda(settings):
-            return "jax sees no CUDA device here"
+            return "jax finds no CUDA device"
         return explain_missing_network(model.name, NETWORKS)
 
     def prepare(self, model: Model, weights: Weights) -> None:

@@ -25,7 +25,7 @@ class WithoutJax:
             ModuleNotFoundError: If TensorFlow or Keras imports jax.
         """
         if name == "jax" and _find_importer(sys._getframe(1)) in IMPORTERS:
-            raise ModuleNotFoundError("jax is kept from TensorFlow", name=name)
+            raise ModuleNotFoundError("jax is hidden from TensorFlow", name=name)
 
 
 def _find_importer(frame: FrameType | None) -> str:

@@ -85,7 +85,7 @@ class Loom:
             n_arguments = len(self._find_op(call.op).arguments)
             if len(call.sources) != n_arguments:
                 raise ConfigError(
-                    f"a call of op {call.op} has {len(call.sources)} sources; it needs"
+                    f"a call of op {call.op} has {len(call.sources)} sources: expected"
                     f" {n_arguments}, one for each argument"
                 )
 
@@ -170,4 +170,4 @@ class LoomTables(NamedTuple):
 def _check_known(what: str, names: set[str], known: list[str]) -> None:
     unknown = sorted(names - set(known))
     if unknown:
-        raise ConfigError(f"{what} {unknown[0]} is unknown; there are {', '.join(known)}")
+        raise ConfigError(f"{what} {unknown[0]} is unknown; choose one of {', '.join(known)}")

@@ -69,7 +69,7 @@ class TensorFlowSystem(System):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if CUDA is missing or the model is not written for TensorFlow."""
         if settings.device == "cuda" and not tf.config.list_physical_devices("GPU"):
-            return "tensorflow sees no CUDA device here"
+            return "tensorflow finds no CUDA device"
         return explain_missing_network(model.name, cls.networks)
 
     def prepare(self, model: Model, weights: Weights) -> None:

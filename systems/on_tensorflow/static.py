@@ -47,13 +47,13 @@ class SentenceOptions:
     def __post_init__(self) -> None:
         if self.xla and self.layout != "padded":
             raise ConfigError(
-                f"system.options.layout={self.layout} is not allowed with system.options.xla=true,"
-                " which needs all shapes; give padded"
+                f"system.options.layout={self.layout} is not allowed with system.options.xla=true:"
+                " expected padded, for fixed shapes"
             )
         if self.buckets > 1 and self.layout != "padded":
             raise ConfigError(
                 f"system.options.buckets={self.buckets} is not allowed with system.options.layout="
-                f"{self.layout}, which pads nothing; give 1, or system.options.layout=padded"
+                f"{self.layout}: expected 1; set 1, or system.options.layout=padded"
             )
 
 

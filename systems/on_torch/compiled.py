@@ -262,11 +262,11 @@ class Adapter(LevelsAdapter):
         has_lstm = model.instance_kind in SENTENCES and not isinstance(model, ProgramModel)
         if not has_lstm and model.name not in TREES:
             return (
-                f"torch_compiled compiles the LSTM cell, which model {model.name} does not have;"
-                " system=torch_levels runs it where it is written for torch"
+                f"torch_compiled compiles LSTM cells, and model {model.name} has none; choose"
+                " system=torch_levels if it has the model"
             )
         if settings.device == "cpu" and _find_compiler() is None:
-            return "torch.compile needs a C++ compiler on a CPU; install g++, or name one in CXX"
+            return "torch.compile needs a C++ compiler on a CPU; install g++, or set CXX"
         return super().skip(model, settings)
 
     def prepare(self, model: Model, weights: Weights) -> None:

@@ -40,8 +40,8 @@ class FusedOptions:
     def __post_init__(self) -> None:
         if self.input == "packed" and self.buckets > 1:
             raise ConfigError(
-                f"system.options.buckets={self.buckets} is not allowed; give 1, or more where"
-                " system.options.input=padded"
+                f"system.options.buckets={self.buckets} is not allowed with"
+                " system.options.input=packed: expected 1; set 1, or system.options.input=padded"
             )
 
 
@@ -60,9 +60,8 @@ class Adapter(LevelsAdapter):
         is_whole = model.instance_kind == "chain" or isinstance(model, Seq2SeqAtOnce)
         if not is_whole or isinstance(model, ProgramModel):
             return (
-                f"nn.LSTM reads whole sentences in one call, which model {model.name} does not"
-                " consist of, or has another cell for; system=torch_levels runs it where it is"
-                " written for torch"
+                f"nn.LSTM runs whole sentences of plain LSTM cells, unlike model {model.name};"
+                " choose system=torch_levels if it has the model"
             )
         return super().skip(model, settings)
 

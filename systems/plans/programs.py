@@ -26,8 +26,8 @@ def explain_inference_only(model: Model, mode: str) -> str | None:
     if mode == "infer" or not isinstance(model, ProgramModel):
         return None
     return (
-        f"model {model.name} is a program with control flow, of which frameworks run inference"
-        f" only, not mode={mode}; give mode=infer"
+        f"model {model.name} has control flow, which frameworks run in inference only, got"
+        f" mode={mode}; set mode=infer"
     )
 
 

@@ -102,7 +102,7 @@ def test_what_waits_for_nothing_is_one_round_of_arrays(
     facts = adapter.in_force()
     assert facts["recording"] == "arrays"
     assert facts["rounds"] == {"auto": "ahead"}.get(rounds, rounds)
-    assert facts.get(SINCE) == {"auto": "nothing is waited for"}.get(rounds)
+    assert facts.get(SINCE) == {"auto": "no step waits for a value"}.get(rounds)
     assert BY not in facts
     assert "evaluated" not in facts
 
@@ -170,13 +170,13 @@ def test_a_number_itself_may_decide(runs: list[int]) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"mode": "train"}, "mode=infer only, not with mode=train"),
-        ({"granularity": "operator"}, "granularity=vertex only, not with granularity=operator"),
-        ({"outputs": "vertices"}, "outputs=stage only, not with outputs=vertices"),
-        ({"share_equal_inputs": True}, "share_equal_inputs=false only"),
-        ({"policy": "agenda"}, "by policy=inline_depth, not by policy=agenda"),
-        ({"backend": "stepwise"}, "compiled code plans no rounds with these switches"),
-        ({"loop": "python"}, "compiled code plans no rounds with these switches"),
+        ({"mode": "train"}, "expected mode=infer, got mode=train"),
+        ({"granularity": "operator"}, "expected granularity=vertex, got granularity=operator"),
+        ({"outputs": "vertices"}, "expected outputs=stage, got outputs=vertices"),
+        ({"share_equal_inputs": True}, "expected share_equal_inputs=false"),
+        ({"policy": "agenda"}, "by policy=inline_depth only, got policy=agenda"),
+        ({"backend": "stepwise"}, "compiled code cannot plan graph segments with these switches"),
+        ({"loop": "python"}, "compiled code cannot plan graph segments with these switches"),
         ({"rounds": "ahead"}, None),
     ],
     ids=str,
@@ -193,9 +193,9 @@ def test_what_falls_back_runs_ahead_and_says_why(settings: dict[str, Any], why: 
     assert BY not in facts
     assert (why is None) == (SINCE not in facts)
     assert why is None or why in facts[SINCE]
-    if "only" in str(why):
+    if "expected" in str(why):
         asked = settings_of(**settings, rounds="live")
-        assert f"rounds=live runs with {why}" in str(Adapter.skip(DRNN_MODEL, asked))
+        assert f"rounds=live is not allowed: {why}" in str(Adapter.skip(DRNN_MODEL, asked))
 
 
 def test_a_policy_that_is_chosen_runs_ahead() -> None:
@@ -203,7 +203,7 @@ def test_a_policy_that_is_chosen_runs_ahead() -> None:
     assert Adapter.skip(DRNN_MODEL, settings) is None
     assert "policy=auto" in str(Adapter(settings).why_ahead)
     asked = settings_of(policy="auto", rounds="live")
-    reason = "a policy that is named, not with policy=auto"
+    reason = "expected a named policy, got policy=auto"
     assert reason in str(Adapter.skip(DRNN_MODEL, asked))
     assert Adapter.skip(DRNN_MODEL, settings_of(rounds="live")) is None
 

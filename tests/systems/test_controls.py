@@ -180,7 +180,7 @@ def test_it_counts_what_it_reads_and_writes(n_bytes: int, monkeypatch: pytest.Mo
 def test_what_they_are_not_for_is_told() -> None:
     model, _ = EXAMPLES["tree_lstm"]
     for adapter in (products.Adapter, copies.Adapter):
-        assert "use device=cpu" in str(adapter.skip(model, settings(device="cuda")))
+        assert "set device=cpu" in str(adapter.skip(model, settings(device="cuda")))
     assert "threads=1" in str(copies.Adapter.skip(model, settings(threads=2)))
     with pytest.raises(ConfigError, match=r"n_bytes=8 is not allowed; give a .* 4096"):
         copies.Adapter(settings(options={"n_bytes": 8}))
@@ -208,7 +208,7 @@ def test_training_is_refused(
     reason = module.Adapter.skip(model, settings("train"))
     assert reason is not None
     assert "mode=train" in reason
-    assert "give mode=infer" in reason
+    assert "set mode=infer" in reason
     assert "\n" not in reason
     assert module.Adapter.skip(model, settings("infer")) is None
 

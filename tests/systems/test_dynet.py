@@ -412,7 +412,7 @@ def test_what_is_not_built_is_said_in_one_line(tmp_path: Path) -> None:
     facts = tmp_path / build.FACTS
     facts.write_text(json.dumps({"sources_sha256": "of other sources"}))
     assert build.explain_missing_build(tmp_path) == (
-        "DyNet's programs in C++ were built from other sources than these; run make dynet-native"
+        "DyNet's programs in C++ do not match their sources; run make dynet-native"
     )
     facts.write_text(json.dumps({"sources_sha256": build.hash_sources()}))
     assert build.explain_missing_build(tmp_path) is None

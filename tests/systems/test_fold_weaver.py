@@ -293,11 +293,11 @@ def test_work_is_counted_as_the_loop_does_it() -> None:
 
 def test_names_of_a_loom_have_to_fit() -> None:
     cell = op("cell", ("state",), ("state",))
-    with pytest.raises(ConfigError, match=r"type shape other is unknown; there are state"):
+    with pytest.raises(ConfigError, match=r"type shape other is unknown; choose one of state"):
         Loom({"state": 1}, [cell], (None, "other"))
-    with pytest.raises(ConfigError, match=r"op leaf is unknown; there are cell"):
+    with pytest.raises(ConfigError, match=r"op leaf is unknown; choose one of cell"):
         Loom({"state": 1}, [cell], (None, LoomCall("leaf", (OWN,))))
-    with pytest.raises(ConfigError, match=r"op cell has 2 sources; it needs 1"):
+    with pytest.raises(ConfigError, match=r"op cell has 2 sources: expected 1"):
         Loom({"state": 1}, [cell], (None, LoomCall("cell", (OWN, 0))))
 
 

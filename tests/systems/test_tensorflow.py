@@ -158,9 +158,7 @@ def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason is not None
     assert "tree_fc" in reason
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    assert (
-        skip(VarLSTM(SIZES), small_settings(device="cuda")) == "tensorflow sees no CUDA device here"
-    )
+    assert skip(VarLSTM(SIZES), small_settings(device="cuda")) == "tensorflow finds no CUDA device"
     monkeypatch.setattr(tf, "__version__", "2.15.1")
     with pytest.raises(UnsupportedTrial, match=r"^tensorflow 2.15.1 .*pip install.*\[tensorflow]"):
         load_adapter("systems.on_tensorflow.static")
@@ -171,8 +169,8 @@ def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (dynamic, {"round_up_to": 0}, "system.options.round_up_to=0 is not allowed: expected"),
         (dynamic, {"buckets": 0}, "system.options.buckets=0 is not allowed: expected a value of"),
-        (dynamic, {"buckets": 2}, "which pads nothing; give 1, or system.options.layout=padded"),
-        (dynamic, {"xla": True}, "which needs all shapes; give padded"),
+        (dynamic, {"buckets": 2}, "expected 1; set 1, or system.options.layout=padded"),
+        (dynamic, {"xla": True}, "xla=true: expected padded"),
         (dynamic, {"steps": 3}, "valid options: xla, layout, round_up_to, buckets"),
         (block, {"buckets": 0}, "system.options.buckets=0 is not allowed: expected a value of"),
         (fold, {"workers": -1}, "system.options.workers=-1 is not allowed: expected a value of at"),

@@ -86,7 +86,7 @@ def test_new_sizes_compile_nothing_again(case: str, mode: str) -> None:
     [
         (Fused, "tree_lstm", "whole sentences"),
         (Fused, "seq2seq", "whole sentences"),
-        (Compiled, "tree_gru", "the LSTM cell"),
+        (Compiled, "tree_gru", "LSTM cells"),
     ],
 )
 def test_what_cannot_run_is_told(adapter: type[System], case: str, words: str) -> None:

@@ -67,7 +67,7 @@ class Adapter(DynetSystem):
     def skip(cls, model: Model, settings: RunSettings) -> str | None:
         """Return the reason if the device is not the CPU, or the model or the build is missing."""
         if settings.device != "cpu":
-            return f"DyNet is built for the CPU only, not for device={settings.device}"
+            return "DyNet is built for the CPU only; set device=cpu"
         if model.name not in N_GATES:
             known = ", ".join(sorted(N_GATES))
             return f"model {model.name} is not written for DyNet in C++; it runs {known}"

@@ -128,5 +128,5 @@ def _as_float_pointer(values: Array) -> Any:
         ValueError: If the array is not contiguous float32.
     """
     if values.dtype != np.float32 or not values.flags.c_contiguous:
-        raise ValueError(f"{values.dtype} {values.shape} is no contiguous float32")
+        raise ValueError(f"expected contiguous float32, got {values.dtype} {values.shape}")
     return values.ctypes.data_as(ctypes.c_void_p)
