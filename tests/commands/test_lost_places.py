@@ -244,7 +244,9 @@ def test_an_output_that_finds_no_room_leaves_nothing(
 
     monkeypatch.setattr(os, "fsync", fail)
     assert schedule([*COUNTS, "policy=fsm_sort", "learning.trials=5", *words]) == 1
-    assert f"{file} cannot be written (No space left on device)" in last_line(capsys)
+    line = last_line(capsys)
+    assert str(file) in line
+    assert "No space left on device" in line
     assert everything_in(tmp_path) == set()
 
 

@@ -119,7 +119,7 @@ def test_commands_that_start_others(box: Sandbox, command: str) -> None:
     process = box.start(run_module(f"harness.commands.{command}", *arguments))
     wait_until(psutil.Process(process.pid).children, 60, process)
     (line,) = end(box, process, signal.SIGTERM)
-    assert line.startswith(f"{name}: ended by SIGTERM; ")
+    assert line.startswith(f"{name}: stopped by SIGTERM; ")
 
 
 def test_two_runs_on_one_folder_measure_nothing_twice(box: Sandbox, tmp_path: Path) -> None:
