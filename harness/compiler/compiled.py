@@ -69,13 +69,11 @@ class Compiled(Compilable, Generic[P, R]):
             return tuple(parse_annotation(hints[name]) for name in self.names)
         except (KeyError, NameError, CompileError) as error:
             where = f"{self.__module__}.{self.__name__}"
-            raise CompileError(f"{where} is called from Python: declare {error}") from error
+            raise CompileError(f"{where}: missing or unsupported annotation: {error}") from error
 
     def _check_defaults(self) -> None:
         if self.function.__defaults__ or self.function.__kwdefaults__:
-            raise CompileError(
-                f"{self.__module__}.{self.__name__} has defaults; pass all arguments"
-            )
+            raise CompileError(f"{self.__module__}.{self.__name__} has defaults; remove them")
 
     @property
     def named(self) -> Sequence[type]:

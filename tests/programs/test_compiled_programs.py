@@ -137,7 +137,7 @@ def test_there_is_room_for_functions_that_are_written_many_times() -> None:
 
 
 REFUSED = {
-    "with open('x'): pass": "no With is compiled",
+    "with open('x'): pass": "With is not supported",
     "v = p.nothing(v)": "calls the block nothing, which is none",
     "v = p.binary(v)": "calls binary with 1 operands",
     "v = p.leaf()": "calls leaf with other numbers than it needs",

@@ -116,7 +116,7 @@ class DeviceMemory(TorchParameters):
             return
         width = self.widths[key]
         wanted = int(n_rows * GROWTH) + 1
-        _check_size(f"{key.name.of}, {n_rows} rows of {width},", wanted * width, "batch_size")
+        _check_size(f"{key.name.of} ({n_rows} rows of {width})", wanted * width, "batch_size")
         self.on_move()
         self.buffers[key] = self.allocate(1, width)  # frees the old one first: both may not fit
         self.buffers[key] = self.allocate(wanted, width)
