@@ -20,13 +20,13 @@ MODES = {"train": "training", "infer": "inference"}
 ENDS = {RANGE: "range over rounds", INTERVAL: "95% interval of the median"}
 LEARNING_KEYS = ["learning.variant", "learning.fallback", "learning.trials"]
 QUANTITY_NOTES = {
-    "peak_memory_mib": "MiB: peak memory beyond what was resident before; DyNet's with its import.",
+    "peak_memory_mib": "MiB: peak memory above that before setup; DyNet's includes its import.",
     "preparing_s": "Setup: once per process; compiles, folds, loads; may reuse compiled code.",
-    "copied_kb": "Copied: bytes per mini-batch that only bring operands together.",
-    "construction_s": "Graph construction includes scheduling, but DyNet schedules as it computes.",
-    "throughput over ceiling": "Matmul bound: the workload's matrix products alone, each parameter"
-    " once for all vertices, at their fastest. More than 100%: a system leaves products out, or"
-    " multiplies with another library.",
+    "copied_kb": "Copied: bytes per mini-batch that are moved only to gather operands.",
+    "construction_s": "Graph construction includes scheduling; DyNet schedules as it computes.",
+    "throughput over ceiling": "Matmul bound: only the workload's matmuls, each parameter once"
+    " for all vertices, at their fastest. More than 100%: a system omits matmuls or uses another"
+    " library.",
 }
 FRAMEWORK, UNSEEN = "framework", "unseen_ratio"  # kind of baselines; a quantity
 
@@ -175,7 +175,7 @@ def describe_warnings(rows: pd.DataFrame) -> str:
     warned = ok.assign(word=(ok.warnings + " " + ok.weak_build).str.split()).explode("word")
     n_trials = warned.groupby("word").point.nunique()
     listed = ", ".join(f"{word} ({n})" for word, n in n_trials.items())
-    note = f"{DAGGER} Measured with warnings: {listed}; the CSV names those of each number."
+    note = f"{DAGGER} Measured with warnings: {listed}; the CSV lists those of each number."
     return note if listed else ""
 
 
@@ -252,16 +252,14 @@ def build_footnotes(
     unplanned = "; ".join(list_unplanned(experiment)) if BEST_BASELINE in declaration.extra else ""
     notes = {
         f"Baselines that run the model, but have no trial at this scale: {unplanned}.": unplanned,
-        "[n]: of n rounds; a system far slower than the fastest gets no more.": True
+        "[n]: only n rounds; a system far slower than the fastest is screened out.": True
         in set(numbers.screened_out),
-        f"Mini-batches that a system had not seen before take {ends} as long as timed ones.": len(
-            unseen
-        ),
+        f"Mini-batches not used for timing take {ends} as long as timed ones.": len(unseen),
         f"Not measured: {unmeasured}.": unmeasured,
         f"Instances of an epoch, extrapolated from those measured: {epochs}.": epoch != 1,
         f"Paper: {sources}. Another machine and other code: compare ratios, not seconds.": sources,
         f"Conditions: {conditions}.": conditions,
-        f"{EN_DASH} not in this scale, not published, or of no meaning in this row.": has_gaps,
+        f"{EN_DASH} not planned at this scale, not published, or not applicable.": has_gaps,
     }
     return (
         *build_notes(experiment, systems),

@@ -151,8 +151,8 @@ def build_table(rows: pd.DataFrame) -> str:
             "hidden": rows.hidden_size.astype(str).to_list(),
             "engine, instances/s": format_speeds(rows.value_engine, rows.warnings_engine),
             "fastest baseline": rows.label.to_list(),
-            "of (frameworks)": counts,
-            "its instances/s": format_speeds(rows.value, rows.warnings),
+            "baselines (frameworks)": counts,
+            "baseline, instances/s": format_speeds(rows.value, rows.warnings),
             "speedup": [format_gain(row) for _, row in rows.iterrows()],
         },
         index=pd.Index(rows.workload, name="workload"),
@@ -194,21 +194,21 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
     behind = medians.drop(close.index).sort_values()
     return "\n".join(
         [
-            "- **Which framework?** The engine (`system=vertex`: the shared core with our policy"
+            "- **Frameworks.** The engine (`system=vertex`: the shared core with our policy"
             " `critical_share`) is clearly faster than the fastest baseline on"
             f" {n['faster']} of {len(rows)} workloads, clearly slower on {n['slower']}, and not"
             f" clearly different on {n['unclear']}. Fastest baseline, by number of workloads:"
             f" {often} (TorchFold is PyTorch's).",
-            "- **Which strategy?** Each paper's strategy is also a set of switches of our engine."
-            f" There, {join_names(close)} as fast as ours in the median; ours is"
+            "- **Strategies.** Each paper's strategy is also a set of switches of our engine."
+            f" On it, {join_names(close)} as fast as ours in the median; ours is"
             f" {join_factors(behind)}.",
-            "- **Why?** The gain over frameworks is the engine's, not the policy's: on a CPU a step"
-            f" is cheap to start, so that fewer batches count little ({describe_batches(first)})."
-            " What counts is few, large matrix products and little copying.",
-            f"- **Where not?** {slowest.workload}: {slowest.label} is faster (speedup"
+            "- **Cause.** The gain over frameworks is the engine's, not the policy's: on a CPU, a"
+            f" step is cheap to start, so fewer batches gain little ({describe_batches(first)})."
+            " Few, large matmuls and little copying gain more.",
+            f"- **Exception.** {slowest.workload}: {slowest.label} is faster (speedup"
             f" {slowest.speedup:.2f}){REASONS.get(slowest.label, '')}.",
-            "- **How sure?** 95% intervals over six rounds in fresh processes; clearly: the whole"
-            f" interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs of"
+            '- **Confidence.** 95% intervals over six rounds in fresh processes; "clearly": the'
+            f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs of"
             " unchanged code. On a"
             f" second CPU, an Intel Xeon, speedups on {len(others)} workloads are"
             f" {others.speedup.min():.2f} to {others.speedup.max():.2f}. No GPU has been measured.",
@@ -240,7 +240,7 @@ def describe_batches(results: CpuResults) -> str:
     strategies = results.strategies
     is_cavs = (strategies.experiment == "headline_lattice_lstm") & (strategies.system == "cavs")
     return (
-        f"on lattices Cavs's strategy runs {lattices['cavs']:.0f} batches where ours runs"
+        f"on lattices Cavs's strategy runs {lattices['cavs']:.0f} batches and ours"
         f" {lattices['vertex']:.0f}, and ours is {strategies.speedup[is_cavs].iloc[0]:.2f} times"
         " as fast"
     )
@@ -279,15 +279,15 @@ def build_run_tables(folder: Path, base: str) -> str:
     others = others.assign(label=others.system.map(labels), text=others.value.map("{:.2f}".format))
     is_baseline = others.system.map(kinds) == "framework"
     parts = [
-        f"Speed of `{base}`, and of the fastest baseline of each workload. Speedups are taken"
-        " within rounds; intervals: the range over rounds, rounded outward.",
+        f"Throughput of `{base}` and of the fastest baseline of each workload. Speedups are"
+        " computed within rounds; intervals: range over rounds, rounded outward.",
         _arrange_run(_tell_fastest(speeds[speeds.system == base], best, labels), labels),
-        f"Over the fastest baseline: geometric mean {mean:.2f} over {len(best)} workloads,"
+        f"Speedup over the fastest baseline: geometric mean {mean:.2f} over {len(best)} workloads,"
         f" smallest {best.value.min():.2f}.",
         f"Speedup of `{base}` over each baseline (medians; {EN_DASH}: not measured, or without a"
         " number in some round).",
         _arrange_run(others[is_baseline], labels),
-        "The same over other systems on the shared engine.",
+        f"Speedup of `{base}` over other systems on the shared engine (medians).",
         _arrange_run(others[~is_baseline], labels),
     ]
     return "\n\n".join(parts)

@@ -38,7 +38,7 @@ from plots.write import Picture
 BAR_IN, PANEL_IN, KEY_IN, N_COLUMNS = 0.17, 0.42, 0.22, 3
 TIME, OVER_START = "mini_batch_ms", "mini_batch_ms over start"
 SCHEDULE, TOTAL, JOINED = "scheduling", "total", " with scheduling, not separable"
-WARNED = f"{DAGGER} measured with warnings, which the CSV names"
+WARNED = f"{DAGGER} measured with warnings, which the CSV lists"
 COLORS = {  # neighbors differ in lightness, so that gray prints are readable
     "construction": "#E69F00",
     SCHEDULE: "#004C80",

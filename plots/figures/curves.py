@@ -255,7 +255,7 @@ def describe_points(shown: pd.DataFrame, x: str, unmeasured: Sequence[float]) ->
         if any(len(set(group)) > 1 for _, group in sizes.groupby(keys)):
             yield "Systems were measured at different points."
     if "system" in measured and (measured.system != measured[CURVE]).any():
-        yield "Of variants of a system the fastest is shown, which the CSV names."
+        yield "Of the variants of a system, the fastest is shown; the CSV names it."
     n_doubted = int((measured.warnings.fillna("") != "").sum())
     if n_doubted:
         yield f"{n_doubted} of {len(measured)} numbers have warnings, see the CSV."

@@ -72,7 +72,7 @@ def draw(experiment: Experiment) -> list[Picture]:
     add_key(figure, marks)
     page.add_title(figure, build_title(experiment))
     caption = join_sentences(
-        "numbers: batches of one mini-batch; dots: over the lower bound, which is in parentheses",
+        "numbers: batches of one mini-batch; dots: ratio to the lower bound (in parentheses)",
         "learned policies: median of all seeds, line: smallest to largest",
         f"batch size {options.batch_size}, training split",
         describe_processor(experiment.counts),

@@ -58,6 +58,6 @@ def describe_heat(numbers: pd.DataFrame, conditions: str = "") -> str:
     rounds = [int(n) for n in numbers.speedup_n_rounds.dropna()]
     return join_sentences(
         f"median of {format_range(rounds)} ratios, each within a round" if rounds else "",
-        "above 1 the engine is faster; grey digits: the interval contains 1; blank: no number",
+        "above 1 the engine is faster; gray digits: the interval contains 1; blank: no number",
         conditions,
     )

@@ -33,7 +33,7 @@ from plots.write import Picture
 
 FLOPS, BYTES, INTENSITY = MARK = ("gflop_per_s", "gbyte_per_s", "flop_per_byte")
 ROOF, TRIAL, BOUND = "roof", "trial", "matmuls only"
-ROOFS = "lines: what the machine gives at most, to matmuls and to copies; the CSV names warnings"
+ROOFS = "lines: upper bounds of the machine for matmuls and copies; the CSV lists warnings"
 AXES_IN, LEFT_IN = 3.3, 0.45
 
 

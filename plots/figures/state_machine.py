@@ -41,7 +41,7 @@ from plots.write import Picture
 END = "end"  # follows the last state
 CAPTION = (
     "A state names the types that are ready, the most frequent first; an arrow names the executed"
-    " type. Numbers: how often."
+    " type. Numbers: counts."
 )
 # Okabe and Ito's colors that are visible on white; 4 line styles make 28 different looks.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#B0559A", "#000000", "#A87400", "#3A8FC4")

@@ -32,7 +32,7 @@ def build(experiment: Experiment) -> list[Table]:
     answers = evaluate_answers(experiment)
     every = pd.concat([answers, list_unplanned(experiment)], ignore_index=True)
     every["label"] = every.system.map(experiment.label)
-    note = "1/s: instances per second. Of: baselines with a number; the CSV also has those without."
+    note = "1/s: instances per second. Baselines: those with a number; the CSV also has the others."
     return build_only_table(experiment, every, arrange(answers), first=note)
 
 
@@ -121,7 +121,7 @@ def arrange(answers: pd.DataFrame) -> pd.DataFrame:
         "hidden, batch": engine.hidden_size.astype(str) + ", " + engine.batch_size.astype(str),
         "engine (1/s)": _format_speeds(engine),
         "fastest baseline": best.label,
-        "of": best.n_baselines.astype("Int64").astype(str),
+        "baselines": best.n_baselines.astype("Int64").astype(str),
         "baseline (1/s)": _format_speeds(best),
         "engine speedup": list(map(format_ratio, *ends)),
     }

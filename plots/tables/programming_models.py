@@ -62,7 +62,7 @@ def build(experiment: Experiment) -> list[Table]:
     texts = results.assign(share=[format_number(row) for _, row in results.iterrows()])
     cells = texts[[*HEADERS]].set_axis(pd.MultiIndex.from_tuples(HEADERS.values()), axis=1)
     heads = results.way + ": " + results.system.map(experiment.label)
-    cells.index = pd.Index(heads, name="way to program")
+    cells.index = pd.Index(heads, name="programming model")
     return build_only_table(experiment, results, cells)
 
 
