@@ -208,8 +208,8 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f"- **Exception.** {slowest.workload}: {slowest.label} is faster (speedup"
             f" {slowest.speedup:.2f}){REASONS.get(slowest.label, '')}.",
             '- **Confidence.** 95% intervals over six rounds in fresh processes; "clearly": the'
-            f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs of"
-            " unchanged code. On a"
+            f" whole interval is beyond a factor of {BETWEEN_RUNS}, the largest change between runs"
+            " of unchanged code. On a"
             f" second CPU, an Intel Xeon, speedups on {len(others)} workloads are"
             f" {others.speedup.min():.2f} to {others.speedup.max():.2f}. No GPU has been measured.",
         ]

@@ -133,7 +133,7 @@ def test_rounds_of_a_screened_out_system_stand_after_its_number(load: Load) -> N
     assert get_row(table, experiment.label("dynet"))[0].rstrip(DAGGER).endswith(" [2]")
     number = select_number(table.numbers, system="dynet", quantity="throughput")
     assert (number.n_rounds, bool(number.screened_out)) == (2, True)
-    assert any(note.startswith("[n]: of n rounds") for note in table.notes)
+    assert any(note.startswith("[n]: only n rounds") for note in table.notes)
 
 
 @pytest.mark.slow
