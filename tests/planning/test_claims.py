@@ -227,7 +227,7 @@ def choices(scale: str) -> Choices:
 
 
 ROOT = "on a log scale"
-EXACT = "but for its rounding"
+EXACT = "within its rounding"
 
 
 def rules() -> list[Claim]:
@@ -244,7 +244,7 @@ def test_thresholds_of_ratios_are_square_roots_of_what_is_claimed() -> None:
         assert f"{claim.number:g}" in claim.rule.because, claim.name
 
 
-def test_thresholds_of_counts_are_what_is_claimed_but_for_its_rounding() -> None:
+def test_thresholds_of_counts_are_what_is_claimed_within_its_rounding() -> None:
     found = [c for c in rules() if c.rule and EXACT in c.rule.because]
     assert len(found) >= 5
     for claim in found:
@@ -268,7 +268,7 @@ def test_numbers_of_shipped_claims_are_those_that_they_quote() -> None:
 
 
 def test_directions_have_the_threshold_1() -> None:
-    found = [c for c in rules() if c.rule and "claim of direction" in c.rule.because]
+    found = [c for c in rules() if c.rule and "claim about direction" in c.rule.because]
     assert found
     assert all(c.rule and 1 in (c.rule.at_least, c.rule.at_most) for c in found)
 
