@@ -130,7 +130,7 @@ class TableDeclaration:
         for extra in self.extra:
             check_name(self.file, "extra", extra, EXTRAS)
         if self.published is not None and "table" not in self.published:
-            raise ConfigError(f"{self.file}: published names no table; add table: NAME")
+            raise ConfigError(f"{self.file}: published has no table; add table: NAME")
 
     def select_labels(self, group: str, base: str) -> dict[str, str]:
         """Return the label of each value that a comparison shows.
@@ -202,7 +202,7 @@ class Declaration:
         names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
         options = {key: value for key, value in content.items() if key not in ("kind", "also")}
         for key in options:
-            check_name(self.file, f"word of a {part}", key, sorted(names - {FILE}))
+            check_name(self.file, f"key of a {part}", key, sorted(names - {FILE}))
         options |= {FILE: self.file} if FILE in names else {}
         try:
             return TypeAdapter(kind).validate_python(options)
@@ -225,21 +225,21 @@ def read_declaration(name: str, conf_dir: Path) -> Declaration:
     file = f"experiment/{name}.yaml"
     table, figure = (_read_part(file, part, content.get(part)) for part in ("table", "figure"))
     if not table and not figure:
-        raise ConfigError(f"{file} has no table and no figure; see plots/declaration.py")
+        raise ConfigError(f"{file} has no table and no figure; add one (see plots/declaration.py)")
     for key, kind in (("notes", list), ("compare", dict)):
         if not isinstance(content.get(key, kind()), kind):
-            expected = {list: "a list of texts", dict: "a mapping of lists"}[kind]
-            raise ConfigError(f"{file}: {key} must be {expected}, got {content[key]!r}")
+            expected = {list: "a list of strings", dict: "a mapping of lists"}[kind]
+            raise ConfigError(f"{file}: {key}: expected {expected}, got {content[key]!r}")
     notes = tuple(content.get("notes", ()))
     for note in notes:
         if not isinstance(note, str):
-            raise ConfigError(f"{file}: a note is text, got {note}; put it in quotes")
+            raise ConfigError(f"{file}: notes: expected strings, got {note!r}; quote it")
     compare, systems = {}, list_choices("system", conf_dir)
     for group, listed in content.get("compare", {}).items():
         check_name(file, "comparison", group, GROUP_TITLES)
         selection = read_selection(f"{file}, compare.{group}", listed, conf_dir)
         if not selection.entries or selection.entries[0].word:
-            raise ConfigError(f"{file}: compare.{group} starts with no name; name the base first")
+            raise ConfigError(f"{file}: compare.{group}: expected the base system first; add it")
         compare[group] = selection.list_names()
         for system in compare[group]:
             check_name(file, f"system in compare.{group}", system, systems)
@@ -261,7 +261,7 @@ def _read_part(file: str, part: str, content: Any) -> Mapping[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, Mapping):
-        raise ConfigError(f"{file}: {part} must map keys to values, got {content!r}")
+        raise ConfigError(f"{file}: {part}: expected a mapping, got {content!r}")
     first = content.get("kind", DECLARED if part == "table" else None)
     function = {"table": "def build(", "figure": "def draw("}[part]
     paths = sorted((ROOT / "plots" / f"{part}s").glob("*.py"))

@@ -124,7 +124,7 @@ class Drawable:
             "unused records (another scale=, device= or threads= may use them)": [
                 f"{n} {text}" for text, n in unused.items() if n
             ],
-            "left out": [f"{name}: {p.obstacle}" for name, p in self.parts.items() if p.obstacle],
+            "not drawn": [f"{name}: {p.obstacle}" for name, p in self.parts.items() if p.obstacle],
         }
         return [
             f"{self.place}: {len(self.drawn)} experiments are drawn from {len(shown)} records, with"
@@ -150,8 +150,10 @@ def select_drawable(
     path = Path(config["records"])
     held = read_all_records([path]) if path.exists() else Held()
     if not held:
-        problem = "holds no records" if path.exists() else "does not exist"
-        raise RecordError(f"records={path} {problem}; name a place of bench-collect --pack")
+        problem = "has no records" if path.exists() else "does not exist"
+        raise RecordError(
+            f"records={path} {problem}; choose a path that bench-collect --pack wrote"
+        )
     trials = [record.trial for record in held.records]
     datasets = frozenset(item.dataset for item in (*trials, *held.counts))
     options: dict[str, Collection[Any]] = {
@@ -182,10 +184,10 @@ def select_drawable(
     absent = ", ".join(name for name in names if name not in best.drawn)
     if absent or not best.drawn:
         obstacles = [part.obstacle for part in best.parts.values() if part.obstacle]
-        why = "; ".join(obstacles) or "list its records with bench-collect"
+        why = "; ".join(obstacles) or "no records of it (bench-collect lists them)"
         raise RecordError(
-            f"records={path} holds nothing that {absent or 'any experiment'} can be drawn from;"
-            f" {why}, or set another scale=, device= or threads="
+            f"cannot draw {absent or 'any experiment'} from records={path}: {why}; set another"
+            " scale=, device= or threads="
         )
     return best
 
@@ -204,7 +206,7 @@ def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere
         datasets = {dataset for sweep in sweeps for dataset in sweep.get_values("dataset")}
         if absent := sorted(d for d in datasets if not artefacts.is_here(d, choices)):
             where = f"not in data_root={choices.data_root}"
-            obstacle = f"it draws a mini-batch of {', '.join(absent)}, {where}"
+            obstacle = f"dataset {', '.join(absent)} is {where}"
         elif n_missing_counts:
             obstacle = f"{n_missing_counts} of its counts have no record"
     n_missing = rounds.count(None) + n_missing_counts

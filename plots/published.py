@@ -72,14 +72,13 @@ def _read_content(table: str, model: str | None, folder: Path) -> dict[str, Any]
     if parts is None:
         if model is not None:
             raise ConfigError(
-                f"published table {table!r}: not split by model, got {model!r}; leave model out"
+                f"published table {table!r}: not split by model, got {model!r}; remove model"
             )
         return content
     if model not in parts:
         raise ConfigError(
-            f"published table {table!r}: no part about model"
-            f" {model!r}{suggest_name(str(model), parts)};"
-            f" choose from {', '.join(parts)}"
+            f"published table {table!r}: no data on model"
+            f" {model!r}{suggest_name(str(model), parts)}; choose from {', '.join(parts)}"
         )
     return {**content, **parts[model]}
 

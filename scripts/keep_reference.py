@@ -68,7 +68,7 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
         sheets = [json.loads(Path(drawn, f"artefacts/{n}.json").read_text()) for n in names]
     replace_whole(folder / "README.md", build_readme(held, folder, sheets))
     left_out = [name for name in held.drawn if name not in names]
-    note = f"left out (--partial or --only keeps them): {', '.join(left_out)}"
+    note = f"excluded (add them with --partial or --only): {', '.join(left_out)}"
     return [*lines, *held.lines, *([note] if left_out else [])]
 
 
@@ -81,7 +81,7 @@ def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
     parts = held.drawn
     if unknown := [name for name in flags.only if name not in parts]:
         raise ConfigError(
-            f"--only names {', '.join(unknown)}, of which there is no record; choose from"
+            f"no record of {', '.join(unknown)}, which --only selects; choose from"
             f" {', '.join(parts)}"
         )
     names = [n for n, part in parts.items() if flags.partial or len(part.seen) >= part.n_missing]
@@ -118,7 +118,7 @@ def _check_folder(folder: Path) -> None:
         ConfigError: for a directory with other content.
     """
     if folder.is_dir() and any(folder.iterdir()) and not find_packed_files(folder):
-        raise ConfigError(f"{folder} exists and holds no packed records; choose another directory")
+        raise ConfigError(f"{folder} exists without packed records; choose another directory")
 
 
 def _replace_drawings(drawn: Path, folder: Path) -> None:
@@ -206,8 +206,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "results", type=Path, nargs="+", help="results directories, or packed records"
     )
     parser.add_argument("folder", type=Path, help="results/reference/MACHINE/SCALE")
-    parser.add_argument("--scale", choices=SCALES, help="the one with most records if left out")
-    parser.add_argument("--data-root", type=Path, help="BENCH_DATA if left out")
+    parser.add_argument("--scale", choices=SCALES, help="default: the one with most records")
+    parser.add_argument("--data-root", type=Path, help="default: BENCH_DATA")
     parser.add_argument(
         "--partial", action="store_true", help="keep experiments that lack most records, too"
     )

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str]) -> int:
     n_left = compile_all(texts, resources, measure_resources, is_over, partial(save, KINDS))
     save(KINDS, resources)
     PAGE.write(format_table(kernels, resources))
-    print(f"{n_left} of {len(texts) * len(ARCHITECTURES)} are left for the next call")
+    print(f"{n_left} of {len(texts) * len(ARCHITECTURES)} remain; rerun to compile them")
     return 0
 
 
@@ -187,7 +187,7 @@ def _read_usage(cubin: bytes, folder: Path) -> tuple[int, int]:
         ).stdout
     rows = [tuple(map(int, numbers)) for numbers in _USAGE.findall(output)]
     if not rows:
-        raise UnsupportedTrial(f"cuobjdump says nothing of registers: {output[:200]}")
+        raise UnsupportedTrial(f"cuobjdump reports no registers: {output[:200]}")
     return max(row[0] for row in rows), max(row[1] + row[3] for row in rows)
 
 

@@ -24,7 +24,7 @@ def describe_corpus(corpus: Corpus) -> Facts:
         ("source", corpus.source),
         ("synthetic", "yes" if corpus.synthetic else "no"),
         ("instances", f"{len(corpus.instances)} ({corpus.instance_kind})"),
-        *([("left out", skipped)] if skipped else []),
+        *([("excluded", skipped)] if skipped else []),
         *(describe(corpus, corpus.instances[:]) if describe else []),
         ("sha256", corpus.sha256),
     ]

@@ -117,8 +117,8 @@ def build_counted_graph(experiment: Experiment) -> CountedGraph | None:
         schedule, _ = policy.run(graphs.plain)
         if count != schedule.n_batches:
             raise RecordError(
-                f"{sweep.sweep_id}: expected {schedule.n_batches} batches of {name}, which it makes"
-                f" now, got {count:.0f}; delete its file and count again"
+                f"{sweep.sweep_id}: expected {schedule.n_batches} batches of {name}, got"
+                f" {count:.0f}; delete its file and count again"
             )
         schedules[name], learned[name] = schedule, policy.learned
     return CountedGraph(graphs.plain, schedules, learned)

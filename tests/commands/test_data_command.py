@@ -108,7 +108,7 @@ DESCRIBED = {
         "labels": "3, the most frequent 60.0%, 30.0%, 10.0%",
     },
     "iwslt15": {
-        "left out": "0 with an empty side",
+        "excluded": "0 with an empty side",
         "source words": "12, mean 4.00, min 3, max 5",
         "target words": "11, mean 3.67, min 3, max 4",
         "decoder steps": "8",
@@ -117,7 +117,7 @@ DESCRIBED = {
     },
     "ud_ewt": {
         "instances": "2 (parsed_sentence)",
-        "left out": "1 not projective",
+        "excluded": "1 not projective",
         "words": "6, mean 3.00, min 2, max 4",
         "transitions": "12: 6 shifts, 6 left, 0 right",
         "vocabulary": "7 rows, 6 used in this split",

@@ -177,8 +177,8 @@ def test_a_variant_is_of_a_system_that_is_none(conf: Path) -> None:
 @pytest.mark.parametrize(
     ("compare", "words"),
     [
-        (["kind:framework"], "compare.systems starts with no name"),
-        ([], "compare.systems starts with no name"),
+        (["kind:framework"], "compare.systems: expected the base system first"),
+        ([], "compare.systems: expected the base system first"),
         (["core", "kind:fast"], "selects kind:fast; choose one of strategy"),
         (["core", "kind:subgraph"], "kind:subgraph, but no system in conf/system has this kind;"),
         (["core", "dinet"], "unknown system in compare.systems 'dinet'; choose from core, crawl"),

@@ -242,9 +242,9 @@ def test_a_mini_batch_is_drawn_where_its_data_are(
     ]
     found = plan_of(measured(TABLE), rows)
     assert set(found.drawn) == {FIGURE, TABLE}  # both share trials
-    assert [line for line in found.lines if "draws a mini-batch of sst, not in data_root" in line]
+    assert [line for line in found.lines if "dataset sst is not in data_root" in line]
     shutil.rmtree(tmp_path / "packed")
-    with pytest.raises(RecordError, match="draws a mini-batch of sst") as caught:
+    with pytest.raises(RecordError, match="dataset sst is not in") as caught:
         plan_of([], rows)
     assert "\n" not in str(caught.value)
     (tmp_path / "data" / "sst").mkdir(parents=True)
@@ -259,11 +259,11 @@ def test_a_mini_batch_is_drawn_where_its_data_are(
 def test_nothing_to_draw_is_one_line(
     plan_of: Callable[..., Drawable], conf_dir: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(RecordError, match="can be drawn from") as caught:
+    with pytest.raises(RecordError, match="cannot draw any experiment") as caught:
         plan_of([plain_record()])
     assert "\n" not in str(caught.value)
     (tmp_path / "empty").mkdir()
-    for place, words in (("empty", "holds no records"), ("nowhere", "does not exist")):
+    for place, words in (("empty", "has no records"), ("nowhere", "does not exist")):
         with pytest.raises(RecordError, match=words):
             select_drawable({"records": tmp_path / place, "conf_dir": conf_dir}, {})
 
@@ -285,7 +285,7 @@ def test_the_command_draws_named_experiments(
     for names in ([GRAPH], [TABLE, GRAPH]):
         assert draw.main([*names, *said]) == 1
         (line,) = capsys.readouterr().err.splitlines()
-        assert f"holds nothing that {GRAPH} can be drawn from" in line
+        assert f"cannot draw {GRAPH} from" in line
 
 
 def test_rounds_are_those_of_the_records_and_what_others_have_is_missing(

@@ -60,7 +60,7 @@ def refuse(part: str, name: str, choices: Choices, change: Mapping[str, Any]) ->
 def test_an_unknown_key_and_a_value_of_a_wrong_type_are_refused(
     part: str, name: str, choices: Choices
 ) -> None:
-    assert f"unknown word of a {part} 'nonsense'" in refuse(part, name, choices, {"nonsense": 1})
+    assert f"unknown key of a {part} 'nonsense'" in refuse(part, name, choices, {"nonsense": 1})
     for key in getattr(read_declaration(name, CONF_DIR), part):
         if key not in ("kind", "also"):
             assert f"{part}.{key}" in refuse(part, name, choices, {key: WRONG})
@@ -121,9 +121,9 @@ SHOWN = ROWS | {"values": {"throughput": "trees/s"}}
         ({"table": SHOWN | {"base": {"system": "vertx"}}}, "unknown system in base 'vertx'"),
         ({"table": SHOWN | {"epoch": "many"}}, "table.epoch"),
         ({"figure": {"kind": "bar"}}, "unknown kind of a figure 'bar', did you mean bars"),
-        ({"figure": "curves"}, "figure must map keys to values"),
+        ({"figure": "curves"}, "figure: expected a mapping"),
         ({"compare": {"policies": ["vertex"]}}, "unknown comparison 'policies'"),
-        ({"notes": [{"a": 1}]}, "a note is text"),
+        ({"notes": [{"a": 1}]}, "notes: expected strings, got"),
     ],
 )
 def test_a_wrong_declaration_is_refused_before_anything_is_measured(

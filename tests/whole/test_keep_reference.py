@@ -100,7 +100,7 @@ def test_artefacts_are_kept_by_name(
     write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
     typed = [str(choices.results_dir), str(tmp_path / "some-machine" / "smoke"), "--only"]
     assert keep_reference.main([*typed, TABLE, "cavs_fig10a"]) == 1
-    assert "--only names cavs_fig10a, of which there is no record" in capsys.readouterr().err
+    assert "no record of cavs_fig10a, which --only selects" in capsys.readouterr().err
     assert keep_reference.main([*typed, TABLE]) == 0
     names = [path.name for path in (tmp_path / "some-machine/smoke/tables").iterdir()]
     kinds = ("systems", "strategies")
@@ -145,7 +145,7 @@ def test_a_folder_of_something_else_stays(
     (tmp_path / "README.md").write_bytes(b"mine")
     before = content_of(tmp_path)
     assert keep_reference.main([str(tmp_path / "none"), str(tmp_path)]) == 1
-    assert "holds no packed records" in capsys.readouterr().err
+    assert "exists without packed records" in capsys.readouterr().err
     assert content_of(tmp_path) == before
 
 
