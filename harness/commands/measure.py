@@ -74,7 +74,7 @@ def _measure(order: Order, done: Path, notice: Notice) -> int:
     codes = {0}
     for steps in order.turns:
         notice.show_work("waits for the lock", choose_patience_s())
-        with _hold_turn(order, f"a job of snakemake, {done}"):
+        with _hold_turn(order, f"a Snakemake job, {done}"):
             codes |= {
                 _measure_in_time(_build_measurement(order, step), plan, notice) for step in steps
             }
@@ -155,7 +155,7 @@ def format_progress(plan: RunPlan, out: Path) -> str:
 
 
 def _count(order: Order, notice: Notice) -> int:
-    who = f"a count of snakemake, {order.count[0]}"
+    who = f"a Snakemake count, {order.count[0]}"
     notice.show_work("waits for the lock", choose_patience_s())
     with hold_machine(who, choose_patience_s(), _report_holder, alone=not order.shares_machine):
         notice.show_work(f"counts {order.count[0]}", MOST_COUNTING_S)

@@ -77,7 +77,7 @@ def hold_turn(
     Raises:
         BenchError: if the holder does not release the lock in time.
     """
-    message_parts = (str(results_dir), "measured into", ", or choose another results_dir")
+    message_parts = (str(results_dir), "into", ", or choose another results_dir")
     path = _build_lock_path(results_dir, "turn")
     with _hold_lock(path, message_parts, who, patience_s, say, alone, first) as name:
         yield name
@@ -91,7 +91,7 @@ def hold_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -
         BenchError: if the holder does not release the lock in time, or no local directory of the
             machine can be written.
     """
-    message_parts = (platform.node(), "measured on", "")
+    message_parts = (platform.node(), "on", "")
     path = make_locks_folder() / "machine.turn"
     with _hold_lock(path, message_parts, who, patience_s, say, alone, _do_nothing) as name:
         yield name
@@ -130,12 +130,12 @@ def _wait_for_lock(
     """Wait for a lock and return its file.
 
     Args:
-        message_parts: subject, verb and further remedy for messages.
+        message_parts: target, preposition and further remedy for messages.
 
     Raises:
         BenchError: if the holder does not release the lock in time.
     """
-    what, how, way_out = message_parts
+    target, preposition, way_out = message_parts
     deadline_s = time.monotonic() + patience_s
     has_said = False
     while True:
@@ -150,10 +150,11 @@ def _wait_for_lock(
         file.close()
         if time.monotonic() >= deadline_s:
             raise BenchError(
-                f"{what} is still {how} by {holder}; wait for its end, or stop it{way_out}"
+                f"{holder} is still measuring {preposition} {target}; wait for its end or stop it"
+                f"{way_out}"
             )
         if not has_said:
-            say(f"{what} is {how} by {holder}; waiting{_format_bound(patience_s)}")
+            say(f"{holder} is measuring {preposition} {target}; waiting{_format_bound(patience_s)}")
             has_said = True
         time.sleep(LOOK_S)
 

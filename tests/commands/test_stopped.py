@@ -138,7 +138,8 @@ def test_two_runs_on_one_folder_measure_nothing_twice(box: Sandbox, tmp_path: Pa
         assert_ended(one, (0,))
         assert f"4 records: 4 ok; {n_kept} reused" in one.stdout
     waits = ended[1].stderr.splitlines()[0]
-    assert waits.startswith(f"bench: {box.results} is measured into by bench -m ")
+    assert waits.startswith("bench: bench -m ")
+    assert f" is measuring into {box.results}; " in waits
     assert f"(process {first.pid}, since " in waits
     assert not list(box.results.rglob("superseded"))
 
