@@ -26,15 +26,15 @@ step() {
     local what=$1
     shift
     say "$what"
-    "$@" >>"$log" 2>&1 || fail "$what failed; the last lines of $log say why"
+    "$@" >>"$log" 2>&1 || fail "$what failed; see the last lines of $log"
 }
 
 find_python() {
     local python=${PYTHON:-$root/.venv/bin/python}
     [[ -x $python ]] || python=$(command -v python3.11) ||
-        fail "no Python 3.11 found; install it, or name one: PYTHON=/path/to/python3.11"
+        fail "no Python 3.11 found; install it or set PYTHON=/path/to/python3.11"
     "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null ||
-        fail "$python is not Python 3.11, which the recipe is for; set PYTHON=/path/to/python3.11"
+        fail "expected Python 3.11, got $python; set PYTHON=/path/to/python3.11"
     "$python" -c 'import numpy' 2>/dev/null ||
         fail "$python has no NumPy to build for; install the benchmark first (make install)"
     printf '%s\n' "$python"
@@ -83,7 +83,7 @@ unpack_source() {
         --no-binary :all: -d "$work" "dyNET==$VERSION"
     echo "$SDIST_SHA256  $sdist" | sha256sum --quiet -c - >>"$log" 2>&1 || {
         rm -f "$sdist"
-        fail "dyNET-$VERSION.tar.gz has the wrong checksum and was removed; run again"
+        fail "dyNET-$VERSION.tar.gz has the wrong checksum and was removed; rerun"
     }
     rm -rf "$work/src" && mkdir "$work/src"
     tar -xzf "$sdist" -C "$work/src" --strip-components=1
@@ -110,7 +110,7 @@ compile() {
         "$venv/bin/pip" install --disable-pip-version-check --no-deps --no-build-isolation \
         --no-cache-dir --target "$work/new" "$work/src"
     library=$(find "$work/src/build" -name libdynet.so -print -quit)
-    [[ -n $library ]] || fail "the build left no libdynet.so; see $log"
+    [[ -n $library ]] || fail "the build made no libdynet.so; see $log"
     cp "$library" "$work/new/"
     [[ $blas == eigen ]] || cp "$openblas"/lib/libscipy_openblas*.so "$work/new/"
 }
@@ -164,7 +164,7 @@ sys.exit(explain_missing_build() is not None)' >/dev/null 2>&1
 
 main() {
     local python
-    [[ $blas == openblas || $blas == eigen ]] || fail "BLAS=$blas; choose openblas or eigen"
+    [[ $blas == openblas || $blas == eigen ]] || fail "BLAS=$blas: expected openblas or eigen"
     python=$(find_python)
     local is_there=false
     if [[ ${1:-} != --force ]] && [[ -f $target/build.json ]] && works "$python" "$target"; then

@@ -42,7 +42,7 @@ def main() -> None:
     """Print one of the two tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("times", "minimum"))
-    parser.add_argument("--data", type=Path, required=True, help="folder of the real corpora")
+    parser.add_argument("--data", type=Path, required=True, help="directory of the real corpora")
     parser.add_argument("--policies", default="agenda,critical_share", help="of times")
     flags = parser.parse_args()
     if flags.what == "times":
