@@ -132,8 +132,11 @@ VALUES: list[Line] = [
     (["results_dir=1e3"], ["is not allowed: expected a string"]),
     ([f"results_dir=/{'x' * 300}"], ["names of at most 255 bytes"]),
     ([f"out={TOO_LONG}.json"], ["a path of at most 3500 bytes"]),
-    (["out=empty"], ["is a folder"]),
-    *(([f"out={name}"], [f"out={name}, but a record is JSON; end it in .json"]) for name in OTHERS),
+    (["out=empty"], ["is a directory"]),
+    *(
+        ([f"out={name}"], [f"out={name}, but a record is JSON; choose a name that ends in .json"])
+        for name in OTHERS
+    ),
     (["system=~"], ["invalid argument 'system=~'"]),
 ]
 SWEEPS: list[Line] = [
@@ -188,7 +191,7 @@ COUNTS: list[Line] = [
     (["policy=fsm_sort", "learn_offset=-1"], ["learn_offset=-1 is not allowed"]),
     (["policy=fsm_sort", "--show-policy", "--json"], ["exclude each other; remove one"]),
     (["policy=agenda,depth", "--show-policy"], ["--show-policy needs a learned policy"]),
-    (["out=rows.txt"], ["but the rows are JSON or CSV; end it in .json or .csv"]),
+    (["out=rows.txt"], ["but the rows are JSON or CSV; choose a name that ends in .json or .csv"]),
 ]
 COLLECTED: list[Line] = [
     ([], ["results/raw cannot be read (No such file or directory); choose a record"]),

@@ -11,9 +11,9 @@ Tell = Callable[[str], None]  # receives a progress line
 Ended = Literal["clear", "equal", "time"]
 
 _ENDED = {
-    "clear": "all others behind",
-    "equal": "the others no more than 1.5 % faster",
-    "time": "not clear when time was over",
+    "clear": "all others are slower",
+    "equal": "the others are at most 1.5% faster",
+    "time": "not clear within the time limit",
 }
 
 
@@ -93,7 +93,7 @@ class Choice:
         """Description of the choice and its reason in one line."""
         chosen = self.chosen
         others = [candidate for candidate in self.tried if candidate is not chosen]
-        text = f"chose {chosen.words}: {(chosen.tried_s or 0.0) * 1e3:.3g} ms a mini-batch"
+        text = f"chose {chosen.words}: {(chosen.tried_s or 0.0) * 1e3:.3g} ms per mini-batch"
         if others:
             second = others[0]
             text += f", {second.words} {(second.tried_s or 0.0) * 1e3:.3g}"

@@ -68,7 +68,7 @@ class Corpus:
         """
         if name not in self.sizes:
             raise DataError(
-                f"corpus {self.name} ({self.split}) brings no size {name}; it brings"
+                f"corpus {self.name} ({self.split}) has no size {name}; choose from"
                 f" {', '.join(self.sizes) or 'none'}"
             )
         return self.sizes[name]
@@ -111,11 +111,11 @@ def _find_load_function(loader: str) -> Callable[..., Corpus]:
         if error.name is None or not f"{loader}.".startswith(f"{error.name}."):
             raise
         raise ConfigError(
-            f"dataset.loader={loader} is not a module; name one such as datasets.sst"
+            f"dataset.loader={loader} is not a module; set one such as datasets.sst"
         ) from None
     load: Callable[..., Corpus] | None = getattr(module, "load", None)
     if load is None:
-        raise ConfigError(f"{loader} has no function load(split, root, **options); write one")
+        raise ConfigError(f"{loader} has no function load(split, root, **options); add it")
     return load
 
 

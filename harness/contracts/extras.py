@@ -17,7 +17,7 @@ def describe_installation(module: str) -> str:
     """Return the instruction for installing a missing module."""
     if module in read_requirements():
         return f"run pip install '{PROJECT}[{module}]', in a checkout pip install -e '.[{module}]'"
-    return "install it to run it"
+    return "install it"
 
 
 def explain_outdated_version(module: str, version: str) -> str | None:
@@ -25,7 +25,7 @@ def explain_outdated_version(module: str, version: str) -> str | None:
     for requirement in read_requirements().get(module, ()):
         if not requirement.specifier.contains(version, prereleases=True):
             return (
-                f"{module} {version} does not fit, {requirement.specifier} is needed;"
+                f"unsupported {module} {version}: expected {requirement.specifier};"
                 f" {describe_installation(module)}"
             )
     return None

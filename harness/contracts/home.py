@@ -67,17 +67,16 @@ class Home:
             DataError: The part is unknown.
         """
         if part not in self.names:
-            raise DataError(f"{self.folder} has no {part} part; it has {', '.join(self.names)}")
+            raise DataError(
+                f"{self.folder} has no part {part}; choose from {', '.join(self.names)}"
+            )
         name = self.names[part] if self.suffix is None else f"{part}{self.suffix}"
         return root / self.folder / name
 
     def describe_manual_install(self, root: Path) -> str:
         """Return the text on how to put the files in place manually."""
         url = self.url.replace("{name}", _format_braces(self.names.values()))
-        return (
-            f"the files of {url} in place by hand, as"
-            f" {_format_paths(self.locate_part, root, self.names)}"
-        )
+        return f"the files of {url} at {_format_paths(self.locate_part, root, self.names)}"
 
 
 def _format_paths(locate: Callable[[Path, str], Path], root: Path, parts: Iterable[str]) -> str:
@@ -136,9 +135,9 @@ def read_checked(path: Path, expected: str | None, fetch_name: str) -> tuple[byt
         content = read_regular(path)
     except FileNotFoundError:
         raise DataError(
-            f"{path} is missing; run `bench-data fetch {fetch_name}`, or point BENCH_DATA "
-            f"(data_root) at the folder that holds {path.parent.name}/; a data set whose name ends "
-            "in _synthetic needs no file"
+            f"{path} is missing; run `bench-data fetch {fetch_name}`, or set BENCH_DATA "
+            f"(data_root) to the directory with {path.parent.name}/; datasets whose names end in "
+            "_synthetic need no file"
         ) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); check the file") from None
@@ -146,6 +145,6 @@ def read_checked(path: Path, expected: str | None, fetch_name: str) -> tuple[byt
     if wrong is not None:
         raise DataError(
             f"{path} has {wrong}; run `bench-data fetch {fetch_name}` "
-            f"to replace it, or set dataset.options.sha256=null to use a file of your own"
+            f"to replace it, or set dataset.options.sha256=null to use your own file"
         )
     return content, compute_checksum(None, content)

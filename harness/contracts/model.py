@@ -60,7 +60,7 @@ class ModelSizes:
         if self.embedding_size != self.hidden_size:
             raise ConfigError(
                 f"embedding_size={self.embedding_size} is not allowed with hidden_size="
-                f"{self.hidden_size}: {why}; give 0 or equal sizes"
+                f"{self.hidden_size}: {why}; set 0 or equal sizes"
             )
 
     def get_size(self, name: str) -> int:
@@ -71,8 +71,8 @@ class ModelSizes:
         """
         if name not in self.data:
             raise ConfigError(
-                f"the model needs the size {name}, but dataset={self.dataset} brings"
-                f" {', '.join(self.data) or 'none'}; choose a data set that has it"
+                f"the model needs the size {name}, but dataset={self.dataset} has only"
+                f" {', '.join(self.data) or 'instances'}; choose another dataset"
             )
         return self.data[name]
 
@@ -135,8 +135,8 @@ def explain_untrainable(model: Model, mode: str) -> str | None:
     if mode == "infer" or model.is_trainable:
         return None
     return (
-        f"model {model.name} has operators without gradients, so that it cannot run in mode={mode};"
-        " give mode=infer"
+        f"model {model.name} has operators without gradients and cannot run in mode={mode};"
+        " set mode=infer"
     )
 
 
@@ -171,12 +171,10 @@ def trace_functions(model: Model) -> dict[str, VertexFunction]:
         if missing:
             raise ConfigError(
                 f"{model.name}.{function.name} gathers state {missing[0]}, which no vertex function"
-                f" scatters; scattered are {', '.join(sorted(scattered)) or 'none'}"
+                f" scatters; choose from {', '.join(sorted(scattered)) or 'none'}"
             )
         if function.name == "output" and any(n.op != "gather" or n.index for n in gathered):
-            raise ConfigError(
-                f"{model.name}.output gathers more than gather(0), the vertex that it reads"
-            )
+            raise ConfigError(f"{model.name}.output gathers more than gather(0); remove the rest")
     return traced
 
 
@@ -192,7 +190,7 @@ def find_model_class(module_name: str) -> type[Model]:
     except ModuleNotFoundError as error:
         if error.name != module_name:
             raise
-        message = f"model.model={module_name} is not a module; name one such as"
+        message = f"model.model={module_name} is not a module; set one such as"
         raise ConfigError(f"{message} harness.models.tree_lstm") from None
     models = [
         value
@@ -217,7 +215,7 @@ def _check_declared(kind: type[Model]) -> None:
     missing = [name for name in wanted if name in abstract or not hasattr(kind, name)]
     if missing:
         raise ConfigError(
-            f"{kind.__module__}.{kind.__name__} has no {', '.join(missing)}; a model has a name, an"
-            " instance_kind, vertex_types with a method for each, state, parameters, mini_batch and"
-            " output"
+            f"{kind.__module__}.{kind.__name__} has no {', '.join(missing)}; a model needs a name,"
+            " an instance_kind, vertex_types with a method for each, state, parameters, mini_batch"
+            " and output"
         )

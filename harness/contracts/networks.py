@@ -58,7 +58,7 @@ def explain_missing_network(model: str, name: str) -> str | None:
     known = find_network_modules(name)
     if model in known:
         return None
-    return f"model {model} is not written for it in {name}; it runs {', '.join(sorted(known))}"
+    return f"{name} has no model {model}; choose one of {', '.join(sorted(known))}"
 
 
 def _list_modules(home: str) -> list[tuple[str, Path]]:

@@ -163,13 +163,13 @@ def _read_entries(file: Path) -> dict[str, _Entry]:
     try:
         return dict(_parse_entries(file.stem, ast.parse(file.read_text(encoding="utf-8")).body))
     except (SyntaxError, ValueError, AttributeError):
-        return {file.stem: _Entry(file.stem, "schedule", why_not_by_auto="it cannot be read")}
+        return {file.stem: _Entry(file.stem, "schedule", why_not_by_auto="invalid module")}
 
 
 def _parse_entries(module: str, body: Sequence[ast.stmt]) -> Iterator[tuple[str, _Entry]]:
     literals = _read_literals(body, ("POLICIES", "LEARNED_POLICIES", "NOT_BY_AUTO"))
     functions = {node.name for node in body if isinstance(node, ast.FunctionDef)}
-    reasons, to_learn = literals.get("NOT_BY_AUTO", {}), "it has to be learned first"
+    reasons, to_learn = literals.get("NOT_BY_AUTO", {}), "must be learned first"
     for name, attribute in literals.get("POLICIES", {}).items():
         yield name, _Entry(module, attribute, why_not_by_auto=reasons.get(name))
     for name, attribute in literals.get("LEARNED_POLICIES", {}).items():
@@ -220,7 +220,7 @@ def check_policy_name(name: str, *, may_choose: bool = False) -> None:
         return
     if name == AUTO:
         raise ConfigError(
-            f"policy={AUTO} chooses by running a model, which `bench` does; name a policy:"
+            f"policy={AUTO} runs a model, which only `bench` can; choose a policy:"
             f" {', '.join(list_policy_names())}"
         )
     why = ""
@@ -244,7 +244,7 @@ def load_policy(name: str) -> Policy:
         ConfigError: The policy is unknown, must be learned, or cannot be imported.
     """
     if is_learned(name):
-        raise ConfigError(f"policy={name} must be learned on graphs of its model first")
+        raise ConfigError(f"policy={name} must first be learned on graphs of its model")
     policy: Policy = _import(name)
     return policy
 
@@ -262,7 +262,7 @@ def learn_policy(
         ConfigError: The policy is unknown or not learned, or the file does not fit it.
     """
     if name in list_policy_names() and not is_learned(name):
-        raise ConfigError(f"policy={name} is not learned")
+        raise ConfigError(f"policy={name} is not a learned policy; choose a learned one")
     policy = _import(name)
     learned: LearnedPolicy = (
         policy.learn(graphs, settings, workload)
@@ -298,4 +298,4 @@ def _import(name: str) -> Any:
         module = importlib.import_module(f"harness.policies.{entry.module}")
         return module if entry.attribute is None else getattr(module, entry.attribute)
     except (ImportError, SyntaxError, AttributeError) as error:
-        raise ConfigError(f"policy={name} cannot be imported: {error}; mend its file") from error
+        raise ConfigError(f"policy={name} cannot be imported: {error}; fix its module") from error

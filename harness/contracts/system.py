@@ -151,7 +151,7 @@ class System(ABC):
             stopwatch: The harness's stopwatch, because systems must not read the time.
             tell: Receives a progress line before each long step.
         """
-        raise NotImplementedError("it has nothing to choose")
+        raise NotImplementedError("this system has nothing to choose")
 
     def compile_for(self, instances: Sequence[Any]) -> None:  # noqa: B027 - most compile nothing
         """Trace and compile everything that depends on the shapes of this mini-batch.
@@ -254,7 +254,7 @@ def load_adapter(name: str) -> type[System]:
     except ModuleNotFoundError as error:
         if error.name is not None and (name + ".").startswith(f"{error.name}."):
             message = f"system.adapter={name} is not a module"
-            raise ConfigError(f"{message}; name one such as systems.null_system") from error
+            raise ConfigError(f"{message}; set one such as systems.null_system") from error
         missing = str(error.name).partition(".")[0]
         raise UnsupportedTrial(
             f"{missing} is not installed; {describe_installation(missing)}"
@@ -262,7 +262,7 @@ def load_adapter(name: str) -> type[System]:
     except ImportError as error:
         raise UnsupportedTrial(f"{name} cannot be imported: {error}") from error
     except AttributeError as error:
-        raise ConfigError(f"{name} has no class Adapter; name one that has") from error
+        raise ConfigError(f"{name} has no class Adapter; choose a module with one") from error
     if adapter.framework is not None:
         version = str(sys.modules[adapter.framework].__version__)
         reason = explain_outdated_version(adapter.framework, version)

@@ -47,7 +47,7 @@ def make_cache_folder(name: str) -> Path | None:
                 folder.mkdir(mode=OURS_ALONE, exist_ok=True)
             fault = find_ownership_fault(folder.stat())
             if fault is not None:
-                _print_once(f"{folder} {fault}: caches in it are not used; remove it")
+                _print_once(f"{folder} {fault}, so its caches are not used; remove it")
                 return None
             folder.chmod(OURS_ALONE)
     except (OSError, RuntimeError):  # RuntimeError: the user has no home directory
@@ -58,9 +58,9 @@ def make_cache_folder(name: str) -> Path | None:
 def find_ownership_fault(facts: os.stat_result) -> str | None:
     """Return why a file or directory may have content of another user, or None."""
     if facts.st_uid != os.geteuid():
-        return f"belongs to another user (number {facts.st_uid})"
+        return f"belongs to another user (uid {facts.st_uid})"
     if facts.st_mode & OTHERS_MAY_WRITE:
-        return f"may be written by others (mode {stat.S_IMODE(facts.st_mode):o})"
+        return f"is writable by other users (mode {stat.S_IMODE(facts.st_mode):o})"
     return None
 
 

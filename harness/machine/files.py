@@ -17,7 +17,7 @@ from pathlib import Path
 
 LONGEST_NAME_BYTES = 200  # of 255, which leaves enough for the name of a temporary file
 KINDS = {
-    stat.S_IFDIR: "a folder",
+    stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -124,7 +124,7 @@ def resolve_target(path: Path) -> Path:
 
 def _refuse(path: Path, kind: str | None) -> None:
     if kind is not None:
-        number = errno.EISDIR if kind == "a folder" else errno.EINVAL
+        number = errno.EISDIR if kind == "a directory" else errno.EINVAL
         raise OSError(number, f"it is {kind}, not a file", str(path))
 
 

@@ -69,7 +69,7 @@ def _make_locked_folder(parent: Path, name: str) -> tuple[Path, int]:
     folder = Path(tempfile.mkdtemp(prefix=f"{NAME}-{name}-", dir=parent))
     lock = _lock(folder)
     if lock is None:
-        raise BlockingIOError(f"{folder} was just made and another process holds it")
+        raise BlockingIOError(f"{folder} is new, but another process locks it")
     return folder, lock
 
 
@@ -116,6 +116,5 @@ def make_locks_folder() -> Path:
             return folder
         faults.append(f"{folder}: {fault}")
     raise BenchError(
-        f"no folder of this machine alone can be written ({'; '.join(faults)}), and so no turn be"
-        " taken on it; mend one of them"
+        f"no writable local directory for the machine lock ({'; '.join(faults)}); fix one of them"
     )

@@ -92,14 +92,14 @@ def check_noise(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
 def judge_load(other_cores: float) -> Finding:
     """Check the background load, in cores."""
     busy = other_cores > BUSY_CORES
-    advice = f"more than {BUSY_CORES} cores are in use; end other work first" if busy else ""
+    advice = f"more than {BUSY_CORES} cores are in use; stop other processes first" if busy else ""
     return Finding("other work", f"{other_cores:.2f} cores", advice)
 
 
 def judge_core(rates_per_s: Sequence[float]) -> Finding:
     """Check the variation of a core's speed between the 5% and 95% quantiles."""
     low, high = np.quantile(rates_per_s, (0.05, 0.95))
-    advice = "others share the core, or its clock moves; measure elsewhere, or take more rounds"
+    advice = "the core is shared or its clock varies; use another machine or set more rounds"
     uneven = low < (1 - UNEVEN) * high
     return Finding("core's speed", f"{low / high:.0%} to 100%", advice if uneven else "")
 
@@ -122,10 +122,14 @@ def judge_memory(available: int, total: int) -> Finding:
     """Check the memory available to a trial, in bytes."""
     low = available < LOW_MEMORY * total
     value = f"{available / 2**30:.1f} of {total / 2**30:.1f} GiB"
-    return Finding("free memory", value, "less than a fifth is free; end other work" if low else "")
+    return Finding(
+        "free memory", value, "less than 20% is free; stop other processes" if low else ""
+    )
 
 
 def judge_swap(used: int) -> Finding:
     """Check the swap space in use, in bytes."""
-    advice = "pages may come back during a measurement; free memory first" if used > 2**20 else ""
+    advice = (
+        "pages may be swapped in during a measurement; free memory first" if used > 2**20 else ""
+    )
     return Finding("swap used", f"{used / 2**20:.0f} MiB", advice)

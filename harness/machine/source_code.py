@@ -43,7 +43,7 @@ def _convert_syntax_errors(path: Path) -> Iterator[None]:
         yield
     except SyntaxError as error:
         location = f"{path}, line {error.lineno}"
-        raise ConfigError(f"{location}, is no Python: {error.msg}; mend the file") from error
+        raise ConfigError(f"{location}: invalid Python: {error.msg}; fix the file") from error
 
 
 @cache_on_disk

@@ -20,8 +20,8 @@ def find_torch_obstacle() -> str | None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
-        return f"PyTorch does not say within {LIMIT_S:g} s whether it can use it"
+        return f"PyTorch did not report within {LIMIT_S:g} s whether it can use the GPU"
     if done.returncode == 0:
         return (done.stdout.strip().splitlines() or [""])[-1] or None
     last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-    return f"PyTorch cannot be asked ({last}); see bench-doctor"
+    return f"PyTorch failed ({last}); run bench-doctor"

@@ -58,7 +58,7 @@ class PhaseClock:
             RuntimeError: The previous run has not been stopped.
         """
         if self._started is not None:
-            raise RuntimeError("the clock runs already; stop it before the next run")
+            raise RuntimeError("the clock is already running; stop it before the next run")
         self._booked = {}
         self._is_marked = marked
         self._synchronize()
@@ -73,7 +73,7 @@ class PhaseClock:
             RuntimeError: No run has been started.
         """
         if phase not in PHASES:
-            raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
+            raise ValueError(f"unknown phase {phase!r}; choose one of {', '.join(PHASES)}")
         if self._started is None:
             raise RuntimeError("the clock is not running; a system marks phases inside run only")
         if not self._is_marked:
@@ -112,7 +112,7 @@ class PhaseClock:
             RuntimeError: No run has been started.
         """
         if self._started is None:
-            raise RuntimeError("the clock is not running; start it before it is stopped")
+            raise RuntimeError("the clock is not running; start it first")
         self._synchronize()
         total = self._now_ns() - self._started
         self._started = None
@@ -163,7 +163,7 @@ class NullClock:
             ValueError: The phase is unknown.
         """
         if phase not in PHASES:
-            raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
+            raise ValueError(f"unknown phase {phase!r}; choose one of {', '.join(PHASES)}")
 
     def divide(self, shares: Mapping[str, float]) -> None:
         """Accept fractions of a time.
@@ -182,9 +182,11 @@ def check_shares(shares: Mapping[str, float]) -> None:
     """
     for phase in shares:
         if phase not in PHASES:
-            raise ValueError(f"{phase} is no phase; choose one of {', '.join(PHASES)}")
+            raise ValueError(f"unknown phase {phase!r}; choose one of {', '.join(PHASES)}")
     if any(share < 0 for share in shares.values()) or sum(shares.values()) > 1 + _ROUNDING:
-        raise ValueError(f"{dict(shares)} are no shares of a time: none below 0, together up to 1")
+        raise ValueError(
+            f"invalid shares {dict(shares)}: expected at least 0 each and at most 1 together"
+        )
 
 
 @contextmanager

@@ -139,7 +139,7 @@ def run_tracer(spec: TrialSpec, path: Path, log: Path) -> None:
         raise refusal
     if ending.returncode != 0:
         reason = ending.reason or explain_death(ending.returncode or 0, read_last_line(log))
-        raise BenchError(f"trace={path} was not written: {reason}; {log} tells more")
+        raise BenchError(f"trace={path} was not written: {reason}; see {log}")
     _drop(log)
 
 
@@ -226,7 +226,7 @@ def _classify_death(
     if ending.returncode is None:
         if spec.python is not None and ending.is_own_fault:
             return "unsupported", describe_bad_interpreter(spec, str(ending.reason))
-        return ending.status or "unsupported", f"the worker cannot be started: {ending.reason}"
+        return ending.status or "unsupported", f"the worker cannot start: {ending.reason}"
     lacks = describe_missing_package(spec, last_line)
     if lacks is None and ending.status is None and refusal is None:
         lacks = find_interpreter_fault(spec, explain_death(ending.returncode, last_line))
@@ -247,7 +247,7 @@ def find_start_obstacle(spec: TrialSpec) -> str | None:
     """Return the reason why a trial's configured interpreter cannot be started, or None."""
     if spec.python is None or shutil.which(find_interpreter(spec)):
         return None
-    return describe_bad_interpreter(spec, "no such program")
+    return describe_bad_interpreter(spec, "program not found")
 
 
 def find_interpreter_fault(spec: TrialSpec, last_words: str) -> str | None:
@@ -270,14 +270,14 @@ def find_interpreter_fault(spec: TrialSpec, last_words: str) -> str | None:
             check=False,
         ).stdout
     is_python = answer.split() == [b"42"]
-    return None if is_python else describe_bad_interpreter(spec, f"it is no Python: {last_words}")
+    return None if is_python else describe_bad_interpreter(spec, f"not Python: {last_words}")
 
 
 def describe_bad_interpreter(spec: TrialSpec, why: str) -> str:
     """Return the message for a configured interpreter that does not start the worker."""
     return (
-        f"system.python={spec.python} does not start the benchmark's worker ({why}); name the"
-        " python of an environment that has the benchmark and the system's framework"
+        f"system.python={spec.python} does not start the benchmark's worker ({why}); set the"
+        " python of an environment with the benchmark and the system's framework"
     )
 
 
@@ -290,6 +290,6 @@ def describe_missing_package(spec: TrialSpec, last_line: str) -> str | None:
     if match is None:
         return None
     return (
-        f"system.python={spec.python} lacks {match.group(1)}, which the benchmark needs there, too;"
-        f" install both: {spec.python} -m pip install -e '.[EXTRA]', EXTRA as the framework"
+        f"system.python={spec.python} lacks {match.group(1)}, which the benchmark needs; run"
+        f" {spec.python} -m pip install -e '.[EXTRA]', where EXTRA is the framework"
     )

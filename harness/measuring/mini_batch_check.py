@@ -154,7 +154,7 @@ def _confirm_with_reference(
     result = run_once(system, mini_batch, update=False).result()
     verdict = compare(result, answer, tolerance)
     if verdict.status == "failed":
-        reason = f"mini-batch {k} is not as other systems and the oracle have it: {verdict.reason}"
+        reason = f"mini-batch {k} differs from other systems and the reference: {verdict.reason}"
         return fingerprint, reason
     return fingerprint.model_copy(update={"proved": True}), None
 
@@ -195,7 +195,7 @@ def _find_sum_fault(
         if not error <= choose_sketch_tolerance(name, tolerance.array, kinked=kinked) * sketch[0]:
             return (
                 f"{name} of {len(instances)} instances deviates by"
-                f" {error / max(sketch[0], 1e-30):.2g} from that of their parts of {n_at_once}"
+                f" {error / max(sketch[0], 1e-30):.2g} from the sum of parts of {n_at_once}"
             )
     return None
 
@@ -293,7 +293,7 @@ def find_whole_step_fault(
     n_rows = count_lookups(workload.model, instances)
     step = SgdStep(before, gradients, rate, n_rows, tolerance=tolerance)
     fault = find_step_fault(system, step)
-    return None if fault is None else f"of {len(instances)} instances, {fault}"
+    return None if fault is None else f"with {len(instances)} instances, {fault}"
 
 
 def is_kinked(model: Model, instances: Sequence[Any]) -> bool:
@@ -327,7 +327,7 @@ def find_clock_fault(adapter: str) -> str | None:
         if name.partition(".")[0] not in ("harness", "datasets"):
             reads = _find_clock_reads(path, "")
             if reads:
-                return f"{name} reads the time ({reads[0]}), which only the harness may"
+                return f"{name} reads a clock ({reads[0]}); only the harness may measure time"
     return None
 
 

@@ -197,11 +197,13 @@ def find_not_finite_origin(
         values = np.asarray(value, np.float64)
         if not np.all(np.abs(values) <= LARGEST):  # also true of NaN
             what = "NaN" if np.any(np.isnan(values)) else "infinite in float32"
-            raise _FoundError(f"{node.op} of {function} is the first operator that is {what}")
+            raise _FoundError(
+                f"{node.op} of {function} is the first operator with a value that is {what}"
+            )
 
     with np.errstate(all="ignore"):
         try:
             run_reference(model, weights, instances, mode, watch=watch)
         except _FoundError as found:
             return str(found)
-    return "the oracle is finite there, so the model is not at fault"
+    return "the reference is finite there; fix the system, not the model"

@@ -102,7 +102,7 @@ def find_changed_parameter(system: System, weights: Parameters) -> str | None:
     reason = _find_parameter_difference(parameters, weights)
     for name in weights if reason is None else ():
         if not np.array_equal(parameters[name], weights[name]):
-            return f"{name} changes, though no run was asked to update"
+            return f"{name} changes in a run without an update"
     return reason
 
 
@@ -110,7 +110,7 @@ def _find_parameter_difference(parameters: Parameters, weights: Parameters) -> s
     """Return the difference from the model's parameter names or shapes, or None."""
     if parameters.keys() != weights.keys():
         names = ", ".join(sorted(parameters.keys() ^ weights.keys()))
-        return f"parameters() has other names than the model: {names}"
+        return f"parameters() and the model differ in the names {names}"
     for name, values in weights.items():
         if np.shape(parameters[name]) != values.shape:
             return f"{name} has shape {np.shape(parameters[name])}, expected {values.shape}"
@@ -157,7 +157,7 @@ def find_step_fault(system: System, step: SgdStep) -> str | None:
         gradient = all_rows[rows]
         if not is_within_tolerance(change, gradient, slack, step.tolerance):
             error = compute_relative_error(change, np.asarray(gradient, np.float64))
-            return f"one step changes {name} otherwise than by its gradient, by {error:.2g} of it"
+            return f"one step changes {name} not by its gradient: relative error {error:.2g}"
     return reason
 
 
@@ -260,8 +260,8 @@ def _find_outputs_fault(
     if deviation <= CHANGE_TOLERANCE * _compute_rms(expected) + noise:
         return None
     return (
-        f"one step changes the outputs by {_compute_rms(expected):.3g} (root mean square), and by"
-        f" {deviation:.3g} otherwise than expected"
+        f"one step changes the outputs by {_compute_rms(expected):.3g} (root mean square) with an"
+        f" error of {deviation:.3g}"
     )
 
 

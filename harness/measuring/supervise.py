@@ -103,7 +103,7 @@ def _start(command: Sequence[str], environment: Mapping[str, str]) -> subprocess
 
 def _explain_failed_start(error: OSError) -> Ending:
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        why = f"{error.strerror}; raise `ulimit -n` and try again"
+        why = f"{error.strerror}; raise `ulimit -n` and rerun"
         return Ending(None, "unsupported", why, is_own_fault=False)
     lacks_memory = is_out_of_memory(error) or error.errno == errno.EAGAIN
     status: Status = "oom" if lacks_memory else "unsupported"
@@ -240,12 +240,12 @@ def find_memory_excess(processes: Iterable[psutil.Process], limits: Limits) -> s
     used, allowed = sum(map(_read_resident_bytes, processes)), compute_memory_limit(limits)
     if used <= allowed:
         return None
-    return f"used {used / 2**20:.0f} MiB, limits.memory_bytes is {allowed}"
+    return f"used {used / 2**20:.0f} MiB of memory; limits.memory_bytes is {allowed}"
 
 
 def describe_timeout(limits: Limits) -> str:
     """Return the reason of a process that exceeded the time limit."""
-    return f"not done within limits.time_s={limits.time_s:g}"
+    return f"not finished within limits.time_s={limits.time_s:g}"
 
 
 def explain_death(returncode: int, last_line: str = "") -> str:
@@ -253,7 +253,7 @@ def explain_death(returncode: int, last_line: str = "") -> str:
     if returncode >= 0:
         return last_line or f"exit code {returncode}"
     name = _name_signal(-returncode)
-    hint = " (by a person, or by the kernel for lack of memory)" if name == "SIGKILL" else ""
+    hint = " (by a user, or by the kernel for lack of memory)" if name == "SIGKILL" else ""
     return f"killed by {name}{hint}" + (f"; last line: {last_line}" if last_line else "")
 
 
@@ -297,7 +297,7 @@ class BoundedLog:
     def finish(self) -> None:
         """Append the last bytes to the file."""
         if self._n_left_out:
-            self._write_to_file(f"\n[{self._n_left_out} bytes are left out here]\n".encode())
+            self._write_to_file(f"\n[{self._n_left_out} bytes omitted]\n".encode())
         self._write_to_file(bytes(self._last))
 
     def _write_to_file(self, data: bytes) -> None:
@@ -386,7 +386,7 @@ def read_refusal(spec_path: Path, exit_code: int | None) -> BenchError | None:
         error: BenchError = getattr(errors, refusal["error"])(refusal["line"])
     except (ValueError, TypeError, KeyError) as fault:
         raise OutputError(
-            f"the worker's refusal in {path.parent} is cut off: make room there, or name another"
-            " folder with TMPDIR, and the same command goes on"
+            f"the worker's error in {path.parent} is truncated; free disk space there or set TMPDIR"
+            " to another directory, then rerun"
         ) from fault
     return error

@@ -151,8 +151,8 @@ def find_hidden_fault(between_s: float, run_s: float, reading_s: float) -> str |
     if between_s <= compute_between_limit(run_s, reading_s):
         return None
     return (
-        f"load, synchronize and last_loss take {between_s:.2g} s between two runs of {run_s:.2g} s,"
-        f" where reading the instances takes {reading_s:.2g} s; do the work in run"
+        f"load, synchronize and last_loss take {between_s:.2g} s between runs of {run_s:.2g} s,"
+        f" but reading the instances takes {reading_s:.2g} s; move the work into run"
     )
 
 
@@ -195,15 +195,17 @@ def find_losses_fault(
     passes = np.reshape(losses[: len(losses) // n * n], (-1, n))
     if trains:
         still = any(np.array_equal(previous, next_) for previous, next_ in pairwise(passes))
-        return "no loss changes from pass to pass, as if no parameter did" if still else None
+        return (
+            "two consecutive passes have equal losses, so no parameter changed" if still else None
+        )
     deviations = np.abs(passes - np.asarray(expected))
     wrong = ~(deviations <= LOSS_TOLERANCE * np.abs(expected))
     if not np.any(wrong):
         return None
     row, k = np.argwhere(wrong)[0].tolist()
     return (
-        f"the loss of mini-batch {k} is {passes[row, k]:.6g} in pass {row + 1} and was"
-        f" {expected[k]:.6g} before"
+        f"the loss of mini-batch {k} is {passes[row, k]:.6g} in pass {row + 1}, expected"
+        f" {expected[k]:.6g}"
     )
 
 
@@ -246,6 +248,6 @@ def find_unseen_fault(ratio: float) -> str | None:
     if ratio <= MOST_SLOWER:
         return None
     return (
-        f"mini-batches that it has not seen take {ratio:.2g} times what those of the timed passes"
-        " do; keep nothing from one run for the next"
+        f"unseen mini-batches take {ratio:.2g} times as long as timed ones (limit:"
+        f" {MOST_SLOWER:g}); remove results that a run reuses from earlier ones"
     )

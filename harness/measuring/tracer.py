@@ -56,8 +56,8 @@ def trace_trial(spec: TrialSpec) -> str:
     tracks = trace_mini_batch(system)
     if not tracks[WHOLE]:
         raise UnsupportedTrial(
-            f"system={spec.system} marks no phase of a mini-batch, so that it has no timeline;"
-            " choose a system that tells phases apart, such as vertex"
+            f"system={spec.system} marks no phases, so it has no timeline; choose a system"
+            " with phases, such as vertex"
         )
     title = f"{spec.system}, {spec.model}, batch size {spec.batch_size}, {spec.mode}"
     facts = {"trial": spec.trial_id, "command": spec.command, **system.in_force()}

@@ -279,13 +279,13 @@ def query_system(system: System, method: str) -> Any:
         shown = " ".join(repr(value).split())
         shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
         module = type(system).__module__
-        line = f"{module}: {method}() returned {shown}; it may return {allowed}"
+        line = f"{module}: {method}() returned {shown}: expected {allowed}"
         raise TypeError(line) from None
 
 
 _MOST_SHOWN = 100  # characters of the returned value in messages
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-_TEXTS = TypeAdapter(dict[str, str], config=_STRICT), "a dict of texts by name"
+_TEXTS = TypeAdapter(dict[str, str], config=_STRICT), "a dict of strings by name"
 _COUNT = (
     TypeAdapter(Annotated[int, Ge(0)] | None, config=_STRICT),
     "a whole number of at least 0, or None",

@@ -213,7 +213,7 @@ def _read(path: Path, kind: TypeAdapter[T]) -> T:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise RecordError(
-            f"{path} holds no batch counts: {where}: {first['msg']}; delete it and count again"
+            f"{path} has invalid batch counts: {where}: {first['msg']}; delete it and count again"
         ) from error
 
 

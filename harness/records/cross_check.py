@@ -101,7 +101,7 @@ def _find_faults(group: Sequence[tuple[Record, Fingerprint]]) -> list[tuple[Reco
         votes.setdefault(find_framework(record), fingerprint)
     proved = [(record, fingerprint) for record, fingerprint in group if fingerprint.proved]
     if proved:
-        right, who = proved[0][1], f"{proved[0][0].trial.system}, which the oracle confirmed"
+        right, who = proved[0][1], f"{proved[0][0].trial.system}, which the reference confirmed"
     elif len(votes) >= ENOUGH:
         right, who = (
             _compute_median_fingerprint(list(votes.values())),
@@ -119,7 +119,7 @@ def _find_disagreement(group: Sequence[tuple[Record, Fingerprint]]) -> list[tupl
         fault = find_difference(fingerprint, expected)
         if fault is not None:
             pair = f"{first.trial.system} and {record.trial.system}"
-            reason = f"{pair} differ ({fault}); measure one of them again, which asks the oracle"
+            reason = f"{pair} differ ({fault}); measure one again to check it by the reference"
             return [(record, reason) for record, _ in group]
     return []
 
@@ -239,9 +239,8 @@ def check_inputs(records: Iterable[Record]) -> None:
         peer = first.setdefault(hash_declared_inputs(record), record)
         if peer.inputs_sha256 != record.inputs_sha256:
             raise RecordError(
-                f"{_describe_record(peer)} and {_describe_record(record)} ran unlike inputs:"
-                f" {record.trial.dataset}"
-                " held other data each time; measure one of them again, or use another results_dir"
+                f"{_describe_record(peer)} and {_describe_record(record)} ran different"
+                f" inputs of {record.trial.dataset}; measure one again or set another results_dir"
             )
 
 
@@ -281,8 +280,8 @@ def check_builds(records: Iterable[Record]) -> None:
             raise RecordError(
                 f"{record.trial.system} was measured with two builds: {_describe_record(peer)} and"
                 f" {_describe_record(record)} differ in {_describe_difference(peer, record)};"
-                " measure the older one"
-                " again, or keep the newest build only (bench-collect --latest)"
+                " measure the older one again, or use only the newest build"
+                " (bench-collect --latest)"
             )
 
 
@@ -302,9 +301,9 @@ def check_comparable(records: Iterable[Record]) -> None:
         for name in sorted({*first, *facts}):
             if first.get(name) != facts.get(name):
                 raise RecordError(
-                    f"records {measured[0].trial_id} and {record.trial_id} have unlike {name}"
-                    f" ({first.get(name)} and {facts.get(name)}); only like records share a table:"
-                    " measure one of them again, or use another results_dir"
+                    f"records {measured[0].trial_id} and {record.trial_id} have different"
+                    f" {name} ({first.get(name)} and {facts.get(name)}), so they cannot share a"
+                    " table; measure one again or set another results_dir"
                 )
     check_builds(measured)
 

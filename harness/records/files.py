@@ -58,8 +58,8 @@ def convert_write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OutputError(
-            f"{path} cannot be written ({error.strerror or error}); what was kept before stays:"
-            " make room or mend the folder, and the same command goes on"
+            f"{path} cannot be written ({error.strerror or error}); existing records are"
+            " intact: free disk space or fix the directory, then rerun"
         ) from error
 
 
@@ -124,8 +124,7 @@ class Output:
             content = read_regular(path) if path.exists() else b""
         if content and not self.is_ours(content):
             raise ConfigError(
-                f"{shown} is there and is not {self.holds}, so it stays; give another name, or"
-                " delete it"
+                f"{shown} exists and is not {self.holds}; choose another name or delete it"
             )
         with _convert_path_errors(shown, self.given_as):
             _write_probe(resolve_target(path).parent, makes_folder=self.makes_folder)
@@ -140,7 +139,7 @@ class Output:
         with _convert_path_errors(shown, self.given_as):
             kind = find_irregular_kind(path)
         if kind is not None:
-            raise ConfigError(f"{shown} is {kind}; give the name of a file")
+            raise ConfigError(f"{shown} is {kind}; choose a file")
 
 
 def check_suffix(path: Path, holds: str, *suffixes: str, given_as: str = "out=") -> None:
@@ -152,7 +151,8 @@ def check_suffix(path: Path, holds: str, *suffixes: str, given_as: str = "out=")
     if path.suffix not in suffixes:
         kinds = " or ".join(suffix.removeprefix(".").upper() for suffix in suffixes)
         raise ConfigError(
-            f"{given_as}{path}, but {holds} {kinds}; end it in {' or '.join(suffixes)}"
+            f"{given_as}{path}, but {holds} {kinds}; choose a name that ends in"
+            f" {' or '.join(suffixes)}"
         )
 
 
@@ -239,11 +239,11 @@ class WatchedFolders:
         except OSError as error:
             raise OutputError(_describe_lost_folder(folder, str(error.strerror))) from error
         if not is_same:
-            raise OutputError(_describe_lost_folder(folder, "another is in its place"))
+            raise OutputError(_describe_lost_folder(folder, "another directory replaced it"))
 
 
 def _describe_lost_folder(folder: Path, why: str) -> str:
     return (
-        f"{folder} was deleted, moved or replaced while trials ran ({why}): records that lay there"
-        " are gone with it; give it back, or the same command measures them again"
+        f"{folder} was deleted, moved or replaced while trials ran ({why}), with its records;"
+        " restore it, or rerun to measure them again"
     )

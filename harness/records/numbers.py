@@ -115,8 +115,8 @@ def check_like_inputs(rows: pd.DataFrame) -> None:
     second = unlike.iloc[0]
     first = known[known.inputs_key == second.inputs_key].iloc[0]
     raise RecordError(
-        f"{first.trial_id} and {second.trial_id} are not comparable: {second.dataset} held other"
-        " data each time; measure one of them again, or select rows of one inputs_sha256"
+        f"{first.trial_id} and {second.trial_id} are not comparable: they ran different"
+        f" inputs of {second.dataset}; measure one again or select rows of one inputs_sha256"
     )
 
 
@@ -142,7 +142,7 @@ def check_alike(rows: pd.DataFrame, others: pd.DataFrame) -> None:
         f"{name} {facts[0].get(name)} and {facts[1].get(name)}" for name in names
     )
     raise RecordError(
-        f"{first.trial_id} and {second.trial_id} are not comparable: they have unlike"
+        f"{first.trial_id} and {second.trial_id} are not comparable: different"
         f" {differences or 'groups'}; select rows of one group"
     )
 
@@ -157,7 +157,7 @@ def check_columns(rows: pd.DataFrame, names: Sequence[str]) -> None:
         if name not in rows:
             known = [str(column) for column in rows]
             raise RecordError(
-                f"unknown column {name!r}{suggest_name(name, known)}; list(rows) names all"
+                f"unknown column {name!r}{suggest_name(name, known)}; list(rows) has all"
                 f" {len(known)}"
             )
 
@@ -307,7 +307,7 @@ def _select_base(rows: pd.DataFrame, system: str) -> pd.DataFrame:
     known = [str(name) for name in rows.system.dropna().unique()]
     if system not in known:
         raise RecordError(
-            f"no rows of the base {system!r}{suggest_name(system, known)}; choose from"
+            f"no rows of base system {system!r}{suggest_name(system, known)}; choose from"
             f" {', '.join(known)}"
         )
     return rows[rows.system == system]

@@ -188,23 +188,23 @@ class Record(Measured):
         for name in ("samples_s", "marked_samples_s"):
             for x in getattr(self, name):
                 if not (math.isfinite(x) and x >= 0):
-                    raise ValueError(f"{name} has {x!r}, which is no time")
+                    raise ValueError(f"{name} has {x!r}: expected finite seconds of at least 0")
         for name, value in self.trial.model_dump().items():
             if self.config.get(name, value) != value:
                 raise ValueError(
-                    f"trial.{name} is {value!r}, and config.{name} {self.config[name]!r}"
+                    f"trial.{name} is {value!r}, but config.{name} is {self.config[name]!r}"
                 )
         if self.status == "ok":
             if self.check and self.check.status == "failed":
-                raise ValueError("status is ok, and check failed")
+                raise ValueError("status is ok, but the check failed")
             self._check_times()
         return self
 
     def _check_times(self) -> None:
         if not self.samples_s:
-            raise ValueError("status is ok, and samples_s is empty")
+            raise ValueError("status is ok, but samples_s is empty")
         if self.n_mini_batches is None or self.n_instances is None:
-            raise ValueError("samples_s are told, and n_mini_batches or n_instances is not")
+            raise ValueError("samples_s is set, but n_mini_batches or n_instances is missing")
         totals = sorted(split_passes(self.samples_s, self.n_mini_batches).sum(axis=1))
         median = (totals[len(totals) // 2] + totals[~(len(totals) // 2)]) / 2
         recorded = self.instances_per_s
@@ -213,7 +213,7 @@ class Record(Measured):
             recorded and computed and math.isclose(recorded, computed, rel_tol=SAME)
         ):
             return
-        raise ValueError(f"instances_per_s is {recorded}, and samples_s make it {computed}")
+        raise ValueError(f"instances_per_s is {recorded}: expected {computed} from samples_s")
 
     def is_valid_for(self, spec: TrialSpec, source_sha256: str) -> bool:
         """Return whether this record makes measuring `spec` unnecessary.

@@ -64,7 +64,7 @@ class Present:
         """Return in which data, machine or version a record of this trial differs, or None."""
         inputs = self._own_data.hash_inputs(spec)
         if inputs is not None and record.inputs_sha256 != inputs:
-            return "it is of other data"
+            return "the data differs"
         return self._find_machine_change(record, spec) if self._measures_here else None
 
     def _find_machine_change(self, record: Record, spec: TrialSpec) -> str | None:
@@ -73,13 +73,13 @@ class Present:
         theirs = collect_hardware_facts(record.machine, spec.device)
         for name, value in collect_hardware_facts(self._machine, spec.device).items():
             if theirs[name] != value:
-                return f"it is of {name} {theirs[name]}, and here it is {value}"
+                return f"{name} was {theirs[name]}, now {value}"
         # A record without a measurement does not depend on versions.
         installed = self._find_versions(spec.python) if record.status == "ok" else {}
         for name, version in record.versions.items():
             current = installed.get(name, version)
             if current != version and version[:1].isdigit():
-                return f"it is of {name} {version}, and here it is {current}"
+                return f"{name} was {version}, now {current}"
         return None
 
     def _find_versions(self, python: str | None) -> Mapping[str, str]:

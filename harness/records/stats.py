@@ -50,7 +50,7 @@ def summarize_rounds(round_medians: ArrayLike) -> Summary:
     """
     values = np.sort(np.asarray(round_medians, dtype=np.float64))
     if values.size == 0:
-        raise ValueError("there is no round to summarise; give at least one")
+        raise ValueError("no rounds to summarize: expected at least one")
     median = float(np.median(values))
     if values.size == 1:
         return Summary(median, None, None, 1)
@@ -97,7 +97,7 @@ def split_passes(samples_s: Sequence[float], n_mini_batches: int) -> NDArray[np.
         ValueError: The samples do not form complete passes.
     """
     if n_mini_batches < 1 or len(samples_s) % n_mini_batches:
-        raise ValueError(f"{len(samples_s)} samples are no whole passes of {n_mini_batches}")
+        raise ValueError(f"{len(samples_s)} samples: expected a multiple of {n_mini_batches}")
     return np.asarray(samples_s, dtype=np.float64).reshape(-1, n_mini_batches)
 
 

@@ -34,7 +34,7 @@ from harness.records.record import (
 T = TypeVar("T")
 Key = tuple[str, int]
 MOST_BYTES = 2**30  # limit of unpacked records, as xz can hide gigabytes of zeros in a small file
-ADVICE = "get the file anew, or pack its records again (bench-collect --pack)"
+ADVICE = "restore the file or pack its records again (bench-collect --pack)"
 _SAFE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 _OF_THE_MACHINE = {"schedule_s", "learn_s", "learn_s_ed", "cpu", "counted_at"}
@@ -80,7 +80,7 @@ TRIALS: Format[Record] = Format(
 COUNTS: Format[AnyCount] = Format(
     packed="counts.jsonl.xz",
     pattern="count-*.json",
-    title="the record of a count",
+    title="a record of a count",
     key=lambda row: (row.count_id, 0),
     locate=lambda folder, row: folder / "raw" / "counts" / f"{check_safe_name(row.count_id)}.json",
     parse=parse_count,
@@ -177,18 +177,20 @@ def read_packed(path: Path) -> list[bytes]:
         text = decompressor.decompress(read_regular(path), MOST_BYTES + 1)
     except OSError as error:
         raise RecordError(
-            f"{path} cannot be read ({error.strerror}); name a file that bench-collect --pack wrote"
+            f"{path} cannot be read ({error.strerror}); choose one of bench-collect --pack"
         ) from error
     except lzma.LZMAError as error:
         detail = str(error).lower().rstrip(".")
-        raise RecordError(f"{path} is no packed file, or damaged ({detail}); {ADVICE}") from error
+        raise RecordError(
+            f"{path} is not a packed file or is damaged ({detail}); {ADVICE}"
+        ) from error
     if len(text) > MOST_BYTES:
         raise RecordError(f"{path} unpacks to more than {MOST_BYTES} bytes; {ADVICE}")
     lines = text.split(b"\n")
     if not decompressor.eof:
-        raise RecordError(f"{path} is cut off behind line {len(lines) - 1}; {ADVICE}")
+        raise RecordError(f"{path} is truncated after line {len(lines) - 1}; {ADVICE}")
     if decompressor.unused_data or lines.pop() or not lines:
-        problem = "goes on behind its end" if decompressor.unused_data else "holds no whole lines"
+        problem = "has data after its end" if decompressor.unused_data else "has no complete lines"
         raise RecordError(f"{path} {problem}; {ADVICE}")
     return lines
 
@@ -238,8 +240,7 @@ def _deduplicate(items: Iterable[T], form: Format[T]) -> list[T]:
         if unique.setdefault(form.key(item), item) != item:
             name, round_ = form.key(item)
             raise RecordError(
-                f"two unlike records of {name}, round {round_}, were given; leave one of their"
-                " places out"
+                f"two different records of {name}, round {round_}; remove one of their paths"
             )
     return [unique[key] for key in sorted(unique)]
 
@@ -269,7 +270,7 @@ def _find_new_files(items: Iterable[T], form: Format[T], results_dir: Path) -> d
             new[path] = item
         elif not _is_equal(path, item, form):
             raise RecordError(
-                f"{path} is there with other content: nothing was unpacked; choose another folder"
+                f"{path} exists with other content; choose another directory: nothing was unpacked"
             )
     return new
 
@@ -288,7 +289,7 @@ def check_safe_name(name: str) -> str:
         RecordError: It is not, for example because it would leave the directory.
     """
     if not _SAFE.fullmatch(name) or set(name) == {"."}:
-        raise RecordError(f"a record is named {name!r}, which can be no file's name; {ADVICE}")
+        raise RecordError(f"record name {name!r} is not a valid file name; {ADVICE}")
     return name
 
 
@@ -355,8 +356,7 @@ def _merge_items(
             if not is_same(known, item):
                 raise RecordError(
                     f"{known_place} and {location} contradict each other in"
-                    f" {_describe_item(item)}, which both"
-                    " have of one kind of machine and code; leave one of them out"
+                    f" {_describe_item(item)}, of the same machine and code; remove one of them"
                 )
     return [item for _, item in first.values()]
 
@@ -391,10 +391,9 @@ def _check_same_inputs(held: Mapping[Path, Iterable[Record]]) -> None:
             if known.inputs_sha256 != record.inputs_sha256:
                 raise RecordError(
                     f"{known_place} and {location} contradict each other in"
-                    f" {_describe_item(record)}: its"
-                    f" inputs are {str(known.inputs_sha256)[:12]} in the one and"
-                    f" {str(record.inputs_sha256)[:12]} in the other; see that both read the same"
-                    " data (bench-data), and measure one of them again"
+                    f" {_describe_item(record)}: inputs {str(known.inputs_sha256)[:12]} and"
+                    f" {str(record.inputs_sha256)[:12]}; fix the data of one (bench-data) and"
+                    " measure it again"
                 )
 
 

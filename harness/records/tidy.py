@@ -115,7 +115,7 @@ def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
         advice = (
             f"choose one of {', '.join(map(str, nested))} in it" if nested else "run bench first"
         )
-        raise RecordError(f"no records in {path}; {advice}, or name another directory")
+        raise RecordError(f"no records in {path}; {advice}, or choose another directory")
     records = [record for record in cross_check_records(held.records) if record is not None]
     return build_frame(records, held.counts, samples=samples)
 
@@ -128,8 +128,8 @@ def _check_place(path: Path) -> None:
     """
     is_file = path.is_file() and path.suffix in (".xz", ".json")
     if not path.is_dir() and not is_file:
-        problem = "is no file of records" if path.exists() else "does not exist"
-        raise RecordError(f"{path} {problem}; name a results directory or a packed file (.xz)")
+        problem = "is not a file of records" if path.exists() else "does not exist"
+        raise RecordError(f"{path} {problem}; choose a results directory or a packed file (.xz)")
 
 
 def build_frame(
@@ -178,7 +178,7 @@ def get_quantity(data: pd.DataFrame, quantity: str) -> pd.Series[float]:
             else suggest_name(name, (*QUANTITIES, *MEASURED))
         )
         raise RecordError(
-            f"unknown quantity {quantity!r}{hint}; quantities are {', '.join(QUANTITIES)}"
+            f"unknown quantity {quantity!r}{hint}; choose from {', '.join(QUANTITIES)}"
         )
     if name == quantity:
         return data[name]

@@ -86,7 +86,9 @@ def test_a_disk_that_is_full_ends_the_sweep_and_keeps_what_there_was(
         assert bench(command) == 1
     line = last_line(capsys)
     assert line.startswith(f"bench: {tmp_path}/raw/")
-    assert "r0.json cannot be written (No space left on device); what was kept before stays" in line
+    assert (
+        "r0.json cannot be written (No space left on device); existing records are intact" in line
+    )
     assert measured == [4, 5], "the third would be lost, too"
     assert sizes_in(tmp_path) == [4]
     assert all(path.stat().st_size for path in everything_in(tmp_path) if path.is_file())
@@ -134,7 +136,7 @@ def test_room_is_looked_for_before_each_trial(
 
     monkeypatch.setattr(harness.terminal.measurement, "check_room", check)
     assert bench([*SWEEP, f"results_dir={tmp_path}"]) == 1
-    assert "(No space left on device); what was kept before stays" in last_line(capsys)
+    assert "(No space left on device); existing records are intact" in last_line(capsys)
     assert measured == [4]
     assert sizes_in(tmp_path) == [4]
 

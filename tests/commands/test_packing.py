@@ -109,11 +109,11 @@ def test_what_cannot_be_done_is_told_in_one_line(
     before = content_of(tmp_path)
     for arguments, words in (
         ((tmp_path / "only", "--pack", packed), "has none of its kind; delete it"),
-        ((raw, other / "raw", "--pack", packed), "two unlike records of fake-"),
+        ((raw, other / "raw", "--pack", packed), "two different records of fake-"),
         ((tmp_path / "nothing", "--pack", packed), "cannot be read"),
         ((tmp_path / "nothing.xz", "--unpack", other), "cannot be read"),
         (("--unpack", other), "choose a packed file"),
-        ((packed, "--unpack", other), "r0.json is there with other content"),
+        ((packed, "--unpack", other), "r0.json exists with other content"),
         ((raw, "--pack", packed, "--out", tmp_path / "a.csv"), "--out excludes --pack"),
         ((packed, "--unpack", other, "--latest"), "--unpack excludes --latest"),
         ((packed, "--unpack", other, "--pack", other), "not allowed with"),

@@ -76,7 +76,10 @@ def test_a_trial_that_does_not_run_has_no_timeline(
         (("-m", "system=null", "seed=0,1"), "trace is one file for several trials or rounds"),
         (("system=null", "rounds=2"), "trace is one file for several trials or rounds"),
         (("experiment=first_look",), "trace is of one trial, an experiment has many"),
-        (("system=null", "trace=/tmp/x.txt"), "but a timeline is JSON; end it in .json"),
+        (
+            ("system=null", "trace=/tmp/x.txt"),
+            "but a timeline is JSON; choose a name that ends in .json",
+        ),
         (("system=null", "trace=/proc/x.json"), "trace=/proc/x.json cannot be written"),
     ],
 )

@@ -34,7 +34,7 @@ def test_a_version_below_that_of_the_extra_is_too_old() -> None:
     assert explain_outdated_version("torch", "2.13.0+cpu") is None
     reason = explain_outdated_version("torch", "1.13")
     assert reason is not None
-    assert reason.startswith("torch 1.13 does not fit, >=")
+    assert reason.startswith("unsupported torch 1.13: expected >=")
     assert "[torch]" in reason
     assert explain_outdated_version("a_module_that_no_extra_has", "0") is None
 
@@ -44,7 +44,7 @@ def test_an_adapter_on_an_old_framework_is_unsupported(monkeypatch: pytest.Monke
     needed = {"numpy": read_requirements()["torch"]}
     monkeypatch.setattr(extras, "read_requirements", lambda: needed)
     monkeypatch.setattr(np, "__version__", "1.0")
-    with pytest.raises(UnsupportedTrial, match=r"^numpy 1\.0 does not fit.*\[numpy\]"):
+    with pytest.raises(UnsupportedTrial, match=r"^unsupported numpy 1\.0: expected.*\[numpy\]"):
         load_adapter("tests.support.odd_system")
     monkeypatch.setattr(np, "__version__", "99.0")
     assert load_adapter("tests.support.odd_system") is odd_system.Adapter

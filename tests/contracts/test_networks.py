@@ -47,7 +47,7 @@ def test_models_without_a_network_are_told_those_with_one(package: str) -> None:
     table = f"{package}:TABLE"
     assert explain_missing_network("bush", table) is None
     assert explain_missing_network("hidden", table) == (
-        f"model hidden is not written for it in {table}; it runs bush, line, tree"
+        f"{table} has no model hidden; choose one of bush, line, tree"
     )
 
 

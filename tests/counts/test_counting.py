@@ -91,7 +91,12 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
 @pytest.mark.parametrize(
     ("fault", "limits", "status", "reason"),
     [
-        (lambda: time.sleep(600), Limits(time_s=2.0), "timeout", "not done within limits.time_s=2"),
+        (
+            lambda: time.sleep(600),
+            Limits(time_s=2.0),
+            "timeout",
+            "not finished within limits.time_s=2",
+        ),
         (
             allocate_without_end,
             Limits(memory_bytes=psutil.Process().memory_info().rss + 2**29),

@@ -58,7 +58,7 @@ def test_files_may_have_an_address_each(tmp_path: Path) -> None:
         fetch(home, {"dev": "00"}, tmp_path, opener=serving(content))
     message = str(caught.value)
     assert f"https://a.org/x.dev has sha256 {sha256['dev']}, expected 00; no file" in message
-    assert "put the files of https://a.org/x.{train,dev,test} in place by hand, as " in message
+    assert "put the files of https://a.org/x.{train,dev,test} at " in message
     assert f"{tmp_path}/corpus/{{train,dev,test}}.conll; or choose a generated corpus" in message
     assert message.endswith(" (it moves)")
 
@@ -98,7 +98,7 @@ def test_a_split_may_need_several_files_that_are_called_as_there(tmp_path: Path)
         fetch(SEVERAL, sha256 | {"vocab_en": "00"}, tmp_path, opener=opener)
     message = str(caught.value)
     assert "https://a.org/data/vocab.en has sha256" in message
-    assert "put the files of https://a.org/data/{train.en,train.vi,vocab.en} in place" in message
+    assert "put the files of https://a.org/data/{train.en,train.vi,vocab.en} at " in message
     assert f"as {tmp_path}/pairs/{{train.en,train.vi,vocab.en}}; or choose a generated" in message
 
 
@@ -128,7 +128,9 @@ def test_a_checksum_may_be_git_s_name_of_the_file(tmp_path: Path) -> None:
 
 
 def test_a_part_that_a_corpus_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="pairs has no test part; it has train_en, train_vi, vocab"):
+    with pytest.raises(
+        DataError, match="pairs has no part test; choose from train_en, train_vi, vocab"
+    ):
         SEVERAL.locate_part(tmp_path, "test")
 
 

@@ -203,9 +203,7 @@ def test_a_corpus_checks_itself() -> None:
         Corpus("odd", "train", (LEAF,), {"words": 1, "tags": 0}, False, "", "")
     odd = Corpus("odd", "train", (LEAF,), {"words": 7, "tags": 2}, False, "", "")
     assert (odd.get_size("words"), odd.get_size("tags")) == (7, 2)
-    with pytest.raises(
-        DataError, match=r"odd \(train\) brings no size classes; it brings words, t"
-    ):
+    with pytest.raises(DataError, match=r"odd \(train\) has no size classes; choose from words, t"):
         odd.get_size("classes")
 
 

@@ -50,7 +50,7 @@ def test_a_model_that_lacks_a_part_names_it(
     write: Write, name: str, there: str, instead: str, missing: str
 ) -> None:
     assert MODEL.count(there) == 1
-    with pytest.raises(ConfigError, match=rf"TreeRNN has no {missing}; a model has a name"):
+    with pytest.raises(ConfigError, match=rf"TreeRNN has no {missing}; a model needs a name"):
         find_model_class(write(name, MODEL.replace(there, instead)))
 
 

@@ -75,7 +75,7 @@ def test_a_folder_that_others_may_write_is_not_used_and_one_line_says_so(
     assert make_cache_folder("things") is None
     said = capsys.readouterr().err
     assert said.splitlines() == [
-        f"{wrong} may be written by others (mode {bits:o}): caches in it are not used; remove it"
+        f"{wrong} is writable by other users (mode {bits:o}), so its caches are not used; remove it"
     ]
     assert wrong.stat().st_mode & 0o7777 == bits
 
@@ -87,7 +87,7 @@ def test_a_folder_of_another_user_is_not_used(
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     assert make_cache_folder("things") is None
-    assert f"{home / NAME} belongs to another user (number {owner})" in capsys.readouterr().err
+    assert f"{home / NAME} belongs to another user (uid {owner})" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("in_the_way", ["home", "folder"])

@@ -150,7 +150,7 @@ def test_one_that_others_may_write_to_is_not_taken(memory: Path, tmp_path: Path)
     make_locks_folder().chmod(0o777)
     with pytest.raises(BenchError) as caught:
         make_locks_folder()
-    assert "may be written by others" in str(caught.value)
+    assert "is writable by other users" in str(caught.value)
     assert "\n" not in str(caught.value)
     (tmp_path / "temporary").mkdir()
     assert make_locks_folder().parent == tmp_path / "temporary"

@@ -168,7 +168,7 @@ def test_throttling_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_findings_come_with_advice() -> None:
     machine = describe_machine()
     assert judge_load(0.1).advice == ""
-    assert "end other work" in judge_load(1.0).advice
+    assert "stop other processes" in judge_load(1.0).advice
     assert judge_governor(replace(machine, governor="performance")).advice == ""
     assert "performance" in judge_governor(replace(machine, governor="powersave")).advice
     assert judge_governor(replace(machine, governor=None)).value == "unknown"

@@ -28,7 +28,7 @@ def _asked_anew() -> Iterator[None]:
     [
         (0, "\n", "", None),
         (0, "a warning\nit is built for CPUs\n", "", "it is built for CPUs"),
-        (1, "", "Traceback\nImportError: no torch\n", "PyTorch cannot be asked (ImportError: no t"),
+        (1, "", "Traceback\nImportError: no torch\n", "PyTorch failed (ImportError: no t"),
     ],
 )
 def test_its_reason_is_one_line(
@@ -49,7 +49,7 @@ def test_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise subprocess.TimeoutExpired(command, 1.0)
 
     monkeypatch.setattr(torch_device.subprocess, "run", run)
-    assert "does not say within" in str(find_torch_obstacle())
+    assert "did not report within" in str(find_torch_obstacle())
 
 
 def test_the_one_here_is_asked() -> None:

@@ -87,9 +87,9 @@ def test_shares_of_a_whole_run_are_not_booked(time: FakeTime) -> None:
 def test_what_are_no_shares_is_refused(time: FakeTime, shares: dict[str, float]) -> None:
     clock = clock_of(time)
     clock.start()
-    with pytest.raises(ValueError, match=r"no shares|no phase"):
+    with pytest.raises(ValueError, match=r"invalid shares|unknown phase"):
         clock.divide(shares)
-    with pytest.raises(ValueError, match=r"no shares|no phase"):
+    with pytest.raises(ValueError, match=r"invalid shares|unknown phase"):
         NullClock().divide(shares)
 
 
@@ -132,12 +132,12 @@ def test_a_clock_refuses_misuse(time: FakeTime) -> None:
     with pytest.raises(RuntimeError, match="not running"):
         clock.divide({"forward": 0.5})
     clock.start()
-    with pytest.raises(RuntimeError, match="runs already"):
+    with pytest.raises(RuntimeError, match="already running"):
         clock.start()
     whole = clock_of(time)
     whole.start(marked=False)
     for one in (clock, whole, NullClock()):
-        with pytest.raises(ValueError, match="compute is no phase"):
+        with pytest.raises(ValueError, match="unknown phase 'compute'"):
             one.mark("compute")
 
 

@@ -63,7 +63,7 @@ def test_a_trial_that_hangs_is_ended(make_spec: MakeSpec, tmp_path: Path) -> Non
     pid_file = tmp_path / "pid"
     options = {"fault": "note_and_wait", "file": str(pid_file)}
     record = run(make_spec(system_options=options, limits=Limits(time_s=4.0)), tmp_path)
-    assert (record.status, record.reason) == ("timeout", "not done within limits.time_s=4")
+    assert (record.status, record.reason) == ("timeout", "not finished within limits.time_s=4")
     assert not psutil.pid_exists(int(pid_file.read_text()))
 
 
@@ -225,7 +225,7 @@ def test_the_log_of_a_flood_has_its_first_and_its_last_words(
     assert len(log) < FLOOD_BYTES // 16
     assert log.startswith(FIRST)
     assert LAST in log[-100_000:]
-    assert b"bytes are left out here" in log
+    assert b"bytes omitted" in log
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to who asks for them")
@@ -285,8 +285,8 @@ def test_a_full_disk_is_no_fault_of_the_trial(make_spec: MakeSpec, tmp_path: Pat
     ("error", "python", "status", "advice"),
     [
         (errno.ENOMEM, None, "oom", ""),
-        (errno.EMFILE, None, "unsupported", "; raise `ulimit -n` and try again"),
-        (errno.ENFILE, sys.executable, "unsupported", "; raise `ulimit -n` and try again"),
+        (errno.EMFILE, None, "unsupported", "; raise `ulimit -n` and rerun"),
+        (errno.ENFILE, sys.executable, "unsupported", "; raise `ulimit -n` and rerun"),
         (errno.EACCES, None, "unsupported", ""),  # without a configured interpreter to name
     ],
 )
@@ -305,17 +305,17 @@ def test_a_start_that_the_machine_refuses_is_no_fault_of_the_python(
     monkeypatch.setattr(subprocess, "Popen", refuse)
     record = run(make_spec(python=python), tmp_path)
     assert record.status == status
-    assert record.reason == f"the worker cannot be started: {os.strerror(error)}{advice}"
+    assert record.reason == f"the worker cannot start: {os.strerror(error)}{advice}"
 
 
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        ("no/python", "no such program"),
+        ("no/python", "program not found"),
         ("", ""),
-        ("#!/bin/sh\nexit 3\n", "it is no Python"),
-        ("cat", "it is no Python"),  # interprets `-m` in another way
-        ("echo", "it is no Python"),
+        ("#!/bin/sh\nexit 3\n", "not Python"),
+        ("cat", "not Python"),  # interprets `-m` in another way
+        ("echo", "not Python"),
     ],
 )
 def test_one_that_is_no_python_is_a_record(
@@ -367,6 +367,4 @@ def test_one_without_the_framework_names_its_extra(
     adapter = make_module("import a_framework_that_is_not_installed")
     record = run(make_spec(python=sys.executable, adapter=adapter), tmp_path)
     assert record.status == "unsupported"
-    assert record.reason == (
-        "a_framework_that_is_not_installed is not installed; install it to run it"
-    )
+    assert record.reason == ("a_framework_that_is_not_installed is not installed; install it")

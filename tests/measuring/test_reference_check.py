@@ -217,8 +217,8 @@ def test_zeros_are_expected_where_the_truth_is_zero() -> None:
         ("wrong_loss", "loss deviates"),
         ("wrong_gradient", "gradient of embedding deviates"),
         ("nan_outputs", "outputs is not finite"),
-        ("no_update", "one step changes embedding otherwise than by its gradient, by 1 of it"),
-        ("bias_not_updated", "one step changes b otherwise than by its gradient, by 1 of it"),
+        ("no_update", "one step changes embedding not by its gradient: relative error 1"),
+        ("bias_not_updated", "one step changes b not by its gradient: relative error 1"),
         ("stale_outputs", "one step changes the outputs"),
     ],
 )
@@ -394,11 +394,15 @@ class Root(Odd):
 @pytest.mark.parametrize(
     ("model", "mode", "origin"),
     [
-        (Odd, "train", "the oracle is finite there, so the model is not at fault"),
-        (Logarithm, "infer", "log of vertex is the first operator that is NaN"),
-        (Overflow, "infer", "exp of vertex is the first operator that is infinite in float32"),
-        (Root, "infer", "the oracle is finite there, so the model is not at fault"),
-        (Root, "train", "of gradient of vertex is the first operator that is"),
+        (Odd, "train", "the reference is finite there; fix the system, not the model"),
+        (Logarithm, "infer", "log of vertex is the first operator with a value that is NaN"),
+        (
+            Overflow,
+            "infer",
+            "exp of vertex is the first operator with a value that is infinite in float32",
+        ),
+        (Root, "infer", "the reference is finite there; fix the system, not the model"),
+        (Root, "train", "of gradient of vertex is the first operator with a value that is"),
     ],
 )
 def test_the_first_operator_is_named(model: type[Odd], mode: str, origin: str) -> None:

@@ -87,7 +87,7 @@ SABOTAGES = [
     Sabotage("TakesOneVertexForAnother", "", "infer", "deviates by", ("answer", "parts")),
     Sabotage("TakesOneVertexOfManyForAnother", "", "infer", "loss of 6", ("parts",)),
     Sabotage("ReusesTheLastResult", "", "infer", "the loss of mini-batch 0", ("losses",)),
-    Sabotage("ReusesTheLastResult", "", "train", "no loss changes", ("losses",)),
+    Sabotage("ReusesTheLastResult", "", "train", "have equal losses", ("losses",)),
     *(
         Sabotage("ComputesInHalfPrecision", of, mode, "deviates by", ("answer", *more))
         for of in ("float16", "bfloat16")
@@ -99,13 +99,15 @@ SABOTAGES = [
     Sabotage("WrongForMany", "b", "train", "gradient of b of 6", ("parts",)),
     Sabotage("WrongWithAClock", "", "infer", "loss deviates", ("same clock", "losses")),
     *(
-        Sabotage(kind, "", mode, "do the work in run", ("hidden", *more))
+        Sabotage(kind, "", mode, "move the work into run", ("hidden", *more))
         for kind in ("WorksInLoad", "WorksInSynchronize")
         for mode, more in (("infer", ("unseen",)), ("train", ("unseen",)))
     ),
-    Sabotage("WorksWhenAsked", "", "infer", "do the work in run", ("hidden",)),
-    Sabotage("UpdatesAlways", "", "train", "no run was asked to update", ("changed", *STEPS)),
-    Sabotage("UpdatesALittle", "", "train", "no run was asked to update", ("changed",)),
+    Sabotage("WorksWhenAsked", "", "infer", "move the work into run", ("hidden",)),
+    Sabotage(
+        "UpdatesAlways", "", "train", "changes in a run without an update", ("changed", *STEPS)
+    ),
+    Sabotage("UpdatesALittle", "", "train", "changes in a run without an update", ("changed",)),
 ]
 
 
@@ -167,7 +169,7 @@ def test_a_clock_in_a_system_is_found(
     spec = make_spec(adapter=adapter, timing=QUICK)
     record = measure(spec, tmp_path)
     assert record.status == "wrong_result"
-    assert record.reason == f"{adapter} reads the time (time), which only the harness may"
+    assert record.reason == f"{adapter} reads a clock (time); only the harness may measure time"
     monkeypatch.setattr(*GUARDS["no clock"][0])
     assert measure(spec, tmp_path).status == "ok"
 
@@ -185,7 +187,7 @@ def test_who_differs_from_others_is_told_by_the_oracle(make_spec: MakeSpec, tmp_
     first, second = measured_in(tmp_path / "a", honest), measured_in(tmp_path / "a", wrong)
     assert first.status == "ok"
     assert second.status == "wrong_result"
-    assert "mini-batch 1 is not as other systems and the oracle have it" in str(second.reason)
+    assert "mini-batch 1 differs from other systems and the reference" in str(second.reason)
     assert "gradient of W" in str(second.reason)
 
 
@@ -198,4 +200,4 @@ def test_who_was_wrong_first_is_not_shown(make_spec: MakeSpec, tmp_path: Path) -
     assert (first.fingerprint.proved, second.fingerprint.proved) == (False, True)
     shown = mark_contradictions([first, second])
     assert [one.status for one in shown if one is not None] == ["wrong_result", "ok"]
-    assert "differs from Honest, which the oracle confirmed" in str(shown[0] and shown[0].reason)
+    assert "differs from Honest, which the reference confirmed" in str(shown[0] and shown[0].reason)

@@ -46,10 +46,10 @@ def test_a_size_that_a_data_set_lacks_is_told_in_one_line() -> None:
     with pytest.raises(ConfigError) as fault:
         _ = model.parameters
     assert str(fault.value) == (
-        "the model needs the size characters, but dataset=sst brings words, classes; choose a data"
-        " set that has it"
+        "the model needs the size characters, but dataset=sst has only words, classes; choose"
+        " another dataset"
     )
-    with pytest.raises(ConfigError, match="brings none;"):
+    with pytest.raises(ConfigError, match="has only instances;"):
         ModelSizes(4, {}).get_size("words")
 
 
@@ -81,5 +81,5 @@ def test_a_worker_tells_which_size_its_data_set_lacks(
     assert main([str(tmp_path / "spec.json"), str(tmp_path / "r0.json")]) == REFUSED
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert f"needs the size classes, but dataset={spec.dataset} brings words;" in error
+    assert f"needs the size classes, but dataset={spec.dataset} has only words;" in error
     assert not (tmp_path / "r0.json").exists()

@@ -181,5 +181,5 @@ def test_a_folder_that_is_not_there_is_not_made_and_one_that_cannot_be_written_i
     keep_true([done], tmp_path / "results", nothing)
     assert not (tmp_path / "results").exists()
     (tmp_path / "measured").write_text("in the way")
-    with pytest.raises(OutputError, match=r"cannot be written .*; what was kept before stays"):
+    with pytest.raises(OutputError, match=r"cannot be written .*; existing records are intact"):
         keep_true([done], tmp_path, nothing)

@@ -250,7 +250,7 @@ def test_where_a_machine_has_no_folder_of_its_own_it_is_told(
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "missing")
     monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: str(tmp_path / "missing, too"))
     with (
-        pytest.raises(BenchError, match="no folder of this machine alone can be written"),
+        pytest.raises(BenchError, match="no writable local directory for the machine lock"),
         hold_machine("a job", 0.0, print),
     ):
         pass

@@ -42,7 +42,7 @@ TABLES = (
 OF_RELEASED_GRAPH = tuple(name for name in TABLES if name[:10] not in ("policies_b", "policies_s"))
 TIMED = ("policies_timed_vertices", "policies_timed_operators")
 LATTICE = {"model": "lattice_lstm", "mode": "train"}
-REASON = "not done within limits.time_s=600"
+REASON = "not finished within limits.time_s=600"
 OTHER_GRAPH = "machine.json was learned on other types"
 
 

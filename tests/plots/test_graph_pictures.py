@@ -21,7 +21,7 @@ from tests.support.made_up_counts import failed_row, write_made_up_counts, write
 from tests.support.random_graphs import graph_of, graphs
 
 POLICIES = ("depth", "agenda", "fsm_sort", "critical_share")
-REASON = "not done within limits.time_s=600"
+REASON = "not finished within limits.time_s=600"
 TREE = [1, 1, 2, 1, 2], [[], [], [0, 1], [], [2, 3]]  # ((a b) c)
 
 

@@ -143,7 +143,7 @@ def test_a_wrong_declaration_is_refused_before_anything_is_measured(
 @pytest.mark.parametrize(
     ("field", "value", "fact"),
     [
-        ("machine", {**MACHINE, "cpu": "another CPU"}, "have unlike cpu"),
+        ("machine", {**MACHINE, "cpu": "another CPU"}, "have different cpu"),
         ("versions", {"made_up": "2.0"}, "differ in version of made_up"),
     ],
 )

@@ -243,9 +243,9 @@ def test_learning_needs_a_graph() -> None:
 def test_the_three_are_policies_that_must_be_learned() -> None:
     for name in ("fsm_base", "fsm_max", "fsm_sort"):
         assert name in list_policy_names()
-        with pytest.raises(ConfigError, match="must be learned"):
+        with pytest.raises(ConfigError, match="must first be learned"):
             load_policy(name)
-    with pytest.raises(ConfigError, match="agenda is not learned"):
+    with pytest.raises(ConfigError, match="agenda is not a learned policy"):
         learn_policy("agenda", [chain_with_outputs()], LearningSettings())
     with pytest.raises(ConfigError, match=r"did you mean fsm_max\?; choose one of agenda"):
         learn_policy("fsm", [chain_with_outputs()], LearningSettings())

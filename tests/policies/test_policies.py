@@ -95,7 +95,7 @@ def test_a_file_may_hold_several_policies(policies: Path) -> None:
     learned = policy.learn_policy("machine", [], policy.LearningSettings(), "a model")
     assert learned == (0, "a model")  # type: ignore[comparison-overlap]
     reasons = [policy.explain_auto_exclusion(name) for name in list_policy_names()]
-    assert reasons == [None, "it has to be learned first", None, "it is slow", None]
+    assert reasons == [None, "must be learned first", None, "it is slow", None]
     with pytest.raises(ConfigError, match=r"policy=gone cannot be imported: .*by_gone"):
         load_policy("gone")
     with pytest.raises(ConfigError, match=r"several.py defines neither"):

@@ -95,7 +95,7 @@ def test_a_model_without_gradients_says_so() -> None:
     for adapter in (vertex.Adapter, acrobat.Adapter, reference.Adapter):
         reason = adapter.skip(BERXIT, settings)
         assert reason is not None
-        assert "mode=train; give mode=infer" in reason
+        assert "mode=train; set mode=infer" in reason
         assert adapter.skip(BERXIT, replace(settings, mode="infer")) is None
         assert adapter.skip(TRAINED[0], settings) is None
 

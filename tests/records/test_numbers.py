@@ -187,7 +187,7 @@ def test_keys_that_leave_two_trials_in_one_point_are_refused() -> None:
         (["sytem"], "throughput", "unknown column 'sytem', did you mean system"),
         (["system"], "troughput", "unknown quantity 'troughput', did you mean throughput"),
         (["system"], "status", "unknown quantity 'status'"),
-        (["system"], "rond", "unknown quantity 'rond'; quantities are"),  # "round" is not one
+        (["system"], "rond", "unknown quantity 'rond'; choose from"),  # "round" is not one
     ],
 )
 def test_unknown_names_are_refused_with_a_close_one(
@@ -285,7 +285,7 @@ def build_group(name: str, cpu: str) -> Round:
     return {"group": name, "group_facts": json.dumps(facts)}
 
 
-UNLIKE = r"are not comparable: they have unlike cpu old and new; select"
+UNLIKE = r"are not comparable: different cpu old and new; select"
 
 
 def test_rounds_of_two_groups_in_a_point_are_refused() -> None:

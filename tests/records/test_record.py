@@ -237,22 +237,22 @@ GOOD = json.loads(plain_record(0, {"marked_samples_s": (1.0, 2.0)}).model_dump_j
 EDITS: dict[str, tuple[dict[str, Any], str]] = {
     "a faster speed": (
         {"instances_per_s": 6.0},
-        "instances_per_s is 6.0, and samples_s make it 5.3",
+        "instances_per_s is 6.0: expected 5.3",
     ),
     "no speed": ({"instances_per_s": None}, "instances_per_s is None"),
-    "a shorter sample": ({"samples_s": [0.5, 0.2]}, "samples_s make it 5.7"),
-    "half a pass": ({"samples_s": [0.5, 0.25, 0.1]}, "3 samples are no whole passes of 2"),
-    "no samples": ({"samples_s": []}, "status is ok, and samples_s is empty"),
+    "a shorter sample": ({"samples_s": [0.5, 0.2]}, "expected 5.7"),
+    "half a pass": ({"samples_s": [0.5, 0.25, 0.1]}, "3 samples: expected a multiple of 2"),
+    "no samples": ({"samples_s": []}, "status is ok, but samples_s is empty"),
     "a time before it began": ({"samples_s": [0.5, -0.25]}, "samples_s has -0.25"),
     "a marked one": ({"marked_samples_s": [-1.0]}, "marked_samples_s has -1.0"),
-    "no mini-batches": ({"n_mini_batches": 0}, "2 samples are no whole passes of 0"),
+    "no mini-batches": ({"n_mini_batches": 0}, "2 samples: expected a multiple of 0"),
     "more instances": ({"n_instances": 8}, "instances_per_s is 5.3"),
-    "instances unknown": ({"n_instances": None}, "n_instances is not"),
+    "instances unknown": ({"n_instances": None}, "n_instances is missing"),
     "another batch size": (
         {"trial": GOOD["trial"] | {"batch_size": 64}},
-        "trial.batch_size is 64, and config.batch_size 2",
+        "trial.batch_size is 64, but config.batch_size is 2",
     ),
-    "a check that failed": ({"check": {"status": "failed"}}, "status is ok, and check failed"),
+    "a check that failed": ({"check": {"status": "failed"}}, "status is ok, but the check failed"),
 }
 
 

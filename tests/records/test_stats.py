@@ -103,7 +103,7 @@ def test_one_round_has_no_ends_and_none_is_an_error() -> None:
 
 def test_passes_are_summed() -> None:
     assert sum_passes([1.0, 2.0, 3.0, 4.0], 2).tolist() == [3.0, 7.0]
-    with pytest.raises(ValueError, match="no whole passes"):
+    with pytest.raises(ValueError, match="expected a multiple"):
         sum_passes([1.0, 2.0, 3.0], 2)
 
 

@@ -134,14 +134,14 @@ def replaced_line(change: Callable[[dict[str, Any]], Any]) -> Callable[[bytes], 
 
 
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "cut off": (lambda packed: packed[: len(packed) // 2], "cut off|damaged"),
-    "nearly whole": (lambda packed: packed[:-1], "cut off"),
+    "cut off": (lambda packed: packed[: len(packed) // 2], "truncated|damaged"),
+    "nearly whole": (lambda packed: packed[:-1], "truncated"),
     "a byte": (lambda packed: packed[:60] + bytes([packed[60] ^ 1]) + packed[61:], "damaged"),
-    "no xz": (lambda packed: lzma.decompress(packed), "no packed file"),
-    "nothing": (lambda packed: b"", "cut off"),
-    "no lines": (lambda packed: lzma.compress(b""), "no whole lines"),
-    "more behind": (lambda packed: packed + b"more", "goes on behind its end"),
-    "half a line": (lambda packed: lzma.compress(b'{"trial_id": 1'), "no whole lines"),
+    "no xz": (lambda packed: lzma.decompress(packed), "not a packed file"),
+    "nothing": (lambda packed: b"", "truncated"),
+    "no lines": (lambda packed: lzma.compress(b""), "no complete lines"),
+    "more behind": (lambda packed: packed + b"more", "has data after its end"),
+    "half a line": (lambda packed: lzma.compress(b'{"trial_id": 1'), "no complete lines"),
     "no JSON": (lambda packed: lzma.compress(b'"trial_id"\n{\n'), "line 1 is not a record"),
     "a field": (replaced_line(lambda line: line | {"colour": 1}), "line 2 .*: colour: "),
     "no field": (
@@ -157,7 +157,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
                 | {"command": "another"}
             )
         ),
-        "two unlike records",
+        "two different records",
     ),
 }
 
@@ -182,7 +182,7 @@ def test_what_unpacks_to_more_than_records_take_is_refused(
     bound = 100_000
     monkeypatch.setattr(store, "MOST_BYTES", bound)
     path = tmp_path / TRIALS.packed
-    for n_bytes, words in ((bound, "holds no whole lines"), (bound + 1, "more than 100000 bytes")):
+    for n_bytes, words in ((bound, "has no complete lines"), (bound + 1, "more than 100000 bytes")):
         path.write_bytes(lzma.compress(b"x" * n_bytes))
         with pytest.raises(RecordError, match=words) as caught:
             read_all_records([path])
@@ -193,7 +193,7 @@ def test_a_damaged_count_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / COUNTS.packed).write_bytes(
         lzma.compress(b'{"count_id": "count-a", "status": "ok"}\n')
     )
-    with pytest.raises(RecordError, match=r"counts.jsonl.xz, line 1 is not the record of a count"):
+    with pytest.raises(RecordError, match=r"counts.jsonl.xz, line 1 is not a record of a count"):
         read_all_records([tmp_path])
 
 
@@ -203,13 +203,13 @@ def test_nothing_is_overwritten_and_nothing_else_written(tmp_path: Path) -> None
     write_results(results, [other], [])
     before = content_of(results)
     records, count = (plain_record(0), plain_record(1)), plain_count()
-    with pytest.raises(RecordError, match=r"r1\.json is there with other content"):
+    with pytest.raises(RecordError, match=r"r1\.json exists with other content"):
         unpack(Held(records, (count,)), results)
     assert content_of(results) == before
 
     write_results(results / "2", list(records), [plain_count(n_batches=99)])
     before = content_of(results)
-    with pytest.raises(RecordError, match=r"count-a\.json is there with other content"):
+    with pytest.raises(RecordError, match=r"count-a\.json exists with other content"):
         unpack(Held((plain_record(5),), (count,)), results / "2")
     assert content_of(results) == before
 
@@ -231,7 +231,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
         Held((plain_record(changes={"trial_id": name}),)),
         Held((), (plain_count(name),)),
     ):
-        with pytest.raises(RecordError, match="no file's name"):
+        with pytest.raises(RecordError, match="is not a valid file name"):
             unpack(held, results)
     assert content_of(tmp_path) == {}
 
@@ -291,7 +291,7 @@ def test_two_measurements_of_one_kind_are_a_contradiction(
     make_record: MakeRecord, tmp_path: Path
 ) -> None:
     ours, theirs = (make_record(machine=MACHINE, instances_per_s=n) for n in (1.0, 2.0))
-    with pytest.raises(RecordError, match=f"{ours.trial_id}, round 0, which both have"):
+    with pytest.raises(RecordError, match=f"{ours.trial_id}, round 0, of the same machine"):
         merge([lay_out(tmp_path / "a", ours), lay_out(tmp_path / "b", theirs)])
 
 

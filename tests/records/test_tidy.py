@@ -115,8 +115,8 @@ def test_a_directory_without_records_is_refused_and_those_in_it_are_named(tmp_pa
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("notes.md", "is no file of records; name a results directory"),
-        ("table.csv", "is no file of records; name a results directory"),
+        ("notes.md", "is not a file of records; choose a results directory"),
+        ("table.csv", "is not a file of records; choose a results directory"),
         ("nowhere", "does not exist"),
     ],
 )

@@ -34,7 +34,7 @@ def _link_to_foreign(path: Path) -> None:
 
 # By name: the function that creates it, and its description in messages.
 SPECIAL: Mapping[str, tuple[Callable[[Path], object], str]] = {
-    "folder": (Path.mkdir, "is a folder"),
+    "folder": (Path.mkdir, "is a directory"),
     "fifo": (os.mkfifo, "is a FIFO"),
     "socket": (_bind, "is a socket"),
     "null": (lambda path: path.symlink_to("/dev/null"), "is a device"),

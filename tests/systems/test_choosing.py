@@ -178,7 +178,7 @@ def test_it_tells_what_takes_its_time_and_how_it_ended() -> None:
         f"8 of 8 candidates run 2 mini-batches in turn, for at most 10 s or {LEAST_ROUNDS} rounds",
         choice.words,
     ]
-    assert choice.words.endswith("8 of 8 candidates tried, the others no more than 1.5 % faster")
+    assert choice.words.endswith("8 of 8 candidates tried, the others are at most 1.5% faster")
     assert (choice.ended, choice.n_tries) == ("equal", LEAST_ROUNDS)
 
 
@@ -282,8 +282,8 @@ def test_a_record_keeps_the_choice(tmp_path: Path) -> None:
     path = tmp_path / "r0.json"
     write_record(path, record)
     assert read_record(path) == record
-    words = "chose a at vertex granularity: 3 ms a mini-batch; 1 of 1 candidates tried,"
-    words += " not clear when time was over, in 1.5 s"
+    words = "chose a at vertex granularity: 3 ms per mini-batch; 1 of 1 candidates tried,"
+    words += " not clear within the time limit, in 1.5 s"
     assert words in format_summary(record, path)
     with pytest.raises(ValueError, match="no candidate was tried"):
         Choice(candidates=(left_out,), n_mini_batches=1, n_tries=3)

@@ -214,8 +214,8 @@ def test_a_model_that_is_not_written_is_told() -> None:
     model.name = "of_nobody"
     reason = Adapter.skip(model, small_settings())
     assert reason == (
-        "model of_nobody is not written for it in systems.on_jax.models:NETWORKS;"
-        " it runs bilstm, tree_fc, tree_gru, tree_lstm, var_lstm"
+        "systems.on_jax.models:NETWORKS has no model of_nobody;"
+        " choose one of bilstm, tree_fc, tree_gru, tree_lstm, var_lstm"
     )
 
 

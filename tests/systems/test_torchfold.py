@@ -122,6 +122,6 @@ def test_before_a_run_nothing_is_told_of_it() -> None:
 def test_what_cannot_run_is_told() -> None:
     reason = Adapter.skip(CASES["var_lstm"].model, small_settings())
     assert reason is not None
-    assert "systems.on_torch.torchfold:FOLDED; it runs tree_fc, tree_gru, tree_lstm" in reason
+    assert "FOLDED has no model var_lstm; choose one of tree_fc, tree_gru, tree_lstm" in reason
     with pytest.raises(ConfigError, match="share_equal_nodes"):
         Adapter(small_settings(share_equal_nodes="yes"))

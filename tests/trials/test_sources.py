@@ -277,5 +277,7 @@ def test_a_file_that_is_no_python_is_named_with_its_line(text: str, tmp_path: Pa
         lambda: find_mentions(path, "broken"),
         lambda: find_compiled_modules(path, "broken"),
     ):
-        with pytest.raises(ConfigError, match=r"^[^\n]*broken\.py, line 2, is no Python: [^\n]*$"):
+        with pytest.raises(
+            ConfigError, match=r"^[^\n]*broken\.py, line 2: invalid Python: [^\n]*$"
+        ):
             read()

@@ -38,7 +38,7 @@ def test_a_count_that_fails_leaves_its_status_in_the_table(folder: Path) -> None
     cells = {row[1].strip(): row[2].strip() for row in map(_cells, table.splitlines()) if row}
     assert cells["fsm_sort"] == "timeout"
     assert int(cells["depth"]) >= int(cells["agenda"]) >= int(cells["lower bound"]) > 1
-    assert "fsm_sort: timeout: not done within limits.time_s=6" in table.splitlines()
+    assert "fsm_sort: timeout: not finished within limits.time_s=6" in table.splitlines()
     assert not (results / "records.csv").exists()
     assert "2 ok, 1 timeout" in (results / "report.html").read_text(encoding="utf-8")
 
