@@ -99,7 +99,7 @@ def test_a_split_may_need_several_files_that_are_called_as_there(tmp_path: Path)
     message = str(caught.value)
     assert "https://a.org/data/vocab.en has sha256" in message
     assert "put the files of https://a.org/data/{train.en,train.vi,vocab.en} at " in message
-    assert f"as {tmp_path}/pairs/{{train.en,train.vi,vocab.en}}; or choose a generated" in message
+    assert f"at {tmp_path}/pairs/{{train.en,train.vi,vocab.en}}; or choose a generated" in message
 
 
 @pytest.mark.parametrize("n_sent", [0, 3])

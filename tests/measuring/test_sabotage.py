@@ -93,7 +93,7 @@ SABOTAGES = [
         for of in ("float16", "bfloat16")
         for mode, more in (("infer", ()), ("train", ("step", "after step", "parts")))
     ),
-    Sabotage("KeepsAnswers", "", "infer", "it has not seen", ("unseen",)),
+    Sabotage("KeepsAnswers", "", "infer", "unseen mini-batches", ("unseen",)),
     Sabotage("KnowsTheCheckAlone", "", "infer", "of 6 instances", ("parts",)),
     Sabotage("WrongForMany", "W", "train", "gradient of W of 6", ("parts",)),
     Sabotage("WrongForMany", "b", "train", "gradient of b of 6", ("parts",)),

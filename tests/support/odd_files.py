@@ -43,8 +43,8 @@ SPECIAL: Mapping[str, tuple[Callable[[Path], object], str]] = {
 }
 THERE: Mapping[str, tuple[Callable[[Path], object], str]] = {
     **SPECIAL,
-    "foreign": (lambda path: path.write_bytes(FOREIGN), "is there and is not"),
-    "link_to_foreign": (_link_to_foreign, "is there and is not"),
+    "foreign": (lambda path: path.write_bytes(FOREIGN), "exists and is not"),
+    "link_to_foreign": (_link_to_foreign, "exists and is not"),
 }
 IMPOSSIBLE: Mapping[str, tuple[Callable[[Path], object], str]] = {
     "circle": (lambda path: path.symlink_to(path.name), "cannot be written"),
