@@ -72,10 +72,10 @@ def select_number(numbers: pd.DataFrame, **wanted: object) -> pd.Series:
     return rows.iloc[0]
 
 
-def run_draw(name: str, choices: Choices) -> int:
-    """Run the command that draws an experiment, and return its exit code."""
-    said = {key: getattr(choices, key.replace("-", "_")) for key in KEYS}
-    return draw.main([name, *(f"--{key}={value}" for key, value in said.items())])
+def run_draw(name: str, choices: Choices, *others: str) -> int:
+    """Run the command that draws experiments, and return its exit code."""
+    values = {key: getattr(choices, key.replace("-", "_")) for key in KEYS}
+    return draw.main([name, *others, *(f"--{key}={value}" for key, value in values.items())])
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
