@@ -64,9 +64,9 @@ class Decoder:
         self.names, self.n_grown = rules.names, 0
         self.arrays = DecodingArrays(
             *(kinds.types, kinds.n_args, kinds.first_name, kinds.names),
-            *(none, fitting.n_slots, fitting.fits, fitting.needs),
+            *(np.empty(n_types, dtype=np.int32), fitting.n_slots, fitting.fits, fitting.needs),
             state=np.zeros(N_STATE, dtype=np.int64),
-            fibers=np.zeros(0, dtype=np.int64),
+            fibers=np.zeros(max(1, n_instances), dtype=np.int64),
             nested=np.zeros(0, dtype=np.int64),
             types=none,
             counters=np.zeros(0, dtype=np.int64),
@@ -81,7 +81,7 @@ class Decoder:
     def begin(self, rules: Rules, n_instances: int) -> None:
         """Discard everything decoded; later pieces overwrite earlier ones, which become invalid."""
         self.base, self.restart = rules.base, rules.options.restart
-        self.arrays = self.arrays._replace(statics=as_int_array(rules.static))
+        self.arrays.statics[...] = rules.static
         self.arrays.state.fill(0)
         self.arrays.feeds.fill(False)
         self.arrays.state[COUNTER], self.arrays.state[N_FIBERS] = self.base, n_instances
@@ -111,22 +111,23 @@ class Decoder:
 
     def make_room(self, n: int, n_args: int, n_fibers: int, deepest: int) -> None:
         """Ensure capacity: exactly as needed at first, then twice the need as segments follow."""
-        arrays = self.arrays
+        arrays, lengths = self.arrays, {}
         if n > len(arrays.types):
             room = _choose_capacity(n, arrays.types)
-            self._lengthen(room, "types", "counters", "depths", "pulled")
-            self._lengthen(room + 1, "arg_start")
+            lengths = dict.fromkeys(("types", "counters", "depths", "pulled"), room)
+            lengths["arg_start"] = room + 1
         if n_args > len(arrays.args):
-            self._lengthen(_choose_capacity(n_args, arrays.args), "args")
+            lengths["args"] = _choose_capacity(n_args, arrays.args)
         if n_fibers > len(arrays.fibers):
-            self._lengthen(_choose_capacity(n_fibers, arrays.fibers), "fibers")
+            lengths["fibers"] = _choose_capacity(n_fibers, arrays.fibers)
         if 2 * deepest > len(arrays.nested):
-            self._lengthen(2 * deepest, "nested")
-
-    def _lengthen(self, n: int, *names: str) -> None:
-        longer = {name: _extend_array(getattr(self.arrays, name), n) for name in names}
-        self.arrays = self.arrays._replace(**longer)
-        self.n_grown += 1
+            lengths["nested"] = 2 * deepest
+        if lengths:
+            extended = {
+                name: _extend_array(getattr(arrays, name), lengths[name]) for name in lengths
+            }
+            self.arrays = arrays._replace(**extended)
+            self.n_grown += 1
 
     def cut(self) -> RecordedPiece:
         """Return the vertices that were not returned by earlier calls."""

@@ -26,7 +26,8 @@ MOST_ENTRIES = 2**26  # limit for logs, list items and lists: at most 0.5, 1 and
 MANY = 100  # segments until control returns to Python, which handles signals
 NOBODY = -1
 STACKS = (fibers.READY, fibers.WAITING, fibers.FREE)  # stacks of frames, as large as FRAMES
-GROWING = (fibers.LOG, fibers.ITEMS, fibers.LISTS, fibers.FRAMES, *STACKS)
+# Words of the state that count the entries in use of buffers that grow.
+_USED = np.array([fibers.LOG, fibers.ITEMS, fibers.LISTS, fibers.FRAMES, *STACKS]) + 1
 
 TakeLog = Callable[[IntArray], None]
 
@@ -89,13 +90,14 @@ class CompiledPrograms:
         """
         n, state = len(instances), self._state
         state[fibers.N_INSTANCES :] = 0
-        state[[at + 1 for at in GROWING]] = 0
+        state[_USED] = 0
         self._take_log = take_log
         ints, reals = self._constants.read_numbers(self._model)
-        self._put(fibers.INTS, np.array(ints, dtype=np.int64))
-        self._put(fibers.REALS, np.array(reals, dtype=np.float64))
-        self._put(fibers.SEEDS, np.array([decisions.state for decisions in drawn], dtype=np.uint64))
-        self._put(fibers.RESULTS, np.full(n, NOBODY, dtype=np.int64))
+        self._fill(fibers.INTS, np.array(ints, dtype=np.int64))
+        self._fill(fibers.REALS, np.array(reals, dtype=np.float64))
+        seeds = [decisions.state for decisions in drawn]
+        self._fill(fibers.SEEDS, np.array(seeds, dtype=np.uint64))
+        self._fill(fibers.RESULTS, np.full(n, NOBODY, dtype=np.int64))
         self._take_fields(instances)
         self._make_room(fibers.FRAMES, max(1, n))
         frames = self._arrays[fibers.FRAMES]
@@ -119,7 +121,7 @@ class CompiledPrograms:
         """Copy what programs read of instances; arrays become the first lists, by field."""
         constants, state = self._constants, self._state
         counts = [[getattr(instance, name) for instance in instances] for name in constants.counts]
-        self._put(fibers.COUNTS, np.array(counts, dtype=np.int64))
+        self._fill(fibers.COUNTS, np.array(counts, dtype=np.int64))
         fields = [getattr(instance, name) for name in constants.fields for instance in instances]
         if any(field.ndim != 1 for field in fields):
             raise ProgramError("a program reads an array of several dimensions")
@@ -130,7 +132,7 @@ class CompiledPrograms:
         if fields:
             self._arrays[fibers.ITEMS][:n_items] = np.concatenate(fields)
         lists = self._arrays[fibers.LISTS][: len(fields)]
-        lists[:, START] = np.cumsum(lengths) - lengths
+        lists[:, START] = lengths.cumsum() - lengths
         lists[:, LENGTH:] = lengths[:, None]
         state[fibers.N_ITEMS], state[fibers.N_LISTS] = n_items, len(fields)
 
@@ -205,6 +207,14 @@ class CompiledPrograms:
     def _put(self, at: int, array: Any) -> None:
         """Store an array and its address in a word of the state."""
         self._arrays[at], self._state[at] = array, find_address(array)
+
+    def _fill(self, at: int, values: Any) -> None:
+        """Copy values to an array, whose address stays the same while its shape does."""
+        array = self._arrays.get(at)
+        if array is not None and array.shape == values.shape:
+            array[...] = values
+        else:
+            self._put(at, values)
 
     def _extend_buffer(self, at: int, n: int) -> int:
         """Extend a buffer for compiled code; return 1 if that failed, otherwise 0."""
