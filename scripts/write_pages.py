@@ -128,7 +128,7 @@ def _write_path(box: str) -> str:
 
 def list_folders() -> str:
     """Return a table of all directories, importers first; subdirectories follow their parent."""
-    lines = ["| folder | what is in it |", "|---|---|"]
+    lines = ["| directory | contents |", "|---|---|"]
     for box in reversed(list_boxes()):
         inner = sorted(
             str(path.parent.relative_to(ROOT))

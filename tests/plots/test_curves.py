@@ -189,10 +189,10 @@ def test_a_gain_is_the_time_of_the_base_over_that_with_the_switch(load: Load) ->
         return {"instances_per_s": 30.0 if trial.settings["system.options.fusion"] else 10.0}
 
     figure, found = _draw(load("cavs_fig10a", change))
-    assert set(found.curve) == {"all together"}, "what this scale has no trial of has no curve"
+    assert set(found.curve) == {"all three"}, "what this scale has no trial of has no curve"
     assert found.value.iloc[0] > 3, "construction and scheduling are left out"
     assert found.status.iloc[0] == "ok"
-    assert _list_texts(figure) == ["all together"], "a single point is a mark with a name"
+    assert _list_texts(figure) == ["all three"], "a single point is a mark with a name"
 
 
 def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(load: Load) -> None:
