@@ -167,7 +167,7 @@ def pack_numbers(numbers: Sequence[int]) -> IntArray:
     try:
         content = struct.Struct(f"{len(numbers)}i").pack(*numbers)
     except struct.error as error:
-        raise TypeError("a number of 32 bits is needed") from error
+        raise TypeError("expected an integer of at most 32 bits") from error
     return np.frombuffer(content, dtype=np.int32)
 
 

@@ -60,7 +60,7 @@ needs_blas = pytest.mark.skipif(LIBRARY is None, reason="no library shows an sge
 needs_halves = pytest.mark.skipif(
     ONEDNN is None or not ONEDNN.half_address, reason="this CPU multiplies no bfloat16"
 )
-needs_mkl = pytest.mark.skipif(load_torch_mkl() is None, reason="no MKL is inside torch")
+needs_mkl = pytest.mark.skipif(load_torch_mkl() is None, reason="torch contains no MKL")
 # The largest matmul that is not cut, and the number of rows from which oneDNN multiplies.
 WAYS = [(0, NEVER), (600, NEVER), (SMALL, NEVER)]
 WAYS += [] if ONEDNN is None else [(SMALL, 1), (0, 8)]

@@ -179,7 +179,7 @@ def test_a_state_that_is_passed_on_is_the_childs_all_the_way_down() -> None:
     [
         (
             Sketch([("narrow", []), ("wide", []), ("inner", [1, 0])]),
-            "an? inner vertex gathers state a of a wide vertex, which does not scatter it",
+            "an? inner vertex gathers state a, but its wide child does not scatter it",
         ),
         (
             Sketch([("narrow", []), ("inner", [0])]),

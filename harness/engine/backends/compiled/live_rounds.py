@@ -203,7 +203,7 @@ class KeptRounds:
         try:
             struct.pack_into(f"{n}i", self._log.data, 0, *log)
         except struct.error as error:
-            raise TypeError("a number of 32 bits is needed") from error
+            raise TypeError("expected an integer of at most 32 bits") from error
         log.clear()
         return n
 
