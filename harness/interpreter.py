@@ -86,9 +86,7 @@ class Interpreter(CallWriter):
             self.__dict__[name] = _make_block(functions[name], parameters)
 
     def __getattr__(self, name: str) -> Block:
-        raise ProgramError(
-            f"{find_location(sys._getframe(1))} calls the block {name}, which is none"
-        )
+        raise ProgramError(f"{find_location(sys._getframe(1))} calls {name}, which is not a block")
 
     def run_program(self, instance: Any) -> list[Computed]:
         """Run the program of an instance, and return its results."""
@@ -114,7 +112,7 @@ class Interpreter(CallWriter):
 
     def _resolve_wait(self, wait: Wait) -> float:
         if not isinstance(wait.of, Computed):
-            raise ProgramError(f"{wait.made_at} waits for a value of what no block computed")
+            raise ProgramError(f"{wait.made_at} waits for a value that no block computed")
         if wait.key is not None:
             return draw_chance(self._model.seed, self._key, *wait.key)
         return float(wait.of.states[wait.state][wait.column])

@@ -95,7 +95,7 @@ def test_files_that_are_read_without_hydra_say_so_too(
         plan_artefact("cavs_fig8d", choices, Composer(conf_dir))
 
 
-@pytest.mark.parametrize("kind", ["FIFO", "folder"])
+@pytest.mark.parametrize("kind", ["FIFO", "directory"])
 @pytest.mark.parametrize("file", ["bench.yaml", "system/null.yaml"])
 def test_what_is_no_file_is_told_and_not_waited_for(conf_dir: Path, file: str, kind: str) -> None:
     path = conf_dir / file

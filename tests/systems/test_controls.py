@@ -182,7 +182,7 @@ def test_what_they_are_not_for_is_told() -> None:
     for adapter in (products.Adapter, copies.Adapter):
         assert "set device=cpu" in str(adapter.skip(model, settings(device="cuda")))
     assert "threads=1" in str(copies.Adapter.skip(model, settings(threads=2)))
-    with pytest.raises(ConfigError, match=r"n_bytes=8 is not allowed; give a .* 4096"):
+    with pytest.raises(ConfigError, match=r"n_bytes=8 is not allowed: expected a .* 4096"):
         copies.Adapter(settings(options={"n_bytes": 8}))
     with pytest.raises(ConfigError, match="blas=mkl is not allowed; choose one of auto"):
         prepared("tree_lstm", blas="mkl")
