@@ -96,7 +96,7 @@ test: install
 
 # What proves the most in a minute: every sabotage is caught, schedules of all policies are valid and
 # not below the bound, and what records, trials, layers and names promise.
-QUICK := $(wildcard tests/test_*.py) $(addprefix tests/,contracts \
+QUICK := $(wildcard tests/test_*.py) $(wildcard tests/docs/test_plain_*.py) $(addprefix tests/,contracts \
 	measuring/test_sabotage.py::test_sabotage_is_caught models policies/test_bound.py \
 	policies/test_policies.py records/test_columns.py records/test_cross_check.py \
 	records/test_fingerprint.py records/test_record.py records/test_reuse.py records/test_tidy.py \

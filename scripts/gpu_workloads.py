@@ -98,8 +98,8 @@ class GpuWorkload:
 
 
 WORKLOADS = tuple(
-    GpuWorkload(*one)
-    for one in (
+    GpuWorkload(*values)
+    for values in (
         ("tree_lstm", "sst", 64, "train"),
         ("tree_lstm", "sst", 256, "train"),
         ("tree_lstm", "sst", 512, "train"),

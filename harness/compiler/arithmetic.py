@@ -38,7 +38,7 @@ STATIC_OPERATORS: dict[type, Any] = {
     ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.USub: operator.neg,
     ast.Not: operator.not_, ast.Invert: operator.invert, ast.UAdd: operator.pos,
 }  # fmt: skip
-_OF_NUMPY = {name: one.number for name, one in ELEMENTS.items()} | {"int32": INT32}
+_OF_NUMPY = {name: element.number for name, element in ELEMENTS.items()} | {"int32": INT32}
 _COMPARED: dict[type, str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip

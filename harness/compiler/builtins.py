@@ -126,8 +126,8 @@ _KINDS = {
     builtins.float: FLOAT, np.float64: FLOAT, np.float32: FLOAT32,
 }  # fmt: skip
 _BITS = {np.uint8: 8, np.uint16: 16, np.uint32: 32}
-_write_each(register_emitter, _cast, {one: (one, kind, 64) for one, kind in _KINDS.items()})
-_write_each(register_emitter, _cast, {one: (one, INT, n_bits) for one, n_bits in _BITS.items()})
+_write_each(register_emitter, _cast, {cls: (cls, kind, 64) for cls, kind in _KINDS.items()})
+_write_each(register_emitter, _cast, {cls: (cls, INT, n_bits) for cls, n_bits in _BITS.items()})
 
 
 @register_method("view")

@@ -56,8 +56,8 @@ class Element:
 
 
 ELEMENTS = {
-    one.name: one
-    for one in (
+    element.name: element
+    for element in (
         Element("bool", BYTE, BOOL),
         *(Element(f"int{bits}", ir.IntType(bits), INT) for bits in (8, 16, 32, 64)),
         *(Element(f"uint{bits}", ir.IntType(bits), INT, False) for bits in (8, 16, 32)),

@@ -133,15 +133,15 @@ def _refresh_transposed(memory: Memory, argument: Argument) -> None:
 
 # Arrays that move only when memory grows; except APART, which is new in every mini-batch.
 _FIND: dict[ArgumentKind, Callable[[Memory, Argument], NDArray[Any]]] = {
-    ArgumentKind.BUFFER: lambda memory, one: memory.buffers[one.type_id, one.of],
-    ArgumentKind.PARAMETER: lambda memory, one: memory.parameters.values[one.of],
-    ArgumentKind.TRANSPOSED: lambda memory, one: memory.parameters.provide_transposed(
-        one.of, up_to_date=False
+    ArgumentKind.BUFFER: lambda memory, key: memory.buffers[key.type_id, key.of],
+    ArgumentKind.PARAMETER: lambda memory, key: memory.parameters.values[key.of],
+    ArgumentKind.TRANSPOSED: lambda memory, key: memory.parameters.provide_transposed(
+        key.of, up_to_date=False
     ),
-    ArgumentKind.HALF: lambda memory, one: memory.parameters.provide_half(one.of),
-    ArgumentKind.GRADIENT: lambda memory, one: memory.parameters.provide_gradient(one.of),
-    ArgumentKind.WRITTEN: lambda memory, one: memory.parameters.provide_written_flags(one.of),
-    ArgumentKind.FILLED: lambda memory, one: memory.provide_filled_flags(one.type_id, one.of),
+    ArgumentKind.HALF: lambda memory, key: memory.parameters.provide_half(key.of),
+    ArgumentKind.GRADIENT: lambda memory, key: memory.parameters.provide_gradient(key.of),
+    ArgumentKind.WRITTEN: lambda memory, key: memory.parameters.provide_written_flags(key.of),
+    ArgumentKind.FILLED: lambda memory, key: memory.provide_filled_flags(key.type_id, key.of),
     ArgumentKind.APART: _find_apart,
 }
 # Arrays that are updated in place for every mini-batch.
@@ -150,24 +150,24 @@ _RENEW: dict[ArgumentKind, Callable[[Memory, Argument], object]] = {
     ArgumentKind.HALF: _FIND[ArgumentKind.HALF],
 }
 _NUMBERS: dict[ArgumentKind, Callable[[Fields, Argument], int]] = {
-    ArgumentKind.PULL: lambda fields, one: fields.index_pull_array(one.type_id, one.of),
-    ArgumentKind.INDEX: lambda fields, one: fields.index_gather_array(
-        one.type_id, one.of, parts.INDEX
+    ArgumentKind.PULL: lambda fields, key: fields.index_pull_array(key.type_id, key.of),
+    ArgumentKind.INDEX: lambda fields, key: fields.index_gather_array(
+        key.type_id, key.of, parts.INDEX
     ),
-    ArgumentKind.RUNS: lambda fields, one: fields.index_gather_array(
-        one.type_id, one.of, parts.RUNS
+    ArgumentKind.RUNS: lambda fields, key: fields.index_gather_array(
+        key.type_id, key.of, parts.RUNS
     ),
-    ArgumentKind.EDGE_START: lambda fields, one: fields.index_gather_array(
-        one.type_id, None, parts.EDGE_START
+    ArgumentKind.EDGE_START: lambda fields, key: fields.index_gather_array(
+        key.type_id, None, parts.EDGE_START
     ),
-    ArgumentKind.EDGE_BOUNDS: lambda fields, one: fields.index_gather_array(
-        one.type_id, None, parts.EDGE_BOUNDS
+    ArgumentKind.EDGE_BOUNDS: lambda fields, key: fields.index_gather_array(
+        key.type_id, None, parts.EDGE_BOUNDS
     ),
-    ArgumentKind.STARTS: lambda fields, one: fields.index_function_array(one.type_id, parts.STARTS),
-    ArgumentKind.FIRST_ROW: lambda fields, one: fields.index_function_array(
-        one.type_id, parts.FIRST_ROW
+    ArgumentKind.STARTS: lambda fields, key: fields.index_function_array(key.type_id, parts.STARTS),
+    ArgumentKind.FIRST_ROW: lambda fields, key: fields.index_function_array(
+        key.type_id, parts.FIRST_ROW
     ),
-    ArgumentKind.COUNT: lambda fields, one: fields.index_function_array(one.type_id, parts.ROWS),
+    ArgumentKind.COUNT: lambda fields, key: fields.index_function_array(key.type_id, parts.ROWS),
 }
 
 
