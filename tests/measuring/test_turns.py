@@ -21,8 +21,8 @@ from harness.values.places import ROOT
 KILLED = """
 import os, subprocess, sys
 from pathlib import Path
-from harness.measuring.turns import turns
-with turns([Path(sys.argv[1])], "killed", print):
+from harness.measuring.turns import lock_results_dirs
+with lock_results_dirs([Path(sys.argv[1])], "killed", print):
     left = subprocess.Popen(["sleep", "600"], start_new_session=True)
     Path(sys.argv[2]).write_text(str(left.pid))
     os.kill(os.getpid(), 9)
@@ -31,8 +31,8 @@ with turns([Path(sys.argv[1])], "killed", print):
 LIVES = """
 import subprocess, sys
 from pathlib import Path
-from harness.measuring.turns import turns
-with turns([Path(sys.argv[1])], "lives", print):
+from harness.measuring.turns import lock_results_dirs
+with lock_results_dirs([Path(sys.argv[1])], "lives", print):
     worker = subprocess.Popen(["sleep", "600"], start_new_session=True)
     print(worker.pid, flush=True)
     sys.stdin.read()
