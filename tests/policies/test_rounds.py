@@ -135,7 +135,7 @@ def test_a_round_that_runs_too_early_is_noticed() -> None:
     ],
 )
 def test_a_policy_that_schedules_something_else_is_told(made: Schedule | None) -> None:
-    with pytest.raises(ScheduleError, match="round"):
+    with pytest.raises(ScheduleError, match="segment"):
         schedule_in_rounds(lambda _: made, two_steps())  # type: ignore[arg-type,return-value]
 
 
