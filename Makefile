@@ -153,7 +153,7 @@ $(GPU_STEPS:%=$(GPU)/%.done): $(GPU)/%.done:
 
 gpu: install
 	-timeout $(MINUTES)m $(MAKE) --no-print-directory $(GPU_STEPS:%=$(GPU)/%.done)
-	cd results && tar -czf gpu.tar.gz $$(ls -d gpu raw tables figures artefacts measured 2> /dev/null)
+	cd results && tar -czf gpu.tar.gz $$(ls -d gpu raw tables figures artifacts measured 2> /dev/null)
 	cd $(GPU) && ! for step in $(GPU_STEPS); do echo "$$step: $$(cat $$step.done 2> /dev/null || echo not done)"; done | tee status.txt | grep -v ': 0$$'
 
 # Results, except the committed ones under results/reference, and what tools left; not .venv.

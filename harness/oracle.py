@@ -99,9 +99,9 @@ def _compute_softmax(x: Array) -> Array:
 
 
 def _compute_layer_norm(x: Array, gain: Array) -> Array:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    variance = np.square(centred).mean(axis=-1, keepdims=True)
-    return np.asarray(gain * centred / np.sqrt(variance + LAYER_NORM_EPSILON))
+    centered = x - x.mean(axis=-1, keepdims=True)
+    variance = np.square(centered).mean(axis=-1, keepdims=True)
+    return np.asarray(gain * centered / np.sqrt(variance + LAYER_NORM_EPSILON))
 
 
 # Vertex values have the node's shape; edge values have one row per child as first dimension.

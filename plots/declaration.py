@@ -185,7 +185,7 @@ class Declaration:
     def files(self) -> tuple[str, ...]:
         """Paths of all files that are written, relative to the results directory."""
         drawn = [stem + suffix for stem in self.stems for suffix in SUFFIXES[stem.split("/")[0]]]
-        return (f"artefacts/{self.name}.json", *drawn)
+        return (f"artifacts/{self.name}.json", *drawn)
 
     @property
     def draws_mini_batch(self) -> bool:

@@ -35,4 +35,4 @@ def draw_experiment(experiment: Experiment, results_dir: Path) -> None:
             notes += table.notes
     sheet = write.build_sheet(experiment, stems, notes or build_notes(experiment))
     text = json.dumps(sheet, indent=1, ensure_ascii=False) + "\n"
-    replace_whole(results_dir / f"artefacts/{experiment.name}.json", text)
+    replace_whole(results_dir / f"artifacts/{experiment.name}.json", text)

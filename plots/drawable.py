@@ -14,8 +14,8 @@ from typing import Any
 
 from harness.counts.answers import CountAnswers
 from harness.errors import RecordError
-from harness.planning import artefacts
-from harness.planning.artefacts import Choices, PlannedTrial, build_choices
+from harness.planning import artifacts
+from harness.planning.artifacts import Choices, PlannedTrial, build_choices
 from harness.planning.config import Composer
 from harness.planning.grid import SCALES, list_experiment_names, read_experiment
 from harness.planning.sweep import Sweep
@@ -194,8 +194,8 @@ def select_drawable(
 
 def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere) -> ExperimentPlan:
     """Plan an experiment, and find its records."""
-    trials = artefacts.plan_artefact(name, choices, composer)
-    sweeps = artefacts.plan_counts(name, choices)
+    trials = artifacts.plan_artifact(name, choices, composer)
+    sweeps = artifacts.plan_counts(name, choices)
     unique = list({trial.trial_id: trial for trial in trials}.values())
     rounds = [record for records in source.find_rounds(unique) for record in records]
     seen = {(record.trial_id, record.trial.round) for record in rounds if record}
@@ -204,7 +204,7 @@ def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere
     obstacle = ""
     if read_declaration(name, choices.conf_dir).draws_mini_batch:
         datasets = {dataset for sweep in sweeps for dataset in sweep.get_values("dataset")}
-        if absent := sorted(d for d in datasets if not artefacts.is_here(d, choices)):
+        if absent := sorted(d for d in datasets if not artifacts.is_here(d, choices)):
             where = f"not in data_root={choices.data_root}"
             obstacle = f"dataset {', '.join(absent)} is {where}"
         elif n_missing_counts:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from harness.contracts.model import find_model_class
 from harness.contracts.policy import is_learned
-from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.artifacts import Choices, PlannedTrial
 from harness.planning.claims import Claim, read_claims
 from harness.planning.grid import EXPERIMENT, expand
 from harness.planning.kinds import SystemFile, read_systems

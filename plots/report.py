@@ -18,7 +18,7 @@ from harness.errors import OutputError
 from harness.records.files import replace_whole
 from plots.declaration import GROUP_TITLES
 
-Sheet = dict[str, Any]  # artefacts/NAME.json, see plots/write.py
+Sheet = dict[str, Any]  # artifacts/NAME.json, see plots/write.py
 Results = dict[str, Any]
 PAPERS = ("Cavs", "DyNet", "ED-Batch", "ACRoBat")
 ANSWERS = "answers"
@@ -61,7 +61,7 @@ def read_results(folder: Path, root: Path, names: Collection[str] | None) -> Res
     Raises:
         OutputError: if nothing was drawn into the directory.
     """
-    paths = sorted((folder / "artefacts").glob("*.json"))
+    paths = sorted((folder / "artifacts").glob("*.json"))
     paths = [path for path in paths if names is None or path.stem in names]
     if not paths:
         raise OutputError(f"nothing was drawn into {folder}; draw experiments first")

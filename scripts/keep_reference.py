@@ -65,7 +65,7 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
         for name in names:
             draw_held(name, held)
         _replace_drawings(Path(drawn), folder)
-        sheets = [json.loads(Path(drawn, f"artefacts/{n}.json").read_text()) for n in names]
+        sheets = [json.loads(Path(drawn, f"artifacts/{n}.json").read_text()) for n in names]
     replace_whole(folder / "README.md", build_readme(held, folder, sheets))
     left_out = [name for name in held.drawn if name not in names]
     note = f"excluded (add them with --partial or --only): {', '.join(left_out)}"

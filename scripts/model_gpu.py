@@ -173,7 +173,7 @@ def format_table(rows: Sequence[CountedWorkload]) -> str:
     """Return the table as Markdown."""
     lines = [
         "| workload | batches | phases | graph nodes | launches | uploads | uploaded, kB"
-        " | moved, MB | GFLOP | graphs, modelled, ms | persistent, modelled, ms |",
+        " | moved, MB | GFLOP | graphs, modeled, ms | persistent, modeled, ms |",
         f"|{'---|' * 11}",
     ]
     for row in rows:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness.contracts.extras import check_extra
 from harness.errors import BenchError
-from harness.planning.artefacts import Choices, build_choices, plan_artefact, plan_counts
+from harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
 from harness.planning.config import Composer
 from harness.planning.grid import list_experiment_names, read_experiment
 from harness.terminal.ending import USAGE, OneLineParser, print_error, run_command, tell
@@ -115,7 +115,7 @@ def draw_each(names: Sequence[str], draw_one: Callable[[str], None]) -> bool:
 
 def draw_measured(name: str, choices: Choices, composer: Composer, source: ResultsFolder) -> None:
     """Draw one experiment from the results directory."""
-    trials = plan_artefact(name, choices, composer)
+    trials = plan_artifact(name, choices, composer)
     command = f"bench experiment={name} scale={choices.scale}"
     if not trials:
         command = f"snakemake draw_{name} --config scale={choices.scale}"

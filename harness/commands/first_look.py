@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.contracts.extras import check_extra
 from harness.errors import ConfigError
-from harness.planning.artefacts import build_choices, plan_artefact
+from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.overrides import format_override
 from harness.terminal.command_line import parse, plan
@@ -66,7 +66,7 @@ def look(results_dir: Path) -> int:
     with lock_results(planned, "bench-try"):
         code = measure_all(planned)
     choices = build_choices(settings, os.environ)
-    trials = plan_artefact(NAME, choices, Composer(choices.conf_dir))
+    trials = plan_artifact(NAME, choices, Composer(choices.conf_dir))
     experiment = load_experiment(NAME, choices, trials, command="make try")
     draw_experiment(experiment, results_dir)
     stem, base = experiment.declaration.stems[0], experiment.compare[SYSTEMS][0]

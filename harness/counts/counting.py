@@ -21,7 +21,7 @@ from harness.errors import ConfigError, ScheduleError
 from harness.measuring.clock import PhaseClock, pause_collector, time_call
 from harness.policies.parts.bound import compute_lower_bound
 from harness.policies.parts.rounds import run_in_rounds, schedule_in_rounds, select_first_round
-from harness.records.count_row import BatchCounts, Generalisation
+from harness.records.count_row import BatchCounts, Generalization
 from harness.values.graph import UNBATCHABLE, Graph
 from harness.values.schedule import Schedule, check_schedule
 
@@ -168,7 +168,7 @@ def _count(
     return counts
 
 
-def count_following(fitted: Fitted, graphs: Sequence[Graph]) -> Generalisation | None:
+def count_following(fitted: Fitted, graphs: Sequence[Graph]) -> Generalization | None:
     """Count the batches of further graphs; return None if there are none."""
     if not graphs:
         return None
@@ -177,7 +177,7 @@ def count_following(fitted: Fitted, graphs: Sequence[Graph]) -> Generalisation |
     bounds = tuple(compute_lower_bound(graph) for graph in graphs)
     learned = [run for run in runs if run is not None]
     n_decisions = sum(run.n_decisions for run in learned)
-    return Generalisation(
+    return Generalization(
         n_batches=counts,
         lower_bound=bounds,
         ratio=statistics.fmean(n / bound for n, bound in zip(counts, bounds, strict=True)),

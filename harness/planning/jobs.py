@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.planning.artefacts import PlannedTrial, order_trials
+from harness.planning.artifacts import PlannedTrial, order_trials
 from harness.planning.durations import estimate_usual_s
 from harness.planning.ordering import format_point, order_rounds
 from harness.planning.orders import build_done_path
@@ -43,12 +43,12 @@ class Job:
     Attributes:
         name: file name of the job.
         turns: steps of each turn, in the order of measurement.
-        artefacts: experiments that show the steps.
+        artifacts: experiments that show the steps.
     """
 
     name: str
     turns: tuple[tuple[Step, ...], ...]
-    artefacts: frozenset[str]
+    artifacts: frozenset[str]
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -76,7 +76,7 @@ class _Turn(NamedTuple):
         return tuple(Step(trial.trial_id, self.round) for trial in self.trials)
 
     @property
-    def artefacts(self) -> frozenset[str]:
+    def artifacts(self) -> frozenset[str]:
         return frozenset().union(*self.wanted)
 
 
@@ -92,7 +92,7 @@ def build_local_jobs(plans: Plans, first: Collection[str] = ()) -> dict[str, Job
     """
     turns = _build_turns(plans)
     if first:
-        turns.sort(key=lambda turn: (turn.round, turn.artefacts.isdisjoint(first)))
+        turns.sort(key=lambda turn: (turn.round, turn.artifacts.isdisjoint(first)))
     chosen: dict[str, list[tuple[Step, ...]]] = {ALL: [turn.steps for turn in turns]}
     for turn in turns:
         wanted: dict[str, list[Step]] = {}
@@ -123,7 +123,7 @@ def build_node_jobs(
     points: dict[str, list[_Turn]] = {}
     for turn in _build_turns(plans):
         points.setdefault(turn.point, []).append(turn)
-    together = sorted(points.values(), key=lambda members: sorted(_collect_artefacts(members)))
+    together = sorted(points.values(), key=lambda members: sorted(_collect_artifacts(members)))
     filled = _group_points(together, block_s, seconds_of)
     jobs = (_build_job(members, results_dir) for members in filled)
     return {job.name: job for job in jobs}
@@ -152,8 +152,8 @@ def _build_turns(plans: Plans) -> list[_Turn]:
     ]
 
 
-def _collect_artefacts(members: Iterable[_Turn]) -> frozenset[str]:
-    return frozenset().union(*(turn.artefacts for turn in members))
+def _collect_artifacts(members: Iterable[_Turn]) -> frozenset[str]:
+    return frozenset().union(*(turn.artifacts for turn in members))
 
 
 def _group_points(
@@ -164,7 +164,7 @@ def _group_points(
     left_s, wanted_by = block_s, frozenset[str]()
     for members in points:
         seconds = sum(seconds_of(trial.spec) for turn in members for trial in turn.trials)
-        theirs = _collect_artefacts(members)
+        theirs = _collect_artifacts(members)
         if block and (seconds > left_s or wanted_by.isdisjoint(theirs)):
             yield block
             block, left_s, wanted_by = [], block_s, frozenset()
@@ -185,7 +185,7 @@ def _build_job(members: Sequence[_Turn], results_dir: Path) -> Job:
     more = (f"and_{n_points - 1}_more",) if n_points > 1 else ()
     parts = ("block", spec.model, spec.dataset, *sizes, spec.mode, *more, digest)
     name = "-".join(re.sub(r"[^A-Za-z0-9_.]", "_", part) for part in parts)
-    return Job(name, turns, _collect_artefacts(members))
+    return Job(name, turns, _collect_artifacts(members))
 
 
 def estimate_runtime_min(

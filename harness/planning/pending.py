@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.errors import ConfigError
 from harness.machine.facts import read_cpu_model
-from harness.planning.artefacts import Choices, PlannedTrial, order_trials
+from harness.planning.artifacts import Choices, PlannedTrial, order_trials
 from harness.planning.durations import (
     COUNT_S,
     DRAWN_S,
@@ -180,7 +180,7 @@ def _is_failure(record: Record | None, spec: TrialSpec, present: Present) -> boo
 
 
 def select_within_budget(
-    budget_s: float, artefacts: Mapping[str, Sequence[Step]], seconds: Mapping[Step, float]
+    budget_s: float, artifacts: Mapping[str, Sequence[Step]], seconds: Mapping[Step, float]
 ) -> frozenset[Step]:
     """Choose the steps that fit in a budget: round after round, experiment after experiment.
 
@@ -188,7 +188,7 @@ def select_within_budget(
     systems. If one round does not fit, a later and shorter one may.
 
     Args:
-        artefacts: missing steps of each experiment, in order of priority.
+        artifacts: missing steps of each experiment, in order of priority.
         seconds: expected seconds of every step.
 
     Raises:
@@ -197,8 +197,8 @@ def select_within_budget(
     chosen: set[Step] = set()
     left = budget_s
     shortest: tuple[float, str] | None = None
-    for round_ in sorted({step.round for steps in artefacts.values() for step in steps}):
-        for name, steps in artefacts.items():
+    for round_ in sorted({step.round for steps in artifacts.values() for step in steps}):
+        for name, steps in artifacts.items():
             new = {step for step in steps if step.round == round_} - chosen
             cost = sum(seconds[step] for step in new)
             if new and cost <= left:

@@ -101,8 +101,8 @@ def exit_on_error() -> Iterator[None]:
 DRAW = "draw_"
 
 
-def make_target_error(name: str, artefacts: Collection[str]) -> ConfigError:
+def make_target_error(name: str, artifacts: Collection[str]) -> ConfigError:
     """Return the error for a target draw_NAME without an experiment of that name."""
-    known = [f"{DRAW}{artefact}" for artefact in ("all", *sorted(artefacts))]
+    known = [f"{DRAW}{artifact}" for artifact in ("all", *sorted(artifacts))]
     close = suggest_name(f"{DRAW}{name}", known)
     return ConfigError(f"{DRAW}{name} is unknown{close}; choose one of: {', '.join(known)}")

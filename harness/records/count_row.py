@@ -25,7 +25,7 @@ Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result", "bad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Generalisation:
+class Generalization:
     """Counts of the mini-batches that follow the first one.
 
     Attributes:
@@ -72,8 +72,8 @@ class BatchCounts:
     learn_s_ed: float | None = None
     n_trials_ed: int | None = None
     unseen_share_ed: float | None = None
-    following: Generalisation | None = None
-    following_ed: Generalisation | None = None
+    following: Generalization | None = None
+    following_ed: Generalization | None = None
     reason_ed: str | None = None
 
     @property

@@ -23,7 +23,7 @@ import pandas as pd
 from harness.contracts.system import PHASES
 from harness.errors import RecordError, suggest_name
 from harness.records.columns import COUNTED, PHASE_SECONDS, RECORDED
-from harness.records.count_row import AnyCount, CountRow, Generalisation
+from harness.records.count_row import AnyCount, CountRow, Generalization
 from harness.records.cross_check import (
     collect_group_facts,
     cross_check_records,
@@ -258,7 +258,7 @@ def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
     return rows
 
 
-def _summarize_following(following: Generalisation | None) -> dict[str, float | None]:
+def _summarize_following(following: Generalization | None) -> dict[str, float | None]:
     """Return the results on the mini-batches that follow, for the row of the first."""
     if following is None:
         return {}
@@ -270,7 +270,7 @@ def _summarize_following(following: Generalisation | None) -> dict[str, float | 
 
 
 def _build_following_rows(
-    following: Generalisation | None, row: Mapping[str, Any]
+    following: Generalization | None, row: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     if following is None:
         return []

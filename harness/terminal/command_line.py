@@ -21,12 +21,12 @@ import hydra
 from harness.contracts.policy import AUTO, list_policy_names
 from harness.errors import ConfigError
 from harness.machine.facts import read_cpu_model
-from harness.planning.artefacts import (
+from harness.planning.artifacts import (
     Choices,
     build_choices,
     find_fallbacks,
     order_trials,
-    plan_artefact,
+    plan_artifact,
 )
 from harness.planning.config import (
     CONFIG_NAME,
@@ -282,7 +282,7 @@ def plan_experiment(
         ConfigError: if the experiment has no trials.
     """
     composer = Composer(choices.conf_dir)
-    trials = order_trials(plan_artefact(name, choices, composer))
+    trials = order_trials(plan_artifact(name, choices, composer))
     if not trials:
         raise ConfigError(f"experiment={name} has no trials; draw it with snakemake draw_{name}")
     specs: dict[str, TrialSpec] = {}

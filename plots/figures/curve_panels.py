@@ -126,7 +126,7 @@ def _set_axes(axes: Axes, panel: Panel, alike: Sequence[Panel]) -> None:
     axes.set_xticks(ticks, [texts[x] for x in ticks], **style)
     axes.xaxis.minorticks_off()
     for y in panel.marked:
-        axes.axhline(y, color=page.GREY, linewidth=0.8, zorder=1)
+        axes.axhline(y, color=page.GRAY, linewidth=0.8, zorder=1)
 
 
 def _pad(ends: Sequence[float], size: float, before: float, after: float) -> tuple[float, float]:

@@ -39,7 +39,7 @@ def draw_heat(numbers: pd.DataFrame) -> Figure:
         y, x = rows.index(row.workload), columns.index(row.label)
         is_sure = row.speedup_low > 1 or row.speedup_high < 1
         shares[y, x] = np.log(row.speedup) / np.log(REACH) * is_sure
-        ink = "white" if abs(shares[y, x]) > 0.72 else page.INK if is_sure else page.GREY
+        ink = "white" if abs(shares[y, x]) > 0.72 else page.INK if is_sure else page.GRAY
         axes.text(x, y, f"{row.speedup:.2f}", ha="center", va="center_baseline", color=ink)
     if len(shown):
         places = (range(len(columns)), range(len(rows)))

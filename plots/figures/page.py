@@ -30,7 +30,7 @@ from plots.tables.cells import format_plain
 WIDTH_IN = 7.0
 TITLE_PT, PANEL_PT, TEXT_PT, SMALL_PT = 9.0, 8.0, 7.5, 7.0
 CAPTION_LINES = 3
-INK, DIM, GREY = "#222222", "#555555", "#8a8a8a"
+INK, DIM, GRAY = "#222222", "#555555", "#8a8a8a"
 STYLE, COLORS = Path(__file__).with_name("page.mplstyle"), Path(__file__).parents[1] / "looks.yaml"
 MARKERS, LINES = "os^DvPXph<>d*", ("-", "--", "-.", ":")
 LOG_STEPS = (  # of ticks within a decade, the densest first

@@ -100,7 +100,7 @@ def draw_roofline(experiment: Experiment, results: pd.DataFrame) -> Figure:
         is_flat, unit = row.quantity == FLOPS, "GFLOP/s" if row.quantity == FLOPS else "GB/s"
         ys = np.array([row.value, row.value] if is_flat else [speeds.min() / 1.5, speeds.max()])
         xs = (left, right) if is_flat else ys / row.value
-        axes.plot(xs, ys, color=page.GREY, linewidth=1.0, zorder=1)
+        axes.plot(xs, ys, color=page.GRAY, linewidth=1.0, zorder=1)
         axes.text(
             xs[0], ys[0], f"  {row.of}: {format_significant(row.value)} {unit}",
             rotation=0 if is_flat else np.degrees(np.arctan(row.value)), va="bottom",

@@ -13,7 +13,7 @@ import pytest
 from harness.commands import measure
 from harness.machine import folders
 from harness.machine.facts import list_usable_cpus
-from harness.planning.artefacts import build_choices, plan_artefact
+from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.nodes import Nodes
 from harness.planning.orders import Order, build_done_path, build_order_path, compute_code_version
@@ -57,7 +57,7 @@ def record_at(results: Path, spec: TrialSpec) -> Path:
 
 def test_a_planned_trial_is_what_bench_would_measure(tmp_path: Path) -> None:
     choices = build_choices({"scale": "smoke", "device": "cpu"}, {})
-    trials = plan_artefact("headline_tree_lstm", choices, Composer())
+    trials = plan_artifact("headline_tree_lstm", choices, Composer())
     for trial in trials:
         spec = trial.to_spec()
         assert spec.trial_id == trial.trial_id

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import io
 import re
+import subprocess
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,3 +83,13 @@ def test_no_text_has_a_banned_turn() -> None:
 def test_a_turn_is_found(text: str) -> None:
     assert TURN.search(text)
     assert not TURN.search("Return the records that were reused; a state is no longer read.")
+
+
+def test_spelling() -> None:
+    """Tests are left out: they have misspelled names, for which others are suggested."""
+    parts = ("harness", "systems", "datasets", "plots", "scripts", "conf", "docs", "workflow")
+    done = subprocess.run(
+        [sys.executable, "-m", "codespell_lib", *parts, "README.md", "Makefile", "Snakefile"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,7 @@ import pytest
 import harness.planning.nodes
 from harness.machine import torch_device
 from harness.machine.torch_device import ASKED, find_torch_obstacle
-from harness.planning.artefacts import build_choices
+from harness.planning.artifacts import build_choices
 
 Done = subprocess.CompletedProcess[str]
 

@@ -11,7 +11,7 @@ import pytest
 import harness.commands.data
 from harness.commands import doctor
 from harness.errors import ConfigError
-from harness.planning.artefacts import Choices, plan_artefact
+from harness.planning.artifacts import Choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.yaml_files import read_mapping
 from harness.values.places import CONF_DIR
@@ -92,7 +92,7 @@ def test_files_that_are_read_without_hydra_say_so_too(
     assert line.count("\n") == 1
     choices = Choices("smoke", "cpu", 1, tmp_path, tmp_path, conf_dir)
     with pytest.raises(ConfigError, match=r"sst\.yaml"):
-        plan_artefact("cavs_fig8d", choices, Composer(conf_dir))
+        plan_artifact("cavs_fig8d", choices, Composer(conf_dir))
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "directory"])

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import Choices, build_choices, plan_artefact, plan_counts
+from harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
 from harness.planning.claims import Answer, Claim, check_claims, find_comparisons, read_claims
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, SCALES, expand
@@ -292,11 +292,11 @@ def test_shipped_claims_name_what_there_is() -> None:
 def test_the_table_of_claims_measures_nothing_of_its_own() -> None:
     """Its trials and counts are those of the experiments that the claims name."""
     composer = Composer()
-    planned = plan_artefact("claims", choices("smoke"), composer)
+    planned = plan_artifact("claims", choices("smoke"), composer)
     for name in ("cavs_serial", "dynet_fig2"):
         own = {
             trial.trial_id: trial.rounds
-            for trial in plan_artefact(name, choices("smoke"), composer)
+            for trial in plan_artifact(name, choices("smoke"), composer)
         }
         named = [trial for trial in planned if trial.settings[EXPERIMENT] == name]
         assert named

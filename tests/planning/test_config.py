@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from harness.errors import ConfigError
 from harness.machine.source_code import find_module_file
-from harness.planning.artefacts import build_choices
+from harness.planning.artifacts import build_choices
 from harness.planning.config import BenchConfig, Composer, compose_with_hydra, resolve_spec
 from harness.planning.grid import expand, list_experiment_names
 from harness.planning.ordering import shuffle_round
@@ -55,7 +55,7 @@ def test_every_model_and_data_set_composes(composer: Composer, group: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list_experiment_names())
 def test_every_experiment_expands(name: str) -> None:
-    # The paper's scale is expanded in test_artefact_plans.
+    # The paper's scale is expanded in test_artifact_plans.
     grid = expand(name, "smoke")
     if grid.of_claims or grid.trials_of:  # other experiments' trials
         specs, _ = plan_experiment(name, SMOKE, None, {"device": "cpu", "threads": 1})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import OutputError
-from harness.planning.artefacts import PlannedTrial
+from harness.planning.artifacts import PlannedTrial
 from harness.planning.jobs import (
     ALL,
     Job,
@@ -62,7 +62,7 @@ def test_a_job_has_what_its_experiment_wants_and_all_has_everything(plans: Plans
     assert jobs.keys() == {ALL, *plans}
     for name, plan in plans.items():
         assert set(jobs[name].steps) == wanted(plan)
-        assert jobs[name].artefacts == {name}
+        assert jobs[name].artifacts == {name}
     assert set(jobs[ALL].steps) == set().union(*map(wanted, plans.values()))
     assert all(len(set(job.steps)) == len(job.steps) for job in jobs.values())
 
@@ -114,8 +114,8 @@ def test_on_nodes_a_job_is_as_long_as_asked_or_as_its_point(
     for block_s, found in ((0.1, [1, 1, 1]), (15.9, [1, 1, 1]), (16.0, [1, 2]), (1e6, [1, 2])):
         jobs = build_node_jobs(plans, block_s, RESULTS, a_second)
         assert n_points(jobs, specs) == found
-    artefacts = {job.artefacts for job in jobs.values()}
-    assert artefacts == {frozenset({"table", "headline"}), frozenset({"apart"})}
+    artifacts = {job.artifacts for job in jobs.values()}
+    assert artifacts == {frozenset({"table", "headline"}), frozenset({"apart"})}
 
 
 def test_on_nodes_a_name_is_that_of_its_work_and_of_the_folder_of_results(plans: Plans) -> None:

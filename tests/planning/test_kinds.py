@@ -215,10 +215,10 @@ def test_shipped_systems_name_models_that_there_are() -> None:
 def test_planning_by_kind_imports_no_framework() -> None:
     program = """
 import sys
-from harness.planning.artefacts import build_choices, plan_artefact
+from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 choices = build_choices({"scale": "smoke", "device": "cpu", "data_root": "none"}, {})
-trials = plan_artefact("headline_tree_lstm", choices, Composer())
+trials = plan_artifact("headline_tree_lstm", choices, Composer())
 assert {"dynet", "torch_levels"} <= {trial.spec.system for trial in trials}
 print([name for name in ("torch", "dynet", "tensorflow") if name in sys.modules])
 """

@@ -10,7 +10,7 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.machine.facts import Gpu, Machine
-from harness.planning.artefacts import build_choices
+from harness.planning.artifacts import build_choices
 from harness.planning.nodes import GIB, Nodes, check_executor, check_machine, read_nodes
 from harness.values.places import ROOT
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import (
+from harness.planning.artifacts import (
     PlannedTrial,
     build_choices,
     order_trials,
-    plan_artefact,
+    plan_artifact,
 )
 from harness.planning.config import Composer
 from harness.planning.grid import expand
@@ -217,7 +217,7 @@ def test_a_screening_changes_neither_name_nor_work(make_spec: Callable[..., Tria
 
 def test_only_frameworks_are_screened_and_bench_plans_them_alike() -> None:
     choices = build_choices({"scale": "paper", "device": "cpu"}, {})
-    planned = plan_artefact("headline_seq2seq", choices, Composer())
+    planned = plan_artifact("headline_seq2seq", choices, Composer())
     said = expand("headline_seq2seq", "paper").screening
     assert said is not None
     screened = {trial.spec.system for trial in planned if trial.spec.screening == said}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import Choices, PlannedTrial, build_choices
+from harness.planning.artifacts import Choices, PlannedTrial, build_choices
 from harness.planning.durations import DRAWN_S
 from harness.planning.pending import Pending, find_pending, select_within_budget
 from harness.planning.run_plan import Step
@@ -98,7 +98,7 @@ def steps(*names: str, n_rounds: int) -> list[Step]:
 
 
 HEADLINE, TABLE = steps("a", "b", n_rounds=2), steps("b", "c", "d", n_rounds=2)
-ARTEFACTS = {"headline": HEADLINE, "table": TABLE}
+ARTIFACTS = {"headline": HEADLINE, "table": TABLE}
 TEN = dict.fromkeys([*HEADLINE, *TABLE], 10.0)
 
 
@@ -113,13 +113,13 @@ TEN = dict.fromkeys([*HEADLINE, *TABLE], 10.0)
     ],
 )
 def test_one_round_of_everything_comes_first(budget_s: float, expected: set[str]) -> None:
-    found = select_within_budget(budget_s, ARTEFACTS, TEN)
+    found = select_within_budget(budget_s, ARTIFACTS, TEN)
     assert {f"{step.name}{step.round}" for step in found} == expected
 
 
 def test_what_does_not_fit_leaves_room_for_what_does() -> None:
     seconds = TEN | {Step("a", 0): 100.0}
-    assert select_within_budget(35, ARTEFACTS, seconds) == {
+    assert select_within_budget(35, ARTIFACTS, seconds) == {
         Step("b", 0),
         Step("c", 0),
         Step("d", 0),
@@ -129,7 +129,7 @@ def test_what_does_not_fit_leaves_room_for_what_does() -> None:
 def test_a_budget_for_nothing_is_said_with_what_is_needed() -> None:
     words = "too short: the shortest round, of headline, takes about 20 s"
     with pytest.raises(ConfigError, match=words):
-        select_within_budget(19, ARTEFACTS, TEN)
+        select_within_budget(19, ARTIFACTS, TEN)
 
 
 def test_where_nothing_is_missing_every_budget_is_enough() -> None:
@@ -145,18 +145,18 @@ def test_where_nothing_is_missing_every_budget_is_enough() -> None:
     st.lists(st.floats(0.5, 20), min_size=15, max_size=15),
 )
 def test_it_is_kept_and_rounds_are_whole(
-    artefacts: dict[str, list[Step]], budget_s: float, costs: list[float]
+    artifacts: dict[str, list[Step]], budget_s: float, costs: list[float]
 ) -> None:
     every = [Step(name, round_) for name in "abcde" for round_ in range(3)]
     seconds = dict(zip(every, costs, strict=True))
     try:
-        chosen = select_within_budget(budget_s, artefacts, seconds)
+        chosen = select_within_budget(budget_s, artifacts, seconds)
     except ConfigError:
         chosen = frozenset()
     assert sum(seconds[step] for step in chosen) <= budget_s + 1e-6
     rounds = [
         {step for step in missing if step.round == k}
-        for missing in artefacts.values()
+        for missing in artifacts.values()
         for k in range(3)
     ]
     assert chosen == frozenset().union(*(whole for whole in rounds if whole <= chosen))

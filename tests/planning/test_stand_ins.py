@@ -10,7 +10,7 @@ import yaml
 
 from harness.contracts.corpus import load_corpus
 from harness.errors import ConfigError
-from harness.planning.artefacts import build_choices, plan_artefact
+from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.values.places import CONF_DIR
 
@@ -57,7 +57,7 @@ def planned(
         {},
         datasets,
     )
-    (trial,) = plan_artefact("one", choices, Composer(conf))
+    (trial,) = plan_artifact("one", choices, Composer(conf))
     assert trial.spec.dataset == trial.settings["dataset"]
     return trial.spec.dataset
 

@@ -11,7 +11,7 @@ import yaml
 from harness.commands.schedule import main
 from harness.contracts.policy import list_policy_names
 from harness.errors import ConfigError, RecordError
-from harness.planning.artefacts import build_choices, hash_sweep, plan_counts
+from harness.planning.artifacts import build_choices, hash_sweep, plan_counts
 from harness.planning.config import Composer
 from harness.planning.grid import expand
 from harness.planning.sweep import Sweep, parse_sweep

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness.commands import draw
-from harness.planning.artefacts import Choices, build_choices
+from harness.planning.artifacts import Choices, build_choices
 from harness.planning.config import Composer
 from plots.experiment import Experiment
 from tests.support.experiments import Load, load_made_up

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import PlannedTrial
+from harness.planning.artifacts import PlannedTrial
 from harness.planning.grid import EXPERIMENT, list_experiment_names
 from harness.planning.kinds import read_systems
 from harness.values.places import CONF_DIR

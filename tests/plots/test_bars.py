@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.artifacts import Choices, PlannedTrial
 from harness.planning.grid import expand
 from plots.experiment import Experiment
 from plots.figures import bars

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import PlannedTrial
+from harness.planning.artifacts import PlannedTrial
 from harness.planning.claims import Answer, Claim, Rule, read_claims
 from harness.planning.grid import EXPERIMENT
 from harness.records.record import Record

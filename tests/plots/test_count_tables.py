@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.planning.artefacts import (
+from harness.planning.artifacts import (
     Choices,
     PlannedTrial,
     build_choices,
-    plan_artefact,
+    plan_artifact,
     plan_counts,
 )
 from harness.planning.config import Composer
@@ -71,7 +71,7 @@ def load_counted(
 
 def load_planned(name: str, choices: Choices) -> Experiment:
     """Return an experiment with the stored counts."""
-    trials = plan_artefact(name, choices, compose(choices.conf_dir))
+    trials = plan_artifact(name, choices, compose(choices.conf_dir))
     return load_experiment(name, choices, trials, plan_counts(name, choices))
 
 
@@ -314,7 +314,7 @@ def test_single_cells_run_on_the_cpu_whatever_the_device(
     choices = build_choices({"scale": "paper", "device": "cuda", "conf_dir": conf_dir}, {})
     composer = Composer(conf_dir)
     for name, device in (("edbatch_table2", "cpu"), ("edbatch_fig8", "cuda")):
-        assert {t.spec.device for t in plan_artefact(name, choices, composer)} == {device}
+        assert {t.spec.device for t in plan_artifact(name, choices, composer)} == {device}
 
 
 def test_layouts_of_cells_next_to_the_paper(load: Load) -> None:

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.artifacts import Choices, PlannedTrial
 from harness.planning.config import Composer
 from harness.records.numbers import NOT_MEASURED
 from plots.experiment import Experiment

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.contracts.choice import Candidate, Choice
-from harness.planning.artefacts import PlannedTrial
+from harness.planning.artifacts import PlannedTrial
 from plots.tables.walks import SHARE
 from tests.support.experiments import Load, build_tables, select_number
 

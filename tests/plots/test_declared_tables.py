@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact
+from harness.planning.artifacts import Choices, PlannedTrial, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.grid import SCALES, expand, list_experiment_names
 from harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
@@ -264,7 +264,7 @@ def test_tables_of_the_project_card_need_no_record(
     name: str, scale: str, choices: Choices, composer: Composer
 ) -> None:
     chosen = replace(choices, scale=scale)
-    trials = plan_artefact(name, chosen, composer)
+    trials = plan_artifact(name, chosen, composer)
     (table,) = build_tables(load_experiment(name, chosen, trials))
     assert set(table.numbers.status) == {NOT_MEASURED}
     parts = list(table.split_parts())

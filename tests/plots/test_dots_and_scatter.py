@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.planning.artefacts import Choices, PlannedTrial, plan_counts
+from harness.planning.artifacts import Choices, PlannedTrial, plan_counts
 from harness.records.numbers import merge_seeds
 from plots.experiment import Experiment, load_experiment
 from plots.figures import dots, scatter

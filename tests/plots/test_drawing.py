@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.planning.artefacts import Choices
+from harness.planning.artifacts import Choices
 from harness.planning.config import Composer
 from harness.planning.grid import list_experiment_names
 from plots.declaration import read_declaration

@@ -14,7 +14,7 @@ import harness.planning.nodes
 import plots.drawable
 from harness.commands import draw
 from harness.errors import RecordError
-from harness.planning.artefacts import Choices, PlannedTrial, build_choices, plan_artefact
+from harness.planning.artifacts import Choices, PlannedTrial, build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.records.count_row import AnyCount
 from harness.records.record import Record, build_trial
@@ -72,7 +72,7 @@ def measured(conf_dir: Path, composer: Composer, tmp_path: Path) -> Callable[...
     def measure(*names: str, datasets: tuple[str, ...] = ("sst",), **said: Any) -> list[Record]:
         config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir} | said
         choices = build_choices(config, {}, frozenset(datasets))
-        trials = [t for name in names for t in plan_artefact(name, choices, composer)]
+        trials = [t for name in names for t in plan_artifact(name, choices, composer)]
         return [as_measured(t, round_) for t in trials for round_ in range(t.rounds)]
 
     return measure
@@ -131,7 +131,7 @@ def test_the_same_is_drawn_as_where_it_was_measured(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(record.model_dump_json())
     for name in (FIGURE, TABLE):
-        experiment = load_experiment(name, here, plan_artefact(name, here, composer))
+        experiment = load_experiment(name, here, plan_artifact(name, here, composer))
         draw_experiment(experiment, here.results_dir)
     assert read_drawn(here) == elsewhere
     assert b"not measured" not in b"".join(elsewhere.values())
@@ -292,7 +292,7 @@ def test_rounds_are_those_of_the_records_and_what_others_have_is_missing(
     conf_dir: Path, composer: Composer
 ) -> None:
     config = {"scale": "smoke", "device": "cpu", "conf_dir": conf_dir}
-    planned = plan_artefact(FIGURE, build_choices(config, {}, frozenset({"sst"})), composer)[:3]
+    planned = plan_artifact(FIGURE, build_choices(config, {}, frozenset({"sst"})), composer)[:3]
 
     def rounds(n_planned: int, *n_held: int) -> list[list[bool]]:
         """Return whether each drawn round has a record.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.artefacts import Choices, build_choices, plan_artefact
+from harness.planning.artifacts import Choices, build_choices, plan_artifact
 from harness.planning.config import Composer
 from plots.experiment import Experiment, load_experiment
 from tests.support.experiments import FIGURE, TABLE, read_rows, run_draw
@@ -46,7 +46,7 @@ def choose(conf_dir: Path, tmp_path: Path, scale: str) -> Choices:
 
 
 def load(name: str, choices: Choices, composer: Composer) -> Experiment:
-    trials = plan_artefact(name, choices, composer)
+    trials = plan_artifact(name, choices, composer)
     write_made_up_records(trials, choices)
     return load_experiment(name, choices, trials)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.planning.artefacts import Choices
+from harness.planning.artifacts import Choices
 from plots.declaration import read_declaration
 from plots.figures import forest, heat
 from tests.support.experiments import Load, read_rows, run_draw

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from harness.errors import ConfigError, RecordError
-from harness.planning.artefacts import Choices, plan_counts
+from harness.planning.artifacts import Choices, plan_counts
 from harness.values.graph import Graph
 from plots.experiment import Experiment, load_experiment
 from plots.figures import state_machine

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from harness.errors import ConfigError, RecordError
-from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.artifacts import Choices, PlannedTrial
 from harness.planning.config import Composer
 from harness.planning.grid import list_experiment_names
 from harness.values.places import CONF_DIR

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.commands import draw
-from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.artifacts import Choices, PlannedTrial
 from harness.planning.config import Composer
 from plots.report import summarize_answers
 from tests.support.experiments import (
@@ -80,7 +80,7 @@ def test_the_sheet_tells_statuses_models_and_the_machine(
 
     trials = write_measured(TABLE, choices, composer, change)
     assert run_draw(TABLE, choices) == 0
-    sheet = json.loads((choices.results_dir / f"artefacts/{TABLE}.json").read_text())
+    sheet = json.loads((choices.results_dir / f"artifacts/{TABLE}.json").read_text())
     n_crashes = sum(trial.rounds for trial in trials if trial.settings["system"] == "dynet")
     n_ok = sum(trial.rounds for trial in trials) - n_crashes
     assert n_crashes

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.planning.artefacts import Choices
+from harness.planning.artifacts import Choices
 from harness.planning.config import Composer
 from tests.support.experiments import ANSWERS, FIGURE, TABLE, build_page, draw_answers, draw_made_up
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import ConfigError
-from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.artifacts import Choices, PlannedTrial
 from harness.planning.grid import SCALES, expand, list_experiment_names, read_experiment
 from harness.planning.kinds import SystemFile
 from plots.experiment import Experiment, load_experiment

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.artifacts import Choices, PlannedTrial
 from harness.planning.config import Composer
 from plots.tables.cells import (
     EN_DASH,

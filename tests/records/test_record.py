@@ -13,7 +13,7 @@ import pytest
 
 from harness.errors import ConfigError, OutputError, RecordError
 from harness.machine.files import drop_leftovers
-from harness.planning.artefacts import PlannedTrial
+from harness.planning.artifacts import PlannedTrial
 from harness.records.files import check_writable
 from harness.records.record import (
     Measured,

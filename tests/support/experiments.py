@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from harness.commands import draw
-from harness.planning.artefacts import Choices, PlannedTrial, plan_artefact, plan_counts
+from harness.planning.artifacts import Choices, PlannedTrial, plan_artifact, plan_counts
 from harness.planning.config import Composer
 from plots.declaration import read_declaration
 from plots.experiment import Experiment, load_experiment
@@ -32,7 +32,7 @@ Load = Callable[..., Experiment]
 @cache
 def plan_once(name: str, choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
     """Plan the trials of an experiment, which do not depend on the results directory."""
-    return plan_artefact(name, choices, composer)
+    return plan_artifact(name, choices, composer)
 
 
 def write_measured(

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from harness.measuring.passes import compute_throughput
-from harness.planning.artefacts import Choices, PlannedTrial
+from harness.planning.artifacts import Choices, PlannedTrial
 from harness.records.count_row import AnyCount, parse_count, write_count
 from harness.records.record import (
     CheckVerdict,

@@ -62,10 +62,10 @@ def test_the_summary_tells_what_was_asked_and_is_not_in_force(
     assert "ran with backend stepwise, calls one a step, fusion=false" in text
     assert "fusion=false instead of true" in text
     assert "hoisting" not in text
-    honoured = {"build": "source", "limit": "null", "name": "Some"}
+    honored = {"build": "source", "limit": "null", "name": "Some"}
     spec = make_spec(system_options={"build": "auto", "limit": None, "name": "Some"})
     text = format_summary(
-        a_record(spec, in_force=honoured, config=spec.to_dict()), tmp_path / "r0.json"
+        a_record(spec, in_force=honored, config=spec.to_dict()), tmp_path / "r0.json"
     )
     assert "instead of" not in text
     assert "ran with" not in format_summary(a_record(make_spec()), tmp_path / "r0.json")

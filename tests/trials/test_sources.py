@@ -187,7 +187,7 @@ def test_the_worker_s_code_is_measured_code_and_the_parent_s_is_not() -> None:
         "harness.measuring.launch",
         "harness.planning.config",
         "harness.terminal.reporting",
-        "harness.planning.artefacts",
+        "harness.planning.artifacts",
     }
     assert not found & outside
     assert not {name for name in found if name.startswith(("harness.commands", "plots"))}

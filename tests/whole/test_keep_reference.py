@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from harness.commands.collect import read_held
-from harness.planning.artefacts import Choices, build_choices, plan_artefact
+from harness.planning.artifacts import Choices, build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.grid import list_experiment_names
 from harness.values.places import CONF_DIR
@@ -71,7 +71,7 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
             Image.new("RGB", (20, 10)).save(file, "png")
 
     monkeypatch.setattr(Figure, "savefig", savefig)
-    write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
+    write_made_up_records(plan_artifact(TABLE, choices, Composer(choices.conf_dir)), choices)
     folder = tmp_path / "some-machine" / "smoke"
     assert keep_reference.main([str(choices.results_dir), str(folder)]) == 0
     first = content_of(folder)
@@ -87,17 +87,17 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
     assert content_of(folder) == first
     assert keep_reference.main([*again, "--partial"]) == 0
     more = content_of(folder)
-    assert more.keys() > first.keys(), "artefacts that share some of the trials"
+    assert more.keys() > first.keys(), "artifacts that share some of the trials"
     assert {name: more[name] for name in first if name != "README.md"} == {
         name: text for name, text in first.items() if name != "README.md"
     }
 
 
 @pytest.mark.slow
-def test_artefacts_are_kept_by_name(
+def test_artifacts_are_kept_by_name(
     choices: Choices, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
+    write_made_up_records(plan_artifact(TABLE, choices, Composer(choices.conf_dir)), choices)
     typed = [str(choices.results_dir), str(tmp_path / "some-machine" / "smoke"), "--only"]
     assert keep_reference.main([*typed, TABLE, "cavs_fig10a"]) == 1
     assert "no record of cavs_fig10a, which --only selects" in capsys.readouterr().err
@@ -108,7 +108,7 @@ def test_artefacts_are_kept_by_name(
 
 
 def test_where_inputs_and_records_lay_is_not_committed(choices: Choices) -> None:
-    write_made_up_records(plan_artefact(TABLE, choices, Composer(choices.conf_dir)), choices)
+    write_made_up_records(plan_artifact(TABLE, choices, Composer(choices.conf_dir)), choices)
     record, *_ = read_held([choices.results_dir / "raw"], latest=True).records
     typed = "bench -m data_root=/home/somebody/data results_dir=/tmp/somebody seed=1,2"
     places = {"data_root": "/home/somebody/data", "cache_dir": "/tmp/somebody/.oracle"}

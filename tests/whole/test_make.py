@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from harness.values.places import CONF_DIR, ROOT
 from tests.support.shards import select_shard
 
-CARRIED = ("gpu", "raw", "tables", "figures", "artefacts", "measured")
+CARRIED = ("gpu", "raw", "tables", "figures", "artifacts", "measured")
 
 
 def make(*words: str) -> str:

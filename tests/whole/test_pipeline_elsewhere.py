@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.planning.artefacts import build_choices, plan_artefact
+from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.records.record import build_trial
 from harness.records.store import Held, write_packed
@@ -26,7 +26,7 @@ def packed(folder: Path) -> Path:
     """Return a working directory with packed records of a GPU, many threads and older code."""
     said = {"scale": "smoke", "device": "cuda", "threads": 999, "conf_dir": folder / "conf"}
     choices = build_choices(said, {}, frozenset({"sst"}))
-    trials = plan_artefact("small_curves", choices, Composer(choices.conf_dir))
+    trials = plan_artifact("small_curves", choices, Composer(choices.conf_dir))
     measured = []
     for trial, round_ in itertools.product(trials[1:], range(2)):
         spec = trial.spec.replace_round(round_)

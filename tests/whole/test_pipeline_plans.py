@@ -21,7 +21,7 @@ def test_dry_run_plans_every_trial_and_touches_nothing(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_shipped_pipeline_plans(tmp_path: Path) -> None:
-    # The paper's scale has thousands of trials; test_artefact_plans plans them without Snakemake.
+    # The paper's scale has thousands of trials; test_artifact_plans plans them without Snakemake.
     config = ["scale=smoke", "device=cpu", "data_root=no_data"]
     done = subprocess.run(
         [*command("all", "--dry-run", "--quiet")[:-5], "--config", *config],

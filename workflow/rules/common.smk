@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 from harness.contracts.extras import check_extra
-from harness.planning.artefacts import (
+from harness.planning.artifacts import (
     build_choices,
     order_trials,
-    plan_artefact,
+    plan_artifact,
     plan_counts,
     hash_sweep,
 )
@@ -41,7 +41,7 @@ if DRAWABLE:
     COUNTS = {name: part.sweeps for name, part in DRAWABLE.drawn.items()}
 else:
     PLANS = {
-        name: plan_artefact(name, CHOICES, COMPOSER)
+        name: plan_artifact(name, CHOICES, COMPOSER)
         for name in list_experiment_names(CHOICES.conf_dir)
     }
     COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
@@ -168,7 +168,7 @@ def records_of(name=ALL):
         return find_packed_files(Path(PLACE)) or [PLACE]
     wanted = [JOBS[name]] if name in JOBS else []
     if NODES:
-        wanted = [job for job in JOBS.values() if name == ALL or name in job.artefacts]
+        wanted = [job for job in JOBS.values() if name == ALL or name in job.artifacts]
     return [job.locate_done_file(RESULTS) for job in wanted if any(map(PENDING.is_in, job.steps))]
 
 

@@ -57,11 +57,11 @@ def end_lost_jobs():
     forget_all(RESULTS)
     if not ON_SLURM:
         return
-    # Counts are not cancelled, because they may be of another results directory.
+    # Counts are not canceled, because they may be of another results directory.
     ours = {f"rule_measure_wildcards_{name}" for name in JOBS}
     lost = [job for job, comment in list_jobs(Path.cwd()).items() if comment in ours]
     if lost:
-        say(f"cancelling {len(lost)} jobs of an earlier run: {', '.join(lost)}")
+        say(f"canceling {len(lost)} jobs of an earlier run: {', '.join(lost)}")
     cancel(lost)
 
 

@@ -36,7 +36,7 @@ rule tables:
         [file for name in TABLES for file in to_measure(name)],
 
 # Unknown name of an experiment: Snakemake's own message does not list the choices.
-rule no_artefact:
+rule no_artifact:
     input:
         refused,
     output:

@@ -90,7 +90,7 @@ def build_choices(
     )
 
 
-def plan_artefact(name: str, choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
+def plan_artifact(name: str, choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
     """Resolve one experiment's grid; equal points are one trial.
 
     Raises:

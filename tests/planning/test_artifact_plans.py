@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from harness.planning.artefacts import (
+from harness.planning.artifacts import (
     Choices,
     build_choices,
     order_trials,
-    plan_artefact,
+    plan_artifact,
     plan_counts,
 )
 from harness.planning.config import Composer
@@ -41,7 +41,7 @@ def choices(scale: str) -> Choices:
 def test_every_experiment_plans_and_shows_all_it_measures(
     name: str, scale: str, composer: Composer
 ) -> None:
-    trials = plan_artefact(name, choices(scale), composer)
+    trials = plan_artifact(name, choices(scale), composer)
     measures = read_experiment(name)["scales"][scale] != "nothing"
     assert bool(trials or plan_counts(name, choices(scale))) == measures
     shown = read_declaration(name, CONF_DIR)
@@ -58,7 +58,7 @@ def test_every_experiment_plans_and_shows_all_it_measures(
 
 
 def test_experiments_share_their_trials(composer: Composer) -> None:
-    plans = [plan_artefact(name, choices("smoke"), composer) for name in list_experiment_names()]
+    plans = [plan_artifact(name, choices("smoke"), composer) for name in list_experiment_names()]
     trials = order_trials(trial for plan in plans for trial in plan)
     assert len({trial.trial_id for trial in trials}) == len(trials)
     assert len(trials) < sum(map(len, plans)) / 2
@@ -155,7 +155,7 @@ def test_medium_is_over_in_a_hundred_minutes() -> None:
 
 
 def test_the_systems_of_a_point_stand_together(composer: Composer) -> None:
-    trials = order_trials(plan_artefact("cavs_fig8d", choices("smoke"), composer))
+    trials = order_trials(plan_artifact("cavs_fig8d", choices("smoke"), composer))
     sizes = [trial.settings["batch_size"] for trial in trials]
     n_changes = sum(a != b for a, b in itertools.pairwise(sizes))
     assert n_changes < 2 * len(set(sizes))
