@@ -392,11 +392,7 @@ def _find_fused_adds(
 
 
 def order_stage(
-    nodes: Sequence[Node],
-    stage: Sequence[int],
-    absorption: Absorption,
-    *,
-    fuse: bool,
+    nodes: Sequence[Node], stage: Sequence[int], absorption: Absorption, *, fuse: bool
 ) -> list[Group]:
     """Order the nodes of one stage; with `fuse`, join elementwise nodes of equal shape and domain.
 
@@ -447,10 +443,8 @@ def _grow_group(
     group: list[int] = []
     for i in pending:
         node = nodes[i]
-        same = not group or (node.shape, node.domain) == (
-            nodes[group[0]].shape,
-            nodes[group[0]].domain,
-        )
+        first = nodes[group[0]] if group else node
+        same = (node.shape, node.domain) == (first.shape, first.domain)
         if fusible(i) and same and all(k in group or available(k) for k in node.inputs):
             group.append(i)
     return tuple(group)

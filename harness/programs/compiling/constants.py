@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from harness.errors import CompileError
 from harness.values.arrays import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class TheWriter:
+    """Stand-in for the writer `p`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TheInstance:
+    """Stand-in for the instance, of class `kind`, that the program runs for."""
+
+    kind: type
 
 
 class Constants:

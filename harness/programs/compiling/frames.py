@@ -10,6 +10,7 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -33,6 +34,24 @@ from harness.errors import CompileError
 from harness.programs.compiling import fibers, runtime
 
 _WITH_OVERFLOW: dict[type, str] = {ast.Add: "sadd", ast.Sub: "ssub", ast.Mult: "smul"}
+
+
+@dataclass(frozen=True, slots=True)
+class FiberEntry:
+    """Function that fibers start with.
+
+    Attributes:
+        values: examples of its operands.
+        number: number of `block`.
+        block: its first basic block.
+        returns: True if it returns a value on any path.
+    """
+
+    function: FunctionType
+    values: tuple[Any, ...]
+    number: int
+    block: Any
+    returns: bool
 
 
 class CheckedArithmetic(Arithmetic):

@@ -14,8 +14,13 @@ from harness.compiler.kinds import BOOL, FLOAT, INT, INT32, UINT, WORD, Value
 from harness.errors import CompileError
 from harness.programs.blocks import COUNTED
 from harness.programs.compiling import fibers, runtime
-from harness.programs.compiling.constants import Constants
-from harness.programs.compiling.frames import has_return_value, has_wait, is_generator
+from harness.programs.compiling.constants import Constants, TheInstance, TheWriter
+from harness.programs.compiling.frames import (
+    FiberEntry,
+    has_return_value,
+    has_wait,
+    is_generator,
+)
 from harness.programs.compiling.lists import (
     ARRAY,
     DICT,
@@ -25,23 +30,20 @@ from harness.programs.compiling.lists import (
     Zipped,
     is_kept,
 )
-from harness.programs.log import BRANCH, CHAIN, CLOSE, GHOSTS, NO_NUMBER, OPEN, PHASE, CallText
-from harness.programs.log import LogEntry as LogEntry
+from harness.programs.log import (
+    BRANCH,
+    CHAIN,
+    CLOSE,
+    GHOSTS,
+    NO_NUMBER,
+    OPEN,
+    PHASE,
+    CallText,
+    LogEntry,
+)
 
 LONGEST = 2**31
 NUMBERS = (BOOL, INT, FLOAT, INT32)
-
-
-@dataclass(frozen=True, slots=True)
-class TheWriter:
-    """Stand-in for the writer `p`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TheInstance:
-    """Stand-in for the instance, of class `kind`, that the program runs for."""
-
-    kind: type
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +59,6 @@ class Lambda:
 
     node: ast.Lambda
     variables: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class FiberEntry:
-    """Function that fibers start with.
-
-    Attributes:
-        values: examples of its operands.
-        number: number of `block`.
-        block: its first basic block.
-        returns: True if it returns a value on any path.
-    """
-
-    function: FunctionType
-    values: tuple[Any, ...]
-    number: int
-    block: Any
-    returns: bool
 
 
 class RequestWriter(ListWriter):

@@ -21,10 +21,10 @@ from harness.compiler.functions import IRModule
 from harness.compiler.kinds import Value
 from harness.errors import CompileError
 from harness.programs.compiling import fibers
-from harness.programs.compiling.constants import Constants, read_type_hints
-from harness.programs.compiling.frames import is_generator
+from harness.programs.compiling.constants import Constants, TheInstance, TheWriter, read_type_hints
+from harness.programs.compiling.frames import FiberEntry, is_generator
 from harness.programs.compiling.lists import LIST, is_kept
-from harness.programs.compiling.requests import FiberEntry, RequestWriter, TheInstance, TheWriter
+from harness.programs.compiling.requests import RequestWriter
 from harness.programs.log import CallText
 
 
