@@ -60,7 +60,7 @@ def load(
         split: train, dev or test.
         root: data root.
         sha256: expected checksum per part.
-        vocabulary: part whose words are numbered, see datasets.parts.reading.part_of.
+        vocabulary: part whose words are numbered, see datasets.parts.reading.select_part.
         steps: 0 makes a chain of each sentence. Otherwise the whole text is cut into chains of this
             many words (Fixed-LSTM); the remaining words are omitted.
         vocab_modulo: 0 keeps the numbers. Otherwise they are taken modulo it, so that embedding and

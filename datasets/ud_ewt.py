@@ -113,7 +113,7 @@ def load(
         split: train, dev or test.
         root: data root.
         sha256: expected checksum per part.
-        vocabulary: part whose words are numbered, see datasets.parts.reading.part_of.
+        vocabulary: part whose words are numbered, see datasets.parts.reading.select_part.
         subtypes: True if nsubj:pass and nsubj are different relations.
 
     Raises:

@@ -93,7 +93,7 @@ def load(
         split: train, dev or test.
         root: data root.
         sha256: expected checksum per part.
-        vocabulary: part whose words are numbered, see datasets.parts.reading.part_of.
+        vocabulary: part whose words are numbered, see datasets.parts.reading.select_part.
         rare_below: words that occur fewer times in that part are spelled out; with 0 only unknown
             words are.
 

@@ -97,7 +97,7 @@ class Drawable:
     Attributes:
         parts: all experiments that use a record.
         drawn: those that can be drawn on this machine.
-        seen: records that any experiment uses, as in `Part`.
+        seen: records that any experiment uses, as in `ExperimentPlan`.
     """
 
     place: Path

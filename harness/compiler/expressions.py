@@ -36,7 +36,7 @@ from harness.errors import CompileError
 
 
 class Expressions:
-    """Evaluator of expressions, a base of Writer."""
+    """Evaluator of expressions, a base of FunctionWriter."""
 
     module: Any
     function: Callable[..., Any]

@@ -313,7 +313,7 @@ class ChildOutput:
 
     Args:
         pipe: File descriptor of the reading end.
-        hear: Receives the child's progress lines (see child.say) and no other output.
+        hear: Receives the child's progress lines (see child.report_progress) and no other output.
     """
 
     def __init__(

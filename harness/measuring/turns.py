@@ -34,7 +34,7 @@ def lock_results_dirs(
     Processes left by an earlier run that was killed are ended first.
 
     Args:
-        who: See harness.planning.running.turn, as for say and alone.
+        who: See harness.planning.running.hold_turn, as for say and alone.
 
     Raises:
         BenchError: Another run does not end in time.

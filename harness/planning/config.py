@@ -268,7 +268,7 @@ def check_key(key: str, text: str = "") -> None:
 def resolve_spec(config: BenchConfig, command: str = "", conf_dir: Path = CONF_DIR) -> TrialSpec:
     """Resolve a configuration to its trial.
 
-    `harness.planning.nodes.admit` checks that the machine can run it.
+    `harness.planning.nodes.check_machine` checks that the machine can run it.
 
     Args:
         command: command that runs the trial, for its record.

@@ -181,7 +181,7 @@ class Selection:
         return tuple(dict.fromkeys(names))
 
     def allows(self, system: str, model: str) -> bool:
-        """Return whether a system of `names` is selected for this model."""
+        """Return whether the list selects a system for a model."""
         by_name = Entry("", system) in self.entries
         return by_name or any(
             candidate.name == system and candidate.can_run(model) for candidate in self.known

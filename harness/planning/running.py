@@ -85,7 +85,7 @@ def hold_turn(
 
 @contextmanager
 def hold_machine(who: str, patience_s: float, say: Say, *, alone: bool = True) -> Iterator[str]:
-    """Hold this user's lock of the machine within the block; see `turn`.
+    """Hold this user's lock of the machine within the block; see `hold_turn`.
 
     Raises:
         BenchError: if the holder does not release the lock in time, or no local directory of the

@@ -135,7 +135,7 @@ class Rules:
     Attributes:
         shapes: signatures of the blocks, by name.
         names: names of the external numbers that any function needs.
-        static: static depth of every type (static_depths).
+        static: static depth of every type (compute_static_depths).
     """
 
     shapes: Mapping[str, BlockShape]

@@ -129,7 +129,7 @@ class Recorder(CallWriter):
         return results
 
     def fork(self, *branches: Any) -> Any:
-        """Return the request of a fork; see Writer."""
+        """Return the request of a fork; see CallWriter."""
         self.n_open += 1
         return _new(Fork, (branches, ""))
 
@@ -292,7 +292,7 @@ class CheckedRecorder(Recorder):
         raise AssertionError(f"a call of {shape.name} has the unknown error code {fault}")
 
     def fork(self, *branches: Any) -> Any:
-        """Return the request of a fork; see Writer."""
+        """Return the request of a fork; see CallWriter."""
         return CallWriter.fork(self, *branches)
 
     def stage(self) -> StageRequest:

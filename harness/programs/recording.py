@@ -274,7 +274,7 @@ class Recording:
 
 
 class Decisions:
-    """Decisions that are drawn in advance; see harness.programs.fibers.Answers."""
+    """Decisions that are drawn in advance; see harness.programs.fibers.NumberSource."""
 
     def __init__(self, drawn: Sequence[Drawn]) -> None:
         self._drawn = drawn

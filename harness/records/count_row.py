@@ -128,7 +128,7 @@ class CountLabels:
     def is_valid_for(
         self, count_id: str, source_sha256: str, own_data_sha256: str | None, limits: Limits
     ) -> bool:
-        """Return whether this makes counting unnecessary; see Record.answers."""
+        """Return whether this makes counting unnecessary; see Record.is_valid_for."""
         asked_for = (count_id, source_sha256, own_data_sha256)
         same = (self.count_id, self.source_sha256, self.own_data_sha256) == asked_for
         return same and self.status not in TRIED_AGAIN

@@ -59,7 +59,7 @@ class Measurement:
 
     @property
     def folder(self) -> Path:
-        """Directory to check for disk space: that of all records, or that of `out`."""
+        """Directory to check for disk space: that of all records, or that of `path`."""
         is_own = self.path.parent.name == self.spec.trial_id  # created with the record
         return self.path.parent.parent if is_own else self.path.parent
 

@@ -132,7 +132,7 @@ class Settings:
 
     policy: str | None = None  # None: the system's own
     split: Annotated[str, OneOf(SPLITS)] = "train"
-    order: Annotated[str, OneOf(ORDERS)] = DEFAULT_ORDER  # see corpus.mini_batches
+    order: Annotated[str, OneOf(ORDERS)] = DEFAULT_ORDER  # see corpus.draw_mini_batches
     batch_size: Size
     hidden_size: Size
     # 0: as hidden_size

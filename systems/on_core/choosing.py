@@ -3,14 +3,14 @@
 1. Every candidate schedules one mini-batch. This gives its scheduling time and the number of
    batches of each type. A granularity whose scheduling takes longer than a whole mini-batch at
    another one is excluded, so that its code need not be compiled.
-2. For each granularity the cost of a batch is measured on this machine (Laboratory.cost). The
-   prediction for a candidate is its scheduling time plus the cost of its batches.
+2. For each granularity the cost of a batch is measured on this machine (Laboratory.measure_cost).
+   The prediction for a candidate is its scheduling time plus the cost of its batches.
 3. The candidates with the lowest predictions run a few whole mini-batches in turns, and the fastest
    is chosen. A prediction only selects the candidates that are tried: an error of it costs nothing
    unless it is larger than the gap between the best candidate and N_TRIED others.
 
-Candidates are all policies that allow it (harness.contracts.policy.why_not_by_auto), at every
-granularity that the switches allow.
+Candidates are all policies that allow it (harness.contracts.policy.explain_auto_exclusion), at
+every granularity that the switches allow.
 """
 
 from __future__ import annotations

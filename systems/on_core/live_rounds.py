@@ -181,7 +181,7 @@ class LiveRun:
 class _Answers:
     """Numbers that waiting programs receive; each segment is computed when it ends.
 
-    See harness.programs.fibers.Answers.
+    See harness.programs.fibers.NumberSource.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class BlockExecutor:
 
     Attributes:
         n_copies: number of copies of the last call.
-        bytes_copied: copied bytes of the last call, counted as in BlockPlan.bytes_copied.
+        bytes_copied: copied bytes of the last call, counted as in BlockPlan.count_copied_bytes.
     """
 
     def __init__(

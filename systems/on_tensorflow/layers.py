@@ -26,7 +26,7 @@ class StepOrder(ABC):
 
     @abstractmethod
     def run_forward(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, Any]:
-        """Return h of every row (m, h), and the values that `backwards` needs.
+        """Return h of every row (m, h), and the values that `run_backward` needs.
 
         Args:
             a: (m, 4 h), W x + b.

@@ -136,7 +136,7 @@ class LoomTables(NamedTuple):
     Attributes:
         op_of_type: (n_types,), op that a vertex of the type calls, or NONE.
         row_of_type: (n_types,), type shape of a vertex that is a row of the initial state, or NONE.
-        sources: (n_types, a), see Call.
+        sources: (n_types, a), see LoomCall.
         slot_start: (n_ops + 1,), first slot of each op.
         slot_shape: (n_slots,), type shape of each slot.
         gives: (n_ops, n_shapes), 1 if an op has an output of the type shape.

@@ -62,7 +62,7 @@ def _write_lstm_state(
 def compute_gate_gradients(
     dh: Tensor, dc: Tensor, gates: Tensor, tanh_c: Tensor, c_before: Tensor, d: Tensor
 ) -> None:
-    """Compute StepStates.retreat."""
+    """Compute StepStates.backpropagate_step."""
     i, f, g, o = gates.chunk(4, 1)
     di, df, dg, do = d.chunk(4, 1)
     dc_all = dc + dh * o * (1 - tanh_c * tanh_c)
@@ -101,7 +101,7 @@ class CompiledStates(StepStates):
 
 
 def compute_leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
-    """Compute LSTMCell.leaf."""
+    """Compute TreeLSTMCell.leaf."""
     i, o, u = i_o_u.chunk(3, 1)
     i, o, u = i.sigmoid(), o.sigmoid(), u.tanh()
     _write_tree_state(i_o_u, (i, o, u), i * u, c, tanh_c, h)
@@ -110,7 +110,7 @@ def compute_leaf_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> N
 def compute_internal_state(
     i_o_u: Tensor, f_1: Tensor, f_2: Tensor, both_c: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor
 ) -> None:
-    """Compute LSTMCell.internal."""
+    """Compute TreeLSTMCell.internal."""
     i, o, u = i_o_u.chunk(3, 1)
     i, o, u = i.sigmoid(), o.sigmoid(), u.tanh()
     c_1, c_2 = both_c.chunk(2, 1)
@@ -140,7 +140,7 @@ def _write_tree_state(
 def compute_leaf_gradients(
     dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor
 ) -> None:
-    """Compute LSTMCell.through_leaf, but leave dc unchanged."""
+    """Compute TreeLSTMCell.through_leaf, but leave dc unchanged."""
     _write_gate_gradients(dh, dc, i_o_u, tanh_c, d)
 
 
@@ -169,7 +169,7 @@ def compute_internal_gradients(
     d_2: Tensor,
     d_both_c: Tensor,
 ) -> None:
-    """Compute LSTMCell.through_internal, but leave dc unchanged."""
+    """Compute TreeLSTMCell.through_internal, but leave dc unchanged."""
     dc = _write_gate_gradients(dh, dc, i_o_u, tanh_c, d)
     sides = zip((f_1, f_2), (d_1, d_2), both_c.chunk(2, 1), d_both_c.chunk(2, 1), strict=True)
     for f, df, c, dc_below in sides:

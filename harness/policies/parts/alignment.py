@@ -80,7 +80,7 @@ def count_sources(
     both assignments.
 
     Args:
-        one, other: (n,), batches of the vertices.
+        early, late: (n,), batches of the vertices.
     """
     n_words = min(n_batches * n_batches, MOST_PAIRS) // WORD + 1
     early_bits, late_bits = np.zeros(n_words, np.uint64), np.zeros(n_words, np.uint64)

@@ -54,7 +54,10 @@ def is_kept(value: Any, *kinds: ListKind) -> bool:
 
 
 class ListWriter(FrameWriter):
-    """Writer of lists and loops: `over` evaluates an iterable, `each` writes the loop."""
+    """Writer of lists and loops.
+
+    `evaluate_iterable` evaluates an iterable, `loop_over` writes the loop.
+    """
 
     def to_condition(self, value: Any) -> Any:
         """Return the number that determines the truth of a value."""

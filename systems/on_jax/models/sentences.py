@@ -47,7 +47,7 @@ class ColumnSizes(NamedTuple):
 
 
 class SentenceColumns(NamedTuple):
-    """Sizes and index vectors (see `columns`) of a mini-batch of sentences."""
+    """Sizes and index vectors (see `lay_out_columns`) of a mini-batch of sentences."""
 
     sizes: ColumnSizes
     vectors: dict[str, NDArray[np.integer]]
@@ -162,7 +162,7 @@ def run_lstms(
         gates: for each LSTM, the contribution of its inputs (n, 4 h), columns i, f, g, o.
         recurrent: for each LSTM, U (h, 4 h).
         starts: for each LSTM, h_0 and c_0 (k, h).
-        ids: see columns.
+        ids: see lay_out_columns.
     """
     n = len(gates[0])
     running = [Running(h, c, jnp.zeros((n, h.shape[1]), h.dtype)) for h, c in starts]
@@ -184,11 +184,11 @@ def _forward(
     """Run all steps.
 
     Args:
-        widths: see lstms.
-        gates: see lstms.
-        recurrent: see lstms.
+        widths: see run_lstms.
+        gates: see run_lstms.
+        recurrent: see run_lstms.
         running: first states.
-        ids: see lstms.
+        ids: see run_lstms.
         keep: returns the stored rows, from a step's results, the stored rows so far, and the step's
             first row.
     """

@@ -39,7 +39,7 @@ class TreeSizes(NamedTuple):
 
 
 class TreeSchedule(NamedTuple):
-    """Sizes and index vectors (see `tree_rows`), and the row of every vertex (n,)."""
+    """Sizes and index vectors (see `assign_tree_rows`), and the row of every vertex (n,)."""
 
     sizes: TreeSizes
     vectors: dict[str, NDArray[np.int32]]
@@ -236,7 +236,11 @@ def _fill(
     places: IntArray,
     labels: IntArray,
 ) -> None:
-    """Write the index vectors of `tree_rows`; `side` is the offset of right children's places."""
+    """Write the index vectors of `assign_tree_rows`.
+
+    Args:
+        side: Offset added to right children's entries of `places`.
+    """
     n = table.shape[1]
     for v in range(n):
         inner = table[2, v] >= 0

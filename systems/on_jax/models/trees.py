@@ -56,7 +56,7 @@ def compute_tree_states(
 ) -> States:
     """Return the states of all rows (n_leaves + n_inner, width), from those of the leaves.
 
-    Padding is computed but never read, and has no gradient. For ids, see tree_rows.
+    Padding is computed but never read, and has no gradient. For ids, see assign_tree_rows.
     """
     return _forward(cell, sizes, weights, leaves, ids, keep=False)[0]
 
@@ -157,7 +157,7 @@ compute_tree_states.defvjp(_fwd, _bwd)
 
 
 class TreeNetwork:
-    """Base class of the models of trees. Ids are those of tree_rows, without unused ones.
+    """Base class of the models of trees. Ids are those of assign_tree_rows, without unused ones.
 
     Attributes:
         reads: "all" if all vertices are outputs, otherwise "roots".

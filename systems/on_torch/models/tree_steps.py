@@ -64,7 +64,7 @@ class TreeCell(ABC):
 
     Attributes:
         states: (n, h) states that the classifier reads, leaves first; written by `__init__` and
-            `level`.
+            `compute_level`.
         keep: whether a derivative follows.
     """
 

@@ -279,7 +279,7 @@ class Backend(backend.Backend):
         return program
 
     def _count_runs(self, stage: str, batches: IntArray) -> IntArray:
-        """Return how many batches each batch of a stage is run as, see `_whole`."""
+        """Return how many batches each batch of a stage is run as, see `_split_batches`."""
         n_batches = {
             type_id: self._memory.layout.count_batches(type_id)
             for type_id in self._memory.scattered

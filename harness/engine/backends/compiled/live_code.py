@@ -37,10 +37,11 @@ from harness.programs.log import DONE, UNDONE
 from harness.values.arrays import Flags, FlagTable, IntArray, IntTable, Longs, LongTable
 
 FlagCube = Annotated[Flags, 3]
-# Entries of Kept.progress: the progress of the mini-batch, and sizes of the current segment.
+# Entries of LiveArrays.progress: the progress of the mini-batch, and sizes of the current segment.
 BASE, N_ROUNDS, N_STARTS, N_BATCHES, N_VALUES, N_PROGRESS = range(6)
 N_WANTED = 5  # vertices, entries of `starts`, segments, `values`, batches; log: see `decode_next`
-# Entries of Kept.how: addresses of functions that decode, plan and run a segment, and arguments.
+# Entries of LiveArrays.how: addresses of functions that decode, plan and run a segment, and their
+# arguments.
 DECODES, PLANS, RUNS, BASE_DEPTH, RESTARTS, REORDERS, CONTEXT, N_HOW = range(8)
 SCHEDULE, FORWARD, N_SPENT = range(3)
 # Result codes other than decoding errors (harness.programs.decode), which are above 0.
@@ -63,8 +64,8 @@ class LiveArrays(NamedTuple):
         next_used: Occupied rows of each space after this segment.
         room: (n_functions, 3), capacities for Layout.room_wanted.
         state_rooms: (k, 2), the space of every buffer of states, and its capacity in rows.
-        places: See Found.
-        parts: See Found.
+        places: See AddressTable.
+        parts: See AddressTable.
         programs: (3, 2), for each stage of FORWARD the function that runs it, or 0, and its
             argument.
         has_steps: (3, n_types), for each stage: the function has steps.

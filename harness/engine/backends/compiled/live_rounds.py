@@ -41,7 +41,7 @@ KindOf = Callable[[int, str], tuple[bool, bool]]  # for a function and a stage, 
 
 
 class KeptArrays:
-    """Arrays by the names of Kept, which compiled code finds by one address (view_arrays).
+    """Arrays by the names of LiveArrays, which compiled code finds by one address (view_arrays).
 
     Attributes:
         table: (n, WORDS_OF_ARRAY), the address and the sizes of each array.

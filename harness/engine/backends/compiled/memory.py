@@ -164,7 +164,7 @@ class Parameters:
             update_rows(self.values[table], rows, find_address(dy), dy.strides[0], step)
 
     def _make_step(self, name: str) -> tuple[int, ...]:
-        """Return the arguments of memory_kernels.descend for a parameter.
+        """Return the arguments of memory_kernels.update_parameters for a parameter.
 
         None of these arrays is ever reallocated.
         """
@@ -318,7 +318,7 @@ class Memory:
         return self._rows.types
 
     def provide_filled_flags(self, type_id: int, name: BufferName) -> NDArray[np.int64]:
-        """Return the flags FILLED of a gather's buffer, see Kind."""
+        """Return the flags FILLED of a gather's buffer, see ArgumentKind."""
         key = (type_id, name)
         if key not in self._filled:
             self._filled[key] = np.zeros(self.parameters.n_threads, dtype=np.int64)

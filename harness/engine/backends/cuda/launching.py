@@ -224,8 +224,8 @@ class Launcher(Protocol):
     """Launcher of kernels that belong together, in order.
 
     `start` launches all phases; its `name` identifies the launches and is equal in all
-    mini-batches. `n_calls` returns the number of calls that `start` makes. `forget` discards all
-    launches, because arrays move.
+    mini-batches. `count_calls` returns the number of calls that `start` makes. `forget` discards
+    all launches, because arrays move.
 
     Attributes:
         n_captures: number of graphs captured so far.

@@ -43,7 +43,7 @@ MOST_ELEMENTS = 2**31 - 1  # kernels index arrays with int32
 class DeviceMemory(TorchParameters):
     """Float arrays of one engine on one device.
 
-    Tests override `empty` to fill new memory with values that reveal missing writes.
+    Tests override `allocate` to fill new memory with values that reveal missing writes.
 
     Attributes:
         buffers: tensors of all buffers.
@@ -148,7 +148,7 @@ def _check_size(what: str, n_elements: int, option: str) -> None:
 
 
 def _do_nothing() -> None:
-    """Do nothing; the default of Memory.on_move."""
+    """Do nothing; the default of DeviceMemory.on_move."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Runs(NamedTuple):
     Attributes:
         batches: (n, 2) type id and position.
         starts: (n_runs + 1,) offsets of each run in `batches`.
-        stages: (n_runs,) index in Writer.stages.
+        stages: (n_runs,) index in KernelProgramWriter.stages.
         at_once: (n_runs,) whether batches are independent, so that phase k of all of them is one
             phase.
     """
