@@ -47,7 +47,7 @@ def test_helpers_are_in_support_and_tests_are_not() -> None:
 
 
 def test_what_tests_share_is_imported_from_support() -> None:
-    """The only style is `from tests.support.instances import build_lattice`, not from a test."""
+    """Tests import shared code as in `from tests.support.instances import build_lattice`."""
     bare = {path.stem for path in FILES.values()} - {"__init__"}
     wrong = [
         f"{name} imports {'.' * level}{imported}"

@@ -2,11 +2,11 @@
 
 Untimed calls must be nearly free, or they could hide work. `load` may convert instances into the
 form in which a program of the framework would hold them. That cost is estimated by converting the
-same instances into Python lists (reading_s). The gap between two runs (`load`, waiting before the
-clock starts, `last_loss`) may take READINGS of these conversions plus CALLS_S, or HIDDEN_SHARE of
-the timed seconds if that is more; otherwise the trial is a `wrong_result`. A system that exceeds
-the limit by less than a factor of NEAR is measured again in N_PASSES_AGAIN passes, whose median
-counts, to exclude background load.
+same instances into Python lists (measure_reading_s). The gap between two runs (`load`, waiting
+before the clock starts, `last_loss`) may take READINGS of these conversions plus CALLS_S, or
+HIDDEN_SHARE of the timed seconds if that is more; otherwise the trial is a `wrong_result`. A system
+that exceeds the limit by less than a factor of NEAR is measured again in N_PASSES_AGAIN passes,
+whose median counts, to exclude background load.
 
 Every run must do its work: the loss of a mini-batch stays the same in inference and changes from
 pass to pass in training, as the parameters do.

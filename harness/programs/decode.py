@@ -54,7 +54,7 @@ MOST_PHASES = 1 << PHASE_BITS
 
 
 def extract_phase(counter: int) -> int:
-    """Return the program's stage, from 0."""
+    """Return the program phase, from 0."""
     return (counter >> DEPTH_BITS) & (MOST_PHASES - 1)
 
 

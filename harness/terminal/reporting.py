@@ -183,7 +183,7 @@ _PARTS = {"system_options": "system", "model_options": "model", "dataset_options
 
 
 def format_trials(specs: Sequence[TrialSpec]) -> list[str]:
-    """Return the format_trial of each trial, with the options that differ between equal ones."""
+    """Return the text of each trial, with the options that differ between equal ones."""
     names = [format_trial(build_trial(spec)) for spec in specs]
     options = [dict(_flatten_values(spec.to_dict())) for spec in specs]
     alike = defaultdict[str, list[Options]](list)

@@ -37,7 +37,7 @@ def choose_batches(
 
     Args:
         early, late: (n,), batches of the vertices.
-        change: difference between the two, from as_early.
+        change: difference between the two, from move_early.
     """
     is_early = change == FEWER
     if change == MOVED:

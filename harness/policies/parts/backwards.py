@@ -136,7 +136,7 @@ def expand_batches(block_batches: Ints, old_id: Ints, block: Ints) -> Ints:
 
     Args:
         old_id: from build_block_graph.
-        block: from block_of.
+        block: from find_blocks.
     """
     batch_of = np.empty(len(block), np.int32)
     for k in range(len(old_id)):

@@ -144,7 +144,7 @@ class Backend(TorchBackend):
         own.update_parameters(learning_rate, own.written, own.sparse)
 
     def read_weights(self) -> Weights:
-        """Return NumPy copies."""
+        """Return copies of the parameters in NumPy."""
         return self._parameters.copy_weights()
 
     def synchronize(self) -> None:
