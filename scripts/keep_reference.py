@@ -91,7 +91,7 @@ def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
 
 
 def remove_paths(record: Record) -> Record:
-    """Return the record with default directories, because its paths are those of one machine."""
+    """Replace the paths of a record, which are those of one machine, by default directories."""
     parts = [word.partition("=") for word in record.command.split(" ")]
     command = " ".join(f"{key}{sign}{DEFAULTS.get(key, value)}" for key, sign, value in parts)
     elsewhere = {"data_root": DEFAULTS["data_root"], "command": command}

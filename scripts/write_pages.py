@@ -122,7 +122,7 @@ def _name_node(box: str) -> str:
 
 
 def _write_path(box: str) -> str:
-    """Return the path of a directory with a final slash, or of a module with its suffix."""
+    """Write the path of a directory with a final slash, or of a module with its suffix."""
     return f"{box}/" if (ROOT / box).is_dir() else f"{box}.py"
 
 

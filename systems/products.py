@@ -151,7 +151,7 @@ class Adapter(Control):
         return Counters(len(self._products), None, 0, n_flop=self._count_flop())
 
     def _count_flop(self) -> int:
-        """Return the floating-point operations of the last mini-batch; 0 before the first one."""
+        """Count the floating-point operations of the last mini-batch; 0 before the first one."""
         n_flop = 0
         for product, n in zip(self._products, self._n_rows, strict=False):
             n_passes = 2 + product.passes_on if self.settings.mode == "train" else 1

@@ -168,7 +168,7 @@ def _spell(kind: Any) -> Any:
 def write_module(
     functions: Sequence[Compiled[..., Any]], module: IRModule | None = None
 ) -> ir.Module:
-    """Return the LLVM IR of functions and of all that they call.
+    """Write the LLVM IR of functions and of all that they call.
 
     Args:
         module: a module that may already contain some of them; None: a new one.

@@ -135,7 +135,7 @@ class CallText:
 
 
 def generate_call_text(shapes: Mapping[str, BlockShape], names: Sequence[str]) -> CallText:
-    """Generate the functions.
+    """Generate the functions that log the calls of blocks.
 
     Args:
         names: names of all external numbers that any block may be given.
@@ -168,7 +168,7 @@ def _count_args(shape: BlockShape) -> int:
 
 
 def _write_function(name: str, plain: LogEntry, full: LogEntry) -> str:
-    """Return the source of one block's function; optional numbers require two kinds of entries."""
+    """Write the source of one block's function; optional numbers require two kinds of entries."""
     operands = [f"_{k}" for k in range(max(0, plain.n_args))]
     optional = full.names[len(plain.names) :]
     parameters = [*operands, *(["/"] if operands else [])]

@@ -283,7 +283,7 @@ def _is_equal(path: Path, item: T, form: Format[T]) -> bool:
 
 
 def check_safe_name(name: str) -> str:
-    """Return the id of a trial or count if it is safe as a file name.
+    """Check that the id of a trial or count is safe as a file name, and return it.
 
     Raises:
         RecordError: It is not, for example because it would leave the directory.

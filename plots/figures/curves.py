@@ -228,7 +228,7 @@ def arrange(experiment: Experiment, shown: pd.DataFrame) -> list[list[Panel]]:
 def _write_title(
     experiment: Experiment, points: pd.DataFrame, axis: str, group: str, row: str = ""
 ) -> str:
-    """Return the title of a panel: a comparison, or settings ("Tree-LSTM, hidden size 256")."""
+    """Write the title of a panel: a comparison, or settings ("Tree-LSTM, hidden size 256")."""
     first = points.iloc[0]
     if group == PUBLISHED:
         return f"As published ({first.device})"

@@ -44,7 +44,7 @@ LOG_STEPS = (  # of ticks within a decade, the densest first
 
 
 def start_figure(height_in: float, width_in: float = WIDTH_IN) -> Figure:
-    """Return an empty figure in the common style."""
+    """Start an empty figure in the common style."""
     mpl.use("Agg")
     plt.style.use(STYLE)
     return plt.figure(figsize=(width_in, height_in))

@@ -32,14 +32,14 @@ class ParameterStore:
         self._tables: dict[str, tuple[int, ...]] = {}  # shapes of the lookup tables
 
     def add_table(self, name: str) -> Any:
-        """Return embeddings as a lookup parameter, whose gradient and update are sparse."""
+        """Add embeddings as a lookup parameter, whose gradient and update are sparse."""
         table = self.collection.lookup_parameters_from_numpy(self._weights[name])
         self._tables[name] = self._weights[name].shape
         self._parts[name] = ([table], lambda parts: parts[0].reshape(self._weights[name].shape))
         return table
 
     def add_square_table(self, name: str) -> Any:
-        """Return a lookup table of square matrices, each stored in one row of the shared table.
+        """Add a lookup table of square matrices, each stored in one row of the shared table.
 
         The shared table is row-major and DyNet is column-major, so lookups give transposed
         matrices.
@@ -55,25 +55,25 @@ class ParameterStore:
         return table
 
     def add_vectors(self, name: str, n: int = 1) -> list[Any]:
-        """Return a bias, cut into n equal pieces."""
+        """Add a bias, cut into n equal pieces."""
         parts = [self._add(piece) for piece in np.split(self._weights[name], n)]
         self._parts[name] = (parts, np.concatenate)
         return parts
 
     def add_matrices(self, name: str, n: int = 1, axis: int = 1) -> list[Any]:
-        """Return a weight matrix, cut into n equal pieces of columns (axis 1) or rows (axis 0)."""
+        """Add a weight matrix, cut into n equal pieces of columns (axis 1) or rows (axis 0)."""
         parts = [self._add(piece.T) for piece in np.split(self._weights[name], n, axis=axis)]
         self._parts[name] = (parts, lambda arrays: np.concatenate([g.T for g in arrays], axis=axis))
         return parts
 
     def add_pieces(self, name: str, *places: int) -> list[Any]:
-        """Return a bias or a matrix, cut by columns at the given indices."""
+        """Add a bias or a matrix, cut by columns at the given indices."""
         parts = [self._add(piece.T) for piece in np.split(self._weights[name], places, axis=-1)]
         self._parts[name] = (parts, lambda arrays: np.concatenate([g.T for g in arrays], axis=-1))
         return parts
 
     def add_lstm(self, *suffixes: str) -> Any:
-        """Return DyNet's own LSTM with a layer per suffix, from parameters W, U and b with suffix.
+        """Add DyNet's own LSTM with a layer per suffix, from parameters W, U and b with suffix.
 
         Its gates are i, f, o, g. It would add 1 to f, which the biases already include.
         """
@@ -90,7 +90,7 @@ class ParameterStore:
         return lstm
 
     def add_lstm_gates(self, name: str, order: str) -> Any:
-        """Return a weight with the columns of four gates, for vanilla_lstm_gates.
+        """Add a weight with the columns of four gates, for vanilla_lstm_gates.
 
         Args:
             name: name of the shared weight.

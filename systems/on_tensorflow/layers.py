@@ -26,7 +26,7 @@ class StepOrder(ABC):
 
     @abstractmethod
     def run_forward(self, a: Any, U: Any, first: Any, c_0: Any) -> tuple[Any, Any]:
-        """Return h of every row (m, h), and the values that `run_backward` needs.
+        """Run all steps; return h of every row (m, h), and the values that `run_backward` needs.
 
         Args:
             a: (m, 4 h), W x + b.
@@ -74,7 +74,7 @@ def step_back(saved: Gates, dh: Any, dc: Any) -> tuple[Any, Any]:
 def run_lstm_layer(
     x: Any, weights: tuple[Any, Any, Any], start: tuple[Any, Any] | None, along: StepOrder
 ) -> Any:
-    """Return h of every row (m, h), with a hand-written derivative.
+    """Run a layer with a hand-written derivative; return h of every row (m, h).
 
     The derivative computes each weight's gradient with one matmul for all steps. TensorFlow's own
     derivative of a loop has one matmul per step, and adds the results.

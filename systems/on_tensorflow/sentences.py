@@ -189,7 +189,7 @@ def restore_order(rows: Any, labels: Any, back: Any) -> Any:
 
 
 def _join_chains(chains: Sequence[Chain]) -> tuple[Ids, Ids]:
-    """Return words and labels by place."""
+    """Return words and labels by position."""
     columns = ([c.words for c in chains], [c.labels for c in chains])
     words, labels = (np.concatenate(column, dtype=np.int32) for column in columns)
     return words, labels

@@ -143,7 +143,7 @@ def to_device(device: torch.device, *arrays: NDArray[np.integer]) -> Sequence[Te
 
 
 def move_to_device(plan: Any, device: torch.device) -> Any:
-    """Return a plan (named tuple) with a tensor for every array; `order` stays in NumPy.
+    """Move a plan (named tuple) to a device: every array but `order` becomes a tensor.
 
     One copy brings all arrays to the device.
     """

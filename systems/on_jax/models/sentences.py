@@ -56,7 +56,7 @@ class SentenceColumns(NamedTuple):
 def plan_inputs(
     chains: Sequence[Chain], n_widths: int, multiple: int, *, both_ways: bool
 ) -> ProgramInputs:
-    """Return the columns of the sentences, and words and labels by place (0 and -1 for padding)."""
+    """Return the sentences' columns, and words and labels by position (0 and -1 for padding)."""
     sizes, vectors = lay_out_columns(count_words(chains), n_widths, multiple)
     used = {name: v for name, v in vectors.items() if both_ways or "mirrored" not in name}
     words = np.concatenate([chain.words for chain in chains])
@@ -155,7 +155,7 @@ def run_lstms(
     starts: Sequence[Start],
     ids: NamedIds,
 ) -> list[Array]:
-    """Return h (n, h) of several LSTMs that step together.
+    """Run several LSTMs that step together; return h (n, h) of each.
 
     Args:
         widths: columns of the rectangles.
@@ -299,7 +299,7 @@ class SentenceNetwork:
         self.options = options
 
     def plan(self, chains: Sequence[Chain]) -> ProgramInputs:
-        """Return the columns of the sentences, and words and labels by place."""
+        """Return the columns of the sentences, and words and labels by position."""
         widths, multiple = self.options.widths, self.options.multiple
         return plan_inputs(chains, widths, multiple, both_ways=self.both_ways)
 

@@ -30,7 +30,7 @@ def run_lstm_steps(
     columns: UnpaddedColumns,
     kind: type[StepStates],
 ) -> tuple[Tensor, Tensor]:
-    """Return h (n, h) in rows of columns, and the last c of each column (k, h).
+    """Run all steps; return h (n, h) in rows of columns, and the last c of each column (k, h).
 
     Args:
         x: (n, n_inputs) rows of columns.

@@ -157,7 +157,7 @@ class LevelsParser(ParserNet, Batched):
     def run_both_directions(
         self, there: nn.LSTM, back: nn.LSTM, x: Tensor, batch: ParserBatch
     ) -> Tensor:
-        """Return h of both directions, concatenated (n, h)."""
+        """Run both directions; return their h, concatenated (n, h)."""
         run = self.recurrence.run
         h = [run(there, x, batch.along, against=False), run(back, x, batch.along, against=True)]
         return torch.cat(h, dim=1)

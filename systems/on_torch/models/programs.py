@@ -66,7 +66,7 @@ class RecursiveNested(NestedNet, OneByOne):
             yield scores, torch.full((len(loops),), label, device=device)
 
     def run_outer_step(self, x: Tensor, h: Tensor) -> Tensor:
-        """Return the GRU's next state (1, h)."""
+        """Run a step of the outer GRU; return its next state (1, h)."""
         x_r, x_z, x_n = torch.addmm(self["b_gates"], x, self["W_x"]).chunk(3, dim=1)
         h_r, h_z = (h @ self["W_h"]).chunk(2, dim=1)
         r, z = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
@@ -120,7 +120,7 @@ class LevelsNested(NestedNet, Batched):
         return functional.cross_entropy(scores, plan.labels, reduction="sum"), scores
 
     def run_inner_loops(self, h: Tensor, times: Sequence[int]) -> Tensor:
-        """Return the last states of the inner loops (n, h), given their initial states h."""
+        """Run the inner loops; return their last states (n, h), given their initial states h."""
         order = sorted(range(len(times)), key=lambda i: -times[i])
         rows = torch.tensor(order, device=h.device)
         x, n, inner = h.index_select(0, rows), len(order), self.get_product("U", "b")
@@ -131,7 +131,7 @@ class LevelsNested(NestedNet, Batched):
         return torch.empty_like(x).index_copy_(0, rows, x)
 
     def run_outer_step(self, x: Tensor, h: Tensor) -> Tensor:
-        """Return the GRU's next states (n, h)."""
+        """Run a step of the outer GRU; return its next states (n, h)."""
         gates, width = self.get_product("W_x", "b_gates")(x), h.shape[1]
         r_z, n = gates[:, : 2 * width], gates[:, 2 * width :]
         r, z = self.get_product("W_h").add_to(r_z, h).sigmoid_().chunk(2, dim=1)

@@ -173,7 +173,7 @@ Place = tuple[int, int]  # numbers of a row and of a column
 
 
 def write_group(places: OperandFactory, step: ElementwiseStep) -> Instruction:
-    """Return the instruction of a group."""
+    """Write the instruction of a group."""
     return _GroupWriter(places, step).write()
 
 
@@ -299,7 +299,7 @@ OPERATORS = frozenset(
 
 
 def write_operator(places: OperandFactory, i: int) -> Instruction:
-    """Return the instruction of node i."""
+    """Write the instruction of node i."""
     node, nodes = places.plan.nodes[i], places.plan.nodes
     out = places.make_operand(places.plan.refs[i])
     count = select_count_register(node.domain)
@@ -378,7 +378,7 @@ def _apply_in_place(places: OperandFactory, node: Node, out: Operand) -> Instruc
 
 
 def _write_heads(places: OperandFactory, i: int, out: Operand) -> Instruction:
-    """Return the instruction of an attention matmul, see cpu_kernels.loss_kernels."""
+    """Write the instruction of an attention matmul, see cpu_kernels.loss_kernels."""
     node, nodes = places.plan.nodes[i], places.plan.nodes
     left, right = node.inputs
     scores, rows = (i, left) if node.op == "score_heads" else (left, i)

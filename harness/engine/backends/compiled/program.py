@@ -268,7 +268,7 @@ def write_program(
     *,
     profile: bool,
 ) -> NDArray[np.int64]:
-    """Return the program of a stage.
+    """Write the program of a stage.
 
     Args:
         instructions: The instructions of each vertex function that has any.

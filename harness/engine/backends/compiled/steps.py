@@ -68,7 +68,7 @@ class StageWriter:
         return self.stage in WHOLE_STAGES or (self.stage == "backward" and self.type_id < 0)
 
     def write(self) -> tuple[Instruction, ...]:
-        """Return the instructions of a batch."""
+        """Write the instructions of a batch."""
         written: list[Instruction] = []
         for step in self.plan.list_steps(self.stage):
             instructions = list(self._write(step))

@@ -76,7 +76,7 @@ class StageConverter:
     sums_after: int = 0
 
     def write(self) -> list[PlacedKind]:
-        """Return all kinds of the stage."""
+        """Write all kinds of the stage."""
         stage = self.stage
         if stage.name == "backward":
             self._pull()
@@ -148,7 +148,7 @@ class StageConverter:
         stage.add(pending)
 
     def _begin_sum(self, step: MatmulStep) -> Sum:
-        """Return a new sum, which starts with nothing, a bias, or the result of another stage."""
+        """Begin a sum, which starts with nothing, a bias, or the result of another stage."""
         if step.accumulate:
             self.stage.need(step.out)
             reads: tuple[Ref, ...] = (step.out,)

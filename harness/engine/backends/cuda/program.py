@@ -93,7 +93,7 @@ class Runs(NamedTuple):
 def write_instructions(
     kinds: KindTable, rows: BatchRows, runs: Runs, first_type: int, others: IntTable
 ) -> Ints:
-    """Return a program: the number of phases, their bounds, and the instructions.
+    """Write a program: the number of phases, their bounds, and the instructions.
 
     Args:
         kinds: kinds of the kernel.
@@ -333,7 +333,7 @@ class KernelProgramWriter:
         return _make_table([(self.numbers[id(kind)], phase, n) for kind, phase, n in kinds], 3)
 
     def write(self, runs: Sequence[Run], rows: BatchRows, others: IntArray = NO_KINDS) -> Words:
-        """Return a program that executes one run after another.
+        """Write a program that executes one run after another.
 
         Args:
             runs: stages and their batches.

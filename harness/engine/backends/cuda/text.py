@@ -49,7 +49,7 @@ EXPRESSIONS = {
 
 
 def write_expression(operation: Operation) -> str:
-    """Return the source of an operation."""
+    """Write the source of an operation."""
     total = " + ".join(operation.operands)
     return EXPRESSIONS[operation.operator].format(
         *operation.operands, value=operation.constant, sum=total
