@@ -78,7 +78,7 @@ def load(
     part = select_part(split, vocabulary)
     read = make_part_reader(NAME, HOME, root, sha256)
     text = read(part)
-    text.refuse_empty("expected at least one word")
+    text.check_no_empty_lines("expected at least one word")
     check_modulo(vocab_modulo)
     known = text if part == vocabulary else read(vocabulary)
     for file in (text, known):

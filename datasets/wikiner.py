@@ -143,7 +143,7 @@ def _count_pairs(text: CorpusPart) -> Counter[tuple[str, str]]:
     Raises:
         DataError: for an empty line, or a token that is not word|tag.
     """
-    text.refuse_empty("expected at least one word|tag")
+    text.check_no_empty_lines("expected at least one word|tag")
     tokens = Counter(token for line in text.lines for token in line.split(" "))
     counts: Counter[tuple[str, str]] = Counter()
     for token, count in tokens.items():

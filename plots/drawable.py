@@ -22,7 +22,7 @@ from harness.planning.sweep import Sweep
 from harness.records.answers import Answers
 from harness.records.count_row import AnyCount, read_count_rows
 from harness.records.record import Record, read_record
-from harness.records.store import Held, read_all_records
+from harness.records.store import RecordSet, read_all_records
 from plots.declaration import read_declaration
 
 Rounds = tuple[Record | None, ...]  # None: a round without a record
@@ -51,7 +51,7 @@ class ResultsFolder:
 class Elsewhere:
     """Source of records from any machine and any version of the code."""
 
-    def __init__(self, held: Held, composer: Composer | None = None) -> None:
+    def __init__(self, held: RecordSet, composer: Composer | None = None) -> None:
         self._answers = Answers(held.records)
         self.count_answers = CountAnswers(held.counts, composer)
         self.counts = self.count_answers.to
@@ -102,7 +102,7 @@ class Drawable:
 
     place: Path
     choices: Choices
-    held: Held
+    held: RecordSet
     source: Elsewhere
     parts: Mapping[str, ExperimentPlan]
     drawn: Mapping[str, ExperimentPlan]
@@ -148,7 +148,7 @@ def select_drawable(
         RecordError: without any record, and if no experiment, or not every named one, can be drawn.
     """
     path = Path(config["records"])
-    held = read_all_records([path]) if path.exists() else Held()
+    held = read_all_records([path]) if path.exists() else RecordSet()
     if not held:
         problem = "has no records" if path.exists() else "does not exist"
         raise RecordError(

@@ -48,7 +48,7 @@ def run(barrier, n):
         meet(barrier, (phase + 1) * tl.num_programs(0))
 """
 TREE_LSTM = ("system=vertex", "model=tree_lstm", "dataset=sst", "batch_size=64", "hidden_size=256")
-MOST_LINES = 25
+MAX_LINES = 25
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -180,7 +180,7 @@ def profile_trial(spec: TrialSpec) -> str:
         "watched_s": watched_s,
         "device_busy_s": busy_s,
     }
-    table = averages.table(sort_by=f"self_{on_device}_time_total", row_limit=MOST_LINES)
+    table = averages.table(sort_by=f"self_{on_device}_time_total", row_limit=MAX_LINES)
     return f"{table}\n{json.dumps(facts)}"
 
 

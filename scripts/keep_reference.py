@@ -27,7 +27,7 @@ from harness.errors import BenchError, ConfigError
 from harness.planning.grid import SCALES
 from harness.records.files import replace_whole
 from harness.records.record import Record
-from harness.records.store import Held, find_packed_files
+from harness.records.store import RecordSet, find_packed_files
 from harness.trials.spec import TrialSpec
 from plots.drawable import Drawable, select_drawable
 from plots.report import shrink_picture
@@ -57,7 +57,7 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
     places = [raw if (raw := location / "raw").is_dir() else location for location in results]
     stored = read_held(places, latest=True)
     records = tuple(round_to_nanoseconds(remove_paths(record)) for record in stored.records)
-    lines = [pack(Held(records, stored.counts), folder, places)]
+    lines = [pack(RecordSet(records, stored.counts), folder, places)]
     with tempfile.TemporaryDirectory() as drawn:
         config = {"records": folder, "results_dir": drawn, "data_root": flags.data_root}
         held = select_drawable(config | {"scale": flags.scale}, os.environ)

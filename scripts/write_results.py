@@ -89,8 +89,8 @@ def load_results(folders: Sequence[Path]) -> CpuResults:
     """Evaluate the answers of several directories; the first that has a workload is used."""
     experiments = [load_answers(folder) for folder in folders]
     return CpuResults(
-        keep_first(map(evaluate_answers, experiments), has_answer),
-        keep_first(map(evaluate_strategies, experiments), has_strategies),
+        select_first_results(map(evaluate_answers, experiments), has_answer),
+        select_first_results(map(evaluate_strategies, experiments), has_strategies),
     )
 
 
@@ -99,7 +99,7 @@ def load_answers(folder: Path) -> Experiment:
     return load_held("answers", select_drawable({"records": folder}, os.environ, ["answers"]))
 
 
-def keep_first(
+def select_first_results(
     frames: Iterable[pd.DataFrame], is_told: Callable[[pd.DataFrame], bool]
 ) -> pd.DataFrame:
     """Select each workload from the first frame with its results, sorted by experiment.
@@ -201,7 +201,7 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f" {often} (TorchFold is PyTorch's).",
             "- **Strategies.** Each paper's strategy is also a set of switches of our engine."
             f" On it, {join_names(close)} as fast as ours in the median; ours is"
-            f" {join_factors(behind)}.",
+            f" {format_slower_strategies(behind)}.",
             "- **Cause.** The gain over frameworks is the engine's, not the policy's: on a CPU, a"
             f" step is cheap to start, so fewer batches gain little ({describe_batches(first)})."
             " Few, large matmuls and little copying gain more.",
@@ -222,7 +222,7 @@ def join_names(medians: pd.Series) -> str:
     return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
-def join_factors(medians: pd.Series) -> str:
+def format_slower_strategies(medians: pd.Series) -> str:
     """Return "1.05 times as fast as A's, 1.2 times as B's", in ascending order."""
     parts = [f"{value:.2f} times as fast as {shorten(str(k))}'s" for k, value in medians.items()]
     return ", ".join(parts)

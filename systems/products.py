@@ -17,7 +17,7 @@ import llvmlite
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled, find_address
+from harness.compiler.compiled import compiled, get_address
 from harness.contracts.model import Model, Weights, trace_functions
 from harness.contracts.system import Clock, Counters, RunSettings
 from harness.engine.cpu_kernels.blas import (
@@ -203,7 +203,7 @@ def make_context(scratch: Scratch) -> Words:
     The other words are for teams of threads and stay 0.
     """
     context = np.zeros(N_WORDS, np.int64)
-    context[[SIZES, LETTERS, FACTORS]] = [find_address(array) for array in scratch]
+    context[[SIZES, LETTERS, FACTORS]] = [get_address(array) for array in scratch]
     return context
 
 
@@ -213,8 +213,8 @@ def forward(x: Matrix, weight: Matrix, y: Matrix, n: int, at_once: int, context:
     k, m = weight.shape
     for i in range(0, n, at_once):
         multiply(
-            find_address(context), find_address(x[i]), FLOAT_BYTES * k, min(at_once, n - i),
-            find_address(weight), k, m, 0, 0, find_address(y[i]), FLOAT_BYTES * m,
+            get_address(context), get_address(x[i]), FLOAT_BYTES * k, min(at_once, n - i),
+            get_address(weight), k, m, 0, 0, get_address(y[i]), FLOAT_BYTES * m,
         )  # fmt: skip
 
 
@@ -228,12 +228,12 @@ def backward(
     for i in range(0, n, at_once):
         n_now = min(at_once, n - i)
         add_outer(
-            find_address(context), find_address(x[i]), FLOAT_BYTES * k, k, find_address(dy[i]),
-            FLOAT_BYTES * m, m, n_now, find_address(gradient), 1 if i > 0 else 0,
+            get_address(context), get_address(x[i]), FLOAT_BYTES * k, k, get_address(dy[i]),
+            FLOAT_BYTES * m, m, n_now, get_address(gradient), 1 if i > 0 else 0,
         )  # fmt: skip
         if passes_on:
             multiply(
-                find_address(context), find_address(dy[i]), FLOAT_BYTES * m, n_now,
-                find_address(weight),
-                k, m, 1, 0, find_address(x[i]), FLOAT_BYTES * k,
+                get_address(context), get_address(dy[i]), FLOAT_BYTES * m, n_now,
+                get_address(weight),
+                k, m, 1, 0, get_address(x[i]), FLOAT_BYTES * k,
             )  # fmt: skip

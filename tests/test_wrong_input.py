@@ -18,7 +18,7 @@ import harness.planning.nodes
 from harness.commands import bench, collect, doctor, schedule
 from harness.errors import ConfigError
 from harness.planning.config import Composer
-from harness.planning.overrides import MOST_TRIALS, read_points, read_settings
+from harness.planning.overrides import MAX_TRIALS, read_points, read_settings
 from harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, to_argument
 from harness.terminal.command_line import parse, plan
 from harness.values.places import CONF_DIR
@@ -145,7 +145,7 @@ SWEEPS: list[Line] = [
     (["-m", "hidden_size=8,16,-1"], ["hidden_size=-1"]),
     (["-m", "batch_size=2,,4"], ["invalid argument 'batch_size=2,,4'"]),
     (["-m", "batch_size=2,'4'"], ["expected a whole number"]),
-    (["-m", "batch_size=range(1,1e9)"], [f"trials: expected at most {MOST_TRIALS}"]),
+    (["-m", "batch_size=range(1,1e9)"], [f"trials: expected at most {MAX_TRIALS}"]),
     (["-m", "batch_size=range(1,200)", "hidden_size=range(1,200)"], ["the sweep has 39601 trials"]),
     (["-m", "batch_size=range(0)"], ["batch_size=range(0) has no value"]),
     (["-m", "model=glob(zz*)"], ["model=glob(zz*) has no value"]),

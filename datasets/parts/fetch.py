@@ -23,7 +23,7 @@ TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 16
 SLOWEST_BYTES_PER_S = 1000  # minimum mean rate after the timeout, so that downloads end
 MAX_LENGTH_DIGITS = 18
-MOST_WORDS = 120  # maximum characters of a server's text in a message
+MAX_MESSAGE_CHARS = 120  # maximum characters of a server's text in a message
 ENCRYPTED = 0x1  # a zip member's flag
 COMPRESSED_AS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # Errors of zipfile and zlib for corrupt or non-zip data.
@@ -237,8 +237,8 @@ def _compute_time_limit(n_bytes: int) -> float:
 
 def _shorten(text: str) -> str:
     """Return a server's text shortened to one line, without control characters."""
-    line = " ".join(text[: 2 * MOST_WORDS].split())
-    cut = line[:MOST_WORDS] + ("..." if len(line) > MOST_WORDS else "")
+    line = " ".join(text[: 2 * MAX_MESSAGE_CHARS].split())
+    cut = line[:MAX_MESSAGE_CHARS] + ("..." if len(line) > MAX_MESSAGE_CHARS else "")
     return cut if cut.isprintable() else repr(cut)
 
 

@@ -65,7 +65,7 @@ class CorpusPart:
         """Return the error for the line of an index, which starts from 0."""
         return DataError(f"{self.path}:{index + 1}: {reason}")
 
-    def refuse_empty(self, what: str) -> None:
+    def check_no_empty_lines(self, what: str) -> None:
         """Check that no line is empty or has only white space.
 
         Args:

@@ -29,7 +29,7 @@ from harness.records.files import Output, check_writable, replace_whole
 from harness.records.store import (
     COUNTS,
     TRIALS,
-    Held,
+    RecordSet,
     is_packed,
     merge,
     read_all_records,
@@ -89,13 +89,13 @@ def collect(places: Sequence[Path], *, latest: bool) -> str:
     return to_csv(_to_frame(held))
 
 
-def _to_frame(held: Held) -> pd.DataFrame:
+def _to_frame(held: RecordSet) -> pd.DataFrame:
     """Build the frame; records that contradict others have no number."""
     records = [record for record in cross_check_records(held.records) if record is not None]
     return build_frame(records, held.counts)
 
 
-def read_held(places: Sequence[Path], *, latest: bool) -> Held:
+def read_held(places: Sequence[Path], *, latest: bool) -> RecordSet:
     """Read records and counts that may be in one file.
 
     Args:
@@ -107,13 +107,13 @@ def read_held(places: Sequence[Path], *, latest: bool) -> Held:
     return _select_builds(read_all_records(places), latest=latest)
 
 
-def _select_builds(held: Held, *, latest: bool) -> Held:
+def _select_builds(held: RecordSet, *, latest: bool) -> RecordSet:
     records = select_latest_builds(held.records) if latest else held.records
     check_builds(records)
-    return Held(tuple(records), held.counts)
+    return RecordSet(tuple(records), held.counts)
 
 
-def pack(held: Held, folder: Path, places: Sequence[Path]) -> str:
+def pack(held: RecordSet, folder: Path, places: Sequence[Path]) -> str:
     """Pack the records and counts of `places`, and return a line with their numbers.
 
     Raises:

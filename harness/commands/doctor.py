@@ -17,9 +17,9 @@ from harness.measuring.clock import watch_core
 from harness.measuring.launch import (
     build_worker_environment,
     describe_missing_package,
+    explain_unstartable,
     find_interpreter,
     find_interpreter_fault,
-    find_start_obstacle,
 )
 from harness.measuring.supervise import Ending, explain_death, read_last_line, supervise_child
 from harness.planning.config import Composer, find_datasets
@@ -59,7 +59,7 @@ def _run_doctor(typed: Sequence[str]) -> int:
     parser = OneLineParser(prog="bench-doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     show = to_json if parser.parse_args(typed).json else to_text
-    answers = ask_all()
+    answers = check_all_systems()
     machine = describe_machine()
     products = Finding("products", *describe_libraries())
     disturbance = [*check_noise(machine), judge_core(watch_core())]
@@ -67,7 +67,7 @@ def _run_doctor(typed: Sequence[str]) -> int:
     return 0
 
 
-def ask_all() -> list[Availability]:
+def check_all_systems() -> list[Availability]:
     """Check every system on every device, in one process per adapter."""
     composer = Composer()
     devices = ("cpu", "cuda") if has_cuda_device() else ("cpu",)
@@ -76,7 +76,7 @@ def ask_all() -> list[Availability]:
         for device in devices:
             spec = _build_small_trial(system, device, composer)
             by_adapter.setdefault((spec.adapter, find_interpreter(spec)), []).append(spec)
-    answers = [answer for specs in by_adapter.values() for answer in ask(specs)]
+    answers = [answer for specs in by_adapter.values() for answer in check_systems(specs)]
     if "cuda" not in devices:
         names = dict.fromkeys(answer.system for answer in answers)
         answers += [Availability(name, "cuda", NO_CUDA) for name in names]
@@ -94,9 +94,9 @@ def _build_small_trial(system: SystemFile, device: str, composer: Composer) -> T
     return composer.resolve_trial({**chosen, "device": device, **_SMALL})
 
 
-def ask(specs: Sequence[TrialSpec]) -> list[Availability]:
+def check_systems(specs: Sequence[TrialSpec]) -> list[Availability]:
     """Check the systems of one adapter in a new process."""
-    reason = find_start_obstacle(specs[0])
+    reason = explain_unstartable(specs[0])
     if reason is not None:
         return _make_answers(specs, reason)
     first = specs[0]

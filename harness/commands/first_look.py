@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _try(typed: Sequence[str]) -> int:
-    return look(_parse_results_dir(typed))
+    return run_first_look(_parse_results_dir(typed))
 
 
 def _parse_results_dir(typed: Sequence[str]) -> Path:
@@ -54,7 +54,7 @@ def _parse_results_dir(typed: Sequence[str]) -> Path:
     return Path(typed[-1].removeprefix(RESULTS) if typed else "results")
 
 
-def look(results_dir: Path) -> int:
+def run_first_look(results_dir: Path) -> int:
     """Measure missing trials, draw them, print their table and a sentence; return the exit code."""
     check_extra("plots")
     settings = {"scale": "smoke", "device": "cpu", "results_dir": str(results_dir)}

@@ -38,7 +38,7 @@ from harness.terminal.reporting import format_outcome, format_trial
 from harness.terminal.status import Notice, find_node_name
 
 COUNTER = "harness.commands.schedule"
-MOST_COUNTING_S = 24 * 3600.0
+MAX_COUNTING_S = 24 * 3600.0
 GRACE_S = 60.0  # start and end of a trial's process, in addition to its time limit
 TERMINAL = 3  # file descriptor that the pipeline opens for messages outside the log
 
@@ -158,7 +158,7 @@ def _count(order: Order, notice: Notice) -> int:
     who = f"a Snakemake count, {order.count[0]}"
     notice.show_work("waits for the lock", choose_patience_s())
     with hold_machine(who, choose_patience_s(), _report_holder, alone=not order.shares_machine):
-        notice.show_work(f"counts {order.count[0]}", MOST_COUNTING_S)
+        notice.show_work(f"counts {order.count[0]}", MAX_COUNTING_S)
         code = subprocess.call([sys.executable, "-m", COUNTER, *order.count])
     return 0 if code == FAILED else code  # the row of a failed policy has its status
 

@@ -19,7 +19,7 @@ _ALIGNED, _LINK, _FEWEST, _MOST = 64, 64, 2**16, 2**47
 
 
 @helper(apart=True)
-def take(arena: int, n_bytes: int) -> int:
+def allocate(arena: int, n_bytes: int) -> int:
     """Return the address of new memory; raise MemoryError if there is none."""
     used, size = read_word(arena, USED), read_word(arena, SIZE)
     if n_bytes < 0 or n_bytes > size - used:
@@ -91,7 +91,7 @@ def find_minimum(x: Any) -> Any:
 
 
 @helper
-def is_any(x: Any) -> bool:
+def has_nonzero(x: Any) -> bool:
     """Return True if any element is not 0."""
     k = 0
     while k < len(x) and not x[k]:

@@ -173,7 +173,7 @@ def _emit_empty(f: Any, shape: Any, dtype: Any = np.float64) -> Array:
         is_odd = f.builder.or_(is_odd, f.builder.extract_value(product, 1))
     arena = f.builder.ptrtoint(f.module.reserve_words(ARENA, arrays.N_ARENA), WORD)
     n_bytes = f.builder.select(is_odd, WORD(-1), n_bytes)
-    address = f.call(arrays.take, Value(INT, arena), Value(INT, n_bytes))
+    address = f.call(arrays.allocate, Value(INT, arena), Value(INT, n_bytes))
     return Array(element, f.builder.inttoptr(address.ir, element.ir.as_pointer()), sizes)
 
 
@@ -249,7 +249,7 @@ def _reduce_array(function: Any, f: Any, array: Array) -> Any:
 
 
 _OF_ARRAYS = {
-    "max": arrays.find_maximum, "min": arrays.find_minimum, "any": arrays.is_any,
+    "max": arrays.find_maximum, "min": arrays.find_minimum, "any": arrays.has_nonzero,
     "sum": arrays.add_up,
 }  # fmt: skip
 _write_each(register_method, _reduce_array, _OF_ARRAYS)
@@ -341,7 +341,7 @@ def _add_to_word(f: Any, address: Any, k: Any, value: Any) -> None:
     f.builder.store(f.builder.add(f.builder.load(pointer), _to_word(f, value)), pointer)
 
 
-@register_emitter(pointers.find_address)
+@register_emitter(pointers.get_address)
 def _find_address(f: Any, array: Array) -> Value:
     return Value(INT, f.builder.ptrtoint(array.pointer, WORD))
 

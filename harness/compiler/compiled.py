@@ -27,7 +27,7 @@ from harness.compiler.kinds import (
     describe,
     parse_annotation,
 )
-from harness.compiler.object_code import Loaded, load_ir, load_kept
+from harness.compiler.object_code import Loaded, load_cached, load_ir
 from harness.compiler.pointers import FAILED
 from harness.compiler.python_calls import Wrapper, list_tuple_classes, make_callable
 from harness.compiler.registry import HELPERS, Compilable, hash_modules
@@ -155,7 +155,7 @@ def _load(name: str, functions: tuple[Compiled[..., Any], ...]) -> Loaded:
         (function.__name__, [_spell(kind) for kind in function.kinds]) for function in functions
     ]
     key = repr((name, hash_modules((name, __name__)), declared))
-    return load_kept(key, lambda: str(write_module(functions)))
+    return load_cached(key, lambda: str(write_module(functions)))
 
 
 def _spell(kind: Any) -> Any:
@@ -224,6 +224,6 @@ def _write_plain(module: IRModule, name: str, translated: Translated, n: int, re
 
 
 @compiled
-def find_address(array: AnyArray) -> int:
+def get_address(array: AnyArray) -> int:
     """Return the address of an array's elements, in a tenth of NumPy's time."""
-    return pointers.find_address(array)
+    return pointers.get_address(array)

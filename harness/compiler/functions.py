@@ -155,7 +155,7 @@ class FunctionWriter(Expressions):
         self.write_all(find_definition(self.function).body)
         if not self.builder.block.is_terminated:
             if self.returned in (None, NOTHING):
-                self.leave(None)
+                self.emit_return(None)
             elif self._is_reached(self.builder.block):
                 raise CompileError("a path through the function has no return")
             else:
@@ -182,7 +182,7 @@ class FunctionWriter(Expressions):
             value = builder.insert_value(value, builder.load(result), k)
         builder.ret(value)
 
-    def leave(self, value: Any) -> None:
+    def emit_return(self, value: Any) -> None:
         """Return a value; the first one in a function determines the kind of all."""
         value = self._fix_all(value)
         kind, registers = take_apart(value)
@@ -257,7 +257,7 @@ class FunctionWriter(Expressions):
 
     def write_Return(self, node: ast.Return) -> None:
         """Write a return."""
-        self.leave(None if node.value is None else self.evaluate(node.value))
+        self.emit_return(None if node.value is None else self.evaluate(node.value))
 
     def write_Assign(self, node: ast.Assign) -> None:
         """Write an assignment."""

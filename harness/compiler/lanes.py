@@ -22,7 +22,7 @@ from harness.errors import CompileError
 
 N_LANES = 16
 MOST = 2**16 - 1
-MOST_SHORT = 2**8 - 1
+MAX_SHORT = 2**8 - 1
 Rows = Annotated[NDArray[np.uint16], 2]  # (n, n_columns), where n_columns is a multiple of N_LANES
 ShortRows = Annotated[NDArray[np.uint8], 2]
 LANES, SHORT = Lanes(16), Lanes(8)

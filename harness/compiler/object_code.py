@@ -14,10 +14,10 @@ import llvmlite
 from llvmlite import binding as llvm
 
 from harness.errors import CompileError
-from harness.machine.caches import delete_oldest, keep, make_cache_folder, read_kept
+from harness.machine.caches import delete_oldest, make_cache_folder, read_cached, write_cached
 
 FOLDER = "object_code"
-MOST_ENTRIES = 10_000  # of about 3 KB each
+MAX_ENTRIES = 10_000  # of about 3 KB each
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Target:
 
 
 @functools.cache
-def find_host_target() -> Target:
+def get_host_target() -> Target:
     """Return this machine's target.
 
     The environment variables BENCH_CPU_NAME and BENCH_CPU_FEATURES override its CPU and features.
@@ -104,7 +104,7 @@ class Loaded:
 
     def __init__(self, code: bytes) -> None:
         nothing = llvm.parse_assembly("")
-        self._engine: Any = llvm.create_mcjit_compiler(nothing, find_host_target().create_machine())
+        self._engine: Any = llvm.create_mcjit_compiler(nothing, get_host_target().create_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         _LOADED.append(self)
@@ -117,7 +117,7 @@ class Loaded:
         return address
 
 
-def load_kept(key: str, write: Callable[[], str], *, as_written: bool = False) -> Loaded:
+def load_cached(key: str, write: Callable[[], str], *, as_written: bool = False) -> Loaded:
     """Load machine code from the cache, or compile and cache it.
 
     Args:
@@ -125,19 +125,19 @@ def load_kept(key: str, write: Callable[[], str], *, as_written: bool = False) -
         write: creates the module's LLVM IR if nothing is cached.
         as_written: see `compile_ir`.
     """
-    path = _find_path(f"{as_written} {key}", find_host_target())
-    code = read_kept(path) if path is not None else None
+    path = _find_path(f"{as_written} {key}", get_host_target())
+    code = read_cached(path) if path is not None else None
     if code is None:
-        code = compile_ir(write(), find_host_target(), as_written=as_written)
+        code = compile_ir(write(), get_host_target(), as_written=as_written)
         if path is not None:
-            keep(path, code)
-            delete_oldest(path.parent, MOST_ENTRIES)
+            write_cached(path, code)
+            delete_oldest(path.parent, MAX_ENTRIES)
     return Loaded(code)
 
 
 def load_ir(text: str, *, as_written: bool = False) -> Loaded:
     """Load a module's machine code, from the cache or compiled now."""
-    return load_kept(text, lambda: text, as_written=as_written)
+    return load_cached(text, lambda: text, as_written=as_written)
 
 
 def _find_path(key: str, target: Target) -> Path | None:

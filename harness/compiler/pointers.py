@@ -24,7 +24,7 @@ T = TypeVar("T")
 Pointer = Any  # to elements of one type; indexed from 0, like an array
 
 
-def find_address(array: NDArray[Any]) -> int:
+def get_address(array: NDArray[Any]) -> int:
     """Return the address of an array's elements."""
     address: int = array.__array_interface__["data"][0]
     return address

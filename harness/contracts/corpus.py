@@ -18,7 +18,7 @@ from harness.contracts.home import SPLITS
 from harness.contracts.options import check_options
 from harness.errors import ConfigError, DataError
 from harness.values.arrays import draw_permutation
-from harness.values.instances import Instance, measure_length
+from harness.values.instances import Instance, compute_sort_key
 
 Indices = NDArray[np.int64]
 
@@ -168,7 +168,7 @@ def _group_by_length(
     if n_full == 0:
         return sequence
     lengths = [
-        measure_length(instances[index]) for index in sequence[: n_full * batch_size].tolist()
+        compute_sort_key(instances[index]) for index in sequence[: n_full * batch_size].tolist()
     ]
     by_length = sorted(range(len(lengths)), key=lengths.__getitem__)
     mini_batches = sequence[by_length].reshape(n_full, batch_size)

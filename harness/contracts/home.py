@@ -14,7 +14,7 @@ from harness.machine.files import read_regular
 SPLITS = ("train", "dev", "test")
 GIT_BLOB = "git-blob:"  # prefix of a checksum that is the file's object id in git, not its SHA-256
 
-MOST_BYTES = 1 << 26  # limit of a download of unknown size: the largest one here has half of it
+MAX_BYTES = 1 << 26  # limit of a download of unknown size: the largest one here has half of it
 
 Checksums = Mapping[str, str | None] | None  # per part, see Home; None disables a check
 
@@ -43,7 +43,7 @@ class Home:
     is_archive: bool = False
     note: str = ""
     n_bytes: Mapping[str, int] = field(default_factory=dict)
-    most_bytes: int = MOST_BYTES
+    most_bytes: int = MAX_BYTES
 
     @property
     def origins(self) -> dict[str, str]:

@@ -49,8 +49,8 @@ NOT_COUNTED = (
     "rounds",
     "round",
 )  # keys of `bench` without influence on counts
-MOST_DIGITS = 9
-MOST_FOLLOWING = 100_000  # each of these mini-batches is scheduled
+MAX_DIGITS = 9
+MAX_FOLLOWING = 100_000  # each of these mini-batches is scheduled
 # Fields of a request, in addition to its trial, that change the counts.
 _OWN = ("granularity", "outputs", "offset", "n_following")
 # The first changes slowest.
@@ -141,12 +141,12 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
     """
     own, overrides = _split_settings(settings)
     for key in NUMBERS:
-        if not (own[key].isdecimal() and len(own[key]) <= MOST_DIGITS):
+        if not (own[key].isdecimal() and len(own[key]) <= MAX_DIGITS):
             raise ConfigError(
                 f"{key}={own[key]} is not allowed: expected a whole number of at least 0 with at"
-                f" most {MOST_DIGITS} digits"
+                f" most {MAX_DIGITS} digits"
             )
-    check_count("n_following", int(own["n_following"]), 0, MOST_FOLLOWING)
+    check_count("n_following", int(own["n_following"]), 0, MAX_FOLLOWING)
     for key, choices in CHOICES.items():
         if own[key] not in choices:
             raise ConfigError(f"{key}={own[key]} is unknown; choose one of {', '.join(choices)}")

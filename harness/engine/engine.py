@@ -24,7 +24,14 @@ from harness.engine.rows.fields import (
     space_of_type,
 )
 from harness.engine.rows.layout import Layout, plan_layout
-from harness.engine.rows.rounds import ALL_ROWS, Around, Round, Run, plan_around, plan_rounds
+from harness.engine.rows.rounds import (
+    ALL_ROWS,
+    Round,
+    Run,
+    SharedStages,
+    plan_rounds,
+    plan_shared_stages,
+)
 from harness.engine.switches import Switches
 from harness.engine.work import describe_batch
 from harness.errors import ScheduleError, UnsupportedTrial
@@ -92,7 +99,7 @@ class Engine:
         self.n_lowered = len(self.functions)
         self.has_rounds = False
         self.loss: Callable[[], float]
-        self._known_around: dict[bytes, Around] = {}
+        self._known_around: dict[bytes, SharedStages] = {}
         self._part: Part | None = None
 
     def _lower(self, functions: Mapping[int, VertexFunction]) -> None:
@@ -176,11 +183,11 @@ class Engine:
         of_spaces = n_rows.tolist()
         return {state: of_spaces[space] for state, space in self.space_of_state.items()}
 
-    def _plan_around(self, layout: Layout) -> Around:
+    def _plan_around(self, layout: Layout) -> SharedStages:
         """Return the stages that all mini-batches with the same functions share."""
         present = layout.present
         if present not in self._known_around:
-            self._known_around[present] = plan_around(self.plans, tuple(layout))
+            self._known_around[present] = plan_shared_stages(self.plans, tuple(layout))
         return self._known_around[present]
 
     def _list_backward_outputs(self, layout: Layout) -> IntArray:

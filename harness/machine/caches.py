@@ -29,7 +29,7 @@ N_CHECKSUM_BYTES = hashlib.sha256().digest_size
 # Do not follow a link, and do not block on a FIFO.
 AS_IT_LIES = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FOLDER = "source"
-MOST_ANSWERS = 20_000  # beyond this number the older half is deleted
+MAX_ANSWERS = 20_000  # beyond this number the older half is deleted
 Answer = Any  # a value of strings and lists that JSON can represent
 
 
@@ -83,7 +83,7 @@ def delete_oldest(folder: Path, n_most: int) -> None:
         return
 
 
-def read_kept(path: Path) -> bytes | None:
+def read_cached(path: Path) -> bytes | None:
     """Return the content that `keep` wrote to a file; None if it is missing or damaged."""
     stored = read_trusted_file(path)
     if stored is None:
@@ -107,7 +107,7 @@ def read_trusted_file(path: Path) -> bytes | None:
     return None
 
 
-def keep(path: Path, content: bytes) -> None:
+def write_cached(path: Path, content: bytes) -> None:
     """Write an entry, replacing an existing one; other processes may read it at any time.
 
     A missing directory is created. If the entry cannot be written (a full disk, a directory of
@@ -145,7 +145,7 @@ def unpack_kept(entry: Path, folder: Path) -> None:
 
     Existing files stay unchanged: replacing a loaded library would crash its process.
     """
-    content = read_kept(entry)
+    content = read_cached(entry)
     if content is not None:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             names = [name for name in packed.namelist() if not (folder / name).exists()]
@@ -159,7 +159,7 @@ def keep_packed(folder: Path, entry: Path) -> None:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.stat().st_size:
                 packed.write(path, path.relative_to(folder))
-    keep(entry, content.getvalue())
+    write_cached(entry, content.getvalue())
 
 
 def cache_on_disk(function: Callable[[bytes, str], Answer]) -> Callable[[Path, str], Answer]:
@@ -189,11 +189,11 @@ def _load_or_compute(function: Callable[[bytes, str], Answer], content: bytes, w
     for part in (function.__qualname__.encode(), word.encode(), content):
         digest.update(hashlib.sha256(part).digest())
     path = folder / digest.hexdigest()
-    stored = read_kept(path)
+    stored = read_cached(path)
     if stored is not None:
         return json.loads(stored)
     answer = function(content, word)
-    keep(path, json.dumps(answer).encode())
+    write_cached(path, json.dumps(answer).encode())
     return answer
 
 
@@ -207,5 +207,5 @@ def make_answers_folder() -> Path | None:
     """Return the directory of cached results about files, or None if none can be used."""
     folder = make_cache_folder(FOLDER)
     if folder is not None:
-        delete_oldest(folder, MOST_ANSWERS)
+        delete_oldest(folder, MAX_ANSWERS)
     return folder

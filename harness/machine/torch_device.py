@@ -11,7 +11,7 @@ LIMIT_S = 120.0
 
 
 @cache
-def find_torch_obstacle() -> str | None:
+def explain_unusable_gpu() -> str | None:
     """Return why PyTorch cannot use a GPU here, and a remedy; None if it can.
 
     The test takes seconds and runs once per process.

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     return int(become(others))
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """Exit as Python does, but without destroying objects.
 
     Freeing the objects of a framework one by one takes up to half a second.
@@ -129,4 +129,4 @@ def has_memory_error(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    leave(main(sys.argv[1:]))
+    exit_process(main(sys.argv[1:]))

@@ -101,7 +101,7 @@ def run_worker(
     """
     started_at = format_now()
     drop_leftovers(path)
-    not_startable = find_start_obstacle(spec)
+    not_startable = explain_unstartable(spec)
     if not_startable is not None:
         return record_unmeasured(spec, path, "unsupported", not_startable)
     with convert_write_errors(log):
@@ -243,7 +243,7 @@ def find_interpreter(spec: TrialSpec) -> str:
     return str(Path(spec.python).expanduser()) if spec.python else sys.executable
 
 
-def find_start_obstacle(spec: TrialSpec) -> str | None:
+def explain_unstartable(spec: TrialSpec) -> str | None:
     """Return the reason why a trial's configured interpreter cannot be started, or None."""
     if spec.python is None or shutil.which(find_interpreter(spec)):
         return None

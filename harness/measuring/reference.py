@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from harness.contracts.corpus import hash_inputs
 from harness.contracts.model import Model, Weights
-from harness.machine.caches import keep, read_kept
+from harness.machine.caches import read_cached, write_cached
 from harness.oracle import has_relu, run_reference
 from harness.trials.sources import find_imported_files, hash_files
 from harness.trials.spec import TrialSpec
@@ -88,11 +88,11 @@ class Reference:
         if self._cache_dir is None:
             return ask_oracle(*given)
         path = self._cache_dir / _build_key(*given)
-        stored = read_kept(path)
+        stored = read_cached(path)
         if stored is not None:
             return _unpack(stored)
         answer = ask_oracle(*given)
-        keep(path, _pack(answer))
+        write_cached(path, _pack(answer))
         return answer
 
     def find_not_finite_origin(self, instances: Sequence[Any]) -> str:

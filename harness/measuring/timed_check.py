@@ -43,7 +43,7 @@ N_KEPT_PASSES = 16  # passes whose losses are compared with other systems'
 N_UNSEEN = 5  # most mini-batches to copy
 N_ATTEMPTS = 8  # most repetitions, each with other copies, to exclude background load
 # Largest median slowdown relative to the same instances when seen.
-MOST_SLOWER = 2.0
+MAX_SLOWER = 2.0
 
 
 def validate_passes(
@@ -215,7 +215,7 @@ def measure_unseen_ratio(
     """Return the median slowdown of unseen mini-batches relative to the timed ones.
 
     The shortest times of several attempts count; attempts end when the slowdown is at most
-    MOST_SLOWER. Each further attempt also times the seen mini-batches again, so that a machine that
+    MAX_SLOWER. Each further attempt also times the seen mini-batches again, so that a machine that
     has become slower since the timed passes slows both sides. It uses the second of two passes,
     after caches have been refilled with data that the unseen mini-batches evicted.
 
@@ -238,16 +238,16 @@ def measure_unseen_ratio(
                 timed_s = np.maximum(in_passes_s, again_s)
             unseen_s = np.minimum(unseen_s, run_copies(passes, chosen, attempt))
             ratio = float(np.median(unseen_s / timed_s[: len(chosen)]))
-            if ratio <= MOST_SLOWER:
+            if ratio <= MAX_SLOWER:
                 break
     return ratio
 
 
 def find_unseen_fault(ratio: float) -> str | None:
     """Return the reason if unseen mini-batches are too slow, or None."""
-    if ratio <= MOST_SLOWER:
+    if ratio <= MAX_SLOWER:
         return None
     return (
         f"unseen mini-batches take {ratio:.2g} times as long as timed ones (limit:"
-        f" {MOST_SLOWER:g}); remove results that a run reuses from earlier ones"
+        f" {MAX_SLOWER:g}); remove results that a run reuses from earlier ones"
     )

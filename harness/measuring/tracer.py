@@ -52,7 +52,7 @@ def trace_trial(spec: TrialSpec) -> str:
     if reason is not None:
         raise UnsupportedTrial(f"system={spec.system} has no timeline here: {reason}")
     system = adapter(settings)
-    make_ready(system, workload)
+    prepare_and_warm_up(system, workload)
     tracks = trace_mini_batch(system)
     if not tracks[WHOLE]:
         raise UnsupportedTrial(
@@ -65,7 +65,7 @@ def trace_trial(spec: TrialSpec) -> str:
     return format_trace(title, tracks, facts)
 
 
-def make_ready(system: System, workload: Workload) -> None:
+def prepare_and_warm_up(system: System, workload: Workload) -> None:
     """Prepare a system, let it learn or choose, and warm up and load its first mini-batch."""
     system.prepare(workload.model, workload.weights)
     first = workload.mini_batches[0]

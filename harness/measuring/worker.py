@@ -277,13 +277,13 @@ def query_system(system: System, method: str) -> Any:
         return kind.validate_python(value.item() if isinstance(value, np.generic) else value)
     except ValidationError:
         shown = " ".join(repr(value).split())
-        shown = shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}..."
+        shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
         module = type(system).__module__
         line = f"{module}: {method}() returned {shown}: expected {allowed}"
         raise TypeError(line) from None
 
 
-_MOST_SHOWN = 100  # characters of the returned value in messages
+_MAX_SHOWN = 100  # characters of the returned value in messages
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 _TEXTS = TypeAdapter(dict[str, str], config=_STRICT), "a dict of strings by name"
 _COUNT = (

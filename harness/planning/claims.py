@@ -50,7 +50,7 @@ ANY_DEVICE = "any"
 ALL, ANY, MEDIAN = "all", "any", "median"
 BATCHES = "batches"  # quantity that is counted, not timed
 BOUND = "bound"  # value of `policy` that selects the lower bound of batches
-MAX_WORDS = 72  # characters of a claim, so that it fits into a table row
+MAX_CLAIM_CHARS = 72  # characters of a claim, so that it fits into a table row
 
 Wanted = Mapping[str, tuple[str, ...]]  # key of a grid -> selected values, as text
 
@@ -158,9 +158,9 @@ class Claim:
     unanswerable: Line | None = None
 
     def __post_init__(self) -> None:
-        if len(self.claim) > MAX_WORDS:
+        if len(self.claim) > MAX_CLAIM_CHARS:
             raise ConfigError(
-                f"claim is too long: expected at most {MAX_WORDS} characters, got"
+                f"claim is too long: expected at most {MAX_CLAIM_CHARS} characters, got"
                 f" {len(self.claim)}; move details to conditions"
             )
         has_answer = self.answer is not None and self.rule is not None

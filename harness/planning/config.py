@@ -44,7 +44,7 @@ from harness.values.nested import find_texts
 from harness.values.places import CONF_DIR
 
 CONFIG_NAME = "bench"
-MOST_ROUNDS = 1000
+MAX_ROUNDS = 1000
 _OPTIONS = tuple(f"{group}.options." for group in NAMED)
 _SEE = "`bench --cfg job` prints every key and its value"
 Options = Mapping[str, Any]
@@ -87,7 +87,7 @@ class BenchConfig(trial_spec.Settings):
     model: ModelFile
     dataset: DatasetFile
     experiment: str | None = None
-    rounds: Annotated[int, Ge(1), Le(MOST_ROUNDS)] | None = None
+    rounds: Annotated[int, Ge(1), Le(MAX_ROUNDS)] | None = None
     scale: Annotated[str, OneOf(SCALES)] | None = None
     results_dir: Place
     out: Place | None = None

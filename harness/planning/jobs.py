@@ -55,7 +55,7 @@ class Job:
         return tuple(step for turn in self.turns for step in turn)
 
     def locate_done_file(self, results_dir: Path) -> Path:
-        """Return the file that marks the job as measured; `keep_true` restores it from records."""
+        """Return the file that marks the job as measured; see `update_markers`."""
         return build_done_path(results_dir, self.name)
 
 
@@ -200,7 +200,9 @@ def estimate_runtime_min(
     return 5 + round((3 * sum(map(seconds_of, planned)) + most_s) / 60)
 
 
-def keep_true(jobs: Iterable[Job], results_dir: Path, is_lacking: Callable[[Step], bool]) -> None:
+def update_markers(
+    jobs: Iterable[Job], results_dir: Path, is_lacking: Callable[[Step], bool]
+) -> None:
     """Create the marker files of jobs whose records all exist, and delete those of other jobs.
 
     A marker file gets the time of its job's newest record, so that Snakemake redraws only figures

@@ -28,7 +28,7 @@ from annotated_types import Ge, Le
 
 from harness.errors import ConfigError
 from harness.machine.facts import Machine, has_cuda_device, list_usable_cpus
-from harness.machine.torch_device import find_torch_obstacle
+from harness.machine.torch_device import explain_unusable_gpu
 from harness.planning.durations import parse_duration
 from harness.trials.spec import TrialSpec
 from harness.values.checked import Count, OneOf, Text, check_fields, read
@@ -158,7 +158,7 @@ def choose_device(nodes: Nodes | None = None) -> str:
         return nodes.device
     if not has_cuda_device():
         return "cpu"
-    reason = find_torch_obstacle()
+    reason = explain_unusable_gpu()
     if reason is not None:
         print(f"device=cpu with its sizes, although a GPU is visible: {reason}", file=sys.stderr)
         return "cpu"

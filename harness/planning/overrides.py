@@ -21,7 +21,7 @@ from harness.values.checked import describe_values, find_key_types
 from harness.values.places import CONF_DIR
 
 Settings = Mapping[str, Any]  # values by key, with dots between levels
-MOST_TRIALS = 10_000  # of one sweep; all experiments together have 5,700 at the papers' sizes
+MAX_TRIALS = 10_000  # of one sweep; all experiments together have 5,700 at the papers' sizes
 _PLAIN_TEXT = re.compile(r"[A-Za-z_][\w./:+%-]*", re.ASCII)  # needs no quotes on a command line
 _VALUES = frozenset({"null", "true", "false", "nan", "inf"})  # need quotes to be text
 
@@ -145,15 +145,15 @@ def _to_plain(key: str, value: Any, text: str) -> Any:
 
 
 def check_n_trials(overrides: Iterable[Override], conf_dir: Path) -> None:
-    """Raise ConfigError for a key without a value, or for more than MOST_TRIALS trials."""
+    """Raise ConfigError for a key without a value, or for more than MAX_TRIALS trials."""
     n_trials = 1.0
     for override in overrides:
         n_values = _count_values(override, conf_dir)
         if not n_values >= 1:
             raise ConfigError(f"{override.input_line} has no value; set at least one")
         n_trials *= n_values
-    if n_trials > MOST_TRIALS:
-        raise ConfigError(f"the sweep has {n_trials:.6g} trials: expected at most {MOST_TRIALS}")
+    if n_trials > MAX_TRIALS:
+        raise ConfigError(f"the sweep has {n_trials:.6g} trials: expected at most {MAX_TRIALS}")
 
 
 def _count_values(override: Override, conf_dir: Path) -> float:

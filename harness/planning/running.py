@@ -25,8 +25,8 @@ from harness.errors import BenchError
 from harness.machine.caches import make_cache_folder
 from harness.machine.folders import make_locks_folder
 
-LOOK_S = 0.5  # interval between attempts to take a lock
-MOST_LETTERS = 200  # characters of the holder's command in messages
+POLL_S = 0.5  # interval between attempts to take a lock
+MAX_HOLDER_CHARS = 200  # characters of the holder's command in messages
 Say = Callable[[str], object]
 
 
@@ -108,7 +108,7 @@ def _hold_lock(
     first: Say,
 ) -> Iterator[str]:
     with _wait_for_lock(path, message_parts, patience_s, say, alone, first) as file:
-        name = f"{who[:MOST_LETTERS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
+        name = f"{who[:MAX_HOLDER_CHARS]} (process {os.getpid()}, since {time.strftime('%H:%M')})"
         file.truncate(0)
         with suppress(OSError):  # the disk is full: the lock works without its holder's name
             os.pwrite(file.fileno(), name.encode(), 0)
@@ -156,7 +156,7 @@ def _wait_for_lock(
         if not has_said:
             say(f"{holder} is measuring {preposition} {target}; waiting{_format_bound(patience_s)}")
             has_said = True
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def _try_lock(file: TextIO, path: Path, alone: bool, first: Say) -> bool:

@@ -21,7 +21,7 @@ from harness.records.files import replace_whole
 
 NEEDED = ("sbatch", "srun", "squeue", "sinfo", "scancel")
 PATIENCE_S = 60.0
-LOOK_S = 0.5  # interval between checks for the end of jobs
+POLL_S = 0.5  # interval between checks for the end of jobs
 
 
 def check_slurm(partition: str | None) -> None:
@@ -66,7 +66,7 @@ def cancel(jobs: Sequence[str]) -> None:
                 f"jobs {', '.join(sorted(left))} of an earlier run did not end within"
                 f" {PATIENCE_S:g} s; stop them (scancel --signal=KILL), then rerun"
             )
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 def _ask(command: Sequence[str]) -> list[str]:
@@ -90,12 +90,12 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         ) from error
 
 
-MOST_LOOKED_AT = 8  # a check takes a second, and most errors concern all nodes
+MAX_LOOKED_AT = 8  # a check takes a second, and most errors concern all nodes
 SEEN = ".seen_by_nodes"  # file in the results directory during the check
 FAULT, CODE = "fault=", "code="  # prefixes of the lines that a check prints
 
 
-def look_at_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -> None:
+def check_idle_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -> None:
     """Check some idle nodes; each job checks its own node before it measures.
 
     Args:
@@ -113,7 +113,7 @@ def look_at_nodes(nodes: Nodes, results_dir: Path, say: Callable[[str], None]) -
     file = results_dir.resolve() / SEEN
     replace_whole(file, "seen\n")
     try:
-        for node in idle[:MOST_LOOKED_AT]:
+        for node in idle[:MAX_LOOKED_AT]:
             step = ["srun", *where, f"--nodelist={node}", "--nodes=1", "--ntasks=1"]
             done = _run([*step, "--immediate=20", "sh", "-c", build_check_script(file)])
             if "Unable to allocate resources" not in done.stderr:  # no longer idle

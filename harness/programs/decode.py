@@ -50,12 +50,12 @@ WRONG = {
 DEPTH_BITS, PHASE_BITS = 28, 12
 ONE_PHASE = 1 << DEPTH_BITS
 ONE_ROUND = 1 << (DEPTH_BITS + PHASE_BITS)
-MOST_PHASES = 1 << PHASE_BITS
+MAX_PHASES = 1 << PHASE_BITS
 
 
 def extract_phase(counter: int) -> int:
     """Return the program phase, from 0."""
-    return (counter >> DEPTH_BITS) & (MOST_PHASES - 1)
+    return (counter >> DEPTH_BITS) & (MAX_PHASES - 1)
 
 
 def extract_depth(counter: int) -> int:
@@ -208,7 +208,7 @@ def _put(n: int, type_id: int, counter: int, arrays: DecodingArrays) -> int:
     own = counter if static == TAINTED else now * ONE_ROUND + static
     arrays.types[n], arrays.counters[n] = type_id, own
     depths[0, n] = now
-    depths[1, n] = (own >> DEPTH_BITS) & (MOST_PHASES - 1)
+    depths[1, n] = (own >> DEPTH_BITS) & (MAX_PHASES - 1)
     depths[2, n] = own & (ONE_PHASE - 1)
     return counter + 1 if static == TAINTED else counter
 
@@ -300,7 +300,7 @@ def _decode_event(log: IntArray, i: int, base: int, restart: bool, arrays: Decod
         return i + 2
     if code == PHASE:
         counter = (counter | (ONE_PHASE - 1)) + 1
-        if (counter >> DEPTH_BITS) & (MOST_PHASES - 1) == 0:
+        if (counter >> DEPTH_BITS) & (MAX_PHASES - 1) == 0:
             state[FAULT] = PHASES
         state[COUNTER] = counter + base
     elif code == ROUND:
@@ -330,7 +330,7 @@ def _convert_counter(counter: int, floor: int, base: int, restart: bool) -> int:
     """Convert a fiber's counter of an earlier graph segment to the current segment."""
     if counter >= floor:
         return counter
-    phase = (counter >> DEPTH_BITS) & (MOST_PHASES - 1)
+    phase = (counter >> DEPTH_BITS) & (MAX_PHASES - 1)
     depth = base if restart else counter & (ONE_PHASE - 1)
     return floor + phase * ONE_PHASE + depth
 

@@ -85,7 +85,7 @@ class Decoder:
         self.arrays.state.fill(0)
         self.arrays.feeds.fill(False)
         self.arrays.state[COUNTER], self.arrays.state[N_FIBERS] = self.base, n_instances
-        self.make_room(0, 0, max(1, n_instances), 0)
+        self.ensure_capacity(0, 0, max(1, n_instances), 0)
         self.arrays.fibers[: max(1, n_instances)] = self.base
         self._n_given = self._n_args_given = 0
 
@@ -93,7 +93,7 @@ class Decoder:
         """Decode a new part of the log."""
         arrays, so_far = self.arrays, self.arrays.state
         n, n_args, n_forked, deepest = measure_log(log, arrays.kind_args, arrays.first_name)
-        self.make_room(
+        self.ensure_capacity(
             int(so_far[N]) + n, int(so_far[N_ARGS]) + n_args, int(so_far[N_FIBERS]) + n_forked,
             int(so_far[LEVEL]) + deepest,
         )  # fmt: skip
@@ -109,7 +109,7 @@ class Decoder:
         """[a, b]: vertices of type a are arguments of type b."""
         return self.arrays.feeds
 
-    def make_room(self, n: int, n_args: int, n_fibers: int, deepest: int) -> None:
+    def ensure_capacity(self, n: int, n_args: int, n_fibers: int, deepest: int) -> None:
         """Ensure capacity: exactly as needed at first, then twice the need as segments follow."""
         arrays, lengths = self.arrays, {}
         if n > len(arrays.types):

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 from harness.errors import BenchError, ProgramError
 from harness.machine.process import disable_collector
 from harness.programs.log import END, FORK, RESUME
-from harness.programs.recorder import MOST_VERTICES, Recorder
+from harness.programs.recorder import MAX_VERTICES, Recorder
 from harness.programs.writer import Body, Fork, StageRequest, Wait, locate_program_error
 
 DEEPEST_CALLS = 5_000  # Python's own stack; forks do not use it
-MOST_FIBERS = 100_000  # of one instance, at the same time
+MAX_FIBERS = 100_000  # of one instance, at the same time
 NOBODY = -1
 NOT_YET = object()  # the answer to a request that has to wait
 Program = Callable[[Any, Any], Any]
@@ -87,7 +87,7 @@ class Fibers:
         """
         recorder = self._recorder
         self._n_alive = self._n_fibers = len(instances)
-        self._most_alive = MOST_FIBERS * len(instances)
+        self._most_alive = MAX_FIBERS * len(instances)
         # Thousands of fibers, generators and requests are created and freed, none of them in a
         # cycle. Without this, garbage collection took a sixth of the time to record DRNN's trees.
         with allow_deep_calls(), disable_collector():
@@ -197,7 +197,7 @@ class Fibers:
         if self._n_alive > self._most_alive:
             raise ProgramError(
                 f"{getattr(branches[0], '__name__', 'a program')} forks endlessly: expected at most"
-                f" {MOST_FIBERS} fibers per instance, got {self._n_alive}"
+                f" {MAX_FIBERS} fibers per instance, got {self._n_alive}"
             )
         self._n_fibers += n
         self._recorder.note((FORK, first, n))
@@ -254,7 +254,7 @@ def allow_deep_calls() -> Iterator[None]:
     except RecursionError as error:
         raise ProgramError(
             f"a program recurses deeper than {DEEPEST_CALLS} calls; end the recursion, or fork it,"
-            f" which needs no stack (at most {MOST_VERTICES} blocks per instance)"
+            f" which needs no stack (at most {MAX_VERTICES} blocks per instance)"
         ) from error
     finally:
         sys.setrecursionlimit(before)

@@ -33,7 +33,7 @@ FIRST_KIND = 10
 NO_NUMBER = -1  # in place of a number that a call does not pass
 # Results of running a log's segment: all is done, or nothing. Its runner defines further values.
 DONE, UNDONE = 0, -1
-MOST_NAMED = 16  # operands that are separate parameters
+MAX_NAMED = 16  # operands that are separate parameters
 
 HEAD = f"""\
 def make(_log, _most, _refuse, _slowly, _entry, _bare, _somewhere):
@@ -164,7 +164,7 @@ def generate_call_text(shapes: Mapping[str, BlockShape], names: Sequence[str]) -
 def _count_args(shape: BlockShape) -> int:
     """Return the number of operands of an entry, or COUNTED."""
     n = len(shape.operands)
-    return COUNTED if shape.of_each is not None or n > MOST_NAMED else n
+    return COUNTED if shape.of_each is not None or n > MAX_NAMED else n
 
 
 def _write_function(name: str, plain: LogEntry, full: LogEntry) -> str:

@@ -19,8 +19,8 @@ from harness.programs.decode import (
     BACKWARD,
     FINE,
     LACKING,
+    MAX_PHASES,
     MISFIT,
-    MOST_PHASES,
     check_fault,
     extract_depth,
     extract_phase,
@@ -36,7 +36,7 @@ from harness.programs.writer import (
     require_result,
 )
 
-MOST_VERTICES = 1_000_000  # of one instance; a program that calls more is considered endless
+MAX_VERTICES = 1_000_000  # of one instance; a program that calls more is considered endless
 SOMEWHERE = StageRequest("")
 SMALLEST, LARGEST = -(2**31), 2**31 - 1  # of the numbers that calls are given
 _new = tuple.__new__  # takes a third of the time of a named tuple's own
@@ -64,7 +64,7 @@ class Recorder(CallWriter):
     ) -> None:
         super().__init__(is_checked=is_checked)
         self.rules, self.options = rules, rules.options
-        self.most_vertices = MOST_VERTICES * max(1, n_instances)
+        self.most_vertices = MAX_VERTICES * max(1, n_instances)
         self.first_of_round = self.n_rounds = 0
         self._log: list[int] = []
         self._decoder = decoder
@@ -243,7 +243,7 @@ class CheckedRecorder(Recorder):
         if self.n >= self.most_vertices:
             raise _make_call_error(
                 shape,
-                f"after {self.n} blocks; expected at most {MOST_VERTICES} blocks per instance; end"
+                f"after {self.n} blocks; expected at most {MAX_VERTICES} blocks per instance; end"
                 " its loop",
             )
         for name, number in numbers.items():
@@ -302,7 +302,7 @@ class CheckedRecorder(Recorder):
             self.note((PHASE,))
             self._decode()
             if self._decoder.fault != FINE:
-                raise ProgramError(f"{location}: expected at most {MOST_PHASES} stages; remove one")
+                raise ProgramError(f"{location}: expected at most {MAX_PHASES} stages; remove one")
         return StageRequest(location)
 
     def ghosts(self, n: int) -> None:

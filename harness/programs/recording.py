@@ -44,7 +44,7 @@ FAULTS = (
 Key = Callable[[Any], int]
 # Decisions by the instance's id, with the instance, which keeps its id in use.
 KeptNumbers = dict[int, tuple[Any, Drawn]]
-MOST_KEPT = 10_000  # instances; 5 KB each if a program waits thirty times
+MAX_KEPT = 10_000  # instances; 5 KB each if a program waits thirty times
 BY_COMPILED_CODE = "compiled code"
 
 
@@ -209,7 +209,7 @@ class Recording:
         A copy of an instance has the same decisions, drawn once for both.
         """
         decisions, known = [], self._kept
-        if len(known) > MOST_KEPT:
+        if len(known) > MAX_KEPT:
             known.clear()
             self._drawn.clear()
         for instance in instances:

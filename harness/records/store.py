@@ -33,12 +33,12 @@ from harness.records.record import (
 
 T = TypeVar("T")
 Key = tuple[str, int]
-MOST_BYTES = 2**30  # limit of unpacked records, as xz can hide gigabytes of zeros in a small file
+MAX_BYTES = 2**30  # limit of unpacked records, as xz can hide gigabytes of zeros in a small file
 ADVICE = "restore the file or pack its records again (bench-collect --pack)"
 _SAFE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 _OF_THE_MACHINE = {"schedule_s", "learn_s", "learn_s_ed", "cpu", "counted_at"}
-MOST_LETTERS = 60
+MAX_LETTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ COUNTS: Format[AnyCount] = Format(
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RecordSet:
     """Trial records sorted by trial and round, and counts sorted by id, without duplicates."""
 
     records: tuple[Record, ...] = ()
@@ -101,7 +101,7 @@ class Held:
         return len(self.records) + len(self.counts)
 
 
-def read_all_records(places: Iterable[Path]) -> Held:
+def read_all_records(places: Iterable[Path]) -> RecordSet:
     """Read all records at the given paths.
 
     Args:
@@ -112,7 +112,7 @@ def read_all_records(places: Iterable[Path]) -> Held:
         RecordError: A file is damaged, or two records of one round differ.
     """
     unique = list(dict.fromkeys(places))
-    return Held(tuple(_read_items(unique, TRIALS)), tuple(_read_items(unique, COUNTS)))
+    return RecordSet(tuple(_read_items(unique, TRIALS)), tuple(_read_items(unique, COUNTS)))
 
 
 def find_packed_files(location: Path) -> list[Path]:
@@ -135,7 +135,7 @@ def list_machine_kinds(folder: Path) -> list[str]:
     )
 
 
-def write_packed(held: Held, folder: Path) -> None:
+def write_packed(held: RecordSet, folder: Path) -> None:
     """Write the packed files of trial and count records, each atomically.
 
     Raises:
@@ -145,7 +145,7 @@ def write_packed(held: Held, folder: Path) -> None:
     _pack(held.counts, COUNTS, folder)
 
 
-def unpack(held: Held, results_dir: Path) -> int:
+def unpack(held: RecordSet, results_dir: Path) -> int:
     """Write records to the paths that `bench` and `bench-schedule` use; return how many were new.
 
     Raises:
@@ -170,11 +170,11 @@ def read_packed(path: Path) -> list[bytes]:
 
     Raises:
         RecordError: The file is missing, not xz, damaged, truncated, empty, or larger than
-            MOST_BYTES when unpacked.
+            MAX_BYTES when unpacked.
     """
     decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ)  # lzma.open ignores trailing data
     try:
-        text = decompressor.decompress(read_regular(path), MOST_BYTES + 1)
+        text = decompressor.decompress(read_regular(path), MAX_BYTES + 1)
     except OSError as error:
         raise RecordError(
             f"{path} cannot be read ({error.strerror}); choose one of bench-collect --pack"
@@ -184,8 +184,8 @@ def read_packed(path: Path) -> list[bytes]:
         raise RecordError(
             f"{path} is not a packed file or is damaged ({detail}); {ADVICE}"
         ) from error
-    if len(text) > MOST_BYTES:
-        raise RecordError(f"{path} unpacks to more than {MOST_BYTES} bytes; {ADVICE}")
+    if len(text) > MAX_BYTES:
+        raise RecordError(f"{path} unpacks to more than {MAX_BYTES} bytes; {ADVICE}")
     lines = text.split(b"\n")
     if not decompressor.eof:
         raise RecordError(f"{path} is truncated after line {len(lines) - 1}; {ADVICE}")
@@ -293,7 +293,7 @@ def check_safe_name(name: str) -> str:
     return name
 
 
-def merge(places: Iterable[Path]) -> dict[str, Held]:
+def merge(places: Iterable[Path]) -> dict[str, RecordSet]:
     """Merge the records of several machines; return them by the name of the kind of machine.
 
     Counts do not depend on the machine, except for their seconds. Each kind of machine gets the
@@ -316,12 +316,12 @@ def merge(places: Iterable[Path]) -> dict[str, Held]:
         _is_same_count,
     )
     if not records:
-        return {"counts": Held((), tuple(counts))} if counts else {}
+        return {"counts": RecordSet((), tuple(counts))} if counts else {}
     by_kind: dict[str, list[Record]] = {}
     for record in records:
         by_kind.setdefault(name_machine_kind(record), []).append(record)
     return {
-        kind: Held(tuple(members), _select_counts(members, counts))
+        kind: RecordSet(tuple(members), _select_counts(members, counts))
         for kind, members in sorted(by_kind.items())
     }
 
@@ -337,7 +337,7 @@ def name_machine_kind(record: Record) -> str:
     # GPUs matter only if one is used; the facts always include the CPU.
     identity = [facts, gpus if record.trial.device == "cuda" else []]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
-    name = _UNSAFE.sub("_", processor).strip("_")[:MOST_LETTERS]
+    name = _UNSAFE.sub("_", processor).strip("_")[:MAX_LETTERS]
     return f"{name}-{facts['n_usable_cpus']}_cpus-{digest}"
 
 

@@ -30,7 +30,7 @@ from harness.planning.artifacts import (
 )
 from harness.planning.config import (
     CONFIG_NAME,
-    MOST_ROUNDS,
+    MAX_ROUNDS,
     BenchConfig,
     Composer,
     convert_hydra_errors,
@@ -249,7 +249,7 @@ def _plan_job(job: BenchJob, command: str) -> list[Measurement]:
         first = 0
         choices, extra = build_pipeline_choices(job), _select_settings(job.settings)
         specs, n_rounds = plan_experiment(job.experiment, choices, config.rounds, extra)
-    check_count("rounds", n_rounds, 1, MOST_ROUNDS)
+    check_count("rounds", n_rounds, 1, MAX_ROUNDS)
     rounds = range(first, first + n_rounds)
     return [
         _build_measurement(config, spec.replace_round(r), command) for r in rounds for spec in specs

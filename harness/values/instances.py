@@ -250,7 +250,7 @@ class SentencePair:
 Instance = Tree | Lattice | Chain | SentencePair | ParsedSentence
 
 
-def measure_length(instance: Instance) -> tuple[int, ...]:
+def compute_sort_key(instance: Instance) -> tuple[int, ...]:
     """Return the length to sort by: leaves of a tree, characters of a lattice, or words.
 
     A pair has the words of the source, then those of the target.

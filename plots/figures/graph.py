@@ -47,7 +47,7 @@ MAX_VERTICES = 300
 N_SWEEPS = 12  # pairs of an upward and a downward sweep
 STEP, RISE = 0.85, 0.5  # of outputs and losses: distance to the side, and total rise
 SHAPES = (("o", 1.0), ("s", 0.88), ("D", 0.84), ("h", 1.1), ("p", 1.1))  # fit two digits
-LEAST_IN, MOST_IN, LAYER = 0.17, 0.22, 1.75  # between neighbors; layers over neighbors
+LEAST_IN, MAX_IN, LAYER = 0.17, 0.22, 1.75  # between neighbors; layers over neighbors
 MARKER_PT = 62.0  # marker size per inch between neighbors
 PANEL_TITLE_IN, KEY_IN, N_KEYS = 0.3, 0.2, 6
 COLORS = mpl.colormaps["cividis"]
@@ -172,7 +172,7 @@ def draw_schedules(
     span, n_layers = np.ptp(places, axis=0) + 1.5
     n_rows = math.ceil(len(schedules) / max(1, int(WIDTH_IN / (span * LEAST_IN))))
     n_columns = math.ceil(len(schedules) / n_rows)
-    unit = min(MOST_IN, max(LEAST_IN, WIDTH_IN / n_columns / span))
+    unit = min(MAX_IN, max(LEAST_IN, WIDTH_IN / n_columns / span))
     width, height = max(span * unit, WIDTH_IN / n_columns), n_layers * LAYER * unit
     looks: Looks = {}
     for number, kind in enumerate(np.unique(graph.types).tolist()):

@@ -20,7 +20,7 @@ PAPER = "paper: "  # prefix of labels of published numbers
 COUNTED = (
     *("n_batches", "lower_bound", "n_copies", "n_nodes", "n_parameters", "n_tried", "copied_kb"),
 )
-MOST_COLUMNS, MOST_LETTERS = 8, 130  # of a table that fits a page
+MAX_COLUMNS, MAX_LETTERS = 8, 130  # of a table that fits a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def fits_page(cells: pd.DataFrame) -> bool:
     widths = [max(map(len, (head, *cells.iloc[:, n]))) for n, head in enumerate(heads)]
     keys = cells.index.to_frame().astype(str)
     widths += [int(keys[name].str.len().max()) for name in keys] if len(keys) else []
-    return cells.shape[1] <= MOST_COLUMNS and sum(widths) + 3 * len(widths) <= MOST_LETTERS
+    return cells.shape[1] <= MAX_COLUMNS and sum(widths) + 3 * len(widths) <= MAX_LETTERS
 
 
 def _split_columns(cells: pd.DataFrame) -> list[pd.DataFrame]:

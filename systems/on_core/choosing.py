@@ -25,8 +25,8 @@ from harness.errors import ConfigError, UnsupportedTrial
 from systems.on_core.laboratory import Batches, Laboratory
 from systems.on_core.racing import ENOUGH_S, EQUAL, LEAST_ROUNDS, Race, run_race
 
-N_TRIED = 5  # candidates, and all others within WORTH of the least prediction, up to MOST_TRIED
-MOST_TRIED, WORTH = 8, 1.2
+N_TRIED = 5  # candidates, and all others within WORTH of the least prediction, up to MAX_TRIED
+MAX_TRIED, WORTH = 8, 1.2
 LEAST_ARITHMETIC = 0.9  # time of single operators relative to whole cells; MV-RNN: 0.95
 N_MINI_BATCHES = 3  # per candidate
 
@@ -121,7 +121,7 @@ def _select_promising(able: Sequence[Candidate]) -> list[Candidate]:
     ordered = sorted(able, key=lambda candidate: candidate.predicted_s or 0.0)
     most = WORTH * (ordered[0].predicted_s or 0.0)
     near = [
-        candidate for candidate in ordered[:MOST_TRIED] if (candidate.predicted_s or 0.0) <= most
+        candidate for candidate in ordered[:MAX_TRIED] if (candidate.predicted_s or 0.0) <= most
     ]
     return near if len(near) > N_TRIED else ordered[:N_TRIED]
 

@@ -27,7 +27,7 @@ from harness.values.schedule import Schedule
 from systems.on_core.prepared import NoClock, PreparedModel, prepare_model
 
 PIECES = 4  # per batch that is cut
-MOST_CUT_ALONE = 6  # types that are cut separately; the others are cut together and share a cost
+MAX_CUT_ALONE = 6  # types that are cut separately; the others are cut together and share a cost
 N_READINGS = 3  # the minimum counts
 NO_CLOCK = NoClock()
 
@@ -88,8 +88,8 @@ def measure_costs(
 def _group_types(n_of_type: Counter[int]) -> Sequence[Collection[int]]:
     """Return groups of types: those with the most batches separately, then all others together."""
     ordered = [t for t, _ in sorted(n_of_type.items(), key=lambda item: (-item[1], item[0]))]
-    others = ordered[MOST_CUT_ALONE:]
-    return [*([t] for t in ordered[:MOST_CUT_ALONE]), *([others] if others else [])]
+    others = ordered[MAX_CUT_ALONE:]
+    return [*([t] for t in ordered[:MAX_CUT_ALONE]), *([others] if others else [])]
 
 
 class Laboratory:

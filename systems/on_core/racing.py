@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 EQUAL = 0.015  # relative difference that is negligible
-LEAST_ROUNDS, MOST_ROUNDS = 5, 200
+LEAST_ROUNDS, MAX_ROUNDS = 5, 200
 ENOUGH_S = 10.0  # limit of all running times together
 HOPELESS, HOPELESS_ROUNDS = 1.25, 2  # slowdown in every turn so far that drops a candidate early
 WIDTH = 3.0  # interval in standard deviations of the sign test: 99.7 % for many turns
@@ -99,9 +99,7 @@ def run_race(n_candidates: int, n_mini_batches: int, run: Run) -> Race:
     """
     outcome = Race([[] for _ in range(n_candidates)], n_mini_batches, list(range(n_candidates)))
     spent_s = 0.0
-    while outcome.n_rounds < LEAST_ROUNDS or (
-        spent_s < ENOUGH_S and outcome.n_rounds < MOST_ROUNDS
-    ):
+    while outcome.n_rounds < LEAST_ROUNDS or (spent_s < ENOUGH_S and outcome.n_rounds < MAX_ROUNDS):
         running = list(outcome.running)
         for k in range(n_mini_batches):
             shift = (outcome.n_rounds + k) % len(running)  # varies the predecessor of a candidate

@@ -42,7 +42,7 @@ NETWORKS = {
 # Networks of models that have a variant for an option.
 BREADTH_FIRST = "systems.on_dynet.models:BREADTH_FIRST"
 CONSTANTS_EACH = "systems.on_dynet.models:CONSTANTS_EACH"
-MOST_ROWS = 128  # per copy of a mini-batch's outputs
+MAX_ROWS = 128  # per copy of a mini-batch's outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +191,15 @@ class Adapter(DynetSystem):
         return Counters()
 
     def _read_rows(self, output: Any) -> Iterator[NDArray[np.float32]]:
-        """Yield a vector, or a mini-batch of vectors with at most MOST_ROWS rows at a time.
+        """Yield a vector, or a mini-batch of vectors with at most MAX_ROWS rows at a time.
 
         DyNet passes all values through Python lists.
         """
         _, n = output.dim()
-        for start in range(0, n, MOST_ROWS):
+        for start in range(0, n, MAX_ROWS):
             some = output
-            if n > MOST_ROWS:
-                end = min(n, start + MOST_ROWS)
+            if n > MAX_ROWS:
+                end = min(n, start + MAX_ROWS)
                 some = self._dy.pick_batch_elems(output, list(range(start, end)))
             values = np.array(some.npvalue(), dtype=np.float32)
             yield values.reshape(len(values), -1).T

@@ -10,7 +10,7 @@ import dynet as dy
 from systems.on_dynet.rounds import GraphSegment, Needed
 from systems.on_dynet.runtime import ParameterStore
 
-MOST_FUSED = 128  # largest hidden size for which one operator of all gates is faster
+MAX_FUSED = 128  # largest hidden size for which one operator of all gates is faster
 R = TypeVar("R")
 Program = Generator[Any, float, R]  # yields the expressions whose values it needs
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from harness.contracts.model import Model, Weights
 from harness.contracts.networks import explain_missing_network, load_network
 from harness.contracts.system import Clock, Counters, Parameters, Result, RunSettings, System
-from harness.machine.caches import keep, make_cache_folder, read_kept
+from harness.machine.caches import make_cache_folder, read_cached, write_cached
 from harness.machine.facts import hash_cpu
 from harness.values.checked import Count, CountOrNone
 
@@ -353,11 +353,11 @@ class KeptPrograms(CacheInterface):
 
     def get(self, key: str) -> bytes | None:
         """Return a stored program; None if it is absent or damaged."""
-        return read_kept(self._path / f"{self._cpu}.{key}")
+        return read_cached(self._path / f"{self._cpu}.{key}")
 
     def put(self, key: str, value: bytes) -> None:
         """Store a program, and replace a damaged one."""
-        keep(self._path / f"{self._cpu}.{key}", value)
+        write_cached(self._path / f"{self._cpu}.{key}", value)
 
 
 def keep_programs() -> None:

@@ -21,7 +21,7 @@ from harness.values.arrays import IntArray
 from systems.on_tensorflow.loom import LoomTables
 from systems.on_tensorflow.weaver import Weaving, merge_weavings, weave
 
-MOST_IN_A_CHUNK = 100
+MAX_IN_A_CHUNK = 100
 _own: list[Preprocessing] = []  # set when a worker starts
 
 
@@ -81,7 +81,7 @@ class Workers:
 
     def weave_examples(self, instances: Sequence[Any]) -> Examples:
         """Weave the examples, one chunk per worker."""
-        size = min(MOST_IN_A_CHUNK, -(-len(instances) // self.n))
+        size = min(MAX_IN_A_CHUNK, -(-len(instances) // self.n))
         chunks = [instances[k : k + size] for k in range(0, len(instances), size)]
         return self._preprocessing.join_parts(list(self._pool.map(_weave_chunk, chunks)))
 

@@ -31,7 +31,7 @@ SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
 TREES = ("tree_lstm", "tree_lstm_2type")
 Parts = dict[str, tuple[int, ...]]  # functions, and widths of their arguments in hidden sizes
 FOLDER = "inductor"
-MOST_ENTRIES = 200  # about 200 KB each
+MAX_ENTRIES = 200  # about 200 KB each
 
 
 def compute_first_state(gates: Tensor, tanh_c: Tensor, h: Tensor) -> Tensor:
@@ -242,7 +242,7 @@ def keep_graphs(what: str) -> Iterator[None]:
     yield
     if {path for path in own.rglob("*") if path.is_file() and path.stat().st_size} - existing:
         keep_packed(own, entry)
-        delete_oldest(folder, MOST_ENTRIES)
+        delete_oldest(folder, MAX_ENTRIES)
 
 
 class Adapter(LevelsAdapter):

@@ -31,7 +31,7 @@ from tests.support.sandbox import examples
 from tests.support.well_formed import CHECKS, IllFormedError, count_instances
 
 NAMES = tuple(EXCERPTS)
-LIMIT_S, MOST_BYTES = 20, 6 * 2**30  # limits for reading a file
+LIMIT_S, MAX_BYTES = 20, 6 * 2**30  # limits for reading a file
 SAME_TEXT = ("bom", "cr")  # kinds of damage that the strict check does not cover
 FEW, MANY = 30, 300  # examples for each corpus
 
@@ -128,7 +128,7 @@ def bounded_memory() -> Iterator[None]:
     """Limit the address space of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used = psutil.Process().memory_info().vms
-    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (used + MAX_BYTES, hard))
     try:
         yield
     finally:

@@ -32,7 +32,7 @@ from tests.support.sandbox import assert_ended, campaign, run_module, sandbox
 SYSTEMS = sorted(path.stem for path in (CONF_DIR / "system").glob("*.yaml"))
 N_STEPS = 3200
 SETTLED = 200  # steps, after which caches and pools are full
-MOST_S = 40.0  # time limit of all steps; slow systems run fewer
+MAX_S = 40.0  # time limit of all steps; slow systems run fewer
 LIMIT_S = 160.0  # includes imports and compilation
 GROWTH_BYTES = 24 * 2**20
 FEW_WORDS = "dataset.options.vocab_modulo=32"
@@ -140,14 +140,14 @@ def assert_repeated(first: Mapping[str, Any], second: Mapping[str, Any]) -> None
 @campaign
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_seed_decides_everything(cache: Path, name: str) -> None:
-    first = run_steps(cache, name, N_STEPS, MOST_S)
+    first = run_steps(cache, name, N_STEPS, MAX_S)
     # The second run has as many steps as the first, even if the machine is slower by then.
     assert_repeated(first, run_steps(cache, name, first["n_steps"], LIMIT_S))
 
 
 @pytest.mark.slow
 def test_a_few_steps_are_repeated(cache: Path) -> None:
-    first, second = (run_steps(cache, "reference", 20, MOST_S) for _ in range(2))
+    first, second = (run_steps(cache, "reference", 20, MAX_S) for _ in range(2))
     assert_repeated(first, second)
     assert first["n_steps"] == 20
 

@@ -26,7 +26,7 @@ from tests.support.sandbox import (
     sandbox,
 )
 
-MOST_LOG_BYTES = 2**20
+MAX_LOG_BYTES = 2**20
 METHODS = (
     *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "prefetch", "run"),
     *("result", "parameters", "last_loss", "counters", "moving_share", "peak_memory_bytes"),
@@ -82,7 +82,7 @@ def assert_told(fault: Fault, cache: Path, *, is_first: bool) -> None:
         ended = box.run(bench(box, *ODD, *options, file, *limits, sweep=True))
         assert_ended(ended, (0, FAILED))
         logs = [path for path in box.results.glob("logs/**/*.log") if path.is_file()]
-        assert max((path.stat().st_size for path in logs), default=0) <= MOST_LOG_BYTES
+        assert max((path.stat().st_size for path in logs), default=0) <= MAX_LOG_BYTES
         assert_nothing_left(box)
         expected = [sorted([status, "ok"]) for status in fault.statuses]
         assert Kept.of(box.results).statuses in expected, ended.stdout[-300:]

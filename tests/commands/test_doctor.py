@@ -34,13 +34,17 @@ def test_the_doctor_says_what_runs_and_why_not(
     adapter = make_module("import a_framework_that_is_not_installed")
     missing = make_spec(system="missing", adapter=adapter)
     broken = make_spec(system="broken", adapter="tests.conftest_that_is_not_there")
-    answers = [*doctor.ask([good, skipping]), *doctor.ask([missing]), *doctor.ask([broken])]
+    answers = [
+        *doctor.check_systems([good, skipping]),
+        *doctor.check_systems([missing]),
+        *doctor.check_systems([broken]),
+    ]
     reasons = {answer.system: answer.reason for answer in answers}
     assert reasons["good"] is None
     assert reasons["skipping"] == "not on this machine"
     assert "a_framework_that_is_not_installed is not installed" in str(reasons["missing"])
     assert "is not a module" in str(reasons["broken"])
-    monkeypatch.setattr(doctor, "ask_all", lambda: answers)
+    monkeypatch.setattr(doctor, "check_all_systems", lambda: answers)
     assert doctor.main([]) == 0
     text = capsys.readouterr().out
     assert "good      cpu   runs" in text
@@ -62,9 +66,9 @@ def test_every_system_is_asked_about_a_model_that_it_runs(monkeypatch: pytest.Mo
         return []
 
     with monkeypatch.context() as patch:
-        patch.setattr(doctor, "ask", note)
-        doctor.ask_all()
-    answers = [answer for specs in asked.values() for answer in doctor.ask(specs)]
+        patch.setattr(doctor, "check_systems", note)
+        doctor.check_all_systems()
+    answers = [answer for specs in asked.values() for answer in doctor.check_systems(specs)]
     reasons = {answer.system: answer.reason for answer in answers}
     assert {"torch_rnn", "subgraph_pq", "vertex"} <= set(reasons)
     said = [reason for reason in reasons.values() if reason and "model" in reason]
@@ -72,7 +76,7 @@ def test_every_system_is_asked_about_a_model_that_it_runs(monkeypatch: pytest.Mo
 
 
 def test_an_interpreter_that_is_not_there_is_said_of_its_systems(make_spec: MakeSpec) -> None:
-    (answer,) = doctor.ask([make_spec(system="elsewhere", python="/no/python")])
+    (answer,) = doctor.check_systems([make_spec(system="elsewhere", python="/no/python")])
     assert str(answer.reason).startswith("system.python=/no/python does not start")
 
 
@@ -86,7 +90,7 @@ def test_an_interpreter_that_is_not_there_is_said_of_its_systems(make_spec: Make
 def test_a_system_that_ends_its_process_is_told_of(
     make_spec: MakeSpec, make_module: Callable[[str], str], text: str, reason: str
 ) -> None:
-    (answer,) = doctor.ask([make_spec(system="odd", adapter=make_module(text))])
+    (answer,) = doctor.check_systems([make_spec(system="odd", adapter=make_module(text))])
     assert str(answer.reason).startswith(reason)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
 from harness.compiler.kinds import ELEMENTS
-from harness.compiler.pointers import WORDS_OF_ARRAY, find_address, view_arrays
+from harness.compiler.pointers import WORDS_OF_ARRAY, get_address, view_arrays
 from harness.compiler.registry import load_generated
 from tests.support.both_ways import run_both
 
@@ -256,9 +256,9 @@ def test_arrays_are_found_by_their_names_in_a_table() -> None:
     found = Named(words, rows, np.zeros((2, 3, 2)))
     table = np.zeros((len(found), WORDS_OF_ARRAY), np.int64)
     for place, one in zip(table, found, strict=True):
-        place[: 1 + one.ndim] = find_address(one), *one.shape
-    assert doubled(find_address(table)) == 5
+        place[: 1 + one.ndim] = get_address(one), *one.shape
+    assert doubled(get_address(table)) == 5
     assert found.words.tolist() == [2, 4, 6]
     assert (found.table[-1, 1], found.cube[1, 2, 0]) == (2, 2.0)
     with pytest.raises(NotImplementedError):
-        doubled.function(find_address(table))
+        doubled.function(get_address(table))

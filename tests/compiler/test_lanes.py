@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harness.compiler.compiled import compiled
 from harness.compiler.lanes import (
+    MAX_SHORT,
     MOST,
-    MOST_SHORT,
     N_LANES,
     Rows,
     ShortRows,
@@ -69,7 +69,7 @@ OPERATIONS: dict[str, tuple[Any, Callable[[int, int, int], int]]] = {
         lambda one, other, highest: one >> min(other, highest.bit_length() - 1),
     ),
 }
-WIDTHS = {MOST: np.uint16, MOST_SHORT: np.uint8}
+WIDTHS = {MOST: np.uint16, MAX_SHORT: np.uint8}
 COMPILED = {
     (name, highest): compiled_pair(operation, lane)
     for name, (operation, _) in OPERATIONS.items()

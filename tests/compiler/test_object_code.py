@@ -21,7 +21,7 @@ import harness.compiler
 from harness.compiler import compiled as entry_points
 from harness.compiler import object_code, registry
 from harness.compiler.compiled import write_module
-from harness.compiler.object_code import FOLDER, Target, compile_ir, find_host_target, load_ir
+from harness.compiler.object_code import FOLDER, Target, compile_ir, get_host_target, load_ir
 from harness.compiler.registry import load_generated
 from harness.errors import CompileError
 from harness.machine.source_code import hash_code
@@ -70,7 +70,7 @@ def test_code_for_another_cpu_or_of_another_llvm_is_not_taken(
     entries: Any, compiled_texts: list[str], monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     answer(5)
-    own = find_host_target()
+    own = get_host_target()
     if change == "llvmlite":
         monkeypatch.setattr(llvmlite, "__version__", "0.0.1")
     elif change == "LLVM":
@@ -78,7 +78,7 @@ def test_code_for_another_cpu_or_of_another_llvm_is_not_taken(
     else:
         odd = {"cpu": "x86-64", "features": own.features + ",-avx512f", "triple": own.triple + "-"}
         other = replace(own, **{change: odd[change]})
-        monkeypatch.setattr(object_code, "find_host_target", lambda: other)
+        monkeypatch.setattr(object_code, "get_host_target", lambda: other)
     assert answer(5) == 5
     assert len(compiled_texts) == len(entries()) == 2
 
@@ -324,7 +324,7 @@ def test_an_llvm_that_cannot_be_loaded_is_told_in_one_line(monkeypatch: pytest.M
 
     monkeypatch.setattr(llvm, "initialize_native_target", refuse)
     with pytest.raises(CompileError, match=r"llvmlite [\d.]+ cannot be loaded \(libllvmlite.so"):
-        find_host_target.__wrapped__()
+        get_host_target.__wrapped__()
 
 
 def test_a_missing_llvmlite_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

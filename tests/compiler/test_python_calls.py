@@ -18,7 +18,7 @@ from harness.compiler.compiled import Compiled, compiled
 from harness.compiler.pointers import (
     FAILED,
     call_for_number,
-    find_address,
+    get_address,
     load_atomic,
     store_atomic,
 )
@@ -262,7 +262,7 @@ def waited(address: int, most: int) -> int:
 
 def test_other_threads_run_beside_a_function_without_the_lock() -> None:
     word, found = np.zeros(2, np.int64), []
-    address = find_address(word)
+    address = get_address(word)
     thread = threading.Thread(target=lambda: found.append(waited(address, 2**31)))
     thread.start()
     store_atomic(address, 5)
@@ -279,7 +279,7 @@ def added_up(address: int, n: int) -> None:
 
 def test_a_function_without_the_lock_may_return_nothing() -> None:
     word = np.zeros(1, np.int64)
-    assert added_up(find_address(word), 1000) is None
+    assert added_up(get_address(word), 1000) is None
     assert word[0] == 1000
     assert isinstance(added_up, Compiled)
 

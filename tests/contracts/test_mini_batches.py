@@ -6,7 +6,7 @@ import pytest
 
 from harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs
 from harness.errors import ConfigError
-from harness.values.instances import Chain, Lattice, SentencePair, Tree, measure_length
+from harness.values.instances import Chain, Lattice, SentencePair, Tree, compute_sort_key
 from harness.values.parsed import ParsedSentence
 from tests.support.corpora import complete
 
@@ -82,7 +82,7 @@ def test_every_kind_of_instance_has_a_length() -> None:
     pair = SentencePair([1, 2, 3], [1, 2])  # type: ignore[arg-type]
     tree = complete(n_leaves=4).instances[0]
     chain = sentences([6]).instances[0]
-    found = [measure_length(instance) for instance in (tree, lattice, chain, pair, parsed)]
+    found = [compute_sort_key(instance) for instance in (tree, lattice, chain, pair, parsed)]
     assert found == [(4,), (1,), (6,), (3, 2), (2,)]
 
 

@@ -17,7 +17,7 @@ from scripts import write_results
 from scripts.write_pages import END, MarkedPage
 
 DOCS = ROOT / "docs"
-MOST_WORDS, MOST_ROWS = 900, 8  # of README.md, and of its table
+MAX_WORDS, MAX_ROWS = 900, 8  # of README.md, and of its table
 
 
 def read_first_cells(page: str) -> set[str]:
@@ -64,10 +64,10 @@ def test_results_on_pages_are_those_of_the_committed_records() -> None:
 def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     tables = re.findall(r"^\|.*\n\|[ :|-]+\n((?:\|.*\n)+)", text, re.MULTILINE)
-    assert len([word for word in text.split() if re.search(r"\w", word)]) <= MOST_WORDS
+    assert len([word for word in text.split() if re.search(r"\w", word)]) <= MAX_WORDS
     assert not re.findall(r"^[A-Z]{4,}\d*$", text, re.MULTILINE), "a placeholder"
     assert len(tables) == 1
-    assert tables[0].count("\n") <= MOST_ROWS
+    assert tables[0].count("\n") <= MAX_ROWS
 
 
 def test_the_readme_shows_the_smallest_speedup_of_each_kind_of_network() -> None:
@@ -85,7 +85,9 @@ def test_the_first_directory_that_has_a_workload_tells_it() -> None:
 
     new = frame(("trees", "many", "new"), ("words", "few", "untold"))
     old = frame(("words", "few", "old"), ("trees", "many", "old"), ("trees", "few", "old"))
-    found = write_results.keep_first([new, old], lambda rows: "untold" not in set(rows.source))
+    found = write_results.select_first_results(
+        [new, old], lambda rows: "untold" not in set(rows.source)
+    )
     assert list(found.itertuples(index=False, name=None)) == [
         ("trees", "many", "new"),
         ("trees", "few", "old"),

@@ -20,7 +20,7 @@ CONTRACTS = {
     *("gradients", "parameters", "facts"),
 }
 # Vertex functions of models, operators, and contracts that return a fact are nouns.
-MOST_NOUNS = 0.05
+MAX_NOUNS = 0.05
 # Each module of its kind has one: adapters, backends, networks, and options of tables and figures.
 OF_CONTRACTS = {"Adapter", "Backend", "Levels", "Network", "NoOptions", "Options", "Recursive"}
 VAGUE = {"of", "one", "found", "told", "said"}
@@ -74,7 +74,7 @@ def test_functions_begin_with_a_verb() -> None:
         if isinstance(node, FunctionNode) and not is_property(node)
     ]
     nouns = [f"{path}: {node.name}" for path, node in functions if not has_verb(node.name)]
-    assert len(nouns) <= MOST_NOUNS * len(functions), nouns
+    assert len(nouns) <= MAX_NOUNS * len(functions), nouns
 
 
 def test_a_class_name_means_one_thing() -> None:

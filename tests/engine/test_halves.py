@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from harness.compiler.pointers import find_address
+from harness.compiler.pointers import get_address
 from harness.engine.backend import choose_backend
 from harness.engine.backends.compiled import memory
 from harness.engine.backends.compiled.memory import Parameters
 from harness.engine.cpu_kernels import blas
-from harness.engine.cpu_kernels.blas import N_HALVES, round_parameter
+from harness.engine.cpu_kernels.blas import N_BF16, round_parameter
 from harness.engine.cpu_kernels.libraries import ONEDNN
 from harness.engine.switches import Switches
 from harness.errors import UnsupportedTrial
@@ -41,7 +41,7 @@ def _rounded(x: Floats) -> Floats:
     """Round with the kernel, and return the result as float32."""
     bits = np.empty(x.size, np.uint16)
     rows = np.ascontiguousarray(x, np.float32).reshape(-1, x.shape[-1])
-    round_parameter(find_address(rows), rows.strides[0], *rows.shape, find_address(bits))
+    round_parameter(get_address(rows), rows.strides[0], *rows.shape, get_address(bits))
     return (bits.astype(np.uint32) << 16).view(np.float32).reshape(x.shape)
 
 
@@ -122,8 +122,8 @@ def test_who_cannot_is_told_before_anything_runs(
 
 
 def test_rows_that_no_thread_has_room_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "N_HALVES", 8)
+    monkeypatch.setattr(memory, "N_BF16", 8)
     wide = Parameters({"W": np.zeros((5, 4), np.float32)}, 1)
     with pytest.raises(UnsupportedTrial, match=r"rows of at most 8 numbers, got W of shape 5 x 4"):
-        wide.provide_half("W")
-    assert N_HALVES > 2**16
+        wide.provide_bf16("W")
+    assert N_BF16 > 2**16

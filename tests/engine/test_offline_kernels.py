@@ -22,9 +22,9 @@ from harness.machine.caches import NAME
 from harness.values.places import ROOT
 from tests.support.odd_files import DAMAGES
 
-MOST_REGISTERS = 255  # per thread
-MOST_SPILLED_BYTES = 40  # per thread and tile: what the loop over tiles saves around a call
-MOST_SHARED_BYTES = 100 * 1024  # so that two programs fit a processor with 228 KiB
+MAX_REGISTERS = 255  # per thread
+MAX_SPILLED_BYTES = 40  # per thread and tile: what the loop over tiles saves around a call
+MAX_SHARED_BYTES = 100 * 1024  # so that two programs fit a processor with 228 KiB
 
 pytestmark = [
     pytest.mark.slow,
@@ -59,16 +59,16 @@ def test_kernels_of_another_precision_fit_an_h200() -> None:
     found_of = resources_at("bf16", "forward", "backward_lazy")
     assert set(found_of) == {"forward", "backward_lazy"}
     for found in found_of.values():
-        assert 0 < found["n_registers"] <= MOST_REGISTERS
-        assert found["shared_bytes"] <= MOST_SHARED_BYTES
+        assert 0 < found["n_registers"] <= MAX_REGISTERS
+        assert found["shared_bytes"] <= MAX_SHARED_BYTES
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_kernel_fits_an_h200(resources: Any, kernel: str) -> None:
     found = resources[kernel]
-    assert 0 < found["n_registers"] <= MOST_REGISTERS
-    assert found["spilled_bytes"] <= MOST_SPILLED_BYTES
-    assert found["shared_bytes"] <= MOST_SHARED_BYTES
+    assert 0 < found["n_registers"] <= MAX_REGISTERS
+    assert found["spilled_bytes"] <= MAX_SPILLED_BYTES
+    assert found["shared_bytes"] <= MAX_SHARED_BYTES
 
 
 def test_a_persistent_kernel_fits_an_h200_with_its_barrier() -> None:
@@ -77,8 +77,8 @@ def test_a_persistent_kernel_fits_an_h200_with_its_barrier() -> None:
     This kernel compiles fastest.
     """
     (found,) = resources_at("ieee", "backward_lazy", launch="persistent").values()
-    assert 0 < found["n_registers"] <= MOST_REGISTERS
-    assert found["shared_bytes"] <= MOST_SHARED_BYTES
+    assert 0 < found["n_registers"] <= MAX_REGISTERS
+    assert found["shared_bytes"] <= MAX_SHARED_BYTES
     h200 = Processor(n_registers=65536, shared_bytes=228 * 1024, n_threads=2048)
     assert h200.count_resident(found["n_registers"], found["shared_bytes"]) >= 2
 

@@ -15,7 +15,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from harness.compiler.object_code import Loaded, load_ir
-from harness.compiler.pointers import call, find_address
+from harness.compiler.pointers import call, get_address
 from harness.engine.cpu_kernels import blas, libraries
 from harness.engine.cpu_kernels import product_kernels as products
 from harness.engine.cpu_kernels.blas import (
@@ -40,7 +40,7 @@ from harness.engine.cpu_kernels.vectors import (
     BLOCK,
     DOTS,
     LANES,
-    MOST_ROWS,
+    MAX_ROWS,
     NAMES,
     OWN_ROWS,
     OWN_ROWS_OUTER,
@@ -90,7 +90,7 @@ def halves_of(matrix: Matrix) -> NDArray[np.uint16]:
     """Round to bfloat16 with the kernel that test_halves.py tests."""
     rows = np.ascontiguousarray(matrix)
     bits = np.empty(rows.shape, np.uint16)
-    round_parameter(find_address(rows), rows.strides[0], *rows.shape, find_address(bits))
+    round_parameter(get_address(rows), rows.strides[0], *rows.shape, get_address(bits))
     return bits
 
 
@@ -285,7 +285,7 @@ def test_a_transposed_copy(shape: tuple[int, int]) -> None:
     matrix = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
     out = np.empty(shape[::-1], np.float32)
     square = int(load_products()[1][NAMES.index("transpose_square")])
-    transpose(square, find_address(matrix), *shape, find_address(out))
+    transpose(square, get_address(matrix), *shape, get_address(out))
     np.testing.assert_array_equal(out, matrix.T)
 
 
@@ -350,10 +350,10 @@ def test_any_share_of_own_rows_gives_the_same_bits(
 ) -> None:
     k, m = size
     n = max(n for n in range(60) if is_ours(n, k, m, transposed))
-    assert n > MOST_ROWS
+    assert n > MAX_ROWS
     x, weight = drawn(n, k), drawn(*shape_of(k, m, transposed))
     together = multiply_shares(x, weight, transposed, n, scratch)
-    for n_rows in range(1, MOST_ROWS + 2):
+    for n_rows in range(1, MAX_ROWS + 2):
         apart = multiply_shares(x, weight, transposed, n_rows, scratch)
         np.testing.assert_array_equal(together, apart)
 
@@ -361,7 +361,7 @@ def test_any_share_of_own_rows_gives_the_same_bits(
 @pytest.mark.parametrize("transposed", BOTH)
 def test_more_rows_than_own_agree_within_rounding(transposed: bool, scratch: Scratch) -> None:
     k, m = LARGE
-    n = max(OWN_ROWS_TRANSPOSED if transposed else OWN_ROWS, MOST_ROWS) + 1
+    n = max(OWN_ROWS_TRANSPOSED if transposed else OWN_ROWS, MAX_ROWS) + 1
     assert not is_ours(n, k, m, transposed)
     x, weight = drawn(n, k), drawn(*shape_of(k, m, transposed))
     together = multiply_shares(x, weight, transposed, n, scratch)
@@ -394,13 +394,13 @@ def kernel_of(n_rows: int, n_vectors: int, lanes: int) -> Loaded:
 def run_own(n_vectors: int, lanes: int, x: Matrix, w: Matrix, out: Matrix, adds: int) -> None:
     """Run the kernel for the number of rows of x."""
     address = kernel_of(len(x), n_vectors, lanes).find_address("kernel")
-    k, from_w = x.shape[1], (find_address(w), w.strides[0])
-    to_out = find_address(out), out.strides[0]
+    k, from_w = x.shape[1], (get_address(w), w.strides[0])
+    to_out = get_address(out), out.strides[0]
     if n_vectors:
-        from_x: tuple[int, ...] = find_address(x), x.strides[0], x.itemsize
+        from_x: tuple[int, ...] = get_address(x), x.strides[0], x.itemsize
         call(address, (*from_x, *from_w, *to_out, k, adds))
     else:
-        call(address, (find_address(x), x.strides[0], *from_w, *to_out, k // lanes, adds))
+        call(address, (get_address(x), x.strides[0], *from_w, *to_out, k // lanes, adds))
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
@@ -410,8 +410,8 @@ def test_a_kernel_of_any_lanes_gives_the_same_bits_for_any_rows(blocks: str, lan
     transposed = blocks == "dots"
     n_vectors = {"dots": 0, "vector": 1, "block": lanes // 4, "wide": lanes // 2}[blocks]
     k, m = 3 * lanes, n_vectors * lanes or DOTS
-    weight, before = drawn(*shape_of(k, m, transposed)), drawn(MOST_ROWS, m)
-    most_rows = WIDE_ROWS if blocks == "wide" else MOST_ROWS
+    weight, before = drawn(*shape_of(k, m, transposed)), drawn(MAX_ROWS, m)
+    most_rows = WIDE_ROWS if blocks == "wide" else MAX_ROWS
     for n, adds in product(range(1, most_rows + 1), (0, 1)):
         x, together, apart = drawn(n, k), before[:n].copy(), before[:n].copy()
         run_own(n_vectors, lanes, x, weight, together, adds)
@@ -435,5 +435,5 @@ def test_what_is_no_whole_vector_or_has_many_rows_is_a_librarys() -> None:
 
 @needs_blas
 def test_a_library_that_is_asked_for_multiplies_all() -> None:
-    assert prepare_libraries("auto", 1).scratch[0][OWN] == find_address(load_products()[1])
+    assert prepare_libraries("auto", 1).scratch[0][OWN] == get_address(load_products()[1])
     assert prepare_libraries("openblas", 1).scratch[0][OWN] == 0

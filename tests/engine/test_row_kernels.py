@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import Compiled, compiled, write_module
-from harness.compiler.object_code import find_host_target, optimize, verify
-from harness.compiler.pointers import find_address, floats_at
+from harness.compiler.object_code import get_host_target, optimize, verify
+from harness.compiler.pointers import floats_at, get_address
 from harness.engine.backends.compiled.memory import Parameters, enlarge_matrix
 from harness.engine.cpu_kernels import loss_kernels, memory_kernels, row_kernels
 from harness.engine.cpu_kernels.blas import round_parameter
@@ -170,14 +170,14 @@ def test_children_that_batches_read_in_place_are_copied_once() -> None:
     copies, done = np.full((20, 6), np.nan, np.float32), np.zeros(3, np.int64)
     operands = (states, index.copy(), runs, bounds, copies, done)
     for thread in range(3):
-        run_kernel(row_kernels.fill_viewed, operands, (2, 12), 3, Told(thread, 3))
+        run_kernel(row_kernels.materialize_views, operands, (2, 12), 3, Told(thread, 3))
     expected = states[index].reshape(20, 6)
     np.testing.assert_array_equal(copies[:9], expected[:9])
     np.testing.assert_array_equal(copies[12:], expected[12:])
     assert np.isnan(copies[9:12]).all(), "a batch that had copies already"
     assert done.all()
     copies[:] = np.nan
-    run_kernel(row_kernels.fill_viewed, operands, (2, 12), 3, Told(1, 3))
+    run_kernel(row_kernels.materialize_views, operands, (2, 12), 3, Told(1, 3))
     assert np.isnan(copies).all()
 
 
@@ -195,7 +195,7 @@ def test_the_largest_is_found_wherever_it_is(n: int) -> None:
     for k in {0, n // 2, n - 1, max(0, n - n % N_LANES - 1)}:
         one = x.copy()
         one[k] = -0.5
-        _largest(find_address(one), n, find_address(out))
+        _largest(get_address(one), n, get_address(out))
         assert out[0] == -0.5
 
 
@@ -292,7 +292,7 @@ VECTORIZED: dict[Any, str] = {
 
 
 def assembly_of(kernel: Compiled[..., Any]) -> str:
-    module, machine = verify(str(write_module([kernel])), find_host_target())
+    module, machine = verify(str(write_module([kernel])), get_host_target())
     optimize(module, machine)
     text: str = machine.emit_assembly(module)
     return text

@@ -202,7 +202,7 @@ def test_a_generation_that_kernels_are_not_for(
     assert f"got {capability[0]}.{capability[1]} (A GPU); use backend=stepwise" in said
 
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 REFUSAL = "CUDA out of memory. Tried to allocate 2.00 GiB"
 KINDS = (WalkedBackend, stepwise.Backend)
 
@@ -211,7 +211,7 @@ class Room:
     """Allocator that rejects arrays with too many rows, and calls torch's for others."""
 
     def __init__(self, allocate: Callable[..., torch.Tensor]) -> None:
-        self.allocate, self.most_rows = allocate, MOST_ROWS
+        self.allocate, self.most_rows = allocate, MAX_ROWS
         self.n_refused = 0
         self.before: Callable[[], None] = lambda: None  # called before every array of several rows
         self.given: list[weakref.ref[torch.Tensor]] = []
@@ -281,10 +281,10 @@ def test_what_kernels_cannot_count_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     """Too many parameters are rejected before any computation, and too many rows per mini-batch."""
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
     largest = max(weight.size for weight in example("tree_lstm")[2].values())
-    monkeypatch.setattr(memory, "MOST_ELEMENTS", largest - 1)
+    monkeypatch.setattr(memory, "MAX_ELEMENTS", largest - 1)
     with pytest.raises(UnsupportedTrial, match=rf"{largest}; set a smaller hidden_size, or"):
         Setting("tree_lstm")
-    monkeypatch.setattr(memory, "MOST_ELEMENTS", largest)
+    monkeypatch.setattr(memory, "MAX_ELEMENTS", largest)
     setting = Setting("tree_lstm")
     with pytest.raises(UnsupportedTrial, match="set a smaller batch_size, or use backend=stepwise"):
         setting.train(setting.instances * largest)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import add_to_word, find_address, put_word, read_word
+from harness.compiler.pointers import add_to_word, get_address, put_word, read_word
 from harness.engine.backends.compiled.backend import Backend
 from harness.engine.cpu_kernels import team as teams
 from harness.engine.cpu_kernels.blas import prepare_libraries
@@ -25,7 +25,15 @@ from harness.engine.cpu_kernels.context import (
     share,
 )
 from harness.engine.cpu_kernels.elementwise import Group
-from harness.engine.cpu_kernels.team import HAS_FUTEX, HELD, SPINS, WITHIN, Call, Team, meet
+from harness.engine.cpu_kernels.team import (
+    HAS_FUTEX,
+    HELD,
+    SPINS,
+    WITHIN,
+    Call,
+    Team,
+    wait_at_barrier,
+)
 from harness.engine.switches import Switches
 from harness.oracle import run_reference
 from systems.on_core.vertex import Adapter
@@ -47,11 +55,11 @@ def _visit(context: int, seen: int, batches: int, n: int) -> None:
     )
     for i in range(n):
         put_word(seen, 2 * thread + i % 2, i)
-        meet(context)
+        wait_at_barrier(context)
         for other in range(n_threads):
             if read_word(seen, 2 * other + i % 2) != i:
                 add_to_word(tally, MISSED, 1)
-        meet(context)
+        wait_at_barrier(context)
         add_to_word(tally, MEETINGS, 1)
 
 
@@ -65,7 +73,7 @@ class Visits:
 
     def __init__(self, n_threads: int) -> None:
         self._seen = np.zeros((n_threads, 2), np.int64)
-        self.function, self.argument = _visit.address, find_address(self._seen)
+        self.function, self.argument = _visit.address, get_address(self._seen)
 
 
 def _visits(n_threads: int, n: int) -> Call:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.compiler.object_code import find_host_target
+from harness.compiler.object_code import get_host_target
 from harness.engine.cpu_kernels.blas import prepare_libraries
 from harness.engine.cpu_kernels.libraries import LIBRARY, ONEDNN
 from harness.engine.cpu_kernels.vectors import LANES
@@ -37,7 +37,7 @@ def test_the_plugin_leaves_no_wider_instructions(request: pytest.FixtureRequest)
         pytest.skip(f"{PLUGIN} is not loaded")
     from tests.support import avx2_cpu
 
-    target = find_host_target()
+    target = get_host_target()
     assert (target.cpu, "avx512" in target.features, LANES) == ("x86-64-v3", False, 8)
     assert torch.backends.cpu.get_cpu_capability() == "AVX2"
     assert avx2_cpu.VARIABLES.items() <= os.environ.items()

@@ -15,12 +15,12 @@ from harness.machine.caches import (
     NAME,
     cache_on_disk,
     delete_oldest,
-    keep,
     keep_packed,
     make_answers_folder,
     make_cache_folder,
-    read_kept,
+    read_cached,
     unpack_kept,
+    write_cached,
 )
 from tests.support.odd_files import DAMAGES
 
@@ -117,10 +117,10 @@ CONTENT = bytes(range(256)) * 9
 
 def test_what_was_kept_is_found(tmp_path: Path) -> None:
     place = tmp_path / "new" / "entry"
-    assert read_kept(place) is None
+    assert read_cached(place) is None
     for content in (CONTENT, b"", b"other"):
-        keep(place, content)
-        assert read_kept(place) == content
+        write_cached(place, content)
+        assert read_cached(place) == content
     assert [path.name for path in place.parent.iterdir()] == ["entry"]
     assert place.parent.stat().st_mode & 0o777 == 0o700
     assert place.stat().st_mode & 0o777 == 0o600
@@ -129,28 +129,28 @@ def test_what_was_kept_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_was_damaged_is_not_found_and_is_replaced(tmp_path: Path, damage: str) -> None:
     place, other = tmp_path / "entry", tmp_path / "other"
-    keep(place, CONTENT)
-    keep(other, b"another answer")
+    write_cached(place, CONTENT)
+    write_cached(other, b"another answer")
     DAMAGES[damage](place, other)
-    assert read_kept(place) is None
-    keep(place, CONTENT)
-    assert read_kept(place) == CONTENT
-    assert read_kept(other) == b"another answer"
+    assert read_cached(place) is None
+    write_cached(place, CONTENT)
+    assert read_cached(place) == CONTENT
+    assert read_cached(other) == b"another answer"
 
 
 @pytest.mark.parametrize("n_bit", range(0, 8 * (32 + len(CONTENT)), 997))
 def test_no_changed_bit_goes_unnoticed(tmp_path: Path, n_bit: int) -> None:
     place = tmp_path / "entry"
-    keep(place, CONTENT)
+    write_cached(place, CONTENT)
     stored = bytearray(place.read_bytes())
     stored[n_bit // 8] ^= 1 << n_bit % 8
     place.write_bytes(stored)
-    assert read_kept(place) is None
+    assert read_cached(place) is None
 
 
 def test_what_may_not_be_read_is_not_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "entry"
-    keep(place, CONTENT)
+    write_cached(place, CONTENT)
     place.chmod(0)
 
     def refused(*_: object) -> int:  # also if tests run as root, which may read everything
@@ -158,18 +158,18 @@ def test_what_may_not_be_read_is_not_found(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refused)
-        assert read_kept(place) is None
-    keep(place, CONTENT)
-    assert read_kept(place) == CONTENT
+        assert read_cached(place) is None
+    write_cached(place, CONTENT)
+    assert read_cached(place) == CONTENT
 
 
 def test_what_is_another_user_s_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "entry"
-    keep(place, CONTENT)
+    write_cached(place, CONTENT)
     monkeypatch.setattr(os, "geteuid", lambda: place.stat().st_uid + 1)
-    assert read_kept(place) is None
+    assert read_cached(place) is None
 
 
 @pytest.mark.parametrize("fails", ["open", "fsync", "replace", "mkdir"])
@@ -177,7 +177,7 @@ def test_on_a_full_disk_nothing_is_kept_and_nothing_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
     place = tmp_path / "entry"
-    keep(place, b"old")
+    write_cached(place, b"old")
     before = place.read_bytes()
 
     def full(*_: object, **__: object) -> None:
@@ -186,7 +186,7 @@ def test_on_a_full_disk_nothing_is_kept_and_nothing_left(
     home = os if fails == "fsync" else Path
     with monkeypatch.context() as patch:
         patch.setattr(home, fails, full)
-        keep(place, CONTENT)
+        write_cached(place, CONTENT)
     assert [path.name for path in tmp_path.iterdir()] == ["entry"]
     assert place.read_bytes() == before
 
@@ -201,14 +201,14 @@ def test_all_is_on_the_disk_before_it_is_in_its_place(
         on_disk.append((os.fstat(descriptor).st_size, place.exists()))
 
     monkeypatch.setattr(os, "fsync", seen)
-    keep(place, CONTENT)
+    write_cached(place, CONTENT)
     assert on_disk == [(32 + len(CONTENT), False)]
 
 
 def fill(place: Path, n_times: int, barrier: object) -> None:
     barrier.wait()  # type: ignore[attr-defined]
     for _ in range(n_times):
-        keep(place, CONTENT)
+        write_cached(place, CONTENT)
 
 
 def test_processes_may_fill_the_same_entry(tmp_path: Path) -> None:
@@ -220,10 +220,10 @@ def test_processes_may_fill_the_same_entry(tmp_path: Path) -> None:
     barrier.wait()
     found = set()
     while any(writer.is_alive() for writer in writers):
-        found.add(read_kept(place))
+        found.add(read_cached(place))
     assert [writer.exitcode for writer in writers] == [0, 0, 0]
     assert found <= {CONTENT, None}
-    assert read_kept(place) == CONTENT
+    assert read_cached(place) == CONTENT
     assert [path.name for path in tmp_path.iterdir()] == ["entry"]
 
 
@@ -339,7 +339,7 @@ def test_where_nothing_can_be_kept_it_is_worked_out(
 def test_too_many_answers_are_forgotten(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caches, "MOST_ANSWERS", 2)
+    monkeypatch.setattr(caches, "MAX_ANSWERS", 2)
     for k in range(3):
         cache_on_disk(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")
     make_answers_folder.cache_clear()  # the next process

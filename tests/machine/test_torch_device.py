@@ -10,7 +10,7 @@ import pytest
 
 import harness.planning.nodes
 from harness.machine import torch_device
-from harness.machine.torch_device import ASKED, find_torch_obstacle
+from harness.machine.torch_device import ASKED, explain_unusable_gpu
 from harness.planning.artifacts import build_choices
 
 Done = subprocess.CompletedProcess[str]
@@ -18,9 +18,9 @@ Done = subprocess.CompletedProcess[str]
 
 @pytest.fixture(autouse=True)
 def _asked_anew() -> Iterator[None]:
-    find_torch_obstacle.cache_clear()
+    explain_unusable_gpu.cache_clear()
     yield
-    find_torch_obstacle.cache_clear()
+    explain_unusable_gpu.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_its_reason_is_one_line(
         return Done(command, code, out, error)
 
     monkeypatch.setattr(torch_device.subprocess, "run", run)
-    found = find_torch_obstacle()
+    found = explain_unusable_gpu()
     assert (found is None) == (said is None)
     assert (found or "").startswith(said or "")
 
@@ -49,12 +49,12 @@ def test_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         raise subprocess.TimeoutExpired(command, 1.0)
 
     monkeypatch.setattr(torch_device.subprocess, "run", run)
-    assert "did not report within" in str(find_torch_obstacle())
+    assert "did not report within" in str(explain_unusable_gpu())
 
 
 def test_the_one_here_is_asked() -> None:
     """Either result is correct on the machine that runs the tests, within the time limit."""
-    said = find_torch_obstacle()
+    said = explain_unusable_gpu()
     assert said is None or "PyTorch" in said
 
 
@@ -69,7 +69,7 @@ def test_sizes_are_those_of_the_device_that_torch_can_use(
     scale: str,
 ) -> None:
     monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", lambda: True)
-    monkeypatch.setattr(harness.planning.nodes, "find_torch_obstacle", lambda: reason)
+    monkeypatch.setattr(harness.planning.nodes, "explain_unusable_gpu", lambda: reason)
     choices = build_choices({}, {})
     assert (choices.device, choices.scale) == (device, scale)
     said = capsys.readouterr().err

@@ -13,7 +13,7 @@ from harness.measuring.passes import Passes
 from harness.measuring.timed_check import (
     CALLS_S,
     HIDDEN_SHARE,
-    MOST_SLOWER,
+    MAX_SLOWER,
     N_PASSES_AGAIN,
     NEAR,
     READINGS,
@@ -212,7 +212,7 @@ def test_what_was_not_seen_takes_as_long(slower: float, is_wrong: bool) -> None:
     system.unseen_s = slower * system.run_s
     ratio = ratio_of(system)
     assert ratio == pytest.approx(slower)
-    assert (find_unseen_fault(ratio) is not None) == is_wrong == (slower > MOST_SLOWER)
+    assert (find_unseen_fault(ratio) is not None) == is_wrong == (slower > MAX_SLOWER)
 
 
 def test_others_on_the_machine_make_nobody_guilty() -> None:

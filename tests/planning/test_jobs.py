@@ -16,7 +16,7 @@ from harness.planning.jobs import (
     build_local_jobs,
     build_node_jobs,
     estimate_runtime_min,
-    keep_true,
+    update_markers,
 )
 from harness.planning.ordering import format_point, shuffle_round
 from harness.planning.run_plan import Step
@@ -151,14 +151,14 @@ def nothing(_: Step) -> bool:
 
 def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> None:
     file = done.locate_done_file(tmp_path)
-    keep_true([done], tmp_path, nothing)
+    update_markers([done], tmp_path, nothing)
     assert file.stat().st_mtime == 1000
     os.utime(file, (5000, 5000))
-    keep_true([done], tmp_path, nothing)
+    update_markers([done], tmp_path, nothing)
     assert file.stat().st_mtime == 5000
     os.utime(build_record_path(tmp_path, *done.steps[0]), (6000, 6000))  # measured again, by bench
     before = file.read_bytes()
-    keep_true([done], tmp_path, nothing)
+    update_markers([done], tmp_path, nothing)
     assert file.stat().st_mtime == 6000
     assert file.read_bytes() != before
 
@@ -166,20 +166,20 @@ def test_a_file_is_as_old_as_the_newest_record(done: Job, tmp_path: Path) -> Non
 def test_what_lacks_a_record_is_not_done_but_while_a_run_counts_on_it(
     done: Job, plans: Plans, tmp_path: Path
 ) -> None:
-    keep_true(build_local_jobs(plans).values(), tmp_path, lambda step: step not in done.steps)
+    update_markers(build_local_jobs(plans).values(), tmp_path, lambda step: step not in done.steps)
     assert list((tmp_path / "measured").iterdir()) == [done.locate_done_file(tmp_path)]
     with begin_run(tmp_path), begin_run(tmp_path):
-        keep_true([done], tmp_path, lambda _: True)
+        update_markers([done], tmp_path, lambda _: True)
         assert done.locate_done_file(tmp_path).exists()
-    keep_true([done], tmp_path, lambda _: True)
+    update_markers([done], tmp_path, lambda _: True)
     assert not done.locate_done_file(tmp_path).exists()
 
 
 def test_a_folder_that_is_not_there_is_not_made_and_one_that_cannot_be_written_is_one_line(
     done: Job, tmp_path: Path
 ) -> None:
-    keep_true([done], tmp_path / "results", nothing)
+    update_markers([done], tmp_path / "results", nothing)
     assert not (tmp_path / "results").exists()
     (tmp_path / "measured").write_text("in the way")
     with pytest.raises(OutputError, match=r"cannot be written .*; existing records are intact"):
-        keep_true([done], tmp_path, nothing)
+        update_markers([done], tmp_path, nothing)

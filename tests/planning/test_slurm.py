@@ -15,10 +15,10 @@ from harness.planning.slurm import (
     NEEDED,
     build_check_script,
     cancel,
+    check_idle_nodes,
     check_seen,
     check_slurm,
     list_jobs,
-    look_at_nodes,
 )
 
 NODES = Nodes("small", n_cpus=2, memory_gib=2)
@@ -86,7 +86,7 @@ def test_jobs_that_are_cancelled_are_waited_for(
     looks = tmp_path / "looks"
     say(commands, "squeue", f"echo look >> {looks}; test $(wc -l < {looks}) -gt 2 || echo 12")
     say(commands, "scancel", f'echo "$@" > {tmp_path}/cancelled')
-    monkeypatch.setattr(slurm, "LOOK_S", 0.0)
+    monkeypatch.setattr(slurm, "POLL_S", 0.0)
     cancel([])
     assert not looks.exists()
     cancel(["12", "13"])
@@ -108,13 +108,13 @@ def test_nodes_are_looked_at_but_for_those_that_others_took_meanwhile(
     said: list[str] = []
     for idle in ("a\nb", ""):
         say(commands, "sinfo", f"echo '{idle}'")
-        look_at_nodes(NODES, tmp_path, said.append)
+        check_idle_nodes(NODES, tmp_path, said.append)
     (line,) = said
     assert line.startswith("no node is idle")
     say(commands, "sinfo", "echo a")
     say(commands, "srun", "echo fault=is blind")
     with pytest.raises(ConfigError, match=r"^a is blind$"):
-        look_at_nodes(NODES, tmp_path, said.append)
+        check_idle_nodes(NODES, tmp_path, said.append)
     assert not (tmp_path / slurm.SEEN).exists()
 
 

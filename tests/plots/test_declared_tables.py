@@ -18,7 +18,7 @@ from harness.values.places import CONF_DIR
 from plots.declaration import DECLARED, read_declaration
 from plots.experiment import Experiment, load_experiment
 from plots.published import PUBLISHED
-from plots.tables.cells import DAGGER, EN_DASH, MOST_COLUMNS, Table
+from plots.tables.cells import DAGGER, EN_DASH, MAX_COLUMNS, Table
 from tests.support.experiments import Load, build_tables, select_number
 from tests.support.records import Change
 
@@ -269,7 +269,7 @@ def test_tables_of_the_project_card_need_no_record(
     assert set(table.numbers.status) == {NOT_MEASURED}
     parts = list(table.split_parts())
     assert parts
-    assert all(cells.shape[1] <= MOST_COLUMNS for _, cells in parts)
+    assert all(cells.shape[1] <= MAX_COLUMNS for _, cells in parts)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from harness.planning.artifacts import Choices, PlannedTrial, build_choices, pla
 from harness.planning.config import Composer
 from harness.records.count_row import AnyCount
 from harness.records.record import Record, build_trial
-from harness.records.store import Held, write_packed
+from harness.records.store import RecordSet, write_packed
 from plots.captions import build_title
 from plots.draw import draw_experiment
 from plots.drawable import Drawable, Elsewhere, select_drawable
@@ -94,7 +94,7 @@ def plan_of(
 
     def plan(records: list[Record], counts: list[AnyCount] | None = None, **said: Any) -> Drawable:
         place = tmp_path / "packed"
-        write_packed(Held(tuple(records), tuple(counts or ())), place)
+        write_packed(RecordSet(tuple(records), tuple(counts or ())), place)
         own = {"records": place, "conf_dir": conf_dir, "data_root": tmp_path / "none"}
         return select_drawable(own | {"results_dir": tmp_path / "drawn"} | said, {})
 
@@ -305,7 +305,8 @@ def test_rounds_are_those_of_the_records_and_what_others_have_is_missing(
         pairs = zip(trials, n_held, strict=True)
         records = tuple(made_up_record(t, r) for t, n in pairs for r in range(n))
         return [
-            [one is not None for one in of] for of in Elsewhere(Held(records)).find_rounds(trials)
+            [one is not None for one in of]
+            for of in Elsewhere(RecordSet(records)).find_rounds(trials)
         ]
 
     assert rounds(6, 3, 1, 0) == [[True] * 3, [True, False, False], [False] * 3]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.compiler.lanes import MOST_SHORT
+from harness.compiler.lanes import MAX_SHORT
 from harness.contracts.model import Model, ModelSizes
 from harness.contracts.policy import LearningSettings, learn_policy, load_policy
 from harness.granularity.operators import build_operator_graph
@@ -243,7 +243,7 @@ def test_cells_of_operators_are_scheduled_as_defined(graph: Graph) -> None:
     assert batches_of(load_policy("critical_share")(graph)) == plain_batches(graph)
 
 
-@pytest.mark.parametrize("length", [MOST_SHORT - 1, MOST_SHORT, MOST_SHORT + 1, 400])
+@pytest.mark.parametrize("length", [MAX_SHORT - 1, MAX_SHORT, MAX_SHORT + 1, 400])
 def test_chains_that_8_bits_cannot_count_are_scheduled_as_defined(length: int) -> None:
     types = [1] * length + [2, 1, 2, 1, 2, 2]
     args = [[v - 1] if v else [] for v in range(length + 3)] + [[], [length + 3], [length + 4]]

@@ -19,8 +19,8 @@ from tests.support.bad_programs import BAD, HERE, ONE, Given, a_number
 def test_a_bad_program_is_told_with_its_line(
     program: Callable[[CallWriter], Any], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "MOST_VERTICES", 90)
-    monkeypatch.setattr(fibers, "MOST_FIBERS", 50)
+    monkeypatch.setattr(recorder, "MAX_VERTICES", 90)
+    monkeypatch.setattr(fibers, "MAX_FIBERS", 50)
     monkeypatch.setattr(fibers, "DEEPEST_CALLS", 500)
     with pytest.raises(ProgramError, match=line) as told:
         Given(program).mini_batch(ONE)

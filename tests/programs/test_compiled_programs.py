@@ -138,10 +138,10 @@ def test_there_is_room_for_functions_that_are_written_many_times() -> None:
 
 REFUSED = {
     "with open('x'): pass": "With is not supported",
-    "v = p.nothing(v)": "calls the block nothing, which is none",
+    "v = p.nothing(v)": "calls nothing, which is not a block",
     "v = p.binary(v)": "calls binary with 1 operands",
-    "v = p.leaf()": "calls leaf with other numbers than it needs",
-    "v = p.leaf(word=0, other=1)": "calls leaf with other numbers than it needs",
+    "v = p.leaf()": "calls leaf with the wrong external numbers",
+    "v = p.leaf(word=0, other=1)": "calls leaf with the wrong external numbers",
     "yield p.stage()": "yields what is not translated",
     "yield p": "yields what is not translated",
     "a = yield p.fork(self._picked(1, 2))": "forks what is no generator",
@@ -151,12 +151,12 @@ REFUSED = {
     "for k in range(0): last = k\nv = p.unary_a(last)": "reads last, which is not set",
     "v = max(words)": "calls what is not translated: max(words)",
     "x = yield p.chance(of=v)": "gives operands by name: p.chance(of=v)",
-    "v = p.unary_a(v, label=sentence.words[0] + 1)": "computes with a number of 32 bits",
+    "v = p.unary_a(v, label=sentence.words[0] + 1)": "computes with a 32-bit number",
     "i = i << 2": "has an operator that is not translated: LShift",
     "for one in reversed(read): pass": "calls what is not translated: reversed",
     "i = sentence.nothing": "reads nothing, which is neither a number nor an array",
     "i = self.shapes": "which is no number",
-    "p.chance(v, 1)": "calls the block chance, which is none",
+    "p.chance(v, 1)": "calls chance, which is not a block",
     "a = yield p.fork(self._branch(p, v, 0, read=[]))": "gives operands by name",
 }
 

@@ -60,9 +60,9 @@ def graphs(one: MiniBatch) -> list[Any]:
 @pytest.mark.parametrize("body", WRONG)
 def test_what_is_wrong_is_told_with_its_line(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (recorder, compiled_programs):
-        monkeypatch.setattr(module, "MOST_VERTICES", N)
+        monkeypatch.setattr(module, "MAX_VERTICES", N)
     for module in (fibers, compiled_programs):
-        monkeypatch.setattr(module, "MOST_FIBERS", 50)
+        monkeypatch.setattr(module, "MAX_FIBERS", 50)
     model = written(body)
     quick = quick_of(model)
     assert quick.programs is not None, quick.run_by

@@ -227,7 +227,7 @@ def test_numbers_are_drawn_once_and_kept_with_their_instance() -> None:
 
 
 def test_numbers_of_many_instances_are_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording_module, "MOST_KEPT", 4)
+    monkeypatch.setattr(recording_module, "MAX_KEPT", 4)
     model = StackRNN(SIZES)
     for sentence in [*SENTENCES, *SENTENCES]:
         model.mini_batch([sentence])

@@ -43,8 +43,8 @@ TRAPS = [
     "sentence.words.append(3)",
     "sentence.words[0] = 3",
     "for depth in range(i):\n    pass\nv = p.unary_a(v, label=depth)",
-    "for MOST_DEPTH in range(2):\n    pass\nv = p.unary_a(v, label=MOST_DEPTH)",
-    "v = p.unary_a(v, label=MOST_DEPTH)",
+    "for MAX_DEPTH in range(2):\n    pass\nv = p.unary_a(v, label=MAX_DEPTH)",
+    "v = p.unary_a(v, label=MAX_DEPTH)",
     "limit = None\nif i:\n    limit = 2\nv = p.many(*[v, v, v][:limit], word=1)",
     "limit = None\nif i:\n    limit = 2\nv = p.unary_a(v, label=bool(limit))",
     "x = None\nif i:\n    x = 1\nv = p.unary_a(v, label=(0 if x is None else x + 1))",
@@ -96,7 +96,7 @@ def _adds(self, k):
     return lambda x: x + k
 """
 GLOBALS = {
-    "MOST_DEPTH": 0,
+    "MAX_DEPTH": 0,
     "depth": 1,
     "EVEN": np.array([0, 2]),
     "ODD": np.array([1, 3]),

@@ -21,7 +21,7 @@ from harness.records.record import Record, build_record_path, read_record, write
 from harness.records.store import (
     COUNTS,
     TRIALS,
-    Held,
+    RecordSet,
     list_machine_kinds,
     merge,
     name_machine_kind,
@@ -68,13 +68,13 @@ def test_packing_keeps_every_value_and_no_order(
     tmp_path_factory: pytest.TempPathFactory, records: list[Record], seed: int
 ) -> None:
     folder = tmp_path_factory.mktemp("packed")
-    write_packed(Held(tuple(records)), folder / "a")
+    write_packed(RecordSet(tuple(records)), folder / "a")
     held = read_all_records([folder / "a"])
     by_name = {(one.trial_id, one.trial.round): one for one in records}
     assert list(held.records) == [by_name[name] for name in sorted(by_name)]
 
     shuffled = random.Random(seed).sample(records, len(records))
-    write_packed(Held((*shuffled, records[0])), folder / "b")
+    write_packed(RecordSet((*shuffled, records[0])), folder / "b")
     assert content_of(folder / "a") == content_of(folder / "b")
 
     unpack(held, folder / "results")
@@ -105,16 +105,16 @@ def test_counts_come_out_as_they_went_in(tmp_path: Path) -> None:
     learned = {"policy": "fsm_sort", "learn_s": 0.1, "unseen_share": 0.0}
     learned["learning"] = {"variant": "released", "fallback": "last", "trials": 9, "seed": 1}
     rows = [failed_count(), plain_count("count-c", **learned), plain_count("count-a")]
-    write_packed(Held((), tuple(rows)), tmp_path)
+    write_packed(RecordSet((), tuple(rows)), tmp_path)
     held = read_all_records([tmp_path])
-    assert held == Held((), (rows[2], rows[0], rows[1]))
+    assert held == RecordSet((), (rows[2], rows[0], rows[1]))
     assert unpack(held, tmp_path / "results") == 3
     assert read_all_records([tmp_path / "results"]) == held
     assert unpack(held, tmp_path / "results") == 0
 
 
 def test_a_line_is_sorted_json(tmp_path: Path) -> None:
-    write_packed(Held((plain_record(1), plain_record(0))), tmp_path)
+    write_packed(RecordSet((plain_record(1), plain_record(0))), tmp_path)
     lines = lzma.decompress((tmp_path / TRIALS.packed).read_bytes()).decode().splitlines()
     values = [json.loads(line) for line in lines]
     assert [value["trial"]["round"] for value in values] == [0, 1]
@@ -167,7 +167,7 @@ def test_damage_is_told_in_one_line(tmp_path: Path, name: str) -> None:
     damage, words = DAMAGES[name]
     path = tmp_path / TRIALS.packed
     records = (plain_record(round_, {"command": "c" * 99}) for round_ in range(3))
-    write_packed(Held(tuple(records)), tmp_path)
+    write_packed(RecordSet(tuple(records)), tmp_path)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(RecordError, match=words) as caught:
         read_all_records([path])
@@ -180,7 +180,7 @@ def test_what_unpacks_to_more_than_records_take_is_refused(
 ) -> None:
     """A few kilobytes of xz may unpack to gigabytes; at most the limit is ever unpacked."""
     bound = 100_000
-    monkeypatch.setattr(store, "MOST_BYTES", bound)
+    monkeypatch.setattr(store, "MAX_BYTES", bound)
     path = tmp_path / TRIALS.packed
     for n_bytes, words in ((bound, "has no complete lines"), (bound + 1, "more than 100000 bytes")):
         path.write_bytes(lzma.compress(b"x" * n_bytes))
@@ -204,18 +204,18 @@ def test_nothing_is_overwritten_and_nothing_else_written(tmp_path: Path) -> None
     before = content_of(results)
     records, count = (plain_record(0), plain_record(1)), plain_count()
     with pytest.raises(RecordError, match=r"r1\.json exists with other content"):
-        unpack(Held(records, (count,)), results)
+        unpack(RecordSet(records, (count,)), results)
     assert content_of(results) == before
 
     write_results(results / "2", list(records), [plain_count(n_batches=99)])
     before = content_of(results)
     with pytest.raises(RecordError, match=r"count-a\.json exists with other content"):
-        unpack(Held((plain_record(5),), (count,)), results / "2")
+        unpack(RecordSet((plain_record(5),), (count,)), results / "2")
     assert content_of(results) == before
 
 
 def test_a_damaged_record_that_is_there_stays(tmp_path: Path) -> None:
-    held = Held((plain_record(),))
+    held = RecordSet((plain_record(),))
     unpack(held, tmp_path)
     (path,) = tmp_path.rglob("r0.json")
     path.write_text("{")
@@ -228,8 +228,8 @@ def test_a_damaged_record_that_is_there_stays(tmp_path: Path) -> None:
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     results = tmp_path / "a" / "results"
     for held in (
-        Held((plain_record(changes={"trial_id": name}),)),
-        Held((), (plain_count(name),)),
+        RecordSet((plain_record(changes={"trial_id": name}),)),
+        RecordSet((), (plain_count(name),)),
     ):
         with pytest.raises(RecordError, match="is not a valid file name"):
             unpack(held, results)
@@ -240,7 +240,7 @@ def test_superseded_records_are_left_out(tmp_path: Path) -> None:
     old, new = plain_record(changes={"instances_per_s": 1.0}), plain_record()
     write_results(tmp_path, [old, new], [plain_count(n_batches=50), plain_count()])
     assert len(list(tmp_path.rglob("superseded/*.json"))) == 2
-    assert read_all_records([tmp_path / "raw"]) == Held((new,), (plain_count(),))
+    assert read_all_records([tmp_path / "raw"]) == RecordSet((new,), (plain_count(),))
     (path,) = tmp_path.rglob("r0.json")
     assert read_record(path) == new
 

@@ -13,7 +13,7 @@ import harness
 import harness.records.tidy as tidy
 from harness.errors import RecordError
 from harness.records.columns import COLUMNS
-from harness.records.store import Held, write_packed
+from harness.records.store import RecordSet, write_packed
 from harness.records.tidy import MEASURED, QUANTITIES, SECTIONS, frame
 from harness.values.places import ROOT
 from tests.support.records import plain_count, plain_record, write_results
@@ -106,7 +106,7 @@ def test_samples_are_lists_if_asked_for(tmp_path: Path) -> None:
 def test_a_directory_without_records_is_refused_and_those_in_it_are_named(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"no records in .*; run bench first"):
         frame(tmp_path)
-    write_packed(Held((plain_record(),)), tmp_path / "machine" / "paper")
+    write_packed(RecordSet((plain_record(),)), tmp_path / "machine" / "paper")
     with pytest.raises(RecordError, match=r"no records in .*; choose one of machine/paper in it"):
         frame(tmp_path)
     assert len(frame(tmp_path / "machine" / "paper")) == 1

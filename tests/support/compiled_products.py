@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
-from harness.compiler.pointers import find_address
+from harness.compiler.pointers import get_address
 from harness.engine.cpu_kernels import blas
 from harness.engine.cpu_kernels.blas import Scratch
 from tests.support.kernel_calls import Told
@@ -29,7 +29,7 @@ def _multiply_half(
     context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
     adds: int, out: int, out_row: int,
 ) -> None:  # fmt: skip
-    blas.multiply_half(context, x, x_row, n, w, rows, columns, transposed, adds, out, out_row)
+    blas.multiply_bf16(context, x, x_row, n, w, rows, columns, transposed, adds, out, out_row)
 
 
 @compiled
@@ -45,7 +45,7 @@ def _add_outer_half(
     context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
     adds: int,
 ) -> None:  # fmt: skip
-    blas.add_outer_half(context, x, x_row, k, dy, dy_row, m, n, out, adds)
+    blas.add_outer_bf16(context, x, x_row, k, dy, dy_row, m, n, out, adds)
 
 
 def multiply(
@@ -57,8 +57,8 @@ def multiply(
     function = _multiply_half if weight.dtype == np.uint16 else _multiply
     rows, columns = weight.shape
     function(
-        told.address, find_address(x), x.strides[0], len(x), find_address(weight), rows, columns,
-        int(transposed), int(adds), find_address(out), out.strides[0],
+        told.address, get_address(x), x.strides[0], len(x), get_address(weight), rows, columns,
+        int(transposed), int(adds), get_address(out), out.strides[0],
     )  # fmt: skip
 
 
@@ -69,6 +69,6 @@ def add_outer(
     told = Told(scratch=scratch)
     function = _add_outer_half if half else _add_outer
     function(
-        told.address, find_address(x), x.strides[0], x.shape[1], find_address(dy),
-        dy.strides[0], dy.shape[1], len(x), find_address(out), int(adds),
+        told.address, get_address(x), x.strides[0], x.shape[1], get_address(dy),
+        dy.strides[0], dy.shape[1], len(x), get_address(out), int(adds),
     )  # fmt: skip

@@ -85,14 +85,14 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 
 ANSWERS, HEADLINE = "answers", "headline_tree_lstm_inference"
-MOST_BYTES = 8e6
+MAX_BYTES = 8e6
 
 
 def build_page(choices: Choices, *names: str) -> str:
     """Return the report of experiments that were drawn."""
     out = choices.results_dir / "report.html"
     write_report(out, [choices.results_dir], names)
-    assert out.stat().st_size < MOST_BYTES
+    assert out.stat().st_size < MAX_BYTES
     return out.read_text(encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.compiler.compiled import Compiled
-from harness.compiler.pointers import call, find_address
+from harness.compiler.pointers import call, get_address
 from harness.engine.cpu_kernels.blas import Scratch
 from harness.engine.cpu_kernels.context import (
     FACTORS,
@@ -34,11 +34,11 @@ class Told:
     def __init__(self, thread: int = 0, n_threads: int = 1, scratch: Scratch | None = None) -> None:
         self.tally = np.zeros(N_TALLY, np.int64)
         self._words = np.zeros(N_WORDS, np.int64)
-        self._words[[THREAD, N_THREADS, TALLY]] = thread, n_threads, find_address(self.tally)
+        self._words[[THREAD, N_THREADS, TALLY]] = thread, n_threads, get_address(self.tally)
         self._scratch = scratch
         if scratch is not None:
-            self._words[[SIZES, LETTERS, FACTORS]] = list(map(find_address, scratch))
-        self.address = find_address(self._words)
+            self._words[[SIZES, LETTERS, FACTORS]] = list(map(get_address, scratch))
+        self.address = get_address(self._words)
 
 
 def run_kernel(
@@ -50,7 +50,7 @@ def run_kernel(
 ) -> None:
     """Run a kernel, or the code at an address, for n rows; operands may be parts of wider rows."""
     told = told or Told()
-    places = np.array([(find_address(one), one.strides[0]) for one in operands], np.int64)
+    places = np.array([(get_address(one), one.strides[0]) for one in operands], np.int64)
     words = np.array([*constants, 0], np.int64)
     address = kernel.address if isinstance(kernel, Compiled) else kernel
-    call(address, (told.address, find_address(places), find_address(words), n))
+    call(address, (told.address, get_address(places), get_address(words), n))

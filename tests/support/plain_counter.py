@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.programs.blocks import TAINTED, BlockShape
-from harness.programs.decode import DEPTH_BITS, MOST_PHASES, ONE_PHASE, ONE_ROUND, extract_phase
+from harness.programs.decode import DEPTH_BITS, MAX_PHASES, ONE_PHASE, ONE_ROUND, extract_phase
 from harness.programs.decoder import RecordedPiece
 from harness.programs.fibers import Fibers, Pick
 from harness.programs.log import END, FORK, NO_NUMBER, ROUND
@@ -116,7 +116,7 @@ class PlainCounter(CallWriter):
             arg_start=as_int_array(np.cumsum([0, *map(len, operands)])),
             args=as_int_array([arg for one in operands for arg in one]),
             rounds=as_int_array(counters // ONE_ROUND),
-            phases=as_int_array((counters >> DEPTH_BITS) & (MOST_PHASES - 1)),
+            phases=as_int_array((counters >> DEPTH_BITS) & (MAX_PHASES - 1)),
             depths=as_int_array(counters & (ONE_PHASE - 1)),
             pulls={name: as_int_array(self.find_numbers(name, vertices)) for name in self._pulled},
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.policies.parts.urgency import COST, MOST_WAIT, OTHERS, OWN, PROGRESS, READY, WAIT
+from harness.policies.parts.urgency import COST, MAX_WAIT, OTHERS, OWN, PROGRESS, READY, WAIT
 from harness.values.graph import NO_TYPE, UNBATCHABLE, Graph
 
 N_WEIGHED = 4  # number of highest levels with a nonzero weight
@@ -123,7 +123,7 @@ def _choice(
     for t in sorted(ready):
         cost = plain.cost[t]
         score = READY * (len(ready[t]) / left[t]) - COST * cost
-        score += WAIT * min(waits[t], MOST_WAIT)
+        score += WAIT * min(waits[t], MAX_WAIT)
         others = 0.0
         for k in chained:
             if k != t:

@@ -29,8 +29,8 @@ from harness.machine.caches import NAME, make_cache_folder
 from harness.values.places import ROOT
 
 MARK = "TEST_SANDBOX"  # environment variable that identifies processes, including detached ones
-MOST_TEXT = 200_000  # characters of a command's output that are read
-MOST_FILE_BYTES = 512 * 2**20  # a flood must not fill the disk of this machine
+MAX_TEXT = 200_000  # characters of a command's output that are read
+MAX_FILE_BYTES = 512 * 2**20  # a flood must not fill the disk of this machine
 POLL_S = 0.02
 LIMIT_S = 120.0  # for a command that takes seconds
 STACK = re.compile(r"^Traceback \(most recent call last\)|^  File \"[^\"]+\", line \d+", re.M)
@@ -108,7 +108,7 @@ class Sandbox:
         command: Sequence[str],
         *,
         stdout: Path | None = None,
-        file_bytes: int = MOST_FILE_BYTES,
+        file_bytes: int = MAX_FILE_BYTES,
     ) -> subprocess.Popen[bytes]:
         """Start a command in its own session, with its output in files of the directory.
 
@@ -153,7 +153,7 @@ class Sandbox:
         limit_s: float = LIMIT_S,
         *,
         stdout: Path | None = None,
-        file_bytes: int = MOST_FILE_BYTES,
+        file_bytes: int = MAX_FILE_BYTES,
     ) -> Ended:
         """Run a command to its end."""
         return self.wait(self.start(command, stdout=stdout, file_bytes=file_bytes), limit_s)
@@ -312,7 +312,7 @@ def find_simultaneous(log: Path) -> tuple[str, str] | None:
 
 def _read(path: Path) -> str:
     with suppress(FileNotFoundError), path.open("rb") as file:
-        return file.read(MOST_TEXT).decode(errors="replace")
+        return file.read(MAX_TEXT).decode(errors="replace")
     return ""
 
 

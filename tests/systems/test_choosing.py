@@ -19,7 +19,7 @@ from harness.errors import ConfigError, UnsupportedTrial
 from harness.measuring.clock import make_stopwatch
 from harness.records.record import read_record, write_record
 from harness.terminal.reporting import format_summary
-from systems.on_core.choosing import MOST_TRIED, choose, list_candidates
+from systems.on_core.choosing import MAX_TRIED, choose, list_candidates
 from systems.on_core.laboratory import Batches
 from systems.on_core.racing import EQUAL, LEAST_ROUNDS
 from systems.on_core.vertex import Adapter
@@ -120,7 +120,7 @@ def test_predictions_may_be_wrong_about_all_that_is_tried(
 def test_a_choice_tells_of_every_candidate_and_is_the_same_every_time(world: MadeUp) -> None:
     choice = choose(CANDIDATES, world, 2)
     assert [one.words for one in choice.candidates] == WORDS
-    assert 1 <= len(choice.tried) <= MOST_TRIED
+    assert 1 <= len(choice.tried) <= MAX_TRIED
     assert all(one.predicted_s is not None for one in choice.tried)
     assert all(one.why_not or one.predicted_s is not None for one in choice.candidates)
     assert choose(CANDIDATES, world, 2) == choice

@@ -16,7 +16,7 @@ from systems.on_core.racing import (
     EQUAL,
     HOPELESS_ROUNDS,
     LEAST_ROUNDS,
-    MOST_ROUNDS,
+    MAX_ROUNDS,
     compute_interval,
     run_race,
 )
@@ -53,7 +53,7 @@ def test_what_makes_no_difference_ends_it_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale_s", "n_rounds"), [(1e-6, MOST_ROUNDS), (ENOUGH_S / 40, 20), (ENOUGH_S, LEAST_ROUNDS)]
+    ("scale_s", "n_rounds"), [(1e-6, MAX_ROUNDS), (ENOUGH_S / 40, 20), (ENOUGH_S, LEAST_ROUNDS)]
 )
 def test_without_an_end_in_sight_it_ends_when_time_is_over(scale_s: float, n_rounds: int) -> None:
     turns = [0, 0]

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from harness.vertex.subgraph.pq_tree import (
     NodeKind,
     PQNode,
-    cover,
+    find_pertinent_root,
     iterate_members,
-    make_mask,
     make_universal_tree,
     reduce,
+    to_mask,
 )
 
 Order = tuple[int, ...]
@@ -94,31 +94,31 @@ def test_inner_nodes_are_well_formed(case: tuple[int, list[int]]) -> None:
         node = waiting.pop()
         waiting += node.children
         assert len(node.children) >= {NodeKind.LEAF: 0, NodeKind.P: 2, NodeKind.Q: 3}[node.kind]
-        assert node.mask == make_mask(node.iterate_leaves())
+        assert node.mask == to_mask(node.iterate_leaves())
 
 
 def test_a_failed_reduction_leaves_the_tree() -> None:
     tree = make_universal_tree(range(4))
     for wanted in ({0, 1}, {1, 2}, {2, 3}):
-        reduced = reduce(tree, make_mask(wanted))
+        reduced = reduce(tree, to_mask(wanted))
         assert reduced is not None
         tree = reduced
     before = list(orders(tree))
-    assert reduce(tree, make_mask({0, 3})) is None
+    assert reduce(tree, to_mask({0, 3})) is None
     assert list(orders(tree)) == before == [(0, 1, 2, 3), (3, 2, 1, 0)]
 
 
 def test_sets_that_say_nothing_change_nothing() -> None:
     tree = make_universal_tree(range(3))
-    assert reduce(tree, make_mask({1})) is tree
-    assert reduce(tree, make_mask({0, 1, 2})) is tree
+    assert reduce(tree, to_mask({1})) is tree
+    assert reduce(tree, to_mask({0, 1, 2})) is tree
 
 
 def test_the_smallest_subtree_around_some_leaves() -> None:
-    tree = reduce(make_universal_tree(range(4)), make_mask({1, 2}))
+    tree = reduce(make_universal_tree(range(4)), to_mask({1, 2}))
     assert tree is not None
-    assert set(cover(tree, make_mask({1, 2})).iterate_leaves()) == {1, 2}
-    assert cover(tree, make_mask({1, 3})) is tree
+    assert set(find_pertinent_root(tree, to_mask({1, 2})).iterate_leaves()) == {1, 2}
+    assert find_pertinent_root(tree, to_mask({1, 3})) is tree
 
 
 def test_one_leaf_is_a_tree() -> None:

@@ -12,7 +12,7 @@ import yaml
 from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.records.record import build_trial
-from harness.records.store import Held, write_packed
+from harness.records.store import RecordSet, write_packed
 from tests.support.experiments import read_rows
 from tests.support.pipelines import snakemake
 from tests.support.records import MACHINE, made_up_record
@@ -38,7 +38,7 @@ def packed(folder: Path) -> Path:
         }
         measured.append(made_up_record(trial, round_).model_copy(update=changes))
     assert len(measured) == N_MEASURED
-    write_packed(Held(tuple(measured)), folder / "packed")
+    write_packed(RecordSet(tuple(measured)), folder / "packed")
     return folder
 
 

@@ -24,7 +24,7 @@ from plots.declaration import read_declaration
 REFERENCE = ROOT / "results" / "reference"
 FOLDERS = sorted({p.parent for one in (TRIALS, COUNTS) for p in REFERENCE.rglob(one.packed)})
 DRAWN = [folder for folder in FOLDERS if (folder / "tables").exists()]  # others have only records
-MOST_BYTES = 5 * 1000**2
+MAX_BYTES = 5 * 1000**2
 ALLOWED = re.compile(
     r"[^/]+\.png"
     r"|[^/]+/README\.md"
@@ -36,7 +36,7 @@ ALLOWED = re.compile(
 
 def test_there_is_no_more_than_five_megabytes() -> None:
     everything = [REFERENCE, *REFERENCE.rglob("*")]
-    assert sum(path.lstat().st_size for path in everything) <= MOST_BYTES
+    assert sum(path.lstat().st_size for path in everything) <= MAX_BYTES
 
 
 def test_there_is_no_folder_of_a_trial_and_nothing_superseded() -> None:

@@ -13,7 +13,7 @@ from harness.planning.artifacts import (
 )
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, list_experiment_names
-from harness.planning.jobs import ALL, build_local_jobs, build_node_jobs, keep_true
+from harness.planning.jobs import ALL, build_local_jobs, build_node_jobs, update_markers
 from harness.planning.nodes import check_machine, check_executor, read_nodes
 from harness.planning.ordering import build_fields
 from harness.planning.orders import Order, compute_code_version, build_done_path, build_order_path
@@ -68,7 +68,7 @@ if PENDING:
         build_node_jobs(PLANS, NODES.block_s, RESULTS) if NODES
         else build_local_jobs(PLANS, HEADLINES if BUDGET else ())
     )
-    keep_true(JOBS.values(), RESULTS, PENDING.is_lacking)
+    update_markers(JOBS.values(), RESULTS, PENDING.is_lacking)
 # Plan for the processes that measure: time limit and expected durations.
 RUN_PLAN = RESULTS / FILE
 

@@ -1,7 +1,7 @@
 # Cluster run on its head node: resources of jobs, and preparations before the first job.
 from harness.planning.jobs import COUNTING_MIN, estimate_runtime_min
 from harness.planning.running import block_runs
-from harness.planning.slurm import cancel, check_slurm, list_jobs, look_at_nodes
+from harness.planning.slurm import cancel, check_slurm, list_jobs, check_idle_nodes
 from harness.terminal.status import forget_all
 
 ON_SLURM = NODES.scheduler == "slurm"
@@ -45,7 +45,7 @@ def prepare_nodes():
             if is_alone:
                 end_lost_jobs()
         if ON_SLURM:
-            look_at_nodes(NODES, RESULTS, say)
+            check_idle_nodes(NODES, RESULTS, say)
         write_orders_of_counts()
 
 

@@ -65,9 +65,9 @@ NEVER = 2**30
 # sizes[LIMIT]: the largest matmul that is not cut, 0 if none is cut; sizes[ONEDNN_FROM]: the number
 # of rows from which oneDNN multiplies; sizes[SGEMM] and the next two: addresses; sizes[OWN]: the
 # address of the table of the engine's own kernels (vectors.load_products), 0 if they are unused.
-N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, ONEDNN_HALF, OWN = 12, 6, 7, 8, 9, 10, 11
+N_SIZES, LIMIT, ONEDNN_FROM, SGEMM, ONEDNN_SGEMM, ONEDNN_BF16, OWN = 12, 6, 7, 8, 9, 10, 11
 N_FACTORS = 2
-N_HALVES = 2**18  # bfloat16 values rounded at a time: 512 KiB, half of a Zen 4 core's L2
+N_BF16 = 2**18  # bfloat16 values rounded at a time: 512 KiB, half of a Zen 4 core's L2
 PLAIN, TRANSPOSED = ord("N"), ord("T")
 
 Scratch = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float32]]
@@ -83,17 +83,17 @@ def make_blas_scratch(
     """Return arrays that `multiply` needs in its context, one set per thread.
 
     Fortran passes every argument by address. These arrays hold sizes, letters (not transposed,
-    transposed) and factors (0, 1, and space for N_HALVES bfloat16 values). A library with sizes of
+    transposed) and factors (0, 1, and space for N_BF16 bfloat16 values). A library with sizes of
     32 bits reads the lower half of a size, which comes first on little-endian machines.
     """
     sizes = np.zeros(N_SIZES, dtype=np.int64)
     sizes[LIMIT], sizes[SGEMM] = library.limit, library.address
     sizes[ONEDNN_FROM] = NEVER if onednn is None else onednn_from
     sizes[ONEDNN_SGEMM] = 0 if onednn is None else onednn.address
-    sizes[ONEDNN_HALF] = 0 if onednn is None else onednn.half_address
+    sizes[ONEDNN_BF16] = 0 if onednn is None else onednn.half_address
     sizes[OWN] = load_products()[1].ctypes.data if own else 0
     letters = np.frombuffer(b"NT", dtype=np.uint8).copy()
-    factors = np.zeros(N_FACTORS + N_HALVES // 2, dtype=np.float32)
+    factors = np.zeros(N_FACTORS + N_BF16 // 2, dtype=np.float32)
     factors[1] = 1.0
     return sizes, letters, factors
 
@@ -143,7 +143,7 @@ def prepare_libraries(blas: str, n_threads: int) -> Multiplying:
     return Multiplying(scratch, ", ".join([*names, library.name]), enter)
 
 
-def explain_no_halves(blas: str) -> str | None:
+def explain_no_bf16(blas: str) -> str | None:
     """Return the reason why bfloat16 matmuls are impossible here, with a fix; None if they work."""
     if blas != "auto":
         return f"needs oneDNN, which blas={blas} excludes; remove one of the two"
@@ -353,7 +353,7 @@ def round_parameter(x: int, pitch: int, n: int, width: int, out: int) -> None:
 
 
 @helper
-def multiply_half(
+def multiply_bf16(
     context: int, x: int, x_row: int, n: int, w: int, rows: int, columns: int, transposed: int,
     adds: int, out: int, out_row: int,
 ) -> None:  # fmt: skip
@@ -364,25 +364,25 @@ def multiply_half(
     """
     k, m = (columns, rows) if transposed != 0 else (rows, columns)
     room = read_word(context, FACTORS) + 4 * N_FACTORS
-    n_at_once = N_HALVES // max(k, 1)
+    n_at_once = N_BF16 // max(k, 1)
     for row in range(0, n, n_at_once):
         n_rows = min(n_at_once, n - row)
         round_rows(x + row * x_row, x_row, n_rows, k, room)
         call_onednn(
-            read_word(read_word(context, SIZES), ONEDNN_HALF), PLAIN,
+            read_word(read_word(context, SIZES), ONEDNN_BF16), PLAIN,
             TRANSPOSED if transposed != 0 else PLAIN, n_rows, m, k, room, k, w, columns, adds,
             out + row * out_row, out_row // 4,
         )  # fmt: skip
 
 
 @helper
-def add_outer_half(
+def add_outer_bf16(
     context: int, x: int, x_row: int, k: int, dy: int, dy_row: int, m: int, n: int, out: int,
     adds: int,
 ) -> None:  # fmt: skip
     """Compute blas.add_outer in bfloat16."""
     room = read_word(context, FACTORS) + 4 * N_FACTORS
-    n_at_once = N_HALVES // (k + m)
+    n_at_once = N_BF16 // (k + m)
     if n == 0 and adds == 0:
         to = floats_at(out)
         for j in range(k * m):
@@ -393,7 +393,7 @@ def add_outer_half(
         round_rows(x + row * x_row, x_row, n_rows, k, room)
         round_rows(dy + row * dy_row, dy_row, n_rows, m, dy_room)
         call_onednn(
-            read_word(read_word(context, SIZES), ONEDNN_HALF), TRANSPOSED, PLAIN, k, m, n_rows,
+            read_word(read_word(context, SIZES), ONEDNN_BF16), TRANSPOSED, PLAIN, k, m, n_rows,
             room, k,
             dy_room, m, 1 if row > 0 else adds, out, m,
         )  # fmt: skip

@@ -22,7 +22,7 @@ THREAD, N_THREADS, TEAM, SIZES, LETTERS, FACTORS, TALLY, PLACES, REGISTERS, OPER
 N_WORDS = 10
 # Counters: kernels, copied bytes, and with the switch `profile` the ticks of moving data.
 LAUNCHES, BYTES_COPIED, MOVING_TICKS = range(3)
-N_REGISTERS, MOST_OPERANDS = 16, 256  # capacities
+N_REGISTERS, MAX_OPERANDS = 16, 256  # capacities
 N_TALLY = 3
 
 

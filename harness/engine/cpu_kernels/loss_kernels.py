@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled, find_address
+from harness.compiler.compiled import compiled, get_address
 from harness.compiler.pointers import (
     ROOM_BYTES,
     allocate_on_stack,
@@ -27,7 +27,7 @@ from harness.compiler.registry import helper
 from harness.engine.cpu_kernels.blas import multiply_values
 from harness.engine.cpu_kernels.context import N_THREADS, THREAD, begin, locate_row, read_pitch
 from harness.engine.cpu_kernels.elementwise import FAST, compute_exp
-from harness.engine.cpu_kernels.team import meet
+from harness.engine.cpu_kernels.team import wait_at_barrier
 from harness.engine.rows.fields import Index
 from harness.vertex.operators import LAYER_NORM_EPSILON
 
@@ -257,7 +257,7 @@ def add_up(context: int, places: int, rows: int, n: int) -> None:
             for row in range(read_half_word(rows, 2 * k), read_half_word(rows, 2 * k + 1)):
                 total[0] += column[row * stride]
     if read_word(context, N_THREADS) > 1:
-        meet(context)
+        wait_at_barrier(context)
 
 
 class LossSums:
@@ -272,7 +272,7 @@ class LossSums:
         self.total: NDArray[np.float64] = np.zeros(1, dtype=np.float64)
         self.arrays: Sequence[NDArray[Any]] = (self.total, *columns)
         self._places: NDArray[np.int64] = np.array(
-            [(find_address(array), array.strides[0] // array.itemsize) for array in self.arrays],
+            [(get_address(array), array.strides[0] // array.itemsize) for array in self.arrays],
             dtype=np.int64,
         )
-        self.function, self.argument = add_up.address, find_address(self._places)
+        self.function, self.argument = add_up.address, get_address(self._places)

@@ -11,7 +11,7 @@ from typing import Any
 from harness.compiler.compiled import compiled
 from harness.compiler.pointers import copy_bytes, put_word, read_word
 from harness.compiler.registry import helper
-from harness.engine.cpu_kernels.blas import add_outer, add_outer_half, multiply, multiply_half
+from harness.engine.cpu_kernels.blas import add_outer, add_outer_bf16, multiply, multiply_bf16
 from harness.engine.cpu_kernels.context import FLOATS, N_THREADS, THREAD, begin, read_pitch, share
 
 # Constants of matmuls by parameters.
@@ -79,7 +79,7 @@ def _multiply(
         weight, transposed = begin(operands, COPY), 0
         rows, columns = columns, rows
     if read_word(constants, HALF) != 0:
-        multiply_half(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
+        multiply_bf16(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
     else:
         multiply(context, x, x_row, n, weight, rows, columns, transposed, adds, out, out_row)
 
@@ -130,7 +130,7 @@ def sum_outer(context: int, operands: int, constants: int, n: int) -> None:
         x = begin(operands, 0) + 4 * first + row * read_pitch(operands, 0)
         dy, adds = begin(operands, 1) + v * read_pitch(operands, 1), read_word(written, thread)
         if half:
-            add_outer_half(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
+            add_outer_bf16(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
         else:
             add_outer(context, x, x_row, n_own, dy, dy_row, m, n_rows, out, adds)
         put_word(written, thread, 1)

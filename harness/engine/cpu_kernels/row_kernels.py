@@ -114,7 +114,7 @@ def leave(context: int, operands: int, constants: int, n: int) -> None:
 
 
 @compiled
-def fill_viewed(context: int, operands: int, constants: int, n: int) -> None:
+def materialize_views(context: int, operands: int, constants: int, n: int) -> None:
     """Copy the children's states of batches that were views, if all rows are read in one call.
 
     Operands: states, index, runs, batch boundaries, copies, a flag per thread that the copy is

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled, find_address
+from harness.compiler.compiled import compiled, get_address
 from harness.compiler.pointers import (
     add_atomic,
     call,
@@ -43,7 +43,7 @@ from harness.engine.cpu_kernels.blas import Scratch
 from harness.engine.cpu_kernels.context import (
     FACTORS,
     LETTERS,
-    MOST_OPERANDS,
+    MAX_OPERANDS,
     N_REGISTERS,
     N_TALLY,
     N_THREADS,
@@ -75,14 +75,14 @@ HAS_FUTEX = sys.platform == "linux" and _FUTEX != 0 and sys.byteorder == "little
 
 
 @helper
-def meet(context: int) -> None:
+def wait_at_barrier(context: int) -> None:
     """Wait until all threads of the team are at this barrier.
 
     All threads must call this function equally often.
     """
     n_threads = read_word(context, N_THREADS)
     if n_threads > 1:
-        _come_together(read_word(context, TEAM), WITHIN, n_threads)
+        _wait_at_barrier(read_word(context, TEAM), WITHIN, n_threads)
 
 
 @helper
@@ -90,22 +90,22 @@ def meet_at_end(context: int) -> None:
     """Wait until all threads have completed a job."""
     n_threads = read_word(context, N_THREADS)
     if n_threads > 1:
-        _come_together(read_word(context, TEAM), AT_END, n_threads)
+        _wait_at_barrier(read_word(context, TEAM), AT_END, n_threads)
 
 
 @helper
-def _come_together(team: int, meeting: int, n_threads: int) -> None:
+def _wait_at_barrier(team: int, meeting: int, n_threads: int) -> None:
     there, held = team + _BYTES * meeting, team + _BYTES * (meeting + HELD)
     times = load_atomic(held)
     if add_atomic(there, 1) == n_threads - 1:
         store_atomic(there, 0)
-        tell(held, times + 1)
+        store_and_wake(held, times + 1)
     else:
         wait_while(held, times)
 
 
 @helper
-def tell(address: int, value: int) -> None:
+def store_and_wake(address: int, value: int) -> None:
     """Write a word, and wake all threads that are parked on it."""
     store_atomic(address, value)
     if load_atomic(address + _BYTES * PARKED) > 0:
@@ -189,13 +189,13 @@ class Team:
         self._scratch = [scratch() for _ in range(self.n)]
         self.tallies = [np.zeros(64 // _BYTES * 2, np.int64)[:N_TALLY] for _ in range(self.n)]
         self._rooms = [
-            memory_kernels.allocate_aligned((N_REGISTERS + 2 * MOST_OPERANDS,), np.int64)
+            memory_kernels.allocate_aligned((N_REGISTERS + 2 * MAX_OPERANDS,), np.int64)
             for _ in self._scratch
         ]
         self._contexts = [self._make_context(thread) for thread in range(self.n)]
         self._table: Table = np.zeros((8, _CALL_WORDS), dtype=np.int64)
         self._process = os.getpid()
-        self._own_context = find_address(self._contexts[0])
+        self._own_context = get_address(self._contexts[0])
         if self.n > 1:
             self._start(enter)
 
@@ -209,7 +209,7 @@ class Team:
         for k, (callee, batches) in enumerate(calls):
             _CALL.pack_into(
                 self._table.data, 8 * _CALL_WORDS * k, callee.function, callee.argument,
-                find_address(batches), len(batches),
+                get_address(batches), len(batches),
             )  # fmt: skip
         self.run_table(self._table, len(calls))
 
@@ -218,7 +218,7 @@ class Team:
         which, first, n = calls.order.T
         functions = np.array([callee.function for callee in calls.callees], dtype=np.int64)
         places = np.array([callee.argument for callee in calls.callees], dtype=np.int64)
-        batches = np.array([find_address(batches) for batches in calls.batches], dtype=np.int64)
+        batches = np.array([get_address(batches) for batches in calls.batches], dtype=np.int64)
         table = np.empty((len(which), _CALL_WORDS), dtype=np.int64)
         table[:, 0], table[:, 1] = functions[which], places[which]
         table[:, 2], table[:, 3] = batches[which] + first * _BATCH_BYTES, n
@@ -227,7 +227,7 @@ class Team:
     def run_table(self, table: Table, n: int) -> None:
         """Make the n calls of a table as `run` does."""
         self._check_process()
-        run_at(self._own_context, find_address(table), n)
+        run_at(self._own_context, get_address(table), n)
 
     def take_places(self, address: int) -> None:
         """Set the address of the table of arrays for all threads."""
@@ -260,15 +260,15 @@ class Team:
         context = np.zeros(N_WORDS, dtype=np.int64)
         context[THREAD], context[N_THREADS] = thread, self.n
         context[TEAM], context[TALLY] = (
-            find_address(self._words),
-            find_address(self.tallies[thread]),
+            get_address(self._words),
+            get_address(self.tallies[thread]),
         )
-        context[SIZES], context[LETTERS] = find_address(sizes), find_address(letters)
-        context[FACTORS] = find_address(factors)
+        context[SIZES], context[LETTERS] = get_address(sizes), get_address(letters)
+        context[FACTORS] = get_address(factors)
         room = self._rooms[thread]
         room[:N_REGISTERS] = 0
         room[ONE] = 1
-        context[REGISTERS], context[OPERANDS] = find_address(room), find_address(room[N_REGISTERS:])
+        context[REGISTERS], context[OPERANDS] = get_address(room), get_address(room[N_REGISTERS:])
         return context
 
     def _start(self, enter: Callable[[], object]) -> None:
@@ -284,7 +284,7 @@ class Team:
         n_running = 1
         try:
             for context in self._contexts[1:]:
-                arguments = (find_address(context), enter, failed, kept)
+                arguments = (get_address(context), enter, failed, kept)
                 threading.Thread(target=_enter, args=arguments, daemon=True, name=NAME).start()
                 n_running += 1
         except RuntimeError as error:
@@ -316,7 +316,7 @@ def _enter(context: int, enter: Callable[[], object], failed: list[Exception], k
 
 def _stop(table: Table) -> None:
     """End the threads of a team."""
-    end_team(find_address(table))
+    end_team(get_address(table))
 
 
 @compiled
@@ -326,12 +326,12 @@ def run_at(context: int, calls: int, n: int) -> None:
     if read_word(context, N_THREADS) > 1:
         store_atomic(team + _BYTES * CALLS, calls)
         store_atomic(team + _BYTES * N_CALLS, n)
-        tell(team + _BYTES * JOB, load_atomic(team + _BYTES * JOB) + 1)
-    _make(context, calls, n)
+        store_and_wake(team + _BYTES * JOB, load_atomic(team + _BYTES * JOB) + 1)
+    _run_calls(context, calls, n)
 
 
 @helper
-def _make(context: int, calls: int, n: int) -> None:
+def _run_calls(context: int, calls: int, n: int) -> None:
     """Make calls on this thread, and wait until all threads have completed them."""
     for k in range(n):
         at = calls + _BYTES * _CALL_WORDS * k
@@ -350,11 +350,11 @@ def serve(context: int) -> None:
         if load_atomic(team + _BYTES * STOP) != 0:
             return
         calls = load_atomic(team + _BYTES * CALLS)
-        _make(context, calls, load_atomic(team + _BYTES * N_CALLS))
+        _run_calls(context, calls, load_atomic(team + _BYTES * N_CALLS))
 
 
 @compiled
 def end_team(team: int) -> None:
     """End the threads of a team."""
     put_word(team, STOP, 1)
-    tell(team + _BYTES * JOB, load_atomic(team + _BYTES * JOB) + 1)
+    store_and_wake(team + _BYTES * JOB, load_atomic(team + _BYTES * JOB) + 1)

@@ -34,7 +34,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.object_code import Loaded, find_host_target, load_kept
+from harness.compiler.object_code import Loaded, get_host_target, load_cached
 from harness.compiler.pointers import FLOAT_BYTES, call, read_word
 from harness.compiler.registry import hash_modules, helper
 
@@ -107,14 +107,14 @@ _FAST = ("contract", "nsz")  # lets LLVM fuse multiply and add
 
 def _choose_lanes() -> int:
     """Return the floats per vector: 16 with AVX-512, else 8 (AVX2, or two NEON registers)."""
-    return 16 if "+avx512f" in find_host_target().features else 8
+    return 16 if "+avx512f" in get_host_target().features else 8
 
 
 # AVX-512 has 32 registers, for 24 sums, 4 vectors of a matrix and one element. With 8 lanes, there
 # are 16 registers, for 12 sums.
 LANES = _choose_lanes()
-MOST_ROWS, MOST_VECTORS = 6, LANES // 4
-DOTS, MOST_ROWS_OF_DOTS = 4, 5 if LANES == 16 else 2  # sums of dots: rows of the matrix, and of x
+MAX_ROWS, MAX_VECTORS = 6, LANES // 4
+DOTS, MAX_ROWS_OF_DOTS = 4, 5 if LANES == 16 else 2  # sums of dots: rows of the matrix, and of x
 _DOTS = ir.VectorType(FLOAT, DOTS)
 VECTOR_BYTES = FLOAT_BYTES * LANES
 
@@ -259,24 +259,24 @@ def _sum_lanes(write: _Writer, vectors: list[Any]) -> Any:
 def write_products(lanes: int = LANES) -> ir.Module:
     """Write all matmul kernels; NAMES has their names in the order of their table."""
     module = ir.Module()
-    for n in range(1, MOST_ROWS + 1):
-        write_sums_of_rows(module, f"rows_{n}", n, MOST_VECTORS, lanes)
+    for n in range(1, MAX_ROWS + 1):
+        write_sums_of_rows(module, f"rows_{n}", n, MAX_VECTORS, lanes)
         write_sums_of_rows(module, f"rows_{n}_by_vector", n, 1, lanes)
     for n in range(1, WIDE_ROWS + 1):
-        write_sums_of_rows(module, f"rows_{n}_wide", n, 2 * MOST_VECTORS, lanes)
-    for n in range(1, MOST_ROWS_OF_DOTS + 1):
+        write_sums_of_rows(module, f"rows_{n}_wide", n, 2 * MAX_VECTORS, lanes)
+    for n in range(1, MAX_ROWS_OF_DOTS + 1):
         write_sums_of_dots(module, f"dots_{n}", n, lanes)
     write_transpose(module, "transpose_square")
     return module
 
 
 WIDE_ROWS = 2
-BY_VECTORS, BY_VECTOR, WIDE, BY_DOTS = 0, MOST_ROWS, 2 * MOST_ROWS, 2 * MOST_ROWS + WIDE_ROWS
+BY_VECTORS, BY_VECTOR, WIDE, BY_DOTS = 0, MAX_ROWS, 2 * MAX_ROWS, 2 * MAX_ROWS + WIDE_ROWS
 NAMES = (
-    *(f"rows_{n}" for n in range(1, MOST_ROWS + 1)),
-    *(f"rows_{n}_by_vector" for n in range(1, MOST_ROWS + 1)),
+    *(f"rows_{n}" for n in range(1, MAX_ROWS + 1)),
+    *(f"rows_{n}_by_vector" for n in range(1, MAX_ROWS + 1)),
     *(f"rows_{n}_wide" for n in range(1, WIDE_ROWS + 1)),
-    *(f"dots_{n}" for n in range(1, MOST_ROWS_OF_DOTS + 1)),
+    *(f"dots_{n}" for n in range(1, MAX_ROWS_OF_DOTS + 1)),
     "transpose_square",
 )
 
@@ -289,14 +289,14 @@ def load_products() -> tuple[Loaded, NDArray[np.int64]]:
         The object that owns the machine code, and the table of addresses.
     """
     key = repr((__name__, hash_modules((__name__,)), LANES))
-    loaded = load_kept(key, lambda: str(write_products()))
+    loaded = load_cached(key, lambda: str(write_products()))
     return loaded, np.array([loaded.find_address(name) for name in NAMES], dtype=np.int64)
 
 
 # With vectors of half the size (AVX2), oneDNN is faster except for small matrices and few rows.
 OWN_ROWS, OWN_ROWS_TRANSPOSED, OWN_ROWS_OUTER = (24, 40, 512) if LANES == 16 else (0, 12, 12)
 SMALL = 2**14  # elements of a matrix that fits into the L1 cache, or almost
-BLOCK = LANES * MOST_VECTORS  # columns
+BLOCK = LANES * MAX_VECTORS  # columns
 _BYTES = 4
 
 
@@ -329,9 +329,9 @@ def multiply_rows(
         is_whole = column + BLOCK <= m
         step = BLOCK if is_whole else LANES
         for j in range(column, min(column + BLOCK, m), step):
-            for i in range(0, n, MOST_ROWS):
+            for i in range(0, n, MAX_ROWS):
                 table = BY_VECTORS if is_whole else BY_VECTOR
-                call(read_word(kernels, table + min(MOST_ROWS, n - i) - 1), (
+                call(read_word(kernels, table + min(MAX_ROWS, n - i) - 1), (
                     x + i * x_row, x_row, x_next, w + _BYTES * j, w_row,
                     out + i * out_row + _BYTES * j, out_row, k, adds,
                 ))  # fmt: skip
@@ -346,8 +346,8 @@ def multiply_rows_transposed(
 
     k is a multiple of LANES, m of DOTS.
     """
-    for i in range(0, n, MOST_ROWS_OF_DOTS):
-        kernel = read_word(kernels, BY_DOTS + min(MOST_ROWS_OF_DOTS, n - i) - 1)
+    for i in range(0, n, MAX_ROWS_OF_DOTS):
+        kernel = read_word(kernels, BY_DOTS + min(MAX_ROWS_OF_DOTS, n - i) - 1)
         for j in range(0, m, DOTS):
             call(kernel, (
                 x + i * x_row, x_row, w + j * w_row, w_row, out + i * out_row + _BYTES * j, out_row,

@@ -102,7 +102,7 @@ class Rounds(Sequence[Round]):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Around:
+class SharedStages:
     """Stages before and after the batches, for mini-batches of one graph segment.
 
     Mini-batches with the same functions share them.
@@ -124,14 +124,14 @@ class Around:
         return Round(self.eager, batches, self.lazy, self.losses)
 
 
-def plan_around(plans: Mapping[int, Plan], types: tuple[int, ...]) -> Around:
+def plan_shared_stages(plans: Mapping[int, Plan], types: tuple[int, ...]) -> SharedStages:
     """Return the stages that run once per mini-batch for these functions.
 
     Args:
         types: Function ids, with OUTPUT if outputs are read.
     """
     losses = [(t, plans[t].loss) for t in types]
-    return Around(
+    return SharedStages(
         eager=_make_pairs([(t, ALL_ROWS) for t in types if plans[t].list_steps("eager")]),
         lazy=_make_pairs([(t, ALL_ROWS) for t in types if plans[t].list_steps("lazy")]),
         whole=_make_pairs([(t, ALL_ROWS) for t in types]),

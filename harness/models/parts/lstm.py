@@ -69,16 +69,16 @@ def format_layer_suffix(layer: int) -> str:
     return "" if layer == 1 else f"_{layer}"
 
 
-MOST_LAYERS = 64  # each layer has its own vertex types and kernels
+MAX_LAYERS = 64  # each layer has its own vertex types and kernels
 
 
 def validate_layers(layers: int) -> int:
     """Return the number of layers.
 
     Raises:
-        ConfigError: unless it is 1 to MOST_LAYERS.
+        ConfigError: unless it is 1 to MAX_LAYERS.
     """
-    check_count("model.options.layers", layers, 1, MOST_LAYERS)
+    check_count("model.options.layers", layers, 1, MAX_LAYERS)
     return layers
 
 

@@ -21,7 +21,7 @@ from harness.compiler.registry import helper
 from harness.values.arrays import Flags, Ints, IntTable
 from harness.values.graph import UNBATCHABLE
 
-MOST_PAIRS = 2**20  # of batches, whose bits fit a CPU's second-level cache; a power of two
+MAX_PAIRS = 2**20  # of batches, whose bits fit a CPU's second-level cache; a power of two
 WORD = 64
 SAME, MOVED, FEWER = range(3)  # early batches: the same as the late ones, as many, or fewer
 
@@ -82,7 +82,7 @@ def count_sources(
     Args:
         early, late: (n,), batches of the vertices.
     """
-    n_words = min(n_batches * n_batches, MOST_PAIRS) // WORD + 1
+    n_words = min(n_batches * n_batches, MAX_PAIRS) // WORD + 1
     early_bits, late_bits = np.zeros(n_words, np.uint64), np.zeros(n_words, np.uint64)
     n_early = n_late = 0
     for v in range(len(early)):
@@ -97,7 +97,7 @@ def count_sources(
 @helper
 def _is_new(met: NDArray[np.uint64], pair: int) -> int:
     """Set the bit of a pair; return 1 if it was not set before, otherwise 0."""
-    position = np.uint64(pair & (MOST_PAIRS - 1))
+    position = np.uint64(pair & (MAX_PAIRS - 1))
     word, bit = position // np.uint64(WORD), np.uint64(1) << position % np.uint64(WORD)
     if met[word] & bit:
         return 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.compiler.lanes import (
-    MOST_SHORT,
+    MAX_SHORT,
     N_LANES,
     Rows,
     ShortRows,
@@ -56,7 +56,7 @@ def find_chains(
     n_users, n_of_type = np.zeros(len(types), np.int32), np.zeros(n_types, np.int32)
     short = np.empty((len(types), n_columns), np.uint8)
     top = _set_levels(types, arg_start, args, own, short, n_users, n_of_type)
-    is_long = top.max() == MOST_SHORT
+    is_long = top.max() == MAX_SHORT
     long = np.empty((len(types) if is_long else 0, n_columns), np.uint16)
     if is_long:
         n_users, n_of_type = np.zeros_like(n_users), np.zeros_like(n_of_type)

@@ -9,7 +9,7 @@ that reach lower levels hold smaller fractions of it. A type's score is
     OTHERS * mean over k of (cost of k * the type's fraction of what is held of k, except its own)
     + cost of the type * (OWN * its fraction of what is held of its own + PROGRESS if it makes any)
     + READY * the fraction of its remaining vertices that is ready
-    - COST * cost of the type  +  WAIT * batches that it has been ready for, at most MOST_WAIT
+    - COST * cost of the type  +  WAIT * batches that it has been ready for, at most MAX_WAIT
 
 where the cost of a type is the number of batches that one choice of it makes, relative to the most
 expensive type. A decision takes O(types * ready types), and a vertex O(types).
@@ -41,7 +41,7 @@ from harness.values.arrays import Floats, Ints
 from harness.values.graph import NO_TYPE, UNBATCHABLE
 
 # Round numbers near the optimum of a random search on graphs of training files (docs).
-OTHERS, OWN, PROGRESS, READY, COST, WAIT, MOST_WAIT = 3.0, 0.5, 1.0, 0.75, 2.0, 0.1, 6
+OTHERS, OWN, PROGRESS, READY, COST, WAIT, MAX_WAIT = 3.0, 0.5, 1.0, 0.75, 2.0, 0.1, 6
 NONE = -1
 LONGEST, N_ABOVE, N_LONGEST, HELD, N_COUNTS = range(5)  # counters of every chained type
 WHOLE = 8  # the total of what is held, in eighths
@@ -145,7 +145,7 @@ def choose_type(
         return safe
     for t in ready:
         ready_part = (tail[t] - head[t]) / (first[t + 1] - head[t])
-        score[t] = READY * ready_part - COST * cost[t] + WAIT * min(wait[t], MOST_WAIT)
+        score[t] = READY * ready_part - COST * cost[t] + WAIT * min(wait[t], MAX_WAIT)
     _add_parts(chains.chained, reach, ready, cost, scratch)
     best = ready[0]
     for t in ready:

@@ -26,7 +26,7 @@ LOG, N_LOG, LOG_ROOM, ITEMS, N_ITEMS, ITEMS_ROOM, LISTS, N_LISTS, LISTS_ROOM = r
 FRAMES, N_FRAMES, FRAMES_ROOM, READY, N_READY, WAITING, N_WAITING, FREE, N_FREE = range(9, 18)
 INTS, REALS, COUNTS, SEEDS, RESULTS, GROW, WIDTH, N_INSTANCES = range(18, 26)
 N, N_FIBERS, N_ALIVE, RUNNING, FIRST_OF_ROUND, N_ROUNDS, IS_NEXT_ROUND, LEFT_OVER = range(26, 34)
-MOST_ALIVE, MOST_VERTICES, MOST_ROUNDS, HAS_PHASES, HAS_GHOSTS = range(34, 39)
+MAX_ALIVE, MAX_VERTICES, MAX_ROUNDS, HAS_PHASES, HAS_GHOSTS = range(34, 39)
 ROUND_AT, ROUNDS, N_STATE = range(39, 42)
 # Words of a frame before its slots: the point where it continues, its number as a fiber, its
 # instance, its parent, the word of the parent that gets its result, and its number of unfinished
@@ -58,7 +58,7 @@ def locate_frame(state: int, fiber: int) -> int:
 def grow(state: int, at: int, n: int) -> None:
     """Extend a buffer so that it has at least n free entries."""
     if call_for_number(read_word(state, GROW), (at, read_word(state, at + 1) + n)) != 0:
-        raise MemoryError("a program goes on without end")
+        raise MemoryError("a program does not terminate")
 
 
 @helper
@@ -118,7 +118,7 @@ def fork(state: int, fiber: int, pc: int, n: int) -> None:
     put_word(state, RUNNING, read_word(state, N_FIBERS))
     add_to_word(state, N_FIBERS, n)
     add_to_word(state, N_ALIVE, n)
-    if read_word(state, N_ALIVE) > read_word(state, MOST_ALIVE):
+    if read_word(state, N_ALIVE) > read_word(state, MAX_ALIVE):
         raise OverflowError("too many fibers")
 
 
@@ -167,7 +167,7 @@ def _begin_round(state: int) -> None:
 @helper
 def _is_made(state: int) -> bool:
     """Have the log's segment planned and run; return True if nothing of it is left to do."""
-    if read_word(state, N) > read_word(state, MOST_VERTICES):
+    if read_word(state, N) > read_word(state, MAX_VERTICES):
         return False
     arguments = (read_word(state, ROUNDS), read_word(state, N_LOG))
     left = call_for_number(read_word(state, ROUND_AT), arguments)
@@ -191,7 +191,7 @@ def run(state: int) -> int:
                 return ENDED
             if read_word(state, ROUND_AT) != 0:
                 n_rounds += 1
-                if n_rounds > read_word(state, MOST_ROUNDS) or not _is_made(state):
+                if n_rounds > read_word(state, MAX_ROUNDS) or not _is_made(state):
                     return ROUND_ENDED
             put_word(state, IS_NEXT_ROUND, 1)
             continue

@@ -71,7 +71,7 @@ class CheckedArithmetic(Arithmetic):
             return super().apply_operator(operator_, a, b)
         kinds = {find_number_kind(a), find_number_kind(b)}
         if INT32 in kinds:
-            raise CompileError("computes with a number of 32 bits, which wraps; take int() of it")
+            raise CompileError("computes with a 32-bit number, which wraps; take int() of it")
         if operator_ in (ast.Div, ast.LShift, ast.RShift):
             raise CompileError(f"has an operator that is not translated: {operator_.__name__}")
         if operator_ is ast.Mod and any(kind.is_float for kind in kinds):
@@ -235,7 +235,7 @@ class FrameWriter(FunctionWriter):
         if isinstance(value, bool | int) or kind in (BOOL, INT):
             return self.arithmetic.convert(value, INT)
         if kind == INT32:
-            raise CompileError("keeps a number of 32 bits; take int() of it")
+            raise CompileError("keeps a 32-bit number; take int() of it")
         raise CompileError("needs integers")
 
     # --- names -------------------------------------------------------------------------------

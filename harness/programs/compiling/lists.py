@@ -90,7 +90,7 @@ class ListWriter(FrameWriter):
             for item in value:
                 self.append(result, item)
         else:
-            raise CompileError("makes a list of something else than integers")
+            raise CompileError("makes a list of non-integers")
         return Value(LIST, result.ir)
 
     def append(self, container: Value, value: Any) -> None:
@@ -157,7 +157,7 @@ class ListWriter(FrameWriter):
 
     def _check_list(self, container: Any) -> None:
         if not is_kept(container, LIST):
-            raise CompileError("changes something else than a list")
+            raise CompileError("modifies a value that is not a list")
 
     def _put(self, container: Value, index: Any, value: Any) -> None:
         arguments = self.handle(container), self.to_integer(index), self.to_integer(value)
@@ -216,7 +216,7 @@ class ListWriter(FrameWriter):
     def unpack(self, value: Any, n: int) -> Any:
         """Return the n elements of a tuple."""
         if not isinstance(value, tuple) or hasattr(value, "_fields"):
-            raise CompileError("takes apart what is no tuple")
+            raise CompileError("unpacks a value that is not a tuple")
         return super().unpack(value, n)
 
     def call_list_method(self, container: Value, name: str, arguments: Sequence[Any]) -> Any:

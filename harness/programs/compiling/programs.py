@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.compiler.object_code import load_ir
-from harness.compiler.pointers import find_address
+from harness.compiler.pointers import get_address
 from harness.compiler.python_calls import make_callable
 from harness.errors import ProgramError
 from harness.programs.blocks import RecordingOptions
@@ -17,12 +17,12 @@ from harness.programs.compiling import fibers
 from harness.programs.compiling.runtime import LENGTH, N_COLUMNS, START
 from harness.programs.compiling.writer import TranslatedProgram
 from harness.programs.decisions import Drawn
-from harness.programs.fibers import MOST_FIBERS
+from harness.programs.fibers import MAX_FIBERS
 from harness.programs.log import RESUME
-from harness.programs.recorder import MOST_VERTICES
+from harness.programs.recorder import MAX_VERTICES
 from harness.values.arrays import IntArray, as_int_array
 
-MOST_ENTRIES = 2**26  # limit for logs, list items and lists: at most 0.5, 1 and 3 GiB
+MAX_ENTRIES = 2**26  # limit for logs, list items and lists: at most 0.5, 1 and 3 GiB
 MANY = 100  # segments until control returns to Python, which handles signals
 NOBODY = -1
 STACKS = (fibers.READY, fibers.WAITING, fibers.FREE)  # stacks of frames, as large as FRAMES
@@ -111,9 +111,9 @@ class CompiledPrograms:
         for at in (fibers.N_READY, fibers.N_FRAMES, fibers.N_FIBERS, fibers.N_ALIVE):
             state[at] = n
         state[fibers.N_INSTANCES], state[fibers.N_LOG], state[fibers.RUNNING] = n, 2 * n, NOBODY
-        state[fibers.MOST_ALIVE] = MOST_FIBERS * n
-        state[fibers.MOST_VERTICES] = MOST_VERTICES * max(1, n)
-        state[fibers.MOST_ROUNDS] = MANY
+        state[fibers.MAX_ALIVE] = MAX_FIBERS * n
+        state[fibers.MAX_VERTICES] = MAX_VERTICES * max(1, n)
+        state[fibers.MAX_ROUNDS] = MANY
         state[fibers.HAS_PHASES], state[fibers.HAS_GHOSTS] = options.phases, options.ghosts
         state[fibers.ROUND_AT], state[fibers.ROUNDS] = rounds or (0, 0)
 
@@ -147,7 +147,7 @@ class CompiledPrograms:
                 run the programs to find the error.
         """
         try:
-            code = int(self._go_on(find_address(self._state)))
+            code = int(self._go_on(get_address(self._state)))
         except MemoryError:
             if self._met is None:
                 raise
@@ -156,7 +156,7 @@ class CompiledPrograms:
         return code == fibers.ENDED
 
     def _check_end(self) -> None:
-        if self._state[fibers.N] > self._state[fibers.MOST_VERTICES]:
+        if self._state[fibers.N] > self._state[fibers.MAX_VERTICES]:
             raise ProgramError("a program calls blocks without end")
 
     @property
@@ -206,7 +206,7 @@ class CompiledPrograms:
 
     def _put(self, at: int, array: Any) -> None:
         """Store an array and its address in a word of the state."""
-        self._arrays[at], self._state[at] = array, find_address(array)
+        self._arrays[at], self._state[at] = array, get_address(array)
 
     def _fill(self, at: int, values: Any) -> None:
         """Copy values to an array, whose address stays the same while its shape does."""
@@ -230,8 +230,8 @@ class CompiledPrograms:
         """Reallocate a buffer with twice the needed capacity if it is too small."""
         if n <= len(self._arrays[at]):
             return
-        if n > MOST_ENTRIES:
-            raise ProgramError("a program goes on without end")
+        if n > MAX_ENTRIES:
+            raise ProgramError("a program does not terminate")
         for buffer in (at, *STACKS) if at == fibers.FRAMES else (at,):
             array = self._arrays[buffer]
             larger = np.zeros((2 * n, *array.shape[1:]), dtype=array.dtype)

@@ -217,15 +217,15 @@ class RequestWriter(ListWriter):
         whole, b = self.to_integer(value), self.builder
         short = b.trunc(whole.ir, INT32.ir)
         is_fine = b.icmp_signed("==", b.sext(short, WORD), whole.ir)
-        self.check(is_fine, OverflowError, "a number of 32 bits is needed")
+        self.check(is_fine, OverflowError, "a 32-bit number is needed")
         return short
 
     def _find_entry(self, name: str, given: Mapping[str, Any]) -> LogEntry:
         plain, full = self.calls.plain.get(name), self.calls.full.get(name)
         if plain is None or full is None:
-            raise CompileError(f"calls the block {name}, which is none")
+            raise CompileError(f"calls {name}, which is not a block")
         if not set(plain.names) <= given.keys() <= set(full.names):
-            raise CompileError(f"calls {name} with other numbers than it needs")
+            raise CompileError(f"calls {name} with the wrong external numbers")
         return plain if len(given) == len(plain.names) else full
 
     def _add_vertices(self, n: Any = 1) -> Value:

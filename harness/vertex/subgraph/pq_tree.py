@@ -55,7 +55,7 @@ def make_universal_tree(leaves: Iterable[int]) -> PQNode:
     return _group([PQNode(NodeKind.LEAF, 1 << leaf) for leaf in leaves])[0]
 
 
-def make_mask(leaves: Iterable[int]) -> int:
+def to_mask(leaves: Iterable[int]) -> int:
     """Return the set of these leaves."""
     return sum(1 << leaf for leaf in set(leaves))
 
@@ -82,11 +82,11 @@ def reduce(tree: PQNode, wanted: int) -> PQNode | None:
     return _reduce_p_root(tree, wanted) if tree.kind is NodeKind.P else _reduce_q_root(tree, wanted)
 
 
-def cover(tree: PQNode, wanted: int) -> PQNode:
+def find_pertinent_root(tree: PQNode, wanted: int) -> PQNode:
     """Return the smallest subtree that contains all leaves of the set `wanted`."""
     for child in tree.children:
         if child.mask & wanted == wanted:
-            return cover(child, wanted)
+            return find_pertinent_root(child, wanted)
     return tree
 
 
@@ -193,7 +193,7 @@ class Pattern:
     shared: set[int] = field(default_factory=set)
 
     @property
-    def says_something(self) -> bool:
+    def is_constraint(self) -> bool:
         """True if at least two operands are left to align."""
         return len(self.operands) >= 2
 
@@ -207,7 +207,7 @@ def build_order_tree(
     is omitted: it will be copied.
     """
     tree, patterns = _collect(variables, [batch for batch in batches if len(batch.members) > 1])
-    return _broadcast(tree, patterns), [p for p in patterns if p.says_something]
+    return _broadcast(tree, patterns), [p for p in patterns if p.is_constraint]
 
 
 def _collect(
@@ -215,12 +215,12 @@ def _collect(
 ) -> tuple[PQNode, list[Pattern]]:
     tree = make_universal_tree(variables)
     for batch in batches:  # The sets are disjoint, so no reduction fails.
-        tree = reduce(tree, make_mask(batch.members)) or tree
+        tree = reduce(tree, to_mask(batch.members)) or tree
     patterns = []
     for batch in batches:
-        pattern, taken = Pattern([batch.members]), make_mask(batch.members)
+        pattern, taken = Pattern([batch.members]), to_mask(batch.members)
         for operand in dict.fromkeys(batch.operands):
-            wanted = make_mask(operand)
+            wanted = to_mask(operand)
             computed = wanted & tree.mask == wanted
             distinct = wanted.bit_count() == len(operand)
             if not computed or not distinct or wanted & taken:
@@ -239,10 +239,9 @@ def _broadcast(tree: PQNode, patterns: Sequence[Pattern]) -> PQNode:
     while changed:
         changed = False
         for pattern in patterns:
-            for source in tuple(pattern.operands) if pattern.says_something else ():
+            for source in tuple(pattern.operands) if pattern.is_constraint else ():
                 new = (
-                    _as_indices(source, find_adjacent_sets(tree, make_mask(source)))
-                    - pattern.shared
+                    _as_indices(source, find_adjacent_sets(tree, to_mask(source))) - pattern.shared
                 )
                 if new and source in pattern.operands:
                     changed = True
@@ -254,7 +253,7 @@ def _impose_sets(tree: PQNode, pattern: Pattern, source: tuple[int, ...], new: s
     """Impose one operand's sets on every operand; drop those that fail, but not the results."""
     results = pattern.operands[0]
     for operand in tuple(pattern.operands):
-        wanted = [make_mask(operand[i] for i in iterate_members(indices)) for indices in new]
+        wanted = [to_mask(operand[i] for i in iterate_members(indices)) for indices in new]
         reduced = _reduce_by_all(tree, wanted)
         if reduced is not None:
             tree = reduced
@@ -284,7 +283,7 @@ def find_adjacent_sets(tree: PQNode, wanted: int) -> Iterator[int]:
 
     These are all leaves of a P-node, and those of every two neighbors below a Q-node.
     """
-    waiting = [cover(tree, wanted)]
+    waiting = [find_pertinent_root(tree, wanted)]
     while waiting:
         node = waiting.pop()
         children = [child for child in node.children if child.mask & wanted]
@@ -315,7 +314,7 @@ def decide_orders(
             relations = _find_relations(first, _find_inner_nodes(tree, operand))
             if relations is None or not orders.add_relations(relations):
                 pattern.operands.remove(operand)
-    return tuple(_order_leaves(tree, orders)), [p for p in patterns if p.says_something]
+    return tuple(_order_leaves(tree, orders)), [p for p in patterns if p.is_constraint]
 
 
 def _convert_pairs_to_q(node: PQNode) -> PQNode:
@@ -329,9 +328,9 @@ Inner = dict[int, tuple[PQNode, tuple[int, ...]]]
 
 
 def _find_inner_nodes(tree: PQNode, operand: Sequence[int]) -> Inner:
-    wanted = make_mask(operand)
+    wanted = to_mask(operand)
     inner: Inner = {}
-    waiting = [cover(tree, wanted)]
+    waiting = [find_pertinent_root(tree, wanted)]
     while waiting:
         node = waiting.pop()
         children = [child for child in node.children if child.mask & wanted]

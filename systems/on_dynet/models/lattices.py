@@ -11,7 +11,7 @@ import dynet as dy
 from harness.contracts.model import Model
 from harness.values.instances import Lattice
 from systems.on_dynet.layers import (
-    MOST_FUSED,
+    MAX_FUSED,
     FusedGates,
     HoistedGates,
     add_to_graph,
@@ -49,7 +49,7 @@ class Lattices:
 class LatticeLSTM(Lattices):
     """Equations of harness.models.lattice_lstm.
 
-    Up to MOST_FUSED, DyNet's operator for all gates is faster; for larger sizes, separate gates
+    Up to MAX_FUSED, DyNet's operator for all gates is faster; for larger sizes, separate gates
     with W x as an operator of its own are faster (docs/systems.md).
     """
 
@@ -57,7 +57,7 @@ class LatticeLSTM(Lattices):
         super().__init__(store)
         self.start = [*store.add_vectors("h_0"), *store.add_vectors("c_0")]
         self.width = model.sizes.hidden_size
-        cell = _FusedLSTM if self.width <= MOST_FUSED else _HoistedLSTM
+        cell = _FusedLSTM if self.width <= MAX_FUSED else _HoistedLSTM
         self.cells = [cell(store, arc, self.width) for arc in ("char", "word")]
 
     def build(self, lattices: Sequence[list[State]]) -> Iterator[GraphSegment]:
@@ -136,7 +136,7 @@ class LatticeGRU(Lattices):
         self.start = store.add_vectors("h_0")[0]
         store.add_vectors("c_0")  # unused parameter
         self.width = model.sizes.hidden_size
-        cell = _FusedGRU if self.width <= MOST_FUSED else _HoistedGRU
+        cell = _FusedGRU if self.width <= MAX_FUSED else _HoistedGRU
         self.cells = [cell(store, arc, self.width) for arc in ("char", "word")]
 
     def build(self, lattices: Sequence[list[State]]) -> Iterator[GraphSegment]:
@@ -226,7 +226,7 @@ class GatedLatticeLSTM(Lattices):
     """Equations of harness.models.gated_lattice_lstm.
 
     A quotient p / q of positive q is written p exp(-log q), because DyNet has no batched kernel of
-    quotients. Up to MOST_FUSED, DyNet's operator for gates is faster; for larger sizes, separate
+    quotients. Up to MAX_FUSED, DyNet's operator for gates is faster; for larger sizes, separate
     gates with W x as an operator of its own are faster (docs/systems.md).
     """
 
@@ -234,7 +234,7 @@ class GatedLatticeLSTM(Lattices):
         super().__init__(store)
         self.start = [*store.add_vectors("h_0"), *store.add_vectors("c_0")]
         width = model.sizes.hidden_size
-        self.cells = (_FusedGated if width <= MOST_FUSED else _HoistedGated)(store, width)
+        self.cells = (_FusedGated if width <= MAX_FUSED else _HoistedGated)(store, width)
 
     def build(self, lattices: Sequence[list[State]]) -> Iterator[GraphSegment]:
         """Yield expressions of the summed loss and of the logits of every state."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import Compiled, compiled, find_address
+from harness.compiler.compiled import Compiled, compiled, get_address
 from harness.compiler.pointers import put_word, read_word
 from harness.engine.backends.compiled.memory import Memory
 from harness.engine.cpu_kernels.context import Register, Taken, mark_distinct_runs
@@ -67,7 +67,7 @@ class ArgumentKind(StrEnum):
 
     PARAMETER = auto()
     TRANSPOSED = auto()
-    HALF = auto()
+    BF16 = auto()
     GRADIENT = auto()
     WRITTEN = auto()
     BUFFER = auto()
@@ -84,7 +84,7 @@ class ArgumentKind(StrEnum):
 
 
 OF_PARAMETERS = frozenset(
-    (ArgumentKind.PARAMETER, ArgumentKind.HALF, ArgumentKind.GRADIENT, ArgumentKind.WRITTEN)
+    (ArgumentKind.PARAMETER, ArgumentKind.BF16, ArgumentKind.GRADIENT, ArgumentKind.WRITTEN)
 )
 
 
@@ -138,7 +138,7 @@ _FIND: dict[ArgumentKind, Callable[[Memory, Argument], NDArray[Any]]] = {
     ArgumentKind.TRANSPOSED: lambda memory, key: memory.parameters.provide_transposed(
         key.of, up_to_date=False
     ),
-    ArgumentKind.HALF: lambda memory, key: memory.parameters.provide_half(key.of),
+    ArgumentKind.BF16: lambda memory, key: memory.parameters.provide_bf16(key.of),
     ArgumentKind.GRADIENT: lambda memory, key: memory.parameters.provide_gradient(key.of),
     ArgumentKind.WRITTEN: lambda memory, key: memory.parameters.provide_written_flags(key.of),
     ArgumentKind.FILLED: lambda memory, key: memory.provide_filled_flags(key.type_id, key.of),
@@ -147,7 +147,7 @@ _FIND: dict[ArgumentKind, Callable[[Memory, Argument], NDArray[Any]]] = {
 # Arrays that are updated in place for every mini-batch.
 _RENEW: dict[ArgumentKind, Callable[[Memory, Argument], object]] = {
     ArgumentKind.TRANSPOSED: _refresh_transposed,
-    ArgumentKind.HALF: _FIND[ArgumentKind.HALF],
+    ArgumentKind.BF16: _FIND[ArgumentKind.BF16],
 }
 _NUMBERS: dict[ArgumentKind, Callable[[Fields, Argument], int]] = {
     ArgumentKind.PULL: lambda fields, key: fields.index_pull_array(key.type_id, key.of),
@@ -197,7 +197,7 @@ class AddressTable:
         self._found_for = (-1, -1)
 
     def _take_table(self, places: Table) -> None:
-        self.places, self.address = places, find_address(places)
+        self.places, self.address = places, get_address(places)
 
     def place_of(self, argument: Argument) -> int:
         """Return the index of an argument in the table, and add an entry if there is none."""
@@ -215,7 +215,7 @@ class AddressTable:
             self._fields, self._found_for = None, (-1, -1)
         return k
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Update the addresses of arrays that may have moved."""
         memory = self.memory
         n_grown, n_arranged = memory.n_grown, memory.n_arranged
@@ -226,10 +226,10 @@ class AddressTable:
         if layout.fields is not self._fields:
             self._fields = layout.fields
             self._numbers = self.list_layout_arrays(layout.fields)
-            self._numbers_address = find_address(self._numbers)
+            self._numbers_address = get_address(self._numbers)
         put_parts(
-            self.address, self._numbers_address, len(self._numbers), find_address(layout.numbers),
-            find_address(layout.bounds),
+            self.address, self._numbers_address, len(self._numbers), get_address(layout.numbers),
+            get_address(layout.bounds),
         )  # fmt: skip
         for k, moving in self._moving:
             array = self._kept[k] = moving.find(memory)
@@ -248,7 +248,7 @@ class AddressTable:
             self._found_for = n_grown, -1
 
     def _put(self, k: int, array: NDArray[Any]) -> None:
-        _PLACE.pack_into(self.places.data, _PLACE.size * k, find_address(array), len(array))
+        _PLACE.pack_into(self.places.data, _PLACE.size * k, get_address(array), len(array))
 
     def list_layout_arrays(self, fields: Fields) -> NDArray[np.int64]:
         """Return (n, 2): the index of an entry, and the number of its array in the layout."""

@@ -147,7 +147,7 @@ class Backend(backend.Backend):
             return "profile=true needs an x86 processor"
         if switches.precision not in (EXACT, "bf16"):
             return f"precision={switches.precision} needs backend=cuda; remove it"
-        if switches.precision == "bf16" and (reason := blas.explain_no_halves(switches.blas)):
+        if switches.precision == "bf16" and (reason := blas.explain_no_bf16(switches.blas)):
             return f"precision=bf16 {reason}"
         if switches.streaming:
             return "streaming=true needs backend=cuda; remove it"

@@ -16,7 +16,7 @@ from harness.engine.backends.compiled.arguments import (
     Operand,
 )
 from harness.engine.backends.compiled.memory import Memory
-from harness.engine.cpu_kernels.context import MOST_OPERANDS, Register
+from harness.engine.cpu_kernels.context import MAX_OPERANDS, Register
 from harness.engine.cpu_kernels.elementwise import N_OPERANDS, Group, RowKind
 from harness.engine.lowering import plan as plans
 from harness.vertex.operators import EDGE
@@ -36,9 +36,9 @@ def check_instruction(instruction: Instruction, memory: Memory) -> None:
     Raises:
         ValueError: An operand is outside, or a group has the wrong operands.
     """
-    if len(instruction.operands) > MOST_OPERANDS:
+    if len(instruction.operands) > MAX_OPERANDS:
         raise ValueError(
-            f"{instruction.name}: expected at most {MOST_OPERANDS} operands,"
+            f"{instruction.name}: expected at most {MAX_OPERANDS} operands,"
             f" got {len(instruction.operands)}"
         )
     for operand in instruction.operands:

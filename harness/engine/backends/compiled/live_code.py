@@ -16,7 +16,7 @@ from harness.compiler.pointers import (
     call,
     call_for_number,
     count_cycles,
-    find_address,
+    get_address,
     store_atomic,
     view_arrays,
 )
@@ -153,7 +153,7 @@ def run_round(table: int, n_log: int) -> int:
         for k in range(len(kept.flags)):
             for j in range(kept.flags[k, 1]):
                 store_atomic(kept.flags[k, 0] + WORD_BYTES * j, 0)
-        call(how[RUNS], (how[CONTEXT], find_address(kept.calls), n_calls))
+        call(how[RUNS], (how[CONTEXT], get_address(kept.calls), n_calls))
         spent[FORWARD] += count_cycles() - planned
     return DONE
 
@@ -206,9 +206,9 @@ def plan_next(table: int, reorder: int) -> int:
     if not _fits(kept):
         return MORE_MEMORY
     put_parts(
-        find_address(kept.places), find_address(kept.parts), len(kept.parts),
-        find_address(kept.values),
-        find_address(kept.bounds),
+        get_address(kept.places), get_address(kept.parts), len(kept.parts),
+        get_address(kept.values),
+        get_address(kept.bounds),
     )  # fmt: skip
     n_calls = _put_calls(kept)
     _go_on(kept)
@@ -294,7 +294,7 @@ def _put_calls(kept: LiveArrays) -> int:
         if n_pairs > first:
             own = kept.calls[n_calls]
             own[0], own[1] = kept.programs[stage, 0], kept.programs[stage, 1]
-            own[2], own[3] = find_address(kept.pairs) + _PAIR_BYTES * first, n_pairs - first
+            own[2], own[3] = get_address(kept.pairs) + _PAIR_BYTES * first, n_pairs - first
             n_calls += 1
     return n_calls
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import find_address
+from harness.compiler.compiled import get_address
 from harness.compiler.pointers import FAILED, WORDS_OF_ARRAY
 from harness.engine.backend import Arrangement, Tally
 from harness.engine.backends.compiled import live_code as code
@@ -51,7 +51,7 @@ class KeptArrays:
     def __init__(self) -> None:
         self.numbers = {name: k for k, name in enumerate(LiveArrays._fields)}
         self.table: Table = np.zeros((len(self.numbers), WORDS_OF_ARRAY), dtype=np.int64)
-        self.address = find_address(self.table)
+        self.address = get_address(self.table)
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -67,7 +67,7 @@ class KeptArrays:
             if not array.flags.c_contiguous:
                 raise TypeError(f"expected a C-contiguous array, got {name} of shape {array.shape}")
             self._arrays[name] = array
-            self.table[self.numbers[name], : 1 + array.ndim] = find_address(array), *array.shape
+            self.table[self.numbers[name], : 1 + array.ndim] = get_address(array), *array.shape
 
     def make_room(self, name: str, n: int) -> None:
         """Extend an array to at least n rows, with its content."""
@@ -258,7 +258,7 @@ class KeptRounds:
     def _make_room_for_log(self) -> None:
         decoder = self.decoder
         assert decoder is not None
-        decoder.make_room(*self.kept["wanted"][:4].tolist())
+        decoder.ensure_capacity(*self.kept["wanted"][:4].tolist())
         self._find_decoded(decoder)
 
     def _settle(self, left: int, take_feeds: Callable[[Feeds], None]) -> None:
@@ -312,7 +312,7 @@ class KeptRounds:
             (0, 0) if entry is None else (entry.function, entry.argument)
             for entry in self._programs
         ]
-        flags = [(find_address(entry), len(entry)) for entry in memory.list_flags()]
+        flags = [(get_address(entry), len(entry)) for entry in memory.list_flags()]
         self.kept.put(
             room=memory.provide_capacities(self.rules.fields),
             state_rooms=np.array(rooms, dtype=np.int64).reshape(-1, 2),

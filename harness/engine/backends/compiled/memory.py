@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import find_address
+from harness.compiler.compiled import get_address
 from harness.contracts.model import Weights
 from harness.engine.backend import Arrangement
 from harness.engine.cpu_kernels import memory_kernels
-from harness.engine.cpu_kernels.blas import N_HALVES, round_parameter
+from harness.engine.cpu_kernels.blas import N_BF16, round_parameter
 from harness.engine.cpu_kernels.memory_kernels import (
     N_OF_STEP,
     transpose,
@@ -97,12 +97,12 @@ class Parameters:
         if up_to_date and name in self._stale:
             square = int(load_products()[1][NAMES.index("transpose_square")])
             n_rows, n_columns = value.shape
-            out = find_address(self._transposed[name])
-            transpose(square, find_address(value), n_rows, n_columns, out)
+            out = get_address(self._transposed[name])
+            transpose(square, get_address(value), n_rows, n_columns, out)
             self._stale.discard(name)
         return self._transposed[name]
 
-    def provide_half(self, name: str) -> NDArray[np.uint16]:
+    def provide_bf16(self, name: str) -> NDArray[np.uint16]:
         """Return a current copy of a matrix, rounded to bfloat16.
 
         Raises:
@@ -110,9 +110,9 @@ class Parameters:
         """
         value = self.values[name]
         if name not in self._halves:
-            if sum(value.shape) > N_HALVES:
+            if sum(value.shape) > N_BF16:
                 raise UnsupportedTrial(
-                    f"precision=bf16 supports rows of at most {N_HALVES} numbers, got {name}"
+                    f"precision=bf16 supports rows of at most {N_BF16} numbers, got {name}"
                     f" of shape {' x '.join(map(str, value.shape))}; remove precision=bf16"
                 )
             self._halves[name] = memory_kernels.allocate_aligned(value.shape, np.uint16)
@@ -120,7 +120,7 @@ class Parameters:
         if name in self._stale_halves:
             rows, width = value.shape
             round_parameter(
-                find_address(value), 4 * width, rows, width, find_address(self._halves[name])
+                get_address(value), 4 * width, rows, width, get_address(self._halves[name])
             )
             self._stale_halves.discard(name)
         return self._halves[name]
@@ -161,7 +161,7 @@ class Parameters:
                 value = self.values[part.parameter][..., part.start : part.start + part.width]
                 self.values[name][..., at : at + part.width] = value
         for table, rows, dy in looked_up:
-            update_rows(self.values[table], rows, find_address(dy), dy.strides[0], step)
+            update_rows(self.values[table], rows, get_address(dy), dy.strides[0], step)
 
     def _make_step(self, name: str) -> tuple[int, ...]:
         """Return the arguments of memory_kernels.update_parameters for a parameter.
@@ -170,7 +170,7 @@ class Parameters:
         """
         value = self.values[name]
         arrays = self._written[name], value, self.provide_gradient(name)
-        return (*[find_address(array) for array in arrays], value.size)
+        return (*[get_address(array) for array in arrays], value.size)
 
     def gradients(self, looked_up: LookedUp) -> Weights:
         """Return dense gradients of the loaded parameters."""

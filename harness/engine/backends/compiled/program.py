@@ -17,8 +17,8 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from harness.compiler.compiled import compiled, find_address
-from harness.compiler.object_code import Loaded, load_kept
+from harness.compiler.compiled import compiled, get_address
+from harness.compiler.object_code import Loaded, load_cached
 from harness.compiler.pointers import (
     add_to_word,
     call,
@@ -64,7 +64,7 @@ from harness.engine.cpu_kernels.context import (
     share,
 )
 from harness.engine.cpu_kernels.elementwise import SYMBOL, Group, write_group
-from harness.engine.cpu_kernels.team import Call, meet
+from harness.engine.cpu_kernels.team import Call, wait_at_barrier
 from harness.engine.cpu_kernels.vectors import LANES
 from harness.engine.lowering.plan import BufferName, Plan
 from harness.values.arrays import IntArray
@@ -98,7 +98,7 @@ def run_program(context: int, program: int, batches: int, n_batches: int) -> Non
             if read_word(head, BEGIN) < read_word(head, END):
                 _run_batch(context, program, head, read_half_word(batches, 2 * i + 1))
         if read_word(context, N_THREADS) > 1:
-            meet(context)
+            wait_at_barrier(context)
 
 
 @helper
@@ -124,7 +124,7 @@ def _run_batch(context: int, program: int, head: int, position: int) -> None:
         if n_threads > 1:
             wanted = _decide_taken(places, at, batch)
             if wanted != taken:
-                meet(context)
+                wait_at_barrier(context)
                 taken = wanted
                 if taken == SHARE:
                     _take(r, begin, state_row, own_at, own_n, edges)
@@ -187,7 +187,7 @@ def _run_step(context: int, places: int, r: int, step: int, batch: int, is_whole
     if flags & MOVES:
         add_to_word(tally, MOVING_TICKS, count_cycles() - began)
     if flags & MEETS and read_word(context, N_THREADS) > 1:
-        meet(context)
+        wait_at_barrier(context)
 
 
 @helper
@@ -374,11 +374,11 @@ class StageProgram:
             find_kernel_address,
             profile=profile,
         )
-        self.argument, self.function = find_address(self._words), run_program.address
+        self.argument, self.function = get_address(self._words), run_program.address
 
     def find(self) -> None:
         """Update the addresses of arrays for this mini-batch."""
-        self._found.look()
+        self._found.update()
 
     def call(self, batches: IntArray) -> Call:
         """Return the call that runs the stage of every (type, position) in order."""
@@ -401,7 +401,7 @@ def _load_group(group: Group) -> Loaded:
     These passes do not make it faster, but take half of the compilation time.
     """
     key = repr((hash_modules((write_group.__module__,)), LANES, group))
-    return load_kept(key, lambda: _write_ir(group), as_written=True)
+    return load_cached(key, lambda: _write_ir(group), as_written=True)
 
 
 def _write_ir(group: Group) -> str:

@@ -48,14 +48,14 @@ class StageWriter:
 
     Attributes:
         shapes: The shapes of parameters.
-        half: Factors of matmuls are rounded to bfloat16.
+        bf16: Factors of matmuls are rounded to bfloat16.
     """
 
     type_id: int
     plan: Plan
     stage: str
     shapes: Mapping[str, Shape]
-    half: bool = False
+    bf16: bool = False
     places: OperandFactory = field(init=False)
     _filled: set[BufferName] = field(default_factory=set)
 
@@ -106,7 +106,7 @@ class StageWriter:
             Operand(self.places.make_own_argument(ArgumentKind.FILLED, name)),
         )
         return Instruction(
-            row_kernels.fill_viewed,
+            row_kernels.materialize_views,
             operands,
             (n_slots, width),
             count=Register.BATCH,
@@ -183,11 +183,11 @@ class StageWriter:
         k = columns if step.transposed else rows
         x, *children = self.places.make_row_operands(step.x)
         weight = Argument(
-            ArgumentKind.HALF if self.half else ArgumentKind.PARAMETER, step.parameter
+            ArgumentKind.BF16 if self.bf16 else ArgumentKind.PARAMETER, step.parameter
         )
         nothing = Operand(weight)
         copies_from, copy, n_rows = 0, nothing, nothing
-        if step.transposed and self._has_few_rows and not self.half:
+        if step.transposed and self._has_few_rows and not self.bf16:
             copies_from = COPIES_FROM
             copy = Operand(self.places.make_own_argument(ArgumentKind.TRANSPOSED, step.parameter))
             n_rows = Operand(self.places.make_own_argument(ArgumentKind.COUNT))
@@ -197,7 +197,7 @@ class StageWriter:
         constants = (
             *(step.x.width // k, rows, columns, int(step.transposed)),
             *(int(step.accumulate or step.bias is not None), int(step.bias is not None)),
-            *(copies_from, int(self.half)),
+            *(copies_from, int(self.bf16)),
         )
         kernel = products.multiply_children if children else products.multiply_rows
         yield Instruction(
@@ -295,7 +295,7 @@ class StageWriter:
             yield Instruction(add_up_rows, operands, (width, per_vertex), count, Taken.ALL)
             return
         x, *children = self.places.make_row_operands(inputs[0])
-        constants = per_vertex, *node.shape, int(bool(children)), int(self.half)
+        constants = per_vertex, *node.shape, int(bool(children)), int(self.bf16)
         operands = (x, dy_operand, *gradient, *children)
         yield Instruction(products.sum_outer, operands, constants, count, Taken.ALL)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from triton.runtime.cache import FileCacheManager
 
-from harness.machine.caches import keep, read_kept, read_trusted_file, write_private_file
+from harness.machine.caches import read_cached, read_trusted_file, write_cached, write_private_file
 
 
 class KeptKernels(FileCacheManager):  # type: ignore[misc]
@@ -23,7 +23,7 @@ class KeptKernels(FileCacheManager):  # type: ignore[misc]
         content = read_trusted_file(path)
         return (
             content is not None
-            and read_kept(_name_checksum_file(path)) == hashlib.sha256(content).digest()
+            and read_cached(_name_checksum_file(path)) == hashlib.sha256(content).digest()
         )
 
     def get_group(self, filename: str) -> dict[str, str] | None:
@@ -48,7 +48,7 @@ class KeptKernels(FileCacheManager):  # type: ignore[misc]
         path = Path(self._make_path(filename))
         content = data if isinstance(data, bytes) else str(data).encode()
         write_private_file(path, content)
-        keep(_name_checksum_file(path), hashlib.sha256(content).digest())
+        write_cached(_name_checksum_file(path), hashlib.sha256(content).digest())
         return str(path)
 
 

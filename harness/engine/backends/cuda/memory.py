@@ -37,7 +37,7 @@ from harness.errors import UnsupportedTrial
 from harness.vertex.folding import FoldedTable
 from harness.vertex.operators import EDGE
 
-MOST_ELEMENTS = 2**31 - 1  # kernels index arrays with int32
+MAX_ELEMENTS = 2**31 - 1  # kernels index arrays with int32
 
 
 class DeviceMemory(TorchParameters):
@@ -140,9 +140,9 @@ def _check_size(what: str, n_elements: int, option: str) -> None:
     Raises:
         UnsupportedTrial: the array is too large.
     """
-    if n_elements > MOST_ELEMENTS:
+    if n_elements > MAX_ELEMENTS:
         raise UnsupportedTrial(
-            f"{what}: expected at most {MOST_ELEMENTS} elements, got {n_elements};"
+            f"{what}: expected at most {MAX_ELEMENTS} elements, got {n_elements};"
             f" set a smaller {option}, or use backend=stepwise"
         )
 
