@@ -179,7 +179,7 @@ def test_a_word_may_contain_the_bar_and_a_no_break_space(wikiner: Path) -> None:
 
 
 def test_there_is_no_test_part(wikiner: Path) -> None:
-    with pytest.raises(DataError, match="wikiner has no test part; it has train, dev"):
+    with pytest.raises(DataError, match="wikiner has no part test; choose from train, dev"):
         load("wikiner", wikiner, "test")
 
 

@@ -80,7 +80,7 @@ def conf(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("values", [[], ["+dataset.options.n_instances=3"]])
 def test_a_yaml_that_says_another_name_is_refused(conf: Path, values: list[str]) -> None:
-    with pytest.raises(ConfigError, match=r"mine\.yaml says name: cavs; write name: mine"):
+    with pytest.raises(ConfigError, match=r"mine\.yaml has name: cavs; set name: mine"):
         Composer(conf).compose_config(read_settings(["system=mine", *values]))
     config = Composer(conf).compose_config(read_settings(["system=cavs", *values]))
     assert config.system.name == "cavs"
@@ -88,6 +88,6 @@ def test_a_yaml_that_says_another_name_is_refused(conf: Path, values: list[str])
 
 def test_the_command_line_refuses_it_too(conf: Path) -> None:
     named = f"--config-path={conf}"
-    with pytest.raises(ConfigError, match=r"mine\.yaml says name: cavs; write name: mine"):
+    with pytest.raises(ConfigError, match=r"mine\.yaml has name: cavs; set name: mine"):
         command_line.parse([named, "system=mine"])
     assert len(command_line.parse([named, "system=cavs"])) == 1

@@ -92,7 +92,7 @@ def test_a_bound_that_failed_or_is_beaten_says_so(load: Load) -> None:
     assert get_row(table, "Vertex engine")[2] == "unsupported"
     beaten = find_table(load(HEADLINE, make_speeds({"vertex": 200.0}), "medium"), "systems")
     assert get_row(beaten, "Vertex engine")[2] == "200"
-    assert any("More than 100%: a system leaves products out" in note for note in beaten.notes)
+    assert any("More than 100%: a system omits matmuls" in note for note in beaten.notes)
 
 
 def test_a_failed_baseline_is_not_the_fastest(load: Load) -> None:
