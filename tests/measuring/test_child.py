@@ -70,7 +70,7 @@ def test_what_is_refused_is_raised_where_the_exit_code_agrees(
 @pytest.mark.parametrize("content", ["", '{"error": "Con', "[]", '{"error": "ConfigError"}'])
 def test_one_that_is_cut_off_is_told_in_a_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "refusal.json").write_text(content)
-    with pytest.raises(OutputError, match="make room") as caught:
+    with pytest.raises(OutputError, match="free disk space") as caught:
         read_refusal(tmp_path / "spec.json", REFUSED)
     assert "\n" not in str(caught.value)
     assert read_refusal(tmp_path / "spec.json", -9) is None
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_one_that_is_cut_off(
 
     monkeypatch.setattr(Path, "write_text", full)
     assert refuse(tmp_path / "spec.json", ConfigError("no")) == REFUSED
-    with pytest.raises(OutputError, match="make room"):
+    with pytest.raises(OutputError, match="free disk space"):
         read_refusal(tmp_path / "spec.json", REFUSED)
 
 

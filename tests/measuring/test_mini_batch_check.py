@@ -80,7 +80,7 @@ def test_a_step_of_many_is_looked_at(spec: TrialSpec, workload: Workload) -> Non
     rate = build_run_settings(spec).learning_rate
     assert find_whole_step_fault(prepared("Honest", spec, workload), workload, rate) is None
     fault = find_whole_step_fault(prepared("SkipsAnUpdate", spec, workload), workload, rate)
-    assert str(fault).startswith("of 16 instances, one step changes W ")
+    assert str(fault).startswith("with 16 instances, one step changes W ")
 
 
 def test_a_fingerprint_tells_every_mini_batch(spec: TrialSpec, workload: Workload) -> None:
