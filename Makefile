@@ -98,7 +98,7 @@ test: install
 # not below the bound, and what records, trials, layers and names promise.
 QUICK := $(wildcard tests/test_*.py) $(wildcard tests/docs/test_plain_*.py) $(addprefix tests/,contracts \
 	measuring/test_sabotage.py::test_sabotage_is_caught models policies/test_bound.py \
-	policies/test_policies.py records/test_columns.py records/test_cross_check.py \
+	policies/test_policies.py records/test_cross_check.py \
 	records/test_fingerprint.py records/test_record.py records/test_reuse.py records/test_tidy.py \
 	terminal trials values vertex/test_folding.py vertex/test_stages.py vertex/test_tracing.py)
 test-quick: install

@@ -49,6 +49,13 @@ def test_an_install_without_a_network_asks_for_none() -> None:
     assert_in_order(said, "cat box.txt constraints.txt", "--python-version 3.12", "-delete")
 
 
+def test_the_quick_part_names_tests_that_exist() -> None:
+    (command,) = (line for line in make("test-quick").splitlines() if "-m pytest" in line)
+    paths = [word.split("::")[0] for word in command.split() if word.startswith("tests/")]
+    assert len(paths) > 20
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def test_the_campaign_draws_many_examples() -> None:
     assert "tests/campaign --hypothesis-profile=campaign -k kills" in make(
         "campaign", "CAMPAIGN=-k kills"
