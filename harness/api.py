@@ -30,7 +30,7 @@ from harness.terminal.command_line import describe_plan, parse, plan
 from harness.terminal.ending import raise_on_signals, tell
 from harness.terminal.measurement import lock_results, measure_each
 from harness.values.nested import flatten
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 SYSTEM_KIND = "system_kind"
 

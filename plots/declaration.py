@@ -23,7 +23,7 @@ from harness.planning.grid import read_experiment
 from harness.planning.kinds import read_selection
 from harness.planning.yaml_files import list_choices
 from harness.records.tidy import MEASURED, PER_INSTANCE_SUFFIX, QUANTITIES
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 SYSTEMS = "systems"
 GROUP_TITLES = {"strategies": "strategies on one engine", SYSTEMS: "systems"}

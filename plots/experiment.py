@@ -31,7 +31,7 @@ from harness.records.tidy import (
     build_frame_from_rows,
     build_record_row,
 )
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.declaration import Declaration, read_declaration
 from plots.drawable import Drawable, ResultsFolder, Rounds, Source
 

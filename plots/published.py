@@ -16,7 +16,7 @@ import pandas as pd
 import yaml
 
 from harness.errors import ConfigError, suggest_name
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 FOLDER = ROOT / "plots" / "published"
 PUBLISHED = "published"  # the status of a number from a paper

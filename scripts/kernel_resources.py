@@ -33,7 +33,7 @@ from harness.engine.backends.cuda.launching import COOPERATIVE, OPTIONS
 from harness.engine.backends.cuda.module import KernelModule, ModuleEntry, write_module
 from harness.errors import UnsupportedTrial
 from harness.records.files import replace_whole
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from scripts.gpu_workloads import WORKLOADS
 from scripts.write_pages import MarkedPage
 

@@ -25,7 +25,7 @@ from harness.engine.backends.cuda.launching import select_bucket
 from harness.engine.backends.cuda.model import KERNELS
 from harness.engine.backends.cuda.program import DeviceInstruction, Phase
 from harness.engine.backends.cuda.words import WordArray, Words
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from scripts.gpu_workloads import WORKLOADS, GpuWorkload, Unstarted
 from scripts.write_pages import MarkedPage
 

@@ -26,7 +26,7 @@ from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
 from harness.trials.spec import TrialSpec
 from harness.trials.workload import build_run_settings, load_workload
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 N_PASSES = 10  # the first, in which memory grows, is counted in both processes
 BATCH_LINE = re.compile(r"^\s*([\d.e+-]+)\s+[\d.e+-]+%\s+(FWD|BWD) ", re.MULTILINE)

@@ -15,7 +15,7 @@ from harness.planning.grid import list_experiment_names, read_experiment
 from harness.planning.kinds import read_systems
 from harness.planning.yaml_files import read_mapping
 from harness.records.files import replace_whole
-from harness.values.places import CONF_DIR, ROOT
+from harness.values.paths import CONF_DIR, ROOT
 from tests.support.layers import LAYERS, MODULES, PACKAGES, imported_at_run_time, reachable
 
 DOCS = ROOT / "docs"

@@ -21,7 +21,7 @@ from harness.planning.kinds import read_systems
 from harness.records.files import replace_whole
 from harness.records.numbers import RATIO, numbers, ratios
 from harness.records.tidy import frame
-from harness.values.places import CONF_DIR, ROOT
+from harness.values.paths import CONF_DIR, ROOT
 from plots.declaration import read_declaration
 from plots.drawable import select_drawable
 from plots.experiment import Experiment, load_held, read_labels

@@ -23,7 +23,7 @@ from harness.machine.process import release_memory
 from harness.measuring import clock
 from harness.records.record import Record
 from harness.trials.spec import Limits, Timing, TrialSpec
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from tests.support.records import record_of
 from tests.support.shards import select_shard
 

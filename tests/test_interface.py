@@ -20,7 +20,7 @@ from harness.api import build_overrides
 from harness.errors import ConfigError, RecordError
 from harness.records.record import Record
 from harness.records.tidy import build_frame
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from tests.support.records import plain_record
 
 TINY: dict[str, Any] = {

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 FOLDERS = ("harness", "systems", "datasets", "plots", "conf", "workflow", "scripts")
 SUFFIXES = (".py", ".yaml", ".smk", ".html")
 FILES = sorted(
     path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES
 )
-# harness/values/places.py, tests/engine, systems/on_torch/models; no pattern such as conf/<name>.
+# harness/values/paths.py, tests/engine, systems/on_torch/models; no pattern such as conf/<name>.
 _FIRST = "|".join((*FOLDERS, "tests", "docs"))
 _PATH = re.compile(rf"(?<![\w./-])(?:{_FIRST})(?:/[\w.-]*\w)+(?![\w/]*[<{{*])")
 # A file name without a directory: urgency.py.
@@ -24,9 +24,9 @@ def places_named_in(text: str) -> tuple[set[str], set[str]]:
 
 
 def test_places_are_found_in_words() -> None:
-    text = """see harness/values/places.py, the files of systems/torch_models, and _urgency.py;
+    text = """see harness/values/paths.py, the files of systems/torch_models, and _urgency.py;
     not conf/system/<name>.yaml, {folder}/x.py or https://example.org/docs/of/it.html"""
-    paths = {"harness/values/places.py", "systems/torch_models"}
+    paths = {"harness/values/paths.py", "systems/torch_models"}
     assert places_named_in(text) == (paths, {"_urgency.py"})
 
 

@@ -21,7 +21,7 @@ from harness.planning.config import Composer
 from harness.planning.overrides import MAX_TRIALS, read_points, read_settings
 from harness.planning.requests import FOLDERS, KEYS, PLACES, check_keys, to_argument
 from harness.terminal.command_line import parse, plan
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from tests.support.sandbox import TINY
 from tests.support.wrong_words import plain_keys, wrong_overrides
 

@@ -176,7 +176,7 @@ def format_corpus_name(name: str, vocabulary: str) -> str:
 
 
 def check_modulo(modulo: int) -> None:
-    """Check a number of rows that all words share; 0 stands for a row per word.
+    """Check a number of rows that all words share; 0 means one row per word.
 
     Raises:
         ConfigError: for a negative number.

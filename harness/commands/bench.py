@@ -16,7 +16,7 @@ from harness.records.tidy import build_frame
 from harness.terminal.command_line import BenchJob, describe_plan, parse, plan
 from harness.terminal.ending import run_command, tell
 from harness.terminal.measurement import lock_results, measure_all
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.declaration import SYSTEMS, read_declaration
 from plots.terminal import compare_with_baselines, rank_systems
 

@@ -21,7 +21,7 @@ from harness.compiler.compiled import has_compiled, load_module
 from harness.compiler.object_code import FOLDER
 from harness.engine.cpu_kernels.vectors import load_products
 from harness.machine.caches import make_cache_folder
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 _DECORATED = re.compile(r"^@compiled\b", re.MULTILINE)
 

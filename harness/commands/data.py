@@ -17,7 +17,7 @@ from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_
 from harness.errors import ConfigError, suggest_name
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.ending import OneLineParser, run_command
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

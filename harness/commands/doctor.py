@@ -27,7 +27,7 @@ from harness.planning.kinds import SystemFile, read_systems
 from harness.planning.yaml_files import list_choices, read_mapping
 from harness.terminal.ending import OneLineParser, run_command
 from harness.trials.spec import Limits, TrialSpec
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 PROBE = "harness.measuring.probe"
 PROBE_LIMITS = Limits(time_s=120.0)

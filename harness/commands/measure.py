@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from harness.errors import BenchError
-from harness.measuring.turns import choose_patience_s, lock_results_dirs
+from harness.measuring.results_lock import choose_patience_s, lock_results_dirs
 from harness.planning.durations import format_duration
 from harness.planning.ordering import Field
 from harness.planning.orders import Order, check_code, read_order

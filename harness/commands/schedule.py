@@ -18,7 +18,7 @@ from harness.counts.in_turn import count_in_turn, plan_policy_counts
 from harness.counts.request import GraphSource, PlannedCount, Request, parse_requests
 from harness.counts.worker import CountOutcome
 from harness.errors import ConfigError
-from harness.measuring.turns import lock_results_dirs
+from harness.measuring.results_lock import lock_results_dirs
 from harness.policies.fsm.machine import is_saved_policy
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.count_row import AnyCount, CountRow, are_count_rows, write_count_rows

@@ -8,7 +8,7 @@ import tomllib
 from packaging.requirements import Requirement
 
 from harness.errors import ConfigError
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 PROJECT = "dynamic-batching-benchmark"
 

@@ -25,7 +25,7 @@ from harness.errors import ConfigError, suggest_name
 from harness.values.arrays import IntArray, as_int_array
 from harness.values.checked import Count, OneOf, Place, Seed, check_fields
 from harness.values.graph import Graph
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from harness.values.schedule import Schedule
 
 Policy = Callable[[Graph], Schedule]

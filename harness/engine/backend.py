@@ -26,7 +26,7 @@ from harness.errors import ConfigError, UnsupportedTrial
 from harness.programs.blocks import Feeds
 from harness.programs.decoder import Decoder
 from harness.values.arrays import IntArray
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from harness.values.schedule import Schedule
 
 EVERY = slice(None)

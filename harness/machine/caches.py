@@ -84,7 +84,7 @@ def delete_oldest(folder: Path, n_most: int) -> None:
 
 
 def read_cached(path: Path) -> bytes | None:
-    """Return the content that `keep` wrote to a file; None if it is missing or damaged."""
+    """Return the content that `write_cached` wrote to a file; None if it is missing or damaged."""
     stored = read_trusted_file(path)
     if stored is None:
         return None

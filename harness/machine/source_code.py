@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.errors import ConfigError
 from harness.machine.caches import cache_on_disk
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 # Fields without effect at run time: prefix "u" of a string, and comments for type checkers.
 _LEFT_OUT = ("kind", "type_comment", "type_ignores")

@@ -124,7 +124,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def has_memory_error(text: str) -> bool:
-    """Return whether a process's last output says that memory ran out."""
+    """Return whether a process's last output reports that memory ran out."""
     return any(sign in text.lower() for sign in _OUT_OF_MEMORY)
 
 

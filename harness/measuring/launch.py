@@ -37,7 +37,7 @@ from harness.records.record import (
 from harness.records.reuse import OwnData
 from harness.trials.sources import WORKER, read_harness_versions
 from harness.trials.spec import TrialSpec
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 Hear = Callable[[str], None]
 

@@ -21,7 +21,7 @@ from harness.planning.yaml_files import read_mapping
 from harness.records.record import build_record_path
 from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 
 @dataclass(frozen=True, slots=True)

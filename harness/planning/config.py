@@ -41,7 +41,7 @@ from harness.trials.spec import BAD_DATA, TrialSpec
 from harness.trials.workload import build_model
 from harness.values.checked import OneOf, Place, Text, find_field_types, find_key_types, read, show
 from harness.values.nested import find_texts
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 CONFIG_NAME = "bench"
 MAX_ROUNDS = 1000

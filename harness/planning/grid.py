@@ -67,7 +67,7 @@ from harness.planning.sweep import Sweep, parse_sweep
 from harness.planning.yaml_files import read_mapping
 from harness.trials.spec import Screening
 from harness.values.checked import Count, read
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 SCALES = ("smoke", "medium", "paper")
 _REQUIRED_KEYS = ("title", "paper", "scales")

@@ -19,7 +19,7 @@ from harness.planning.run_plan import Step
 from harness.records.files import replace_whole
 from harness.trials.sources import hash_contents
 from harness.trials.spec import TrialSpec
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 FOLDER = ".orders"  # in the results directory
 MEASURED = ("harness", "systems", "datasets")  # directories of code that a node runs

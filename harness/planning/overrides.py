@@ -18,7 +18,7 @@ from harness.errors import ConfigError
 from harness.planning.config import BenchConfig, check_key
 from harness.planning.yaml_files import GROUPS, list_choices
 from harness.values.checked import describe_values, find_key_types
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 Settings = Mapping[str, Any]  # values by key, with dots between levels
 MAX_TRIALS = 10_000  # of one sweep; all experiments together have 5,700 at the papers' sizes

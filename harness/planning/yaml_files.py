@@ -10,7 +10,7 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.machine.files import check_regular
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 
 class _Unique:

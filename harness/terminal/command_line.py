@@ -45,7 +45,7 @@ from harness.records.record import is_record, locate_record
 from harness.terminal.measurement import Measurement
 from harness.trials.spec import TrialSpec
 from harness.values.checked import check_count
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 
 def is_trace(content: bytes) -> bool:

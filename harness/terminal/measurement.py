@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import BenchError, OutputError
 from harness.machine.facts import describe_machine
 from harness.measuring.launch import record_unmeasured, run_tracer, run_worker
-from harness.measuring.turns import lock_results_dirs
+from harness.measuring.results_lock import lock_results_dirs
 from harness.planning.nodes import Nodes
 from harness.planning.ordering import Field, find_skip_reason
 from harness.records.files import WatchedFolders, check_room

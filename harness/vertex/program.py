@@ -1,6 +1,6 @@
 """Programs of operators in order of evaluation, with their builder and their stages.
 
-Stages tell which operators must wait for children, and which can run earlier or later:
+Stages determine which operators must wait for children, and which can run earlier or later:
 
 - eager: scattered values depend on the operator, but it does not depend on gathered ones (W x); it
   can run for all vertices before the first batch.

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from harness.contracts.model import Weights
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 AUTOBATCH = {"off": 0, "agenda": 1, "depth": 2}  # DyNet's numbers of its modes
 NATIVE = ROOT / ".dynet-native"

@@ -241,8 +241,8 @@ class Scores:
         weight: weight of the classifier.
         bias: its bias, if any.
         keep: whether `gradients` follows, for which the gradients of the logits are stored. It
-            cannot follow under inference_mode. `needs_input_grad` of a Function does not tell,
-            because it is always true for weights.
+            cannot follow under inference_mode. `needs_input_grad` of a Function does not decide
+            it, because it is always true for weights.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, keep: bool) -> None:

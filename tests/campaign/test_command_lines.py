@@ -22,7 +22,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harness.commands import bench, collect, data, schedule
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from tests.support.in_time import in_time
 from tests.support.sandbox import (
     TINY,

@@ -26,7 +26,7 @@ from harness.measuring.clock import NullClock, make_stopwatch
 from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
 from harness.trials.workload import Workload, build_run_settings, load_workload
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from tests.support.sandbox import assert_ended, campaign, run_module, sandbox
 
 SYSTEMS = sorted(path.stem for path in (CONF_DIR / "system").glob("*.yaml"))

@@ -19,7 +19,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from tests.support.pipelines import SPEEDUPS, build_experiment, command
 from tests.support.sandbox import (
     LIMIT_S,

@@ -11,7 +11,7 @@ from harness.commands import compile_ahead
 from harness.compiler import compiled, object_code
 from harness.engine.cpu_kernels.vectors import load_products
 from harness.errors import CompileError
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 
 def test_every_module_with_compiled_functions_is_found() -> None:

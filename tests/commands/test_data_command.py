@@ -17,7 +17,7 @@ from datasets.parts.fetch import Progress, fetch, is_complete
 from harness.commands import data
 from harness.commands.data import main
 from harness.contracts.home import Home
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from tests.support.corpora import IWSLT, PTB, UD, WIKINER, load, write
 from tests.support.downloads import FILES, SHA256, everything_below, serving, zipped
 

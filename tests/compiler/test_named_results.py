@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from harness.compiler.compiled import compiled
 from harness.errors import CompileError
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 Longs = NDArray[np.int64]
 

@@ -25,7 +25,7 @@ from harness.compiler.object_code import FOLDER, Target, compile_ir, get_host_ta
 from harness.compiler.registry import load_generated
 from harness.errors import CompileError
 from harness.machine.source_code import hash_code
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 IR = """
 define i64 @answer() {{

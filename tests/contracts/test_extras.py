@@ -21,7 +21,7 @@ from harness.contracts.extras import (
 )
 from harness.contracts.system import load_adapter
 from harness.errors import ConfigError, UnsupportedTrial
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from tests.support import odd_system
 
 

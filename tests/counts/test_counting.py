@@ -25,7 +25,7 @@ from harness.planning.sweep import COUNTER
 from harness.records.count_row import AnyCount, CountRow, read_count_rows
 from harness.terminal.ending import FAILED
 from harness.trials.spec import Limits
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
 from tests.support.odd_system import detach
 

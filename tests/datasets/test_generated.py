@@ -19,7 +19,7 @@ from harness.errors import ConfigError, DataError
 from harness.values.arrays import draw_permutation, draw_uniforms
 from harness.values.instances import Chain, Instance, SentencePair, Tree
 from harness.values.parsed import ParsedSentence
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from tests.support.corpora import complete, load, options_of, synthetic, write_corpus
 
 LOADERS = {"ptb_fixed_synthetic": "ptb_synthetic", "ptb_fixed_dev": "ptb"}

@@ -16,7 +16,7 @@ from datasets.weibo_lexicon import Lexicon, load_jieba_lexicon
 from harness.contracts.corpus import Corpus
 from harness.contracts.home import find_home
 from harness.errors import DataError
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from tests.support.corpora import EXCERPTS, LATTICES, change_lattices, load, word, write_corpus
 
 READERS = sorted(EXCERPTS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from scripts.write_pages import (
     PARTS,
     MarkedPage,

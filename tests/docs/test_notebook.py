@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 PAGE = (ROOT / "docs" / "notebook.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -12,7 +12,7 @@ import pytest
 from harness.engine.switches import CHOICES, Switches
 from harness.planning.grid import list_experiment_names
 from harness.records.record import STATUSES, Record
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from scripts import write_results
 from scripts.write_pages import END, MarkedPage
 

@@ -9,7 +9,7 @@ import pytest
 from harness.engine.switches import Switches
 from harness.planning.kinds import read_systems
 from harness.planning.yaml_files import list_choices
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from scripts.write_pages import DOCS, PRESETS, list_labels, read_presets
 
 

@@ -15,7 +15,7 @@ from harness.errors import ConfigError, ScheduleError
 from harness.planning.config import Composer
 from harness.planning.overrides import read_settings
 from harness.terminal import command_line
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from harness.values.schedule import check_schedule
 from tests.support.adding import SECTIONS
 from tests.support.random_graphs import graph_of

@@ -19,7 +19,7 @@ from harness.engine.backends.cuda.backend import FOLDER
 from harness.engine.backends.cuda.launching import Processor
 from harness.engine.backends.cuda.model import KERNELS
 from harness.machine.caches import NAME
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from tests.support.odd_files import DAMAGES
 
 MAX_REGISTERS = 255  # per thread

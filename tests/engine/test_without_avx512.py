@@ -19,7 +19,7 @@ from harness.engine.cpu_kernels.vectors import LANES
 from harness.measuring import launch
 from harness.measuring.launch import run_worker
 from harness.trials.spec import TrialSpec
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 PLUGIN = "tests.support.avx2_cpu"
 HERE = "tests/engine/test_without_avx512.py"

@@ -14,7 +14,7 @@ import pytest
 from harness.errors import BenchError, ConfigError, DataError, OutputError
 from harness.measuring.child import REFUSED, refuse, report_progress
 from harness.measuring.supervise import BoundedLog, ChildOutput, read_last_line, read_refusal
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 MODULE = """
 import atexit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.measuring.mini_batch_check import find_clock_reads
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 CLOCK = "harness/measuring/clock.py"
 FOLDERS = ("harness", "systems", "datasets")

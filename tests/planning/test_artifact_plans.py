@@ -21,7 +21,7 @@ from harness.planning.kinds import read_systems
 from harness.planning.yaml_files import read_mapping
 from harness.records.stats import INTERVAL_ROUNDS
 from harness.trials.spec import Timing
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.declaration import CEILING, read_declaration
 
 SLOW = pytest.mark.slow

@@ -14,7 +14,7 @@ from harness.errors import ConfigError
 from harness.planning.artifacts import Choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.yaml_files import read_mapping
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 BRACKET = (b"name: [a\n", ":2: invalid YAML: expected ',' or ']'")
 TAB = (b"\tname: x\n", ":1: invalid YAML: found character '\\t' that cannot start any token")

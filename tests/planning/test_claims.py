@@ -15,7 +15,7 @@ from harness.planning.artifacts import Choices, build_choices, plan_artifact, pl
 from harness.planning.claims import Answer, Claim, check_claims, find_comparisons, read_claims
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, SCALES, expand
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 GOOD: dict[str, Any] = {
     "claim": "A cell trains twice as fast when it is batched",

@@ -24,7 +24,7 @@ from harness.planning.yaml_files import list_choices
 from harness.terminal.command_line import parse, plan, plan_experiment
 from harness.trials.sources import hash_trial_source
 from harness.values.checked import read
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 NULL = "system=null"
 SMOKE = build_choices({"scale": "smoke", "device": "cpu"}, {})

@@ -23,7 +23,7 @@ from harness.planning.yaml_files import list_choices, read_mapping
 from harness.records.record import read_record
 from harness.trials.spec import Limits, Timing
 from harness.trials.workload import list_model_options
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from systems.null_system import Adapter as NullSystem
 from tests.support.sandbox import TINY
 

@@ -17,7 +17,7 @@ from harness.planning.grid import (
     list_experiment_names,
     read_walks,
 )
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 GOOD: dict[str, Any] = {
     "title": "A title",

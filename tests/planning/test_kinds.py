@@ -14,7 +14,7 @@ from harness.errors import ConfigError
 from harness.planning.grid import expand
 from harness.planning.kinds import KINDS, read_selection, read_systems
 from harness.planning.yaml_files import list_choices
-from harness.values.places import CONF_DIR, ROOT
+from harness.values.paths import CONF_DIR, ROOT
 from plots.declaration import read_declaration
 
 SYSTEMS: dict[str, dict[str, Any]] = {

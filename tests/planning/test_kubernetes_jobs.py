@@ -13,7 +13,7 @@ import yaml
 from harness.commands import kubernetes as command
 from harness.commands.kubernetes import NODE, build_job, determine_ending
 from harness.errors import ConfigError
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 PROFILE = ROOT / "profiles" / "kubernetes"
 TEMPLATE = PROFILE / "job.yaml"

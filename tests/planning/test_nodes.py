@@ -12,7 +12,7 @@ from harness.errors import ConfigError
 from harness.machine.facts import Gpu, Machine
 from harness.planning.artifacts import build_choices
 from harness.planning.nodes import GIB, Nodes, check_executor, check_machine, read_nodes
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 GPU = Gpu("NVIDIA H200", 141 * GIB, "570.1", None, None)
 NODES = Nodes("h200", n_cpus=16, memory_gib=120, gpu="H200", cpu="EPYC 9575F")

@@ -12,7 +12,7 @@ from harness.contracts.corpus import load_corpus
 from harness.errors import ConfigError
 from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 STAND_INS = {
     "sst": ("sst", "sst_synthetic"),

@@ -16,7 +16,7 @@ from harness.planning.config import Composer
 from harness.planning.grid import expand
 from harness.planning.sweep import Sweep, parse_sweep
 from harness.records.count_row import CountRow, read_count_rows
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 GOOD: dict[str, Any] = {
     "model": ["tree_lstm", "lattice_lstm"],

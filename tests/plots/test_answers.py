@@ -12,7 +12,7 @@ from harness.errors import ConfigError
 from harness.planning.artifacts import PlannedTrial
 from harness.planning.grid import EXPERIMENT, list_experiment_names
 from harness.planning.kinds import read_systems
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.experiment import Experiment
 from plots.tables import answers
 from plots.tables.answers import (

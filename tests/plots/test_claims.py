@@ -16,7 +16,7 @@ from harness.planning.claims import Answer, Claim, Rule, read_claims
 from harness.planning.grid import EXPERIMENT
 from harness.records.record import Record
 from harness.records.tidy import build_count_rows, build_frame_from_rows
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.declaration import check_quantity, read_declaration
 from plots.experiment import Experiment, join_plan
 from plots.published import FOLDER

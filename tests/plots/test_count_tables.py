@@ -22,7 +22,7 @@ from harness.planning.artifacts import (
 )
 from harness.planning.config import Composer
 from harness.planning.grid import SCALES, expand, list_experiment_names
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.experiment import Experiment, load_experiment
 from plots.published import read_published
 from plots.tables.cells import Table

@@ -14,7 +14,7 @@ from harness.planning.artifacts import Choices, PlannedTrial, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.grid import SCALES, expand, list_experiment_names
 from harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.declaration import DECLARED, read_declaration
 from plots.experiment import Experiment, load_experiment
 from plots.published import PUBLISHED

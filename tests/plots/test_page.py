@@ -13,7 +13,7 @@ from matplotlib.transforms import Bbox
 
 from harness.errors import ConfigError
 from harness.planning.kinds import SystemFile, read_systems
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.figures import page
 from plots.figures.curve_panels import add_names, add_statuses
 

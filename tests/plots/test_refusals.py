@@ -15,7 +15,7 @@ from harness.errors import ConfigError, RecordError
 from harness.planning.artifacts import Choices, PlannedTrial
 from harness.planning.config import Composer
 from harness.planning.grid import list_experiment_names
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.declaration import DECLARED, read_declaration
 from plots.experiment import load_experiment
 from tests.support.experiments import FIGURE, Load, build_tables, run_draw, write_measured

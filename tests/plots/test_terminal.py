@@ -10,7 +10,7 @@ from harness.commands import first_look
 from harness.planning.kinds import read_systems
 from harness.records.record import Record
 from harness.records.tidy import build_frame
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.terminal import compare_with_baselines, rank_systems
 from tests.support.records import plain_record
 

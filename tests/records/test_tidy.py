@@ -15,7 +15,7 @@ from harness.errors import RecordError
 from harness.records.columns import COLUMNS
 from harness.records.store import RecordSet, write_packed
 from harness.records.tidy import MEASURED, QUANTITIES, SECTIONS, frame
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from tests.support.records import plain_count, plain_record, write_results
 
 MEDIUM = ROOT / "results" / "reference" / "intel-xeon-2cpu-2026-11-25" / "medium"

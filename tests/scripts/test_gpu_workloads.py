@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.engine.backends.cuda.backend import Backend
 from harness.models.seq2seq import Seq2Seq
 from harness.models.seq2seq_at_once import Seq2SeqAtOnce
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from scripts.gpu_workloads import WORKLOADS
 
 # The backend has no kernels for the operators of its attention.

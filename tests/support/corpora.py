@@ -12,7 +12,7 @@ import yaml
 
 from harness.contracts.corpus import Corpus, load_corpus
 from harness.contracts.home import find_home
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 TINY = "(3 (2 good) (1 (0 bad) (2 good)))\n(4 (2 1\\/2) (2 new))\n"
 PTB = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 PACKAGES = ("harness", "systems", "datasets", "plots", "conf")
 # From lowest to highest. Modules of one layer may import each other (cycles have their own test).

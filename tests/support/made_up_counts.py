@@ -13,7 +13,7 @@ from harness.commands import schedule
 from harness.contracts.model import find_model_class
 from harness.planning.sweep import Sweep
 from harness.planning.yaml_files import read_mapping
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 SEED = "learning.seed"

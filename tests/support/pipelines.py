@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 SYSTEMS = ["null", "reference"]  # without frameworks; one of them computes
 CURVES = {

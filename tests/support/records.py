@@ -23,7 +23,7 @@ from harness.records.record import (
     write_record,
 )
 from harness.trials.spec import TrialSpec
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from tests.support.made_up_counts import made_up_row
 
 SPEC: dict[str, Any] = {

@@ -26,7 +26,7 @@ from hypothesis import settings
 from harness.compiler.object_code import FOLDER as OBJECT_CODE
 from harness.machine.caches import FOLDER as SOURCE
 from harness.machine.caches import NAME, make_cache_folder
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 MARK = "TEST_SANDBOX"  # environment variable that identifies processes, including detached ones
 MAX_TEXT = 200_000  # characters of a command's output that are read

@@ -17,7 +17,7 @@ import pytest
 from harness.contracts.policy import load_policy
 from harness.granularity.operators import OperatorModel
 from harness.values.graph import Graph
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from harness.vertex import VertexTracer, sigmoid, spread, sum_edges, tanh
 from tests.support.chain_models import SENTENCES, TAGGER, AffineBiLSTM
 from tests.support.random_graphs import graph_of

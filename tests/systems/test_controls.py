@@ -19,7 +19,7 @@ from harness.measuring.clock import NullClock, time_call
 from harness.models.bilstm import BiLSTM
 from harness.models.birnn import BiRNN
 from harness.models.stack_rnn import StackRNN
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from systems import copies, products
 from systems.on_dynet import autobatch
 from systems.on_torch import compiled, eager, fused, levels

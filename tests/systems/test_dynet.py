@@ -36,7 +36,7 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
 from harness.programs.model import ProgramModel
 from harness.values.instances import Chain, Lattice, Tree
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from systems.on_dynet import autobatch, build
 from systems.on_dynet.cpp import adapter as cpp
 from systems.on_dynet.rounds import GraphSegment, Needed, Part

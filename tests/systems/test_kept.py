@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.machine.caches import NAME
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from systems.on_torch.compiled import _find_compiler
 
 SAME = "one CPU"

@@ -19,7 +19,7 @@ from harness.models.tree_lstm import TreeLSTM
 from harness.oracle import run_reference
 from harness.values.arrays import as_int_array
 from harness.values.instances import Tree
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from harness.vertex.operators import Node
 from systems.on_core.subgraph import Adapter
 from systems.on_core.subgraph_executor import BlockExecutor, bind_kernel

@@ -14,7 +14,7 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.terminal.ending import STOPS, Stopped, raise_on_signals, run_command
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 
 
 def raising(error: BaseException) -> Callable[[], int]:

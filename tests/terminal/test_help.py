@@ -9,7 +9,7 @@ from harness.contracts.policy import list_policy_names
 from harness.planning.config import BenchConfig
 from harness.terminal.command_line import describe_keys
 from harness.values.checked import find_key_types
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

@@ -16,7 +16,7 @@ import yaml
 
 from harness.records.record import read_record
 from harness.terminal.status import read_current_work
-from harness.values.places import ROOT
+from harness.values.paths import ROOT
 from tests.support.pipelines import SYSTEMS, command, environment, records, snakemake
 from tests.support.small_slurm import (
     NODES,

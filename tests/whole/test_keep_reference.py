@@ -15,7 +15,7 @@ from harness.commands.collect import read_held
 from harness.planning.artifacts import Choices, build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.grid import list_experiment_names
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots import drawable
 from plots.report import N_COLORS, shrink_picture
 from scripts import keep_reference

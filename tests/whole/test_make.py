@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
-from harness.values.places import CONF_DIR, ROOT
+from harness.values.paths import CONF_DIR, ROOT
 from tests.support.shards import select_shard
 
 CARRIED = ("gpu", "raw", "tables", "figures", "artifacts", "measured")

@@ -17,7 +17,7 @@ from harness.planning.ordering import shuffle_round
 from harness.planning.yaml_files import read_mapping
 from harness.records.record import read_record
 from harness.trials.spec import TrialSpec
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from tests.support.pipelines import HERE, SYSTEMS, command, environment, records, snakemake
 
 

@@ -17,7 +17,7 @@ from harness.planning.config import Composer
 from harness.planning.grid import SCALES, list_experiment_names
 from harness.records.numbers import NOT_MEASURED, NOT_PLANNED
 from harness.records.store import COUNTS, TRIALS, read_packed
-from harness.values.places import CONF_DIR, ROOT
+from harness.values.paths import CONF_DIR, ROOT
 from plots import drawable
 from plots.declaration import read_declaration
 

@@ -23,7 +23,7 @@ from harness.planning.requests import to_argument
 from harness.planning.run_plan import FILE, VARIABLE, Step
 from harness.planning.running import begin_run
 from harness.trials.sources import SourceHashes, hash_contents
-from harness.values.places import CONF_DIR
+from harness.values.paths import CONF_DIR
 from plots.declaration import read_declaration
 from plots.drawable import select_drawable
 

@@ -116,9 +116,9 @@ def store_and_wake(address: int, value: int) -> None:
 def wait_while(address: int, value: int) -> None:
     """Wait until a word has another value.
 
-    A thread counts itself as parked before the kernel compares the word, and `tell` reads this
-    count after it has written the word. Either the thread sees the new value, or `tell` sees the
-    thread.
+    A thread counts itself as parked before the kernel compares the word, and `store_and_wake`
+    reads this count after it has written the word. Either the thread sees the new value, or
+    `store_and_wake` sees the thread.
     """
     for _ in range(SPINS):
         if load_atomic(address) != value:
@@ -275,7 +275,7 @@ class Team:
         """Start the other threads, and return when all are in compiled code, which needs no Python.
 
         This must happen first, because the caller holds Python's lock while it waits for them in
-        `meet`.
+        `wait_at_barrier`.
         """
         assert serve.address  # compiles the function before any thread calls it
         self.close = weakref.finalize(self, _stop, self._words)
