@@ -83,15 +83,8 @@ def _signals_as_a_terminal_gives_them() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _what_stays_is_not_looked_through() -> Iterator[None]:
-    """Exclude objects that live as long as the process from garbage collection.
-
-    After the collection of tests and the import of all frameworks, there are a million such
-    objects, and their traversal takes 0.6 s. Each trial runs the collector three times, and the end
-    of each test file does, too. The calls of gc.freeze and gc.unfreeze in trials are disabled here.
-    """
-    gc.collect()
-    gc.freeze()
+def _freeze_only_here() -> Iterator[None]:
+    """Disable gc.freeze and gc.unfreeze in trials: only `_freeze_long_lived` decides here."""
     same = {name: getattr(gc, name) for name in ("isenabled", "enable", "disable", "collect")}
     frozen = {"freeze": lambda: None, "unfreeze": lambda: None}
     with pytest.MonkeyPatch.context() as patch:
@@ -99,6 +92,18 @@ def _what_stays_is_not_looked_through() -> Iterator[None]:
             patch.setattr(module, "gc", SimpleNamespace(**same, **frozen))
         yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _freeze_long_lived(_freeze_only_here: None) -> None:
+    """Exclude objects that live as long as the process from garbage collection.
+
+    After the collection of tests and the import of all frameworks, there are a million such
+    objects, and their traversal takes 0.6 s. Each trial runs the collector three times. Test files
+    import frameworks and compile functions, so what is alive is frozen again before each file.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
