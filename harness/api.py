@@ -27,7 +27,7 @@ from harness.records.numbers import check_columns
 from harness.records.record import Record
 from harness.records.tidy import build_frame
 from harness.terminal.command_line import describe_plan, parse, plan
-from harness.terminal.ending import raise_on_signals, tell
+from harness.terminal.exit_handling import raise_on_signals, tell
 from harness.terminal.measurement import lock_results, measure_each
 from harness.values.nested import flatten
 from harness.values.paths import CONF_DIR
@@ -124,7 +124,7 @@ def select(rows: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
         rows: the frame to select from.
         wanted: required value of each column, or a list of values; None: the value is missing. `__`
             stands for a dot in a name. `system_kind` selects systems by their kind in conf/system:
-            "framework" selects the baselines, "calibration" the matmul bound.
+            "framework" selects the baselines, "upper_bound" the matmul bound.
 
     Raises:
         RecordError: for an unknown column.

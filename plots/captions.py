@@ -28,7 +28,7 @@ QUANTITY_NOTES = {
     " for all vertices, at their fastest. More than 100%: a system omits matmuls or uses another"
     " library.",
 }
-FRAMEWORK, UNSEEN = "framework", "unseen_ratio"  # kind of baselines; a quantity
+FRAMEWORK, UNSEEN = "framework", "unseen_slowdown"  # kind of baselines; a quantity
 
 
 def build_title(experiment: Experiment) -> str:
@@ -132,7 +132,7 @@ def build_notes(experiment: Experiment, systems: Sequence[str] = ()) -> tuple[st
     """
     rows = experiment.rows
     if systems:
-        is_bound = rows.system.map(experiment.kinds) == "calibration"
+        is_bound = rows.system.map(experiment.kinds) == "upper_bound"
         rows = rows[is_bound | rows.system.isin(systems)]
     notes = [
         describe_warnings(rows),

@@ -12,16 +12,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from harness.counts.answers import CountAnswers
+from harness.counts.count_lookup import CountAnswers
 from harness.errors import RecordError
 from harness.planning import artifacts
 from harness.planning.artifacts import Choices, PlannedTrial, build_choices
 from harness.planning.config import Composer
 from harness.planning.grid import SCALES, list_experiment_names, read_experiment
 from harness.planning.sweep import Sweep
-from harness.records.answers import Answers
 from harness.records.count_row import AnyCount, read_count_rows
 from harness.records.record import Record, read_record
+from harness.records.record_lookup import Answers
 from harness.records.store import RecordSet, read_all_records
 from plots.declaration import read_declaration
 

@@ -244,7 +244,7 @@ def read_labels(conf_dir: Path) -> dict[str, str]:
 
 
 def read_synthetic(conf_dir: Path) -> set[str]:
-    """Return the generated datasets: the last one in each chain of fallbacks (`stand_in`)."""
+    """Return the generated datasets: the last one in each chain of fallbacks (`fallback`)."""
     contents = [read_mapping(path) for path in (conf_dir / "dataset").glob("*.yaml")]
-    stand_ins = {content["name"]: content.get("stand_in") for content in contents}
+    stand_ins = {content["name"]: content.get("fallback") for content in contents}
     return {name for name in stand_ins.values() if name and not stand_ins.get(name)}

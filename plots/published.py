@@ -1,6 +1,6 @@
 """Published numbers: plots/published/*.yaml in the columns of `harness.records.numbers`.
 
-paper, where, hardware: the source         # short, device: its names in figures
+paper, location, hardware: the source         # short, device: its names in figures
 key: model batch_size                      # settings that the name of a row gives
 columns: [[throughput, DyNet], [n_nodes]]  # [QUANTITY, SYSTEM], [QUANTITY], or a mapping
 rows: {tree_lstm 8: [1860, null]}          # null: not published
@@ -54,7 +54,7 @@ def read_published(table: str, model: str | None = None, folder: Path = FOLDER) 
     return results.assign(
         status=PUBLISHED,
         warnings="",
-        source="; ".join([f"{content['paper']}, {content['where']}", content["hardware"]]),
+        source="; ".join([f"{content['paper']}, {content['location']}", content["hardware"]]),
         short=content["short"],
         device=content.get("device", ""),
     )

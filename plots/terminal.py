@@ -51,7 +51,7 @@ def compare_with_baselines(
         own = part[(part.system == base) & part.policy.isna()]
         own = own[own.trial_id.isin(own.trial_id[:1])]
         baselines = _compare(part[part.system_kind == "framework"], own)
-        shares = _compare(part[part.system_kind == "calibration"], own)[:1]
+        shares = _compare(part[part.system_kind == "upper_bound"], own)[:1]
         n = baselines.system.nunique()
         fastest = f"the fastest of {n} baseline{'s' if n > 1 else ''}"
         texts = [

@@ -82,7 +82,7 @@ class GpuWorkload:
             {**chosen, **sizes, **n_batches, **read_settings(self.options)}
         )
         workload = load_workload(spec)
-        model = VertexModel(workload.model, share_equal_inputs=False, outputs="stage")
+        model = VertexModel(workload.model, deduplicate_inputs=False, outputs="stage")
         train = self.mode == "train"
         weights, switches = workload.weights, Switches()
         engine = Engine(

@@ -106,7 +106,7 @@ def round_to_nanoseconds(record: Record) -> Record:
 
     Further digits, which come from sums, would be a ninth of a packed file.
     """
-    names = ("samples_s", "marked_samples_s")
+    names = ("samples_s", "phase_samples_s")
     samples = {name: tuple(round(s, CLOCK_DIGITS) for s in getattr(record, name)) for name in names}
     return record.model_copy(update=samples)
 

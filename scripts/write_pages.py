@@ -149,7 +149,7 @@ def _describe(folder: str) -> str:
 
 # --- docs/systems.md, docs/presets.md, docs/pipeline.md: choices of conf/ ---
 
-PRESETS = ("strategy", "transformed")  # kinds of systems that are presets of the engine
+PRESETS = ("strategy", "model_rewrite")  # kinds of systems that are presets of the engine
 NO_PRESET = ("backend", "loop")  # switches of the execution, not of the strategy
 FIRST = "vertex"
 

@@ -158,10 +158,10 @@ class Adapter(Control):
             n_flop += 2 * product.k * product.m * n * n_passes
         return n_flop
 
-    def in_force(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         """Return the options, the library that multiplies and the work of the last mini-batch."""
         work = {"last mini-batch": f"{self._count_flop() / 1e9:.3g} GFLOP"}
-        return super().in_force() | {"blas": self._multiplying.names} | work
+        return super().effective_options() | {"blas": self._multiplying.names} | work
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the compiler and of the matmul library."""

@@ -196,7 +196,7 @@ def test_rows_are_selected_by_value_list_gap_and_kind(rows: pd.DataFrame) -> Non
     [
         ({"systm": "vertex"}, r"unknown column 'systm', did you mean system\?"),
         ({"system": "vertx"}, r"no row has system='vertx', did you mean vertex\?"),
-        ({"system_kind": "calibration"}, "no row has system_kind='calibration'"),
+        ({"system_kind": "upper_bound"}, "no row has system_kind='upper_bound'"),
         ({"mode": None}, "no row has mode=None; choose from train"),
     ],
 )

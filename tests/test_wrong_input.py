@@ -51,7 +51,7 @@ NAMES: list[Line] = [
     (["policy=magic"], ["policy=magic is unknown", "agenda", "depth", "frontier"]),
     (["policy=critcal_share"], ["did you mean critical_share?; choose one of"]),
     (["policy=depth"], ["policy=depth", "system=null has no policy option"]),
-    (["bad_data=ignore"], ["bad_data=ignore is not allowed", "refuse, record"]),
+    (["on_invalid_data=ignore"], ["on_invalid_data=ignore is not allowed", "fail, record"]),
     (["order=sorted"], ["order=sorted is not allowed", "shuffled, file, length"]),
     (["mode=test"], ["mode=test is not allowed", "train, infer"]),
     (["device=tpu"], ["device=tpu is not allowed", "cpu, cuda"]),

@@ -14,7 +14,7 @@ from harness.records.cross_check import cross_check_records
 from harness.records.record import Record
 from harness.records.tidy import build_frame
 from harness.terminal.command_line import BenchJob, describe_plan, parse, plan
-from harness.terminal.ending import run_command, tell
+from harness.terminal.exit_handling import run_command, tell
 from harness.terminal.measurement import lock_results, measure_all
 from harness.values.paths import CONF_DIR
 from plots.declaration import SYSTEMS, read_declaration

@@ -37,7 +37,7 @@ from harness.records.store import (
     write_packed,
 )
 from harness.records.tidy import build_frame
-from harness.terminal.ending import OneLineParser, run_command, tell
+from harness.terminal.exit_handling import OneLineParser, run_command, tell
 from harness.terminal.status import tell_status
 from harness.values.checked import check_path_text
 

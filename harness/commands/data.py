@@ -16,7 +16,7 @@ from harness.contracts.corpus import load_corpus
 from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_home
 from harness.errors import ConfigError, suggest_name
 from harness.planning.yaml_files import read_mapping
-from harness.terminal.ending import OneLineParser, run_command
+from harness.terminal.exit_handling import OneLineParser, run_command
 from harness.values.paths import CONF_DIR
 
 
@@ -106,11 +106,11 @@ def _describe_location(name: str, choice: dict[str, Any], home: Home, root: Path
     """Return the directory of a downloaded dataset, and its missing or changed files."""
     folder = root / home.folder
     if not folder.exists():
-        return f"not in {root}; run `bench-data fetch {name}`; fallback: {choice['stand_in']}"
+        return f"not in {root}; run `bench-data fetch {name}`; fallback: {choice['fallback']}"
     wrong = find_faults(home, choice["options"]["sha256"], root)
     if not wrong:
         return f"found in {folder}"
-    needed = choice.get("needs")
+    needed = choice.get("probe_file")
     notes = [
         f"{', '.join(part for part, part_fault in wrong.items() if part_fault == fault)} {fault}"
         for fault in dict.fromkeys(wrong.values())

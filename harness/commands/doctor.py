@@ -25,7 +25,7 @@ from harness.measuring.supervise import Ending, explain_death, read_last_line, s
 from harness.planning.config import Composer, find_datasets
 from harness.planning.kinds import SystemFile, read_systems
 from harness.planning.yaml_files import list_choices, read_mapping
-from harness.terminal.ending import OneLineParser, run_command
+from harness.terminal.exit_handling import OneLineParser, run_command
 from harness.trials.spec import Limits, TrialSpec
 from harness.values.paths import CONF_DIR
 

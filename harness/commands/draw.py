@@ -23,7 +23,7 @@ from harness.errors import BenchError
 from harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
 from harness.planning.config import Composer
 from harness.planning.grid import list_experiment_names, read_experiment
-from harness.terminal.ending import USAGE, OneLineParser, print_error, run_command, tell
+from harness.terminal.exit_handling import EXIT_USAGE, OneLineParser, print_error, run_command, tell
 from plots.draw import draw_experiment
 from plots.drawable import Drawable, ResultsFolder, select_drawable
 from plots.experiment import load_experiment, load_held
@@ -75,7 +75,7 @@ def draw(names: Sequence[str], options: Mapping[str, str | None]) -> int:
         composer, source = Composer(choices.conf_dir), ResultsFolder(choices.results_dir)
         draw_one = partial(draw_measured, choices=choices, composer=composer, source=source)
     if not draw_each(names, draw_one):
-        return USAGE
+        return EXIT_USAGE
     if options.get("report"):
         write_report(str(options["report"]), [choices.results_dir], names)
     return 0

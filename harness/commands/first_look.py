@@ -19,7 +19,7 @@ from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.overrides import format_override
 from harness.terminal.command_line import parse, plan
-from harness.terminal.ending import run_command
+from harness.terminal.exit_handling import run_command
 from harness.terminal.measurement import lock_results, measure_all
 from plots.declaration import SYSTEMS
 from plots.draw import draw_experiment

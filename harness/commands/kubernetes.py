@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from harness.errors import ConfigError
 from harness.planning.yaml_files import read_mapping
-from harness.terminal.ending import OneLineParser, run_command
+from harness.terminal.exit_handling import OneLineParser, run_command
 
 PATIENCE_S = 60.0
 NOT_FOUND = "NotFound"  # in kubectl's message for a job that was deleted

@@ -26,13 +26,20 @@ from pathlib import Path
 from harness.errors import BenchError
 from harness.measuring.results_lock import choose_patience_s, lock_results_dirs
 from harness.planning.durations import format_duration
+from harness.planning.job_specs import Order, check_code, read_order
+from harness.planning.locks import hold_machine
 from harness.planning.ordering import Field
-from harness.planning.orders import Order, check_code, read_order
 from harness.planning.run_plan import VARIABLE, RunPlan, Step, read_run_plan
-from harness.planning.running import hold_machine
 from harness.records.files import replace_whole
 from harness.records.record import build_record_path, build_trial, read_record
-from harness.terminal.ending import FAILED, FAULT, USAGE, OneLineParser, print_error, run_command
+from harness.terminal.exit_handling import (
+    EXIT_INTERNAL_ERROR,
+    EXIT_TRIAL_FAILED,
+    EXIT_USAGE,
+    OneLineParser,
+    print_error,
+    run_command,
+)
 from harness.terminal.measurement import Measurement, measure_all
 from harness.terminal.reporting import format_outcome, format_trial
 from harness.terminal.status import Notice, find_node_name
@@ -104,7 +111,7 @@ def _build_measurement(order: Order, step: Step) -> Measurement:
         path=build_record_path(order.results_dir, *step),
         log=order.results_dir / "logs" / f"{step.name}.r{step.round}.log",
         force=False,
-        records_bad_data=True,
+        records_invalid_data=True,
         nodes=order.nodes,
         field=field,
     )
@@ -117,7 +124,7 @@ def _measure_in_time(measurement: Measurement, plan: RunPlan | None, notice: Not
         notice: file that shows the current work to `bench-collect --status`.
 
     Returns:
-        0, USAGE if the trial was refused, or FAULT after an internal error.
+        0, EXIT_USAGE if the trial was refused, or EXIT_INTERNAL_ERROR after an internal error.
     """
     notice.show_work(
         format_trial(build_trial(measurement.spec)), measurement.spec.limits.time_s + GRACE_S
@@ -130,12 +137,12 @@ def _measure_in_time(measurement: Measurement, plan: RunPlan | None, notice: Not
         return 0
     code = 0
     try:
-        code = USAGE if measure_all([measurement]) == USAGE else 0
+        code = EXIT_USAGE if measure_all([measurement]) == EXIT_USAGE else 0
     except BenchError:  # no disk space for records
         raise
     except Exception:
         traceback.print_exc()
-        code = FAULT
+        code = EXIT_INTERNAL_ERROR
     if code:
         tell(
             f"{measurement.spec.trial_id} r{measurement.spec.round}  refused, or internal error;"
@@ -160,7 +167,7 @@ def _count(order: Order, notice: Notice) -> int:
     with hold_machine(who, choose_patience_s(), _report_holder, alone=not order.shares_machine):
         notice.show_work(f"counts {order.count[0]}", MAX_COUNTING_S)
         code = subprocess.call([sys.executable, "-m", COUNTER, *order.count])
-    return 0 if code == FAILED else code  # the row of a failed policy has its status
+    return 0 if code == EXIT_TRIAL_FAILED else code  # the row of a failed policy has its status
 
 
 def _report_holder(line: str) -> None:

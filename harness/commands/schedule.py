@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from harness.contracts.policy import is_learned, load_policy
-from harness.counts.in_turn import count_in_turn, plan_policy_counts
 from harness.counts.request import GraphSource, PlannedCount, Request, parse_requests
+from harness.counts.sequential import count_in_turn, plan_policy_counts
 from harness.counts.worker import CountOutcome
 from harness.errors import ConfigError
 from harness.measuring.results_lock import lock_results_dirs
@@ -23,7 +23,14 @@ from harness.policies.fsm.machine import is_saved_policy
 from harness.policies.parts.rounds import schedule_in_rounds
 from harness.records.count_row import AnyCount, CountRow, are_count_rows, write_count_rows
 from harness.records.files import Output, check_writable
-from harness.terminal.ending import FAILED, USAGE, OneLineParser, print_error, run_command, tell
+from harness.terminal.exit_handling import (
+    EXIT_TRIAL_FAILED,
+    EXIT_USAGE,
+    OneLineParser,
+    print_error,
+    run_command,
+    tell,
+)
 from harness.terminal.measurement import FAULTY
 from harness.terminal.reporting import format_totals
 
@@ -56,9 +63,9 @@ def _schedule(typed: Sequence[str]) -> int:
     for refusal in refusals:
         print_error(refusal, NAME)
     if refusals:
-        return USAGE
+        return EXIT_USAGE
     rows = [outcome.row for _, outcome in counted if outcome.row is not None]
-    return FAILED if any(row.status in FAULTY for row in rows) else 0
+    return EXIT_TRIAL_FAILED if any(row.status in FAULTY for row in rows) else 0
 
 
 def _check_flags(requests: Sequence[Request], flags: argparse.Namespace) -> None:
@@ -285,9 +292,9 @@ def _format_cells(row: CountRow) -> list[str]:
         *(row.status_ed if count is None else str(count) for count in counts),
         f"{row.schedule_s * 1e3:.3f}",
         _format_value(row.learn_s, "{:.3f}"),
-        _format_value(row.unseen_share, "{:.2%}"),
+        _format_value(row.unseen_fraction, "{:.2%}"),
         _format_value(None if after is None else after.ratio, "{:.3f}"),
-        _format_value(None if after is None else after.unseen_share, "{:.2%}"),
+        _format_value(None if after is None else after.unseen_fraction, "{:.2%}"),
     ]
 
 

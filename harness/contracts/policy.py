@@ -98,7 +98,7 @@ class LearnedRun:
         return int((self.decided < 0).sum())
 
     @property
-    def unseen_share(self) -> float:
+    def unseen_fraction(self) -> float:
         """Fraction of the chosen batches that the fallback chose; 0 if none was chosen."""
         return self.n_unseen / max(1, self.n_decisions)
 

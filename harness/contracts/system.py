@@ -162,7 +162,7 @@ class System(ABC):
     def n_compilations(self) -> int | None:
         """Return the number of programs traced or compiled so far; None if none ever are.
 
-        An increase during timed passes yields the warning `compiled_in_passes`.
+        An increase during timed passes yields the warning `recompiled_while_timed`.
         """
         return None
 
@@ -216,7 +216,7 @@ class System(ABC):
         """Return the work of the last run; override it if this is cheaper than `result`."""
         return self.result().counters
 
-    def moving_share(self) -> float | None:
+    def data_movement_fraction(self) -> float | None:
         """Return the fraction of forward and backward that only moved data since the last call.
 
         None if it is unknown or was not requested, because measuring it may slow the trial down.
@@ -233,7 +233,7 @@ class System(ABC):
     def synchronize(self) -> None:  # noqa: B027 - nothing to wait for unless a device is involved
         """Wait until all work is complete; the clock calls it, also before `prepare`."""
 
-    def in_force(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         """Return the effective options, and the backend and libraries used."""
         return format_options(self.options)
 

@@ -164,7 +164,7 @@ def _count(
     counts |= {"n_batches": schedule.n_batches, "learn_s": fitted.learn_s}
     counts |= {"following": count_following(fitted, following)}
     if fitted.learned is not None and run is not None:
-        counts |= {"n_trials": fitted.learned.n_trials, "unseen_share": run.unseen_share}
+        counts |= {"n_trials": fitted.learned.n_trials, "unseen_fraction": run.unseen_fraction}
     return counts
 
 
@@ -181,7 +181,7 @@ def count_following(fitted: Fitted, graphs: Sequence[Graph]) -> Generalization |
         n_batches=counts,
         lower_bound=bounds,
         ratio=statistics.fmean(n / bound for n, bound in zip(counts, bounds, strict=True)),
-        unseen_share=sum(run.n_unseen for run in learned) / n_decisions if n_decisions else None,
+        unseen_fraction=sum(run.n_unseen for run in learned) / n_decisions if n_decisions else None,
     )
 
 

@@ -69,7 +69,7 @@ class Request:
         out: Path to which the rows are written, as JSON or CSV.
         records: Directory with a record of each count.
         force: Whether to count again instead of reusing records.
-        records_bad_data: Whether invalid data yields a row instead of an error.
+        records_invalid_data: Whether invalid data yields a row instead of an error.
     """
 
     spec: TrialSpec
@@ -83,7 +83,7 @@ class Request:
     out: Path | None
     records: Path | None
     force: bool
-    records_bad_data: bool
+    records_invalid_data: bool
 
     @property
     def title(self) -> str:
@@ -169,7 +169,7 @@ def parse_request(settings: Sequence[str], composer: Composer | None = None) -> 
         out=_parse_path(own["out"]),
         records=_parse_path(own["records"]),
         force=config.force,
-        records_bad_data=config.bad_data == "record",
+        records_invalid_data=config.on_invalid_data == "record",
     )
     if request.out is not None:
         check_suffix(request.out, "the rows are", ".json", ".csv")

@@ -1,7 +1,7 @@
 """Child process of `bench-schedule`: counts one policy after the other and sends the outcomes.
 
 An exception in a policy ends only its count and becomes a status with a reason. The parent handles
-errors that end this process (harness/counts/in_turn.py).
+errors that end this process (harness/counts/sequential.py).
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Counter:
         except ScheduleError as error:
             return CountOutcome(row=make_failed_count(planned, "wrong_result", str(error)))
         except BenchError as error:
-            if isinstance(error, DataError) and planned.request.records_bad_data:
-                return CountOutcome(row=make_failed_count(planned, "bad_data", str(error)))
+            if isinstance(error, DataError) and planned.request.records_invalid_data:
+                return CountOutcome(row=make_failed_count(planned, "invalid_data", str(error)))
             return CountOutcome(refusal=" ".join(str(error).split()))
         except Exception as error:
             traceback.print_exc()

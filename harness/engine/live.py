@@ -61,7 +61,7 @@ class LiveEngine(Engine):
         """
         if not self.backend.keeps_states:
             raise UnsupportedTrial(
-                "rounds=live needs a backend that stores states; use backend=compiled"
+                "execution=interleaved needs a backend that stores states; use backend=compiled"
             )
         self.row = np.zeros(1024, dtype=np.int32)
         self.n_vertices = 0
@@ -167,7 +167,7 @@ class LiveEngine(Engine):
         if not self._is_live:
             return super().facts()
         by = "Python" if self._current is None else "compiled code"
-        return super().facts() | {"rounds planned by": by}
+        return super().facts() | {"segment_planner": by}
 
     @property
     def seen(self) -> list[Seen]:

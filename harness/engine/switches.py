@@ -49,7 +49,7 @@ class Switches:
             registers.
         pre_gather_parameters: With these two layouts, store batched parameters in adjacent columns
             once; otherwise copy them together for every batch.
-        share_equal_inputs: Compute vertices without children that pull equal values only once
+        deduplicate_inputs: Compute vertices without children that pull equal values only once
             (harness.granularity.sharing; vertex granularity only).
         fold_tables: In inference, look up precomputed products of embeddings and weights
             (harness.vertex.folding).
@@ -81,7 +81,7 @@ class Switches:
     horizontal_fusion: bool = False
     layout: str = "read_order"
     pre_gather_parameters: bool = True
-    share_equal_inputs: bool = False
+    deduplicate_inputs: bool = False
     fold_tables: bool = False
     outputs: str = "stage"
     backend: str = "auto"
@@ -114,7 +114,7 @@ class Switches:
         return replace(
             self,
             fold_tables=self.fold_tables and not train,
-            share_equal_inputs=self.share_equal_inputs and not by_operator,
+            deduplicate_inputs=self.deduplicate_inputs and not by_operator,
             outputs="vertices" if by_operator else self.outputs,
             layout=plain,
             gather_fusion=self.gather_fusion and self.fusion,

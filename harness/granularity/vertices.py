@@ -34,14 +34,14 @@ class VertexModel:
     """
 
     def __init__(
-        self, model: Model, *, share_equal_inputs: bool = False, outputs: str = "stage"
+        self, model: Model, *, deduplicate_inputs: bool = False, outputs: str = "stage"
     ) -> None:
         self.model = model
         traced = trace_functions(model)
         self.functions: Mapping[int, VertexFunction] = {
             type_id: traced[name] for type_id, name in enumerate(model.vertex_types, start=1)
         }
-        self.shared = find_shareable_pulls(self.functions) if share_equal_inputs else {}
+        self.shared = find_shareable_pulls(self.functions) if deduplicate_inputs else {}
         self.output: VertexFunction | None = traced["output"]
         self.cut = cut_output(traced["output"]) if outputs == "vertices" else None
         if self.cut is not None:

@@ -35,11 +35,14 @@ class Disturbance:
         return max(0.0, others / elapsed)
 
     def list_warnings(self) -> tuple[str, ...]:
-        """Return the warnings "busy" and "throttled" if they apply."""
+        """Return the warnings "background_load" and "throttled" if they apply."""
         throttled = _count_throttles() > self._throttles
         if self._device == "cuda":
             throttled = throttled or is_gpu_throttled()
-        checks = {"busy": self.measure_other_cores() > BUSY_CORES, "throttled": throttled}
+        checks = {
+            "background_load": self.measure_other_cores() > BUSY_CORES,
+            "throttled": throttled,
+        }
         return tuple(name for name, doubtful in checks.items() if doubtful)
 
 

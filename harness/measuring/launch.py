@@ -82,7 +82,7 @@ def run_worker(
     path: Path,
     log: Path,
     *,
-    records_bad_data: bool = False,
+    records_invalid_data: bool = False,
     hear: Hear = _ignore_line,
 ) -> Record:
     """Measure one round of a trial in a fresh process; return its record, written to `path`.
@@ -91,7 +91,7 @@ def run_worker(
 
     Args:
         log: File for the worker's output; deleted unless the trial crashed.
-        records_bad_data: Whether invalid data yields a record instead of an error.
+        records_invalid_data: Whether invalid data yields a record instead of an error.
         hear: Receives the worker's progress lines.
 
     Raises:
@@ -108,7 +108,7 @@ def run_worker(
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
     try:
-        record = _measure_round(spec, path, log, started_at, records_bad_data, hear)
+        record = _measure_round(spec, path, log, started_at, records_invalid_data, hear)
     except BaseException:
         with suppress(OSError):  # the directory itself may have caused the error
             drop_leftovers(path)
@@ -162,12 +162,12 @@ def _drop(log: Path) -> None:
 
 
 def _measure_round(
-    spec: TrialSpec, path: Path, log: Path, started_at: str, records_bad_data: bool, hear: Hear
+    spec: TrialSpec, path: Path, log: Path, started_at: str, records_invalid_data: bool, hear: Hear
 ) -> Record:
     before = _read_stamp(path)
     ending, refusal = _run(WORKER, spec, path, log, hear)
     drop_leftovers(path)  # from a worker that was killed while writing
-    if refusal is not None and not (isinstance(refusal, DataError) and records_bad_data):
+    if refusal is not None and not (isinstance(refusal, DataError) and records_invalid_data):
         raise refusal
     # A worker may crash after writing its record, while its framework shuts down; then it counts.
     record = find_record(path) if _read_stamp(path) != before else None
@@ -233,7 +233,7 @@ def _classify_death(
     if lacks is not None:
         return "unsupported", lacks
     if refusal is not None:
-        return "bad_data", str(refusal)
+        return "invalid_data", str(refusal)
     reason = ending.reason or explain_death(ending.returncode, last_line)
     return ending.status or ("oom" if has_memory_error(last_line) else "crash"), reason
 

@@ -21,13 +21,13 @@ class Passes:
     """Runner of passes over mini-batches that records the loss of each run and the untimed gaps.
 
     Attributes:
-        between_s: Untimed seconds before each run, mostly for loading, in the order of runs.
+        untimed_gap_s: Untimed seconds before each run, mostly for loading, in the order of runs.
         losses: Loss of each run, in the order of runs.
     """
 
     def __init__(self, system: System, now_ns: Now = now_ns) -> None:
         self.system, self.now_ns = system, now_ns
-        self.between_s: list[float] = []
+        self.untimed_gap_s: list[float] = []
         self.losses: list[float] = []
         self._clock = PhaseClock(system.synchronize, now_ns)
 
@@ -56,13 +56,13 @@ class Passes:
             started = self._clock.start(marked=marked)
             self.system.run(self._clock)
             samples.append(self._clock.stop())
-            self.between_s.append((started - began) * 1e-9)
+            self.untimed_gap_s.append((started - began) * 1e-9)
             after()
         return samples
 
     def _ask(self) -> None:
         """Record the loss of the last run, unless it has been recorded."""
-        if len(self.losses) < len(self.between_s):
+        if len(self.losses) < len(self.untimed_gap_s):
             self.losses.append(self.system.last_loss())
 
     def summarize_runs(self, n_warm: int) -> tuple[list[float], float]:
@@ -72,7 +72,7 @@ class Passes:
             n_warm: Number of first runs whose gaps do not count.
         """
         self._ask()
-        return self.losses, float(np.median(self.between_s[n_warm:]))
+        return self.losses, float(np.median(self.untimed_gap_s[n_warm:]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from harness.measuring.supervise import end_marked, mark
+from harness.planning.locks import hold_turn
 from harness.planning.run_plan import VARIABLE as RUN_PLAN
-from harness.planning.running import hold_turn
 
 MARK = "BENCH_TURN"  # environment variable of all processes started under locks: locks and owners
 PATIENCE_S = 600.0  # the default time limit of a trial
@@ -34,7 +34,7 @@ def lock_results_dirs(
     Processes left by an earlier run that was killed are ended first.
 
     Args:
-        who: See harness.planning.running.hold_turn, as for say and alone.
+        who: See harness.planning.locks.hold_turn, as for say and alone.
 
     Raises:
         BenchError: Another run does not end in time.

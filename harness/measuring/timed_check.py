@@ -51,7 +51,7 @@ def validate_passes(
     workload: Workload,
     fingerprint: Fingerprint,
     samples_s: Sequence[float],
-    between_s: float,
+    untimed_gap_s: float,
 ) -> tuple[str | None, float | None]:
     """Validate the passes of a trial.
 
@@ -59,17 +59,17 @@ def validate_passes(
         passes: Warm-up and timed passes.
         fingerprint: Fingerprint of the timed mini-batches, computed before the passes.
         samples_s: Seconds of the timed runs.
-        between_s: See settle_between_s.
+        untimed_gap_s: See settle_untimed_gap_s.
 
     Returns:
-        The first violation, or None; and unseen_ratio, or None if it was not measured.
+        The first violation, or None; and unseen_slowdown, or None if it was not measured.
     """
     trains = passes.system.settings.mode == "train"
     still = trains and not has_gradients(fingerprint)  # without gradients no step has an effect
     fault = None if still else find_losses_fault(passes.losses, fingerprint.losses, trains=trains)
     run_s = float(np.median(samples_s))
     if fault is None and not passes.system.places_inputs:
-        fault = find_hidden_fault(between_s, run_s, measure_reading_s(workload.mini_batches))
+        fault = find_hidden_fault(untimed_gap_s, run_s, measure_reading_s(workload.mini_batches))
     if fault is not None:
         return fault, None
     seen_s = np.median(np.reshape(samples_s, (-1, len(workload.mini_batches))), axis=0)
@@ -95,22 +95,22 @@ def sum_pass_losses(losses: Sequence[float], n_mini_batches: int) -> tuple[float
     return round_numbers(whole[:n_finite].tolist())
 
 
-def compute_between_limit(run_s: float, reading_s: float) -> float:
+def compute_gap_limit(run_s: float, reading_s: float) -> float:
     """Return the limit of the gap between two runs; all values are seconds per mini-batch."""
     return max(READINGS * reading_s + CALLS_S, HIDDEN_SHARE * run_s)
 
 
-def is_near(between_s: float, run_s: float, reading_s: float) -> bool:
+def is_near(untimed_gap_s: float, run_s: float, reading_s: float) -> bool:
     """Return whether the gap exceeds the limit by so little that background load may be why."""
-    limit = compute_between_limit(run_s, reading_s)
-    return limit < between_s < NEAR * limit
+    limit = compute_gap_limit(run_s, reading_s)
+    return limit < untimed_gap_s < NEAR * limit
 
 
-def settle_between_s(
+def settle_untimed_gap_s(
     passes: Passes,
     mini_batches: Sequence[Sequence[Any]],
     samples_s: Sequence[float],
-    between_s: float,
+    untimed_gap_s: float,
 ) -> float:
     """Return the median gap between two runs, measured again if it is near the limit.
 
@@ -119,16 +119,16 @@ def settle_between_s(
 
     Args:
         samples_s: Seconds of the timed runs.
-        between_s: Median gap in seconds in the timed passes.
+        untimed_gap_s: Median gap in seconds in the timed passes.
     """
     run_s, reading = float(np.median(samples_s)), measure_reading_s(mini_batches)
-    if passes.system.places_inputs or not is_near(between_s, run_s, reading):
-        return between_s
+    if passes.system.places_inputs or not is_near(untimed_gap_s, run_s, reading):
+        return untimed_gap_s
     gaps_s = []
     with pause_collector():
         for attempt in range(N_PASSES_AGAIN):
             run_copies(passes, mini_batches, attempt)
-            gaps_s.append(float(np.median(passes.between_s[-len(mini_batches) :])))
+            gaps_s.append(float(np.median(passes.untimed_gap_s[-len(mini_batches) :])))
     return float(np.median(gaps_s))
 
 
@@ -143,15 +143,15 @@ def run_copies(passes: Passes, mini_batches: Sequence[Sequence[Any]], attempt: i
     return [sample.total_s for sample in passes.run(copies)]
 
 
-def find_hidden_fault(between_s: float, run_s: float, reading_s: float) -> str | None:
+def find_hidden_fault(untimed_gap_s: float, run_s: float, reading_s: float) -> str | None:
     """Return the reason if work is done between the timed runs, or None.
 
     All values are seconds per mini-batch.
     """
-    if between_s <= compute_between_limit(run_s, reading_s):
+    if untimed_gap_s <= compute_gap_limit(run_s, reading_s):
         return None
     return (
-        f"load, synchronize and last_loss take {between_s:.2g} s between runs of {run_s:.2g} s,"
+        f"load, synchronize and last_loss take {untimed_gap_s:.2g} s between runs of {run_s:.2g} s,"
         f" but reading the instances takes {reading_s:.2g} s; move the work into run"
     )
 

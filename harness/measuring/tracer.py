@@ -60,7 +60,7 @@ def trace_trial(spec: TrialSpec) -> str:
             " with phases, such as vertex"
         )
     title = f"{spec.system}, {spec.model}, batch size {spec.batch_size}, {spec.mode}"
-    facts = {"trial": spec.trial_id, "command": spec.command, **system.in_force()}
+    facts = {"trial": spec.trial_id, "command": spec.command, **system.effective_options()}
     facts |= {f"program {name}": "\n".join(lines) for name, lines in system.listing().items()}
     return format_trace(title, tracks, facts)
 

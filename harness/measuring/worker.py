@@ -47,7 +47,7 @@ from harness.measuring.passes import (
 )
 from harness.measuring.reference import Reference
 from harness.measuring.reference_check import Verdict, is_all_zero
-from harness.measuring.timed_check import settle_between_s, sum_pass_losses, validate_passes
+from harness.measuring.timed_check import settle_untimed_gap_s, sum_pass_losses, validate_passes
 from harness.records.cross_check import find_other_fingerprints
 from harness.records.record import (
     CheckVerdict,
@@ -146,14 +146,14 @@ def _check_and_time(
     if system.chooses:
         stopwatch = make_stopwatch(system.synchronize)
         choose = partial(system.choose, workload.mini_batches, stopwatch, report_progress)
-        measured.choice, measured.choose_s = time_call(choose, system.synchronize)
+        measured.policy_choice, measured.policy_search_s = time_call(choose, system.synchronize)
     _compile(workload, system, measured)
     end_fork()
-    measured.in_force = list_effective_options(system)
+    measured.effective_options = list_effective_options(system)
     verdict = Verdict("skipped")
     if reference is not None:
         verdict, measured.fingerprint = prove(system, spec, workload, reference, others)
-        measured.warnings = ("empty_check",) if is_all_zero(reference.answer) else ()
+        measured.warnings = ("unchecked_gradient",) if is_all_zero(reference.answer) else ()
     del reference
     end_fork()
     measured.check = CheckVerdict(status=verdict.status, max_rel_err=verdict.max_rel_err)
@@ -192,7 +192,7 @@ def _compile(workload: Workload, system: System, measured: Measured) -> None:
 def list_effective_options(system: System) -> dict[str, str]:
     """Return the system's effective options and the variables removed from its environment."""
     left_out = os.environ.get(LEFT_OUT, "")
-    options: dict[str, str] = query_system(system, "in_force")
+    options: dict[str, str] = query_system(system, "effective_options")
     return options | ({"left out of the environment": left_out} if left_out else {})
 
 
@@ -201,9 +201,9 @@ def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measure
     reset_peak_memory()
     system.reset_peak_memory()
     n_before = query_system(system, "n_compilations")
-    system.moving_share()  # discards the runs so far, which are not timed
-    n_warm = len(passes.between_s)
-    nothing_s = measured.empty_sample_s = measure_empty_sample_s(system.synchronize)
+    system.data_movement_fraction()  # discards the runs so far, which are not timed
+    n_warm = len(passes.untimed_gap_s)
+    nothing_s = measured.timer_overhead_s = measure_empty_sample_s(system.synchronize)
     clock_mhz = read_sm_clock_mhz() if spec.device == "cuda" else None
     watch, disturbance = CoreWatch(), Disturbance(spec.device)
     timed_runs = time_passes(passes, workload.mini_batches, spec.timing, between=watch.look)
@@ -215,8 +215,8 @@ def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measure
     n_in_passes = (query_system(system, "n_compilations") or 0) - (n_before or 0)
     if measured.n_compilations is not None:
         measured.n_compilations += n_in_passes
-    measured.moving_share = query_system(system, "moving_share")
-    measured.in_force = list_effective_options(
+    measured.data_movement_fraction = query_system(system, "data_movement_fraction")
+    measured.effective_options = list_effective_options(
         system
     )  # a system may change its way of running during passes
     _keep_times(timed_runs, workload, system, measured)
@@ -226,8 +226,8 @@ def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measure
         *measured.warnings,
         *disturbances,
         *(("diverged",) if diverged else ()),
-        *(("compiled_in_passes",) if n_in_passes else ()),
-        *(() if is_exact(spec.precision) else ("lower_precision",)),
+        *(("recompiled_while_timed",) if n_in_passes else ()),
+        *(() if is_exact(spec.precision) else ("reduced_precision",)),
     )
     if system.computes:
         _judge(passes, n_warm, workload, measured)
@@ -235,7 +235,7 @@ def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measure
 
 def _keep_times(runs: TimedSamples, workload: Workload, system: System, measured: Measured) -> None:
     seconds = measured.samples_s = tuple(sample.total_s for sample in runs.whole)
-    measured.marked_samples_s = tuple(sample.total_s for sample in runs.marked)
+    measured.phase_samples_s = tuple(sample.total_s for sample in runs.marked)
     n_mini_batches = len(workload.mini_batches)
     measured.instances_per_s = compute_throughput(seconds, n_mini_batches, workload.n_instances)
     measured.phases_s = compute_phase_medians(runs.marked, system.phases)
@@ -247,17 +247,17 @@ def _judge(passes: Passes, n_warm: int, workload: Workload, measured: Measured) 
     Args:
         n_warm: Number of warm-up runs.
     """
-    losses, between_s = passes.summarize_runs(n_warm)
+    losses, untimed_gap_s = passes.summarize_runs(n_warm)
     fingerprint = measured.fingerprint
     assert fingerprint is not None  # else nothing is timed
     if passes.system.settings.mode == "train":
         summed = sum_pass_losses(losses, len(workload.mini_batches))
         measured.fingerprint = fingerprint.model_copy(update={"pass_losses": summed})
     samples_s = measured.samples_s
-    between_s = settle_between_s(passes, workload.mini_batches, samples_s, between_s)
-    measured.between_s = between_s
-    fault, measured.unseen_ratio = validate_passes(
-        passes, workload, fingerprint, samples_s, between_s
+    untimed_gap_s = settle_untimed_gap_s(passes, workload.mini_batches, samples_s, untimed_gap_s)
+    measured.untimed_gap_s = untimed_gap_s
+    fault, measured.unseen_slowdown = validate_passes(
+        passes, workload, fingerprint, samples_s, untimed_gap_s
     )
     if fault is not None:
         measured.discard_times()
@@ -296,10 +296,10 @@ _SHARE = (
 )
 _TOLD: dict[str, tuple[TypeAdapter[Any], str]] = {
     "versions": _TEXTS,
-    "in_force": _TEXTS,
+    "effective_options": _TEXTS,
     "n_compilations": _COUNT,
     "peak_memory_bytes": _COUNT,
-    "moving_share": _SHARE,
+    "data_movement_fraction": _SHARE,
 }
 
 

@@ -117,7 +117,7 @@ def _list_shown_points(grid: Grid, choices: Choices) -> dict[str, Sequence[Setti
     for name, claims in _group_claims(choices, counted=False).items():
         settings = expand(name, choices.scale, choices.conf_dir).settings
         pairs = [pair for c in claims if c.answer for pair in find_comparisons(c.answer, settings)]
-        places = sorted({index for pair in pairs for index in (*pair.of, *pair.over)})
+        places = sorted({index for pair in pairs for index in (*pair.numerator, *pair.denominator)})
         points[name] = [settings[index] for index in places]
     return points
 
@@ -194,7 +194,9 @@ def is_here(dataset: str, choices: Choices) -> bool:
     if home is None:
         return True
     folder = choices.data_root / home.folder
-    return (folder / content["needs"]).is_file() if content.get("needs") else folder.is_dir()
+    return (
+        (folder / content["probe_file"]).is_file() if content.get("probe_file") else folder.is_dir()
+    )
 
 
 def find_fallbacks(name: str, choices: Choices) -> dict[str, str]:
@@ -221,7 +223,7 @@ def _list_fallbacks(dataset: str, choices: Choices) -> list[str]:
     name: str | None = dataset
     while name is not None and name not in names:
         names.append(name)
-        name = _read_dataset(name, choices).get("stand_in")
+        name = _read_dataset(name, choices).get("fallback")
     return names
 
 

@@ -1,24 +1,24 @@
 """Claims of papers, one per file conf/claims/<name>.yaml.
 
     claim: Batching makes a Tree-LSTM train 7 times as fast   # one line, in our own words
-    who: Neubig, Goldberg and Dyer                            # authors
+    authors: Neubig, Goldberg and Dyer
     paper: DyNet, NIPS 2017
     year: 2017
-    where: Table 1                                            # place in the paper
+    location: Table 1                                         # in the paper
     conditions: SST, batch size 64, hidden size 256           # those of the paper
     device: cpu                   # device of the claim; any: a count, or claimed for both devices
     published: {text: "7.1", number: 7.1, table: dynet_table1} # table of plots/published
     answer:
       experiment: dynet_table1    # experiment whose trials, or batch counts, answer the claim
       scales: [smoke, paper]      # scales at which its grid has them and the number is shown
-      decided_at: paper           # those scales that have the sizes of the claim
+      decisive_scales: paper      # those scales that have the sizes of the claim
       quantity: instance_s        # column of harness/records/tidy.py, or batches (`bench-schedule`)
-      of: {system: dynet_off}     # numerator; the best value of a list counts at each point
-      over: {system: dynet}       # denominator; default: none, so that the quantity itself counts
-      at: {model: tree_lstm}      # points of the grid; default: all
+      numerator: {system: dynet_off} # the best value of a list counts at each point
+      denominator: {system: dynet} # default: none, so that the quantity itself counts
+      settings: {model: tree_lstm} # points of the grid; default: all
       best_over: batch_size       # optional: the best value over this key counts on each side
-      stands_in: nothing          # substitutes for the systems, data or device of the paper
-    rule: {at_least: 2.7, of_points: all, because: half of what is claimed on a log scale}
+      substitution: nothing       # substitutes for the systems, data or device of the paper
+    rule: {at_least: 2.7, quantifier: all, rationale: half of what is claimed on a log scale}
 
 The published number is the one to which the rule refers; for a range it is the decisive end. It is
 omitted if the paper gives no number. The threshold for a ratio is its square root, which is half of
@@ -60,15 +60,15 @@ class Rule:
     """Criterion for a claim to count as reproduced.
 
     Attributes:
-        because: reason for the threshold.
-        of_points: points that have to satisfy the limits: all, any, or their median.
+        rationale: reason for the threshold.
+        quantifier: points that have to satisfy the limits: all, any, or their median.
 
     Raises:
         ConfigError: for a rule without a limit, or with contradictory limits.
     """
 
-    because: Line
-    of_points: Annotated[str, OneOf((ALL, ANY, MEDIAN))] = ALL
+    rationale: Line
+    quantifier: Annotated[str, OneOf((ALL, ANY, MEDIAN))] = ALL
     at_least: Positive | None = None
     at_most: Positive | None = None
 
@@ -86,12 +86,12 @@ class Answer:
 
     Attributes:
         scales: scales that have such trials.
-        decided_at: scales with the sizes of the claim; numbers at other scales are only shown.
-        of: values of the numerator, by key of the grid.
-        over: values of the denominator; empty if the quantity itself counts.
-        at: values of both sides; empty for all points.
+        decisive_scales: scales with the sizes of the claim; numbers at other scales are only shown.
+        numerator: values, by key of the grid.
+        denominator: values; empty if the quantity itself counts.
+        settings: values of both sides; empty for all points.
         best_over: key over which the best value of each side counts.
-        stands_in: substitutes for the systems, data or device of the paper.
+        substitution: substitutes for the systems, data or device of the paper.
 
     Raises:
         ConfigError: for a missing or unknown value, and for a selection by dataset.
@@ -99,23 +99,23 @@ class Answer:
 
     experiment: Line
     scales: tuple[str, ...]
-    decided_at: tuple[str, ...]
+    decisive_scales: tuple[str, ...]
     quantity: Line
-    of: Wanted
-    stands_in: Line
-    over: Wanted = field(default_factory=dict)
-    at: Wanted = field(default_factory=dict)
+    numerator: Wanted
+    substitution: Line
+    denominator: Wanted = field(default_factory=dict)
+    settings: Wanted = field(default_factory=dict)
     best_over: Line | None = None
 
     def __post_init__(self) -> None:
         for scale in self.scales:
             check_value("answer.scales", scale, Annotated[str, OneOf(SCALES)])
-        for scale in self.decided_at:
-            check_value("answer.decided_at", scale, Annotated[str, OneOf(self.scales)])
-        for name in ("scales", "decided_at", "of"):
+        for scale in self.decisive_scales:
+            check_value("answer.decisive_scales", scale, Annotated[str, OneOf(self.scales)])
+        for name in ("scales", "decisive_scales", "numerator"):
             if not getattr(self, name):
                 raise ConfigError(f"answer has no {name}; set it (see harness/planning/claims.py)")
-        if "dataset" in {*self.of, *self.over, *self.at}:
+        if "dataset" in {*self.numerator, *self.denominator, *self.settings}:
             raise ConfigError("answer selects by dataset, which may be a fallback; select by model")
 
     @property
@@ -129,8 +129,7 @@ class Claim:
     """One claim of one paper.
 
     Attributes:
-        who: authors.
-        where: place in the paper, such as a table or section.
+        location: place in the paper, such as a table or section.
         device: device of the claim, or "any".
         published: the paper's result as text, without a unit.
         number: number of the result to which the rule refers; None: the claim is only a direction.
@@ -144,10 +143,10 @@ class Claim:
 
     name: str
     claim: Line
-    who: Line
+    authors: Line
     paper: Line
     year: int
-    where: Line
+    location: Line
     conditions: Line
     device: Annotated[str, OneOf((*DEVICES, ANY_DEVICE))]
     published: Line
@@ -175,7 +174,7 @@ class Claim:
 
     def is_decided_at(self, scale: str) -> bool:
         """Return whether trials or counts at this scale have the sizes of the claim."""
-        return self.answer is not None and scale in self.answer.decided_at
+        return self.answer is not None and scale in self.answer.decisive_scales
 
 
 def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
@@ -227,7 +226,7 @@ def _normalize_answer(answer: object) -> object:
     if not isinstance(answer, Mapping):
         return answer
     normalized = dict(answer)
-    for name in {"scales", "decided_at"} & normalized.keys():
+    for name in {"scales", "decisive_scales"} & normalized.keys():
         normalized[name] = _to_texts(normalized[name])
     for side in set(SIDES) & normalized.keys():
         if isinstance(normalized[side], Mapping):
@@ -241,7 +240,7 @@ def _to_texts(value: object) -> tuple[str, ...]:
     return tuple(map(str, value if isinstance(value, list) else [value]))
 
 
-SIDES = ("of", "over", "at")
+SIDES = ("numerator", "denominator", "settings")
 _COUNTED = ("model", "split", "batch_size", "granularity", "policy")
 _DEFAULTS = {"split": "train", "granularity": "vertex"}
 # Keys that determine the measured mini-batches; other keys of timing determine the duration.
@@ -254,23 +253,25 @@ class Comparison:
     """One point of a claim.
 
     Attributes:
-        at: settings that both sides share.
-        of: indices of the numerator's settings in a list of settings.
-        over: indices of the denominator's settings; empty if the quantity itself counts.
+        settings: settings that both sides share.
+        numerator: indices of its settings in a list of settings.
+        denominator: indices of its settings; empty if the quantity itself counts.
     """
 
-    at: Settings
-    of: tuple[int, ...]
-    over: tuple[int, ...]
+    settings: Settings
+    numerator: tuple[int, ...]
+    denominator: tuple[int, ...]
 
 
 def find_comparisons(answer: Answer, settings: Sequence[Settings]) -> tuple[Comparison, ...]:
     """Return every point for which the settings have all sides of a claim."""
-    sides = {"of": answer.of, **({"over": answer.over} if answer.over else {})}
+    sides = {"numerator": answer.numerator}
+    if answer.denominator:
+        sides["denominator"] = answer.denominator
     indices: dict[tuple[tuple[str, str], ...], dict[str, list[int]]] = {}
     shared: dict[tuple[tuple[str, str], ...], Settings] = {}
     for index, point in enumerate(settings):
-        if not _fits(point, answer.at):
+        if not _fits(point, answer.settings):
             continue
         rest = _rest(answer, point)
         key = tuple(sorted((name, str(value)) for name, value in rest.items()))
@@ -279,7 +280,7 @@ def find_comparisons(answer: Answer, settings: Sequence[Settings]) -> tuple[Comp
                 indices.setdefault(key, {name: [] for name in sides})[side].append(index)
                 shared.setdefault(key, rest)
     return tuple(
-        Comparison(shared[key], tuple(places["of"]), tuple(places.get("over", ())))
+        Comparison(shared[key], tuple(places["numerator"]), tuple(places.get("denominator", ())))
         for key, places in indices.items()
         if all(places.values())
     )
@@ -295,7 +296,7 @@ def _rest(answer: Answer, settings: Settings) -> dict[str, object]:
     The number of mini-batches or instances is shared, too, with two exceptions: all instances of
     the dataset have the same size, or the best batch size counts.
     """
-    left_out = {EXPERIMENT, answer.best_over, *answer.of, *answer.over}
+    left_out = {EXPERIMENT, answer.best_over, *answer.numerator, *answer.denominator}
     left_out |= {key for key in settings if key.startswith("timing.") and key not in _WHAT}
     is_alike = str(settings.get("dataset")).startswith(_EQUALLY_LONG)
     if is_alike or answer.best_over == "batch_size":
@@ -324,7 +325,7 @@ def check_claims(claims: Sequence[Claim], conf_dir: Path) -> None:
 
 
 def _check_systems(answer: Answer, systems: Sequence[str]) -> None:
-    for wanted in (answer.of, answer.over, answer.at):
+    for wanted in (answer.numerator, answer.denominator, answer.settings):
         for name in wanted.get("system", ()):
             if name not in systems:
                 raise ConfigError(

@@ -37,7 +37,7 @@ from harness.planning.yaml_files import (
     read_mapping,
 )
 from harness.trials import spec as trial_spec
-from harness.trials.spec import BAD_DATA, TrialSpec
+from harness.trials.spec import ON_INVALID_DATA, TrialSpec
 from harness.trials.workload import build_model
 from harness.values.checked import OneOf, Place, Text, find_field_types, find_key_types, read, show
 from harness.values.nested import find_texts
@@ -66,16 +66,16 @@ class DatasetFile:
 
     Attributes:
         loader: module that reads or generates the dataset.
-        stand_in: fallback dataset, which the pipeline takes if this one is not available.
-        needs: file in the dataset's directory that exists if the dataset is available; None: the
-            dataset is available if its directory exists.
+        fallback: dataset that the pipeline takes if this one is not available.
+        probe_file: file in the dataset's directory that exists if the dataset is available; None:
+            the dataset is available if its directory exists.
     """
 
     name: Text
     loader: str
     instance_kind: str
-    stand_in: str | None = None
-    needs: str | None = None
+    fallback: str | None = None
+    probe_file: str | None = None
     options: Options = field(default_factory=dict)
 
 
@@ -93,7 +93,7 @@ class BenchConfig(trial_spec.Settings):
     out: Place | None = None
     trace: Place | None = None
     force: bool
-    bad_data: Annotated[str, OneOf(BAD_DATA)]
+    on_invalid_data: Annotated[str, OneOf(ON_INVALID_DATA)]
 
 
 _FILES: Mapping[str, type[Any]] = {

@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from harness.planning.artifacts import PlannedTrial, order_trials
 from harness.planning.durations import estimate_usual_s
+from harness.planning.job_specs import build_done_path
+from harness.planning.locks import block_runs
 from harness.planning.ordering import format_point, order_rounds
-from harness.planning.orders import build_done_path
 from harness.planning.run_plan import Step
-from harness.planning.running import block_runs
 from harness.records.files import convert_write_errors, replace_whole
 from harness.records.record import build_record_path
 from harness.trials.spec import TrialSpec

@@ -25,8 +25,8 @@ from harness.planning.yaml_files import read_mapping
 from harness.values.checked import OneOf, Text, read
 
 KINDS = (
-    *("strategy", "ablation", "framework", "subgraph", "transformed"),
-    *("calibration", "bandwidth", "control"),
+    *("strategy", "ablation", "framework", "subgraph", "model_rewrite"),
+    *("upper_bound", "bandwidth", "control"),
 )
 _GRAMMAR = "expected NAME, kind:KIND, slow:KIND or not:NAME"
 
@@ -38,8 +38,8 @@ class SystemFile:
     Attributes:
         kind: "strategy" (a preset of the shared engine), "ablation" (a step towards a preset),
             "framework" (a baseline with its own kernels), "subgraph" (single cells),
-            "transformed" (the engine on a model that is rewritten to compute less),
-            "calibration" (a matmul bound of the workload), "bandwidth" (the memory bandwidth,
+            "model_rewrite" (the engine on a model that is rewritten to compute less),
+            "upper_bound" (a matmul bound of the workload), "bandwidth" (the memory bandwidth,
             independent of the workload) or "control" (the harness's own cost, or the reference).
         slow: whether it is too slow for most points of a grid.
         models: names of models that it runs, and tables of their networks

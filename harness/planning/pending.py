@@ -29,7 +29,7 @@ from harness.trials.spec import TrialSpec
 
 # Failed trials of an earlier run are measured again only on request (--forcerun). A wrong machine
 # is not a failure of the trial: the next job may run on the right one.
-KEPT = TRIED_AGAIN - {"other_machine"}
+KEPT = TRIED_AGAIN - {"machine_mismatch"}
 
 
 @dataclass(frozen=True, slots=True)

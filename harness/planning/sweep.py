@@ -22,7 +22,7 @@ from harness.trials.sources import SourceHashes
 REQUIRED = ("model", "dataset", "batch_size", "policy")
 LISTED = (*REQUIRED, "split", "granularity", "learning.seed")
 # Keys that the pipeline sets itself.
-NOT_ALLOWED = ("out", "records", "force", "bad_data", "save_policy", "data_root")
+NOT_ALLOWED = ("out", "records", "force", "on_invalid_data", "save_policy", "data_root")
 
 LEFT_OUT = "not:"
 COUNTER = "harness.counts.worker"  # does not import this module: its hash covers only counting

@@ -125,7 +125,7 @@ class Recording:
 
     def facts(self) -> dict[str, str]:
         """Return the runner of the programs, for records; empty if none was requested."""
-        return {} if self._translates is None else {"programs run by": self.run_by}
+        return {} if self._translates is None else {"program_execution": self.run_by}
 
     def give_up(self, fault: Exception) -> None:
         """Let Python run the programs from now on, after compiled code failed and Python did not.
@@ -295,7 +295,7 @@ class Decisions:
             wait = next(wait for wait in waits if isinstance(wait, Wait) and wait.key is None)
             raise ProgramError(
                 f"{wait.made_at} waits for a computed number; use p.chance, which is drawn in"
-                " advance, or set system=acrobat system.options.rounds=live"
+                " advance, or set system=acrobat system.options.execution=interleaved"
             ) from None
 
 

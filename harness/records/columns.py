@@ -65,12 +65,12 @@ RECORDED = _parse_columns(  # numbers under the names of a record's fields
     "bytes_copied | B | bytes that they copy per mini-batch",
     "bytes_touched | B | bytes that steps read and write per mini-batch",
     "n_flop | | floating-point operations per mini-batch",
-    "moving_share | | fraction of forward and backward that only moves data",
+    "data_movement_fraction | | fraction of forward and backward that only moves data",
     "n_compilations | | programs compiled before the passes",
     "compile_s | s | preparing the system, compilation included",
     "learn_s | s | learning a policy",
-    "choose_s | s | choosing a policy, with `policy=auto`",
-    "unseen_ratio | | time of unseen mini-batches over that of timed ones",
+    "policy_search_s | s | choosing a policy, with `policy=auto`",
+    "unseen_slowdown | | time of unseen mini-batches over that of timed ones",
     "peak_memory_bytes | B | peak memory of the process, or of the GPU",
     "baseline_memory_bytes | B | memory before the system is prepared",
     "core_rate_per_s | 1/s | speed of the core at a fixed piece of work",
@@ -85,16 +85,16 @@ PHASE_SECONDS = _parse_columns(
 CHECKS = _parse_columns(
     "check | | agreement with the reference: `ok`, `failed` or `skipped`",
     "max_rel_err | | largest relative deviation from the reference",
-    "choice | | candidates of `policy=auto` with their times (JSON)",
+    "policy_choice | | candidates of `policy=auto` with their times (JSON)",
 )
 COUNTED = _parse_columns(
     "n_nodes | | of counts: nodes of the graph",
     "n_parameters | | of counts: nodes that are never batched",
     "n_tried | | of counts: schedules that learning tried",
-    "unseen_share | | of counts: fraction of states that learning has not seen",
+    "unseen_fraction | | of counts: fraction of states that learning has not seen",
     "n_following | | of counts: number of mini-batches that follow",
     "following_over_bound | | of counts: mean of `over_bound` over the mini-batches that follow",
-    "following_unseen_share | | of counts: `unseen_share` of the mini-batches that follow",
+    "following_unseen_fraction | | of counts: `unseen_fraction` of the mini-batches that follow",
 )
 DERIVED = _parse_columns(
     "throughput | 1/s | instances per second",
@@ -115,7 +115,7 @@ DERIVED = _parse_columns(
     "gbyte_per_s | GB/s | bytes touched by forward and backward",
     "flop_per_byte | 1/B | floating-point operations per byte touched",
     "over_bound | | batches over their lower bound",
-    "following_unseen_percent | % | as `following_unseen_share`",
+    "following_unseen_percent | % | as `following_unseen_fraction`",
     "copied_kb | KiB | as `bytes_copied`",
     "preparing_s | s | as `compile_s`",
     "preparing_ms | ms | as `compile_s`",
@@ -127,7 +127,7 @@ PROVENANCE = _parse_columns(
     "group_facts | | machine, threads, device and shared versions (JSON)",
     "build | | hash of versions and code; one per system and workload in a table",
     "versions | | versions of Python, libraries and compilers (JSON)",
-    "in_force | | options in effect, and libraries used (JSON)",
+    "effective_options | | options in effect, and libraries used (JSON)",
     "cpu | | processor",
     "gpu | | GPU that computed; empty on a CPU",
     "inputs_key | | hash of the settings that determine the mini-batches",
@@ -139,7 +139,7 @@ PROVENANCE = _parse_columns(
 )
 SAMPLES = _parse_columns(
     "samples_s | s | with `samples=True`: times of all mini-batches",
-    "marked_samples_s | s | with `samples=True`: those of passes with phase marks",
+    "phase_samples_s | s | with `samples=True`: those of passes with phase marks",
 )
 RESULTS = (*STATUS, *RECORDED, *PHASE_SECONDS, *CHECKS, *COUNTED)
 COLUMNS = (*KEYS, *RESULTS, *DERIVED, *PROVENANCE, *SAMPLES)

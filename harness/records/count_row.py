@@ -21,7 +21,7 @@ from harness.trials.spec import Limits
 from harness.values.nested import flatten
 
 T = TypeVar("T")
-Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result", "bad_data"]
+Failure = Literal["oom", "timeout", "crash", "unsupported", "wrong_result", "invalid_data"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,14 @@ class Generalization:
     Attributes:
         n_batches: Batches of each mini-batch, as for lower_bound.
         ratio: Mean over mini-batches of batches divided by their lower bound.
-        unseen_share: Fraction of decisions in states that did not occur during learning; None for a
-            policy that is not learned.
+        unseen_fraction: Fraction of decisions in states not seen in learning; None for
+            a policy that is not learned.
     """
 
     n_batches: tuple[int, ...]
     lower_bound: tuple[int, ...]
     ratio: float
-    unseen_share: float | None = None
+    unseen_fraction: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class BatchCounts:
         schedule_s: Median seconds of repeated calls on the graph itself, without warm-up.
         learn_s: Seconds of learning; None if the policy was not learned in this count.
         n_trials: Schedules tried in learning; None if the policy is not learned.
-        unseen_share: Fraction of decisions in states that did not occur during learning; None if
+        unseen_fraction: Fraction of decisions in states that did not occur during learning; None if
             the policy is not learned.
         following: Counts of the mini-batches that follow; None if they were not requested.
         reason_ed: Reason why the policy has no batches of the released graph, or None.
@@ -68,7 +68,7 @@ class BatchCounts:
     schedule_s: float
     learn_s: float | None = None
     n_trials: int | None = None
-    unseen_share: float | None = None
+    unseen_fraction: float | None = None
     learn_s_ed: float | None = None
     n_trials_ed: int | None = None
     unseen_share_ed: float | None = None

@@ -36,7 +36,7 @@ from harness.records.record import Record, find_record
 from harness.trials.spec import DEFAULT_ORDER
 
 ENOUGH = 3  # frameworks needed for a vote
-UNEVEN = "uneven_core"
+UNEVEN = "core_speed_deviation"
 APART = 0.10  # relative to the median rate of comparable records
 _MACHINE_KEYS = ("cpu", "n_cores", "n_cpus", "os", "governor", "turbo")
 _GIB = 2**30
@@ -45,7 +45,7 @@ _SHARED_VERSIONS = ("python", "numpy", "harness")
 
 def cross_check_records(records: Sequence[Record | None]) -> list[Record | None]:
     """Return the records with contradictions as `wrong_result`, and with core-speed warnings."""
-    return mark_uneven_cores(mark_contradictions(records))
+    return mark_core_speed_deviations(mark_contradictions(records))
 
 
 def cross_check_rounds(
@@ -156,7 +156,7 @@ def _compute_median_sketch(sketches: Sequence[Sketch]) -> Sketch:
     return tuple(np.median([sketch[:n] for sketch in sketches], axis=0).tolist())
 
 
-def mark_uneven_cores(records: Sequence[Record | None]) -> list[Record | None]:
+def mark_core_speed_deviations(records: Sequence[Record | None]) -> list[Record | None]:
     """Return the records, with a warning if their core was unusually slow or fast.
 
     Comparable records are compared. Records without a rate stay unchanged.

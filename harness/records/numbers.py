@@ -22,7 +22,7 @@ from harness.records.stats import name_interval, summarize_rounds
 from harness.records.tidy import SEED, get_quantity, is_setting
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
-SCREENED_OUT = "called_off"  # stored status of a round that screening skipped
+SCREENED_OUT = "screened_out"  # stored status of a round that screening skipped
 TIME = "instance_s"  # the quantity of ratios by default: seconds per instance
 RATIO = "ratio"
 _ALL = "_all"  # a key that all rows share, so that no key is needed

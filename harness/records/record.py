@@ -1,6 +1,7 @@
 """Record of one round of a trial: the only source of every table and figure.
 
-Versions of the schema: 1, the first.
+Versions of the schema: 1, the first; 2, other names of statuses, warnings, fields and options. No
+reader of version 1 exists: the committed records were converted.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from harness.records.stats import split_passes
 from harness.trials.sources import hash_trial_source
 from harness.trials.spec import TrialSpec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 Status = Literal[
     "ok",
     "oom",
@@ -31,14 +32,14 @@ Status = Literal[
     "crash",
     "unsupported",
     "wrong_result",
-    "bad_data",
-    "other_machine",
-    "called_off",
+    "invalid_data",
+    "machine_mismatch",
+    "screened_out",
 ]
 STATUSES = get_args(Status)
 
 # Nothing was measured, and the cause (a killed process, a missing framework, a file) may be fixed.
-TRIED_AGAIN = frozenset({"crash", "unsupported", "bad_data", "other_machine"})
+TRIED_AGAIN = frozenset({"crash", "unsupported", "invalid_data", "machine_mismatch"})
 LIMITED = frozenset({"oom", "timeout"})
 SAME = 1e-6  # relative tolerance: another version of NumPy may round a throughput differently
 
@@ -90,28 +91,28 @@ class Measured(BaseModel):
         phases_s: Median per mini-batch of each phase in marked passes; null if the system cannot
             separate a phase.
         learn_s: Time of learning a policy.
-        choose_s: Time of choosing a policy, with policy=auto.
-        choice: The chosen policy and the candidates, with policy=auto.
+        policy_search_s: Time of choosing a policy, with policy=auto.
+        policy_choice: The chosen policy and the candidates, with policy=auto.
         compile_s: Time of `prepare` and of compiling for mini-batches' shapes before the passes.
         n_compilations: Number of programs traced or compiled; null if a system does not compile for
             shapes.
         n_warmup: Number of warm-up passes.
-        empty_sample_s: Time that the clock shows for an empty run.
+        timer_overhead_s: Time that the clock shows for an empty run.
         samples_s: Times of unmarked runs, pass after pass over the fixed list of n_mini_batches.
-            Early records have marked runs here and no marked_samples_s.
-        marked_samples_s: Times of runs with phase marks, whose passes alternated with unmarked
+            Early records have runs with phase marks here and no phase_samples_s.
+        phase_samples_s: Times of runs with phase marks, whose passes alternated with unmarked
             ones.
         n_copies: Launches that only make operands contiguous.
         lower_bound: Number of batches that no policy can undercut on the same graphs.
         n_flop: Floating-point operations of forward and backward.
         bytes_touched: Bytes that forward and backward read and write, regardless of caches.
-        moving_share: Fraction of forward and backward that only moves data, if the trial was
-            configured to measure it; the times then include that measurement.
-        between_s: Median time between two timed runs, mostly in `load`; not part of samples_s.
-        unseen_ratio: Slowdown of unseen mini-batches relative to the timed ones.
+        data_movement_fraction: Fraction of forward and backward that only moves data, if the trial
+            was configured to measure it; the times then include that measurement.
+        untimed_gap_s: Median time between two timed runs, mostly in `load`; not part of samples_s.
+        unseen_slowdown: Slowdown of unseen mini-batches relative to the timed ones.
         fingerprint: Summary of the results on the timed mini-batches.
         core_rate_per_s: Rate of a fixed piece of work on a core, between the timed passes.
-        in_force: Effective options, including defaults, and the backend and libraries used.
+        effective_options: Options including defaults, and the backend and libraries used.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -121,14 +122,14 @@ class Measured(BaseModel):
     instances_per_s: float | None = None
     phases_s: dict[Phase, float | None] = Field(default_factory=make_empty_phases)
     learn_s: float | None = None
-    choose_s: float | None = None
-    choice: Choice | None = None
+    policy_search_s: float | None = None
+    policy_choice: Choice | None = None
     compile_s: float | None = None
     n_compilations: int | None = None
     n_warmup: int | None = None
-    empty_sample_s: float | None = None
+    timer_overhead_s: float | None = None
     samples_s: tuple[float, ...] = ()
-    marked_samples_s: tuple[float, ...] = ()
+    phase_samples_s: tuple[float, ...] = ()
     n_mini_batches: int | None = None
     n_instances: int | None = None
     n_batches: float | None = None
@@ -138,16 +139,16 @@ class Measured(BaseModel):
     lower_bound: float | None = None
     n_flop: float | None = None
     bytes_touched: float | None = None
-    moving_share: float | None = None
+    data_movement_fraction: float | None = None
     peak_memory_bytes: int | None = None
     baseline_memory_bytes: int | None = None  # resident after all imports, before `prepare`
     check: CheckVerdict | None = None
-    between_s: float | None = None
-    unseen_ratio: float | None = None
+    untimed_gap_s: float | None = None
+    unseen_slowdown: float | None = None
     fingerprint: Fingerprint | None = None
     warnings: tuple[str, ...] = ()
     inputs_sha256: str | None = None
-    in_force: dict[str, str] = Field(default_factory=dict)
+    effective_options: dict[str, str] = Field(default_factory=dict)
     gpu_clocks_mhz: tuple[int | None, int | None] | None = None  # before and after the passes
     core_rate_per_s: float | None = None
 
@@ -170,7 +171,7 @@ class Record(Measured):
 
     model_config = ConfigDict(frozen=True)
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     status: Status  # required of a record
     trial: Trial
     trial_id: str
@@ -185,7 +186,7 @@ class Record(Measured):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        for name in ("samples_s", "marked_samples_s"):
+        for name in ("samples_s", "phase_samples_s"):
             for x in getattr(self, name):
                 if not (math.isfinite(x) and x >= 0):
                     raise ValueError(f"{name} has {x!r}: expected finite seconds of at least 0")

@@ -132,20 +132,20 @@ NOTCH = 1.57  # McGill, Tukey and Larsen: 95% intervals of medians from interqua
 
 
 def find_sample_warnings(
-    samples_s: Sequence[float], n_mini_batches: int, empty_sample_s: float
+    samples_s: Sequence[float], n_mini_batches: int, timer_overhead_s: float
 ) -> tuple[str, ...]:
     """Return the warnings about one round's samples, which form complete passes.
 
     Args:
-        empty_sample_s: Seconds that the clock shows for an empty run.
+        timer_overhead_s: Seconds that the clock shows for an empty run.
     """
     if not samples_s:
         return ()
     passes = split_passes(samples_s, n_mini_batches)
     checks = {
-        "unstable_iqr": _compute_uncertainty(passes) > UNSTABLE,
+        "wide_interval": _compute_uncertainty(passes) > UNSTABLE,
         "outliers": _measure_outlier_shift(passes) > OUTLIERS_MOVE,
-        "too_short": empty_sample_s > CLOCK_SHARE * float(np.median(passes)),
+        "too_short": timer_overhead_s > CLOCK_SHARE * float(np.median(passes)),
         "drift": _measure_drift(passes) > DRIFT,
     }
     return tuple(name for name, doubtful in checks.items() if doubtful)

@@ -39,7 +39,7 @@ Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 PLAIN, RELEASED = "plain", "released"  # our graph, and that of ED-Batch's release
 SEED = "learning.seed"
 # Warnings of slow builds, which apply to every ratio against them. DyNet's wheel has no BLAS.
-WEAK_BUILDS = {"wheel": "dynet_wheel"}
+WEAK_BUILDS = {"wheel": "dynet_without_blas"}
 SECTIONS = {
     "system.options": "system_options",
     "model.options": "model_options",
@@ -76,13 +76,16 @@ QUANTITIES: Mapping[str, Quantity] = {
         f.mini_batch_ms - 1e3 * _sum_phases(f, "construct", "schedule")
     ).clip(lower=0),
     "moving_s": lambda f: (
-        f.moving_share * _sum_phases(f, "forward", "backward") * f.n_mini_batches / f.n_instances
+        f.data_movement_fraction
+        * _sum_phases(f, "forward", "backward")
+        * f.n_mini_batches
+        / f.n_instances
     ),
     "gflop_per_s": lambda f: f.n_flop / _sum_phases(f, "forward", "backward") / 1e9,
     "gbyte_per_s": lambda f: f.bytes_touched / _sum_phases(f, "forward", "backward") / 1e9,
     "flop_per_byte": lambda f: f.n_flop / f.bytes_touched,
     "over_bound": lambda f: f.n_batches / f.lower_bound,
-    "following_unseen_percent": lambda f: 100 * f.following_unseen_share,
+    "following_unseen_percent": lambda f: 100 * f.following_unseen_fraction,
     "copied_kb": lambda f: f.bytes_copied / 1024,
     "preparing_s": lambda f: f.compile_s,
     "preparing_ms": lambda f: 1e3 * f.compile_s,
@@ -98,11 +101,12 @@ def frame(path: Path | str, *, samples: bool = False) -> pd.DataFrame:
     """Load all records and counts of a results directory, a packed file or a reference directory.
 
     Only rows with status "ok" have quantities: records that contradict others get the status
-    "wrong_result", and records from an unusually slow or fast core the warning `uneven_core`.
+    "wrong_result", and records from an unusually slow or fast core the warning
+    `core_speed_deviation`.
 
     Args:
         path: A directory of records, packed (`records.jsonl.xz`) or one file each.
-        samples: Whether to add the columns `samples_s` and `marked_samples_s`, lists of seconds.
+        samples: Whether to add the columns `samples_s` and `phase_samples_s`, lists of seconds.
 
     Raises:
         RecordError: There are no records, one is damaged, or two of one round differ.
@@ -199,18 +203,20 @@ def build_record_row(record: Record, *, samples: bool = False) -> dict[str, Any]
     row |= {f"{phase}_s": record.phases_s.get(phase) for phase in PHASES}
     row |= {"check": record.check.status if record.check else ""}
     row |= {"max_rel_err": record.check.max_rel_err if record.check else np.nan}
-    row |= {"choice": json.dumps(asdict(record.choice)) if record.choice else ""}
+    row |= {
+        "policy_choice": json.dumps(asdict(record.policy_choice)) if record.policy_choice else ""
+    }
     row |= {"trial_id": record.trial_id, "group": hash_group(record), "build": hash_build(record)}
     row |= {"group_facts": json.dumps(collect_group_facts(record), sort_keys=True)}
     row |= {"versions": json.dumps(record.versions, sort_keys=True)}
-    row |= {"in_force": json.dumps(record.in_force, sort_keys=True)}
+    row |= {"effective_options": json.dumps(record.effective_options, sort_keys=True)}
     row |= {"cpu": record.machine.get("cpu") or "", "gpu": record.gpu or ""}
     row |= {"inputs_key": hash_declared_inputs(record), "inputs_sha256": record.inputs_sha256 or ""}
     row |= {"source_sha256": record.source_sha256}
     row |= {"day": record.started_at[:10], "started_at": record.started_at}
     row |= {"command": record.command}
     if samples:
-        row |= {name: list(getattr(record, name)) for name in ("samples_s", "marked_samples_s")}
+        row |= {name: list(getattr(record, name)) for name in ("samples_s", "phase_samples_s")}
     return row
 
 
@@ -246,7 +252,7 @@ def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
     rows = []
     for graph, suffix in ((PLAIN, ""), (RELEASED, "_ed")):
         row = {**labels, "graph": graph, "n_tried": getattr(count, f"n_trials{suffix}")}
-        names = ("n_batches", "lower_bound", "learn_s", "unseen_share")
+        names = ("n_batches", "lower_bound", "learn_s", "unseen_fraction")
         row |= {name: getattr(count, name + suffix) for name in names}
         row |= {"n_nodes": count.n_nodes_ed if suffix else count.n_vertices}
         row |= {"n_parameters": count.n_unbatchable_ed if suffix else 0}
@@ -265,7 +271,7 @@ def _summarize_following(following: Generalization | None) -> dict[str, float | 
     return {
         "n_following": len(following.n_batches),
         "following_over_bound": following.ratio,
-        "following_unseen_share": following.unseen_share,
+        "following_unseen_fraction": following.unseen_fraction,
     }
 
 
@@ -274,7 +280,12 @@ def _build_following_rows(
 ) -> list[dict[str, Any]]:
     if following is None:
         return []
-    shared = {**row, "unseen_share": following.unseen_share, "schedule_s": None, "learn_s": None}
+    shared = {
+        **row,
+        "unseen_fraction": following.unseen_fraction,
+        "schedule_s": None,
+        "learn_s": None,
+    }
     pairs = zip(following.n_batches, following.lower_bound, strict=True)
     return [
         {**shared, "mini_batch": k, "n_batches": n, "lower_bound": bound}

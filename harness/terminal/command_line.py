@@ -59,7 +59,16 @@ def is_trace(content: bytes) -> bool:
 OUT = Output("out=", "a record", is_record)
 TRACE = Output("trace=", "a timeline", is_trace)
 # Keys that the experiment defines itself, or that do not belong to a single trial.
-_NOT_PASSED_ON = ("experiment", "scale", "rounds", "round", "out", "trace", "force", "bad_data")
+_NOT_PASSED_ON = (
+    "experiment",
+    "scale",
+    "rounds",
+    "round",
+    "out",
+    "trace",
+    "force",
+    "on_invalid_data",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +321,7 @@ def _build_measurement(config: BenchConfig, spec: TrialSpec, command: str) -> Me
         if trace.resolve() == path.resolve():
             raise ConfigError(f"trace={trace} is the file of the record; choose another file")
     log = results / "logs" / f"{spec.trial_id}.r{spec.round}.log"
-    keeps = config.bad_data == "record"
+    keeps = config.on_invalid_data == "record"
     return Measurement(
         replace(spec, command=command), results, path, log, config.force, keeps, trace=trace
     )

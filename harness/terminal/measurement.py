@@ -16,7 +16,7 @@ from harness.planning.ordering import Field, find_skip_reason
 from harness.records.files import WatchedFolders, check_room
 from harness.records.record import Record, find_record
 from harness.records.reuse import Present
-from harness.terminal.ending import FAILED, USAGE, print_error
+from harness.terminal.exit_handling import EXIT_TRIAL_FAILED, EXIT_USAGE, print_error
 from harness.terminal.reporting import (
     Reporter,
     format_outcome,
@@ -41,7 +41,7 @@ class Measurement:
         path: path of the record.
         log: path of the worker's log.
         force: whether to measure again if there is a valid record.
-        records_bad_data: whether invalid data gives a record instead of an error.
+        records_invalid_data: whether invalid data gives a record instead of an error.
         nodes: required kind of machine; None: any.
         trace: path of a timeline; None: none is written.
         field: competitors in screening; None: the trial is not screened.
@@ -52,7 +52,7 @@ class Measurement:
     path: Path
     log: Path
     force: bool
-    records_bad_data: bool
+    records_invalid_data: bool
     nodes: Nodes | None = None
     trace: Path | None = None
     field: Field | None = None
@@ -101,7 +101,8 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _add_nothing)
         closing: builds the lines that are printed below the trials.
 
     Returns:
-        USAGE if a trial was refused, else FAILED if one crashed or its result is wrong, else 0.
+        EXIT_USAGE if a trial was refused, else EXIT_TRIAL_FAILED if one crashed or its result is
+        wrong, else 0.
 
     Raises:
         OutputError: if a record cannot be written.
@@ -116,8 +117,8 @@ def measure_all(planned: Sequence[Measurement], closing: Closing = _add_nothing)
         statuses = [record.status for record in outcome.records]
         print(format_totals(statuses, outcome.n_reused, n_refused))
     if n_refused:
-        return USAGE
-    return FAILED if any(record.status in FAULTY for record in outcome.records) else 0
+        return EXIT_USAGE
+    return EXIT_TRIAL_FAILED if any(record.status in FAULTY for record in outcome.records) else 0
 
 
 def measure_each(planned: Sequence[Measurement]) -> Outcome:
@@ -210,11 +211,13 @@ def measure_or_keep(
         else measurement.nodes.explain_mismatch(describe_machine())
     )
     if fault is not None:
-        return record_unmeasured(measurement.spec, measurement.path, "other_machine", fault), False
+        return record_unmeasured(
+            measurement.spec, measurement.path, "machine_mismatch", fault
+        ), False
     why = find_skip_reason(measurement.field, measurement.spec.round, measurement.results_dir)
     if why is not None:
-        return record_unmeasured(measurement.spec, measurement.path, "called_off", why), False
-    keeps = measurement.records_bad_data
+        return record_unmeasured(measurement.spec, measurement.path, "screened_out", why), False
+    keeps = measurement.records_invalid_data
     return run_worker(
-        measurement.spec, measurement.path, measurement.log, records_bad_data=keeps, hear=hear
+        measurement.spec, measurement.path, measurement.log, records_invalid_data=keeps, hear=hear
     ), False

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harness.contracts.options import format_value
 from harness.records.record import Record, Trial, build_trial
 from harness.records.stats import compute_relative_spread
-from harness.terminal.ending import tell
+from harness.terminal.exit_handling import tell
 from harness.trials.spec import TrialSpec
 
 
@@ -51,9 +51,9 @@ def format_summary(record: Record, path: Path) -> str:
         parts = ", ".join(texts) or "no separate phases"
         lines.append(f"  median mini-batch: {whole_s * 1e3:.3g} ms, of which {parts}")
         lines.append(f"  {_describe_work(record)}")
-    if record.choice is not None and record.choose_s is not None:
-        lines.append(f"  {record.choice.words}, in {record.choose_s:.1f} s")
-    if record.in_force:
+    if record.policy_choice is not None and record.policy_search_s is not None:
+        lines.append(f"  {record.policy_choice.words}, in {record.policy_search_s:.1f} s")
+    if record.effective_options:
         lines += [
             f"  {line}"
             for line in (_describe_options(record), _describe_compilation(record))
@@ -66,18 +66,18 @@ def format_summary(record: Record, path: Path) -> str:
     return "\n".join([*lines, f"  record: {path}"])
 
 
-TOLD = ("backend", "blas", "calls", "threads", "rounds", "rounds ahead since", "programs run by")
+TOLD = ("backend", "blas", "calls", "threads", "execution", "deferred_reason", "program_execution")
 
 
 def _describe_options(record: Record) -> str:
     """Return effective options that no switch sets, and those that differ from the request."""
     asked = record.config.get("system_options", {})
-    names = [name for name in TOLD if name in record.in_force]
-    chosen = ("policy", "granularity") if record.choice else ()
-    way = [f"{name} {record.in_force[name]}" for name in names]
+    names = [name for name in TOLD if name in record.effective_options]
+    chosen = ("policy", "granularity") if record.policy_choice else ()
+    way = [f"{name} {record.effective_options[name]}" for name in names]
     lost = [
         f"{name}={value} instead of {format_value(asked[name])}"
-        for name, value in record.in_force.items()
+        for name, value in record.effective_options.items()
         if name in asked and name not in (*names, *chosen)
         if format_value(asked[name]) not in (value, "auto")
     ]

@@ -38,7 +38,7 @@ DEFAULT_ORDER = "shuffled"
 LARGEST_FACTOR = 1e6  # ratio of two systems' speeds
 LARGEST_RATE = 1e6  # learning rate
 LARGEST_MEMORY_BYTES = 2**63 - 1
-BAD_DATA = ("refuse", "record")  # handling of a trial with invalid data
+ON_INVALID_DATA = ("fail", "record")  # handling of a trial with invalid data
 _NOT_IDENTITY = {"identity": False}  # marks a field that does not change the work
 
 

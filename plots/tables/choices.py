@@ -47,7 +47,7 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
 
     Returns:
         A row per number: setting, policy, granularity, is_best (of fixed choices), chosen (by
-        auto), choose_s (median seconds of auto's search) and columns of `numbers`.
+        auto), policy_search_s (median seconds of auto's search) and columns of `numbers`.
     """
     options = experiment.declaration.read_options("table", Options)
     rows = select_settings(experiment.rows, options.settings)
@@ -55,8 +55,8 @@ def evaluate(experiment: Experiment) -> pd.DataFrame:
     fixed, auto = rows[rows.policy != AUTO], rows[rows.policy == AUTO]
     best = select_fastest(fixed, ["setting"])
     times = numbers(rows, ["setting", "policy", "granularity", "point"], TIME)
-    searches = auto.assign(chosen=auto.get("choice", "")).groupby("point")
-    searched = searches.agg({"chosen": describe_chosen, "choose_s": "median"})
+    searches = auto.assign(chosen=auto.get("policy_choice", "")).groupby("point")
+    searched = searches.agg({"chosen": describe_chosen, "policy_search_s": "median"})
     times = times.assign(is_best=times.point.isin(best.point))
     times = times.join(searched, on="point", validate="1:1")
     slower = ratios(auto, best, ["setting"], TIME)

@@ -72,14 +72,14 @@ def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.Data
         if obstacle := find_obstacle(claim, points, scale):
             verdict, reason = NOT_MEASURABLE, obstacle
     first = {
-        **{"claim": claim.name, "point": "deciding", "text": claim.claim, "who": claim.who},
-        **{"paper": claim.paper, "where": claim.where, "conditions": claim.conditions},
+        **{"claim": claim.name, "point": "deciding", "text": claim.claim, "authors": claim.authors},
+        **{"paper": claim.paper, "location": claim.location, "conditions": claim.conditions},
         **{"claimed_for": claim.device, "published": claim.published, "number": claim.number},
         "measured_over_claimed": deciding.value / (claim.number or np.nan),
-        "stands_in": answer.stands_in if answer else None,
+        "substitution": answer.substitution if answer else None,
         "quantity": answer.quantity if answer else None,
         "rule": describe_rule(rule) if rule else None,
-        "because": rule.because if rule else None,
+        "rationale": rule.rationale if rule else None,
         **deciding,
         "device": " ".join(points.device.dropna().unique()),
         **{"verdict": verdict, "reason": reason},
@@ -116,8 +116,10 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
         check_quantity(f"claims/{claim.name}.yaml", quantity)
         own = {EXPERIMENT: answer.experiment}.items()
         settings = [trial if own <= trial.items() else {} for trial in experiment.settings]
-    pairs = pd.DataFrame(find_comparisons(answer, settings), columns=["at", "of", "over"])
-    members = pairs.rename_axis("place").reset_index().melt(["place", "at"], var_name="side")
+    pairs = pd.DataFrame(
+        find_comparisons(answer, settings), columns=["settings", "numerator", "denominator"]
+    )
+    members = pairs.rename_axis("place").reset_index().melt(["place", "settings"], var_name="side")
     points = members.explode("value").dropna().astype({"value": int})
     rows = rows[[name for name in rows if "." not in str(name)]]  # options are not used
     # A trial belongs to several points and has several rounds.
@@ -125,14 +127,18 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     best = select_fastest(placed, ["place", "side"])
     is_named = ~best.status.isin(["ok", SCREENED_OUT])
     best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
-    numerator, over = best[best.side == "of"], best[best.side == "over"]
-    numerator = ratios(numerator, over, ["place"], quantity) if answer.over else numerator
-    results = numbers(numerator, ["place"], RATIO if answer.over else quantity).sort_values("place")
+    numerator, denominator = best[best.side == "numerator"], best[best.side == "denominator"]
+    numerator = (
+        ratios(numerator, denominator, ["place"], quantity) if answer.denominator else numerator
+    )
+    results = numbers(numerator, ["place"], RATIO if answer.denominator else quantity).sort_values(
+        "place"
+    )
     if quantity in COUNTED:  # exact under any background load
         results = results.assign(low=results.value, high=results.value, warnings="")
     facts = best[best.trial_id.notna()].reindex(columns=["device", "weak_build"]).replace("", None)
     results = results.join(facts.groupby(best.place).first(), on="place", validate="1:1")
-    results = results.join(pairs["at"].rename("settings"), on="place", validate="1:1")
+    results = results.join(pairs["settings"], on="place", validate="1:1")
     return results.drop(columns=["place", "quantity"])
 
 
@@ -156,16 +162,16 @@ def decide(rule: Rule, points: pd.DataFrame) -> tuple[pd.Series, str]:
     if no number of that point could change it.
     """
     measured, failed = points[points.status == "ok"], points[points.status != "ok"]
-    final = {ALL: NOT_REPRODUCED, ANY: REPRODUCED}.get(rule.of_points)
+    final = {ALL: NOT_REPRODUCED, ANY: REPRODUCED}.get(rule.quantifier)
     if len(measured):
-        measured = take_median(measured) if rule.of_points == MEDIAN else measured
+        measured = take_median(measured) if rule.quantifier == MEDIAN else measured
         least, most = rule.at_least or 0.0, rule.at_most or math.inf
         low, high = measured.low.fillna(measured.value), measured.high.fillna(measured.value)
         is_beyond = (high < least) | (low > most)
         is_within = (low >= least) & (high <= most)
         rank = np.select([is_beyond, is_within], [0, 2], 1)
         margin = np.fmin(low / least, most / high)  # by which the worst end satisfies the rule
-        best = np.lexsort((margin, rank))[-1 if rule.of_points == ANY else 0]
+        best = np.lexsort((margin, rank))[-1 if rule.quantifier == ANY else 0]
         verdict = (NOT_REPRODUCED, NOT_SHOWN, REPRODUCED)[rank[best]]
         if failed.empty or verdict == final:
             return measured.iloc[best], verdict
@@ -185,7 +191,7 @@ def arrange(judged: Sequence[tuple[Mapping[str, Any], pd.DataFrame]]) -> pd.Data
     """Arrange claims as cells: a row per claim."""
     rows = [
         {
-            ("paper", "source"): f"{first['paper']}, {first['where']}",
+            ("paper", "source"): f"{first['paper']}, {first['location']}",
             ("paper", "number"): first["published"],
             (
                 "here",
@@ -214,4 +220,4 @@ def describe_rule(rule: Rule) -> str:
     """Describe the limits and the quantifier of a rule."""
     limits = {"at least": rule.at_least, "at most": rule.at_most}
     texts = [f"{word} {format_plain(limit)}" for word, limit in limits.items() if limit]
-    return f"{' and '.join(texts)}, {QUANTIFIERS[rule.of_points]}"
+    return f"{' and '.join(texts)}, {QUANTIFIERS[rule.quantifier]}"

@@ -32,7 +32,7 @@ from plots.published import PUBLISHED, read_published
 from plots.tables.cells import PAPER, Table, format_number, format_plain, pivot_numbers
 
 QUANTITY, SETTING, SYSTEM, FAMILY, POLICY = "quantity", "setting", "system", "family", "policy"
-EXTRA_KINDS = {BEST_BASELINE: FRAMEWORK, CEILING: "calibration"}
+EXTRA_KINDS = {BEST_BASELINE: FRAMEWORK, CEILING: "upper_bound"}
 EXTRA_LABELS = {BEST_BASELINE: "fastest baseline", CEILING: "matmul bound"}
 SPEEDS = ("throughput", "instance_s")  # quantities of extra rows for baselines and the matmul bound
 

@@ -42,16 +42,16 @@ class AcrobatOptions(CoreOptions):
         recording: "program" runs the model's program for every instance. "auto" builds the same
             graph from arrays if the model can, as compiled code would, and if no recording option
             is off.
-        phases: use program phases.
-        ghosts: use ghost operators.
+        program_phases: use program phases.
+        ghost_operators: use ghost operators.
         static_depths: give blocks without recurrent inputs a static depth; they run first.
         restart_depths: restart depths in every graph segment.
-        rounds: "ahead" (deferred) records all graph segments before the first one runs, which
-            requires decisions that are drawn in advance, and evaluates them one by one. "live"
-            (interleaved) runs each segment before the next one is recorded. "auto" is live if a
-            program is run and compiled code can plan its segments, and ahead otherwise. Graphs made
-            from arrays do not wait for computed values: such a mini-batch is one segment with any
-            of the three.
+        execution: "deferred" records all graph segments before the first one runs, which
+            requires decisions that are drawn in advance, and evaluates them one by one.
+            "interleaved" runs each segment before the next one is recorded. "auto" is interleaved
+            if a program is run and compiled code can plan its segments, and deferred otherwise.
+            Graphs made from arrays do not wait for computed values: such a mini-batch is one
+            segment with any of the three.
         programs: "compiled" translates programs that wait for values if possible; "python" never
             does.
 
@@ -61,17 +61,19 @@ class AcrobatOptions(CoreOptions):
 
     policy: str = BY_DEPTH
     recording: Literal["auto", "program"] = "auto"
-    phases: bool = True
-    ghosts: bool = True
+    program_phases: bool = True
+    ghost_operators: bool = True
     static_depths: bool = True
     restart_depths: bool = True
-    rounds: Literal["auto", "ahead", "live"] = "auto"
+    execution: Literal["auto", "deferred", "interleaved"] = "auto"
     programs: Literal["compiled", "python"] = "compiled"
 
     @property
     def how(self) -> RecordingOptions:
         """The options of program recording."""
-        return RecordingOptions(self.phases, self.ghosts, self.static_depths, self.restart_depths)
+        return RecordingOptions(
+            self.program_phases, self.ghost_operators, self.static_depths, self.restart_depths
+        )
 
     @property
     def records(self) -> bool:
@@ -81,7 +83,7 @@ class AcrobatOptions(CoreOptions):
     @property
     def is_live(self) -> bool:
         """True if each graph segment runs before the next one is recorded."""
-        return self.rounds == "live"
+        return self.execution == "interleaved"
 
 
 class Adapter(vertex.Adapter):
@@ -104,8 +106,9 @@ class Adapter(vertex.Adapter):
         options = cls.options_of(settings)
         if (options.records or options.is_live) and not hasattr(model, "program"):
             return (
-                f"model {model.name} has no program for recording, phases, ghosts, depths and"
-                " rounds; remove these options or choose a model with a program"
+                f"model {model.name} has no program for recording, program_phases,"
+                " ghost_operators, depths and execution; remove these options or choose a model"
+                " with a program"
             )
         reason = _explain_not_live(settings, options) if options.is_live else None
         return reason or super().skip(model, settings)
@@ -171,31 +174,32 @@ class Adapter(vertex.Adapter):
             bytes_touched=sum(item.n_bytes for item in work),
         )
 
-    def in_force(self) -> dict[str, str]:
-        """Return also the way graphs were made, and why segments were deferred with rounds=auto."""
-        options, names = self.options, ("phases", "ghosts", "static_depths", "restart_depths")
+    def effective_options(self) -> dict[str, str]:
+        """Return also the way graphs were made, and why `execution=auto` deferred segments."""
+        options = self.options
+        names = ("program_phases", "ghost_operators", "static_depths", "restart_depths")
         how = {name: str(getattr(options, name)).lower() for name in names}
         how["recording"] = "arrays" if self.of_arrays else "program"
-        how["rounds"] = options.rounds
-        if options.rounds == "auto":
-            how["rounds"] = "ahead" if self.running is None else "live"
-        if options.rounds == "auto" and self.running is None:
-            how["rounds ahead since"] = self.why_ahead or "no step waits for a value"
-        return super().in_force() | how
+        how["execution"] = options.execution
+        if options.execution == "auto":
+            how["execution"] = "deferred" if self.running is None else "interleaved"
+        if options.execution == "auto" and self.running is None:
+            how["deferred_reason"] = self.why_ahead or "no step waits for a value"
+        return super().effective_options() | how
 
     def describe_program_runner(self) -> dict[str, str]:
         """Return the runner of programs; live segments have a recording of their own."""
         if self.of_arrays:
             return {}
         if self.running is not None:
-            return {"programs run by": self.running.run_by}
+            return {"program_execution": self.running.run_by}
         return describe_program_execution(self.model.model)
 
 
 def _explain_ahead(settings: RunSettings, options: AcrobatOptions) -> str | None:
     """Return the reason to record all segments first, as far as the settings decide it."""
-    if options.rounds != "auto":
-        return None if options.is_live else "rounds=ahead"
+    if options.execution != "auto":
+        return None if options.is_live else "execution=deferred"
     policy = settings.policy or options.policy
     if policy not in (BY_DEPTH, AUTO):
         return f"compiled code plans graph segments by policy={BY_DEPTH} only, got policy={policy}"
@@ -209,11 +213,12 @@ def _explain_not_live(settings: RunSettings, options: AcrobatOptions) -> str | N
         "granularity": (options.granularity, "vertex"),
         "outputs": (options.outputs, "stage"),
         "device": (settings.device, "cpu"),
-        "share_equal_inputs": (str(options.share_equal_inputs).lower(), "false"),
+        "deduplicate_inputs": (str(options.deduplicate_inputs).lower(), "false"),
     }
     for name, (value, needed) in wanted.items():
         if value != needed:
-            return f"rounds=live is not allowed: expected {name}={needed}, got {name}={value}"
+            got = f"expected {name}={needed}, got {name}={value}"
+            return f"execution=interleaved is not allowed: {got}"
     if (settings.policy or options.policy) == AUTO:
-        return "rounds=live is not allowed: expected a named policy, got policy=auto"
+        return "execution=interleaved is not allowed: expected a named policy, got policy=auto"
     return None

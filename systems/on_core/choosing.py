@@ -57,7 +57,7 @@ def _explain_lost_switch(granularity: str, switches: Switches) -> str | None:
         return None
     for name, lost in (
         ("layout", switches.lays_out_subgraphs),
-        ("share_equal_inputs", switches.share_equal_inputs),
+        ("deduplicate_inputs", switches.deduplicate_inputs),
     ):
         if lost:
             return f"{name}={str(getattr(switches, name)).lower()} needs granularity=vertex"

@@ -84,7 +84,7 @@ def prepare_model(
         OperatorModel(model)
         if switches.granularity == "operator"
         else VertexModel(
-            model, share_equal_inputs=switches.share_equal_inputs, outputs=switches.outputs
+            model, deduplicate_inputs=switches.deduplicate_inputs, outputs=switches.outputs
         )
     )
     engine = engine_type(

@@ -228,7 +228,7 @@ class Adapter(System):
             bytes_touched=work.n_bytes,
         )
 
-    def moving_share(self) -> float | None:
+    def data_movement_fraction(self) -> float | None:
         """Return the fraction of cycles that moved data since the last call.
 
         It needs the switch `profile`; see harness.engine.backend.Tally.
@@ -247,7 +247,7 @@ class Adapter(System):
         """Return build facts of the backend's libraries."""
         return self.engine.backend.list_versions()
 
-    def in_force(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         """Return the switches that the backend honors, and facts about the run."""
         chosen = {"policy": self.policy_name} if self.chooses else {}
         return chosen | self.engine.facts() | self.describe_program_runner()

@@ -204,10 +204,10 @@ class Adapter(DynetSystem):
             values = np.array(some.npvalue(), dtype=np.float32)
             yield values.reshape(len(values), -1).T
 
-    def in_force(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         """Return the options, with the build that build=auto selected."""
         is_source = find_source_build(self.options.build) is not None
-        return super().in_force() | {"build": "source" if is_source else "wheel"}
+        return super().effective_options() | {"build": "source" if is_source else "wheel"}
 
     def versions(self) -> dict[str, str]:
         """Return facts about this build of DyNet; builds are not comparable with each other."""

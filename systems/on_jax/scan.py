@@ -256,10 +256,10 @@ class Adapter(System):
         statistics = self._device.memory_stats()
         return int(statistics["peak_bytes_in_use"]) if statistics else None
 
-    def in_force(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         """Return the options, with the settings of XLA."""
         precision = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
-        return super().in_force() | {
+        return super().effective_options() | {
             "matmul precision": str(precision),
             "threads of XLA": os.environ["PJRT_NPROC"],
             **({"memory": "taken as needed"} if self._device.platform != "cpu" else {}),

@@ -181,6 +181,6 @@ class Adapter(TensorFlowSystem):
         """Return the work of the wiring."""
         return self._net.count_work(2 if self._trains else 1)
 
-    def in_force(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         """Return the options with the actual number of workers."""
-        return super().in_force() | {"workers": str(self._n_workers)}
+        return super().effective_options() | {"workers": str(self._n_workers)}

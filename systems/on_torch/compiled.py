@@ -292,9 +292,9 @@ class Adapter(LevelsAdapter):
             return network(model, cell=CompiledCell)
         return network(model, Columnwise(CompiledStates))
 
-    def in_force(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         """Return the options, with the number of graphs that were found in the cache."""
-        return super().in_force() | {
+        return super().effective_options() | {
             "compiled_graphs_from_cache": str(counters["inductor"]["fxgraph_cache_hit"]),
         }
 

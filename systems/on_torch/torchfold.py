@@ -219,12 +219,12 @@ class Adapter(TorchSystem):
         """Return the number of method calls by torchfold."""
         return Counters(n_batches=self._folded.n_batches if self._folded else None)
 
-    def in_force(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         """Return the options, with the number of computed nodes of the last mini-batch.
 
         Nodes that are equal to others are not computed.
         """
-        facts = super().in_force()
+        facts = super().effective_options()
         if self._folded is not None:
             n_computed, n_added = self._folded.n_computed, self._folded.fold.total_nodes
             facts["nodes_computed"] = f"{n_computed} of {n_added}"

@@ -51,7 +51,7 @@ WORDS = {  # valid values of keys with few choices
     "device": ("cpu",),
     "split": ("train",),
     "order": ("shuffled", "file", "length"),
-    "bad_data": ("refuse", "record"),
+    "on_invalid_data": ("fail", "record"),
     "learning.variant": ("released", "intended"),
     "learning.fallback": ("last", "agenda", "sufficient"),
 }

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from harness.contracts.system import Counters, Result, System
-from harness.terminal.ending import FAILED
+from harness.terminal.exit_handling import EXIT_TRIAL_FAILED
 from tests.support.odd_system import DOINGS, WRONG, Adapter, do, wrong_result
 from tests.support.sandbox import (
     ODD,
@@ -29,8 +29,15 @@ from tests.support.sandbox import (
 MAX_LOG_BYTES = 2**20
 METHODS = (
     *("__init__", "skip", "prepare", "compile_for", "n_compilations", "load", "prefetch", "run"),
-    *("result", "parameters", "last_loss", "counters", "moving_share", "peak_memory_bytes"),
-    *("reset_peak_memory", "synchronize", "in_force", "versions"),
+    *(
+        "result",
+        "parameters",
+        "last_loss",
+        "counters",
+        "data_movement_fraction",
+        "peak_memory_bytes",
+    ),
+    *("reset_peak_memory", "synchronize", "effective_options", "versions"),
 )
 # Methods of systems that learn or choose, methods for timelines, and class members.
 NOT_CALLED_HERE = {"learn", "choose", "run_traced", "listing", "options_of", "option_type"}
@@ -80,7 +87,7 @@ def assert_told(fault: Fault, cache: Path, *, is_first: bool) -> None:
     with sandbox(cache) as box:
         file = f"+system.options.file={box.folder / 'pid'}"
         ended = box.run(bench(box, *ODD, *options, file, *limits, sweep=True))
-        assert_ended(ended, (0, FAILED))
+        assert_ended(ended, (0, EXIT_TRIAL_FAILED))
         logs = [path for path in box.results.glob("logs/**/*.log") if path.is_file()]
         assert max((path.stat().st_size for path in logs), default=0) <= MAX_LOG_BYTES
         assert_nothing_left(box)

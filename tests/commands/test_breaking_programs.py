@@ -26,7 +26,7 @@ RULES = {
     "other_shapes": [HERE, "calls project with other shapes than traced"],
     "goes_back": [HERE, "calls unary_b at depth", "only after their join"],
     "recurses": ["recurses deeper than 5000 calls; end the recursion, or fork it"],
-    "a_number": [HERE, "waits for a computed number", "rounds=live"],
+    "a_number": [HERE, "waits for a computed number", "execution=interleaved"],
 }
 
 

@@ -29,7 +29,9 @@ def test_collect_writes_a_row_per_round(
         write_record(locate_record(tmp_path, spec), make_record(spec))
         write_record(locate_record(tmp_path, spec), make_record(spec))  # supersedes the first
     lonely = make_spec(hidden_size=12)
-    write_record(locate_record(tmp_path, lonely), make_record(lonely, warnings=("busy",)))
+    write_record(
+        locate_record(tmp_path, lonely), make_record(lonely, warnings=("background_load",))
+    )
     failed = make_spec(hidden_size=16)
     reason = 'killed, "hard"'
     write_record(locate_record(tmp_path, failed), make_record(failed, status="oom", reason=reason))
@@ -44,7 +46,7 @@ def test_collect_writes_a_row_per_round(
     oom = rows[rows.status == "oom"].iloc[0]
     assert oom.reason == reason
     assert pd.isna(oom.instances_per_s)
-    assert list(rows.warnings.dropna()) == ["busy"]
+    assert list(rows.warnings.dropna()) == ["background_load"]
     assert capsys.readouterr() == ("", "")
 
 

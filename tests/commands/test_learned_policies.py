@@ -40,12 +40,12 @@ def test_learned_rows_tell_of_learning(capsys: pytest.CaptureFixture[str]) -> No
     agenda, machine = rows_of(capsys, "policy=agenda,fsm_sort")
     assert set(machine) - set(agenda) == {"learning"} | {
         f"{name}{suffix}"
-        for name in ("learn_s", "n_trials", "unseen_share")
+        for name in ("learn_s", "n_trials", "unseen_fraction")
         for suffix in ("", "_ed")
     }
     assert machine["learn_s"] > 0
     assert machine["n_trials"] == 50
-    assert machine["unseen_share"] == machine["unseen_share_ed"] == 0.0
+    assert machine["unseen_fraction"] == machine["unseen_share_ed"] == 0.0
     assert machine["n_batches"] == machine["lower_bound"]
     assert machine["n_batches_ed"] == machine["lower_bound_ed"]
 
@@ -55,7 +55,7 @@ def test_a_policy_may_learn_elsewhere(capsys: pytest.CaptureFixture[str]) -> Non
     (row,) = rows_of(capsys, *arguments, "learn_offset=40")
     (here,) = rows_of(capsys, *arguments)
     assert row["n_vertices"] == here["n_vertices"]
-    assert row["unseen_share"] > 0
+    assert row["unseen_fraction"] > 0
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_following_mini_batches_are_counted(capsys: pytest.CaptureFixture[str]) 
         alone = rows_of(capsys, "policy=depth", f"offset={4 * (index + 1)}")[0]
         assert depth["following"]["n_batches"][index] == alone["n_batches"]
         assert machine["following_ed"]["lower_bound"][index] == alone["lower_bound_ed"]
-    assert depth["following"]["unseen_share"] is None
+    assert depth["following"]["unseen_fraction"] is None
     for row in (depth, machine):
         after = row["following"]
         ratios = [n / b for n, b in zip(after["n_batches"], after["lower_bound"], strict=True)]
@@ -80,8 +80,8 @@ def test_what_learning_never_met_is_unseen_in_the_following_mini_batch(
     (row,) = rows_of(capsys, *arguments, "n_following=1")
     (alone,) = rows_of(capsys, *arguments, "offset=4", "learn_offset=0")
     assert row["following"]["n_batches"] == [alone["n_batches"]]
-    assert row["following"]["unseen_share"] == alone["unseen_share"] > 0
-    assert alone["unseen_share"] != row["unseen_share"]
+    assert row["following"]["unseen_fraction"] == alone["unseen_fraction"] > 0
+    assert alone["unseen_fraction"] != row["unseen_fraction"]
 
 
 def test_the_file_starts_anew_where_it_ends(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import harness.counts.in_turn
+import harness.counts.sequential
 import harness.records.files
 import harness.terminal.measurement
 from harness.commands.bench import main as bench
@@ -207,7 +207,7 @@ def test_counts_that_cannot_be_kept_end_the_run(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = tmp_path / "counts"
-    write, written = harness.counts.in_turn.write_count, []
+    write, written = harness.counts.sequential.write_count, []
 
     def act(path: Path, row: AnyCount) -> None:
         if what == "full" and written:
@@ -223,7 +223,7 @@ def test_counts_that_cannot_be_kept_end_the_run(
 
     command = [*COUNTS, "policy=agenda,depth,unbatched", f"records={records}"]
     with monkeypatch.context() as patch:
-        patch.setattr(harness.counts.in_turn, "write_count", act)
+        patch.setattr(harness.counts.sequential, "write_count", act)
         assert schedule(command) == 1
     line = last_line(capsys)
     assert line.startswith("bench-schedule: ")

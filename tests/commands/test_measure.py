@@ -15,8 +15,13 @@ from harness.machine import folders
 from harness.machine.facts import list_usable_cpus
 from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
+from harness.planning.job_specs import (
+    Order,
+    build_done_path,
+    build_order_path,
+    compute_code_version,
+)
 from harness.planning.nodes import Nodes
-from harness.planning.orders import Order, build_done_path, build_order_path, compute_code_version
 from harness.planning.run_plan import VARIABLE, RunPlan, Step
 from harness.records.record import Record, build_record_path, read_record, write_record
 from harness.terminal.status import read_current_work
@@ -149,7 +154,7 @@ def test_what_would_end_too_late_is_left_for_the_next_run(
     assert [record_at(tmp_path, one).exists() for one in (spec, short)] == [False, True]
 
 
-def test_who_is_far_behind_is_called_off_with_the_reason(
+def test_who_is_far_behind_is_screened_out_with_the_reason(
     make_spec: MakeSpec, make_record: Callable[..., Record], tmp_path: Path
 ) -> None:
     screening = Screening(rounds=2, factor=1.5)
@@ -166,7 +171,7 @@ def test_who_is_far_behind_is_called_off_with_the_reason(
     assert done_by(ordered) == 0
     found = {spec.system: read_record(record_at(tmp_path, spec)) for spec in last}
     statuses = {name: record.status for name, record in found.items()}
-    assert statuses == {"fake": "ok", "slow": "called_off", "ours": "ok"}
+    assert statuses == {"fake": "ok", "slow": "screened_out", "ours": "ok"}
     reason = "at least 5.0 times as slow as fake in each of the first 2 rounds"
     assert found["slow"].reason == reason
     before = record_at(tmp_path, last[1]).read_bytes()
@@ -181,7 +186,7 @@ def test_another_machine_than_was_planned_for_is_a_status(
     other = order(tmp_path, [spec], nodes=Nodes("big", n_cpus=4096, memory_gib=0.5))
     assert done_by(other) == 0
     record = read_record(record_at(tmp_path, spec))
-    assert record.status == "other_machine"
+    assert record.status == "machine_mismatch"
     assert "is not a big: expected 4096 usable CPUs" in str(record.reason)
     assert not record.samples_s
     assert done_by(order(tmp_path, [spec], nodes=HERE)) == 0

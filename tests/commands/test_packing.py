@@ -8,7 +8,6 @@ import pytest
 
 import harness.terminal.measurement
 from harness.commands import bench, collect, schedule
-from harness.counts import in_turn
 from harness.records.store import COUNTS, TRIALS
 from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.records import content_of, plain_count, plain_record, write_results
@@ -49,7 +48,7 @@ def test_what_was_measured_goes_on_after_packing_and_unpacking(
     monkeypatch.setattr(harness.terminal.measurement, "run_worker", None)
     assert bench.main([*SWEEP, f"results_dir={there}"]) == 0
     assert capsys.readouterr().out == "4 records: 4 ok; 4 reused\n"
-    monkeypatch.setattr(in_turn, "run_counts", None)
+    monkeypatch.setattr(sequential, "run_counts", None)
     assert schedule.main([*COUNT, f"records={there}/raw/counts"]) == 0
     assert capsys.readouterr().err == f"{N_ROWS} records: {N_ROWS} ok; {N_ROWS} reused\n"
     assert content_of(there / "raw") == before

@@ -11,7 +11,7 @@ import pytest
 import harness.terminal.measurement
 from harness.commands.bench import main
 from harness.records.record import Record, read_record
-from harness.terminal.ending import FAILED
+from harness.terminal.exit_handling import EXIT_TRIAL_FAILED
 from harness.trials.sources import SourceHashes
 from tests.support.sandbox import (
     ODD,
@@ -114,8 +114,8 @@ def test_force_measures_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "status", "code", "again"),
     [
-        ("wrong_loss", "wrong_result", FAILED, False),
-        ("abort", "crash", FAILED, True),
+        ("wrong_loss", "wrong_result", EXIT_TRIAL_FAILED, False),
+        ("abort", "crash", EXIT_TRIAL_FAILED, True),
         ("skip", "unsupported", 0, True),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_bad_trial_does_not_stop_the_others(
 ) -> None:
     faults = 'abort,null,skip,"raise:value","raise:memory"'
     command = ["-m", *fake(tmp_path, faults, "rounds=1")]
-    assert main(command) == FAILED
+    assert main(command) == EXIT_TRIAL_FAILED
     statuses = sorted(record.status for record in records_in(tmp_path).values())
     assert statuses == ["crash", "crash", "ok", "oom", "unsupported"]
     assert capsys.readouterr().out.startswith("5 records: 2 crash, ")

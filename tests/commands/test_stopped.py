@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.planning.orders import Order, build_done_path, build_order_path
+from harness.planning.job_specs import Order, build_done_path, build_order_path
+from harness.planning.locks import _build_lock_path
 from harness.planning.run_plan import Step
-from harness.planning.running import _build_lock_path
 from harness.terminal.status import read_current_work
 from harness.trials.spec import TrialSpec
 from tests.support.sandbox import (

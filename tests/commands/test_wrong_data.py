@@ -1,4 +1,4 @@
-"""Missing or invalid data: an error, or a record on request (`bad_data=record`)."""
+"""Missing or invalid data: an error, or a record on request (`on_invalid_data=record`)."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def test_data_that_is_wrong_is_refused_by_hand(
 def test_data_that_is_wrong_leaves_a_record_where_that_is_asked_for(
     faulty: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*faulty, "bad_data=record"]) == 0
+    assert main([*faulty, "on_invalid_data=record"]) == 0
     (path,) = (tmp_path / "results").rglob("*.json")
     record = read_record(path)
-    assert record.status == "bad_data"
+    assert record.status == "invalid_data"
     assert str(record.reason).startswith(f"{tmp_path}/data/ptb/train.txt:2: the sentence is empty")
-    assert "bad_data: " in capsys.readouterr().out
+    assert "invalid_data: " in capsys.readouterr().out
     assert not list((tmp_path / "results" / "logs").iterdir())
     # After a correction of the file, the trial is measured.
     write(tmp_path / "data" / "ptb", {"train": "a word\nanother\n"}, ".txt")
-    assert main([*faulty, "bad_data=record"]) == 0
+    assert main([*faulty, "on_invalid_data=record"]) == 0
     assert read_record(path).status == "ok"
 
 
@@ -65,8 +65,8 @@ def test_a_sweep_goes_on_behind_wrong_data(
 ) -> None:
     datasets = "dataset=ptb,ptb_synthetic"
     others = [text for text in faulty if not text.startswith("dataset")]
-    assert main(["-m", *others, datasets, "bad_data=record"]) == 0
-    assert "2 records: 1 bad_data, 1 ok; 0 reused" in capsys.readouterr().out
+    assert main(["-m", *others, datasets, "on_invalid_data=record"]) == 0
+    assert "2 records: 1 invalid_data, 1 ok; 0 reused" in capsys.readouterr().out
 
 
 def test_counts_on_wrong_data_are_refused_or_say_so(
@@ -78,11 +78,11 @@ def test_counts_on_wrong_data_are_refused_or_say_so(
     assert refused.out == ""
     assert len(refused.err.splitlines()) == 1
     assert "train.txt:2: the sentence is empty" in refused.err
-    assert count([*arguments, "policy=agenda,depth", "bad_data=record", "--json"]) == 0
+    assert count([*arguments, "policy=agenda,depth", "on_invalid_data=record", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(row["policy"], row["status"]) for row in rows] == [
-        ("agenda", "bad_data"),
-        ("depth", "bad_data"),
+        ("agenda", "invalid_data"),
+        ("depth", "invalid_data"),
     ]
 
 

@@ -16,14 +16,14 @@ import psutil
 import pytest
 
 from harness.commands.schedule import main
-from harness.counts import in_turn, worker
-from harness.counts.in_turn import count_in_turn
+from harness.counts import worker
 from harness.counts.request import parse_requests
+from harness.counts.sequential import count_in_turn
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial
 from harness.machine.source_code import find_module_file
 from harness.planning.sweep import COUNTER
 from harness.records.count_row import AnyCount, CountRow, read_count_rows
-from harness.terminal.ending import FAILED
+from harness.terminal.exit_handling import EXIT_TRIAL_FAILED
 from harness.trials.spec import Limits
 from harness.values.paths import ROOT
 from tests.support.faulty_counts import COUNT, N_ROWS, Fault, have_depth_fail, planned_with, raise_
@@ -70,7 +70,7 @@ def test_a_count_that_fails_leaves_its_status_and_the_others_go_on(
     have_depth_fail(monkeypatch, fault)
     file = tmp_path / "rows.json"
     code = main([*COUNT, f"out={file}", f"records={tmp_path / 'raw'}"])
-    assert code == (FAILED if status in ("crash", "wrong_result") else 0)
+    assert code == (EXIT_TRIAL_FAILED if status in ("crash", "wrong_result") else 0)
     rows = read_count_rows(file)
     expected = [
         (size, policy, status if policy == "depth" else "ok")
@@ -128,7 +128,7 @@ def test_a_policy_with_an_invalid_schedule_has_no_counts(
         raise ScheduleError("vertex 3 comes before its argument 2")
 
     monkeypatch.setattr("harness.counts.counting.check_schedule", check)
-    assert main([*COUNT, "--json"]) == FAILED
+    assert main([*COUNT, "--json"]) == EXIT_TRIAL_FAILED
     rows = json.loads(capsys.readouterr().out)
     assert {row["status"] for row in rows} == {"wrong_result"}
     assert rows[0]["reason"].startswith("policy agenda returned an invalid schedule: vertex 3")
@@ -203,9 +203,9 @@ def test_another_mini_batch_policy_or_learning_is_another_count(
 @pytest.mark.parametrize(
     ("error", "code", "again"),
     [
-        (ValueError("a fault"), FAILED, True),
+        (ValueError("a fault"), EXIT_TRIAL_FAILED, True),
         (UnsupportedTrial("not installed"), 0, True),
-        (ScheduleError("vertex 3 twice"), FAILED, False),
+        (ScheduleError("vertex 3 twice"), EXIT_TRIAL_FAILED, False),
         (MemoryError("no room"), 0, False),
     ],
 )
@@ -245,7 +245,7 @@ def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
 @pytest.mark.parametrize("wants_learned", [False, True])
 def test_a_learned_policy_is_sent_only_to_whoever_wants_it(wants_learned: bool) -> None:
     requests = parse_requests([*COUNT[:2], "batch_size=1", "policy=fsm_base", "learning.trials=1"])
-    planned = in_turn.plan_policy_counts(requests)
+    planned = sequential.plan_policy_counts(requests)
     (outcome,), _ = count_in_turn(planned, wants_learned=wants_learned)
     assert outcome.row is not None
     assert outcome.row.status == "ok"
@@ -263,7 +263,7 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
 ) -> None:
     command = [*COUNT, f"records={tmp_path}"]
     assert main(command) == 0
-    monkeypatch.setattr(in_turn, "_hash_code", lambda model, loader, policy: f"changed {policy}")
+    monkeypatch.setattr(sequential, "_hash_code", lambda model, loader, policy: f"changed {policy}")
     assert main(command) == 0
     assert "0 reused" in capsys.readouterr().err.splitlines()[-1]
     assert len(list((tmp_path / "superseded").iterdir())) == N_ROWS
@@ -271,7 +271,7 @@ def test_changed_code_is_counted_again_and_the_old_record_kept_aside(
 
 def test_the_code_of_a_count_is_that_of_its_own_policy() -> None:
     agenda, depth = (
-        in_turn.hash_counting_code(["harness.models.tree_lstm"], {policy})
+        sequential.hash_counting_code(["harness.models.tree_lstm"], {policy})
         for policy in ("agenda", "depth")
     )
     assert agenda != depth

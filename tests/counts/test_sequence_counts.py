@@ -122,7 +122,7 @@ def test_agenda_and_state_machines_reach_the_bound_on_chains(policy: str, model:
     assert counts.following.ratio <= slack
     if policy != "agenda":
         assert counts.n_trials is not None
-        assert counts.unseen_share is not None
+        assert counts.unseen_fraction is not None
 
 
 def test_depth_does_not_reach_the_bound_of_the_tagger() -> None:

@@ -215,7 +215,7 @@ def choices() -> list[Path]:
 def test_every_dataset_of_conf_loads_with_its_options(path: Path, data_root: Path) -> None:
     choice = yaml.safe_load(path.read_text())
     home = find_home(choice["loader"])
-    needs = choice.get("needs", "")
+    needs = choice.get("probe_file", "")
     if home is not None and needs and not (data_root / home.folder / needs).is_file():
         pytest.skip(f"{data_root}/{home.folder} has no {needs}")
     corpus = load_corpus(choice["loader"], "train", data_root, **choice["options"])

@@ -13,7 +13,7 @@ from harness.values.paths import ROOT
 
 TOPS = ("harness", "systems", "datasets", "plots", "scripts")
 VERBS = set((Path(__file__).parent / "verbs.txt").read_text(encoding="utf-8").split())
-PREDICATES = {"is", "has", "can", "should", "needs", "to", "from", "as"}  # and conversions
+PREDICATES = {"is", "has", "can", "should", "probe_file", "to", "from", "as"}  # and conversions
 # What contracts, frameworks and commands prescribe.
 CONTRACTS = {
     *("main", "forward", "backward", "leaf", "output", "outputs", "mini_batch", "result", "loss"),

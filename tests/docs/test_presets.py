@@ -38,8 +38,8 @@ def test_strategies_change_no_model_and_what_changes_one_is_no_strategy(kind: st
     for system in read_systems(CONF_DIR):
         if system.kind == kind:
             chosen = options[system.name]
-            transforms = bool(chosen["share_equal_inputs"] or chosen["fold_tables"])
-            assert transforms == (kind == "transformed"), system.name
+            transforms = bool(chosen["deduplicate_inputs"] or chosen["fold_tables"])
+            assert transforms == (kind == "model_rewrite"), system.name
 
 
 def test_every_system_has_its_label() -> None:

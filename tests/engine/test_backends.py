@@ -217,8 +217,8 @@ def test_parts_of_a_value_are_pushed_and_added(backend: str, lazy: bool, model: 
         ({"fold_tables": True}, "fold_tables", True, "false"),
         ({"fold_tables": True}, "fold_tables", False, "true"),
         (
-            {"granularity": "operator", "share_equal_inputs": True},
-            "share_equal_inputs",
+            {"granularity": "operator", "deduplicate_inputs": True},
+            "deduplicate_inputs",
             True,
             "false",
         ),

@@ -74,7 +74,7 @@ def test_the_engine_is_as_near_to_the_oracle_as_the_word_allows(name: str, threa
     found = run(adapter, instances)
     assert disagreements(found, oracle, TOLERANCES["bf16"].array) == []
     assert disagreements(found, oracle, 1e-4) != [], "products were as exact as ever"
-    assert adapter.in_force()["precision"] == "bf16"
+    assert adapter.effective_options()["precision"] == "bf16"
     adapter.run(NoClock())  # an update: rounded weights are brought up to date
     again = adapter.result()
     now = {k: np.asarray(v) for k, v in adapter.parameters().items()}
@@ -93,7 +93,7 @@ def test_a_record_bears_the_warning_and_the_error(
     spec = make_spec(adapter="systems.on_core.vertex", system_options={"precision": "bf16"})
     record = run_worker(spec, tmp_path / "raw" / "r0.json", tmp_path / "r0.log")
     assert record.status == "ok"
-    assert "lower_precision" in record.warnings
+    assert "reduced_precision" in record.warnings
     assert record.check is not None
     assert record.check.max_rel_err is not None
     assert record.check.max_rel_err > 1e-4

@@ -107,7 +107,7 @@ def test_kernels_are_fewer(backend: str, mode: str) -> None:
         adapter = prepared(model, weights, switches, mode=mode)
         result = run(adapter, instances)
         found[on] = result.counters
-        assert adapter.in_force()["horizontal_fusion"] == str(on).lower()
+        assert adapter.effective_options()["horizontal_fusion"] == str(on).lower()
     assert found[True].n_launches < found[False].n_launches
     assert found[True].n_batches == found[False].n_batches
     assert found[True].n_flop == found[False].n_flop

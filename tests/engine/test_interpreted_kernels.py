@@ -83,7 +83,7 @@ SWITCHES = {
     "horizontal_fusion": (False, True),
     "layout": ("read_order", "policy", "pq", "dynet"),
     "pre_gather_parameters": (True, False),
-    "share_equal_inputs": (False, True),
+    "deduplicate_inputs": (False, True),
     "fold_tables": (False, True),
     "outputs": ("stage", "vertices"),
     "streaming": (False, True),

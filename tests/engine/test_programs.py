@@ -262,13 +262,13 @@ def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
     weights = draw_initial_weights(model, seed=0)
     adapter = prepared(model, weights, Switches(profile=True), mode="infer")
-    assert adapter.moving_share() is None, "nothing has run"
+    assert adapter.data_movement_fraction() is None, "nothing has run"
     found = run(adapter, instances)
     assert not disagreements(found, run_reference(model, weights, instances, "infer"))
-    share = adapter.moving_share()
+    share = adapter.data_movement_fraction()
     assert share is not None
     assert 0 < share < 1
-    assert adapter.moving_share() is None
+    assert adapter.data_movement_fraction() is None
 
 
 @needs_ticks
@@ -276,7 +276,7 @@ def test_nothing_is_told_where_it_was_not_asked_for() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
     adapter = prepared(model, draw_initial_weights(model, seed=0), Switches(), mode="infer")
     run(adapter, instances)
-    assert adapter.moving_share() is None
+    assert adapter.data_movement_fraction() is None
 
 
 @needs_ticks
@@ -306,7 +306,7 @@ def test_the_share_is_of_forward_and_backward_whole(monkeypatch: pytest.MonkeyPa
     assert clock["inside"] >= 40
     assert backend.tally.n_cycles == clock["inside"]
     backend.tally.n_moving_cycles = clock["inside"] // 2
-    assert adapter.moving_share() == 0.5
+    assert adapter.data_movement_fraction() == 0.5
 
 
 class Ignored:

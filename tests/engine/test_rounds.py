@@ -87,7 +87,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"hoisting": False},
     {"outputs": "vertices"},
     {"granularity": "operator"},
-    {"share_equal_inputs": True, "fold_tables": True},
+    {"deduplicate_inputs": True, "fold_tables": True},
 ]
 
 
@@ -104,7 +104,7 @@ def test_the_loss_of_a_round_is_read_before_the_next_one_starts(
         assert mini_batch.rounds is not None
         assert seen == [{r} for r in range(mini_batch.rounds.max() + 1)], policy
         assert adapter.schedule.n_batches >= len(seen)
-        assert adapter.in_force()["evaluated"] == "round by round"
+        assert adapter.effective_options()["evaluated"] == "round by round"
         for type_id, position in adapter.engine.laid_out.layout.batches.tolist():
             assert len(rounds_of_batch(adapter.engine, type_id, position)) == 1
 
@@ -220,7 +220,7 @@ def test_mini_batches_without_rounds_are_read_once() -> None:
     run_forward(adapter)
     assert adapter.schedule.round_starts is None
     assert len(adapter.engine.laid_out.rounds) == 1
-    assert "evaluated" not in adapter.in_force()
+    assert "evaluated" not in adapter.effective_options()
 
 
 def test_outputs_are_of_the_round_of_what_they_read() -> None:

@@ -54,7 +54,7 @@ class Transfers(TorchDispatchMode):
 
 def engine_on_meta(name: str) -> tuple[Engine, VertexModel, list[Any]]:
     model, instances, weights = example(name)
-    vertices = VertexModel(model, share_equal_inputs=False, outputs="stage")
+    vertices = VertexModel(model, deduplicate_inputs=False, outputs="stage")
     engine = Engine(
         vertices.functions,
         vertices.output,

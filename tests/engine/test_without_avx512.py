@@ -52,7 +52,7 @@ def test_a_worker_multiplies_with_the_instructions_of_its_test(
     spec = make_spec(system="vertex", adapter="systems.on_core.vertex", hidden_size=16)
     record = run_worker(spec, tmp_path / "r0.json", tmp_path / "r0.log")
     assert record.status == "ok", record.reason
-    assert record.in_force["blas"] == prepare_libraries("auto", 1).names
+    assert record.effective_options["blas"] == prepare_libraries("auto", 1).names
 
 
 def planned(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -26,7 +26,7 @@ from tests.support.random_graphs import graph_of
 from tests.support.random_trees import trees
 from tests.support.sketches import Sketch
 
-SHARING = Switches(backend="stepwise", share_equal_inputs=True)
+SHARING = Switches(backend="stepwise", deduplicate_inputs=True)
 MODEL = EXAMPLES["tree_lstm"][0]
 LOSS_READS_MORE = "passes_on"
 

@@ -140,7 +140,12 @@ def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
 
 @pytest.mark.parametrize(
     ("all_s", "own_s", "warnings"),
-    [(12.0, 2.0, ()), (12.8, 2.0, ()), (13.2, 2.0, ("busy",)), (12.0, 0.5, ("busy",))],
+    [
+        (12.0, 2.0, ()),
+        (12.8, 2.0, ()),
+        (13.2, 2.0, ("background_load",)),
+        (12.0, 0.5, ("background_load",)),
+    ],
 )
 def test_work_of_others_is_told_from_our_own(
     monkeypatch: pytest.MonkeyPatch, all_s: float, own_s: float, warnings: tuple[str, ...]

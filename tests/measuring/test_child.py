@@ -111,8 +111,8 @@ PYDANTIC = (
          "ValueError: bad", "bad"),
         (f"{TRACEBACK}", "^^^", "^^^"),
         (TRACEBACK + PYDANTIC,
-         "pydantic_core.ValidationError: 1 validation error for Record in_force.threads Input"
-         " should be a valid string", ""),
+         "pydantic_core.ValidationError: 1 validation error for Record"
+         " effective_options.threads Input should be a valid string", ""),
         # Output after the exception may name another cause of the end, such as exhausted memory.
         (f"{TRACEBACK}ValueError: first\n{'noise ' * 500}\nstd::bad_alloc\n",
          "ValueError: first noise", "std::bad_alloc"),

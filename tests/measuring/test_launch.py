@@ -113,7 +113,7 @@ def test_no_library_is_told_which_kernels_to_take(
     assert not {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} & set(environment)
     assert {"OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"} <= set(environment[LEFT_OUT].split())
     record = run_worker(make_spec(), Path("r0.json"), Path("r0.log"))
-    assert "OPENBLAS_CORETYPE" in record.in_force["left out of the environment"]
+    assert "OPENBLAS_CORETYPE" in record.effective_options["left out of the environment"]
 
 
 def test_threads_reach_every_library_and_one_allocator_serves_all(make_spec: MakeSpec) -> None:

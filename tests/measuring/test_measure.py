@@ -41,12 +41,12 @@ def test_a_good_trial(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     assert record.peak_memory_bytes > 2**20
     assert record.n_warmup is not None
     assert 1 <= record.n_warmup <= 10
-    assert record.empty_sample_s is not None
-    assert 0 < record.empty_sample_s < min(record.samples_s)
+    assert record.timer_overhead_s is not None
+    assert 0 < record.timer_overhead_s < min(record.samples_s)
     assert record.core_rate_per_s is not None
     assert record.core_rate_per_s > 0
-    assert len(record.samples_s) - len(record.marked_samples_s) in (0, 2)
-    assert all(seconds > 0 for seconds in record.marked_samples_s)
+    assert len(record.samples_s) - len(record.phase_samples_s) in (0, 2)
+    assert all(seconds > 0 for seconds in record.phase_samples_s)
     assert record.gpu is None
     assert record.versions["fake"] == "1.0"
     assert {"python", "numpy", "harness"} < set(record.versions)
@@ -80,12 +80,12 @@ def test_what_shapes_make_it_compile_is_counted_and_booked_apart(
     assert record.compile_s is not None
     assert record.compile_s >= 2 * 0.2  # it sleeps for each
     assert max(record.samples_s) < 0.2
-    assert "compiled_in_passes" not in record.warnings
+    assert "recompiled_while_timed" not in record.warnings
 
 
 def test_what_compiles_while_it_is_timed_says_so(make_spec: MakeSpec, tmp_path: Path) -> None:
     record = measure(make_spec(system_options={"fault": "compiles_always"}), tmp_path)
-    assert "compiled_in_passes" in record.warnings
+    assert "recompiled_while_timed" in record.warnings
 
 
 def test_equal_inputs_have_equal_hashes(make_spec: MakeSpec, tmp_path: Path) -> None:
@@ -248,16 +248,16 @@ def test_a_frameworks_own_peak_begins_anew_behind_the_check(
 @pytest.mark.parametrize(
     ("method", "returned", "words"),
     [
-        ("in_force", {"threads": 3}, "{'threads': 3}: expected a dict of strings by name"),
-        ("in_force", None, "None: expected a dict of strings by name"),
-        ("in_force", {"a": ["c" * 5000]}, "expected a dict of strings by name"),
+        ("effective_options", {"threads": 3}, "{'threads': 3}: expected a dict of strings by name"),
+        ("effective_options", None, "None: expected a dict of strings by name"),
+        ("effective_options", {"a": ["c" * 5000]}, "expected a dict of strings by name"),
         ("versions", {"torch": None}, "{'torch': None}: expected a dict of strings by name"),
         ("n_compilations", 2.5, "2.5: expected a whole number of at least 0, or None"),
         ("n_compilations", True, "True: expected a whole number of at least 0, or None"),
         ("peak_memory_bytes", float("nan"), "nan: expected a whole number of at least 0, or"),
         ("peak_memory_bytes", -5, "-5: expected a whole number of at least 0, or None"),
-        ("moving_share", "half", "'half': expected a number from 0 to 1, or None"),
-        ("moving_share", float("nan"), "nan: expected a number from 0 to 1, or None"),
+        ("data_movement_fraction", "half", "'half': expected a number from 0 to 1, or None"),
+        ("data_movement_fraction", float("nan"), "nan: expected a number from 0 to 1, or None"),
     ],
 )
 def test_what_an_adapter_may_not_tell_is_named(
@@ -283,7 +283,7 @@ def test_numbers_of_numpy_are_numbers(
 ) -> None:
     monkeypatch.setattr(odd_system.Adapter, "n_compilations", lambda self: np.int64(3))
     monkeypatch.setattr(odd_system.Adapter, "peak_memory_bytes", lambda self: np.int64(7))
-    monkeypatch.setattr(odd_system.Adapter, "moving_share", lambda self: np.float32(0.5))
+    monkeypatch.setattr(odd_system.Adapter, "data_movement_fraction", lambda self: np.float32(0.5))
     record = measure(make_spec(), tmp_path)
     assert (record.n_compilations, record.peak_memory_bytes) == (3, 7)
-    assert record.moving_share == 0.5
+    assert record.data_movement_fraction == 0.5

@@ -23,7 +23,7 @@ def test_what_is_asked_for_passes_and_is_marked(
 ) -> None:
     record = measured(make_spec, tmp_path, "bf16", "ComputesInHalfPrecision", of)
     assert (record.status, record.reason) == ("ok", None)
-    assert "lower_precision" in record.warnings
+    assert "reduced_precision" in record.warnings
     assert record.check is not None
     assert record.check.max_rel_err is not None
     assert record.check.max_rel_err > 1e-4

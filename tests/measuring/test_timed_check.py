@@ -17,14 +17,14 @@ from harness.measuring.timed_check import (
     N_PASSES_AGAIN,
     NEAR,
     READINGS,
-    compute_between_limit,
+    compute_gap_limit,
     find_hidden_fault,
     find_losses_fault,
     find_unseen_fault,
     is_near,
     measure_reading_s,
     measure_unseen_ratio,
-    settle_between_s,
+    settle_untimed_gap_s,
     sum_pass_losses,
 )
 from harness.values.instances import Chain
@@ -81,10 +81,10 @@ def test_what_is_spent_between_runs_is_seen_and_not_timed(kind: str) -> None:
     passes = Passes(system, system.now_ns)
     samples = passes.run((*MINI_BATCHES, "warm"))
     assert [sample.total_s for sample in samples] == pytest.approx([2.0] * 4)
-    losses, between_s = passes.summarize_runs(n_warm=1)
+    losses, untimed_gap_s = passes.summarize_runs(n_warm=1)
     assert losses == [2.0, 3.0, 1.0, 4.0]
-    assert between_s == pytest.approx(0.5)
-    assert passes.between_s[1:] == pytest.approx([0.5] * 3)
+    assert untimed_gap_s == pytest.approx(0.5)
+    assert passes.untimed_gap_s[1:] == pytest.approx([0.5] * 3)
 
 
 class Disturbed(Slow):
@@ -113,11 +113,11 @@ class KeepsTwo(Slow):
         self.kept = [*self.kept[-1:], instances]
 
 
-def settled(system: Slow, between_s: float) -> tuple[float, int]:
+def settled(system: Slow, untimed_gap_s: float) -> tuple[float, int]:
     """Return the settled gap for runs of 2 s, whose limit is 0.1 s, and the number of runs."""
     passes = Passes(system, system.now_ns)
-    found = settle_between_s(passes, TREES, [2.0] * 3, between_s)
-    return found, len(passes.between_s)
+    found = settle_untimed_gap_s(passes, TREES, [2.0] * 3, untimed_gap_s)
+    return found, len(passes.untimed_gap_s)
 
 
 @pytest.mark.parametrize(
@@ -137,13 +137,13 @@ def test_who_is_asked_again_finds_nothing_that_it_kept() -> None:
     assert settled(KeepsTwo(), 0.15)[0] == pytest.approx(0.15)
 
 
-@pytest.mark.parametrize("between_s", [0.01, 0.1, 0.2, 3.0])
-def test_who_is_not_near_is_not_asked_again(between_s: float) -> None:
-    assert settled(Disturbed(0.05), between_s) == (between_s, 0)
+@pytest.mark.parametrize("untimed_gap_s", [0.01, 0.1, 0.2, 3.0])
+def test_who_is_not_near_is_not_asked_again(untimed_gap_s: float) -> None:
+    assert settled(Disturbed(0.05), untimed_gap_s) == (untimed_gap_s, 0)
 
 
 def test_who_is_far_above_the_limit_is_not() -> None:
-    limit = compute_between_limit(1.0, 0.0)
+    limit = compute_gap_limit(1.0, 0.0)
     assert limit == HIDDEN_SHARE
     factors = (0.9, 1.0, 1.1, 1.9, NEAR, 3.0)
     near = [is_near(factor * limit, 1.0, 0.0) for factor in factors]
@@ -151,7 +151,7 @@ def test_who_is_far_above_the_limit_is_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("between_s", "run_s", "reading", "is_wrong"),
+    ("untimed_gap_s", "run_s", "reading", "is_wrong"),
     [
         (READINGS * 0.1, 1.0, 0.1, False),  # no longer than reading
         (READINGS * 0.1 + 2 * CALLS_S, 1.0, 0.1, True),
@@ -161,9 +161,9 @@ def test_who_is_far_above_the_limit_is_not() -> None:
     ],
 )
 def test_work_between_runs_is_no_reading(
-    between_s: float, run_s: float, reading: float, is_wrong: bool
+    untimed_gap_s: float, run_s: float, reading: float, is_wrong: bool
 ) -> None:
-    fault = find_hidden_fault(between_s, run_s, reading)
+    fault = find_hidden_fault(untimed_gap_s, run_s, reading)
     assert (fault is not None) == is_wrong
 
 

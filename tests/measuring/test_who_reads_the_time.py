@@ -14,7 +14,7 @@ ALLOWED = {
     "datasets/parts/fetch.py": "a server that sends too slowly",
     "harness/commands/compile_ahead.py": "how long compiling ahead took, which is printed",
     "harness/compiler/pointers.py": "ticks, where compiled functions run as plain Python",
-    "harness/counts/in_turn.py": "the time limit of a count",
+    "harness/counts/sequential.py": "the time limit of a count",
     "harness/engine/cpu_kernels/team.py": "sleeps while threads end",
     "harness/machine/folders.py": "how old a folder is that another process left",
     "harness/machine/noise.py": "how much others run, from outside what is timed",
@@ -22,10 +22,10 @@ ALLOWED = {
     "harness/records/record.py": "when a trial was measured, for people",
     "harness/planning/durations.py": "times of day in records, of which durations are made",
     "harness/commands/measure.py": "how long a run of the pipeline still takes",
-    "harness/terminal/ending.py": "whether a signal that comes twice is meant twice",
+    "harness/terminal/exit_handling.py": "whether a signal that comes twice is meant twice",
     "harness/terminal/status.py": "since when a node is at work, for whoever asks",
     "harness/planning/slurm.py": "how long a scheduler's answer is waited for",
-    "harness/planning/running.py": "how long another run is waited for",
+    "harness/planning/locks.py": "how long another run is waited for",
     "harness/planning/pending.py": "when a run of the pipeline began, and until when",
 }
 

@@ -51,7 +51,7 @@ def test_every_experiment_plans_and_shows_all_it_measures(
         return
     measured = {trial.settings["system"] for trial in trials}
     if CEILING in (shown.table or {}).get("extra", ()):  # a separate row, not compared
-        measured -= {one.name for one in read_systems(CONF_DIR) if one.kind == "calibration"}
+        measured -= {one.name for one in read_systems(CONF_DIR) if one.kind == "upper_bound"}
     if not expand(name, scale).trials_of:  # trials of other experiments may be omitted
         assert measured <= {system for group in shown.compare.values() for system in group}
     assert all(measured & set(group) for group in shown.compare.values())
@@ -100,7 +100,7 @@ def test_numbers_at_the_papers_scale_have_an_interval(name: str) -> None:
 @pytest.mark.parametrize("scale", SCALES)
 def test_what_transforms_a_model_meets_no_word_ids_modulo(scale: str) -> None:
     """Word ids modulo a number make different leaves equal."""
-    transformed = {one.name for one in read_systems(CONF_DIR) if one.kind == "transformed"}
+    transformed = {one.name for one in read_systems(CONF_DIR) if one.kind == "model_rewrite"}
     found = 0
     for name in list_experiment_names():
         for settings in expand(name, scale).settings:

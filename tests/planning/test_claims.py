@@ -19,23 +19,23 @@ from harness.values.paths import CONF_DIR
 
 GOOD: dict[str, Any] = {
     "claim": "A cell trains twice as fast when it is batched",
-    "who": "Nobody",
+    "authors": "Nobody",
     "paper": "None, 2020",
     "year": 2020,
-    "where": "Table 0",
+    "location": "Table 0",
     "conditions": "in a dream",
     "device": "cpu",
     "published": {"text": "2"},
     "answer": {
         "experiment": "one",
         "scales": ["smoke"],
-        "decided_at": "smoke",
+        "decisive_scales": "smoke",
         "quantity": "epoch_s",
-        "of": {"system": ["slow", "slower"]},
-        "over": {"system": "quick"},
-        "stands_in": "nothing",
+        "numerator": {"system": ["slow", "slower"]},
+        "denominator": {"system": "quick"},
+        "substitution": "nothing",
     },
-    "rule": {"at_least": 1.4, "of_points": "all", "because": "half of it on a log scale"},
+    "rule": {"at_least": 1.4, "quantifier": "all", "rationale": "half of it on a log scale"},
 }
 BLOCKS = [
     {"system": ["slow", "quick"], "batch_size": [1, 8], "timing.min_seconds": 1},
@@ -98,9 +98,12 @@ def test_a_claim_is_read_and_finds_its_points(conf: Path) -> None:
     settings = expand("one", "smoke", conf).settings
     pairs = find_comparisons(claim.answer, settings)
     # Batch size 64 has only one side; trials with another policy belong to neither side.
-    assert [pair.at["batch_size"] for pair in pairs] == [1, 8]
+    assert [pair.settings["batch_size"] for pair in pairs] == [1, 8]
     sides = [
-        [{settings[place]["system"] for place in side} for side in (pair.of, pair.over)]
+        [
+            {settings[place]["system"] for place in side}
+            for side in (pair.numerator, pair.denominator)
+        ]
         for pair in pairs
     ]
     assert sides == [[{"slow"}, {"quick"}], [{"slow", "slower"}, {"quick"}]]
@@ -126,11 +129,11 @@ def test_sides_have_equal_instances(dataset: str, n_slow: int, n_points: int) ->
     answer = Answer(
         experiment="one",
         scales=("smoke",),
-        decided_at=("smoke",),
+        decisive_scales=("smoke",),
         quantity="epoch_s",
-        of={"system": ("slow",)},
-        over={"system": ("quick",)},
-        stands_in="nothing",
+        numerator={"system": ("slow",)},
+        denominator={"system": ("quick",)},
+        substitution="nothing",
     )
     slow, quick = ({**one, "dataset": dataset} for one in MEASURED)
     slow["timing.n_mini_batches"] = n_slow
@@ -152,11 +155,11 @@ def test_what_is_not_compared_is_shared() -> None:
     answer = Answer(
         experiment="one",
         scales=("smoke",),
-        decided_at=("smoke",),
+        decisive_scales=("smoke",),
         quantity="epoch_s",
-        of={"batch_size": ("1",)},
-        over={"batch_size": ("128",)},
-        stands_in="nothing",
+        numerator={"batch_size": ("1",)},
+        denominator={"batch_size": ("128",)},
+        substitution="nothing",
     )
     settings = [
         {"system": "slow", "batch_size": 1},
@@ -164,7 +167,7 @@ def test_what_is_not_compared_is_shared() -> None:
         {"system": "slow", "batch_size": 128},
     ]
     (pair,) = find_comparisons(answer, settings)
-    assert (pair.at, pair.of, pair.over) == ({"system": "slow"}, (0,), (2,))
+    assert (pair.settings, pair.numerator, pair.denominator) == ({"system": "slow"}, (0,), (2,))
 
 
 @pytest.mark.parametrize(
@@ -178,25 +181,28 @@ def test_what_is_not_compared_is_shared() -> None:
         ({"unanswerable": "no code"}, "expected either answer and rule, or only unanswerable"),
         ({"rule__at_least": None}, "rule has no limit; set at_least, at_most or both"),
         ({"rule__at_most": 1.2}, "rule has at_least=1.4 above at_most=1.2; swap them"),
-        ({"rule__of_points": "most"}, "rule.of_points=most is not allowed; choose one of all, any"),
-        ({"answer__of": {}}, "answer has no of; set it"),
         (
-            {"answer__decided_at": "paper"},
-            "answer.decided_at=paper is not allowed; choose one of smoke",
+            {"rule__quantifier": "most"},
+            "rule.quantifier=most is not allowed; choose one of all, any",
         ),
-        ({"answer__at": {"dataset": "sst"}}, "selects by dataset, which may be a fallback"),
+        ({"answer__numerator": {}}, "answer has no of; set it"),
+        (
+            {"answer__decisive_scales": "paper"},
+            "answer.decisive_scales=paper is not allowed; choose one of smoke",
+        ),
+        ({"answer__settings": {"dataset": "sst"}}, "selects by dataset, which may be a fallback"),
         ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),
         (
             {"answer__scales": ["smoke", "paper"]},
             "one, which shows trials of others",
         ),
-        ({"answer__over": {"system": "swift"}}, "unknown system swift; choose one of"),
+        ({"answer__denominator": {"system": "swift"}}, "unknown system swift; choose one of"),
         (
-            {"answer__at": {"batch_size": 2}},
+            {"answer__settings": {"batch_size": 2}},
             "one has no trials at scale smoke that match of system",
         ),
-        ({"answer__at": {"batch_size": [8, 9]}}, "with batch_size=9; choose one of 1, 8, 64"),
-        ({"answer__at": {"leaves": 8}}, "one has no trials at scale smoke that match"),
+        ({"answer__settings": {"batch_size": [8, 9]}}, "with batch_size=9; choose one of 1, 8, 64"),
+        ({"answer__settings": {"leaves": 8}}, "one has no trials at scale smoke that match"),
         ({"answer__quantity": "batches"}, "one has no counts at scale smoke that match"),
     ],
 )
@@ -235,17 +241,17 @@ def rules() -> list[Claim]:
 
 
 def test_thresholds_of_ratios_are_square_roots_of_what_is_claimed() -> None:
-    found = [c for c in rules() if c.rule and c.rule.because.partition(";")[0].endswith(ROOT)]
+    found = [c for c in rules() if c.rule and c.rule.rationale.partition(";")[0].endswith(ROOT)]
     assert len(found) >= 15
     for claim in found:
         assert claim.rule is not None
         assert claim.number is not None, claim.name
         assert claim.rule.at_least == pytest.approx(claim.number**0.5, abs=5e-3), claim.name
-        assert f"{claim.number:g}" in claim.rule.because, claim.name
+        assert f"{claim.number:g}" in claim.rule.rationale, claim.name
 
 
 def test_thresholds_of_counts_are_what_is_claimed_within_its_rounding() -> None:
-    found = [c for c in rules() if c.rule and EXACT in c.rule.because]
+    found = [c for c in rules() if c.rule and EXACT in c.rule.rationale]
     assert len(found) >= 5
     for claim in found:
         assert claim.rule is not None
@@ -268,7 +274,7 @@ def test_numbers_of_shipped_claims_are_those_that_they_quote() -> None:
 
 
 def test_directions_have_the_threshold_1() -> None:
-    found = [c for c in rules() if c.rule and "claim about direction" in c.rule.because]
+    found = [c for c in rules() if c.rule and "claim about direction" in c.rule.rationale]
     assert found
     assert all(c.rule and 1 in (c.rule.at_least, c.rule.at_most) for c in found)
 

@@ -127,7 +127,7 @@ def test_what_bench_records_is_what_was_in_force(tmp_path: Path) -> None:
     typed = [*system, "system.options.lazy_batching=false", f"results_dir={tmp_path}"]
     assert bench([*TINY, *typed]) == 0
     (record,) = map(read_record, tmp_path.rglob("r0.json"))
-    assert record.in_force["lazy_batching"] == "false"
+    assert record.effective_options["lazy_batching"] == "false"
     assert record.config["system_options"]["lazy_batching"] is False
 
 

@@ -18,9 +18,9 @@ from harness.planning.jobs import (
     estimate_runtime_min,
     update_markers,
 )
+from harness.planning.locks import begin_run
 from harness.planning.ordering import format_point, shuffle_round
 from harness.planning.run_plan import Step
-from harness.planning.running import begin_run
 from harness.records.record import build_record_path
 from harness.trials.spec import Limits, TrialSpec
 

@@ -110,14 +110,14 @@ def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
     [
         (
             "kind:frameworks",
-            "choose one of strategy, ablation, framework, subgraph, transformed, calibration",
+            "choose one of strategy, ablation, framework, subgraph, model_rewrite, upper_bound",
         ),
         ("slow:quick", "selects slow:quick; choose one of strategy"),
         ("sort:framework", "expected NAME, kind:KIND, slow:KIND or not:NAME"),
         ([{"kind": "framework"}], "remove the space"),
         (["kind:framework", "not:dinet"], "not:dinet, an unknown system; choose one of core"),
         ("kind:subgraph", "kind:subgraph, but no system in conf/system has this kind and runs"),
-        ("slow:calibration", "slow:calibration, but no system in conf/system"),
+        ("slow:upper_bound", "slow:upper_bound, but no system in conf/system"),
         ({"system": "kind:framework", "model": ["cell"]}, "and runs model=cell; add one, or"),
         ({"system": "kind:framework"}, "selects systems by kind, but has no model"),
     ],

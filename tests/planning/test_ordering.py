@@ -134,7 +134,7 @@ THREE: Speeds = {"quick": [100, 110], "slow": [40, 50], "close": [90, 95]}
         ("quick", {"quick": [100, 100], "new": []}, None),
     ],
 )
-def test_who_is_far_behind_in_each_of_the_first_rounds_is_called_off(
+def test_who_is_far_behind_in_each_of_the_first_rounds_is_screened_out(
     system: str, speeds: Speeds, reason: str | None
 ) -> None:
     assert why(system, speeds) == reason
@@ -154,7 +154,7 @@ def test_only_what_ran_the_same_on_the_same_machine_calls_off(unlike: dict[str, 
     assert Field(TWICE, "slow", ("slow", "quick")).explain_skip(read_round, 2) is not None
 
 
-def test_who_reached_a_limit_once_will_have_no_number_and_is_called_off() -> None:
+def test_who_reached_a_limit_once_will_have_no_number_and_is_screened_out() -> None:
     speeds: Speeds = {"failed": [None, 15], "late": [15, 15, None], "alone": [10, 10, 10]}
     assert why("failed", speeds, round_=0) is None
     assert why("failed", speeds, round_=1) == "timeout in round 0"
@@ -167,7 +167,7 @@ def test_who_reached_a_limit_once_will_have_no_number_and_is_called_off() -> Non
     st.lists(st.lists(st.floats(1e-3, 1e6), min_size=2, max_size=2), min_size=1, max_size=6),
     st.floats(1.0, 10.0),
 )
-def test_the_fastest_of_any_round_is_never_called_off(
+def test_the_fastest_of_any_round_is_never_screened_out(
     found: list[list[float]], factor: float
 ) -> None:
     speeds: Speeds = {f"s{k}": list(rounds) for k, rounds in enumerate(found)}
@@ -204,8 +204,8 @@ def test_the_first_rounds_are_always_measured(
             record = make_record(spec.replace_round(round_), samples_s=samples)
             write_record(tmp_path / "raw" / spec.trial_id / f"r{round_}.json", record)
     _, field = build_fields([quick, slow])
-    called_off = [find_skip_reason(field, round_, tmp_path) is not None for round_ in range(4)]
-    assert called_off == [False, False, True, True]
+    screened_out = [find_skip_reason(field, round_, tmp_path) is not None for round_ in range(4)]
+    assert screened_out == [False, False, True, True]
     assert find_skip_reason(None, 5, tmp_path) is None
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from harness.errors import ConfigError
 from harness.planning import slurm
+from harness.planning.job_specs import compute_code_version
 from harness.planning.nodes import Nodes
-from harness.planning.orders import compute_code_version
 from harness.planning.slurm import (
     NEEDED,
     build_check_script,

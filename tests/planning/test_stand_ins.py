@@ -102,7 +102,7 @@ def test_stand_ins_in_a_circle_do_not_hang(tmp_path: Path) -> None:
     planned("ptb", tmp_path, "var_lstm")  # copies conf/
     for name, stand_in in (("ptb", "ptb_dev"), ("ptb_dev", "ptb")):
         file = tmp_path / "conf" / "dataset" / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"stand_in": stand_in}))
+        file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"fallback": stand_in}))
     assert planned("ptb", tmp_path, "var_lstm") == "ptb"
 
 
@@ -117,7 +117,7 @@ def test_an_unknown_data_set_is_named(tmp_path: Path) -> None:
 
 def test_stand_ins_are_generated_and_alike_to_what_they_replace() -> None:
     files = sorted((CONF_DIR / "dataset").glob("*.yaml"))
-    named = {path.stem: yaml.safe_load(path.read_text()).get("stand_in") for path in files}
+    named = {path.stem: yaml.safe_load(path.read_text()).get("fallback") for path in files}
     parts = {name: (folder, f"{name}_dev") for name, (folder, *_) in IN_PARTS.items()}
     of_parts = {
         f"{name}_dev": (folder, f"{name}_synthetic") for name, (folder, *_) in parts.items()
@@ -145,7 +145,7 @@ def test_a_part_differs_from_its_corpus_in_what_stands_for_training_alone(datase
     )
     assert whole["options"] == part["options"]
     assert whole["loader"] == part["loader"]
-    assert [whole["needs"], part["needs"]] == [IN_PARTS[dataset][2], IN_PARTS[dataset][1]]
+    assert [whole["probe_file"], part["probe_file"]] == [IN_PARTS[dataset][2], IN_PARTS[dataset][1]]
     others = yaml.safe_load((CONF_DIR / "dataset" / "ptb.yaml").read_text())
     if whole["loader"] == others["loader"]:
         assert whole["options"]["sha256"] == others["options"]["sha256"]

@@ -32,11 +32,11 @@ from plots.tables.claims import (
 )
 from tests.support.records import made_up_record, plain_count
 
-UP = Rule(because="made up", at_least=2.0)
-DOWN = Rule(because="made up", at_most=2.0)
-BETWEEN = Rule(because="made up", at_least=1.0, at_most=2.0)
-ANY_UP = replace(UP, of_points="any")
-MEDIAN_UP = replace(UP, of_points="median")
+UP = Rule(rationale="made up", at_least=2.0)
+DOWN = Rule(rationale="made up", at_most=2.0)
+BETWEEN = Rule(rationale="made up", at_least=1.0, at_most=2.0)
+ANY_UP = replace(UP, quantifier="any")
+MEDIAN_UP = replace(UP, quantifier="median")
 Ends = tuple[float | None, float, float | None]  # low, value, high
 ABOVE, BELOW, ACROSS = (2.1, 3, 4), (1.2, 1.5, 1.8), (1.5, 3, 4)
 LOWEST = (1.0, 3, 4)  # its low end is below all others
@@ -87,7 +87,7 @@ def build_points(points: Sequence[Ends | None]) -> pd.DataFrame:
         (ANY_UP, [BELOW], NOT_REPRODUCED, BELOW),
         (ANY_UP, [ABOVE, OOM], REPRODUCED, ABOVE),
         (ANY_UP, [BELOW, OOM], NOT_MEASURABLE, OOM),
-        (replace(DOWN, of_points="any"), [ABOVE, BELOW], REPRODUCED, BELOW),
+        (replace(DOWN, quantifier="any"), [ABOVE, BELOW], REPRODUCED, BELOW),
         # The median of points needs all of them.
         (MEDIAN_UP, [ABOVE, OOM, ABOVE], NOT_MEASURABLE, OOM),
     ],
@@ -119,19 +119,19 @@ def test_the_median_is_taken_of_numbers_and_of_their_ends() -> None:
 ANSWER = Answer(
     experiment="one",
     scales=("smoke", "paper"),
-    decided_at=("paper",),
+    decisive_scales=("paper",),
     quantity="instance_s",
-    of={"system": ("slow", "slower")},
-    over={"system": ("quick",)},
-    stands_in="nothing",
+    numerator={"system": ("slow", "slower")},
+    denominator={"system": ("quick",)},
+    substitution="nothing",
 )
 CLAIM = Claim(
     name="dream",
     claim="A cell trains twice as fast when it is batched",
-    who="Nobody",
+    authors="Nobody",
     paper="None, 2020",
     year=2020,
-    where="Table 0",
+    location="Table 0",
     conditions="in a dream",
     device="cpu",
     published="2 to 3",
@@ -229,7 +229,7 @@ WHEEL = {"versions": {"dynet_build": "wheel 2.2"}}
             CLAIM,
             (QUICK, build_point("slow", [1, 1], **WHEEL)),
             "paper",
-            "needs the project's best build: dynet_wheel",
+            "needs the project's best build: dynet_without_blas",
         ),
         (
             replace(CLAIM, answer=replace(ANSWER, scales=("paper",))),
@@ -318,9 +318,9 @@ def test_counts_are_compared_with_each_other_and_with_the_bound() -> None:
     answer = replace(
         ANSWER,
         quantity="batches",
-        of={"policy": ("depth", "agenda")},
-        over={"policy": ("clever",)},
-        decided_at=("smoke", "paper"),
+        numerator={"policy": ("depth", "agenda")},
+        denominator={"policy": ("clever",)},
+        decisive_scales=("smoke", "paper"),
     )
     claim = replace(CLAIM, answer=answer, device="cuda")  # counts have no device
     experiment = build_experiment(scale="smoke", counts=[*counts, counts[0]])
@@ -349,13 +349,13 @@ def test_the_table_and_its_csv_have_the_rule_and_every_point() -> None:
         f"model=tree_fc dataset=sst batch_size={size} hidden_size=4" for size in (8, 64)
     ]
     assert first["quantity"] == "instance_s"
-    assert first["because"] == "made up"
+    assert first["rationale"] == "made up"
     assert first["value"] == pytest.approx(9 * (1 / 6 + 1 / 5) / 2)
     assert first["measured_over_claimed"] == pytest.approx(first["value"] / 4)
 
 
 def test_rules_are_described() -> None:
-    rules = (UP, replace(DOWN, of_points="any"), replace(BETWEEN, of_points="median"))
+    rules = (UP, replace(DOWN, quantifier="any"), replace(BETWEEN, quantifier="median"))
     assert [describe_rule(rule) for rule in rules] == [
         "at least 2, all points",
         "at most 2, any point",

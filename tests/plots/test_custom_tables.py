@@ -22,8 +22,8 @@ def change_policy(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         policy = "frontier" if round_ < 2 else "depth"
         chosen = Candidate(policy=policy, granularity="vertex", tried_s=1.0)
         other = Candidate(policy="agenda", granularity="operator", tried_s=2.0)
-        changes["choice"] = Choice(candidates=(other, chosen), n_mini_batches=1, n_tries=3)
-        changes["choose_s"] = 1.5 + round_
+        changes["policy_choice"] = Choice(candidates=(other, chosen), n_mini_batches=1, n_tries=3)
+        changes["policy_search_s"] = 1.5 + round_
     return changes
 
 
@@ -41,7 +41,7 @@ def test_auto_is_compared_with_the_best_fixed_choice(
     (table,) = build_tables(experiment)
     for setting, numbers in table.numbers.groupby("setting"):
         auto = select_number(numbers, policy="auto")
-        assert (auto.chosen, auto.choose_s, auto.granularity) == (chosen, search_s, "")
+        assert (auto.chosen, auto.policy_search_s, auto.granularity) == (chosen, search_s, "")
         best = select_number(numbers, is_best=True)
         assert (best.policy, best.granularity) == ("critical_share", "vertex")
         assert select_number(numbers, quantity="excess_percent").value == pytest.approx(3.0)
@@ -110,9 +110,9 @@ def change_profile(trial: PlannedTrial, _: int) -> dict[str, Any]:
     speed = trial.settings["batch_size"] / (0.35 if is_profiled else 0.25)
     return {
         "phases_s": phases,
-        "moving_share": 0.25 if is_profiled else None,
+        "data_movement_fraction": 0.25 if is_profiled else None,
         "instances_per_s": speed,
-        "warnings": ("busy",) if is_profiled else (),
+        "warnings": ("background_load",) if is_profiled else (),
     }
 
 
@@ -125,7 +125,7 @@ def test_moving_and_arithmetic_are_parts_of_the_computation(load: Load) -> None:
         arithmetic = select_number(cavs, quantity="arithmetic_s")
         assert moving.value == pytest.approx(0.25 * 0.2 * n_batches)
         assert arithmetic.value == pytest.approx((0.23 - 0.25 * 0.2) * n_batches)
-        assert (moving.warnings, arithmetic.warnings) == ("busy", "busy")
+        assert (moving.warnings, arithmetic.warnings) == ("background_load", "background_load")
         whole = select_number(cavs, quantity="computation_s")
         assert moving.value + arithmetic.value == pytest.approx(whole.value)
         assert whole.warnings == ""

@@ -110,14 +110,14 @@ def test_a_failed_baseline_is_not_the_fastest(load: Load) -> None:
 def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         slow_build = {"versions": {"dynet_build": "wheel 2.1.2"}}
-        changes = {"cavs": {"warnings": ("busy",)}, "dynet": slow_build}
+        changes = {"cavs": {"warnings": ("background_load",)}, "dynet": slow_build}
         speed = {"instances_per_s": 300.0 if trial.settings["system"] == "vertex" else 100.0}
         return speed | changes.get(trial.settings["system"], {})
 
     experiment = load(HEADLINE, change)
     strategies = find_table(experiment, "strategies")
     assert [text[-1] for text in get_row(strategies, "Cavs preset")[:2]] == [DAGGER, DAGGER]
-    assert any("busy (1)" in note for note in strategies.notes)
+    assert any("background_load (1)" in note for note in strategies.notes)
     speed, ratio, *_ = get_row(find_table(experiment, "systems"), experiment.label("dynet"))
     assert (speed[-1] != DAGGER, ratio[-1]) == (True, DAGGER), "of the slow build, ratios only"
 
@@ -125,7 +125,7 @@ def test_warnings_leave_a_dagger_on_both_sides_of_a_ratio(load: Load) -> None:
 def test_rounds_of_a_screened_out_system_stand_after_its_number(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         if trial.settings["system"] == "dynet" and round_ > 1:
-            return {"status": "called_off", "reason": "slow", "phases_s": {}}
+            return {"status": "screened_out", "reason": "slow", "phases_s": {}}
         return {}
 
     experiment = load(HEADLINE, change, "medium")
@@ -149,12 +149,12 @@ def test_a_setting_without_a_record_is_named_and_has_no_columns(load: Load) -> N
 def test_slower_unseen_mini_batches_are_told(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         ratios = {"vertex": 1.01, "dynet": 1.25}
-        return {"unseen_ratio": ratios.get(trial.settings["system"])}
+        return {"unseen_slowdown": ratios.get(trial.settings["system"])}
 
     table = find_table(load(HEADLINE, change), "systems")
     (note,) = (note for note in table.notes if "not used for timing take" in note)
     assert "1.01 to 1.25 times" in note
-    assert select_number(table.numbers, quantity="unseen_ratio", system="dynet").value == 1.25
+    assert select_number(table.numbers, quantity="unseen_slowdown", system="dynet").value == 1.25
 
 
 def test_sizes_of_the_paper_and_of_trials_are_merged_in_order(load: Load) -> None:

@@ -61,9 +61,11 @@ def test_options_of_one_system_are_ranked_and_named_if_they_differ() -> None:
 
 
 def test_a_dagger_names_its_warnings() -> None:
-    warned = plain_record(0, {"instances_per_s": 100, "warnings": ["busy"]}, system="dynet")
+    warned = plain_record(
+        0, {"instances_per_s": 100, "warnings": ["background_load"]}, system="dynet"
+    )
     (line,) = rank([*build_records({"vertex": 300, "cavs": 200}), warned])
-    assert line.endswith("1.50 over cavs, 3.00\N{DAGGER} over dynet (\N{DAGGER} busy)")
+    assert line.endswith("1.50 over cavs, 3.00\N{DAGGER} over dynet (\N{DAGGER} background_load)")
 
 
 def test_workloads_are_not_compared_and_failures_and_empty_systems_are_left_out() -> None:
@@ -75,7 +77,7 @@ def test_workloads_are_not_compared_and_failures_and_empty_systems_are_left_out(
 
 
 def test_rounds_that_screening_left_out_are_not_counted() -> None:
-    spared = plain_record(2, {"status": "called_off", "reason": "made up"}, system="dynet")
+    spared = plain_record(2, {"status": "screened_out", "reason": "made up"}, system="dynet")
     (line,) = rank([*build_records({"vertex": 300}, 3), *build_records({"dynet": 100}, 2), spared])
     assert line.endswith("speedup 3.00 (3.00 to 3.00) over dynet")
 

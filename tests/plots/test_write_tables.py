@@ -50,7 +50,7 @@ def test_ends_of_intervals_are_rounded_outward() -> None:
     assert format_interval(1.2345, 1.2301, 2) == "1.23 to 1.24"
     assert format_interval(1.23, 1.25, 2) == "1.23 to 1.25", "already round"
     assert format_ratio(1.234, 1.2289, 1.2401) == "1.23 (1.22 to 1.25)"
-    assert format_ratio(12.34, 12.31, 12.34, "busy") == "12.3 (12.3 to 12.4)\N{DAGGER}"
+    assert format_ratio(12.34, 12.31, 12.34, "background_load") == "12.3 (12.3 to 12.4)\N{DAGGER}"
     assert format_ratio(2, float("nan"), float("nan")) == "2.00", "of one round"
 
 
@@ -63,12 +63,14 @@ def test_a_number_prints_as_its_status_and_kind_ask() -> None:
     assert format_with(quantity="throughput over ceiling") == "83.4"
     assert format_with(quantity="instance_s over base") == "0.83 (0.80 to 0.90)"
     assert format_with(quantity="instance_s over base", value=1) == "1"
-    assert format_with(screened_out=True, warnings="busy") == "0.834\N{DAGGER} [2]"
+    assert format_with(screened_out=True, warnings="background_load") == "0.834\N{DAGGER} [2]"
     assert format_with(status="oom") == "oom"
     assert format_with(status="not planned") == EN_DASH
     assert format_with(status="published", value=43200) == "43,200"
     assert format_with(status="published", value=0.83) == "0.83", "no digit that the paper lacks"
-    assert format_with(quantity="n_batches", value=1174, warnings="busy") == "1,174", "counted"
+    assert format_with(quantity="n_batches", value=1174, warnings="background_load") == "1,174", (
+        "counted"
+    )
     assert format_plain(0.25) == "0.25"
 
 

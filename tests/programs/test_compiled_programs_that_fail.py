@@ -104,7 +104,7 @@ def test_numbers_of_many_bits_are_left_to_python_which_is_told() -> None:
         assert graphs(model.mini_batch(SENTENCES)) == graphs(plain.mini_batch(SENTENCES))
     assert quick.programs is None
     told = "Python, since compiled code met OverflowError: a number of more than 64 bits"
-    assert describe_program_execution(model) == {"programs run by": told}
+    assert describe_program_execution(model) == {"program_execution": told}
 
 
 def test_what_the_compiler_refuses_is_left_to_python_which_is_told(
@@ -145,7 +145,7 @@ def test_live_rounds_go_on_by_python_too() -> None:
             adapter.load(SENTENCES)
             adapter.run(NoClock())
         found.append(adapter.result().outputs)
-        by = adapter.in_force()["programs run by"]
+        by = adapter.effective_options()["program_execution"]
         because = {"compiled": "compiled code met OverflowError", "python": "it was asked to"}
         assert by.startswith(f"Python, since {because[programs]}")
     np.testing.assert_array_equal(*found)

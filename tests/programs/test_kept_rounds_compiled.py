@@ -45,7 +45,9 @@ needs_cycles = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs 
 
 
 def warm(model: Model, threads: int = 1) -> Adapter:
-    adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options={"rounds": "live"}))
+    adapter = Adapter(
+        RunSettings("infer", "cpu", threads, 1, 0.1, 0, options={"execution": "interleaved"})
+    )
     adapter.prepare(model, draw_initial_weights(model, 1))
     for _ in range(3):
         adapter.load(SENTENCES)
@@ -135,7 +137,7 @@ def test_rounds_by_themselves_are_those_that_python_makes(
             adapter.run(NoClock())
             found = adapter.result()  # checks all schedules and row positions
             results.append((found.loss, found.outputs.tobytes(), found.counters))
-        assert adapter.in_force()["programs run by"] == "compiled code"
+        assert adapter.effective_options()["program_execution"] == "compiled code"
     assert results[:4] == results[4:]
 
 

@@ -34,9 +34,9 @@ from tests.support.program_models import DECIDED, SENTENCES, SIZES, TRAINED, WIT
 from tests.support.run_programs import SEED, Decides, OwnArrays, live_adapter
 from tests.support.scripted_programs import OPTIONS, Choose, Scripted, ScriptedModel, instances
 
-SINCE = "rounds ahead since"
-BY = "rounds planned by"
-RUN_BY = "programs run by"
+SINCE = "deferred_reason"
+BY = "segment_planner"
+RUN_BY = "program_execution"
 DRNN_MODEL = TRAINED[2]
 
 
@@ -85,43 +85,43 @@ def assert_true(found: Result, model: Model, batch: Sequence[Any]) -> None:
     assert found.loss == pytest.approx(truth.loss, rel=1e-4)
 
 
-@pytest.mark.parametrize("rounds", ["auto", "live", "ahead"])
+@pytest.mark.parametrize("rounds", ["auto", "interleaved", "deferred"])
 @pytest.mark.parametrize(("model", "batch"), WITH_ARRAYS, ids=lambda one: getattr(one, "name", ""))
 def test_what_waits_for_nothing_is_one_round_of_arrays(
     model: Model, batch: Sequence[Any], rounds: str, runs: list[int]
 ) -> None:
-    adapter = adapter_of(model, rounds=rounds)
+    adapter = adapter_of(model, execution=rounds)
     for one in (batch, batch[::-1]):
         found = result_of(adapter, one)
         assert runs == [], "no program is run"
         assert_true(found, model, one)
         runs.clear()
-    ahead = result_of(adapter_of(model, rounds="ahead"), batch[::-1])
+    ahead = result_of(adapter_of(model, execution="deferred"), batch[::-1])
     assert found.counters == ahead.counters
     np.testing.assert_array_equal(found.outputs, ahead.outputs)
-    facts = adapter.in_force()
+    facts = adapter.effective_options()
     assert facts["recording"] == "arrays"
-    assert facts["rounds"] == {"auto": "ahead"}.get(rounds, rounds)
+    assert facts["execution"] == {"auto": "deferred"}.get(rounds, rounds)
     assert facts.get(SINCE) == {"auto": "no step waits for a value"}.get(rounds)
     assert BY not in facts
     assert "evaluated" not in facts
 
 
-@pytest.mark.parametrize("rounds", ["auto", "live"])
+@pytest.mark.parametrize("rounds", ["auto", "interleaved"])
 @pytest.mark.parametrize(
-    "options", [{"recording": "program"}, {"phases": False}], ids=["recording", "phases"]
+    "options", [{"recording": "program"}, {"program_phases": False}], ids=["recording", "phases"]
 )
 def test_a_program_that_is_asked_for_is_run(
     options: dict[str, Any], rounds: str, runs: list[int]
 ) -> None:
     model = TreeLSTM(SIZES)
-    adapter = adapter_of(model, rounds=rounds, **options)
+    adapter = adapter_of(model, execution=rounds, **options)
     found = result_of(adapter, TREES)
     assert runs == [len(TREES)] * len(runs) != []
-    facts = adapter.in_force()
+    facts = adapter.effective_options()
     assert_true(found, model, TREES)
     assert facts["recording"] == "program"
-    assert facts["rounds"] == "live"
+    assert facts["execution"] == "interleaved"
     assert facts[BY] == "compiled code"
 
 
@@ -135,20 +135,20 @@ def test_what_waits_runs_live(model: ProgramModel, runs: list[int]) -> None:
     assert_true(found, model, SENTENCES)
     assert adapter.running is not None
     assert len(adapter.running.engine.seen) > 1
-    facts = adapter.in_force()
-    assert facts["rounds"] == "live"
+    facts = adapter.effective_options()
+    assert facts["execution"] == "interleaved"
     assert facts["recording"] == "program"
     assert facts[BY] == facts[RUN_BY] == "compiled code"
     assert SINCE not in facts
 
 
 @pytest.mark.parametrize("programs", ["compiled", "python"])
-@pytest.mark.parametrize("rounds", ["ahead", "live"])
+@pytest.mark.parametrize("rounds", ["deferred", "interleaved"])
 def test_what_runs_programs_is_a_fact(rounds: str, programs: str) -> None:
-    adapter = adapter_of(DRNN_MODEL, rounds=rounds, programs=programs)
+    adapter = adapter_of(DRNN_MODEL, execution=rounds, programs=programs)
     assert_true(result_of(adapter, SENTENCES), DRNN_MODEL, SENTENCES)
     told = {"compiled": "compiled code", "python": "Python, since it was asked to"}
-    assert adapter.in_force()[RUN_BY] == told[programs]
+    assert adapter.effective_options()[RUN_BY] == told[programs]
 
 
 def test_every_strategy_says_what_runs_programs() -> None:
@@ -156,7 +156,7 @@ def test_every_strategy_says_what_runs_programs() -> None:
         adapter = vertex.Adapter(settings_of())
         adapter.prepare(model, draw_initial_weights(model, 3))
         result_of(adapter, batch)
-        return adapter.in_force()
+        return adapter.effective_options()
 
     assert facts_of(DRNN(SIZES), SENTENCES)[RUN_BY] == "compiled code"
     assert RUN_BY not in facts_of(TreeLSTM(SIZES), TREES)  # its graphs are built from arrays
@@ -173,11 +173,11 @@ def test_a_number_itself_may_decide(runs: list[int]) -> None:
         ({"mode": "train"}, "expected mode=infer, got mode=train"),
         ({"granularity": "operator"}, "expected granularity=vertex, got granularity=operator"),
         ({"outputs": "vertices"}, "expected outputs=stage, got outputs=vertices"),
-        ({"share_equal_inputs": True}, "expected share_equal_inputs=false"),
+        ({"deduplicate_inputs": True}, "expected deduplicate_inputs=false"),
         ({"policy": "agenda"}, "by policy=inline_depth only, got policy=agenda"),
         ({"backend": "stepwise"}, "compiled code cannot plan graph segments with these switches"),
         ({"loop": "python"}, "compiled code cannot plan graph segments with these switches"),
-        ({"rounds": "ahead"}, None),
+        ({"execution": "deferred"}, None),
     ],
     ids=str,
 )
@@ -187,41 +187,43 @@ def test_what_falls_back_runs_ahead_and_says_why(settings: dict[str, Any], why: 
     mode = settings.get("mode", "infer")
     truth = run_reference(DRNN_MODEL, draw_initial_weights(DRNN_MODEL, 3), SENTENCES, mode)
     assert found.loss == pytest.approx(truth.loss, rel=1e-4)
-    facts = adapter.in_force()
-    assert facts["rounds"] == "ahead"
+    facts = adapter.effective_options()
+    assert facts["execution"] == "deferred"
     assert facts["evaluated"] == "round by round"
     assert BY not in facts
     assert (why is None) == (SINCE not in facts)
     assert why is None or why in facts[SINCE]
     if "expected" in str(why):
-        asked = settings_of(**settings, rounds="live")
-        assert f"rounds=live is not allowed: {why}" in str(Adapter.skip(DRNN_MODEL, asked))
+        asked = settings_of(**settings, execution="interleaved")
+        assert f"execution=interleaved is not allowed: {why}" in str(
+            Adapter.skip(DRNN_MODEL, asked)
+        )
 
 
 def test_a_policy_that_is_chosen_runs_ahead() -> None:
     settings = settings_of(policy="auto")
     assert Adapter.skip(DRNN_MODEL, settings) is None
     assert "policy=auto" in str(Adapter(settings).why_ahead)
-    asked = settings_of(policy="auto", rounds="live")
+    asked = settings_of(policy="auto", execution="interleaved")
     reason = "expected a named policy, got policy=auto"
     assert reason in str(Adapter.skip(DRNN_MODEL, asked))
-    assert Adapter.skip(DRNN_MODEL, settings_of(rounds="live")) is None
+    assert Adapter.skip(DRNN_MODEL, settings_of(execution="interleaved")) is None
 
 
 def test_a_model_without_a_program_needs_none() -> None:
     model = TreeFC(SIZES)
     adapter = adapter_of(model)
     result_of(adapter, TREES)
-    facts = adapter.in_force()
+    facts = adapter.effective_options()
     assert facts["recording"] == "arrays"
     assert facts[SINCE] == "model tree_fc has no program"
 
 
-@pytest.mark.parametrize("rounds", ["auto", "live"])
+@pytest.mark.parametrize("rounds", ["auto", "interleaved"])
 def test_arrays_that_have_rounds_do_not_keep_a_program_from_waiting(rounds: str) -> None:
     model = OwnArrays(SIZES)
     assert uses_arrays(model)
-    adapter = adapter_of(model, rounds=rounds)
+    adapter = adapter_of(model, execution=rounds)
     short = [sentence for sentence in SENTENCES if sentence.n_words == 1]
     assert_true(result_of(adapter, short), model, short)
     assert adapter.running is None, "one word is shifted without a decision"
@@ -229,7 +231,7 @@ def test_arrays_that_have_rounds_do_not_keep_a_program_from_waiting(rounds: str)
         assert_true(result_of(adapter, SENTENCES), model, SENTENCES)
         assert adapter.running is not None
         assert len(adapter.running.engine.seen) > 1
-    assert adapter.in_force()["rounds"] == "live"
+    assert adapter.effective_options()["execution"] == "interleaved"
 
 
 def test_a_model_is_asked_how_it_makes_its_graph() -> None:
@@ -257,7 +259,13 @@ def test_rounds_that_run_live_compute_what_programs_do(
 
 
 @pytest.mark.parametrize(
-    "options", [{"rounds": "live"}, {"recording": "program"}, {"phases": False}, {"ghosts": False}]
+    "options",
+    [
+        {"execution": "interleaved"},
+        {"recording": "program"},
+        {"program_phases": False},
+        {"ghost_operators": False},
+    ],
 )
 def test_a_model_without_a_program_is_told(options: dict[str, Any]) -> None:
     def reason_of(**own: Any) -> str | None:
@@ -272,16 +280,16 @@ def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead() -> None:
     """Outputs of all segments are computed together, so fewer bytes of weights are read."""
     batch = [Scripted((Choose(0, k, (1, 2)), Choose(1, k, (0, 3))), k) for k in range(4)]
     found = {}
-    for rounds in ("live", "ahead"):
+    for rounds in ("interleaved", "deferred"):
         options = {"rounds": rounds, "recording": "program"}
         adapter = Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=options))
         adapter.prepare(ScriptedModel(), WEIGHTS)
         adapter.load(batch)
         adapter.run(NoClock())
         found[rounds] = adapter.result().counters
-    assert found["live"].n_flop == found["ahead"].n_flop
-    assert found["live"].n_batches == found["ahead"].n_batches
-    assert 0 < found["live"].bytes_touched <= found["ahead"].bytes_touched
+    assert found["interleaved"].n_flop == found["deferred"].n_flop
+    assert found["interleaved"].n_batches == found["deferred"].n_batches
+    assert 0 < found["interleaved"].bytes_touched <= found["deferred"].bytes_touched
 
 
 def test_a_timeline_shows_every_batch_of_live_rounds() -> None:

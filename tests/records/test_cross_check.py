@@ -55,7 +55,7 @@ def test_a_core_unlike_those_beside_it_is_warned_of(
     make_round: Callable[..., Record], rates: Sequence[float], uneven: list[int]
 ) -> None:
     records = [make_round(k, core_rate_per_s=rate) for k, rate in enumerate(rates)]
-    assert warnings_of(records) == {k: ("uneven_core",) for k in uneven}
+    assert warnings_of(records) == {k: ("core_speed_deviation",) for k in uneven}
 
 
 def test_records_of_two_tables_are_not_compared(make_round: Callable[..., Record]) -> None:
@@ -70,9 +70,9 @@ def test_records_without_rates_are_left_alone(make_round: Callable[..., Record])
 
 
 def test_a_warning_is_given_once(make_round: Callable[..., Record]) -> None:
-    known = make_round(warnings=("busy", "uneven_core"), core_rate_per_s=700.0)
+    known = make_round(warnings=("background_load", "core_speed_deviation"), core_rate_per_s=700.0)
     others = [make_round(k, core_rate_per_s=1000.0) for k in (1, 2)]
-    assert warnings_of([known, *others]) == {0: ("busy", "uneven_core")}
+    assert warnings_of([known, *others]) == {0: ("background_load", "core_speed_deviation")}
 
 
 def test_what_is_contradicted_has_no_number(make_spec: MakeSpec, make_record: MakeRecord) -> None:

@@ -35,8 +35,8 @@ def draw_round(rng: random.Random, trial: str, round_: int) -> Round:
         "trial_id": None if status == NOT_MEASURED else trial,
         "round": round_,
         "status": status,
-        "warnings": rng.choices(["", "drift", "busy drift"], [0.8, 0.1, 0.1])[0],
-        "weak_build": rng.choices(["", "dynet_wheel"], [0.9, 0.1])[0],
+        "warnings": rng.choices(["", "drift", "background_load drift"], [0.8, 0.1, 0.1])[0],
+        "weak_build": rng.choices(["", "dynet_without_blas"], [0.9, 0.1])[0],
         "device": rng.choice(["cpu", "cuda"]),
         "n_instances": 64,
         "n_mini_batches": 4,
@@ -252,7 +252,7 @@ def test_merged_seeds_remain_screened_out(is_screened: bool) -> None:
 def build_screened(system: str, speeds: list[float]) -> list[Round]:
     """Build rounds, the last of which screening skipped."""
     *rows, last = build_rows(system, speeds)
-    return [*rows, {**last, "status": "called_off"}]
+    return [*rows, {**last, "status": "screened_out"}]
 
 
 def test_a_point_with_a_round_left_out_is_screened_out() -> None:

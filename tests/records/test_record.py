@@ -32,7 +32,7 @@ MakeRecord = Callable[..., Record]
 
 
 def test_what_is_written_is_read(make_record: MakeRecord, tmp_path: Path) -> None:
-    record = make_record(warnings=("busy",), phases_s={"forward": 0.1, "update": None})
+    record = make_record(warnings=("background_load",), phases_s={"forward": 0.1, "update": None})
     write_record(tmp_path / "deep" / "r0.json", record)
     assert read_record(tmp_path / "deep" / "r0.json") == record
 
@@ -47,12 +47,33 @@ GIVEN = {
 def test_the_fields_that_others_read_are_there(make_record: MakeRecord) -> None:
     content = json.loads(make_record().model_dump_json())
     assert set(content) == GIVEN | {
-        *("status", "reason", "instances_per_s", "phases_s", "learn_s", "choose_s", "choice"),
-        *("compile_s", "n_compilations", "n_warmup", "empty_sample_s", "samples_s"),
-        *("marked_samples_s", "n_mini_batches", "n_instances", "n_batches", "n_launches"),
-        *("bytes_copied", "n_copies", "lower_bound", "n_flop", "bytes_touched", "moving_share"),
-        *("peak_memory_bytes", "baseline_memory_bytes", "check", "between_s", "unseen_ratio"),
-        *("fingerprint", "warnings", "inputs_sha256", "in_force", "gpu_clocks_mhz"),
+        *(
+            "status",
+            "reason",
+            "instances_per_s",
+            "phases_s",
+            "learn_s",
+            "policy_search_s",
+            "policy_choice",
+        ),
+        *("compile_s", "n_compilations", "n_warmup", "timer_overhead_s", "samples_s"),
+        *("phase_samples_s", "n_mini_batches", "n_instances", "n_batches", "n_launches"),
+        *(
+            "bytes_copied",
+            "n_copies",
+            "lower_bound",
+            "n_flop",
+            "bytes_touched",
+            "data_movement_fraction",
+        ),
+        *(
+            "peak_memory_bytes",
+            "baseline_memory_bytes",
+            "check",
+            "untimed_gap_s",
+            "unseen_slowdown",
+        ),
+        *("fingerprint", "warnings", "inputs_sha256", "effective_options", "gpu_clocks_mhz"),
         "core_rate_per_s",
     }
     assert set(content["trial"]) == {
@@ -82,7 +103,7 @@ def test_of_a_trial_that_died_nothing_is_made_up(make_spec: Callable[..., TrialS
     ("damage", "fault"),
     [
         (lambda text: text[: len(text) // 2], "JSON"),
-        (lambda text: text.replace('"schema_version": 1', '"schema_version": 2'), "schema_version"),
+        (lambda text: text.replace('"schema_version": 2', '"schema_version": 3'), "schema_version"),
         (lambda text: text.replace('"status": "ok"', '"status": "fine"'), "status"),
         (lambda text: text.replace('"status": "ok",', ""), "status"),
         (lambda text: text.replace('"reason"', '"raeson"'), "raeson"),
@@ -233,7 +254,7 @@ def test_a_record_has_one_path_for_bench_and_pipeline(
     assert pattern.format(trial=spec.trial_id, round=2) == str(locate_record(tmp_path, spec))
 
 
-GOOD = json.loads(plain_record(0, {"marked_samples_s": (1.0, 2.0)}).model_dump_json())
+GOOD = json.loads(plain_record(0, {"phase_samples_s": (1.0, 2.0)}).model_dump_json())
 EDITS: dict[str, tuple[dict[str, Any], str]] = {
     "a faster speed": (
         {"instances_per_s": 6.0},
@@ -244,7 +265,7 @@ EDITS: dict[str, tuple[dict[str, Any], str]] = {
     "half a pass": ({"samples_s": [0.5, 0.25, 0.1]}, "3 samples: expected a multiple of 2"),
     "no samples": ({"samples_s": []}, "status is ok, but samples_s is empty"),
     "a time before it began": ({"samples_s": [0.5, -0.25]}, "samples_s has -0.25"),
-    "a marked one": ({"marked_samples_s": [-1.0]}, "marked_samples_s has -1.0"),
+    "a marked one": ({"phase_samples_s": [-1.0]}, "phase_samples_s has -1.0"),
     "no mini-batches": ({"n_mini_batches": 0}, "2 samples: expected a multiple of 0"),
     "more instances": ({"n_instances": 8}, "instances_per_s is 5.3"),
     "instances unknown": ({"n_instances": None}, "n_instances is missing"),

@@ -171,7 +171,7 @@ def test_versions_are_those_of_the_interpreter_that_measures(
     assert not Present().is_kept(unlike, spec)
 
 
-@pytest.mark.parametrize("status", ["called_off", "timeout"])
+@pytest.mark.parametrize("status", ["screened_out", "timeout"])
 def test_what_was_not_measured_on_own_data_is_kept_with_them(
     own: MakeSpec, tmp_path: Path, folders: tuple[Path, Path], status: Any
 ) -> None:

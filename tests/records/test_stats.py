@@ -118,7 +118,7 @@ def test_mini_batches_of_unlike_size_are_no_spread() -> None:
 
 
 CLOCK_S = 1e-7
-warnings_of = partial(find_sample_warnings, empty_sample_s=CLOCK_S)
+warnings_of = partial(find_sample_warnings, timer_overhead_s=CLOCK_S)
 
 
 def noisy(n: int, spread: float = 0.001) -> list[float]:
@@ -138,7 +138,7 @@ WARNINGS: dict[str, tuple[list[float], int, tuple[str, ...]]] = {
     "none": ([], 2, ()),
     "noise": (noisy(60), 1, ()),
     "one that does not move the median": (noisy_with_a_slow_one(), 1, ()),
-    "a wide spread of few": (WIDE * 3, 1, ("unstable_iqr",)),
+    "a wide spread of few": (WIDE * 3, 1, ("wide_interval",)),
     "a wide spread of many, whose median is known well": (WIDE * 40, 1, ()),
     "a trend whose end is no other number": ([*STEPS, *[0.0107] * 20], 1, ()),
     "a trend upwards": ([*STEPS, *[0.0111] * 20], 1, ("drift",)),

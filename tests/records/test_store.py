@@ -102,7 +102,7 @@ def failed_count() -> FailedCount:
 
 
 def test_counts_come_out_as_they_went_in(tmp_path: Path) -> None:
-    learned = {"policy": "fsm_sort", "learn_s": 0.1, "unseen_share": 0.0}
+    learned = {"policy": "fsm_sort", "learn_s": 0.1, "unseen_fraction": 0.0}
     learned["learning"] = {"variant": "released", "fallback": "last", "trials": 9, "seed": 1}
     rows = [failed_count(), plain_count("count-c", **learned), plain_count("count-a")]
     write_packed(RecordSet((), tuple(rows)), tmp_path)

@@ -27,7 +27,7 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "horizontal_fusion": {"horizontal_fusion": True},
     "policy": {"layout": "policy"},
     "outputs": {"outputs": "vertices"},
-    "shared": {"share_equal_inputs": True},
+    "shared": {"deduplicate_inputs": True},
     "pq": {"layout": "pq", "fusion": False},
     "dynet": {"layout": "dynet", "pre_gather_parameters": False, "fusion": False},
     "packs": {"layout": "pq", "lazy_batching": False, "pre_gather_parameters": False},

@@ -21,7 +21,7 @@ class Setting:
 
     def __init__(self, name: str, switches: Switches | None = None) -> None:
         self.described, self.instances, self.weights = example(name)
-        self.model = VertexModel(self.described, share_equal_inputs=False, outputs="stage")
+        self.model = VertexModel(self.described, deduplicate_inputs=False, outputs="stage")
         functions, asked = self.model.functions, switches or Switches()
         self.engine = Engine(functions, self.model.output, self.weights, asked, "cpu", train=True)
         self.backend = self.engine.backend

@@ -10,8 +10,8 @@ import pytest
 
 from harness.counts import worker
 from harness.counts.counting import Scheduler
-from harness.counts.in_turn import plan_policy_counts
 from harness.counts.request import PlannedCount, parse_requests
+from harness.counts.sequential import plan_policy_counts
 from harness.trials.spec import Limits
 
 COUNT = (

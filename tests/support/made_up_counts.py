@@ -59,7 +59,7 @@ def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
         }
         row |= {"n_trials": 1000, "n_trials_ed": 50}
     after = {"n_batches": [3 * n_batches], "lower_bound": [3 * bound], "ratio": n_batches / bound}
-    row["following_ed"] = after | {"unseen_share": 0.125 if "learning" in row else None}
+    row["following_ed"] = after | {"unseen_fraction": 0.125 if "learning" in row else None}
     return row | changes
 
 

@@ -111,7 +111,7 @@ class Adapter(Reference):
             found = replace(found, outputs=found.outputs * (1 + 1e-5 * noise))
         return replace(found, counters=Counters(n_batches=self.n_runs, n_launches=None))
 
-    def in_force(self) -> dict[str, str]:
+    def effective_options(self) -> dict[str, str]:
         return {}
 
     def versions(self) -> dict[str, str]:

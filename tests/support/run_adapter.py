@@ -220,7 +220,7 @@ def run_case(
     system = prepared(adapter, case, modes[mode])
     for prefix in ("first", "again"):
         found |= evaluate(system, case.instances, prefix)
-    found["in force"] = json.dumps(system.in_force())
+    found["effective options"] = json.dumps(system.effective_options())
     found["options"] = json.dumps(format_options(system.options))
     found |= evaluate(system, case.instances[-1:], "alone")
     system.load(case.instances)

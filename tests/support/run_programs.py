@@ -34,9 +34,13 @@ def live_adapter(
     model: Model, how: RecordingOptions = PLAIN, threads: int = 1, **options: Any
 ) -> Adapter:
     """Return a prepared adapter with weights of SEED that runs programs instead of using arrays."""
-    options = {"rounds": "live", "recording": "program"} | options
+    options = {"execution": "interleaved", "recording": "program"} | options
     options |= {"static_depths": how.hoisting}
-    options |= {"phases": how.phases, "ghosts": how.ghosts, "restart_depths": how.restart}
+    options |= {
+        "program_phases": how.phases,
+        "ghost_operators": how.ghosts,
+        "restart_depths": how.restart,
+    }
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0, options=options))
     adapter.prepare(model, draw_initial_weights(model, SEED))
     return adapter

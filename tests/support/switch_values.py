@@ -18,7 +18,7 @@ SWITCHES: dict[str, tuple[Any, ...]] = {
     "gather_fusion": BOTH,
     "horizontal_fusion": BOTH,
     "pre_gather_parameters": BOTH,
-    "share_equal_inputs": BOTH,
+    "deduplicate_inputs": BOTH,
     "fold_tables": BOTH,
     "outputs": ("stage", "vertices"),
     "loop": ("compiled", "python"),

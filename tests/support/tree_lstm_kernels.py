@@ -35,7 +35,7 @@ def modules_of(
 ) -> Mapping[str, KernelModule]:
     """Return the module of every kernel."""
     sizes = ModelSizes(hidden_size, {"words": 100, "classes": N_CLASSES})
-    model = VertexModel(TreeLSTM(sizes), share_equal_inputs=False, outputs="stage")
+    model = VertexModel(TreeLSTM(sizes), deduplicate_inputs=False, outputs="stage")
     weights = draw_initial_weights(TreeLSTM(sizes), 1)
     switches = Switches(precision=precision, persistent=persistent)
     engine = Engine(

@@ -22,7 +22,7 @@ WRONG = {
     str: (*NOTHING, "true", "1e3", "[a]", "{a:1}"),
 }
 KINDS: dict[str, type[Any]] = {"true or false": bool, "a whole number": int, "a number": float}
-LISTED = ("mode", "device", "order", "split", "scale", "bad_data", "policy")
+LISTED = ("mode", "device", "order", "split", "scale", "on_invalid_data", "policy")
 LISTED_BELOW = ("learning.variant", "learning.fallback")
 PATHS = ("results_dir", "data_root", "out", "learning.file")
 WORDS_OF_GROUPS = (*YAML_1_1, *NOTHING, "null", "nothing", "[a]", "{a:1}", "5", "../system/null")

@@ -227,7 +227,7 @@ def test_candidates_are_all_policies_that_do_not_say_why_not() -> None:
     ("switches", "why_not"),
     [
         (Switches(layout="pq", fusion=False), "layout=pq needs granularity=vertex"),
-        (Switches(share_equal_inputs=True), "share_equal_inputs=true needs granularity=vertex"),
+        (Switches(deduplicate_inputs=True), "deduplicate_inputs=true needs granularity=vertex"),
     ],
 )
 def test_switches_of_vertices_leave_operators_out(switches: Switches, why_not: str) -> None:
@@ -268,7 +268,10 @@ def test_the_engine_runs_as_was_chosen_and_choosing_changes_no_weight() -> None:
     assert (choice.n_mini_batches, choice.n_tries) == (2, LEAST_ROUNDS)
     chosen = choice.chosen
     assert (chosen.policy, chosen.granularity) == ("agenda", "vertex")
-    assert system.in_force() | {"policy": "agenda", "granularity": "vertex"} == system.in_force()
+    assert (
+        system.effective_options() | {"policy": "agenda", "granularity": "vertex"}
+        == system.effective_options()
+    )
     assert system.counters().n_batches == chosen.n_batches
     assert chosen_on_engine()[1] == choice
 
@@ -278,7 +281,7 @@ def test_a_record_keeps_the_choice(tmp_path: Path) -> None:
     one = replace(one, n_tries=3, behind=0.0, is_chosen=True)
     left_out = replace(CANDIDATES[1], why_not="it is slow")
     choice = Choice(candidates=(one, left_out), n_mini_batches=1, n_tries=3, ended="time")
-    record = plain_record(changes={"choice": choice, "choose_s": 1.5})
+    record = plain_record(changes={"policy_choice": choice, "policy_search_s": 1.5})
     path = tmp_path / "r0.json"
     write_record(path, record)
     assert read_record(path) == record

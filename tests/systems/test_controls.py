@@ -125,7 +125,7 @@ def test_loading_what_is_known_counts_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 def test_before_anything_is_loaded_it_multiplied_nothing() -> None:
     adapter, _ = prepared("tree_lstm")
-    assert adapter.in_force()["last mini-batch"] == "0 GFLOP"
+    assert adapter.effective_options()["last mini-batch"] == "0 GFLOP"
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_it_runs_and_says_what_it_multiplied() -> None:
     adapter.run(NoClock())
     found, n_rows = products_in("child_sum")
     n_flop = sum(6 * p.k * p.m * n for p, n in zip(found, n_rows, strict=True))
-    assert adapter.in_force()["last mini-batch"] == f"{n_flop / 1e9:.3g} GFLOP"
+    assert adapter.effective_options()["last mini-batch"] == f"{n_flop / 1e9:.3g} GFLOP"
 
 
 @pytest.mark.parametrize("n_bytes", [copies.LEAST_BYTES, 2**20, 2**24])

@@ -199,7 +199,7 @@ def test_options_are_refused_in_one_line(name: str, least: int) -> None:
 def test_how_it_ran_is_recorded() -> None:
     system = started(Adapter, VarLSTM(SIZES))
     ways = {"matmul precision": "highest", "threads of XLA": "1"}
-    assert system.in_force() == format_options(system.options) | ways
+    assert system.effective_options() == format_options(system.options) | ways
     assert set(system.versions()) == {"jax", "jaxlib", "xla"}
 
 

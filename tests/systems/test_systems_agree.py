@@ -216,16 +216,18 @@ def test_what_it_does_not_run_is_told(results: Found) -> None:
         pytest.skip("; ".join(f"{', '.join(cases)}: {why}" for why, cases in cases_of.items()))
 
 
-def test_what_is_in_force_tells_every_option(results: Found) -> None:
+def test_effective_options_tells_every_option(results: Found) -> None:
     """The engine omits options without effect; its own tests cover them."""
 
     def prove(found: Mapping[str, Any], case: str) -> None:
-        options, in_force = (json.loads(str(found[key])) for key in ("options", "in force"))
+        options, effective_options = (
+            json.loads(str(found[key])) for key in ("options", "effective options")
+        )
         if "backend" in options:  # it is the engine
             return
-        assert set(options) <= set(in_force)
+        assert set(options) <= set(effective_options)
         said = {name: value for name, value in options.items() if name not in LEFT_OPEN}
-        assert {name: in_force[name] for name in said} == said
+        assert {name: effective_options[name] for name in said} == said
 
     of_every_case(results, prove)
 

@@ -108,14 +108,17 @@ def test_sharing_changes_no_result_and_is_told(case: str) -> None:
     shared, apart = started(Adapter, model), started(Adapter, model, share_equal_nodes=False)
     assert_alike(found_by(apart, trees), found_by(shared, trees))
     n = sum(len(tree.words) for tree in trees)
-    assert apart.in_force() == {"share_equal_nodes": "false", "nodes_computed": f"{n} of {n}"}
-    n_computed, _, n_added = shared.in_force()["nodes_computed"].split()
+    assert apart.effective_options() == {
+        "share_equal_nodes": "false",
+        "nodes_computed": f"{n} of {n}",
+    }
+    n_computed, _, n_added = shared.effective_options()["nodes_computed"].split()
     assert int(n_computed) < int(n_added) == n
 
 
 def test_before_a_run_nothing_is_told_of_it() -> None:
     system = Adapter(small_settings())
-    assert system.in_force() == {"share_equal_nodes": "true"}
+    assert system.effective_options() == {"share_equal_nodes": "true"}
     assert system.counters().n_batches is None
 
 

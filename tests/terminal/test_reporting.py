@@ -36,7 +36,9 @@ def test_the_line_of_a_trial(make_spec: MakeSpec, a_record: Callable[..., Record
     words = format_trial(build_trial(spec))
     assert words == "fake:depth tree_fc complete_trees bs=64 h=256 train cpu/1 r0"
     assert format_outcome(a_record(spec)) == "813 instances/s ±1.5%  ok"
-    assert format_outcome(a_record(spec, warnings=("busy",))).endswith("ok (busy)")
+    assert format_outcome(a_record(spec, warnings=("background_load",))).endswith(
+        "ok (background_load)"
+    )
     failed = a_record(spec, status="oom", reason="too big", samples_s=())
     assert format_outcome(failed) == "oom: too big"
 
@@ -57,7 +59,7 @@ def test_the_summary_tells_what_was_asked_and_is_not_in_force(
     asked = {"fusion": True, "hoisting": True, "backend": "auto"}
     spec = make_spec(system_options=asked)
     found = {"fusion": "false", "hoisting": "true", "backend": "stepwise", "calls": "one a step"}
-    record = a_record(spec, in_force=found, config=spec.to_dict())
+    record = a_record(spec, effective_options=found, config=spec.to_dict())
     text = format_summary(record, tmp_path / "r0.json")
     assert "ran with backend stepwise, calls one a step, fusion=false" in text
     assert "fusion=false instead of true" in text
@@ -65,7 +67,7 @@ def test_the_summary_tells_what_was_asked_and_is_not_in_force(
     honored = {"build": "source", "limit": "null", "name": "Some"}
     spec = make_spec(system_options={"build": "auto", "limit": None, "name": "Some"})
     text = format_summary(
-        a_record(spec, in_force=honored, config=spec.to_dict()), tmp_path / "r0.json"
+        a_record(spec, effective_options=honored, config=spec.to_dict()), tmp_path / "r0.json"
     )
     assert "instead of" not in text
     assert "ran with" not in format_summary(a_record(make_spec()), tmp_path / "r0.json")

@@ -41,9 +41,9 @@ def test_wrong_data_is_a_status_and_the_rest_goes_on(folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = [read_record(path) for path in records(folder)]
     by_dataset = {(record.trial.dataset, record.status) for record in found}
-    assert by_dataset == {("sst", "bad_data"), ("sst_synthetic", "ok")}
-    reasons = {record.reason for record in found if record.status == "bad_data"}
+    assert by_dataset == {("sst", "invalid_data"), ("sst_synthetic", "ok")}
+    reasons = {record.reason for record in found if record.status == "invalid_data"}
     assert len(reasons) == 1
     assert "no_data/sst/train.txt:1: unbalanced: 1 '(' not closed" in reasons.pop()
-    assert "bad_data" in (folder / "results/tables/small_table_systems.md").read_text()
-    assert "bad_data" in (folder / "results/tables/small_counts.md").read_text()
+    assert "invalid_data" in (folder / "results/tables/small_table_systems.md").read_text()
+    assert "invalid_data" in (folder / "results/tables/small_counts.md").read_text()

@@ -16,12 +16,12 @@ from harness.planning.grid import EXPERIMENT, list_experiment_names
 from harness.planning.jobs import ALL, build_local_jobs, build_node_jobs, update_markers
 from harness.planning.nodes import check_machine, check_executor, read_nodes
 from harness.planning.ordering import build_fields
-from harness.planning.orders import Order, compute_code_version, build_done_path, build_order_path
+from harness.planning.job_specs import Order, compute_code_version, build_done_path, build_order_path
 from harness.planning.overrides import format_override
 from harness.planning.pending import find_pending
 from harness.planning.requests import to_argument
 from harness.planning.run_plan import FILE, VARIABLE, Step
-from harness.planning.running import begin_run
+from harness.planning.locks import begin_run
 from harness.trials.sources import SourceHashes, hash_contents
 from harness.values.paths import CONF_DIR
 from plots.declaration import read_declaration
@@ -127,7 +127,7 @@ def refused(wildcards):
 
 # Arguments of each count in addition to its settings.
 COUNT_PLACES = [
-    format_override("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "bad_data=record",
+    format_override("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "on_invalid_data=record",
 ]
 SWEEPS = {sweep.sweep_id: sweep for sweeps in COUNTS.values() for sweep in sweeps}
 # Drawing code, and the code and claims that some tables show: a change redraws everything.

@@ -1,6 +1,6 @@
 # Cluster run on its head node: resources of jobs, and preparations before the first job.
 from harness.planning.jobs import COUNTING_MIN, estimate_runtime_min
-from harness.planning.running import block_runs
+from harness.planning.locks import block_runs
 from harness.planning.slurm import cancel, check_slurm, list_jobs, check_idle_nodes
 from harness.terminal.status import forget_all
 

@@ -3,7 +3,7 @@ import sys
 from pathlib import Path
 
 from harness.planning.nodes import read_nodes
-from harness.planning.orders import build_done_path, build_order_path
+from harness.planning.job_specs import build_done_path, build_order_path
 
 RESULTS = Path(config.get("results_dir") or "results")
 PYTHON = [sys.executable, "-m"]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import ConfigError
-from harness.terminal.ending import STOPS, Stopped, raise_on_signals, run_command
+from harness.terminal.exit_handling import STOPS, Stopped, raise_on_signals, run_command
 from harness.values.paths import ROOT
 
 
@@ -96,7 +96,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 PROGRAM = """
 import sys
 from pathlib import Path
-from harness.terminal.ending import run_command, tell
+from harness.terminal.exit_handling import run_command, tell
 def work():
     tell("progress")
     file = open(sys.argv[1], "w")  # where a stream is closed, it must not get its number

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TextIO, cast
 
 from harness.errors import BenchError, ConfigError
 
-USAGE, FAULT, FAILED = 1, 2, 3
+EXIT_USAGE, EXIT_INTERNAL_ERROR, EXIT_TRIAL_FAILED = 1, 2, 3
 OF_SIGNALS = 128  # exit code of a command that signal n ended, without n
 KEPT = "completed records are saved; rerun the same command to resume"
 
@@ -33,9 +33,9 @@ def run_command(
 
     Returns:
         The result of `work`; 0 if the reader of standard output has closed it, as in
-        `bench --help | head`; USAGE after a one-line error that the user can fix, such as a file
-        that cannot be written; FAULT after the traceback of an internal error; OF_SIGNALS + n
-        after signal n.
+        `bench --help | head`; EXIT_USAGE after a one-line error that the user can fix, such as a
+        file that cannot be written; EXIT_INTERNAL_ERROR after the traceback of an internal error;
+        OF_SIGNALS + n after signal n.
     """
     _fill_closed_streams()
     output = _Output(sys.stdout)
@@ -46,7 +46,7 @@ def run_command(
         return code
     except BenchError as error:
         print_error(error, name)
-        return USAGE
+        return EXIT_USAGE
     except KeyboardInterrupt as stop:
         number = stop.number if isinstance(stop, Stopped) else signal.SIGINT
         notes = getattr(stop, "__notes__", ())
@@ -60,11 +60,11 @@ def run_command(
             if isinstance(error, BrokenPipeError):
                 return 0
         tell(f"{name}: {_describe_failure(error, output)}; {KEPT}")
-        return USAGE
+        return EXIT_USAGE
     except Exception:
         traceback.print_exc()
         tell(f"{name}: internal error; please report the traceback above")
-        return FAULT
+        return EXIT_INTERNAL_ERROR
 
 
 def print_error(error: BaseException | str, name: str = "bench") -> None:

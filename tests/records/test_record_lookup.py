@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from harness.records.answers import agree
+from harness.records.record_lookup import agree
 
 KNOWN = {"mode": "train", "options": {"fusion": True, "autobatch": "agenda", "file": None, "n": 1}}
 

@@ -16,8 +16,7 @@ import pytest
 
 from harness.errors import BenchError
 from harness.machine import folders
-from harness.planning import running
-from harness.planning.running import begin_run, block_runs, hold_machine, hold_turn
+from harness.planning.locks import begin_run, block_runs, hold_machine, hold_turn
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +72,7 @@ def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
         holder.kill()  # as with kill -9: the kernel releases the lock
         holder.join()
 
-    monkeypatch.setattr(running.time, "sleep", end_holder)
+    monkeypatch.setattr(locks.time, "sleep", end_holder)
     with hold_turn(tmp_path, "bench y", math.inf, said.append):
         assert not holder.is_alive()
     assert said == [f"{said[0].partition(' is ')[0]} is measuring into {tmp_path}; waiting"]
@@ -83,8 +82,8 @@ def test_a_turn_that_is_waited_for_begins_when_the_other_ends(
 
 def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(100))
-    monkeypatch.setattr(running.time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(running.time, "sleep", lambda _: None)
+    monkeypatch.setattr(locks.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(locks.time, "sleep", lambda _: None)
     said: list[str] = []
     with (
         hold_turn(tmp_path, "first", 0.0, said.append),
@@ -99,7 +98,7 @@ def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The holder deletes the file after it is opened and before it is locked."""
-    is_locked_now, took = running._try_flock, []
+    is_locked_now, took = locks._try_flock, []
 
     def lock(file: object) -> bool:
         if not took:
@@ -107,7 +106,7 @@ def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
             took[0].unlink()
         return is_locked_now(file)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(running, "_try_flock", lock)
+    monkeypatch.setattr(locks, "_try_flock", lock)
     with hold_turn(tmp_path, "bench", 0.0, print):
         assert took[0].exists()
         with pytest.raises(BenchError), hold_turn(tmp_path, "another", 0.0, print):

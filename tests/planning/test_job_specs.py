@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BenchError, ConfigError
-from harness.planning.nodes import Nodes
-from harness.planning.orders import (
+from harness.planning.job_specs import (
     Order,
     build_order_path,
     check_code,
     compute_code_version,
     read_order,
 )
+from harness.planning.nodes import Nodes
 from harness.planning.run_plan import Step
 from harness.trials.spec import TrialSpec
 
