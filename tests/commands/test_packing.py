@@ -8,6 +8,7 @@ import pytest
 
 import harness.terminal.measurement
 from harness.commands import bench, collect, schedule
+from harness.counts import sequential
 from harness.records.store import COUNTS, TRIALS
 from tests.support.faulty_counts import COUNT, N_ROWS
 from tests.support.records import content_of, plain_count, plain_record, write_results

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from harness.commands.schedule import main
-from harness.counts import worker
+from harness.counts import sequential, worker
 from harness.counts.request import parse_requests
 from harness.counts.sequential import count_in_turn
 from harness.errors import ConfigError, ScheduleError, UnsupportedTrial

@@ -16,6 +16,7 @@ import pytest
 
 from harness.errors import BenchError
 from harness.machine import folders
+from harness.planning import locks
 from harness.planning.locks import begin_run, block_runs, hold_machine, hold_turn
 
 
