@@ -42,11 +42,11 @@ KEYS = _parse_columns(
     "order | | order of instances: `shuffled`, `length` or `file`",
     "embedding_size | | embedding size; 0: the hidden size",
     "learning_rate | | learning rate",
-    "granularity | | of counts: vertices or operators",
-    "outputs | | of counts: when output layers run",
-    "offset | | of counts: first instance",
-    "graph | | of counts: `plain`, or `released` as in ED-Batch's release",
-    "mini_batch | | of counts: 0 for the mini-batch that was learned on, then 1, 2, ...",
+    "granularity | | counts only: vertices or operators",
+    "outputs | | counts only: when output layers run",
+    "offset | | counts only: first instance",
+    "graph | | counts only: `plain`, or `released` as in ED-Batch's release",
+    "mini_batch | | counts only: 0 for the mini-batch that was learned on, then 1, 2, ...",
 )
 STATUS = _parse_columns(
     "status | | `ok`, or the reason for no number",
@@ -77,7 +77,7 @@ RECORDED = _parse_columns(  # numbers under the names of a record's fields
 )
 PHASE_SECONDS = _parse_columns(
     "construct_s | s | building graphs, per mini-batch",
-    "schedule_s | s | scheduling, per mini-batch (of counts: the policy itself)",
+    "schedule_s | s | scheduling, per mini-batch (counts: the policy itself)",
     "forward_s | s | forward, per mini-batch",
     "backward_s | s | backward, per mini-batch",
     "update_s | s | update, per mini-batch",
@@ -88,13 +88,13 @@ CHECKS = _parse_columns(
     "policy_choice | | candidates of `policy=auto` with their times (JSON)",
 )
 COUNTED = _parse_columns(
-    "n_nodes | | of counts: nodes of the graph",
-    "n_parameters | | of counts: nodes that are never batched",
-    "n_tried | | of counts: schedules that learning tried",
-    "unseen_fraction | | of counts: fraction of states that learning has not seen",
-    "n_following | | of counts: number of mini-batches that follow",
-    "following_over_bound | | of counts: mean of `over_bound` over the mini-batches that follow",
-    "following_unseen_fraction | | of counts: `unseen_fraction` of the mini-batches that follow",
+    "n_nodes | | counts only: nodes of the graph",
+    "n_parameters | | counts only: nodes that are never batched",
+    "n_tried | | counts only: schedules that learning tried",
+    "unseen_fraction | | counts only: fraction of states that learning has not seen",
+    "n_following | | counts only: number of mini-batches that follow",
+    "following_over_bound | | counts only: mean of `over_bound` over the mini-batches that follow",
+    "following_unseen_fraction | | counts only: `unseen_fraction` of the mini-batches that follow",
 )
 DERIVED = _parse_columns(
     "throughput | 1/s | instances per second",

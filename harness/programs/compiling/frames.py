@@ -73,7 +73,7 @@ class CheckedArithmetic(Arithmetic):
         if INT32 in kinds:
             raise CompileError("computes with a 32-bit number, which wraps; take int() of it")
         if operator_ in (ast.Div, ast.LShift, ast.RShift):
-            raise CompileError(f"has an operator that is not translated: {operator_.__name__}")
+            raise CompileError(f"has an unsupported operator: {operator_.__name__}")
         if operator_ is ast.Mod and any(kind.is_float for kind in kinds):
             return self._writer.call(runtime.compute_remainder, a, b)
         return super().apply_operator(operator_, a, b)
@@ -216,7 +216,7 @@ class FrameWriter(FunctionWriter):
         if isinstance(kind, Number):
             own = find_number_kind(value)
             if own != kind and (own, kind) != (BOOL, INT):
-                raise CompileError("gives a name values of several kinds")
+                raise CompileError("assigns values of several types to a name")
         return super().convert(value, kind)
 
     def to_condition(self, value: Any) -> Any:
@@ -245,13 +245,13 @@ class FrameWriter(FunctionWriter):
         try:
             super().assign_name(name, value)
         except CompileError as error:
-            raise CompileError(f"gives a name values of several kinds: {name}") from error
+            raise CompileError(f"assigns values of several types to a name: {name}") from error
         self.known.add(name)
 
     def evaluate_Name(self, node: ast.Name) -> Any:
         """Return the value of a variable that is set, or of a global name."""
         if node.id in self.variables and node.id not in self.known:
-            raise CompileError(f"reads {node.id}, which is not set on every way there")
+            raise CompileError(f"reads {node.id}, which is not set on every path")
         return super().evaluate_Name(node)
 
     def write_all(self, statements: list[ast.stmt]) -> None:
@@ -313,9 +313,9 @@ class FrameWriter(FunctionWriter):
         """
         names = self.list_parameters(function)
         if function in self.within:
-            self.refuse(f"calls {function.__name__}, which calls itself; fork it")
+            self.refuse(f"calls {function.__name__}, which is recursive; fork it")
         if len(names) != len(values):
-            self.refuse(f"{function.__name__} is called with another number of operands")
+            self.refuse(f"{function.__name__} is called with a wrong number of arguments")
         before = self.function, self.variables, self.end, self.results, self.returned, self.known
         node = self.node
         self.within.append(function)
@@ -344,9 +344,9 @@ class FrameWriter(FunctionWriter):
         """
         arguments = find_definition(function).args
         if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:
-            self.refuse(f"{function.__name__} takes any number of operands, or some by name")
+            self.refuse(f"{function.__name__} has variadic or keyword-only parameters")
         if find_definition(function).decorator_list or function.__code__.co_freevars:
-            self.refuse(f"{function.__name__} is more than a plain function of a module or a class")
+            self.refuse(f"{function.__name__} is not a plain function or method")
         return [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
 
     # --- waits -------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class FrameWriter(FunctionWriter):
         waiting = [k for k, node in enumerate(nodes) if has_wait(node)]
         for node in nodes[: waiting[-1]] if waiting else ():
             if not isinstance(node, ast.Name | ast.Constant):
-                self.refuse("waits in the midst of an expression", node)
+                self.refuse("waits inside an expression", node)
         evaluated = {k: self.evaluate(nodes[k]) for k in waiting}
         return [
             evaluated[k] if k in evaluated else self.evaluate(expression)
@@ -390,7 +390,7 @@ class FrameWriter(FunctionWriter):
     def evaluate_Compare(self, node: ast.Compare) -> Any:
         """Return the value of a comparison."""
         if any(map(has_wait, node.comparators)):
-            self.refuse("waits in the midst of an expression", node)
+            self.refuse("waits inside an expression", node)
         return super().evaluate_Compare(node)
 
 

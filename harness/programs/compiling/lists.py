@@ -146,7 +146,7 @@ class ListWriter(FrameWriter):
             )
             return
         if not isinstance(target, ast.Name):
-            self.refuse("changes what is not translated", node)
+            self.refuse("assigns to an unsupported target", node)
         name = ast.Name(target.id, ast.Load())
         before, value = self.evaluate_all([name, node.value])
         if is_kept(before, LIST) and isinstance(node.op, ast.Add):
@@ -183,7 +183,7 @@ class ListWriter(FrameWriter):
         if isinstance(container, tuple):
             return super().evaluate_Subscript(node)
         if not is_kept(container, LIST, ARRAY):
-            self.refuse("has an index that is not translated", node)
+            self.refuse("has an unsupported index", node)
         if isinstance(node.slice, ast.Slice):
             return self._slice_list(container, node.slice)
         return self._load_item(container, self.evaluate(node.slice))
@@ -199,7 +199,7 @@ class ListWriter(FrameWriter):
 
     def _load_span_item(self, span: IntegerSpan, index: Any) -> Value:
         if isinstance(index, Value) or not isinstance(index, int):
-            raise CompileError("has an index that is not translated")
+            raise CompileError("has an unsupported index")
         n, operate = self.materialize(self.count_items(span)), self.arithmetic.apply_operator
         lowest = self.materialize(index if index >= 0 else -1 - index)
         is_there = self.builder.icmp_signed(">", n.ir, lowest.ir)
@@ -229,7 +229,7 @@ class ListWriter(FrameWriter):
                 return self.call_helper(runtime.pop_item, self.state, self.handle(container))
             case kind, "tolist", [] if kind == ARRAY:
                 return self.make_list(Value(LIST, container.ir))
-        raise CompileError(f"calls what is not translated: {name} of {container.kind.name}")
+        raise CompileError(f"calls an unsupported function: {name} of {container.kind.name}")
 
     # --- loops -------------------------------------------------------------------------------
 
@@ -246,11 +246,11 @@ class ListWriter(FrameWriter):
         parts = tuple(self.make_list(part) if _is_plain(part) else part for part in parts)
         if called is builtins.enumerate:
             if len(parts) != 1 or node.keywords:
-                self.refuse("counts from something else than 0", node)
+                self.refuse("enumerates from a start other than 0", node)
             return Enumerated(*parts)
         strict = [ast.unparse(keyword) for keyword in node.keywords]
         if strict not in ([], ["strict=True"], ["strict=False"]) or not parts:
-            self.refuse("zips in a way that is not translated", node)
+            self.refuse("has an unsupported zip", node)
         if strict == ["strict=True"]:
             self.check_lengths(parts)
         return Zipped(parts)
@@ -260,7 +260,7 @@ class ListWriter(FrameWriter):
         first, *others = [self.materialize(self.count_items(item)).ir for item in parts]
         for item in others:
             is_fine = self.builder.icmp_signed("==", first, item)
-            self.check(is_fine, ValueError, "zip() arguments are of other lengths")
+            self.check(is_fine, ValueError, "zip() arguments have different lengths")
 
     @contextmanager
     def loop_over(self, over: Any) -> Iterator[tuple[Any, Any]]:
@@ -315,7 +315,7 @@ class ListWriter(FrameWriter):
     def write_For(self, node: ast.For) -> None:
         """Write a loop over a list or a range, or one copy of the body per element of a tuple."""
         if node.orelse:
-            self.refuse("has an else behind a loop")
+            self.refuse("has an else clause after a loop")
         over = self.evaluate_iterable(node.iter)
         if _is_plain(over):
             read = self.keep(over)
@@ -332,7 +332,7 @@ class ListWriter(FrameWriter):
         if values is not None:
             return values
         if has_wait(node):
-            self.refuse("waits in a list", node)
+            self.refuse("waits inside a list", node)
         load_list = self.keep(self.make_list(()))
         own = {
             child.id

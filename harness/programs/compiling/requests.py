@@ -93,10 +93,10 @@ class RequestWriter(ListWriter):
         if owner is self.model and isinstance(value, MethodType | FunctionType):
             return value
         if owner is self.model:
-            self.refuse(f"reads {ast.unparse(node)}, which is no number")
+            self.refuse(f"reads {ast.unparse(node)}, which is not a number")
         if isinstance(owner, ModuleType):
             return value
-        self.refuse("has an attribute that is not translated", node)
+        self.refuse("has an unsupported attribute", node)
 
     def _load_model_number(self, name: str, value: bool | float) -> Value:
         index, is_real = self.constants.index_model_number(name, value)
@@ -114,13 +114,13 @@ class RequestWriter(ListWriter):
         """Return a function of one expression."""
         arguments = node.args
         if arguments.defaults or arguments.kwonlyargs or arguments.vararg or arguments.kwarg:
-            self.refuse("has a lambda with other than plain operands", node)
+            self.refuse("has a lambda with parameters other than positional ones", node)
         return Lambda(node, self.variables)
 
     def _apply_lambda(self, called: Lambda, values: Sequence[Any]) -> Any:
         names = [argument.arg for argument in called.node.args.args]
         if called.variables is not self.variables or len(names) != len(values):
-            self.refuse("calls a lambda of another function, or with other operands")
+            self.refuse("calls a lambda of another function, or with wrong arguments")
         with self.own_names(set(names)):
             for name, value in zip(names, values, strict=True):
                 self.assign_name(name, value)
@@ -132,7 +132,7 @@ class RequestWriter(ListWriter):
             receiver = self.evaluate(node.func.value)
             if is_kept(receiver, LIST, ARRAY, DICT):
                 if node.keywords or any(map(has_wait, node.args)):
-                    self.refuse("gives operands by name, or waits for them", node)
+                    self.refuse("has keyword arguments, or arguments that wait", node)
                 return self.call_list_method(receiver, node.func.attr, self.evaluate_all(node.args))
         called = self.evaluate(node.func)
         if isinstance(called, Named):
@@ -147,7 +147,7 @@ class RequestWriter(ListWriter):
         bound, function = _split_method(called)
         if isinstance(function, FunctionType) and bound in (None, self.model):
             if named:
-                self.refuse("gives operands by name", node)
+                self.refuse("has keyword arguments", node)
             if is_generator(function):
                 self.refuse(f"calls {function.__name__}, which waits; use `yield from`")
             return self.inline(function, values if bound is None else [bound, *values])
@@ -156,7 +156,7 @@ class RequestWriter(ListWriter):
     def _evaluate_arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
         keywords = [argument.arg for argument in node.keywords]
         if None in keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
-            self.refuse("unpacks operands", node)
+            self.refuse("unpacks arguments", node)
         n = len(node.args)
         values = self.evaluate_all([*node.args, *(argument.value for argument in node.keywords)])
         return values[:n], dict(zip(map(str, keywords), values[n:], strict=True))
@@ -185,7 +185,7 @@ class RequestWriter(ListWriter):
             case ((builtins.int | builtins.bool | builtins.float | builtins.abs), [value]):
                 if isinstance(value, bool | int | float) or value.kind in NUMBERS:
                     return self.apply(called, [value], {})
-        self.refuse("calls what is not translated", node)
+        self.refuse("calls an unsupported function", node)
 
     def _to_computable(self, value: Any) -> Any:
         """Return a number of the kind that Python computes with."""
@@ -217,7 +217,7 @@ class RequestWriter(ListWriter):
         whole, b = self.to_integer(value), self.builder
         short = b.trunc(whole.ir, INT32.ir)
         is_fine = b.icmp_signed("==", b.sext(short, WORD), whole.ir)
-        self.check(is_fine, OverflowError, "a 32-bit number is needed")
+        self.check(is_fine, OverflowError, "expected a 32-bit number")
         return short
 
     def _find_entry(self, name: str, given: Mapping[str, Any]) -> LogEntry:
@@ -267,13 +267,13 @@ class RequestWriter(ListWriter):
         if type(operands) is tuple:
             return self._write_block(name, operands, named)
         if not is_kept(operands, LIST):
-            self.refuse(f"unpacks operands of {name} from something else than a list")
+            self.refuse(f"unpacks arguments of {name} that are not a list")
         entry, n = self._find_entry(name, named), self.count_items(operands)
         if entry.n_args == COUNTED:
             self.log(entry.kind, n)
         else:
             is_fine = self.builder.icmp_signed("==", n.ir, WORD(entry.n_args))
-            self.check(is_fine, ValueError, "other operands than it has")
+            self.check(is_fine, ValueError, "wrong number of operands")
             self.log(entry.kind)
         self.call_helper(runtime.pack, self.state, self.handle(operands))
         if entry.names:
@@ -286,9 +286,9 @@ class RequestWriter(ListWriter):
         entry, n = self._find_entry(name, numbers), self.to_integer(n)
         for value in numbers.values():
             if not is_kept(value, LIST, ARRAY):
-                self.refuse("chains with something else than lists of numbers")
+                self.refuse("chains with operands that are not lists of numbers")
             is_fine = self.builder.icmp_signed("==", self.count_items(value).ir, n.ir)
-            self.check(is_fine, ValueError, "other numbers than calls")
+            self.check(is_fine, ValueError, "expected one number per call")
         begin = self.load_word(fibers.N)
         with self.builder.if_then(self.builder.icmp_signed(">", n.ir, WORD(0))):
             self.log(CHAIN, entry.kind, n, first)
@@ -347,10 +347,10 @@ class RequestWriter(ListWriter):
         bound, function = _split_method(called)
         is_own = isinstance(function, FunctionType) and bound in (None, self.model)
         if not isinstance(node, ast.Call) or not is_own or not is_generator(function):
-            self.refuse(f"{does} what is no generator", node)
+            self.refuse(f"{does} a value that is not a generator", node)
         values, named = self._evaluate_arguments(node)
         if named:
-            self.refuse("gives operands by name", node)
+            self.refuse("has keyword arguments", node)
         return function, values if bound is None else [bound, *values]
 
     def evaluate_Yield(self, node: ast.Yield) -> Any:
@@ -358,9 +358,9 @@ class RequestWriter(ListWriter):
         asked = node.value
         called = self.evaluate(asked.func) if isinstance(asked, ast.Call) else None
         if not isinstance(asked, ast.Call) or called not in (Named("fork"), Named("chance")):
-            self.refuse("yields what is not translated", node)
+            self.refuse("yields an unsupported value", node)
         if asked.keywords:
-            self.refuse("gives operands by name", asked)
+            self.refuse("has keyword arguments", asked)
         if called == Named("fork"):
             return self._write_fork(asked.args)
         values, _ = self._evaluate_arguments(asked)
@@ -424,7 +424,7 @@ class RequestWriter(ListWriter):
         values = [value for value in given if isinstance(value, Value)]
         known = tuple(None if isinstance(value, Value) else value for value in given)
         if any(isinstance(value, Lambda | tuple) for value in known):
-            self.refuse("gives a branch what is neither a number nor a list", node)
+            self.refuse("passes a branch a value that is neither a number nor a list", node)
         kinds = tuple(value.kind for value in values)
         places = tuple(isinstance(value, Value) for value in given)
         key = function, kinds, places, tuple(map(id, known))

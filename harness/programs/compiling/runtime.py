@@ -208,7 +208,7 @@ def pack(state: int, number: int) -> None:
         odd |= (value + 2**31) >> 32
         log[n_log + k] = value
     if odd != 0:
-        raise OverflowError("a 32-bit number is needed")
+        raise OverflowError("expected a 32-bit number")
     add_to_word(state, N_LOG, n)
 
 

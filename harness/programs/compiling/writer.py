@@ -101,7 +101,7 @@ class ProgramWriter(RequestWriter):
             self.call_helper(fibers.end, self.state, self.fiber, self.handle(result))
         else:
             if entry.returns != isinstance(returned, Value):
-                self.refuse("returns something else than a vertex from a branch, or nothing")
+                self.refuse("does not return a vertex from a branch")
             result = self.to_integer(returned if entry.returns else 0)
             self.call_helper(fibers.join, self.state, self.fiber, result)
         self.stop(fibers.HAS_ENDED)
