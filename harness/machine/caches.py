@@ -193,6 +193,7 @@ def _load_or_compute(function: Callable[[bytes, str], Answer], content: bytes, w
     if stored is not None:
         return json.loads(stored)
     answer = function(content, word)
+    _limit_answers(folder)
     write_cached(path, json.dumps(answer).encode())
     return answer
 
@@ -205,7 +206,10 @@ def _hash_code(file: str) -> bytes:
 @functools.cache
 def make_answers_folder() -> Path | None:
     """Return the directory of cached results about files, or None if none can be used."""
-    folder = make_cache_folder(FOLDER)
-    if folder is not None:
-        delete_oldest(folder, MAX_ANSWERS)
-    return folder
+    return make_cache_folder(FOLDER)
+
+
+@functools.cache
+def _limit_answers(folder: Path) -> None:
+    """Delete old results once per process that adds one: looking through all takes 0.1 s."""
+    delete_oldest(folder, MAX_ANSWERS)

@@ -342,6 +342,6 @@ def test_too_many_answers_are_forgotten(
     monkeypatch.setattr(caches, "MAX_ANSWERS", 2)
     for k in range(3):
         cache_on_disk(words_of)(write(tmp_path / f"{k}.txt", str(k), 1), "")
-    make_answers_folder.cache_clear()  # the next process
+    caches._limit_answers.cache_clear()  # the next process
     cache_on_disk(words_of)(write(tmp_path / "3.txt", "3", 1), "")
     assert len(list((home / NAME / caches.FOLDER).iterdir())) == 1 + 1  # newest old entry, new one
