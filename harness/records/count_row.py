@@ -71,7 +71,7 @@ class BatchCounts:
     unseen_fraction: float | None = None
     learn_s_ed: float | None = None
     n_trials_ed: int | None = None
-    unseen_share_ed: float | None = None
+    unseen_fraction_ed: float | None = None
     following: Generalization | None = None
     following_ed: Generalization | None = None
     reason_ed: str | None = None

@@ -45,7 +45,7 @@ def test_learned_rows_tell_of_learning(capsys: pytest.CaptureFixture[str]) -> No
     }
     assert machine["learn_s"] > 0
     assert machine["n_trials"] == 50
-    assert machine["unseen_fraction"] == machine["unseen_share_ed"] == 0.0
+    assert machine["unseen_fraction"] == machine["unseen_fraction_ed"] == 0.0
     assert machine["n_batches"] == machine["lower_bound"]
     assert machine["n_batches_ed"] == machine["lower_bound_ed"]
 
@@ -101,7 +101,7 @@ def test_a_policy_is_saved_and_used_again(
     assert loaded["n_batches"] == saved["n_batches"]
     # The released graph has types that this policy does not know; no other policy is learned.
     assert "n_batches_ed" in saved
-    assert not {"n_batches_ed", "learn_s_ed", "unseen_share_ed", "ratio_ed"} & set(loaded)
+    assert not {"n_batches_ed", "learn_s_ed", "unseen_fraction_ed", "ratio_ed"} & set(loaded)
     assert loaded["lower_bound_ed"] == saved["lower_bound_ed"]
     assert loaded["reason_ed"].startswith(f"{file} was learned on other types")
     assert main([*WORKLOAD, "policy=agenda,fsm_sort", f"learning.file={file}"]) == 0

@@ -185,7 +185,7 @@ def test_what_is_not_compared_is_shared() -> None:
             {"rule__quantifier": "most"},
             "rule.quantifier=most is not allowed; choose one of all, any",
         ),
-        ({"answer__numerator": {}}, "answer has no of; set it"),
+        ({"answer__numerator": {}}, "answer has no numerator; set it"),
         (
             {"answer__decisive_scales": "paper"},
             "answer.decisive_scales=paper is not allowed; choose one of smoke",
@@ -199,7 +199,7 @@ def test_what_is_not_compared_is_shared() -> None:
         ({"answer__denominator": {"system": "swift"}}, "unknown system swift; choose one of"),
         (
             {"answer__settings": {"batch_size": 2}},
-            "one has no trials at scale smoke that match of system",
+            "one has no trials at scale smoke that match numerator system",
         ),
         ({"answer__settings": {"batch_size": [8, 9]}}, "with batch_size=9; choose one of 1, 8, 64"),
         ({"answer__settings": {"leaves": 8}}, "one has no trials at scale smoke that match"),
@@ -219,11 +219,11 @@ def counted(**sides: Any) -> dict[str, Any]:
 
 
 def test_a_count_is_compared_with_another_or_with_the_bound(conf: Path) -> None:
-    content = counted(of={"policy": "depth"}, over={"policy": "bound"})
+    content = counted(numerator={"policy": "depth"}, denominator={"policy": "bound"})
     (conf / "claims/dream.yaml").write_text(yaml.safe_dump(content))
     check_claims(read_claims(conf), conf)
-    wrong = counted(of={"policy": "width"}, over={"policy": "bound"})
-    assert "counted has no counts at scale smoke that match of policy=width" in fault_of(
+    wrong = counted(numerator={"policy": "width"}, denominator={"policy": "bound"})
+    assert "counted has no counts at scale smoke that match numerator policy=width" in fault_of(
         conf, wrong
     )
 

@@ -139,7 +139,9 @@ CLAIM = Claim(
     answer=ANSWER,
     rule=UP,
 )
-SHARE = replace(ANSWER, quantity="construction_percent", of={"system": ("slow",)}, over={})
+SHARE = replace(
+    ANSWER, quantity="construction_percent", numerator={"system": ("slow",)}, denominator={}
+)
 Point = tuple[dict[str, Any], tuple[Record | None, ...]]
 
 
@@ -286,7 +288,9 @@ def test_an_interval_that_contains_the_threshold_shows_nothing() -> None:
 def test_a_batch_size_is_compared_with_another_of_the_same_system() -> None:
     """Systems are compared with themselves, though different ones are fastest at the two sizes."""
     one, many = {"batch_size": ("1",)}, {"batch_size": ("128",)}
-    answer = replace(ANSWER, of=one, over=many, at={"system": ("quick", "slow")})
+    answer = replace(
+        ANSWER, numerator=one, denominator=many, settings={"system": ("quick", "slow")}
+    )
     experiment = build_experiment(
         build_point("quick", [40], 1),
         build_point("quick", [400], 128),
@@ -327,10 +331,10 @@ def test_counts_are_compared_with_each_other_and_with_the_bound() -> None:
     claimed, _ = judge(claim, experiment)
     assert claimed["verdict"] == REPRODUCED
     assert claimed["value"] == claimed["low"] == claimed["high"] == 2.0
-    bound = replace(answer, of={"policy": ("clever",)}, over={"policy": ("bound",)})
+    bound = replace(answer, numerator={"policy": ("clever",)}, denominator={"policy": ("bound",)})
     down = replace(claim, answer=bound, rule=replace(DOWN, at_most=1.0))
     assert get_verdict(down, experiment) == (REPRODUCED, "")
-    depth = replace(down, answer=replace(bound, of={"policy": ("depth",)}))
+    depth = replace(down, answer=replace(bound, numerator={"policy": ("depth",)}))
     assert get_values(depth, experiment) == [90 / 40, 70 / 40]
     failed = [*counts[:2], build_count("clever", None, reason_ed="it cannot")]
     verdict = get_verdict(claim, build_experiment(counts=failed))

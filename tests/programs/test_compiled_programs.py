@@ -144,7 +144,7 @@ REFUSED = {
     "v = p.leaf(word=0, other=1)": "calls leaf with the wrong external numbers",
     "yield p.stage()": "yields an unsupported value",
     "yield p": "yields an unsupported value",
-    "a = yield p.fork(self._picked(1, 2))": "forks what is no generator",
+    "a = yield p.fork(self._picked(1, 2))": "forks a value that is not a generator",
     "a = self._walk(p, v, 0, [])": "calls _walk, which waits; use `yield from`",
     "a = {1: v}\na = 0.5": "assigns values of several types to a name: a",
     "if i == 0:\n    late = v\nv = late": "reads late, which is not set on every path",
@@ -155,7 +155,7 @@ REFUSED = {
     "i = i << 2": "has an unsupported operator: LShift",
     "for one in reversed(read): pass": "calls an unsupported function: reversed",
     "i = sentence.nothing": "reads nothing, which is neither a number nor an array",
-    "i = self.shapes": "which is no number",
+    "i = self.shapes": "which is not a number",
     "p.chance(v, 1)": "calls chance, which is not a block",
     "a = yield p.fork(self._branch(p, v, 0, read=[]))": "has keyword arguments",
 }

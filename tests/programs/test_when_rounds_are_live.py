@@ -281,7 +281,7 @@ def test_live_rounds_count_the_work_of_those_that_are_recorded_ahead() -> None:
     batch = [Scripted((Choose(0, k, (1, 2)), Choose(1, k, (0, 3))), k) for k in range(4)]
     found = {}
     for rounds in ("interleaved", "deferred"):
-        options = {"rounds": rounds, "recording": "program"}
+        options = {"execution": rounds, "recording": "program"}
         adapter = Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=options))
         adapter.prepare(ScriptedModel(), WEIGHTS)
         adapter.load(batch)

@@ -115,7 +115,7 @@ def test_a_damaged_record_is_named(
     path = tmp_path / "r0.json"
     write_record(path, make_record())
     path.write_text(damage(path.read_text()))
-    with pytest.raises(RecordError, match=rf"r0\.json is not a record of schema 1.*{fault}"):
+    with pytest.raises(RecordError, match=rf"r0\.json is not a record of schema 2.*{fault}"):
         read_record(path)
     assert find_record(path) is None
 

@@ -148,7 +148,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         replaced_line(lambda line: {k: v for k, v in line.items() if k != "status"}),
         "line 2 .*: status: ",
     ),
-    "a list": (replaced_line(lambda line: [line]), "line 2 is not a record of schema 1"),
+    "a list": (replaced_line(lambda line: [line]), "line 2 is not a record of schema 2"),
     "a twin": (
         replaced_line(
             lambda line: (

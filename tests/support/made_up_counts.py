@@ -55,7 +55,7 @@ def made_up_row(point: Mapping[str, str], **changes: Any) -> dict[str, Any]:
             "learning": LEARNING | {"seed": seed},
             "learn_s": 0.25,
             "learn_s_ed": 0.5,
-            "unseen_share_ed": 0.0,
+            "unseen_fraction_ed": 0.0,
         }
         row |= {"n_trials": 1000, "n_trials_ed": 50}
     after = {"n_batches": [3 * n_batches], "lower_bound": [3 * bound], "ratio": n_batches / bound}
