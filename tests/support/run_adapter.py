@@ -1,7 +1,7 @@
-"""Program that runs one system on every case and writes all results to an .npz file.
+"""Program that runs systems on every case and writes the results of each to an .npz file.
 
-Arguments: the file of conf/system, the .npz file, options (JSON) that override those of the file,
-and the device. Each system has its own process, because settings of frameworks apply to a process.
+Arguments: the folder of the results, options (JSON) that override those of the files, the device,
+and the files of conf/system. What fails is the system's result "crash", and the next one runs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -279,11 +280,16 @@ def run_all(values: dict[str, Any], device: str, overrides: dict[str, Any]) -> d
     return found
 
 
-def main(config: str, out: str, overrides: str, device: str) -> None:
-    values = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
-    found = run_all(values, device, json.loads(overrides))
-    found["loaded"] = [name for name in FRAMEWORKS if name in sys.modules]
-    np.savez(out, **{key: np.asarray(value) for key, value in found.items()})
+def main(folder: str, overrides: str, device: str, *configs: str) -> None:
+    for config in configs:
+        values = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
+        try:
+            found = run_all(values, device, json.loads(overrides))
+        except Exception:
+            found = {"crash": traceback.format_exc()}
+        found["loaded"] = [name for name in FRAMEWORKS if name in sys.modules]
+        arrays = {key: np.asarray(value) for key, value in found.items()}
+        np.savez(Path(folder, f"{values['name']}.npz"), **arrays)
 
 
 if __name__ == "__main__":

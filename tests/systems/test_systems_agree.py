@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,13 +109,50 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 
 
 @pytest.fixture(scope="module")
-def results(variant: Variant, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """Results of a system for all cases, from a separate process; freed before the next system."""
-    out = tmp_path_factory.mktemp("systems") / "found.npz"
-    options = json.dumps({"build": variant.build} if variant.build else {})
-    config = ROOT / "conf" / "system" / f"{variant.system}.yaml"
+def results(
+    variant: Variant,
+    request: pytest.FixtureRequest,
+    folder_of: Callable[[tuple[Variant, ...]], Path],
+) -> Found:
+    """Results of a system for all cases; freed before the next system."""
+    selected = dict.fromkeys(
+        item.callspec.params["variant"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function)
+        and item.module is request.module
+        and "variant" in getattr(item, "callspec", SimpleNamespace(params={})).params
+    )
+    alike = [one for one in selected if one.device == variant.device]
+    together = tuple(one for one in alike if group_of(one) == group_of(variant))
+    with np.load(folder_of(together) / f"{variant.system}.npz") as arrays:
+        found = dict(arrays)
+    assert "crash" not in found, found["crash"]
+    return found
+
+
+def group_of(variant: Variant) -> tuple[str, ...]:
+    """Return the key of the systems that share a process.
+
+    DyNet's settings apply to a process, and so may those of each build. Of the other frameworks,
+    importing takes longer than running the small cases.
+    """
+    config = yaml.safe_load((ROOT / f"conf/system/{variant.system}.yaml").read_text())
+    family = config["adapter"].rpartition(".")[0]
+    return (family, variant.device) if family not in ("systems.on_dynet", "systems") else variant
+
+
+@pytest.fixture(scope="module")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[Variant, ...]], Path]:
+    """Return a function that runs a group once and returns the folder of its results."""
+    return cache(lambda together: run_group(together, tmp_path_factory.mktemp("systems")))
+
+
+def run_group(together: Sequence[Variant], folder: Path) -> Path:
+    """Run systems one after another in a process of their own."""
+    options = json.dumps({"build": together[0].build} if together[0].build else {})
+    configs = [str(ROOT / "conf" / "system" / f"{one.system}.yaml") for one in together]
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(config), str(out), options, variant.device],
+        [sys.executable, str(PROGRAM), str(folder), options, together[0].device, *configs],
         capture_output=True,
         text=True,
         check=False,
@@ -122,8 +161,7 @@ def results(variant: Variant, tmp_path_factory: pytest.TempPathFactory) -> Found
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""  # records and tables may be written there
-    with np.load(out) as arrays:
-        return dict(arrays)
+    return folder
 
 
 def skipped_in(results: Found) -> dict[str, str]:
