@@ -143,13 +143,16 @@ def _compute_checksum(path: Path, content: bytes) -> bytes:
 def unpack_kept(entry: Path, folder: Path) -> None:
     """Unpack the files of an entry into a directory, if the entry is intact.
 
-    Existing files stay unchanged: replacing a loaded library would crash its process.
+    Existing files stay unchanged. Others appear as a whole: a process that has loaded a library
+    would crash if the file was written again in place.
     """
     content = read_cached(entry)
     if content is not None:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            names = [name for name in packed.namelist() if not (folder / name).exists()]
-            packed.extractall(folder, names)
+            for name in packed.namelist():
+                if not (folder / name).exists():
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    write_private_file(folder / name, packed.read(name))
 
 
 def keep_packed(folder: Path, entry: Path) -> None:

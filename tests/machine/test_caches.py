@@ -263,6 +263,20 @@ def test_of_a_damaged_entry_no_file_is_taken(tmp_path: Path, damage: str) -> Non
     assert files_of(tmp_path / "new") == FILES
 
 
+def test_a_file_that_another_process_has_just_loaded_is_not_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_folder(tmp_path / "filled")
+    keep_packed(tmp_path / "filled", tmp_path / "entry")
+    (tmp_path / "new").mkdir()
+    loaded = write(tmp_path / "new" / "a.so", "as loaded", 1)
+    with loaded.open("rb") as file:
+        monkeypatch.setattr(Path, "exists", lambda _: False)  # it appears after the look
+        unpack_kept(tmp_path / "entry", tmp_path / "new")
+        assert file.read() == b"as loaded"
+    assert files_of(tmp_path / "new") == FILES
+
+
 def test_what_is_there_already_stays(tmp_path: Path) -> None:
     fill_folder(tmp_path / "filled")
     keep_packed(tmp_path / "filled", tmp_path / "entry")

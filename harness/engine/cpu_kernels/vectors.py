@@ -281,6 +281,9 @@ NAMES = (
 )
 
 
+_TABLES: list[NDArray[np.int64]] = []  # never freed: engines store only their addresses
+
+
 @functools.cache
 def load_products() -> tuple[Loaded, NDArray[np.int64]]:
     """Load the machine code of all kernels.
@@ -290,7 +293,9 @@ def load_products() -> tuple[Loaded, NDArray[np.int64]]:
     """
     key = repr((__name__, hash_modules((__name__,)), LANES))
     loaded = load_cached(key, lambda: str(write_products()))
-    return loaded, np.array([loaded.find_address(name) for name in NAMES], dtype=np.int64)
+    table = np.array([loaded.find_address(name) for name in NAMES], dtype=np.int64)
+    _TABLES.append(table)
+    return loaded, table
 
 
 # With vectors of half the size (AVX2), oneDNN is faster except for small matrices and few rows.
