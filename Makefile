@@ -22,8 +22,9 @@ CPUS := $(patsubst tests/support/%_cpu.py,%,$(wildcard tests/support/*_cpu.py))
 ifneq ($(filter-out $(CPUS),$(CPU)),)
 $(error CPU=$(CPU) is unknown; choose one of: $(CPUS), or leave it out for this CPU)
 endif
-# Of OpenBLAS no variable of the shell chooses the kernels.
-PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m pytest $(if $(CPU),-p tests.support.$(CPU)_cpu) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+# No variable of the shell chooses the kernels of OpenBLAS. Hundreds of processes import this project,
+# and each would compile its source again without the files of __pycache__.
+PYTEST := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest $(if $(CPU),-p tests.support.$(CPU)_cpu) -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # A folder of wheels to install from, where there is no network; see make wheelhouse.
 OFFLINE ?=
