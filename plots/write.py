@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -76,7 +75,7 @@ def write_picture(picture: Picture, experiment: Experiment, results_dir: Path) -
 
 
 def save_figure(figure: Figure, *paths: Path) -> None:
-    """Write a figure as .png, .pdf or .svg, and close it.
+    """Write a figure as .png, .pdf or .svg.
 
     Raises:
         OutputError: if a file cannot be written.
@@ -92,7 +91,6 @@ def save_figure(figure: Figure, *paths: Path) -> None:
         with mpl.rc_context({"svg.hashsalt": "bench"}):
             figure.savefig(content, format=kind[1:], metadata=METADATA[kind], bbox_inches=box)
         replace_whole(path, content.getvalue())
-    plt.close(figure)
 
 
 def write_numbers(numbers: pd.DataFrame, experiment: Experiment, path: Path) -> None:

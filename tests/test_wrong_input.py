@@ -116,6 +116,7 @@ VALUES: list[Line] = [
     (["limits.time_s=nan"], ["limits.time_s=nan is not allowed: expected a value above 0 and"]),
     (["limits.time_s=inf"], ["at most 31536000.0"]),
     (["learning_rate=nan"], ["learning_rate=nan is not allowed"]),
+    (["learning_rate=0"], ["learning_rate=0", "above 0"]),
     (["learning.trials=true"], ["learning.trials=true is not allowed: expected a whole number"]),
     (["force=perhaps"], ["force=perhaps is not allowed: expected true or false"]),
     (["force=2"], ["force=2 is not allowed: expected true or false"]),

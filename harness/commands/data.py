@@ -15,9 +15,13 @@ from datasets.parts.fetch import fetch, find_faults, is_complete
 from harness.contracts.corpus import load_corpus
 from harness.contracts.home import SPLITS, Checksums, Home, find_checksum, find_home
 from harness.errors import ConfigError, suggest_name
+from harness.planning.config import Composer
+from harness.planning.overrides import read_settings
 from harness.planning.yaml_files import read_mapping
 from harness.terminal.exit_handling import OneLineParser, run_command
-from harness.values.paths import CONF_DIR
+from harness.values.paths import CONF_DIR, find_data_root
+
+OPTION = "dataset.options."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,14 +35,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_data(typed: Sequence[str]) -> int:
-    options = _build_parser().parse_args(typed)
+    parser = _build_parser()
+    options, rest = parser.parse_known_args(typed)  # overrides may follow an option
+    if rest and options.command != "describe":
+        parser.error(f"unexpected argument {rest[0]}; remove it")
     root = _parse_root(options.data_root)
     if options.command == "list":
         _list(root)
     elif options.command == "fetch":
         _fetch(options.name, root)
     else:
-        _describe(options.name, options.split, root)
+        _describe(options.name, options.split, root, [*options.overrides, *rest])
     return 0
 
 
@@ -47,7 +54,7 @@ def _build_parser() -> argparse.ArgumentParser:
     common = OneLineParser(add_help=False)
     common.add_argument(
         "--data-root",
-        default=os.environ.get("BENCH_DATA", "data"),
+        default=str(find_data_root(os.environ)),
         metavar="DIRECTORY",
         help="directory of the datasets (default: $BENCH_DATA, else data; now: %(default)s)",
     )
@@ -62,11 +69,14 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     subparser.add_argument("name")
     subparser.add_argument("--split", choices=SPLITS, default="train")
+    subparser.add_argument(
+        "overrides", nargs="*", metavar="dataset.options.KEY=VALUE", help="as for bench"
+    )
     return parser
 
 
 def _parse_root(given: str) -> Path:
-    root = Path(given)
+    root = Path(given).expanduser()
     try:
         root.exists()
     except OSError as error:  # a name that is too long, a directory without permission
@@ -157,9 +167,13 @@ def _show_progress(done_bytes: int, total_bytes: int | None) -> None:
         print(f"\r{done_bytes / 1e6:.1f}{total} MB", end="", file=sys.stderr, flush=True)
 
 
-def _describe(name: str, split: str, root: Path) -> None:
-    choice = _read_dataset(name)
-    corpus = load_corpus(choice["loader"], split, root, **choice["options"])
+def _describe(name: str, split: str, root: Path, overrides: Sequence[str]) -> None:
+    _read_dataset(name)
+    for text in overrides:
+        if not text.startswith(OPTION):
+            raise ConfigError(f"unexpected argument {text}: expected {OPTION}KEY=VALUE; remove it")
+    chosen = Composer().compose_config({**read_settings(overrides), "dataset": name}).dataset
+    corpus = load_corpus(chosen.loader, split, root, **chosen.options)
     _print_aligned(describe_corpus(corpus))
 
 

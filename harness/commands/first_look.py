@@ -19,7 +19,7 @@ from harness.planning.artifacts import build_choices, plan_artifact
 from harness.planning.config import Composer
 from harness.planning.overrides import format_override
 from harness.terminal.command_line import parse, plan
-from harness.terminal.exit_handling import run_command
+from harness.terminal.exit_handling import OneLineParser, run_command
 from harness.terminal.measurement import lock_results, measure_all
 from plots.declaration import SYSTEMS
 from plots.draw import draw_experiment
@@ -46,12 +46,15 @@ def _try(typed: Sequence[str]) -> int:
 
 
 def _parse_results_dir(typed: Sequence[str]) -> Path:
-    unknown = [word for word in typed if not word.startswith(RESULTS)]
+    parser = OneLineParser(prog="bench-try", description=__doc__)
+    parser.add_argument("results_dir", nargs="*", metavar=f"{RESULTS}DIRECTORY")
+    words = parser.parse_args(typed).results_dir
+    unknown = [word for word in words if not word.startswith(RESULTS)]
     if unknown:
         raise ConfigError(
             f"unexpected argument {unknown[0]}: expected {RESULTS}DIRECTORY or nothing; remove it"
         )
-    return Path(typed[-1].removeprefix(RESULTS) if typed else "results")
+    return Path(words[-1].removeprefix(RESULTS) if words else "results")
 
 
 def run_first_look(results_dir: Path) -> int:

@@ -71,6 +71,22 @@ _KERNEL_VARIABLES = (
     *("JAX_ENABLE_X64", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_PLATFORMS", "NVIDIA_TF32_OVERRIDE"),
     *("BENCH_CPU_NAME", "BENCH_CPU_FEATURES", "NPY_DISABLE_CPU_FEATURES"),
 )
+# Variables that turn compilation off, or make a library check or print more than usual.
+_DEBUG_VARIABLES = (
+    *("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "TORCHINDUCTOR_FORCE_DISABLE_CACHES"),
+    *("TORCH_LOGS", "TORCH_SHOW_CPP_STACKTRACES", "PYTORCH_JIT"),
+    *("JAX_DISABLE_JIT", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS", "JAX_LOG_COMPILES"),
+    *("JAX_ENABLE_CHECKS", "JAX_TRACEBACK_FILTERING", "NUMBA_DISABLE_JIT", "NUMBA_OPT"),
+    *("TF_XLA_AUTO_JIT", "TF_CPP_VMODULE", "TF_CPP_MAX_VLOG_LEVEL", "CUDA_LAUNCH_BLOCKING"),
+    *("PYTHONDEVMODE", "PYTHONMALLOC", "PYTHONTRACEMALLOC", "PYTHONOPTIMIZE", "PYTHONINSPECT"),
+    *("MKL_VERBOSE", "DNNL_VERBOSE", "ONEDNN_VERBOSE", "OMP_DISPLAY_ENV", "KMP_SETTINGS"),
+)
+# Variables of OpenMP that bind or delay threads.
+_OPENMP_VARIABLES = (
+    *("OMP_SCHEDULE", "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "OMP_DYNAMIC"),
+    *("OMP_THREAD_LIMIT", "GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT", "KMP_AFFINITY", "KMP_BLOCKTIME"),
+)
+_LEFT_OUT = frozenset({*_KERNEL_VARIABLES, *_DEBUG_VARIABLES, *_OPENMP_VARIABLES})
 
 
 def _ignore_line(_: str) -> None:
@@ -203,7 +219,8 @@ def _read_stamp(path: Path) -> tuple[int, int] | None:
 def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     """Return a worker's environment: the trial's number of threads and a fixed hash seed.
 
-    Variables that select a library's kernels are removed, so that it selects those for this CPU.
+    Variables that change how a library computes are removed: each trial runs as on a machine where
+    nothing is set. They are listed in the record.
     """
     threads = dict.fromkeys(_THREAD_VARIABLES, str(spec.threads))
     # A checkout need not be installed; an installed package is found after the standard library.
@@ -214,7 +231,7 @@ def build_worker_environment(spec: TrialSpec) -> dict[str, str]:
     # CUDA must number GPUs as the driver does, which reports their names.
     gpus = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     fixed = python | {"TF_NUM_INTEROP_THREADS": "1"} | gpus | _ALLOCATOR
-    left_out = sorted(set(_KERNEL_VARIABLES) & set(os.environ))
+    left_out = sorted(_LEFT_OUT & set(os.environ))
     given = {k: v for k, v in os.environ.items() if k not in left_out}
     return given | threads | fixed | {LEFT_OUT: " ".join(left_out)}
 

@@ -21,7 +21,7 @@ from harness.planning.yaml_files import read_mapping
 from harness.records.record import build_record_path
 from harness.trials.sources import SourceHashes
 from harness.trials.spec import TrialSpec
-from harness.values.paths import CONF_DIR
+from harness.values.paths import CONF_DIR, find_data_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def build_choices(
         scale=str(config.get("scale") or ("paper" if device == "cuda" else "smoke")),
         device=str(device),
         threads=int(config.get("threads") or 1),
-        data_root=Path(config.get("data_root") or environment.get("BENCH_DATA") or "data"),
+        data_root=Path(config.get("data_root") or find_data_root(environment)).expanduser(),
         results_dir=Path(config.get("results_dir") or "results"),
         conf_dir=Path(config.get("conf_dir") or CONF_DIR).resolve(),
         datasets=datasets,

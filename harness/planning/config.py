@@ -7,6 +7,7 @@ program.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
@@ -41,7 +42,7 @@ from harness.trials.spec import ON_INVALID_DATA, TrialSpec
 from harness.trials.workload import build_model
 from harness.values.checked import OneOf, Place, Text, find_field_types, find_key_types, read, show
 from harness.values.nested import find_texts
-from harness.values.paths import CONF_DIR
+from harness.values.paths import CONF_DIR, find_data_root
 
 CONFIG_NAME = "bench"
 MAX_ROUNDS = 1000
@@ -101,6 +102,11 @@ _FILES: Mapping[str, type[Any]] = {
     "model": ModelFile,
     "dataset": DatasetFile,
 }
+
+
+OmegaConf.register_new_resolver(
+    "bench.data_root", lambda: str(find_data_root(os.environ)), replace=True
+)
 
 
 class Composer:
@@ -280,7 +286,11 @@ def resolve_spec(config: BenchConfig, command: str = "", conf_dir: Path = CONF_D
     system, model, dataset = config.system, config.model, config.dataset
     shared = {name: getattr(config, name) for name in find_field_types(trial_spec.Settings)}
     spec = TrialSpec(
-        **{**shared, "learning": _add_hash(config.learning)},
+        **{
+            **shared,
+            "learning": _add_hash(config.learning),
+            "data_root": str(Path(config.data_root).expanduser()),
+        },
         system=system.name,
         adapter=system.adapter,
         system_options=system.options,
@@ -349,14 +359,14 @@ def _resolve_references(
     values: dict[str, Any], *, only_environment: bool = False
 ) -> dict[str, Any]:
     """Replace references to other values, or only those to environment variables."""
-    mark = "${oc.env:" if only_environment else "${"
-    if not any(mark in text for text in find_texts(values)):
+    marks = ("${oc.env:", "${bench.") if only_environment else ("${",)
+    if not any(mark in text for text in find_texts(values) for mark in marks):
         return values
     with convert_hydra_errors():
         if only_environment:
             return {
                 key: OmegaConf.create({"_": value})["_"]
-                if isinstance(value, str) and value.startswith(mark)
+                if isinstance(value, str) and value.startswith(marks)
                 else value
                 for key, value in values.items()
             }

@@ -15,6 +15,7 @@ from harness.planning.grid import SCALES
 from harness.planning.nodes import read_nodes
 from harness.trials.spec import DEVICES
 from harness.values.checked import check_count, check_path_text
+from harness.values.paths import find_data_root
 
 WORDS = {"scale": SCALES, "device": DEVICES}
 FOLDERS = ("results_dir", "data_root", "conf_dir")
@@ -39,7 +40,7 @@ def check_keys(config: Mapping[str, Any], environment: Mapping[str, str]) -> Non
     for key, value in config.items():
         _check_value(key, value)
     if "data_root" not in config and environment.get("BENCH_DATA"):
-        _check_path("data_root", environment["BENCH_DATA"])
+        _check_path("data_root", str(find_data_root(environment)))
     read_nodes(config)
     if "records" in config and "budget" in config:
         raise ConfigError("--config records=... measures nothing; remove budget")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import codecs
+import io
 import os
 import shlex
 import signal
@@ -38,6 +40,7 @@ def run_command(
         OF_SIGNALS + n after signal n.
     """
     _fill_closed_streams()
+    _replace_unencodable()
     output = _Output(sys.stdout)
     try:
         with raise_on_signals(), redirect_stdout(cast(TextIO, output)):
@@ -140,6 +143,30 @@ def _fill_closed_streams() -> None:
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
+
+CLOSEST = {
+    "\N{DAGGER}": "+",
+    "\N{PLUS-MINUS SIGN}": "+/-",
+    "\N{EN DASH}": "-",
+    "\N{MULTIPLICATION SIGN}": "x",
+}
+
+
+def _replace_unencodable() -> None:
+    """Let standard streams replace characters that their encoding lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="closest")
+
+
+def _encode_closest(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    return "".join(CLOSEST.get(character, "?") for character in characters), error.end
+
+
+codecs.register_error("closest", _encode_closest)
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A terminal and a parent process often both send the signal. The second one must not interrupt the

@@ -141,7 +141,7 @@ class Settings:
     device: Annotated[str, OneOf(DEVICES)] = "cpu"
     threads: Count = 1
     seed: Seed = 0
-    learning_rate: Annotated[float, Ge(0), Le(LARGEST_RATE)] = 1e-3
+    learning_rate: Annotated[float, Gt(0), Le(LARGEST_RATE)] = 1e-3
     learning: LearningSettings = field(default_factory=LearningSettings)
     timing: Timing = field(default_factory=Timing)
     limits: Limits = field(default_factory=Limits, metadata=_NOT_IDENTITY)

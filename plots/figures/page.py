@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
+import matplotlib.style
 import numpy as np
 import yaml
 from matplotlib.axes import Axes
@@ -44,10 +44,13 @@ LOG_STEPS = (  # of ticks within a decade, the densest first
 
 
 def start_figure(height_in: float, width_in: float = WIDTH_IN) -> Figure:
-    """Start an empty figure in the common style."""
-    mpl.use("Agg")
-    plt.style.use(STYLE)
-    return plt.figure(figsize=(width_in, height_in))
+    """Start an empty figure in the common style.
+
+    Neither the user's style nor the window system of MPLBACKEND, as in a notebook, has an effect.
+    """
+    mpl.rcdefaults()
+    matplotlib.style.use(STYLE)
+    return Figure(figsize=(width_in, height_in))
 
 
 def place_axes(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from datasets.parts.fetch import Progress, fetch, is_complete
 from harness.commands import data
 from harness.commands.data import main
 from harness.contracts.home import Home
+from harness.planning.artifacts import build_choices
+from harness.planning.config import Composer
+from harness.planning.requests import check_keys
 from harness.values.paths import CONF_DIR
 from tests.support.corpora import IWSLT, PTB, UD, WIKINER, load, write
 from tests.support.downloads import FILES, SHA256, everything_below, serving, zipped
@@ -85,6 +89,37 @@ def test_describe_prints_aligned_statistics(capsys: Output) -> None:
     assert facts["vertices"] == "523264, 262144 leaves and 261120 internal"
     assert facts["vocabulary"] == "256 rows, 256 used in this split"
     assert len({line.index(facts[line.split()[0]]) for line in lines}) == 1
+
+
+def test_describe_takes_the_options_that_its_messages_name(tmp_path: Path, capsys: Output) -> None:
+    write(tmp_path / "sst", {"train.txt": "(3 (2 a) (2 b))\n"})
+    assert run("describe", "sst", "--data-root", tmp_path) == 1
+    assert "dataset.options.sha256=null" in capsys.readouterr().err
+    own = ["describe", "sst", "--data-root", tmp_path, "dataset.options.sha256=null"]
+    assert run(*own) == 0
+    assert "1 (tree)" in capsys.readouterr().out
+    assert run(*own, "dataset.options.shal256=null") == 1
+    assert "shal256" in capsys.readouterr().err
+    assert run(*own, "model=tree_fc") == 1
+    assert "expected dataset.options.KEY=VALUE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("value", "root"), [("", "data"), ("~/corpora", "HOME/corpora")])
+def test_every_command_reads_the_variable_alike(
+    value: str, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("BENCH_DATA", value)
+    expected = root.replace("HOME", str(tmp_path / "home"))
+    spec = Composer().resolve_trial({"dataset": "sst", "model": "tree_lstm"})
+    assert spec.data_root == expected
+    assert build_choices({"device": "cpu"}, os.environ).data_root == Path(expected)
+    check_keys({}, os.environ)
+    assert run("list") == 0
+    assert f"not in {expected};" in capsys.readouterr().out
+    given = Composer().resolve_trial({"data_root": "~/own", "dataset": "sst", "model": "tree_lstm"})
+    assert given.data_root == str(tmp_path / "home" / "own")
 
 
 def test_describe_says_synthetic(capsys: Output) -> None:

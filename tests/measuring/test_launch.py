@@ -116,6 +116,19 @@ def test_no_library_is_told_which_kernels_to_take(
     assert "OPENBLAS_CORETYPE" in record.effective_options["left out of the environment"]
 
 
+@pytest.mark.parametrize(
+    "variable",
+    ["TORCHDYNAMO_DISABLE", "JAX_DISABLE_JIT", "OMP_PROC_BIND", "PYTHONDEVMODE", "NUMBA_OPT"],
+)
+def test_no_variable_of_the_shell_changes_what_a_trial_computes(
+    variable: str, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    environment = build_worker_environment(make_spec())
+    assert variable not in environment
+    assert variable in environment[LEFT_OUT].split()
+
+
 def test_threads_reach_every_library_and_one_allocator_serves_all(make_spec: MakeSpec) -> None:
     environment = build_worker_environment(make_spec(threads=3))
     names = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")

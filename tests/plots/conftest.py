@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
 
@@ -55,11 +53,10 @@ def without_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def load(choices: Choices, composer: Composer) -> Iterator[Load]:
-    """Yield a function that loads an experiment with made-up records, which `change` may alter."""
+def load(choices: Choices, composer: Composer) -> Load:
+    """Return a function that loads an experiment with made-up records, which `change` may alter."""
 
     def load(name: str, change: Change | None = None, scale: str = "smoke") -> Experiment:
         return load_made_up(name, replace(choices, scale=scale), composer, change)
 
-    yield load
-    plt.close("all")
+    return load

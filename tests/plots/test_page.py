@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import combinations, pairwise
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,7 +17,7 @@ from matplotlib.transforms import Bbox
 
 from harness.errors import ConfigError
 from harness.planning.kinds import SystemFile, read_systems
-from harness.values.paths import CONF_DIR
+from harness.values.paths import CONF_DIR, ROOT
 from plots.figures import page
 from plots.figures.curve_panels import add_names, add_statuses
 
@@ -128,3 +132,28 @@ def test_a_new_system_has_the_color_of_its_framework_or_one_of_its_own() -> None
     assert looks["mine"].color == looks["torch_levels"].color
     known = ("vertex", "torch_levels", "dynet", "fold", "jax_scan")
     assert looks["theirs"].color not in {looks[name].color for name in known}
+
+
+def test_no_window_system_and_no_style_of_the_user_decides_a_picture(tmp_path: Path) -> None:
+    """As in a notebook, whose backend is not installed here, and with a style of the user's."""
+    (tmp_path / "matplotlibrc").write_text("lines.linewidth: 9\nfont.size: 30\n")
+    program = (
+        "import sys; from pathlib import Path; from plots.figures.page import start_figure;"
+        " from plots.write import save_figure; figure = start_figure(2.0);"
+        " figure.add_axes((0.2, 0.2, 0.7, 0.7)).plot([1, 2]);"
+        " save_figure(figure, Path(sys.argv[1]))"
+    )
+    pictures = []
+    for name, own in {
+        "plain": {},
+        "own": {"MPLBACKEND": "module://nowhere.inline", "MATPLOTLIBRC": str(tmp_path)},
+    }.items():
+        out = tmp_path / f"{name}.png"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MPL", "MATPLOT"))}
+        subprocess.run(
+            [sys.executable, "-c", program, str(out)],
+            env=environment | {"PYTHONPATH": str(ROOT)} | own,
+            check=True,
+        )
+        pictures.append(out.read_bytes())
+    assert pictures[0] == pictures[1]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import importlib
+import io
 import os
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,3 +158,37 @@ def test_a_command_that_is_interrupted_while_it_is_imported_says_one_line() -> N
     )
     assert done.stderr == "interrupted before start; nothing was changed\n"
     assert done.returncode == -signal.SIGINT, "130, as shells tell it"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_character_that_a_terminal_lacks_ends_no_command(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names of files may also have bytes that are not UTF-8."""
+    text = "1.50\N{DAGGER} \N{PLUS-MINUS SIGN}2 1\N{EN DASH}2 3\N{MULTIPLICATION SIGN} \udcff"
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+
+    def work() -> int:
+        print(text)
+        raise ConfigError(text)
+
+    assert run_command("bench", work) == 1
+    for stream, start in ((out, ""), (err, "bench: ")):
+        stream.flush()
+        shown = stream.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+        assert shown.startswith(start + "1.50")
+        assert shown.endswith("?\n")
+    if encoding == "ascii":
+        assert shown == "bench: 1.50+ +/-2 1-2 3x ?\n"
+
+
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module, _, function = SCRIPTS[name].partition(":")
+    assert getattr(importlib.import_module(module), function)(["--help"]) == 0
+    assert name in capsys.readouterr().out
