@@ -5,8 +5,8 @@ form in which a program of the framework would hold them. That cost is estimated
 same instances into Python lists (measure_reading_s). The gap between two runs (`load`, waiting
 before the clock starts, `last_loss`) may take READINGS of these conversions plus CALLS_S, or
 HIDDEN_SHARE of the timed seconds if that is more; otherwise the trial is a `wrong_result`. A system
-that exceeds the limit by less than a factor of NEAR is measured again in N_PASSES_AGAIN passes,
-whose median counts, to exclude background load.
+that exceeds the limit is measured again in N_PASSES_AGAIN passes, of which the shortest median
+counts: background load lengthens the gaps of some passes, but hidden work those of all.
 
 Every run must do its work: the loss of a mini-batch stays the same in inference and changes from
 pass to pass in training, as the parameters do.
@@ -36,7 +36,6 @@ from harness.values.arrays import draw_permutation
 READINGS = 5.0
 CALLS_S = 100e-6
 HIDDEN_SHARE = 0.05
-NEAR = 2.0
 N_PASSES_AGAIN = 5
 LOSS_TOLERANCE = 1e-4
 N_KEPT_PASSES = 16  # passes whose losses are compared with other systems'
@@ -100,19 +99,13 @@ def compute_gap_limit(run_s: float, reading_s: float) -> float:
     return max(READINGS * reading_s + CALLS_S, HIDDEN_SHARE * run_s)
 
 
-def is_near(untimed_gap_s: float, run_s: float, reading_s: float) -> bool:
-    """Return whether the gap exceeds the limit by so little that background load may be why."""
-    limit = compute_gap_limit(run_s, reading_s)
-    return limit < untimed_gap_s < NEAR * limit
-
-
 def settle_untimed_gap_s(
     passes: Passes,
     mini_batches: Sequence[Sequence[Any]],
     samples_s: Sequence[float],
     untimed_gap_s: float,
 ) -> float:
-    """Return the median gap between two runs, measured again if it is near the limit.
+    """Return the median gap between two runs, measured again if it exceeds the limit.
 
     The further passes use copies of the mini-batches, so that a system which caches its preparation
     of a mini-batch must prepare them again.
@@ -121,15 +114,15 @@ def settle_untimed_gap_s(
         samples_s: Seconds of the timed runs.
         untimed_gap_s: Median gap in seconds in the timed passes.
     """
-    run_s, reading = float(np.median(samples_s)), measure_reading_s(mini_batches)
-    if passes.system.places_inputs or not is_near(untimed_gap_s, run_s, reading):
+    limit = compute_gap_limit(float(np.median(samples_s)), measure_reading_s(mini_batches))
+    if passes.system.places_inputs or untimed_gap_s <= limit:
         return untimed_gap_s
     gaps_s = []
     with pause_collector():
         for attempt in range(N_PASSES_AGAIN):
             run_copies(passes, mini_batches, attempt)
             gaps_s.append(float(np.median(passes.untimed_gap_s[-len(mini_batches) :])))
-    return float(np.median(gaps_s))
+    return min(gaps_s)
 
 
 def run_copies(passes: Passes, mini_batches: Sequence[Sequence[Any]], attempt: int) -> list[float]:

@@ -15,13 +15,11 @@ from harness.measuring.timed_check import (
     HIDDEN_SHARE,
     MAX_SLOWER,
     N_PASSES_AGAIN,
-    NEAR,
     READINGS,
     compute_gap_limit,
     find_hidden_fault,
     find_losses_fault,
     find_unseen_fault,
-    is_near,
     measure_reading_s,
     measure_unseen_ratio,
     settle_untimed_gap_s,
@@ -120,34 +118,34 @@ def settled(system: Slow, untimed_gap_s: float) -> tuple[float, int]:
     return found, len(passes.untimed_gap_s)
 
 
+@pytest.mark.parametrize("before_s", [0.11, 0.3, 30.0])
 @pytest.mark.parametrize(
     ("loads", "found"),
     [
         ([0.05], 0.05),
-        ([0.15] * 6 + [0.05], 0.05),  # two passes of five are disturbed
-        ([0.15] * 9 + [0.05], 0.15),
+        ([0.15] * 12 + [0.05], 0.05),  # four passes of five are disturbed
+        ([0.15, 0.15, 0.05] * 5, 0.15),  # and some loads of each
         ([0.15], 0.15),
     ],
 )
-def test_who_is_near_the_limit_is_asked_again(loads: list[float], found: float) -> None:
-    assert settled(Disturbed(*loads), 0.11) == (pytest.approx(found), 3 * N_PASSES_AGAIN)
+def test_a_gap_above_the_limit_is_measured_again(
+    loads: list[float], found: float, before_s: float
+) -> None:
+    """Background load may lengthen a gap by any factor, but does not last in every pass."""
+    assert settled(Disturbed(*loads), before_s) == (pytest.approx(found), 3 * N_PASSES_AGAIN)
 
 
 def test_who_is_asked_again_finds_nothing_that_it_kept() -> None:
     assert settled(KeepsTwo(), 0.15)[0] == pytest.approx(0.15)
 
 
-@pytest.mark.parametrize("untimed_gap_s", [0.01, 0.1, 0.2, 3.0])
-def test_who_is_not_near_is_not_asked_again(untimed_gap_s: float) -> None:
+@pytest.mark.parametrize("untimed_gap_s", [0.01, 0.1])
+def test_a_gap_within_the_limit_is_not_measured_again(untimed_gap_s: float) -> None:
     assert settled(Disturbed(0.05), untimed_gap_s) == (untimed_gap_s, 0)
 
 
-def test_who_is_far_above_the_limit_is_not() -> None:
-    limit = compute_gap_limit(1.0, 0.0)
-    assert limit == HIDDEN_SHARE
-    factors = (0.9, 1.0, 1.1, 1.9, NEAR, 3.0)
-    near = [is_near(factor * limit, 1.0, 0.0) for factor in factors]
-    assert near == [False, False, True, True, False, False]
+def test_a_gap_may_take_a_part_of_the_run() -> None:
+    assert compute_gap_limit(1.0, 0.0) == HIDDEN_SHARE
 
 
 @pytest.mark.parametrize(
