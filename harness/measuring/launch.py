@@ -252,6 +252,8 @@ def _classify_death(
     if refusal is not None:
         return "invalid_data", str(refusal)
     reason = ending.reason or explain_death(ending.returncode, last_line)
+    if ending.status is None and last_line.startswith(RecursionError.__name__):
+        return "unsupported", f"{reason}; some instance is deeper than the system's recursion"
     return ending.status or ("oom" if has_memory_error(last_line) else "crash"), reason
 
 

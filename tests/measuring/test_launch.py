@@ -47,6 +47,7 @@ def run(spec: TrialSpec, folder: Path) -> Record:
         ("raise:enomem", "__init__", "oom", "OSError: [Errno 12] Cannot allocate memory"),
         ("raise:numpy", "__init__", "oom", "MemoryError: Unable to allocate"),
         ("raise:caused_by_memory", "__init__", "oom", "ValueError: the compiler gave up"),
+        ("raise:recursion", "load", "unsupported", "RecursionError: maximum recursion depth"),
         ("bad_alloc", "prepare", "oom", "killed by SIGABRT; last line: terminate called"),
     ],
 )

@@ -144,6 +144,8 @@ def _raise(detail: str) -> None:
         "schedule": ScheduleError("policy odd: vertex 2 runs in batch 3, not after its argument 0"),
         "unsupported": UnsupportedTrial("this model is too odd"),
     }
+    if detail == "recursion":
+        _raise(detail)
     if detail == "numpy":
         np.empty(2**59)  # exceeds the address space: NumPy's own error
     if detail == "caused_by_memory":
