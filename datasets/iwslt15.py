@@ -100,7 +100,7 @@ def load(
         sha256=hash_arguments(files=[file.sha256 for file in (*sides, *files)]),
         source="IWSLT'15 English-Vietnamese, as prepared by Luong and Manning (2015)",
         instance_kind="sentence_pair",
-        skipped={"with an empty side": len(sides[0].lines) - len(kept)},
+        skipped={"with an empty side": max(len(side.lines) for side in sides) - len(kept)},
     )
 
 
@@ -141,14 +141,16 @@ def _find_full_pairs(source: CorpusPart, target: CorpusPart, *, skip: bool) -> l
             `skip`, an empty side.
     """
     n_lines = [len(side.lines) for side in (source, target)]
-    if n_lines[0] != n_lines[1]:
+    n_pairs = max(n_lines)
+    # A blank line at the end of one file may be the empty side of a pair.
+    if any(len(side.lines) + side.n_blank < n_pairs for side in (source, target)):
         raise DataError(
             f"{source.path} has {n_lines[0]} lines: expected {n_lines[1]}, as in {target.path}; put"
             " each translation on the line of its sentence"
         )
     empty = set()
     for side in (source, target):
-        for index, line in enumerate(side.lines):
+        for index, line in enumerate([*side.lines, *[""] * (n_pairs - len(side.lines))]):
             words = line.split()
             if not words:
                 empty.add(index)
@@ -159,7 +161,7 @@ def _find_full_pairs(source: CorpusPart, target: CorpusPart, *, skip: bool) -> l
                     raise side.build_error(
                         index, f"the word {mark} is reserved for the loader; remove it"
                     )
-    return [index for index in range(n_lines[0]) if index not in empty]
+    return [index for index in range(n_pairs) if index not in empty]
 
 
 def _explain_empty(side: CorpusPart) -> str:

@@ -82,9 +82,6 @@ def load(split: str, root: Path | None, sha256: Checksums = None, vocab_modulo: 
 
 def _build_instances(text: CorpusPart, vocabulary: Vocabulary) -> LazyInstances[Tree]:
     """Return a tree for every line; words not in the training split have the unknown word's row."""
-    n_lines = len(text.lines)
-    while n_lines > 1 and not text.lines[n_lines - 1]:  # blank lines at the end
-        n_lines -= 1
 
     def build(index: int) -> Tree:
         try:
@@ -93,7 +90,7 @@ def _build_instances(text: CorpusPart, vocabulary: Vocabulary) -> LazyInstances[
             reason = f"{error}: expected one tree of (label word) and (label left right) per line"
             raise text.build_error(index, reason) from None
 
-    return LazyInstances(n_lines, build)
+    return LazyInstances(len(text.lines), build)
 
 
 def unescape(word: str) -> str:

@@ -195,17 +195,15 @@ def read_treebank(file: CorpusPart) -> list[ParsedText]:
 
 
 def _find_blocks(file: CorpusPart) -> Iterator[tuple[int, int]]:
-    """Yield the first line of each sentence and the line after its last; blank lines separate them.
+    """Yield the first line of each sentence and the line after its last.
 
-    Raises:
-        DataError: for a blank line that does not end a sentence.
+    Blank lines separate sentences.
     """
     start = 0
     for index, line in enumerate(file.lines):
         if not line.strip():
-            if index == start:
-                raise file.build_error(index, "the sentence is empty; remove the blank line")
-            yield start, index
+            if index > start:
+                yield start, index
             start = index + 1
     if start < len(file.lines):
         yield start, len(file.lines)

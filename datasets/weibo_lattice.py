@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,7 @@ def read_lattices(text: CorpusPart) -> list[Lattice]:
     Raises:
         DataError: for malformed content, with file, line and reason.
     """
+    text = replace(text, lines=[*text.lines, *[""] * min(1, text.n_blank)])  # ends the last lattice
     counts = _read_numbers(text, 0)
     if len(counts) != 1:
         raise text.build_error(0, f"expected the number of lattices, got {len(counts)} numbers")

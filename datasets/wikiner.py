@@ -141,14 +141,20 @@ def _count_pairs(text: CorpusPart) -> Counter[tuple[str, str]]:
     """Count pairs of a word and its tag, in order of first appearance.
 
     Raises:
-        DataError: for an empty line, or a token that is not word|tag.
+        DataError: for an empty line, a token that is not word|tag, or a file of word|part|tag.
     """
     text.check_no_empty_lines("expected at least one word|tag")
+    if all(token.count("|") > 1 for token in " ".join(text.lines).split()):
+        first = text.lines[0].split()[0]
+        raise text.build_error(
+            0,
+            f"expected word|tag, got only {first[:40]!r} and alike; remove the parts of speech",
+        )
     tokens = Counter(token for line in text.lines for token in line.split(" "))
     counts: Counter[tuple[str, str]] = Counter()
     for token, count in tokens.items():
         word, _, tag = token.rpartition("|")
-        if not word or not tag:
+        if not word or not tag or "\t" in token:
             index = _find_line(text.lines, token)
             raise text.build_error(
                 index, f"expected word|tag, got {token[:40]!r}; separate them by one space"

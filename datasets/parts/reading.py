@@ -53,13 +53,15 @@ class CorpusPart:
     """A file of a corpus.
 
     Attributes:
-        lines: lines without line ends.
+        lines: lines without line ends, and without the blank lines at the end of the file.
         sha256: checksum of the file's bytes.
+        n_blank: number of blank lines at the end of the file.
     """
 
     path: Path
     lines: list[str]
     sha256: str
+    n_blank: int = 0
 
     def build_error(self, index: int, reason: str) -> DataError:
         """Return the error for the line of an index, which starts from 0."""
@@ -114,9 +116,10 @@ def split_text(path: Path, content: bytes, sha256: str) -> CorpusPart:
     """
     # Not splitlines(), which also splits at characters that a word may contain.
     lines = decode_text(content, str(path)).removesuffix("\n").split("\n")
-    if lines == [""]:
+    n_lines = max((k for k, line in enumerate(lines, 1) if line.strip(" \t")), default=0)
+    if n_lines == 0:
         raise DataError(f"{path} is empty; download it again or choose another file")
-    return CorpusPart(path, lines, sha256)
+    return CorpusPart(path, lines[:n_lines], sha256, len(lines) - n_lines)
 
 
 def decode_text(content: bytes, path: str) -> str:

@@ -92,13 +92,10 @@ PARSED: list[tuple[list[str], str]] = [
         [*GOOD, word("3", "c", "X", "0", "root")],
         ":5: HEAD is 0 for 2 words: expected one root",
     ),
-    (["", GOOD[0]], ":3: the sentence is empty; remove the blank line"),
-    ([*GOOD, "", ""], ":6: the sentence is empty"),
-    ([*GOOD, "", " ", *GOOD], ":6: the sentence is empty"),
 ]
 changed = change_lattices
 WRONG: dict[str, list[tuple[str, str]]] = {
-    "sst": [*TREES, ("\n\n", ":1: the line is empty")],
+    "sst": [*TREES, ("(2 a)\n\n(2 a)\n", ":2: the line is empty")],
     "ptb": [
         ("a b\n\nc\n", ":2: the sentence is empty: expected at least one word"),
         ("a b\n \nc\n", ":2: the sentence is empty"),
@@ -111,19 +108,20 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("a|O  b|O\n", ":1: expected word|tag, got ''"),
         ("a|O \n", ":1: expected word|tag, got ''"),
         ("a|O\n\nb|O\n", ":2: the sentence is empty: expected at least one word|tag"),
+        ("a|O\tb|O\n", ":1: expected word|tag, got"),
+        ("The|DT|O cat|NN|I-PER\n.|.|O\n", ":1: expected word|tag, got 'The|DT|O'"),
     ],
     "ud_ewt": [
         *(
             ("\n".join([word("1", "a", "X", "0", "root"), "", *lines, ""]), reason)
             for lines, reason in PARSED
         ),
-        ("\n" + GOOD[0], ":1: the sentence is empty"),
     ],
     "weibo_lexicon": [
         ("北0 O\n", ":1: expected a character, a tab and a label, got '北0 O'"),
-        ("北0\tO\n\t\n", r":2: expected a character, a tab and a label, got '\t'"),
+        ("北0\tO\n\t\n北0\tO\n", r":2: expected a character, a tab and a label, got '\t'"),
         ("北0\tO\n北0\tO\tO\n", ":2: "),
-        ("\n\n", " is empty: expected a character and its label per line"),
+        ("\n\n", " is empty; download it again or choose another file"),
     ],
     "weibo_lattice": [
         (changed(7, "3 2 7 0 31 3 32"), ":7: an arc into state 3 comes from itself"),
@@ -183,7 +181,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         (changed(6, "2 1 6 0 -3"), ":6: expected a whole number of at least 0, got '-3'"),
         (changed(6, "2 1 6 0 4000000000"), ":6: 4000000000 is too large"),
         ("\n" + LATTICES, ":1: expected the number of lattices, got 0 numbers"),
-        ("\n\n", ":1: expected the number of lattices, got 0 numbers"),
+        ("\n\n", " is empty; download it again or choose another file"),
     ],
 }
 
@@ -243,7 +241,7 @@ TRAINING = {
     "sst": ("(2 a)\n(5 a)\n", ":2: label '5'"),
     "ptb": ("a b\nc <eos>\n", ":2: the word <eos> is reserved"),
     "wikiner": ("a|O\nb\n", ":2: expected word|tag, got 'b'"),
-    "ud_ewt": ("\n" + GOOD[0], ":1: the sentence is empty"),
+    "ud_ewt": ("\n# text = a\n\n" + GOOD[0], ":2: the sentence is empty: expected words"),
     "weibo_lexicon": ("北0 O\n", ":1: expected a character, a tab and a label, got '北0 O'"),
     "weibo_lattice": (changed(1, "0"), ":1: expected at least 1 lattice"),
 }
@@ -264,6 +262,7 @@ def test_the_training_part_is_read_with_any_other(name: str, tmp_path: Path) -> 
         ({"train_vi": "a\nb\nc\nd\n"}, "train.en has 3 lines: expected 4, as in {}/train.vi;"),
         ({"train_vi": "a\n\nc\n"}, "train.vi:2: the sentence is empty; add words, or set"),
         ({"train_en": "a\nb\n \n"}, "train.en:3: the sentence is empty"),
+        ({"train_en": "a\nb\n\n\n\n"}, "train.en:3: the sentence is empty"),
         ({"train_en": "a\nb ||| c\nd\n"}, "train.en:2: the word ||| is reserved for the loader"),
         ({"train_vi": "<s> a </s>\nb\nc\n"}, "train.vi:1: the word <s> is reserved"),
         ({"vocab_en": "<unk>\n<s>\n</s>\na b\n"}, "vocab.en:4: expected one word, got 'a b'; fix"),
@@ -433,3 +432,24 @@ def test_a_dictionary_of_words_is_read_by_the_same_rule(
     file.write_bytes(b"ab 3 n\rbc 2 n\r")
     with pytest.raises(DataError, match=r"dict\.txt:1: a carriage return without"):
         read_anew()
+
+
+@pytest.mark.parametrize("blank", ["\n", "\n\n \n", "\r\n\t\n"])
+@pytest.mark.parametrize("name", READERS)
+def test_blank_lines_at_the_end_of_a_file_are_nothing(
+    name: str, blank: str, tmp_path: Path
+) -> None:
+    write_corpus(name, tmp_path)
+    expected = [repr(instance) for instance in load(name, tmp_path).instances]
+    file = first_file(name, tmp_path)
+    file.write_bytes(file.read_bytes() + blank.encode())
+    assert [repr(instance) for instance in load(name, tmp_path).instances] == expected
+
+
+@pytest.mark.parametrize("name", ["ud_ewt", "weibo_lexicon"])
+def test_several_blank_lines_separate_sentences_as_one_does(name: str, tmp_path: Path) -> None:
+    write_corpus(name, tmp_path)
+    expected = [repr(instance) for instance in load(name, tmp_path).instances]
+    file = first_file(name, tmp_path)
+    file.write_text("\n" + file.read_text().replace("\n\n", "\n\n\n"))
+    assert [repr(instance) for instance in load(name, tmp_path).instances] == expected
