@@ -148,7 +148,7 @@ def _count_pairs(text: CorpusPart) -> Counter[tuple[str, str]]:
         first = text.lines[0].split()[0]
         raise text.build_error(
             0,
-            f"expected word|tag, got only {first[:40]!r} and alike; remove the parts of speech",
+            f"expected word|tag, got {first[:40]!r} and no other form; remove the parts of speech",
         )
     tokens = Counter(token for line in text.lines for token in line.split(" "))
     counts: Counter[tuple[str, str]] = Counter()
