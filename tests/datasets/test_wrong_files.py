@@ -109,7 +109,7 @@ WRONG: dict[str, list[tuple[str, str]]] = {
         ("a|O \n", ":1: expected word|tag, got ''"),
         ("a|O\n\nb|O\n", ":2: the sentence is empty: expected at least one word|tag"),
         ("a|O\tb|O\n", ":1: expected word|tag, got"),
-        ("The|DT|O cat|NN|I-PER\n.|.|O\n", ":1: expected word|tag, got 'The|DT|O' in all"),
+        ("The|DT|O cat|NN|I-PER\n.|.|O\n", ":1: expected word|tag, got 'The|DT|O' and no other"),
     ],
     "ud_ewt": [
         *(
