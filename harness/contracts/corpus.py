@@ -130,7 +130,8 @@ def draw_mini_batches(
 ) -> list[tuple[Instance, ...]]:
     """Draw the fixed list of full mini-batches.
 
-    After the end of the corpus the same order starts again, so that every mini-batch is full.
+    After the end of the corpus the same order starts again, so that every mini-batch is full. No
+    mini-batch has an instance twice.
 
     Args:
         n: Number of mini-batches; None for one pass over the corpus without the remainder.
@@ -143,6 +144,7 @@ def draw_mini_batches(
 
     Raises:
         ConfigError: A size is below 1, or the order is unknown.
+        DataError: The corpus has fewer instances than a mini-batch.
     """
     size = len(corpus.instances)
     if n is None:
@@ -152,6 +154,11 @@ def draw_mini_batches(
             raise ConfigError(f"{name}={value} is not allowed: expected at least 1")
     if order not in ORDERS:
         raise ConfigError(f"order={order} is unknown; choose one of {', '.join(ORDERS)}")
+    if size < batch_size:
+        raise DataError(
+            f"dataset {corpus.name} has {size} instances in split {corpus.split}: expected at least"
+            f" batch_size={batch_size}; lower batch_size or choose a larger dataset"
+        )
     sequence = np.arange(size) if order == "file" else draw_permutation(size, seed)
     if order == "length":
         sequence = sequence[: n * batch_size] if only_first else sequence
@@ -165,8 +172,6 @@ def _group_by_length(
 ) -> Indices:
     """Return the indices of full mini-batches of similarly long instances, concatenated."""
     n_full = len(sequence) // batch_size
-    if n_full == 0:
-        return sequence
     lengths = [
         compute_sort_key(instances[index]) for index in sequence[: n_full * batch_size].tolist()
     ]

@@ -226,6 +226,7 @@ def _time(spec: TrialSpec, workload: Workload, passes: Passes, measured: Measure
         *measured.warnings,
         *disturbances,
         *(("diverged",) if diverged else ()),
+        *(("repeated_instances",) if workload.repeats_instances else ()),
         *(("recompiled_while_timed",) if n_in_passes else ()),
         *(() if is_exact(spec.precision) else ("reduced_precision",)),
     )

@@ -41,6 +41,11 @@ class Workload:
     inputs_sha256: str
 
     @property
+    def repeats_instances(self) -> bool:
+        """True if the mini-batches contain an instance several times."""
+        return len({id(x) for batch in self.mini_batches for x in batch}) < self.n_instances
+
+    @property
     def n_instances(self) -> int:
         """Instances of one pass."""
         return sum(len(mini_batch) for mini_batch in self.mini_batches)

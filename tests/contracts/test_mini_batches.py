@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.contracts.corpus import Corpus, draw_mini_batches, hash_inputs
-from harness.errors import ConfigError
+from harness.errors import ConfigError, DataError
 from harness.values.instances import Chain, Lattice, SentencePair, Tree, compute_sort_key
 from harness.values.parsed import ParsedSentence
 from tests.support.corpora import complete
@@ -25,7 +25,6 @@ def test_mini_batches_in_the_files_order_wrap_around() -> None:
 def test_one_pass_leaves_the_partial_mini_batch_out() -> None:
     corpus = complete(n_leaves=2, n_instances=5)
     assert indices(corpus, draw_mini_batches(corpus, 2, None, 0, "file")) == [[0, 1], [2, 3]]
-    assert indices(corpus, draw_mini_batches(corpus, 7, None, 0, "file")) == [[0, 1, 2, 3, 4, 0, 1]]
 
 
 def test_shuffled_mini_batches_are_fixed_by_the_seed() -> None:
@@ -69,11 +68,14 @@ def test_by_length_the_seed_decides_between_equals_and_what_is_left_out() -> Non
     assert len(set(map(frozenset, left_out))) == 4
 
 
-def test_by_length_few_instances_still_fill_a_mini_batch() -> None:
-    corpus = sentences([1, 2, 3])
-    (batch,) = indices(corpus, draw_mini_batches(corpus, 7, 1, seed=0, order="length"))
-    assert sorted(batch[:3]) == [0, 1, 2]
-    assert len(batch) == 7
+@pytest.mark.parametrize("order", ["shuffled", "file", "length"])
+@pytest.mark.parametrize("n", [None, 1, 4])
+def test_no_mini_batch_has_an_instance_twice(n: int | None, order: str) -> None:
+    corpus = complete(n_leaves=2, n_instances=5)
+    for batch in indices(corpus, draw_mini_batches(corpus, 4, n, 0, order)):
+        assert len(set(batch)) == 4
+    with pytest.raises(DataError, match="has 5 instances in split train: expected at least batch_"):
+        draw_mini_batches(corpus, 7, n, 0, order)
 
 
 def test_every_kind_of_instance_has_a_length() -> None:

@@ -88,6 +88,13 @@ def test_what_compiles_while_it_is_timed_says_so(make_spec: MakeSpec, tmp_path: 
     assert "recompiled_while_timed" in record.warnings
 
 
+def test_a_pass_that_repeats_instances_says_so(make_spec: MakeSpec, tmp_path: Path) -> None:
+    few = {"n_leaves": 4, "n_instances": 3, "seed": 0}
+    record = measure(make_spec(dataset_options=few), tmp_path)  # two mini-batches of two
+    assert "repeated_instances" in record.warnings
+    assert "repeated_instances" not in measure(make_spec(), tmp_path / "other").warnings
+
+
 def test_equal_inputs_have_equal_hashes(make_spec: MakeSpec, tmp_path: Path) -> None:
     first = measure(make_spec(), tmp_path)
     other_system = measure(
