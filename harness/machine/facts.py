@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import psutil
 import pynvml
 
+from harness.machine.cgroup import read_cpu_quota, read_memory_limit
 from harness.machine.files import read_lines, read_text
 
 CPUS = Path("/sys/devices/system/cpu")
@@ -31,11 +33,12 @@ class Machine:
     n_cores: int  # physical
     n_cpus: int  # logical
     usable_cpus: tuple[int, ...]  # affinity of this process
-    memory_bytes: int
+    memory_bytes: int  # of the machine, or the container's limit
     os: str
     governor: str | None
     turbo: bool | None
     gpus: tuple[Gpu, ...]
+    cpu_quota: float | None = None  # cores that the container may use; None: all usable CPUs
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for the record, as JSON has them (lists instead of tuples)."""
@@ -52,12 +55,26 @@ def describe_machine() -> Machine:
         n_cores=psutil.cpu_count(logical=False) or n_cpus,
         n_cpus=n_cpus,
         usable_cpus=list_usable_cpus(),
-        memory_bytes=psutil.virtual_memory().total,
+        memory_bytes=read_memory_bytes(),
         os=f"{platform.system()} {platform.release()}",
         governor=read_text(CPUS / "cpu0/cpufreq/scaling_governor"),
         turbo=_read_turbo(),
         gpus=describe_gpus(),
+        cpu_quota=read_cpu_quota(),
     )
+
+
+def read_memory_bytes() -> int:
+    """Return the memory of this machine, or of the container if that is less."""
+    total: int = psutil.virtual_memory().total
+    return min(total, read_memory_limit() or total)
+
+
+def count_usable_cpus() -> int:
+    """Return how many threads can run at once: usable CPUs, but no more than the quota allows."""
+    quota = read_cpu_quota()
+    n_cpus = len(list_usable_cpus())
+    return n_cpus if quota is None else min(n_cpus, max(1, math.ceil(quota)))
 
 
 def list_usable_cpus() -> tuple[int, ...]:

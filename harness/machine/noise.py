@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import psutil
 
+from harness.machine.cgroup import count_throttled_periods
 from harness.machine.facts import CPUS, Machine, is_gpu_throttled
 from harness.machine.files import read_text
 from harness.machine.process import apply_to_family
@@ -25,6 +26,7 @@ class Disturbance:
         self._own_s = _read_own_cpu_seconds()
         self._clock_s = time.monotonic()
         self._throttles = _count_throttles()
+        self._paused = count_throttled_periods()
 
     def measure_other_cores(self) -> float:
         """Return the cores used by other processes or the hypervisor since the start."""
@@ -35,13 +37,14 @@ class Disturbance:
         return max(0.0, others / elapsed)
 
     def list_warnings(self) -> tuple[str, ...]:
-        """Return the warnings "background_load" and "throttled" if they apply."""
+        """Return the warnings "background_load", "throttled" and "cpu_quota" that apply."""
         throttled = _count_throttles() > self._throttles
         if self._device == "cuda":
             throttled = throttled or is_gpu_throttled()
         checks = {
             "background_load": self.measure_other_cores() > BUSY_CORES,
             "throttled": throttled,
+            "cpu_quota": count_throttled_periods() > self._paused,
         }
         return tuple(name for name, doubtful in checks.items() if doubtful)
 
@@ -85,6 +88,7 @@ def check_noise(machine: Machine, watch_s: float = WATCH_S) -> list[Finding]:
     time.sleep(watch_s)
     return [
         judge_load(disturbance.measure_other_cores()),
+        judge_quota(machine.cpu_quota),
         judge_governor(machine),
         judge_turbo(machine),
         judge_memory(psutil.virtual_memory().available, machine.memory_bytes),
@@ -97,6 +101,14 @@ def judge_load(other_cores: float) -> Finding:
     busy = other_cores > BUSY_CORES
     advice = f"more than {BUSY_CORES} cores are in use; stop other processes first" if busy else ""
     return Finding("other work", f"{other_cores:.2f} cores", advice)
+
+
+def judge_quota(quota: float | None) -> Finding:
+    """Check the CPU quota of the container, in cores."""
+    if quota is None:
+        return Finding("CPU quota", "none")
+    advice = "the container is paused when it exceeds its quota; give it whole CPUs (a CPU set)"
+    return Finding("CPU quota", f"{quota:.2g} cores", advice)
 
 
 def judge_core(rates_per_s: Sequence[float]) -> Finding:

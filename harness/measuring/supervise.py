@@ -21,6 +21,7 @@ import psutil
 
 from harness import errors
 from harness.errors import BenchError, OutputError
+from harness.machine.facts import read_memory_bytes
 from harness.measuring.child import REFUSED, SAID, is_out_of_memory, locate_refusal
 from harness.records.record import Status
 from harness.trials.spec import Limits
@@ -232,7 +233,7 @@ def _adopt_orphans() -> Iterator[None]:
 
 def compute_memory_limit(limits: Limits) -> int:
     """Return the memory limit, by default four fifths of the machine's memory."""
-    return limits.memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
+    return limits.memory_bytes or int(MEMORY_SHARE * read_memory_bytes())
 
 
 def find_memory_excess(processes: Iterable[psutil.Process], limits: Limits) -> str | None:

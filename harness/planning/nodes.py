@@ -27,7 +27,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from harness.errors import ConfigError
-from harness.machine.facts import Machine, has_cuda_device, list_usable_cpus
+from harness.machine.facts import Machine, count_usable_cpus, has_cuda_device
 from harness.machine.torch_device import explain_unusable_gpu
 from harness.planning.durations import parse_duration
 from harness.trials.spec import TrialSpec
@@ -174,7 +174,7 @@ def check_machine(spec: TrialSpec, nodes: Nodes | None = None) -> None:
     Raises:
         ConfigError: for more threads than CPUs, or a device that does not exist.
     """
-    n_cpus = len(list_usable_cpus()) if nodes is None else nodes.n_cpus
+    n_cpus = count_usable_cpus() if nodes is None else nodes.n_cpus
     if spec.threads > n_cpus:
         why = f"this machine has {n_cpus} usable CPUs"
         if nodes is not None:

@@ -185,6 +185,8 @@ def collect_machine_facts(machine: Mapping[str, Any]) -> dict[str, Any]:
     # Machines of one kind differ by kibibytes, which their firmware reserves.
     facts["memory_gib"] = round(machine.get("memory_bytes", 0) / _GIB)
     facts["n_usable_cpus"] = len(machine.get("usable_cpus") or ())
+    if machine.get("cpu_quota") is not None:
+        facts["cpu_quota"] = machine["cpu_quota"]
     return facts
 
 

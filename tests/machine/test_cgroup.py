@@ -1,0 +1,131 @@
+"""Limits of containers, in trees of files as the kernel has them (cgroup v1, v2 and both)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.errors import ConfigError
+from harness.machine import cgroup, facts, noise
+from harness.machine.facts import count_usable_cpus, describe_machine, read_memory_bytes
+from harness.machine.noise import Disturbance, check_noise
+from harness.planning.nodes import check_machine
+from harness.records.cross_check import collect_machine_facts
+from tests.support.measured import MakeSpec
+
+V2 = "0::/\n"
+INSIDE = "0::/system.slice/docker-abc.scope\n"  # a path outside, of which only the root exists
+V1 = "4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n1:name=systemd:/\n"
+LIMITS: dict[str, tuple[str, Mapping[str, str], tuple[float | None, int, int | None]]] = {
+    "nothing": ("", {}, (None, 0, None)),
+    "version 2": (
+        V2,
+        {
+            "cpu.max": "40000 100000",
+            "cpu.stat": "usage_usec 5\nnr_periods 1112\nnr_throttled 1110",
+            "memory.max": "2147483648",
+        },
+        (0.4, 1110, 2**31),
+    ),
+    "no limit": (V2, {"cpu.max": "max 100000", "memory.max": "max"}, (None, 0, None)),
+    "a tighter one above": (
+        "0::/a/b\n",
+        {"a/b/cpu.max": "max 100000", "a/cpu.max": "150000 100000", "a/b/memory.max": "max"},
+        (1.5, 0, None),
+    ),
+    "a path of the outside": (INSIDE, {"cpu.max": "200000 100000"}, (2.0, 0, None)),
+    "version 1": (
+        V1,
+        {
+            "cpu,cpuacct/docker/abc/cpu.cfs_quota_us": "40000",
+            "cpu,cpuacct/docker/abc/cpu.cfs_period_us": "100000",
+            "cpu,cpuacct/docker/abc/cpu.stat": "nr_periods 9\nnr_throttled 7\nthrottled_time 1",
+            "memory/docker/abc/memory.limit_in_bytes": "1073741824",
+        },
+        (0.4, 7, 2**30),
+    ),
+    "version 1 without limits": (
+        V1,
+        {
+            "cpu/docker/abc/cpu.cfs_quota_us": "-1",
+            "cpu/docker/abc/cpu.cfs_period_us": "100000",
+            "memory/memory.limit_in_bytes": "9223372036854771712",
+        },
+        (None, 0, None),
+    ),
+    "both": (
+        "2:cpu:/\n0::/\n",
+        {
+            "cpu/cpu.cfs_quota_us": "300000",
+            "cpu/cpu.cfs_period_us": "100000",
+            "unified/cpu.max": "max 100000",
+        },
+        (3.0, 0, None),
+    ),
+}
+
+
+def contain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: Mapping[str, str]
+) -> Path:
+    """Let this process be in a container with these files; return their root."""
+    root = tmp_path / "cgroup"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text + "\n")
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(cgroup, "ROOT", root)
+    monkeypatch.setattr(cgroup, "OWN", tmp_path / "own")
+    return root
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_are_read(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, files, expected = LIMITS[name]
+    contain(tmp_path, monkeypatch, own, files)
+    quota = cgroup.read_cpu_quota()
+    assert (quota, cgroup.count_throttled_periods(), cgroup.read_memory_limit()) == expected
+    assert describe_machine().cpu_quota == quota
+    total = psutil.virtual_memory().total
+    assert read_memory_bytes() == min(total, expected[2] or total)
+
+
+@pytest.mark.parametrize(("quota", "n_most"), [(0.4, 1), (1.0, 1), (1.5, 2), (99.0, 4)])
+def test_a_quota_bounds_the_threads(
+    quota: float,
+    n_most: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make_spec: MakeSpec,
+) -> None:
+    contain(tmp_path, monkeypatch, V2, {"cpu.max": f"{quota * 1e5:.0f} 100000"})
+    monkeypatch.setattr(facts, "list_usable_cpus", lambda: (0, 1, 2, 3))
+    assert count_usable_cpus() == n_most
+    check_machine(make_spec(threads=n_most))
+    with pytest.raises(ConfigError, match=f"this machine has {n_most} usable CPUs"):
+        check_machine(make_spec(threads=n_most + 1))
+
+
+def test_a_paused_process_has_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "BUSY_CORES", 1e9)
+    files = {"cpu.max": "40000 100000", "cpu.stat": "nr_periods 9\nnr_throttled 7"}
+    root = contain(tmp_path, monkeypatch, V2, files)
+    disturbance = Disturbance("cpu")
+    assert "cpu_quota" not in disturbance.list_warnings()
+    (root / "cpu.stat").write_text("nr_periods 19\nnr_throttled 8\n")
+    assert "cpu_quota" in disturbance.list_warnings()
+    (finding,) = (f for f in check_noise(describe_machine(), 0.0) if f.name == "CPU quota")
+    assert finding.value == "0.4 cores"
+    assert finding.advice
+
+
+def test_a_machine_and_a_part_of_it_are_not_compared() -> None:
+    machine = describe_machine()
+    whole = collect_machine_facts(replace(machine, cpu_quota=None).to_dict())
+    parts = [collect_machine_facts(replace(machine, cpu_quota=n).to_dict()) for n in (0.5, 1.5)]
+    assert whole not in parts
+    assert parts[0] != parts[1]
