@@ -51,8 +51,8 @@ def _read_quota(folder: Path) -> float | None:
     if text is None:
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
         text = " ".join(read_text(folder / name) or "" for name in names)
-    found = re.fullmatch(r"(\d+) (\d+)", text)  # without a limit, "max" or -1
-    return int(found[1]) / int(found[2]) if found and int(found[2]) else None
+    match = re.fullmatch(r"(\d+) (\d+)", text)  # without a limit, "max" or -1
+    return int(match[1]) / int(match[2]) if match and int(match[2]) else None
 
 
 def _list_folders(controller: str) -> Iterator[Path]:

@@ -153,7 +153,7 @@ CLOSEST = {
 
 
 def _replace_unencodable() -> None:
-    """Let standard streams replace characters that their encoding lacks, instead of failing."""
+    """Let standard streams replace the characters that they cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="closest")

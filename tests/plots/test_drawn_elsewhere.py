@@ -62,7 +62,7 @@ def _blind(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the machine that draws was looked at")
 
     monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", look)
-    monkeypatch.setattr(harness.planning.nodes, "list_usable_cpus", look)
+    monkeypatch.setattr(harness.planning.nodes, "count_usable_cpus", look)
 
 
 @pytest.fixture
