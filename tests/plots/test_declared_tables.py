@@ -12,7 +12,13 @@ import pytest
 
 from harness.planning.artifacts import Choices, PlannedTrial, plan_artifact
 from harness.planning.config import Composer
-from harness.planning.grid import SCALES, expand, list_experiment_names
+from harness.planning.grid import (
+    SCALES,
+    expand,
+    list_experiment_names,
+    read_experiment,
+    read_walks,
+)
 from harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from harness.values.paths import CONF_DIR
 from plots.declaration import DECLARED, read_declaration
@@ -282,7 +288,8 @@ def test_tables_of_the_project_card_need_no_record(
 @pytest.mark.slow
 def test_the_card_names_times_shares_and_switches(load: Load) -> None:
     epoch = find_table(load("epoch_times", make_speeds({"vertex": 50.0})))
-    number = select_number(epoch.numbers, system="vertex", setting="Tree-LSTM, hidden 64")
+    point = {"setting": "Tree-LSTM by hidden size", "hidden_size": 64}
+    number = select_number(epoch.numbers, system="vertex", **point)
     assert number.value == pytest.approx(8544 / 50)
     share = find_table(load("graph_construction")).numbers
     assert set(share.quantity) == {"construction_s", "construction_percent"}
@@ -298,6 +305,47 @@ def test_the_card_names_times_shares_and_switches(load: Load) -> None:
     )
     assert ratio.value == pytest.approx(1.25)
     assert get_row(ablation, "all on (Engine)")[1] == "1"
+
+
+@pytest.mark.parametrize("workload", ["Fixed-LSTM", "Var-LSTM", "Tree-FC", "Tree-LSTM", "Lattice"])
+def test_epoch_times_have_batch_sizes_and_hidden_sizes_of_every_workload(
+    workload: str, choices: Choices, composer: Composer
+) -> None:
+    chosen = replace(choices, scale="paper")
+    trials = plan_artifact("epoch_times", chosen, composer)
+    numbers = find_table(load_experiment("epoch_times", chosen, trials)).numbers
+    assert set(numbers.quantity) == {"instance_s"}
+    for size in ("batch_size", "hidden_size"):
+        axis = f" by {size.replace('_', ' ')}"
+        ours = numbers[
+            numbers.setting.str.startswith(workload) & numbers.setting.str.endswith(axis)
+        ]
+        shown = ours[ours.system == "vertex"].groupby("setting")[size].nunique()
+        assert len(shown), axis
+        assert shown.min() >= 5, axis
+        assert ours.system.nunique() >= 4, axis
+
+
+def test_the_ablation_has_each_switch_alone_off_and_alone_on(
+    choices: Choices, composer: Composer
+) -> None:
+    """Both walks give the switches, since one of them does not change the granularity."""
+    chosen = replace(choices, scale="paper")
+    trials = plan_artifact("ablation", chosen, composer)
+    shown = set(find_table(load_experiment("ablation", chosen, trials)).numbers.setting)
+    declared = read_declaration("ablation", CONF_DIR).table["settings"]
+    assert shown == set(declared)
+    content = read_experiment("switch_walks")
+    steps = {
+        s.option for w in read_walks("switch_walks", content, CONF_DIR).values() for s in w.steps
+    }
+    for option in steps:
+        key = f"system.options.{option}"
+        single = [one for one in declared.values() if key in one and not isinstance(one[key], list)]
+        is_policy = option == "policy"  # agenda alone off: see the comment in the file
+        assert is_policy or {one["system"] for one in single} & {"vertex"}, option
+        assert {one["system"] for one in single} & {"cavs_dynet", "dynet_policy"}, option
+    assert {"all on (Engine)", "all off (Cavs DyNet strategy)", "policy agenda"} <= shown
 
 
 @pytest.mark.parametrize("scale", ["medium", "paper"])
