@@ -17,7 +17,7 @@ from harness.errors import RecordError
 from harness.planning import artifacts
 from harness.planning.artifacts import Choices, PlannedTrial, build_choices
 from harness.planning.config import Composer
-from harness.planning.grid import SCALES, list_experiment_names, read_experiment
+from harness.planning.grid import NOTHING, SCALES, list_experiment_names, read_experiment
 from harness.planning.sweep import Sweep
 from harness.records.count_row import AnyCount, read_count_rows
 from harness.records.record import Record, read_record
@@ -80,6 +80,7 @@ class ExperimentPlan:
     Attributes:
         seen: trial id and round of each used record; count id and 0 of each used count.
         n_missing: number of planned rounds and counts without a record.
+        reads_code: whether it measures nothing, so that it can be drawn without a record.
         obstacle: reason why the experiment cannot be drawn on this machine; empty if it can.
     """
 
@@ -87,15 +88,16 @@ class ExperimentPlan:
     sweeps: tuple[Sweep, ...]
     seen: frozenset[tuple[str, int]]
     n_missing: int
+    reads_code: bool
     obstacle: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drawable:
-    """Experiments with at least one record, under one set of choices.
+    """Experiments with at least one record or that need none, under one set of choices.
 
     Attributes:
-        parts: all experiments that use a record.
+        parts: all experiments that use a record, or that are read from the code.
         drawn: those that can be drawn on this machine.
         seen: records that any experiment uses, as in `ExperimentPlan`.
     """
@@ -174,7 +176,7 @@ def select_drawable(
             for name in names or list_experiment_names(choices.conf_dir)
             if choices.scale in read_experiment(name, choices.conf_dir)["scales"]
         }
-        parts = {name: part for name, part in parts.items() if part.seen}
+        parts = {name: part for name, part in parts.items() if part.seen or part.reads_code}
         drawn = {name: part for name, part in parts.items() if not part.obstacle}
         seen = frozenset(name for part in parts.values() for name in part.seen)
         tried.append(Drawable(path, choices, held, source, parts, drawn, seen))
@@ -182,7 +184,7 @@ def select_drawable(
             break
     best = max(tried, key=lambda drawable: len(drawable.seen))
     absent = ", ".join(name for name in names if name not in best.drawn)
-    if absent or not best.drawn:
+    if absent or not (names or any(part.seen for part in best.drawn.values())):
         obstacles = [part.obstacle for part in best.parts.values() if part.obstacle]
         why = "; ".join(obstacles) or "no records of it (bench-collect lists them)"
         raise RecordError(
@@ -210,4 +212,5 @@ def plan_part(name: str, choices: Choices, composer: Composer, source: Elsewhere
         elif n_missing_counts:
             obstacle = f"{n_missing_counts} of its counts have no record"
     n_missing = rounds.count(None) + n_missing_counts
-    return ExperimentPlan(trials, sweeps, frozenset(seen), n_missing, obstacle)
+    reads_code = read_experiment(name, choices.conf_dir)["scales"][choices.scale] == NOTHING
+    return ExperimentPlan(trials, sweeps, frozenset(seen), n_missing, reads_code, obstacle)

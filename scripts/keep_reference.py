@@ -75,6 +75,8 @@ def keep(results: Sequence[Path], folder: Path, flags: argparse.Namespace) -> li
 def _select_experiments(held: Drawable, flags: argparse.Namespace) -> list[str]:
     """Return the named experiments, or by default those with at least half of their records.
 
+    An experiment that measures nothing needs no record.
+
     Raises:
         ConfigError: for a named experiment without a record, or if no experiment is left.
     """

@@ -150,7 +150,8 @@ def _describe(folder: str) -> str:
 # --- docs/systems.md, docs/presets.md, docs/pipeline.md: choices of conf/ ---
 
 PRESETS = ("strategy", "model_rewrite")  # kinds of systems that are presets of the engine
-NO_PRESET = ("backend", "loop")  # switches of the execution, not of the strategy
+# Switches of the execution, not of the strategy.
+NO_PRESET = ("backend", "loop", "precision", "streaming", "persistent", "profile")
 FIRST = "vertex"
 
 

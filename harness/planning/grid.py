@@ -49,7 +49,7 @@ both.
 
 A scale without blocks and counts may be the word `claims`, which shows the trials and counts of
 other experiments that conf/claims names. It may also be `trials_of: NAME`, which shows the trials
-of other experiments; NAME may have the wildcards of file names (`headline_*`).
+of other experiments; NAME may have the wildcards of file names (`headline_*`) or be a list.
 """
 
 from __future__ import annotations
@@ -229,20 +229,23 @@ def _select_experiments(
         raise ConfigError(
             f"{location} has {', '.join(chosen)}: expected only {TRIALS_OF}; remove the others"
         )
-    fits = fnmatch.filter(list_experiment_names(conf_dir), str(chosen[TRIALS_OF]))
-    scales = {
-        experiment: read_experiment(experiment, conf_dir)["scales"].get(scale)
-        for experiment in fits
-    }
-    measuring = tuple(
-        n for n, content in scales.items() if isinstance(content, dict) and content.get("blocks")
-    )
-    if not measuring:
-        raise ConfigError(
-            f"{location} has {TRIALS_OF}={chosen[TRIALS_OF]}, which matches no experiment that"
-            f" measures; choose one of {', '.join(list_experiment_names(conf_dir))}"
-        )
-    return measuring
+    named, known = chosen[TRIALS_OF], list_experiment_names(conf_dir)
+    measuring: list[str] = []
+    for pattern in named if isinstance(named, list) else [named]:
+        fits = fnmatch.filter(known, str(pattern))
+        scales = {fit: read_experiment(fit, conf_dir)["scales"].get(scale) for fit in fits}
+        selected = [
+            experiment
+            for experiment, content in scales.items()
+            if isinstance(content, dict) and content.get("blocks")
+        ]
+        if not selected:
+            raise ConfigError(
+                f"{location} has {TRIALS_OF}={pattern}, which matches no experiment that"
+                f" measures; choose one of {', '.join(known)}"
+            )
+        measuring += selected
+    return tuple(dict.fromkeys(measuring))
 
 
 def _expand_walks(

@@ -2,15 +2,18 @@
 
 Records are matched by trial id first. A record of an older configuration matches if all settings
 that both configurations have are equal: modules may have moved, and options may have been added,
-removed or respelled (1, now "agenda"). If several records match in this way, none is returned.
+removed or respelled (1, now "agenda"). A switch of the engine that only the trial names must have
+been in effect as the trial wants it. If several records match in this way, none is returned.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
+from harness.engine.switches import Switches
 from harness.records.record import Record
 from harness.trials.spec import TrialSpec
 
@@ -19,6 +22,7 @@ Rounds = Mapping[int, Record]
 # Locations of code, which do not change the work.
 _MODULES = frozenset({"adapter", "model_module", "loader"})
 
+SWITCHES = tuple(field.name for field in fields(Switches))
 RESPELT = {0: "off", 1: "agenda", 2: "depth"}  # DyNet's autobatch
 
 
@@ -54,11 +58,31 @@ class Answers:
         return fitting[0] if len(fitting) == 1 else None
 
     def _fits(self, name: str, spec: TrialSpec) -> bool:
-        config = next(iter(self._by_trial[name].values())).config
-        if not config:
+        record = next(iter(self._by_trial[name].values()))
+        config = record.config
+        if not config or not had_switches(spec, record):
             return False
         embedding_size = config.get("embedding_size") or config.get("hidden_size")
         return agree(_remove_modules(spec.identity), {**config, "embedding_size": embedding_size})
+
+
+def had_switches(spec: TrialSpec, record: Record) -> bool:
+    """Return whether the engine ran with the switches that the trial names and the record does not.
+
+    The configuration of an older record omits switches that had their defaults. Its effective
+    options have them. Only switches that are on or off are compared: the backend describes the
+    others in its own words.
+    """
+    named = {name: spec.system_options[name] for name in SWITCHES if name in spec.system_options}
+    omitted = named.keys() - record.config.get("system_options", {}).keys()
+    if not omitted or not record.effective_options:
+        return True
+    wanted = Switches(**named).resolve_effective(train=spec.mode == "train")
+    return all(
+        record.effective_options.get(name, text) == text
+        for name, text in wanted.format_values().items()
+        if name in omitted and isinstance(getattr(wanted, name), bool)
+    )
 
 
 def agree(wanted: Mapping[str, Any], recorded: Mapping[str, Any]) -> bool:

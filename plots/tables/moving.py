@@ -46,7 +46,7 @@ def build(experiment: Experiment) -> list[Table]:
 def evaluate(experiment: Experiment, systems: Mapping[str, str], epoch: int) -> pd.DataFrame:
     """Compute data movement, arithmetic and all of the computation, in seconds per epoch."""
     rows = experiment.rows[experiment.rows.system.isin(systems)]
-    is_profiled = rows["system.options.profile"].notna()
+    is_profiled = rows["system.options.profile"].isin([True])
     plain = rows[~is_profiled]
     moving = pd.concat([rows[is_profiled], plain]).drop_duplicates([*KEYS, "round"])
     # `ratios` pairs rounds: `base` is the data movement in the same round.

@@ -6,20 +6,46 @@ from dataclasses import fields
 
 import pytest
 
+from harness.contracts.system import load_adapter
 from harness.engine.switches import Switches
-from harness.planning.kinds import read_systems
+from harness.planning.kinds import SystemFile, read_systems
 from harness.planning.yaml_files import list_choices
 from harness.values.paths import CONF_DIR
-from scripts.write_pages import DOCS, PRESETS, list_labels, read_presets
+from scripts.write_pages import (
+    DOCS,
+    NO_PRESET,
+    PRESETS,
+    list_labels,
+    read_presets,
+    tabulate_presets,
+)
+
+PRESET_ADAPTERS = ("systems.on_core.vertex", "systems.on_core.acrobat")
 
 
-def test_every_preset_says_every_switch() -> None:
-    """Every switch can then be overridden by name, and the table has no empty cell."""
-    options = read_presets()
-    wanted = set(options["vertex"])
-    assert wanted <= {"policy", *(item.name for item in fields(Switches))}
-    for name, said in options.items():
-        assert wanted <= set(said), name
+ON_THE_ENGINE = [s for s in read_systems(CONF_DIR) if s.adapter in PRESET_ADAPTERS]
+
+
+@pytest.mark.parametrize("system", ON_THE_ENGINE, ids=lambda system: system.name)
+def test_every_preset_names_every_option_of_its_class(system: SystemFile) -> None:
+    """No default decides in silence, and every switch can be overridden by name."""
+    options = load_adapter(system.adapter).option_type
+    assert set(system.options) == {item.name for item in fields(options)}
+
+
+def test_the_table_has_a_row_for_every_switch_of_a_strategy() -> None:
+    switches = {item.name for item in fields(Switches)} - set(NO_PRESET)
+    rows = {line.split("`")[1] for line in tabulate_presets().splitlines() if "`" in line[:3]}
+    assert rows == {"policy", *switches}
+
+
+@pytest.mark.parametrize(
+    "name", ["cavs", "cavs_dynet", "dynet_policy", "edbatch", "fold_policy", "unbatched"]
+)
+def test_only_acrobat_and_the_engine_fuse_gathers(name: str) -> None:
+    """Section 3.3 of Cavs: a gather copies into a slice. DyNet, Fold and ED-Batch copy, too."""
+    assert read_presets()[name]["gather_fusion"] is False
+    assert read_presets()["acrobat"]["gather_fusion"] is True
 
 
 def test_every_preset_has_a_section() -> None:

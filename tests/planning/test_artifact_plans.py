@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 
 import pytest
 
@@ -25,6 +26,7 @@ from harness.values.paths import CONF_DIR
 from plots.declaration import CEILING, read_declaration
 
 SLOW = pytest.mark.slow
+PAPERS = {"ACRoBat": "acrobat", "Cavs": "cavs", "DyNet": "dynet_policy", "ED-Batch": "edbatch"}
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +112,70 @@ def test_what_transforms_a_model_meets_no_word_ids_modulo(scale: str) -> None:
     assert found
 
 
-def test_the_plain_engine_stands_first_wherever_it_is_compared() -> None:
+def list_own_systems(paper: str) -> dict[str, set[str]]:
+    """Return the systems that are a paper's own, by comparison; empty for other experiments.
+
+    The label of a preset is the name of its paper's system and "strategy"; that of the real system
+    starts with the name.
+    """
+    name = re.split(r"[,(]", paper)[0].strip()
+    presets = {s.name for s in read_systems(CONF_DIR) if s.label == f"{name} strategy"}
+    real = {s.name for s in read_systems(CONF_DIR) if s.label.startswith(f"{name} (")}
+    return {"strategies": presets, "systems": real or presets} if presets else {}
+
+
+def test_papers_have_their_own_strategies() -> None:
+    found = {name: list_own_systems(f"{name} (Somebody, 2020)") for name in PAPERS}
+    presets = {name: own["strategies"] for name, own in found.items()}
+    assert presets == {name: {preset} for name, preset in PAPERS.items()}
+    assert "dynet" in found["DyNet"]["systems"]
+    assert found["Cavs"]["systems"] == {"cavs"}
+    assert list_own_systems("this project's own") == {}
+
+
+def test_a_comparison_starts_with_the_papers_own_system_else_with_the_engine() -> None:
+    """The engine is one more row of a paper's comparison, after all others."""
+    kinds = {system.name: system.kind for system in read_systems(CONF_DIR)}
+    papers = set()
     for name in list_experiment_names():
-        for group, systems in read_declaration(name, CONF_DIR).compare.items():
-            assert "vertex" not in systems[1:], f"{name}, {group}"
-            strategies = group == "strategies"
-            assert not (strategies and "vertex_shared" in systems), name
+        declared = read_declaration(name, CONF_DIR)
+        own = list_own_systems(declared.paper)
+        for group, systems in declared.compare.items():
+            where = f"{name}, {group}"
+            assert not (group == "strategies" and "vertex_shared" in systems), where
+            if not own:
+                assert "vertex" not in systems[1:], where
+            elif {kinds[s] for s in systems if s not in own[group]} - {"ablation"}:  # not its steps
+                papers.add(re.split(r"[ ,]", declared.paper)[0])
+                assert systems[0] in own[group], where
+                engine = tuple(s for s in systems if s in ("vertex", "vertex_shared"))
+                assert systems[len(systems) - len(engine) :] == engine, where
+    assert papers == set(PAPERS)
+
+
+def test_the_comparisons_of_cavs_have_real_systems_and_the_engine() -> None:
+    """Fig. 8 and 9 and both Tables 1: Cavs over DyNet and Fold."""
+    names = [n for n in list_experiment_names() if re.match(r"cavs_(fig[89]|(short_)?table1)", n)]
+    assert len(names) == 14
+    for name in names:
+        compare = read_declaration(name, CONF_DIR).compare
+        assert {"cavs", "dynet", "fold", "vertex"} <= set(compare["systems"]), name
+        assert {"cavs", "vertex"} <= set(compare["strategies"]), name
+        for scale in SCALES:
+            systems = {settings["system"] for settings in expand(name, scale).settings}
+            assert {"cavs", "dynet", "vertex"} <= systems, f"{name}, {scale}"
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_serial_baseline_of_cavs_changes_the_policy_alone(scale: str) -> None:
+    settings = expand("cavs_serial", scale).settings
+    keys = {key for one in settings for key in one if not key.startswith("timing.")}
+    varied = {key for key in keys if len({one.get(key) for one in settings}) > 1}
+    assert varied == {"policy", "batch_size"}
+    assert {(one["system"], one.get("policy")) for one in settings} == {
+        ("cavs", None),
+        ("cavs", "unbatched"),
+    }
 
 
 def test_medium_has_the_rounds_that_intervals_need() -> None:

@@ -109,6 +109,8 @@ def test_a_scale_may_show_the_trials_of_others(tmp_path: Path) -> None:
         write(tmp_path, of_others(trials_of="head_*"), name)
     grid = expand("head_answers", "smoke", tmp_path)
     assert (grid.trials_of, grid.settings) == (("head_a", "head_b"), ())
+    write(tmp_path, of_others(trials_of=["tail", "head_?"]), "several")
+    assert expand("several", "smoke", tmp_path).trials_of == ("tail", "head_a", "head_b")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,7 @@ def test_a_scale_may_show_the_trials_of_others(tmp_path: Path) -> None:
     [
         ({"trials_of": "tails_*"}, "which matches no experiment that measures; choose one of one"),
         ({"trials_of": "one"}, "which matches no experiment that measures"),
+        ({"trials_of": ["tails_*"]}, "trials_of=tails_*, which matches no experiment that"),
         ({"trials_of": "*", "rounds": 3}, "expected only trials_of"),
     ],
 )

@@ -101,17 +101,17 @@ def test_steps_are_relative_to_the_start_of_the_walk(load: Load) -> None:
 
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         options = sum(key.lstrip("+").startswith(OPTIONS) for key in trial.settings)
-        n_steps = 7 if trial.settings["system"] == "vertex" else options
+        n_steps = 8 if trial.settings["system"] == "vertex" else options
         return {"instances_per_s": trial.settings["batch_size"] / (10 - n_steps) / (1 + round_)}
 
     found = bars.evaluate_steps(load("ablation_steps", change, "medium"))
     relative = found[found.quantity == bars.OVER_START]
     assert set(relative.setting) == {"Tree-LSTM"}, "other workloads are not planned at this scale"
-    assert list(relative.step) == list(range(8))
-    assert list(relative.value) == pytest.approx([1 - 0.1 * n for n in range(8)])
+    assert list(relative.step) == list(range(9))
+    assert list(relative.value) == pytest.approx([1 - 0.1 * n for n in range(9)])
     assert list(relative.low) == pytest.approx(list(relative.high)), "ratios are within rounds"
     times = found[found.quantity == "mini_batch_ms"]
-    assert list(times.value) == pytest.approx([2e3 * (10 - n) for n in range(8)])
+    assert list(times.value) == pytest.approx([2e3 * (10 - n) for n in range(9)])
 
 
 def test_a_step_without_a_number_has_its_status(load: Load, choices: Choices) -> None:
@@ -125,7 +125,7 @@ def test_a_step_without_a_number_has_its_status(load: Load, choices: Choices) ->
     assert run_draw("ablation_steps", replace(choices, scale="medium")) == 0
     rows = read_rows(choices.results_dir / "figures/ablation_steps.csv")
     statuses = {int(row["step"]): row["status"] for row in rows if "over" in row["quantity"]}
-    assert (statuses[2], statuses[7], statuses[1]) == ("oom", "not measured", "ok")
+    assert (statuses[2], statuses[8], statuses[1]) == ("oom", "not measured", "ok")
 
 
 def test_the_plan_of_a_walk_has_a_trial_after_each_step() -> None:
@@ -133,4 +133,4 @@ def test_the_plan_of_a_walk_has_a_trial_after_each_step() -> None:
     trials = [settings for settings in grid.settings if settings["model"] == "tree_lstm"]
     assert (trials[0]["system"], trials[-1]["system"]) == ("dynet_policy", "vertex")
     n_options = [sum(key.startswith(OPTIONS) for key in settings) for settings in trials]
-    assert n_options == [0, 1, 2, 3, 4, 5, 6, 0]
+    assert n_options == [0, 1, 2, 3, 4, 5, 6, 7, 0]

@@ -93,7 +93,7 @@ def test_names_stand_within_the_page(load: Load) -> None:
 
 def test_a_lost_point_shows_its_status_at_the_axis(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any]:
-        lost = trial.settings["system"] in ("cavs", "torch_levels")
+        lost = trial.settings["system"] in ("fold_policy", "torch_levels")
         return TOTAL_FAILURE if lost and trial.settings["batch_size"] == 16 else {}
 
     figure, found = _draw(load("cavs_fig8d", change))

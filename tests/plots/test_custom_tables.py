@@ -98,14 +98,14 @@ def test_steps_outside_the_scale_are_not_shown(load: Load) -> None:
     (table,) = build_tables(load("switch_walks", change_switches))
     numbers = table.numbers
     assert select_number(numbers, step=1, quantity="so_far").status == "ok"
-    assert set(numbers.step) == {0, 1, 7}
+    assert set(numbers.step) == {0, 1, 8}
     assert SHARE not in set(numbers.quantity)  # no bound at this scale
-    assert select_number(numbers, step=7, quantity="so_far").value == pytest.approx(2.4)
+    assert select_number(numbers, step=8, quantity="so_far").value == pytest.approx(2.4)
 
 
 def change_profile(trial: PlannedTrial, _: int) -> dict[str, Any]:
     """Return times of 0.25 s per mini-batch, or longer if memory operations are counted."""
-    is_profiled = trial.settings.get("+system.options.profile") is True
+    is_profiled = trial.settings.get("system.options.profile") is True
     phases = {"construct": 0.01, "schedule": 0.01, "forward": 0.05, "backward": 0.15}
     speed = trial.settings["batch_size"] / (0.35 if is_profiled else 0.25)
     return {
@@ -143,7 +143,7 @@ def test_moving_and_arithmetic_are_parts_of_the_computation(load: Load) -> None:
 
 def test_a_failed_profile_leaves_no_arithmetic(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
-        is_profiled = trial.settings.get("+system.options.profile") is True
+        is_profiled = trial.settings.get("system.options.profile") is True
         return {"status": "oom"} if is_profiled and round_ else change_profile(trial, round_)
 
     (table,) = build_tables(load("cavs_table2", change, "medium"))

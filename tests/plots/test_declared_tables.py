@@ -12,7 +12,13 @@ import pytest
 
 from harness.planning.artifacts import Choices, PlannedTrial, plan_artifact
 from harness.planning.config import Composer
-from harness.planning.grid import SCALES, expand, list_experiment_names
+from harness.planning.grid import (
+    SCALES,
+    expand,
+    list_experiment_names,
+    read_experiment,
+    read_walks,
+)
 from harness.records.numbers import NOT_MEASURED, NOT_SEPARABLE
 from harness.values.paths import CONF_DIR
 from plots.declaration import DECLARED, read_declaration
@@ -159,7 +165,7 @@ def test_slower_unseen_mini_batches_are_told(load: Load) -> None:
 
 def test_sizes_of_the_paper_and_of_trials_are_merged_in_order(load: Load) -> None:
     table = find_table(load(SWEEP), "systems")
-    labels = ("computation (s/epoch)", "graph construction (s/epoch)", "overall speedup of Vertex")
+    labels = ("computation (s/epoch)", "graph construction (s/epoch)", "overall speedup of Cavs")
     computation, construction, speedup = (
         pd.concat(
             [cells for heading, cells in table.split_parts() if heading.startswith(label)], axis=1
@@ -171,7 +177,7 @@ def test_sizes_of_the_paper_and_of_trials_are_merged_in_order(load: Load) -> Non
         assert list(part.columns) == [f"batch size {size}" for size in sizes]
     assert get_text(computation, "paper: TF Fold", "batch size 1") == "550"
     assert get_text(computation, "paper: Cavs", "batch size 4") == EN_DASH
-    assert get_text(speedup, "Vertex engine", "batch size 16") == "1"
+    assert get_text(speedup, "Cavs preset", "batch size 16") == "1"
     parts = [
         select_number(table.numbers, role="", system="vertex", quantity=quantity, batch_size=16)
         for quantity in ("computation_s", "construction_s")
@@ -184,11 +190,18 @@ def get_text(cells: Any, row: str, column: str) -> str:
 
 
 def test_times_are_of_an_epoch_and_a_paper_keeps_its_own(load: Load) -> None:
-    table = find_table(load("cavs_serial", make_speeds({"cavs": 60.0, "unbatched": 5.0})))
-    ours = select_number(table.numbers, quantity="instance_s", system="cavs", batch_size=64)
+    def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
+        return {"instances_per_s": 5.0 if trial.settings.get("policy") == "unbatched" else 60.0}
+
+    table = find_table(load("cavs_serial", change))
+    ours = select_number(table.numbers, quantity="instance_s", setting="batched", batch_size=64)
     assert ours.value == pytest.approx(14524 / 60)
     ratio = select_number(
-        table.numbers, quantity="instance_s over base", system="unbatched", batch_size=64
+        table.numbers,
+        quantity="instance_s over base",
+        setting="serial policy",
+        batch_size=64,
+        role="",
     )
     assert (ratio.value, ratio.warnings) == (pytest.approx(12), "")
     theirs = select_number(table.numbers, status=PUBLISHED, batch_size=64)
@@ -275,7 +288,8 @@ def test_tables_of_the_project_card_need_no_record(
 @pytest.mark.slow
 def test_the_card_names_times_shares_and_switches(load: Load) -> None:
     epoch = find_table(load("epoch_times", make_speeds({"vertex": 50.0})))
-    number = select_number(epoch.numbers, system="vertex", setting="Tree-LSTM, hidden 64")
+    point = {"setting": "Tree-LSTM by hidden size", "hidden_size": 64}
+    number = select_number(epoch.numbers, system="vertex", **point)
     assert number.value == pytest.approx(8544 / 50)
     share = find_table(load("graph_construction")).numbers
     assert set(share.quantity) == {"construction_s", "construction_percent"}
@@ -291,6 +305,47 @@ def test_the_card_names_times_shares_and_switches(load: Load) -> None:
     )
     assert ratio.value == pytest.approx(1.25)
     assert get_row(ablation, "all on (Engine)")[1] == "1"
+
+
+@pytest.mark.parametrize("workload", ["Fixed-LSTM", "Var-LSTM", "Tree-FC", "Tree-LSTM", "Lattice"])
+def test_epoch_times_have_batch_sizes_and_hidden_sizes_of_every_workload(
+    workload: str, choices: Choices, composer: Composer
+) -> None:
+    chosen = replace(choices, scale="paper")
+    trials = plan_artifact("epoch_times", chosen, composer)
+    numbers = find_table(load_experiment("epoch_times", chosen, trials)).numbers
+    assert set(numbers.quantity) == {"instance_s"}
+    for size in ("batch_size", "hidden_size"):
+        axis = f" by {size.replace('_', ' ')}"
+        ours = numbers[
+            numbers.setting.str.startswith(workload) & numbers.setting.str.endswith(axis)
+        ]
+        shown = ours[ours.system == "vertex"].groupby("setting")[size].nunique()
+        assert len(shown), axis
+        assert shown.min() >= 5, axis
+        assert ours.system.nunique() >= 4, axis
+
+
+def test_the_ablation_has_each_switch_alone_off_and_alone_on(
+    choices: Choices, composer: Composer
+) -> None:
+    """Both walks give the switches, since one of them does not change the granularity."""
+    chosen = replace(choices, scale="paper")
+    trials = plan_artifact("ablation", chosen, composer)
+    shown = set(find_table(load_experiment("ablation", chosen, trials)).numbers.setting)
+    declared = read_declaration("ablation", CONF_DIR).table["settings"]
+    assert shown == set(declared)
+    content = read_experiment("switch_walks")
+    steps = {
+        s.option for w in read_walks("switch_walks", content, CONF_DIR).values() for s in w.steps
+    }
+    for option in steps:
+        key = f"system.options.{option}"
+        single = [one for one in declared.values() if key in one and not isinstance(one[key], list)]
+        is_policy = option == "policy"  # agenda alone off: see the comment in the file
+        assert is_policy or {one["system"] for one in single} & {"vertex"}, option
+        assert {one["system"] for one in single} & {"cavs_dynet", "dynet_policy"}, option
+    assert {"all on (Engine)", "all off (Cavs DyNet strategy)", "policy agenda"} <= shown
 
 
 @pytest.mark.parametrize("scale", ["medium", "paper"])

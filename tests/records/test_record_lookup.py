@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from harness.records.record_lookup import agree
+from harness.planning.config import Composer
+from harness.records.record import Record
+from harness.records.record_lookup import Answers, agree
+from harness.trials.spec import TrialSpec
+from tests.support.records import record_of
 
 KNOWN = {"mode": "train", "options": {"fusion": True, "autobatch": "agenda", "file": None, "n": 1}}
 
@@ -33,3 +37,37 @@ KNOWN = {"mode": "train", "options": {"fusion": True, "autobatch": "agenda", "fi
 def test_what_both_know_must_be_equal(found: dict[str, Any], is_same: bool) -> None:
     assert agree(KNOWN, found) == is_same
     assert agree(found, KNOWN) == is_same
+
+
+def spec_of(**options: Any) -> TrialSpec:
+    """Return a trial of the Cavs strategy with these options beyond those of older records."""
+    settings = {f"system.options.{name}": value for name, value in options.items()}
+    return Composer().resolve_trial({"system": "cavs", "hidden_size": 16, **settings})
+
+
+def older_record(spec: TrialSpec, **effective: str) -> Record:
+    """Return the record of a trial whose configuration omits the switches in effect."""
+    record = record_of(spec, {})
+    named = {k: v for k, v in spec.system_options.items() if k not in effective}
+    config = {**record.config, "system_options": named}
+    trial_id = f"{record.trial_id}-of-an-older-configuration"
+    changes = {"config": config, "effective_options": effective, "trial_id": trial_id}
+    return record.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "in_effect", "is_found"),
+    [
+        ({"gather_fusion": False}, "true", False),
+        ({"gather_fusion": False}, "false", True),
+        ({"gather_fusion": True}, "true", True),
+        ({"gather_fusion": True}, "false", False),
+        ({"gather_fusion": True, "fusion": False}, "false", True),  # ignored without fusion
+    ],
+)
+def test_a_switch_that_the_record_omits_must_have_been_in_effect(
+    options: dict[str, Any], in_effect: str, is_found: bool
+) -> None:
+    spec = spec_of(**options)
+    record = older_record(spec, gather_fusion=in_effect)
+    assert bool(Answers([record]).find_rounds([spec])[0]) == is_found

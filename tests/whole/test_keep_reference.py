@@ -77,6 +77,8 @@ def test_a_folder_of_results_becomes_a_committed_one_again_and_again(
     first = content_of(folder)
     assert {f"tables/{TABLE}_systems.md", f"tables/{TABLE}_strategies.csv.xz"} <= first.keys()
     assert {"README.md", "records.jsonl.xz"} <= first.keys()
+    assert "tables/cavs_lines_of_code.md" in first, "it measures nothing, so it lacks nothing"
+    assert b"| `cavs_lines_of_code` |" in first["README.md"]
     assert not {name for name in first if name.endswith((".pdf", ".html"))}
     assert b"Made-up CPU" in first["README.md"]
     assert f"| `{TABLE}` |".encode() in first["README.md"]

@@ -5,18 +5,43 @@ There is one error for each part that reads input; tests/test_wrong_input.py has
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.support.pipelines import HERE, command, environment, snakemake
+from tests.support.pipelines import (
+    HERE,
+    SPEEDUPS,
+    build_experiment,
+    command,
+    environment,
+    snakemake,
+)
 
 
 def test_dry_run_plans_every_trial_and_touches_nothing(folder: Path) -> None:
     done = snakemake(folder, "all", "--dry-run")
     assert done.returncode == 0, done.stdout + done.stderr
     assert not (folder / "results").exists()
+
+
+def test_tables_draws_three_tables_and_nothing_else(folder: Path) -> None:
+    names = ("epoch_times", "graph_construction", "ablation")
+    for name in names:
+        text = yaml.safe_dump(build_experiment(SPEEDUPS))
+        (folder / "conf" / "experiment" / f"{name}.yaml").write_text(text)
+    done = snakemake(folder, "tables", "--dry-run")
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    planned = set(re.findall(r"^(?:local)?rule (\w+):", said, re.MULTILINE))
+    named = set(re.findall(r"^(drawn_\w+|report|collect|measure\w*) +\d+$", said, re.MULTILINE))
+    assert {rule for rule in planned | named if rule.startswith("drawn_")} == {
+        f"drawn_{name}" for name in names
+    }
+    assert not {"report", "collect", "drawn_small_table"} & (planned | named)
 
 
 @pytest.mark.slow
