@@ -51,7 +51,7 @@ def build(experiment: Experiment) -> list[Table]:
     ]
     results = pd.DataFrame(rows)
     cells = results.drop(columns=["graph", "length"]).map(format_plain)
-    cells.columns = pd.Index([name.replace("_", " ") for name in cells])
+    cells.columns = cells.columns.str.replace("_", " ")
     heads = results.graph + ", length " + results.length.astype(str)
     cells.index = pd.Index(heads, name="chains of I and of O")
     return build_only_table(experiment, results, cells)
