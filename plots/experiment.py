@@ -25,6 +25,7 @@ from harness.records.cross_check import check_comparable, cross_check_rounds
 from harness.records.numbers import NOT_MEASURED, SCREENED_OUT
 from harness.records.record import Record
 from harness.records.tidy import (
+    MODEL_OPTION,
     PLAIN,
     RELEASED,
     build_count_rows,
@@ -199,16 +200,29 @@ def join_counts(sweeps: Iterable[Sweep], source: Source, conf_dir: Path) -> pd.D
     for sweep in sweeps:
         built = map(build_count_rows, source.counts(sweep))
         counts = {tuple(rows[0][key] for key in COUNT_KEYS): rows for rows in built}
-        planned += [(key, counts.get(key)) for key in _plan_counts(sweep, conf_dir)]
-    counted = {key[:-1] for key, rows in planned if rows}
+        for key in _plan_counts(sweep, conf_dir):
+            options = _read_model_options(sweep, key[0], conf_dir)
+            planned.append((options, key, counts.get(key)))
+    counted = {(options, key[:-1]) for options, key, rows in planned if rows}
     unique: dict[object, list[dict[str, Any]]] = {}
-    for key, rows in planned:
+    for options, key, rows in planned:
         if rows:
-            unique.setdefault(rows[0]["trial_id"], rows)
-        elif key[:-1] not in counted:
-            missing = MISSING_COUNT | dict(zip(COUNT_KEYS, key, strict=True))
-            unique[key] = [{**missing, "graph": graph} for graph in (PLAIN, RELEASED)]
+            unique.setdefault(rows[0]["trial_id"], [{**row, **dict(options)} for row in rows])
+        elif (options, key[:-1]) not in counted:
+            missing = MISSING_COUNT | dict(zip(COUNT_KEYS, key, strict=True)) | dict(options)
+            unique[options, key] = [{**missing, "graph": graph} for graph in (PLAIN, RELEASED)]
     return build_frame_from_rows([row for rows in unique.values() for row in rows])
+
+
+def _read_model_options(
+    sweep: Sweep, model: str, conf_dir: Path
+) -> tuple[tuple[str, int | str], ...]:
+    """Return the options of a model in a sweep as columns, also those that the sweep leaves out."""
+    content = read_mapping(conf_dir / f"model/{model}.yaml", "model")
+    options = {f"{MODEL_OPTION}{key}": value for key, value in content.get("options", {}).items()}
+    given = {key: values[0] for key, values in sweep.settings.items() if key in options}
+    read = {key: int(text) if text.isdecimal() else text for key, text in given.items()}
+    return tuple((options | read).items())
 
 
 def _plan_counts(sweep: Sweep, conf_dir: Path) -> Iterator[tuple[Any, ...]]:

@@ -1,7 +1,8 @@
 """Lookup of the count records that match a planned sweep, whichever version of the code made them.
 
 Records are matched by count id first. A record with another id matches if all settings that it
-has are as requested. If several records match in this way, none is returned.
+has are as requested. One without the model's options, from an old version, matches only requests of
+the options in conf/model. If several records match in this way, none is returned.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from harness.counts.request import PlannedCount, parse_requests
 from harness.planning.config import Composer
 from harness.planning.sweep import Sweep
+from harness.planning.yaml_files import read_mapping
 from harness.records.count_row import AnyCount, CountRow
 
 _TOLD = ("model", "dataset", "split", "batch_size", "granularity", "outputs", "offset", "policy")
@@ -31,6 +33,7 @@ class CountAnswers:
             self._alike.setdefault(_build_row_key(row), []).append(row)
         self._composer = composer or Composer()
         self._answered: dict[str, list[AnyCount | None]] = {}
+        self._default_options: dict[str, dict[str, Any]] = {}
 
     def to(self, sweep: Sweep) -> list[AnyCount]:
         """Return the counts of a sweep in its order, without the missing ones."""
@@ -55,8 +58,23 @@ class CountAnswers:
         by_name = self._by_name.get(planned.count_id)
         if by_name is not None:
             return by_name
-        alike = self._alike.get(_build_count_key(planned), [])
+        spec = planned.request.spec
+        options = dict(spec.model_options)
+        accepted: list[dict[str, Any] | None] = [options]
+        if options == self._find_default_options(spec.model):
+            accepted.append(None)
+        alike = [
+            row
+            for row in self._alike.get(_build_count_key(planned), [])
+            if row.model_options in accepted
+        ]
         return alike[0] if len(alike) == 1 else None
+
+    def _find_default_options(self, model: str) -> dict[str, Any]:
+        if model not in self._default_options:
+            content = read_mapping(self._composer.conf_dir / f"model/{model}.yaml")
+            self._default_options[model] = content.get("options", {})
+        return self._default_options[model]
 
 
 def _build_row_key(row: AnyCount) -> tuple[Any, ...]:

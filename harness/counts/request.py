@@ -307,6 +307,7 @@ class PlannedCount:
             **{name: getattr(spec, name) for name in ("model", "dataset", "split", "batch_size")},
             **{name: getattr(request, name) for name in ("granularity", "outputs", "offset")},
             "policy": self.policy,
+            "model_options": dict(spec.model_options),
             "learning": spec.learning if is_learned(self.policy) else None,
         }
 

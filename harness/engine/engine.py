@@ -23,6 +23,7 @@ from harness.engine.rows.fields import (
     reads_of,
     space_of_type,
 )
+from harness.engine.rows.launches import split_into_launches
 from harness.engine.rows.layout import Layout, plan_layout
 from harness.engine.rows.rounds import (
     ALL_ROWS,
@@ -165,6 +166,7 @@ class Engine:
             self._lower(self.functions)
             self.n_lowered = len(self.functions)
         reorder = self.switches.layout == "read_order"
+        schedule = split_into_launches(mini_batch, schedule)
         layout = plan_layout(mini_batch, schedule, self.fields, self._spaces, reorder=reorder)
         same = self._plan_around(layout)
         if schedule.round_starts is None:

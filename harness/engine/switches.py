@@ -66,7 +66,8 @@ class Switches:
             precise; it needs CUDA, or a CPU with AVX-512 BF16 or AMX. "tf32" and "bf16" do not
             belong in comparisons (harness.values.precision).
         streaming: On CUDA, construct, schedule and upload the next mini-batch of a pass while the
-            current one is computed; otherwise before its own forward stage.
+            current one is computed; otherwise before its own forward stage. (In Cavs, streaming is
+            something else: operators that need no child run next to the batches.)
         persistent: On CUDA, one launch runs all phases of a pass, with a barrier after each;
             otherwise a CUDA graph has one launch per phase.
         profile: Also measure the fraction of forward and backward that only moves data. Steps are

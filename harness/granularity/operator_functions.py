@@ -1,10 +1,11 @@
-"""Vertex functions of single operators, shared according to DyNet's signatures.
+"""Vertex functions of single operators, and their types according to DyNet's signatures.
 
 They turn operator granularity into an ordinary model: a vertex is one operator application, and its
 state is the computed value, named after its width ("v256"). The engine therefore needs no second
-mode. Nodes of a vertex function that are a single node in DyNet (affine transforms, parameters)
-form one operator. A function of a variable number of children is unrolled for each number that
-occurs.
+mode. It launches a batch of several shapes, which signatures of componentwise operators permit,
+once per shape. Nodes of a vertex function that are a single node in DyNet (affine transforms,
+parameters) form one operator. A function of a variable number of children is unrolled for each
+number that occurs.
 
 Source: Neubig et al., NIPS 2017, appendix A, for the signatures.
 """
@@ -59,10 +60,15 @@ class Template:
 
 @dataclass(slots=True)
 class FunctionTable:
-    """Functions by id, and their schedule types; ids follow the order of first appearance."""
+    """Functions by id, and their schedule types; ids follow the order of first appearance.
+
+    A type has the id of the first function with its signature. Componentwise operators on values of
+    different shapes are several functions of one type.
+    """
 
     functions: dict[int, VertexFunction] = field(default_factory=dict)
     ids: dict[tuple[object, ...], int] = field(default_factory=dict)
+    types: dict[tuple[object, ...], int] = field(default_factory=dict)
     names: list[str] = field(default_factory=lambda: ["unbatchable"])
     cheap: list[bool] = field(default_factory=lambda: [True])
 
@@ -71,13 +77,17 @@ class FunctionTable:
         return _Splitter(function, self).split()
 
     def add(self, key: tuple[object, ...], function: VertexFunction, cheap: bool) -> int:
-        """Return the id of the function with this signature; add the function if it is new."""
+        """Return the id of the function with this key; add the function if it is new."""
         if key not in self.ids:
             self.ids[key] = len(self.names)
             self.functions[self.ids[key]] = function
             self.names.append(function.name)
             self.cheap.append(cheap)
         return self.ids[key]
+
+    def find_type(self, signature: tuple[object, ...], function: int) -> int:
+        """Return the type with this signature; a new one gets the id of the function."""
+        return self.types.setdefault(signature, function)
 
 
 class _Splitter:
@@ -117,38 +127,62 @@ class _Splitter:
             for k in self.nodes[i].inputs
             if self.nodes[k].op == "pull"
         ]
+        key = self._make_function_key(group, values)
         function = self.table.add(
-            self._make_signature(group, values),
+            key,
             self._build_function(group, values),
             not any(OPERATORS[self.nodes[i].op].heavy for i in group),
         )
-        batchable = OPERATORS[self.nodes[group[-1]].op].signature is not None
+        signature = self._make_signature(group, key)
         return Application(
             function=function,
-            type=function if batchable else UNBATCHABLE,
+            type=UNBATCHABLE
+            if signature is None
+            else self.table.types.setdefault(signature, function),
             arguments=tuple(map(self._find_source, values)),
             pull=pulls[0] if pulls else None,
         )
 
-    def _make_signature(self, group: tuple[int, ...], values: Sequence[int]) -> tuple[object, ...]:
+    def _make_function_key(
+        self, group: tuple[int, ...], values: Sequence[int]
+    ) -> tuple[object, ...]:
         """Return the key that two applications must have in common to share a function.
 
-        It contains the operators' own rules, and all shapes: DyNet allows elementwise kernels to
-        mix shapes, but equal ones occur here. An unbatchable operator shares a function, but no
-        batch.
+        It contains the operators' own rules, all shapes, and whether the result is a loss or read.
         """
-        parts = [self._make_key(self.nodes[i]) for i in group]
+        parts = [
+            (self.nodes[i].op, self.nodes[i].shape, *self._select_facts(self.nodes[i]))
+            for i in group
+        ]
         shapes = [self.nodes[k].shape for k in values]
         return (*parts, *shapes, group[-1] == self.function.loss, self._is_read(group[-1]))
 
-    def _make_key(self, node: Node) -> tuple[object, ...]:
+    def _make_signature(
+        self, group: tuple[int, ...], key: tuple[object, ...]
+    ) -> tuple[object, ...] | None:
+        """Return what two applications must have in common to share a batch; None: nothing can.
+
+        DyNet batches componentwise operators of the same number of operands whatever their shapes.
+        """
+        node = self.nodes[group[-1]]
+        operator = OPERATORS[node.op]
+        if operator.signature is None:
+            return None
+        if operator.is_componentwise:
+            return (node.op, len(node.inputs), *self._select_facts(node))
+        return key
+
+    def _select_facts(self, node: Node) -> list[object]:
+        """Return the values of the properties in an operator's signature.
+
+        Operators that DyNet does not batch share only a function, for which all must be equal.
+        """
         operator = OPERATORS[node.op]
         facts = {"index": node.index, "value": node.value, "shape": node.shape}
         if operator.parameter_at is not None:
             facts["parameter"] = self.nodes[node.inputs[operator.parameter_at]].name
-        # Operators that DyNet does not batch share only a function.
         wanted = facts if operator.signature is None else operator.signature
-        return (node.op, node.shape, *(facts[fact] for fact in wanted))
+        return [facts[fact] for fact in wanted]
 
     def _is_read(self, i: int) -> bool:
         """Return True if a value must be a state; a loss usually has no readers."""

@@ -241,8 +241,8 @@ def _to_texts(value: object) -> tuple[str, ...]:
 
 
 SIDES = ("numerator", "denominator", "settings")
-_COUNTED = ("model", "split", "batch_size", "granularity", "policy")
-_DEFAULTS = {"split": "train", "granularity": "vertex"}
+_COUNTED = ("model", "model.options.type_seed", "split", "batch_size", "granularity", "policy")
+_DEFAULTS = {"split": "train", "granularity": "vertex", "model.options.type_seed": "0"}
 # Keys that determine the measured mini-batches; other keys of timing determine the duration.
 _WHAT = {"timing.n_mini_batches", "timing.n_instances"}
 _EQUALLY_LONG = ("bilstm_synthetic", "complete_trees", "ptb_fixed")  # prefixes of dataset names

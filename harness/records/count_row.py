@@ -97,6 +97,7 @@ class CountLabels:
     """Policy and mini-batch of a count, and its status.
 
     Attributes:
+        model_options: Options of the model; None in old records, which do not have them.
         learning: Settings of a learned policy.
         cpu: Processor on which seconds were measured.
         count_id: Text that ends in a hash of all settings.
@@ -114,6 +115,7 @@ class CountLabels:
     outputs: str
     offset: int
     policy: str
+    model_options: Mapping[str, Any] | None = None
     learning: LearningSettings | None = None
     cpu: str
     count_id: str

@@ -19,7 +19,7 @@ import pandas as pd
 
 from harness.errors import RecordError, suggest_name
 from harness.records.stats import name_interval, summarize_rounds
-from harness.records.tidy import SEED, get_quantity, is_setting
+from harness.records.tidy import SEED, TYPE_SEED, get_quantity, is_setting
 
 NOT_MEASURED, NOT_PLANNED, NOT_SEPARABLE = "not measured", "not planned", "not separable"
 SCREENED_OUT = "screened_out"  # stored status of a round that screening skipped
@@ -355,15 +355,16 @@ def select_fastest(rows: pd.DataFrame, at: str | Sequence[str] | None = None) ->
 
 
 def merge_seeds(values: pd.DataFrame) -> pd.DataFrame:
-    """Merge numbers of several learning seeds: their median, smallest and largest.
+    """Merge numbers of several seeds, of learning or drawn types: median, smallest and largest.
 
     A number of a single seed retains its interval. If a seed has no number, the result has none.
     """
-    if SEED not in values:
+    seeds = [name for name in (SEED, TYPE_SEED) if name in values]
+    if not seeds:
         return values
-    keys = [name for name in values if name not in (*NUMBER_COLUMNS, SEED)]
+    keys = [name for name in values if name not in (*NUMBER_COLUMNS, *seeds)]
     groups = values.groupby(keys, sort=False, dropna=False)
-    firsts = groups.head(1).drop(columns=SEED).reset_index(drop=True)
+    firsts = groups.head(1).drop(columns=seeds).reset_index(drop=True)
     merged = [_merge_points(group) for _, group in groups]
     return firsts.drop(columns=list(NUMBER_COLUMNS)).join(
         pd.DataFrame(merged, columns=[*NUMBER_COLUMNS, "n_seeds"]), validate="1:1"

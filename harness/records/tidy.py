@@ -38,6 +38,8 @@ Quantity = Callable[[pd.DataFrame], "pd.Series[float]"]
 
 PLAIN, RELEASED = "plain", "released"  # our graph, and that of ED-Batch's release
 SEED = "learning.seed"
+MODEL_OPTION = "model.options."  # prefix of columns
+TYPE_SEED = f"{MODEL_OPTION}type_seed"  # of trees whose types are drawn
 # Warnings of slow builds, which apply to every ratio against them. DyNet's wheel has no BLAS.
 WEAK_BUILDS = {"wheel": "dynet_without_blas"}
 SECTIONS = {
@@ -241,6 +243,7 @@ def build_count_rows(count: AnyCount) -> list[dict[str, Any]]:
         "granularity",
     )
     labels: dict[str, Any] = {name: getattr(count, name) for name in label_names}
+    labels |= {f"{MODEL_OPTION}{key}": v for key, v in (count.model_options or {}).items()}
     labels |= {"kind": "count", "round": 0, "mini_batch": 0, "warnings": "", "weak_build": ""}
     labels |= {"trial_id": count.count_id, "cpu": count.cpu, "source_sha256": count.source_sha256}
     labels |= {"started_at": count.counted_at, "day": count.counted_at[:10]}

@@ -153,10 +153,10 @@ class Operator:
         elementwise: each result element depends only on the same element of the inputs, so the
             operator can be fused.
         sink: the operator sums over all vertices into a parameter's gradient, so it is lazy.
-        signature: properties that must be equal, in addition to operator and operands' shapes, for
-            two applications to share a kernel in DyNet (Neubig et al., NIPS 2017, appendix A):
-            "parameter" (the same one), "index", "value" or "shape" (its own). None: DyNet has no
-            batched kernel (signature 0).
+        signature: properties that must be equal, in addition to the operator and, unless it is
+            componentwise, the operands' shapes, for two applications to share a batch in DyNet
+            (Neubig et al., NIPS 2017, appendix A): "parameter" (the same one), "index", "value" or
+            "shape" (its own). None: DyNet has no batched kernel (signature 0).
         heavy: deferred by DyNet's agenda on ties (dynet/exec.cc).
         parameter_at, pull_at: index of the operand that must be a parameter, or a pull; such values
             are not allowed elsewhere.
@@ -172,6 +172,11 @@ class Operator:
     parameter_at: int | None = None
     pull_at: int | None = None
     domain: str | None = None
+
+    @property
+    def is_componentwise(self) -> bool:
+        """True for elementwise operators without a parameter, which DyNet batches in any shape."""
+        return self.elementwise and self.parameter_at is None
 
 
 def _infer_equal_shape(inputs: Sequence[Node]) -> Shape:

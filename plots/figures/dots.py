@@ -18,7 +18,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from harness.records.numbers import NOT_MEASURED, merge_seeds, numbers
-from harness.records.tidy import SEED
+from harness.records.tidy import SEED, TYPE_SEED
 from plots.captions import build_title, describe_processor, join_sentences
 from plots.declaration import Keys
 from plots.experiment import Experiment
@@ -27,7 +27,8 @@ from plots.figures.bars import N_COLUMNS, Bar, Panel, add_key, place_bars
 from plots.tables.cells import format_plain
 from plots.write import Picture
 
-KEYS = ["model", "dataset", "split", "batch_size", "policy"]
+KEYS = ["model", "dataset", "batch_size", "policy"]
+SPLIT = "train"
 COUNT, BOUND, OVER_BOUND = "n_batches", "lower_bound", "over_bound"
 
 
@@ -73,7 +74,7 @@ def draw(experiment: Experiment) -> list[Picture]:
     page.add_title(figure, build_title(experiment))
     caption = join_sentences(
         "numbers: batches of one mini-batch; dots: ratio to the lower bound (in parentheses)",
-        "learned policies: median of all seeds, line: smallest to largest",
+        "learned policies, drawn types: median of all seeds, line: smallest to largest",
         f"batch size {options.batch_size}, training split",
         describe_processor(experiment.counts),
     )
@@ -85,8 +86,9 @@ def evaluate_counts(experiment: Experiment) -> pd.DataFrame:
     """Select the counts of one graph and batch size, for each seed of a learned policy."""
     options, rows = experiment.declaration.read_options("figure", Options), experiment.counts
     is_shown = (rows.graph == options.graph) & (rows.mini_batch == 0)
-    is_shown &= rows.batch_size == options.batch_size
-    parts = [numbers(rows[is_shown], [*KEYS, SEED], name) for name in (COUNT, BOUND, OVER_BOUND)]
+    is_shown &= (rows.batch_size == options.batch_size) & (rows.split == SPLIT)
+    seeds = [key for key in (SEED, TYPE_SEED) if key in rows]
+    parts = [numbers(rows[is_shown], [*KEYS, *seeds], name) for name in (COUNT, BOUND, OVER_BOUND)]
     return pd.concat(parts, ignore_index=True)
 
 

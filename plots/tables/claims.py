@@ -27,7 +27,7 @@ from harness.planning.claims import (
 from harness.planning.grid import EXPERIMENT
 from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select_fastest
 from harness.records.stats import name_interval
-from harness.records.tidy import RELEASED
+from harness.records.tidy import RELEASED, TYPE_SEED
 from plots.captions import build_only_table
 from plots.declaration import NoOptions, check_quantity
 from plots.experiment import Experiment
@@ -37,7 +37,7 @@ REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
 NOT_SHOWN = "not shown"  # the interval contains the threshold: either may be true
 NOT_MEASURABLE = "not measurable here"
 NEEDS = {"cuda": "needs CUDA", "cpu": "needs a CPU"}
-COUNT_KEYS = ["model", "split", "batch_size", "granularity", "policy"]
+COUNT_KEYS = ["model", TYPE_SEED, "split", "batch_size", "granularity", "policy"]
 QUANTIFIERS = {ALL: "all points", ANY: "any point", MEDIAN: "the median"}
 
 
@@ -110,7 +110,10 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     """
     if answer.counts_batches:
         rows, quantity, name = select_counts(experiment), "n_batches", "policy"
-        settings: list[Any] = rows[COUNT_KEYS].to_dict("records")
+        settings: list[Any] = [
+            {key: value for key, value in row.items() if pd.notna(value)}
+            for row in rows.reindex(columns=COUNT_KEYS).astype(object).to_dict("records")
+        ]
     else:
         rows, quantity, name = experiment.rows, answer.quantity, "system"
         check_quantity(f"claims/{claim.name}.yaml", quantity)

@@ -33,6 +33,7 @@ LABELS = [
     "outputs",
     "offset",
     "policy",
+    "model_options",
     "cpu",
     "count_id",
     "source_sha256",

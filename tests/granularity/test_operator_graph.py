@@ -10,7 +10,7 @@ import pytest
 
 from harness.contracts.model import Model, trace_functions
 from harness.errors import ScheduleError
-from harness.granularity.operator_functions import is_variadic, unroll
+from harness.granularity.operator_functions import FunctionTable, is_variadic, unroll
 from harness.granularity.operators import OperatorModel, build_operator_graph
 from harness.models.tree_fc import TreeFC
 from harness.values.arrays import as_int_array
@@ -111,6 +111,44 @@ def test_what_may_share_a_kernel_has_one_type() -> None:
     assert len(types["matmul"]) == 1
     assert len(set(graph.type_names)) == graph.n_types
     assert {"affine F_1 b_f", "slice 4:8", "lookup embedding"} <= set(graph.type_names)
+
+
+def test_componentwise_operators_of_all_sizes_have_one_type() -> None:
+    """They batch by operation alone (Neubig et al., NIPS 2017, appendix A); others by shape."""
+    model, instances = EXAMPLES["bilstm_char"]
+    expanded = OperatorModel(model).mini_batch(instances)
+    names = _names(expanded.graph, expanded)
+    types, functions = (
+        {
+            kind: set(ids[[v for v, name in enumerate(names) if name == kind]].tolist())
+            for kind in set(names)
+        }
+        for ids in (expanded.graph.types, expanded.functions)
+    )
+    assert {kind: len(types[kind]) for kind in ("sigmoid", "tanh", "mul", "add")} == {
+        "sigmoid": 1, "tanh": 1, "mul": 1, "add": 1
+    }  # fmt: skip
+    assert len(functions["sigmoid"]) == len(functions["mul"]) == 2  # of letters and of words
+    assert len(types["slice"]) == len(functions["slice"]) > 4
+
+
+def test_constants_and_numbers_of_terms_stay_apart() -> None:
+    """Constants and numbers of terms belong to DyNet's signatures of componentwise operators."""
+
+    def body(v: VertexTracer) -> Symbol:
+        h = v.gather(0).h
+        low, _ = v.split(h, 2)
+        scaled = v.concat(low * 2.0, low * 3.0) + h * 2.0
+        return scaled + sum_edges(v.gather_each().h)
+
+    table = FunctionTable()
+    types = Counter(
+        (table.names[a.function].split()[0], a.type)
+        for n in (2, 3)
+        for a in table.make_template(unroll(traced(body), n)).applications
+    )
+    n_types = Counter(kind for kind, _ in types)
+    assert (n_types["scale"], n_types["sum"], n_types["add"]) == (2, 2, 1)
 
 
 def test_lookups_of_one_table_share_a_type_whatever_they_pull() -> None:

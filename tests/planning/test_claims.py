@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +13,14 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
-from harness.planning.claims import Answer, Claim, check_claims, find_comparisons, read_claims
+from harness.planning.claims import (
+    Answer,
+    Claim,
+    check_claims,
+    expand_sweeps,
+    find_comparisons,
+    read_claims,
+)
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, SCALES, expand
 from harness.values.paths import CONF_DIR
@@ -309,3 +317,37 @@ def test_the_table_of_claims_measures_nothing_of_its_own() -> None:
         assert {trial.trial_id: trial.rounds for trial in named}.items() <= own.items()
     sweeps = {sweep.sweep_id for sweep in plan_counts("edbatch_fig9", choices("smoke"))}
     assert {sweep.sweep_id for sweep in plan_counts("claims", choices("smoke"))} == sweeps
+
+
+MEANS = ("edbatch_batches_of_trees", "edbatch_bound_lattices", "edbatch_bound_two_types")
+
+
+@pytest.mark.parametrize("name", MEANS)
+def test_claims_about_a_mean_count_many_mini_batches(name: str) -> None:
+    """Two mini-batches decide nothing about a mean over a data set."""
+    (claim,) = (claim for claim in read_claims(CONF_DIR) if claim.name == name)
+    assert claim.answer is not None
+    assert claim.rule is not None
+    assert claim.rule.quantifier == "median"
+    for scale in claim.answer.decisive_scales:
+        points = find_comparisons(claim.answer, list(expand_sweeps(plan_counts(
+            claim.answer.experiment, choices(scale)
+        ))))  # fmt: skip
+        by_model = Counter(point.settings["model"] for point in points)
+        assert min(by_model.values()) >= 11  # the dev file of lattices has fewer than 128
+        assert sum(by_model.values()) >= 12
+        splits = {point.settings["split"] for point in points}
+        assert splits == {"train", "dev", "test"}
+
+
+def test_types_of_every_seed_are_points_of_their_own() -> None:
+    """Their graphs and bounds differ, so that no count is compared with another seed's bound."""
+    (claim,) = (claim for claim in read_claims(CONF_DIR) if claim.name == MEANS[-1])
+    assert claim.answer is not None
+    settings = list(expand_sweeps(plan_counts(claim.answer.experiment, choices("paper"))))
+    points = find_comparisons(claim.answer, settings)
+    key = "model.options.type_seed"
+    assert {point.settings[key] for point in points} == set("01234")
+    for point in points:
+        seeds = {settings[i][key] for i in (*point.numerator, *point.denominator)}
+        assert seeds == {point.settings[key]}

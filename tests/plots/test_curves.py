@@ -15,6 +15,8 @@ from matplotlib.figure import Figure
 from harness.planning.artifacts import Choices, PlannedTrial
 from harness.planning.config import Composer
 from harness.records.numbers import NOT_MEASURED
+from harness.values.paths import CONF_DIR
+from plots.declaration import read_declaration
 from plots.experiment import Experiment
 from plots.figures import curves, page
 from tests.support.experiments import Load, select_number, write_measured
@@ -189,10 +191,10 @@ def test_a_gain_is_the_time_of_the_base_over_that_with_the_switch(load: Load) ->
         return {"instances_per_s": 30.0 if trial.settings["system.options.fusion"] else 10.0}
 
     figure, found = _draw(load("cavs_fig10a", change))
-    assert set(found.curve) == {"all three"}, "what this scale has no trial of has no curve"
+    assert set(found.curve) == {"all of these"}, "what this scale has no trial of has no curve"
     assert found.value.iloc[0] > 3, "construction and scheduling are left out"
     assert found.status.iloc[0] == "ok"
-    assert _list_texts(figure) == ["all three"], "a single point is a mark with a name"
+    assert _list_texts(figure) == ["all of these"], "a single point is a mark with a name"
 
 
 def test_a_mark_is_the_best_over_batch_sizes_and_merged_systems(load: Load) -> None:
@@ -259,3 +261,13 @@ def test_the_interval_of_an_exponent_covers_as_often_as_it_says() -> None:
         assert law is not None
         n_within += law.low.iloc[0] <= 0.7 <= law.high.iloc[0]
     assert 0.92 < n_within / 500 < 0.98
+
+
+@pytest.mark.parametrize("name", ["cavs_fig10a", "cavs_fig10b"])
+def test_a_curve_of_one_option_has_the_name_of_that_option(name: str) -> None:
+    """No option is shown in place of another: hoisting is not Cavs's streaming."""
+    settings = read_declaration(name, CONF_DIR).read_options("figure", curves.Options).settings
+    for label, change in settings.items():
+        options = [key.rpartition(".")[2].replace("_", " ") for key, on in change.items() if on]
+        assert label in (options[0], "all of these")
+        assert (label == "all of these") == (len(options) > 1)

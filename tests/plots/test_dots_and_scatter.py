@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from harness.planning.artifacts import Choices, PlannedTrial, plan_counts
 from harness.records.numbers import merge_seeds
+from harness.records.tidy import TYPE_SEED
 from plots.experiment import Experiment, load_experiment
 from plots.figures import dots, scatter
 from tests.support.experiments import Load, read_rows, run_draw, select_number
@@ -51,6 +53,17 @@ def test_a_learned_policy_has_a_number_for_each_seed(counted: Experiment) -> Non
     )
     assert (number.n_seeds, number.high - number.low) == (5, 12), "seeds differ by 3 batches each"
     assert len(found.query("model == 'mv_rnn' and policy == 'depth'")) == 3
+
+
+def test_dots_have_one_split_and_the_types_of_all_seeds(choices: Choices) -> None:
+    many = replace(choices, scale="paper")
+    sweeps = plan_counts(FIG9, many)
+    write_made_up_counts(sweeps, many.results_dir)
+    found = dots.evaluate_counts(load_experiment(FIG9, many, (), sweeps))
+    found = found[(found.model == "tree_lstm_2type") & (found.quantity == "n_batches")]
+    assert sorted(found[found.policy == "agenda"][TYPE_SEED]) == [0, 1, 2, 3, 4]
+    (merged,) = merge_seeds(found[found.policy == "fsm_sort"]).itertuples()
+    assert merged.n_seeds == 25
 
 
 def test_counts_that_are_not_there_are_named(choices: Choices) -> None:

@@ -24,6 +24,7 @@ N_VALUES = {
     "edbatch_layout_time": 7,
     "edbatch_learning": 16,
     "edbatch_table2": 49,
+    "edbatch_table5": 16,
     "simulated_batch_counts": 105,
 }
 PARTS = {

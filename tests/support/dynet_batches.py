@@ -20,10 +20,18 @@ import numpy as np  # noqa: E402
 
 from harness.contracts.model import Model, draw_initial_weights  # noqa: E402
 from harness.models.tree_lstm import TreeLSTM  # noqa: E402
-from systems.on_dynet.models.sentences import BiLSTMNetwork, VarLSTMNetwork  # noqa: E402
+from systems.on_dynet.models.sentences import NETWORKS as SENTENCE_NETWORKS  # noqa: E402
 from systems.on_dynet.models.trees import TreeLSTM as TreeLSTMNetwork  # noqa: E402
 from systems.on_dynet.runtime import ParameterStore  # noqa: E402
-from tests.support.chain_models import SENTENCES, SIZES, TAGGER, TAGGER_OF_TWO, WORDS  # noqa: E402
+from tests.support.chain_models import (  # noqa: E402
+    SENTENCES,
+    SIZES,
+    SPELLED,
+    SPELLER,
+    TAGGER,
+    TAGGER_OF_TWO,
+    WORDS,
+)
 from tests.support.instances import random_tree  # noqa: E402
 from tests.support.sketches import some_forests  # noqa: E402
 
@@ -32,9 +40,10 @@ N_PRODUCTS = 6
 TREES = [random_tree(n, SIZES, np.random.default_rng(n)) for n in (1, 2, 9, 4, 13, 20, 7, 3, 25)]
 NETWORKS: dict[str, tuple[Any, Model, list[Any]]] = {
     "tree_lstm": (TreeLSTMNetwork, TreeLSTM(SIZES), TREES),
-    "bilstm": (BiLSTMNetwork, TAGGER, SENTENCES),
-    "bilstm_2": (BiLSTMNetwork, TAGGER_OF_TWO, SENTENCES),
-    "var_lstm": (VarLSTMNetwork, WORDS, SENTENCES),
+    "bilstm": (SENTENCE_NETWORKS["bilstm"], TAGGER, SENTENCES),
+    "bilstm_2": (SENTENCE_NETWORKS["bilstm"], TAGGER_OF_TWO, SENTENCES),
+    "bilstm_char": (SENTENCE_NETWORKS["bilstm_char"], SPELLER, SPELLED),
+    "var_lstm": (SENTENCE_NETWORKS["var_lstm"], WORDS, SENTENCES),
 }
 
 

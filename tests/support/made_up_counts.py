@@ -82,7 +82,8 @@ def made_up_rows(sweep: Sweep) -> list[dict[str, Any]]:
     for combination in product(*values):
         point = dict(zip(keys, combination, strict=True))
         row = made_up_row({**point, "dataset": _choose_dataset(point["model"], sweep)})
-        rows.append(row | {"count_id": f"count-{'-'.join(combination)}"})
+        options = {k: v[0] for k, v in sweep.settings.items() if k.startswith("model.options.")}
+        rows.append(row | {"count_id": f"count-{'-'.join((*combination, *options.values()))}"})
     return rows
 
 

@@ -19,7 +19,15 @@ from harness.granularity.operators import OperatorModel
 from harness.values.graph import Graph
 from harness.values.paths import ROOT
 from harness.vertex import VertexTracer, sigmoid, spread, sum_edges, tanh
-from tests.support.chain_models import SENTENCES, TAGGER, AffineBiLSTM
+from tests.support.chain_models import (
+    SENTENCES,
+    SPELLED,
+    SPELLED_SIZES,
+    SPELLER,
+    TAGGER,
+    AffineBiLSTM,
+    AffineBiLSTMChar,
+)
 from tests.support.random_graphs import graph_of
 from tests.support.sketch_models import SIZES, ChildSum
 from tests.support.sketches import some_forests
@@ -37,6 +45,8 @@ KINDS = {
     r"v\d+ \+ .* \*": "affine",
     r"v\d+ \*": "matmul",
 }
+# DyNet batches these whatever their sizes (Neubig et al., NIPS 2017, appendix A).
+COMPONENTWISE = re.compile("sigmoid|tanh|add|mul|sum of|rectify|ReLU|exp")
 NODE = re.compile(r'N(\d+) \[label="v\d+ = (.*?) +\(MEM: +(.*)\)"\]')
 
 
@@ -95,12 +105,14 @@ def signature(text: str, size: str) -> str:
         return kind
     if kind in ("affine", "matmul"):
         return re.sub(r"\* v\d+", "*", text)
+    if COMPONENTWISE.match(kind):
+        return kind
     return re.sub(r"\bv\d+|_{.*}", "", text) + size
 
 
 @pytest.mark.dynet
 @needs_dynet
-@pytest.mark.parametrize("model", ["tree_lstm", "child_sum", "bilstm", "var_lstm"])
+@pytest.mark.parametrize("model", ["tree_lstm", "child_sum", "bilstm", "bilstm_char", "var_lstm"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_batches_are_those_of_dynet(policy: str, model: str) -> None:
     theirs = dynet(policy, model)
@@ -161,6 +173,45 @@ def test_operators_of_a_tagger_are_dynets(policy: str) -> None:
     assert ours == names
     n_batches = load_policy(policy)(expanded.graph).n_batches
     assert n_batches - 4 == len(theirs.batches) - n_parameters - 1
+
+
+@pytest.mark.dynet
+@needs_dynet
+@pytest.mark.parametrize("policy", POLICIES)
+def test_componentwise_operators_of_letters_and_words_share_batches(policy: str) -> None:
+    """Letters are half as wide as words; batches are DyNet's, as for the tagger without letters.
+
+    DyNet's program also computes the forget gate of a word's first letter, which nothing reads, and
+    looks up a letter once for both directions. The batches without those gates are the policy's,
+    which the first test compares with DyNet's on DyNet's whole graph.
+    """
+    theirs = dynet(policy, "bilstm_char")
+    model = AffineBiLSTMChar(SPELLED_SIZES, mlp_size=SPELLER.mlp_size)
+    expanded = OperatorModel(model).mini_batch(SPELLED)
+    ours, names = kinds_of(expanded.graph, expanded.functions), theirs.kinds.copy()
+    n_parameters, n_states = names.pop("parameter"), ours.pop("parameter")
+    assert names.pop(f"sum of {names['pick_neg_log_softmax']}") == 1
+    assert n_states == 4 * len(SPELLED)
+    n_letters = np.concatenate([np.diff(sentence.char_start) for sentence in SPELLED])
+    names["lookup"] += n_letters.sum()
+    names -= Counter(dict.fromkeys(("slice", "sigmoid"), 2 * np.count_nonzero(n_letters)))
+    assert ours == names
+    n_batches = load_policy(policy)(expanded.graph).n_batches
+    n_of_theirs = load_policy(policy)(drop_unread(theirs.graph)).n_batches
+    assert n_batches - 4 == n_of_theirs - n_parameters - 1
+
+
+def drop_unread(graph: Graph) -> Graph:
+    """Return a graph without the vertices that the last one does not need."""
+    needed = np.zeros(graph.n_vertices, dtype=np.bool_)
+    needed[-1] = True
+    for v in reversed(range(graph.n_vertices)):
+        if needed[v]:
+            needed[graph.select_args(v)] = True
+    new_id = np.cumsum(needed) - 1
+    kept = np.flatnonzero(needed)
+    args = [new_id[graph.select_args(v)].tolist() for v in kept]
+    return graph_of(graph.types[kept].tolist(), args, graph.n_types, cheap=graph.cheap.tolist())
 
 
 @pytest.mark.dynet

@@ -1,0 +1,104 @@
+"""Batches of graphs that no state machine over sets of ready types schedules well.
+
+    table:
+      kind: swapped_types
+      lengths: [2, 4, 8] # of each chain
+      policies: [agenda, fsm_sort, critical_share]
+      n_seeds: 5 # of learned policies, of which the fewest batches count
+
+A chain of I has an O at each vertex, and a chain of O has an I at each. The counts are exact on any
+machine. Source of the counterexample: Chen et al., "ED-Batch", ICML 2023, Fig. 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.contracts.policy import LearningSettings, is_learned, learn_policy, load_policy
+from harness.policies.parts.bound import compute_lower_bound
+from harness.values.graph import Graph
+from harness.values.schedule import check_schedule
+from plots.captions import build_only_table
+from plots.experiment import Experiment
+from plots.tables.cells import Table, format_plain
+
+INTERNAL, OUTPUT = 1, 2
+SIDE_BY_SIDE, IN_SEQUENCE = "side by side", "one after the other"
+BOUND = "lower bound"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keys of the table."""
+
+    lengths: Sequence[int]
+    policies: Sequence[str]
+    n_seeds: int
+
+
+def build(experiment: Experiment) -> list[Table]:
+    """Build the table: a row per graph, a column per policy, and the lower bound."""
+    options = experiment.declaration.read_options("table", Options)
+    rows = [
+        {"graph": name, "length": length, **count_policies(build_graph(name, length), options)}
+        for name in (SIDE_BY_SIDE, IN_SEQUENCE)
+        for length in options.lengths
+    ]
+    results = pd.DataFrame(rows)
+    cells = results.drop(columns=["graph", "length"]).map(format_plain)
+    cells.columns = cells.columns.str.replace("_", " ")
+    heads = results.graph + ", length " + results.length.astype(str)
+    cells.index = pd.Index(heads, name="chains of I and of O")
+    return build_only_table(experiment, results, cells)
+
+
+def build_graph(name: str, length: int) -> Graph:
+    """Build a chain of I with an O at each vertex, and a chain of O with an I at each.
+
+    Args:
+        name: SIDE_BY_SIDE, or IN_SEQUENCE if the second chain continues the first.
+    """
+    types: list[int] = []
+    args: list[list[int]] = []
+    for chain, hanging in ((INTERNAL, OUTPUT), (OUTPUT, INTERNAL)):
+        for step in range(length):
+            is_first = step == 0 and (name == SIDE_BY_SIDE or not types)
+            above = [] if is_first else [len(types) - 2]
+            args += [above, [len(types)]]
+            types += [chain, hanging]
+    return Graph(
+        types=np.array(types, dtype=np.int32),
+        arg_start=np.cumsum([0, *map(len, args)], dtype=np.int32),
+        args=np.array([vertex for above in args for vertex in above], dtype=np.int32),
+        type_names=("unbatchable", "I", "O"),
+    )
+
+
+def count_policies(graph: Graph, options: Options) -> dict[str, Any]:
+    """Count the batches of each policy, and the lower bound; learned policies learn on the graph.
+
+    Raises:
+        ScheduleError: if a schedule is invalid.
+    """
+    counts = {policy: count_batches(policy, graph, options.n_seeds) for policy in options.policies}
+    return {**counts, BOUND: compute_lower_bound(graph)}
+
+
+def count_batches(policy: str, graph: Graph, n_seeds: int) -> int:
+    """Count the batches of a policy; for a learned one the fewest of several seeds."""
+    seeds = range(n_seeds) if is_learned(policy) else range(1)
+    counts = []
+    for seed in seeds:
+        schedule = (
+            learn_policy(policy, [graph], LearningSettings(seed=seed))
+            if is_learned(policy)
+            else load_policy(policy)
+        )(graph)
+        check_schedule(graph, schedule)
+        counts.append(schedule.n_batches)
+    return min(counts)
