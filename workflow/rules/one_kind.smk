@@ -35,6 +35,13 @@ rule tables:
         [f"{RESULTS}/{file}" for name in TABLES for file in DECLARATIONS[name].files],
         [file for name in TABLES for file in to_measure(name)],
 
+# Missing measurements of claims that this scale and device can decide, and the table of all claims.
+if CLAIMS in PLANS:
+    rule claims:
+        input:
+            [f"{RESULTS}/{file}" for file in DECLARATIONS[CLAIMS].files],
+            to_measure(CLAIMS),
+
 # Unknown name of an experiment: Snakemake's own message does not list the choices.
 rule no_artifact:
     input:
