@@ -133,6 +133,14 @@ def refused(wildcards):
     with exit_on_error():
         raise make_target_error(wildcards.name, PLANS)
 
+
+def find_claims_files(wildcards):
+    """Return the files of the table of claims; exit with an error if it cannot be drawn."""
+    if CLAIMS not in PLANS:
+        with exit_on_error():
+            raise make_target_error(CLAIMS, PLANS)
+    return [f"{RESULTS}/{file}" for file in DECLARATIONS[CLAIMS].files]
+
 # Arguments of each count in addition to its settings.
 COUNT_PLACES = [
     format_override("data_root", CHOICES.data_root), f"records={RESULTS}/raw/counts", "on_invalid_data=record",

@@ -36,11 +36,10 @@ rule tables:
         [file for name in TABLES for file in to_measure(name)],
 
 # Missing measurements of claims that this scale and device can decide, and the table of all claims.
-if CLAIMS in PLANS:
-    rule claims:
-        input:
-            [f"{RESULTS}/{file}" for file in DECLARATIONS[CLAIMS].files],
-            to_measure(CLAIMS),
+rule claims:
+    input:
+        find_claims_files,
+        to_measure(CLAIMS),
 
 # Unknown name of an experiment: Snakemake's own message does not list the choices.
 rule no_artifact:
