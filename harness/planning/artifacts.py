@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts.home import find_home
-from harness.planning.claims import Claim, check_claims, find_comparisons, read_claims
+from harness.planning.claim_points import find_comparisons
+from harness.planning.claims import Claim, check_claims, read_claims
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, Grid, Settings, expand
 from harness.planning.kinds import read_systems
@@ -90,15 +91,21 @@ def build_choices(
     )
 
 
-def plan_artifact(name: str, choices: Choices, composer: Composer) -> tuple[PlannedTrial, ...]:
+def plan_artifact(
+    name: str, choices: Choices, composer: Composer, *, only_decidable: bool = False
+) -> tuple[PlannedTrial, ...]:
     """Resolve one experiment's grid; equal points are one trial.
+
+    Args:
+        only_decidable: whether an experiment of claims has only the trials of those claims that the
+            scale and device can decide.
 
     Raises:
         ConfigError: if the grid or a file that it names is invalid.
     """
     grid = expand(name, choices.scale, choices.conf_dir)
     planned: dict[tuple[str, str], PlannedTrial] = {}
-    for other, settings in _list_shown_points(grid, choices).items():
+    for other, settings in _list_shown_points(grid, choices, only_decidable).items():
         whose = grid if other == name else expand(other, choices.scale, choices.conf_dir)
         for trial in _plan_trials(settings, whose, choices, composer):
             shown = replace(trial, settings={**trial.settings, EXPERIMENT: other})
@@ -106,7 +113,9 @@ def plan_artifact(name: str, choices: Choices, composer: Composer) -> tuple[Plan
     return tuple(planned.values())
 
 
-def _list_shown_points(grid: Grid, choices: Choices) -> dict[str, Sequence[Settings]]:
+def _list_shown_points(
+    grid: Grid, choices: Choices, only_decidable: bool = False
+) -> dict[str, Sequence[Settings]]:
     """Return the points that a grid shows, by experiment: its own points, or those of others."""
     if grid.trials_of:
         grids = (expand(other, choices.scale, choices.conf_dir) for other in grid.trials_of)
@@ -114,7 +123,7 @@ def _list_shown_points(grid: Grid, choices: Choices) -> dict[str, Sequence[Setti
     if not grid.of_claims:
         return {grid.name: grid.settings}
     points: dict[str, Sequence[Settings]] = {}
-    for name, claims in _group_claims(choices, counted=False).items():
+    for name, claims in _group_claims(choices, only_decidable, counted=False).items():
         settings = expand(name, choices.scale, choices.conf_dir).settings
         pairs = [pair for c in claims if c.answer for pair in find_comparisons(c.answer, settings)]
         places = sorted({index for pair in pairs for index in (*pair.numerator, *pair.denominator)})
@@ -142,11 +151,15 @@ def _plan_trials(
         yield PlannedTrial(spec, chosen, whole, grid.rounds)
 
 
-def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
-    """Return the batch counts of one experiment, with fallbacks for unavailable datasets."""
+def plan_counts(name: str, choices: Choices, *, only_decidable: bool = False) -> tuple[Sweep, ...]:
+    """Return the batch counts of one experiment, with fallbacks for unavailable datasets.
+
+    Args:
+        only_decidable: as for `plan_artifact`.
+    """
     grid = expand(name, choices.scale, choices.conf_dir)
     if grid.of_claims:
-        names = _group_claims(choices, counted=True)
+        names = _group_claims(choices, only_decidable, counted=True)
         answering = (sweep for other in names for sweep in plan_counts(other, choices))
         return tuple({sweep.sweep_id: sweep for sweep in answering}.values())
     sweeps = []
@@ -157,7 +170,9 @@ def plan_counts(name: str, choices: Choices) -> tuple[Sweep, ...]:
     return tuple(sweeps)
 
 
-def _group_claims(choices: Choices, *, counted: bool) -> dict[str, list[Claim]]:
+def _group_claims(
+    choices: Choices, only_decidable: bool, *, counted: bool
+) -> dict[str, list[Claim]]:
     """Return the claims with an answer at this scale, by experiment.
 
     Args:
@@ -170,8 +185,10 @@ def _group_claims(choices: Choices, *, counted: bool) -> dict[str, list[Claim]]:
     check_claims(claims, choices.conf_dir)
     groups: dict[str, list[Claim]] = {}
     for claim in claims:
-        answer = claim.answer
-        if answer and claim.is_answered_at(choices.scale) and answer.counts_batches == counted:
+        answer, is_shown = claim.answer, choices.scale in claim.answered_at
+        if only_decidable:
+            is_shown = claim.is_decidable(choices.scale, choices.device)
+        if answer and is_shown and answer.counts_batches == counted:
             groups.setdefault(answer.experiment, []).append(claim)
     return groups
 

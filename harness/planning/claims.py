@@ -10,49 +10,59 @@
     published: {text: "7.1", number: 7.1, table: dynet_table1} # table of plots/published
     answer:
       experiment: dynet_table1    # experiment whose trials, or batch counts, answer the claim
-      scales: [smoke, paper]      # scales at which its grid has them and the number is shown
-      decisive_scales: paper      # those scales that have the sizes of the claim
       quantity: instance_s        # column of harness/records/tidy.py, or batches (`bench-schedule`)
       numerator: {system: dynet_off} # the best value of a list counts at each point
       denominator: {system: dynet} # default: none, so that the quantity itself counts
+      steps: {system: [a, b, c]}  # in place of both sides: each value is compared with the next one
       settings: {model: tree_lstm} # points of the grid; default: all
       best_over: batch_size       # optional: the best value over this key counts on each side
       substitution: nothing       # substitutes for the systems, data or device of the paper
-    rule: {at_least: 2.7, quantifier: all, rationale: half of what is claimed on a log scale}
+    rule: {at_least: 7.1, tolerance: 0.05, quantifier: all, rationale: "7.1, as rounded"}
 
 The published number is the one to which the rule refers; for a range it is the decisive end. It is
-omitted if the paper gives no number. The threshold for a ratio is its square root, which is half of
-it on a log scale. The threshold for a count is the published number, with allowance for rounding.
+omitted if the paper gives no number.
 
 `unanswerable: REASON` replaces answer and rule if the claim cannot be measured here.
 
-The rule is written before any measurement. It defines when the claim counts as reproduced: the
-limits at_least, at_most or both hold for all points, any point, or their median. The verdict is
-computed by plots/tables/claims.py.
+The rule is written before any measurement. It is the range of the claimed number: at_least, at_most
+or both, widened by the tolerance. The tolerance is half a unit of the last printed digit, and at
+most 10 % of the number; it is 10 % if the paper says "about" or gives a round number, and if the
+number was read off a figure. The claim is reproduced if the range holds for all points, any point,
+any point of each step, or the median of all points. It is reproduced in part if a ratio is on the
+claimed side of 1, which stands for no effect, without reaching the range. The verdict is computed
+by plots/tables/claims.py.
+
+harness/planning/claim_points.py finds the points of a claim, and the scales that decide it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import product
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from harness.errors import ConfigError
-from harness.planning.grid import EXPERIMENT, SCALES, Settings, expand
-from harness.planning.sweep import Sweep
+from harness.planning.claim_points import (
+    PAPER,
+    SIDES,
+    Answer,
+    PointsOf,
+    Wanted,
+    find_scales,
+    list_points,
+)
+from harness.planning.grid import expand
 from harness.planning.yaml_files import list_choices, read_mapping
 from harness.trials.spec import DEVICES
-from harness.values.checked import Line, OneOf, Positive, check_value, read
+from harness.values.checked import Line, NotNegative, OneOf, Positive, read
 
 ANY_DEVICE = "any"
 ALL, ANY, MEDIAN = "all", "any", "median"
-BATCHES = "batches"  # quantity that is counted, not timed
-BOUND = "bound"  # value of `policy` that selects the lower bound of batches
+EACH_STEP = "each_step"  # quantifier: any point of each step
+NO_EFFECT = 1.0  # ratio of two equal sides
 MAX_CLAIM_CHARS = 72  # characters of a claim, so that it fits into a table row
-
-Wanted = Mapping[str, tuple[str, ...]]  # key of a grid -> selected values, as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +70,21 @@ class Rule:
     """Criterion for a claim to count as reproduced.
 
     Attributes:
-        rationale: reason for the threshold.
-        quantifier: points that have to satisfy the limits: all, any, or their median.
+        rationale: reason for the limits and the tolerance.
+        quantifier: points that have to satisfy the limits: all, any, any of each step, or their
+            median.
+        tolerance: amount by which both limits are relaxed.
 
     Raises:
-        ConfigError: for a rule without a limit, or with contradictory limits.
+        ConfigError: for a rule without a limit, with contradictory limits, or with a tolerance that
+            leaves no limit.
     """
 
     rationale: Line
-    quantifier: Annotated[str, OneOf((ALL, ANY, MEDIAN))] = ALL
+    quantifier: Annotated[str, OneOf((ALL, ANY, MEDIAN, EACH_STEP))] = ALL
     at_least: Positive | None = None
     at_most: Positive | None = None
+    tolerance: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         limits = [limit for limit in (self.at_least, self.at_most) if limit is not None]
@@ -78,50 +92,21 @@ class Rule:
             raise ConfigError("rule has no limit; set at_least, at_most or both")
         if len(limits) == 2 and limits[0] > limits[1]:
             raise ConfigError(f"rule has at_least={limits[0]} above at_most={limits[1]}; swap them")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Selection of the trials or counts that answer a claim.
-
-    Attributes:
-        scales: scales that have such trials.
-        decisive_scales: scales with the sizes of the claim; numbers at other scales are only shown.
-        numerator: values, by key of the grid.
-        denominator: values; empty if the quantity itself counts.
-        settings: values of both sides; empty for all points.
-        best_over: key over which the best value of each side counts.
-        substitution: substitutes for the systems, data or device of the paper.
-
-    Raises:
-        ConfigError: for a missing or unknown value, and for a selection by dataset.
-    """
-
-    experiment: Line
-    scales: tuple[str, ...]
-    decisive_scales: tuple[str, ...]
-    quantity: Line
-    numerator: Wanted
-    substitution: Line
-    denominator: Wanted = field(default_factory=dict)
-    settings: Wanted = field(default_factory=dict)
-    best_over: Line | None = None
-
-    def __post_init__(self) -> None:
-        for scale in self.scales:
-            check_value("answer.scales", scale, Annotated[str, OneOf(SCALES)])
-        for scale in self.decisive_scales:
-            check_value("answer.decisive_scales", scale, Annotated[str, OneOf(self.scales)])
-        for name in ("scales", "decisive_scales", "numerator"):
-            if not getattr(self, name):
-                raise ConfigError(f"answer has no {name}; set it (see harness/planning/claims.py)")
-        if "dataset" in {*self.numerator, *self.denominator, *self.settings}:
-            raise ConfigError("answer selects by dataset, which may be a fallback; select by model")
+        if self.tolerance >= limits[0]:
+            raise ConfigError(
+                f"rule has a wide tolerance: expected less than {limits[0]:g}, got"
+                f" {self.tolerance:g}; reduce it"
+            )
 
     @property
-    def counts_batches(self) -> bool:
-        """True if batch counts answer the claim, not trials."""
-        return self.quantity == BATCHES
+    def lowest(self) -> float:
+        """Lowest number of the range."""
+        return 0.0 if self.at_least is None else round(self.at_least - self.tolerance, 9)
+
+    @property
+    def highest(self) -> float:
+        """Highest number of the range."""
+        return math.inf if self.at_most is None else round(self.at_most + self.tolerance, 9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +120,12 @@ class Claim:
         number: number of the result to which the rule refers; None: the claim is only a direction.
         table: table of plots/published with the number; None: it is in none.
         unanswerable: reason why no experiment here can answer it; None: it has answer and rule.
+        answered_at: scales whose grids have points of the claim.
+        decided_at: scales whose grids have exactly the points of the paper scale.
 
     Raises:
-        ConfigError: for a claim that is too long, or that has neither an answer with a rule nor
-            `unanswerable`, or both.
+        ConfigError: for a claim that is too long, that has neither an answer with a rule nor
+            `unanswerable`, or both, or whose rule is for steps that it does not have.
     """
 
     name: str
@@ -155,6 +142,8 @@ class Claim:
     answer: Answer | None = None
     rule: Rule | None = None
     unanswerable: Line | None = None
+    answered_at: tuple[str, ...] = ()
+    decided_at: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.claim) > MAX_CLAIM_CHARS:
@@ -168,13 +157,13 @@ class Claim:
         ):
             raise ConfigError("expected either answer and rule, or only unanswerable; fix the keys")
 
-    def is_answered_at(self, scale: str) -> bool:
-        """Return whether the grid of this scale has trials or counts for the claim."""
-        return self.answer is not None and scale in self.answer.scales
+        has_steps = self.answer is not None and bool(self.answer.steps)
+        if self.rule and has_steps != (self.rule.quantifier == EACH_STEP):
+            raise ConfigError(f"expected steps with quantifier {EACH_STEP}; set both or neither")
 
-    def is_decided_at(self, scale: str) -> bool:
-        """Return whether trials or counts at this scale have the sizes of the claim."""
-        return self.answer is not None and scale in self.answer.decisive_scales
+    def is_decidable(self, scale: str, device: str) -> bool:
+        """Return whether measurements at this scale, on this device, can decide the claim."""
+        return scale in self.decided_at and self.device in (ANY_DEVICE, device)
 
 
 def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
@@ -186,7 +175,8 @@ def read_claims(conf_dir: Path) -> tuple[Claim, ...]:
         ConfigError: for an invalid file, which the message names.
     """
     paths = sorted((conf_dir / "claims").glob("*.yaml"))
-    claims = [_read(path) for path in paths]
+    points: PointsOf = {}
+    claims = [_read(path, conf_dir, points) for path in paths]
     return tuple(sorted(claims, key=lambda claim: (claim.year, claim.paper, claim.name)))
 
 
@@ -199,19 +189,21 @@ class _Published:
     table: Line | None = None
 
 
-def _read(path: Path) -> Claim:
+def _read(path: Path, conf_dir: Path, points: PointsOf) -> Claim:
     content = read_mapping(path)
     try:
         published = read(_Published, content.pop("published", None), "published.")
         answer, rule = content.pop("answer", None), content.pop("rule", None)
+        parsed = None if answer is None else read(Answer, _normalize_answer(answer), "answer.")
+        answered_at, decided_at = find_scales(parsed, conf_dir, points) if parsed else ((), ())
         values = {
             "name": path.stem,
             "published": published.text,
             "number": published.number,
             "table": published.table,
-            "answer": None
-            if answer is None
-            else read(Answer, _normalize_answer(answer), "answer."),
+            "answered_at": answered_at,
+            "decided_at": decided_at,
+            "answer": parsed,
             "rule": None if rule is None else read(Rule, rule, "rule."),
         }
         if clash := sorted(values.keys() & content.keys()):
@@ -226,8 +218,6 @@ def _normalize_answer(answer: object) -> object:
     if not isinstance(answer, Mapping):
         return answer
     normalized = dict(answer)
-    for name in {"scales", "decisive_scales"} & normalized.keys():
-        normalized[name] = _to_texts(normalized[name])
     for side in set(SIDES) & normalized.keys():
         if isinstance(normalized[side], Mapping):
             normalized[side] = {
@@ -240,78 +230,6 @@ def _to_texts(value: object) -> tuple[str, ...]:
     return tuple(map(str, value if isinstance(value, list) else [value]))
 
 
-SIDES = ("numerator", "denominator", "settings")
-_COUNTED = ("model", "model.options.type_seed", "split", "batch_size", "granularity", "policy")
-_DEFAULTS = {"split": "train", "granularity": "vertex", "model.options.type_seed": "0"}
-# Keys that determine the measured mini-batches; other keys of timing determine the duration.
-_WHAT = {"timing.n_mini_batches", "timing.n_instances"}
-_EQUALLY_LONG = ("bilstm_synthetic", "complete_trees", "ptb_fixed")  # prefixes of dataset names
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One point of a claim.
-
-    Attributes:
-        settings: settings that both sides share.
-        numerator: indices of its settings in a list of settings.
-        denominator: indices of its settings; empty if the quantity itself counts.
-    """
-
-    settings: Settings
-    numerator: tuple[int, ...]
-    denominator: tuple[int, ...]
-
-
-def find_comparisons(answer: Answer, settings: Sequence[Settings]) -> tuple[Comparison, ...]:
-    """Return every point for which the settings have all sides of a claim."""
-    sides = {"numerator": answer.numerator}
-    if answer.denominator:
-        sides["denominator"] = answer.denominator
-    indices: dict[tuple[tuple[str, str], ...], dict[str, list[int]]] = {}
-    shared: dict[tuple[tuple[str, str], ...], Settings] = {}
-    for index, point in enumerate(settings):
-        if not _fits(point, answer.settings):
-            continue
-        rest = _rest(answer, point)
-        key = tuple(sorted((name, str(value)) for name, value in rest.items()))
-        for side, wanted in sides.items():
-            if _fits(point, wanted) and (point.get("policy") is None or "policy" in wanted):
-                indices.setdefault(key, {name: [] for name in sides})[side].append(index)
-                shared.setdefault(key, rest)
-    return tuple(
-        Comparison(shared[key], tuple(places["numerator"]), tuple(places.get("denominator", ())))
-        for key, places in indices.items()
-        if all(places.values())
-    )
-
-
-def _fits(settings: Settings, wanted: Wanted) -> bool:
-    return all(str(settings.get(key)) in values for key, values in wanted.items())
-
-
-def _rest(answer: Answer, settings: Settings) -> dict[str, object]:
-    """Return the settings that both sides of a point share, without the measuring time.
-
-    The number of mini-batches or instances is shared, too, with two exceptions: all instances of
-    the dataset have the same size, or the best batch size counts.
-    """
-    left_out = {EXPERIMENT, answer.best_over, *answer.numerator, *answer.denominator}
-    left_out |= {key for key in settings if key.startswith("timing.") and key not in _WHAT}
-    is_alike = str(settings.get("dataset")).startswith(_EQUALLY_LONG)
-    if is_alike or answer.best_over == "batch_size":
-        left_out |= _WHAT
-    return {key: value for key, value in settings.items() if key not in left_out}
-
-
-def expand_sweeps(sweeps: Sequence[Sweep]) -> Iterator[Settings]:
-    """Yield the settings of every count of the sweeps, and of every lower bound."""
-    for sweep in sweeps:
-        values = [sweep.get_values(key, _DEFAULTS.get(key, "")) for key in _COUNTED[:-1]]
-        for point in product(*values, (*sweep.get_values("policy"), BOUND)):
-            yield dict(zip(_COUNTED, point, strict=True))
-
-
 def check_claims(claims: Sequence[Claim], conf_dir: Path) -> None:
     """Raise ConfigError if a claim names a system, an experiment or a value that does not exist."""
     systems = list_choices("system", conf_dir)
@@ -319,13 +237,13 @@ def check_claims(claims: Sequence[Claim], conf_dir: Path) -> None:
         if claim.answer is not None:
             try:
                 _check_systems(claim.answer, systems)
-                _check_points(claim.answer, conf_dir)
+                _check_points(claim, claim.answer, conf_dir)
             except ConfigError as error:
                 raise ConfigError(f"claims/{claim.name}.yaml: {error}") from error
 
 
 def _check_systems(answer: Answer, systems: Sequence[str]) -> None:
-    for wanted in (answer.numerator, answer.denominator, answer.settings):
+    for wanted in (getattr(answer, side) for side in SIDES):
         for name in wanted.get("system", ()):
             if name not in systems:
                 raise ConfigError(
@@ -333,28 +251,28 @@ def _check_systems(answer: Answer, systems: Sequence[str]) -> None:
                 )
 
 
-def _check_points(answer: Answer, conf_dir: Path) -> None:
-    """Raise ConfigError unless every scale has a point and every value occurs at a scale."""
+def _check_points(claim: Claim, answer: Answer, conf_dir: Path) -> None:
+    """Raise ConfigError unless the paper scale has a point and every value occurs at a scale."""
     what = "counts" if answer.counts_batches else "trials"
+    grid = expand(answer.experiment, PAPER, conf_dir)
+    if grid.of_claims or grid.trials_of:
+        raise ConfigError(
+            f"answer has experiment {answer.experiment}, which shows trials of others;"
+            " choose one that measures"
+        )
+    if PAPER not in claim.answered_at:
+        sides = ", ".join(f"{side} {_format_wanted(getattr(answer, side))}" for side in SIDES)
+        raise ConfigError(
+            f"experiment {answer.experiment} has no {what} at scale {PAPER} that match {sides};"
+            " fix them"
+        )
     known: dict[str, dict[str, None]] = {}
-    for scale in answer.scales:
-        grid = expand(answer.experiment, scale, conf_dir)
-        if grid.of_claims or grid.trials_of:
-            raise ConfigError(
-                f"answer has experiment {answer.experiment}, which shows trials of others;"
-                " choose one that measures"
-            )
-        settings = list(expand_sweeps(grid.sweeps)) if answer.counts_batches else grid.settings
-        for point in settings:
+    for scale in claim.answered_at:
+        at_scale = expand(answer.experiment, scale, conf_dir)
+        for point in list_points(at_scale, counted=answer.counts_batches):
             for key, value in point.items():
                 known.setdefault(key, {})[str(value)] = None
-        if not find_comparisons(answer, settings):
-            sides = ", ".join(f"{side} {_format_wanted(getattr(answer, side))}" for side in SIDES)
-            raise ConfigError(
-                f"experiment {answer.experiment} has no {what} at scale {scale} that match {sides};"
-                " fix them or remove the scale"
-            )
-    location = f"experiment {answer.experiment} at scale {' or '.join(answer.scales)}"
+    location = f"experiment {answer.experiment} at scale {' or '.join(claim.answered_at)}"
     for key, value in (pair for side in SIDES for pair in _flatten_wanted(getattr(answer, side))):
         if value not in known.get(key, ()):
             choices = ", ".join(known.get(key) or known)

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.errors import BenchError, ConfigError, suggest_name
 from harness.planning.durations import parse_duration
-from harness.planning.grid import SCALES
+from harness.planning.grid import CLAIMS, SCALES
 from harness.planning.nodes import read_nodes
 from harness.trials.spec import DEVICES
 from harness.values.checked import check_count, check_path_text
@@ -97,6 +97,21 @@ def exit_on_error() -> Iterator[None]:
         yield
     except BenchError as error:
         raise SystemExit(f"snakemake: {' '.join(str(error).split())}") from None
+
+
+def is_only_claims(targets: Collection[str]) -> bool:
+    """Return whether the target of a run is `claims`.
+
+    Raises:
+        ConfigError: if there are others, since a run plans either all trials or those of claims.
+    """
+    if CLAIMS in targets and len(targets) > 1:
+        others = ", ".join(sorted({*targets} - {CLAIMS}))
+        raise ConfigError(
+            f"target {CLAIMS} plans only trials of claims: expected no other target, got {others};"
+            " run them one after the other"
+        )
+    return CLAIMS in targets
 
 
 DRAW = "draw_"

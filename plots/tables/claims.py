@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from harness.planning.claim_points import BOUND, STEP, Answer, find_comparisons
 from harness.planning.claims import (
     ALL,
     ANY,
     ANY_DEVICE,
-    BOUND,
+    EACH_STEP,
     MEDIAN,
-    Answer,
+    NO_EFFECT,
     Claim,
     Rule,
-    find_comparisons,
 )
 from harness.planning.grid import EXPERIMENT
 from harness.records.numbers import RATIO, SCREENED_OUT, numbers, ratios, select_fastest
@@ -34,11 +35,18 @@ from plots.experiment import Experiment
 from plots.tables.cells import COUNTED, DAGGER, EN_DASH, Table, format_plain, format_significant
 
 REPRODUCED, NOT_REPRODUCED = "reproduced", "not reproduced"
-NOT_SHOWN = "not shown"  # the interval contains the threshold: either may be true
+IN_PART = "in part"  # an effect in the claimed direction that does not reach the claimed range
+NOT_SHOWN = "not shown"  # the interval contains a threshold: two verdicts may be true
 NOT_MEASURABLE = "not measurable here"
 NEEDS = {"cuda": "needs CUDA", "cpu": "needs a CPU"}
 COUNT_KEYS = ["model", TYPE_SEED, "split", "batch_size", "granularity", "policy"]
-QUANTIFIERS = {ALL: "all points", ANY: "any point", MEDIAN: "the median"}
+QUANTIFIERS = {
+    ALL: "all points",
+    ANY: "any point",
+    MEDIAN: "the median",
+    EACH_STEP: "any point of each step",
+}
+VERDICTS = (NOT_REPRODUCED, IN_PART, REPRODUCED)  # by level
 
 
 def build(experiment: Experiment) -> list[Table]:
@@ -46,7 +54,7 @@ def build(experiment: Experiment) -> list[Table]:
     experiment.declaration.read_options("table", NoOptions)
     judged = [judge(claim, experiment) for claim in experiment.claims]
     rows = [row for first, points in judged for row in (first, *points.to_dict("records"))]
-    results = pd.DataFrame(rows).drop(columns=["settings", "weak_build"])
+    results = pd.DataFrame(rows).drop(columns=["settings", "weak_build", "unsupported"])
     return build_only_table(experiment, results, arrange(judged), is_text=True)
 
 
@@ -63,14 +71,16 @@ def judge(claim: Claim, experiment: Experiment) -> tuple[dict[str, Any], pd.Data
     verdict, reason = NOT_MEASURABLE, "not measured yet"
     if answer is None or rule is None:
         reason = claim.unanswerable or ""
-    elif not claim.is_answered_at(scale):
+    elif scale not in claim.answered_at:
         reason = f"not in the grid of {scale} scale"
     elif len(evaluated := evaluate_points(claim, answer, experiment)):
         points = evaluated
-        deciding, verdict = decide(rule, points)
+        deciding, verdict = decide(rule, points, NO_EFFECT if answer.is_ratio else None)
         reason = deciding.status if verdict == NOT_MEASURABLE else ""
         if obstacle := find_obstacle(claim, points, scale):
             verdict, reason = NOT_MEASURABLE, obstacle
+        if verdict == NOT_MEASURABLE and claim.device == "cuda":
+            reason = "; ".join([reason, *points.unsupported.dropna().unique()])
     first = {
         **{"claim": claim.name, "point": "deciding", "text": claim.claim, "authors": claim.authors},
         **{"paper": claim.paper, "location": claim.location, "conditions": claim.conditions},
@@ -96,7 +106,7 @@ def find_obstacle(claim: Claim, points: pd.DataFrame, scale: str) -> str:
     devices, weak = set(points.device.dropna()), points.weak_build.dropna()
     if claim.device != ANY_DEVICE and devices and devices != {claim.device}:
         return NEEDS[claim.device]
-    if not claim.is_decided_at(scale):
+    if scale not in claim.decided_at:
         return "needs the paper's sizes"
     return f"needs the project's best build: {weak.iloc[0]}" if len(weak) else ""
 
@@ -106,7 +116,8 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
 
     Returns:
         Rows of `numbers`, with `settings` (a mapping of the settings that both sides share),
-        `device` and `weak_build`. The status of a failure names its system or policy.
+        `device`, `weak_build`, and `unsupported` (systems that could not run, with the reasons).
+        The status of a failure names its system or policy.
     """
     if answer.counts_batches:
         rows, quantity, name = select_counts(experiment), "n_batches", "policy"
@@ -132,9 +143,9 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     best["status"] = best.status.mask(is_named, best[name] + " " + best.status)
     numerator, denominator = best[best.side == "numerator"], best[best.side == "denominator"]
     numerator = (
-        ratios(numerator, denominator, ["place"], quantity) if answer.denominator else numerator
+        ratios(numerator, denominator, ["place"], quantity) if answer.is_ratio else numerator
     )
-    results = numbers(numerator, ["place"], RATIO if answer.denominator else quantity).sort_values(
+    results = numbers(numerator, ["place"], RATIO if answer.is_ratio else quantity).sort_values(
         "place"
     )
     if quantity in COUNTED:  # exact under any background load
@@ -142,7 +153,16 @@ def evaluate_points(claim: Claim, answer: Answer, experiment: Experiment) -> pd.
     facts = best[best.trial_id.notna()].reindex(columns=["device", "weak_build"]).replace("", None)
     results = results.join(facts.groupby(best.place).first(), on="place", validate="1:1")
     results = results.join(pairs["settings"], on="place", validate="1:1")
+    results = results.join(describe_unsupported(placed), on="place", validate="1:1")
     return results.drop(columns=["place", "quantity"])
+
+
+def describe_unsupported(placed: pd.DataFrame) -> pd.Series:
+    """Describe, by `place`, the systems that could not run, and what to install."""
+    rows = placed[(placed.status == "unsupported") & (placed.kind == "trial")]
+    rows = rows.drop_duplicates(["place", "system"])
+    texts = rows.system + " could not run: " + rows.reason
+    return texts.groupby(rows.place).agg("; ".join).rename("unsupported")
 
 
 def select_counts(experiment: Experiment) -> pd.DataFrame:
@@ -156,29 +176,73 @@ def select_counts(experiment: Experiment) -> pd.DataFrame:
     return rows.assign(point=rows.index, throughput=-rows.n_batches)
 
 
-def decide(rule: Rule, points: pd.DataFrame) -> tuple[pd.Series, str]:
+def decide(
+    rule: Rule, points: pd.DataFrame, no_effect: float | None = None
+) -> tuple[pd.Series, str]:
     """Return the number that decides, or a point without a number, and the verdict.
 
-    A point satisfies the rule if its whole interval does, and violates it if the whole interval is
-    beyond a limit; with a single round, the value decides. If the rule is for all points, the worst
-    one decides; if it is for any point, the best. If a point has no number, there is a verdict only
-    if no number of that point could change it.
+    Each end of an interval has a level (an index of VERDICTS), so that an interval without a
+    threshold has one level; a single round has the level of its value. All points have the level of
+    the worst one, any point that of the best. A point without a number may have any level: there is
+    a verdict only if no number of that point could change it.
+
+    Args:
+        no_effect: number without an effect in any direction; None: no verdict is "in part".
     """
     measured, failed = points[points.status == "ok"], points[points.status != "ok"]
-    final = {ALL: NOT_REPRODUCED, ANY: REPRODUCED}.get(rule.quantifier)
-    if len(measured):
-        measured = take_median(measured) if rule.quantifier == MEDIAN else measured
-        least, most = rule.at_least or 0.0, rule.at_most or math.inf
-        low, high = measured.low.fillna(measured.value), measured.high.fillna(measured.value)
-        is_beyond = (high < least) | (low > most)
-        is_within = (low >= least) & (high <= most)
-        rank = np.select([is_beyond, is_within], [0, 2], 1)
-        margin = np.fmin(low / least, most / high)  # by which the worst end satisfies the rule
-        best = np.lexsort((margin, rank))[-1 if rule.quantifier == ANY else 0]
-        verdict = (NOT_REPRODUCED, NOT_SHOWN, REPRODUCED)[rank[best]]
-        if failed.empty or verdict == final:
-            return measured.iloc[best], verdict
-    return failed.iloc[0], NOT_MEASURABLE
+    if measured.empty or (rule.quantifier == MEDIAN and len(failed)):
+        return failed.iloc[0], NOT_MEASURABLE
+    if rule.quantifier == MEDIAN:
+        measured = take_median(measured)
+    ranked = rank_points(rule, measured, no_effect)
+    unknown = failed.assign(least=0, most=len(VERDICTS) - 1)
+    both = pd.concat([ranked, unknown], ignore_index=True)
+    if rule.quantifier == ANY:
+        deciding, (least, most) = ranked.iloc[-1], both[["least", "most"]].max()
+    elif rule.quantifier == EACH_STEP:
+        steps = [settings[STEP] for settings in both.settings]
+        least, most = both.groupby(steps)[["least", "most"]].max().min()
+        best = ranked.groupby([settings[STEP] for settings in ranked.settings]).tail(1)
+        deciding = sort_by_level(best, ["least", "most"]).iloc[0]
+    else:
+        deciding = sort_by_level(ranked, ["least", "most"]).iloc[0]
+        least, most = both[["least", "most"]].min()
+    deciding = deciding.drop(["least", "most", "margin"])
+    if least == most:
+        return deciding, VERDICTS[least]
+    return (failed.iloc[0], NOT_MEASURABLE) if len(failed) else (deciding, NOT_SHOWN)
+
+
+def rank_points(rule: Rule, points: pd.DataFrame, no_effect: float | None) -> pd.DataFrame:
+    """Return points, the best last, with the lowest and highest level of their intervals.
+
+    Returns:
+        The points with `least`, `most`, and `margin`, by which the worst end satisfies the rule.
+    """
+    ends = (points[end].fillna(points.value).to_numpy(float) for end in ("low", "high"))
+    low, high = ends
+    inside = np.minimum(np.maximum(rule.lowest, low), high)  # in the range if any number is
+    levels = np.array([find_levels(rule, end, no_effect) for end in (low, high, inside)])
+    ranked = points.assign(
+        least=levels.min(axis=0),
+        most=levels.max(axis=0),
+        margin=np.fmin(low / (rule.lowest or np.nan), rule.highest / high),
+    )
+    return sort_by_level(ranked, ["most", "least"])
+
+
+def find_levels(rule: Rule, values: NDArray[np.float64], no_effect: float | None) -> Any:
+    """Return the level of each number: 2 in the range, 1 on its side of `no_effect`, else 0."""
+    is_within = (values >= rule.lowest) & (values <= rule.highest)
+    neutral = math.nan if no_effect is None else no_effect
+    is_partly = (values < rule.lowest) & (values > neutral)
+    is_partly |= (values > rule.highest) & (values < neutral)
+    return np.select([is_within, is_partly], [2, 1], 0)
+
+
+def sort_by_level(ranked: pd.DataFrame, levels: list[str]) -> pd.DataFrame:
+    """Sort points by their levels and then by their margin, the worst first."""
+    return ranked.sort_values([*levels, "margin"], kind="stable")
 
 
 def take_median(points: pd.DataFrame) -> pd.DataFrame:
@@ -220,7 +284,8 @@ def format_range(points: pd.DataFrame) -> str:
 
 
 def describe_rule(rule: Rule) -> str:
-    """Describe the limits and the quantifier of a rule."""
+    """Describe the limits, the tolerance and the quantifier of a rule."""
     limits = {"at least": rule.at_least, "at most": rule.at_most}
     texts = [f"{word} {format_plain(limit)}" for word, limit in limits.items() if limit]
-    return f"{' and '.join(texts)}, {QUANTIFIERS[rule.quantifier]}"
+    tolerance = f" (tolerance {format_plain(rule.tolerance)})" if rule.tolerance else ""
+    return f"{' and '.join(texts)}{tolerance}, {QUANTIFIERS[rule.quantifier]}"

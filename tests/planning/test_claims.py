@@ -13,14 +13,8 @@ import yaml
 
 from harness.errors import ConfigError
 from harness.planning.artifacts import Choices, build_choices, plan_artifact, plan_counts
-from harness.planning.claims import (
-    Answer,
-    Claim,
-    check_claims,
-    expand_sweeps,
-    find_comparisons,
-    read_claims,
-)
+from harness.planning.claim_points import STEP, Answer, expand_sweeps, find_comparisons
+from harness.planning.claims import EACH_STEP, Claim, check_claims, read_claims
 from harness.planning.config import Composer
 from harness.planning.grid import EXPERIMENT, SCALES, expand
 from harness.values.paths import CONF_DIR
@@ -36,14 +30,12 @@ GOOD: dict[str, Any] = {
     "published": {"text": "2"},
     "answer": {
         "experiment": "one",
-        "scales": ["smoke"],
-        "decisive_scales": "smoke",
         "quantity": "epoch_s",
         "numerator": {"system": ["slow", "slower"]},
         "denominator": {"system": "quick"},
         "substitution": "nothing",
     },
-    "rule": {"at_least": 1.4, "quantifier": "all", "rationale": "half of it on a log scale"},
+    "rule": {"at_least": 2, "tolerance": 0.5, "quantifier": "all", "rationale": "2, as rounded"},
 }
 BLOCKS = [
     {"system": ["slow", "quick"], "batch_size": [1, 8], "timing.min_seconds": 1},
@@ -56,17 +48,26 @@ COUNTS = {"model": ["tree_fc", "mv_rnn"], "dataset": "sst", "batch_size": 8}
 
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
-    """Return a configuration with a grid, a sweep of counts, and three systems."""
+    """Return a configuration with a grid, a sweep of counts, and three systems.
+
+    Scale medium has the points of the paper scale, in another order and with other times; smoke has
+    one of them.
+    """
     for folder in ("claims", "experiment", "system"):
         (tmp_path / folder).mkdir()
     for name in ("slow", "slower", "quick"):
         (tmp_path / f"system/{name}.yaml").write_text(f"name: {name}\n")
     base = {"model": "tree_fc", "dataset": "sst", "hidden_size": 4}
-    scales = {"smoke": {"base": base, "blocks": BLOCKS}, "paper": "claims"}
-    counts = {"smoke": {"counts": [COUNTS | {"policy": ["depth", "agenda"]}]}}
-    for name, content in (("one", scales), ("counted", counts)):
+    small = [{"system": ["slow", "quick"], "batch_size": 1}]
+    scales = {
+        "paper": {"base": base, "blocks": BLOCKS},
+        "medium": {"base": base | {"timing.min_seconds": 9}, "blocks": BLOCKS[::-1]},
+        "smoke": {"base": base, "blocks": small},
+    }
+    counts = {"paper": {"counts": [COUNTS | {"policy": ["depth", "agenda"]}]}}
+    for name, content in (("one", scales), ("counted", counts), ("shown", {"paper": "claims"})):
         file = {"title": "T", "paper": "P", "scales": content}
-        (tmp_path / f"experiment/{name}.yaml").write_text(yaml.safe_dump(file))
+        (tmp_path / f"experiment/{name}.yaml").write_text(yaml.safe_dump(file, sort_keys=False))
     return tmp_path
 
 
@@ -97,13 +98,9 @@ def test_a_claim_is_read_and_finds_its_points(conf: Path) -> None:
     (conf / "claims/dream.yaml").write_text(yaml.safe_dump(GOOD))
     (claim,) = read_claims(conf)
     check_claims([claim], conf)
-    assert (claim.name, claim.is_answered_at("smoke"), claim.is_answered_at("paper")) == (
-        "dream",
-        True,
-        False,
-    )
+    assert claim.name == "dream"
     assert claim.answer is not None
-    settings = expand("one", "smoke", conf).settings
+    settings = expand("one", "paper", conf).settings
     pairs = find_comparisons(claim.answer, settings)
     # Batch size 64 has only one side; trials with another policy belong to neither side.
     assert [pair.settings["batch_size"] for pair in pairs] == [1, 8]
@@ -115,6 +112,57 @@ def test_a_claim_is_read_and_finds_its_points(conf: Path) -> None:
         for pair in pairs
     ]
     assert sides == [[{"slow"}, {"quick"}], [{"slow", "slower"}, {"quick"}]]
+
+
+def test_a_claim_is_decided_at_scales_with_the_points_of_the_paper(conf: Path) -> None:
+    """A scale may miss a size, or a system whose best value counts; times do not matter."""
+    (conf / "claims/dream.yaml").write_text(yaml.safe_dump(GOOD))
+    (claim,) = read_claims(conf)
+    assert set(claim.answered_at) == {"smoke", "medium", "paper"}
+    assert set(claim.decided_at) == {"medium", "paper"}
+    narrow = changed(answer__settings={"batch_size": 1})
+    (conf / "claims/dream.yaml").write_text(yaml.safe_dump(narrow))
+    (claim,) = read_claims(conf)
+    assert set(claim.decided_at) == {"smoke", "medium", "paper"}
+    file = conf / "experiment/one.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["scales"]["medium"]["blocks"].remove(BLOCKS[1])  # batch size 8 without `slower`
+    file.write_text(yaml.safe_dump(content))
+    (conf / "claims/dream.yaml").write_text(yaml.safe_dump(GOOD))
+    (claim,) = read_claims(conf)
+    assert (set(claim.answered_at), claim.decided_at) == (set(SCALES), ("paper",))
+
+
+def test_a_claim_is_decidable_on_its_device(conf: Path) -> None:
+    devices = ("cpu", "cuda")
+    for said, expected in (("cpu", ["cpu"]), ("cuda", ["cuda"]), ("any", ["cpu", "cuda"])):
+        (conf / "claims/dream.yaml").write_text(yaml.safe_dump(changed(device=said)))
+        (claim,) = read_claims(conf)
+        assert [d for d in devices if claim.is_decidable("paper", d)] == expected
+        assert not any(claim.is_decidable("smoke", d) for d in devices)
+
+
+def test_a_step_is_compared_with_the_one_before_it(conf: Path) -> None:
+    content = changed(
+        answer__numerator=None,
+        answer__denominator=None,
+        answer__steps={"system": ["slow", "slower", "quick"]},
+        rule__quantifier=EACH_STEP,
+    )
+    (conf / "claims/dream.yaml").write_text(yaml.safe_dump(content))
+    (claim,) = read_claims(conf)
+    check_claims([claim], conf)
+    assert claim.answer is not None
+    settings = expand("one", "paper", conf).settings
+    found = [
+        (pair.settings[STEP], pair.settings["batch_size"], pair.numerator, pair.denominator)
+        for pair in find_comparisons(claim.answer, settings)
+    ]
+    systems = [
+        (step, size, *(settings[side[0]]["system"] for side in sides))
+        for step, size, *sides in found
+    ]
+    assert systems == [("slower", 8, "slow", "slower"), ("quick", 8, "slower", "quick")]
 
 
 MEASURED = [
@@ -136,8 +184,6 @@ MEASURED = [
 def test_sides_have_equal_instances(dataset: str, n_slow: int, n_points: int) -> None:
     answer = Answer(
         experiment="one",
-        scales=("smoke",),
-        decisive_scales=("smoke",),
         quantity="epoch_s",
         numerator={"system": ("slow",)},
         denominator={"system": ("quick",)},
@@ -162,8 +208,6 @@ def test_what_is_not_compared_is_shared() -> None:
     """A system or a policy that neither side names is the same on both sides."""
     answer = Answer(
         experiment="one",
-        scales=("smoke",),
-        decisive_scales=("smoke",),
         quantity="epoch_s",
         numerator={"batch_size": ("1",)},
         denominator={"batch_size": ("128",)},
@@ -188,30 +232,44 @@ def test_what_is_not_compared_is_shared() -> None:
         ({"rule": None}, "expected either answer and rule, or only unanswerable"),
         ({"unanswerable": "no code"}, "expected either answer and rule, or only unanswerable"),
         ({"rule__at_least": None}, "rule has no limit; set at_least, at_most or both"),
-        ({"rule__at_most": 1.2}, "rule has at_least=1.4 above at_most=1.2; swap them"),
+        ({"rule__at_most": 1.2}, "above at_most=1.2; swap them"),
+        ({"rule__tolerance": -1}, "rule.tolerance=-1 is not allowed: expected a value of at least"),
+        ({"rule__tolerance": 2}, "rule has a wide tolerance: expected less than 2, got 2"),
+        ({"rule__quantifier": EACH_STEP}, "expected steps with quantifier each_step; set both"),
         (
             {"rule__quantifier": "most"},
             "rule.quantifier=most is not allowed; choose one of all, any",
         ),
-        ({"answer__numerator": {}}, "answer has no numerator; set it"),
+        ({"answer__numerator": {}}, "expected either numerator or steps in answer; set one"),
+        ({"answer__steps": {"system": "slow"}}, "expected either numerator or steps in answer"),
         (
-            {"answer__decisive_scales": "paper"},
-            "answer.decisive_scales=paper is not allowed; choose one of smoke",
+            {"answer__numerator": None, "answer__steps": {"system": ["slow", "quick"]}},
+            "answer.steps replaces both sides by values of one key",
         ),
+        (
+            {
+                "answer__numerator": None,
+                "answer__denominator": None,
+                "answer__steps": {"system": "slow"},
+            },
+            "answer.steps has no step; set at least two values",
+        ),
+        ({"answer__decisive_scales": "paper"}, "answer.decisive_scales is unknown"),
+        ({"decided_at": ["paper"]}, "unknown key 'decided_at' of a claim; remove it"),
         ({"answer__settings": {"dataset": "sst"}}, "selects by dataset, which may be a fallback"),
         ({"answer__experiment": "two"}, "experiment=two is unknown; choose one of: counted, one"),
         (
-            {"answer__scales": ["smoke", "paper"]},
-            "one, which shows trials of others",
+            {"answer__experiment": "shown"},
+            "shown, which shows trials of others",
         ),
         ({"answer__denominator": {"system": "swift"}}, "unknown system swift; choose one of"),
         (
             {"answer__settings": {"batch_size": 2}},
-            "one has no trials at scale smoke that match numerator system",
+            "one has no trials at scale paper that match numerator system",
         ),
         ({"answer__settings": {"batch_size": [8, 9]}}, "with batch_size=9; choose one of 1, 8, 64"),
-        ({"answer__settings": {"leaves": 8}}, "one has no trials at scale smoke that match"),
-        ({"answer__quantity": "batches"}, "one has no counts at scale smoke that match"),
+        ({"answer__settings": {"leaves": 8}}, "one has no trials at scale paper that match"),
+        ({"answer__quantity": "batches"}, "one has no counts at scale paper that match"),
     ],
 )
 def test_a_wrong_claim_is_told_in_one_line(conf: Path, changes: dict[str, Any], words: str) -> None:
@@ -231,7 +289,7 @@ def test_a_count_is_compared_with_another_or_with_the_bound(conf: Path) -> None:
     (conf / "claims/dream.yaml").write_text(yaml.safe_dump(content))
     check_claims(read_claims(conf), conf)
     wrong = counted(numerator={"policy": "width"}, denominator={"policy": "bound"})
-    assert "counted has no counts at scale smoke that match numerator policy=width" in fault_of(
+    assert "counted has no counts at scale paper that match numerator policy=width" in fault_of(
         conf, wrong
     )
 
@@ -240,39 +298,52 @@ def choices(scale: str) -> Choices:
     return build_choices({"scale": scale, "device": "cpu", "data_root": "none"}, {})
 
 
-ROOT = "on a log scale"
-EXACT = "within its rounding"
-
-
 def rules() -> list[Claim]:
     return [claim for claim in read_claims(CONF_DIR) if claim.rule is not None]
 
 
-def test_thresholds_of_ratios_are_square_roots_of_what_is_claimed() -> None:
-    found = [c for c in rules() if c.rule and c.rule.rationale.partition(";")[0].endswith(ROOT)]
-    assert len(found) >= 15
+def count_half_units(number: str) -> float:
+    """Return half a unit of the last printed digit."""
+    return 0.5 * 10.0 ** -len(number.partition(".")[2])
+
+
+def test_ranges_are_those_of_the_claimed_numbers() -> None:
+    """A limit is the claimed number, and its tolerance at most 10 % of it."""
+    found = [claim for claim in rules() if claim.number is not None]
+    assert len(found) >= 30
+    for claim in found:
+        assert claim.rule is not None
+        assert claim.number in (claim.rule.at_least, claim.rule.at_most), claim.name
+        assert claim.rule.tolerance <= 0.1 * claim.number + 1e-9, claim.name
+        assert claim.rule.rationale, claim.name
+        if claim.answer and claim.answer.is_ratio and claim.rule.at_least:
+            assert claim.rule.lowest > 1, claim.name  # not relaxed to no effect
+
+
+def test_tolerances_for_rounding_are_half_a_unit_of_the_last_digit() -> None:
+    found = [claim for claim in rules() if claim.rule and "as rounded" in claim.rule.rationale]
+    assert len(found) >= 20
     for claim in found:
         assert claim.rule is not None
         assert claim.number is not None, claim.name
-        assert claim.rule.at_least == pytest.approx(claim.number**0.5, abs=5e-3), claim.name
-        assert f"{claim.number:g}" in claim.rule.rationale, claim.name
-
-
-def test_thresholds_of_counts_are_what_is_claimed_within_its_rounding() -> None:
-    found = [c for c in rules() if c.rule and EXACT in c.rule.rationale]
-    assert len(found) >= 5
-    for claim in found:
-        assert claim.rule is not None
-        assert claim.number is not None, claim.name
-        if "37 %" in claim.claim:  # fewer batches: a ratio of 1 to 0.63
-            assert claim.rule.at_least == pytest.approx(1 / (1 - 0.365), abs=1e-3)
-            assert claim.number == pytest.approx(1 / (1 - 0.37), abs=5e-3)
+        if "%" in claim.rule.rationale:
             continue
-        half = 0.5 * 10 ** -len(claim.published.partition(".")[2])
-        if claim.rule.at_least is not None:
-            assert claim.rule.at_least == pytest.approx(claim.number - half), claim.name
-        else:
-            assert claim.rule.at_most == pytest.approx(claim.number + half), claim.name
+        printed = next(
+            word
+            for word in claim.published.split()
+            if word[0].isdigit() and float(word) == claim.number
+        )
+        assert claim.rule.tolerance == pytest.approx(count_half_units(printed)), claim.name
+
+
+def test_tolerances_for_rounded_percentages_are_half_a_percent() -> None:
+    by_name = {claim.name: claim.rule for claim in rules()}
+    gain, fewer = by_name["dynet_agenda_over_depth"], by_name["edbatch_batches_of_trees"]
+    assert gain is not None
+    assert fewer is not None
+    assert gain.lowest == pytest.approx(1.145)
+    assert fewer.lowest == pytest.approx(1 / (1 - 0.365), abs=1e-3)
+    assert fewer.at_least == pytest.approx(1 / (1 - 0.37), abs=5e-3)
 
 
 def test_numbers_of_shipped_claims_are_those_that_they_quote() -> None:
@@ -297,9 +368,38 @@ def test_shipped_claims_name_what_there_is() -> None:
         "ACRoBat",
     }
     assert len(claims) >= 15
-    assert all(
-        any(claim.is_answered_at(s) for s in SCALES) or claim.unanswerable for claim in claims
-    )
+    assert all("paper" in claim.decided_at or claim.unanswerable for claim in claims)
+
+
+def test_shipped_claims_are_decided_wherever_their_points_are() -> None:
+    decided = {claim.name: set(claim.decided_at) for claim in rules()}
+    for name in (
+        "dynet_agenda_over_depth",
+        "dynet_auto_on_top_of_hand",
+        "dynet_autobatch_bilstm",
+        "dynet_by_hand_over_auto",
+    ):
+        assert decided[name] == {"medium", "paper"}, name
+    assert decided["edbatch_lstm_cell"] == set(SCALES)
+    assert decided["edbatch_reaches_the_bound"] == set(SCALES)
+    assert decided["dynet_autobatch_cpu"] == {"paper"}  # medium has two of four tasks
+    assert decided["edbatch_throughput_trees"] == {"paper"}
+
+
+def test_acrobat_claims_judge_what_they_name() -> None:
+    by_name = {claim.name: claim for claim in rules()}
+    best = by_name["acrobat_over_dynet_at_best"]
+    steps = by_name["acrobat_optimisations"]
+    assert best.answer is not None
+    assert steps.answer is not None
+    points = expand("acrobat_table4", "paper").settings
+    assert {pair.settings["model"] for pair in find_comparisons(best.answer, points)} == {"mv_rnn"}
+    pairs = find_comparisons(steps.answer, expand("acrobat_fig5", "paper").settings)
+    assert {(pair.settings[STEP], pair.settings["model"]) for pair in pairs} == {
+        (step, model)
+        for step in steps.answer.steps["system"][1:]
+        for model in ("tree_lstm", "mv_rnn", "birnn", "nested_rnn", "drnn", "stack_rnn", "berxit")
+    }
 
 
 @pytest.mark.slow
@@ -329,7 +429,7 @@ def test_claims_about_a_mean_count_many_mini_batches(name: str) -> None:
     assert claim.answer is not None
     assert claim.rule is not None
     assert claim.rule.quantifier == "median"
-    for scale in claim.answer.decisive_scales:
+    for scale in claim.decided_at:
         points = find_comparisons(claim.answer, list(expand_sweeps(plan_counts(
             claim.answer.experiment, choices(scale)
         ))))  # fmt: skip
@@ -351,3 +451,27 @@ def test_types_of_every_seed_are_points_of_their_own() -> None:
     for point in points:
         seeds = {settings[i][key] for i in (*point.numerator, *point.denominator)}
         assert seeds == {point.settings[key]}
+
+
+@pytest.mark.slow
+def test_decidable_trials_are_those_of_claims_that_the_device_and_scale_decide() -> None:
+    composer, claims = Composer(), {claim.name: claim for claim in rules()}
+    for scale, experiments in (
+        ("smoke", {"edbatch_table2"}),
+        ("medium", {"edbatch_table2", "dynet_fig2"}),
+    ):
+        shown = plan_artifact("claims", choices(scale), composer)
+        planned = plan_artifact("claims", choices(scale), composer, only_decidable=True)
+        assert {trial.settings[EXPERIMENT] for trial in planned} == experiments
+        assert {trial.trial_id for trial in planned} < {trial.trial_id for trial in shown}
+        decided = [c for c in claims.values() if c.is_decidable(scale, "cpu") and c.answer]
+        wanted = {
+            system
+            for claim in decided
+            if claim.answer
+            for side in (claim.answer.numerator, claim.answer.denominator)
+            for system in side.get("system", ())
+        }
+        assert {trial.settings["system"] for trial in planned} == wanted
+    counted = plan_counts("claims", choices("smoke"), only_decidable=True)
+    assert counted == plan_counts("edbatch_fig9", choices("smoke"))

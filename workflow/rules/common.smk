@@ -1,6 +1,8 @@
 # Work of a run, planned once from the grids of conf/experiment.
 import os
 import sys
+
+from snakemake.cli import get_argument_parser
 from pathlib import Path
 
 from harness.contracts.extras import check_extra
@@ -12,14 +14,14 @@ from harness.planning.artifacts import (
     hash_sweep,
 )
 from harness.planning.config import Composer
-from harness.planning.grid import EXPERIMENT, list_experiment_names
+from harness.planning.grid import CLAIMS, EXPERIMENT, list_experiment_names
 from harness.planning.jobs import ALL, build_local_jobs, build_node_jobs, update_markers
 from harness.planning.nodes import check_machine, check_executor, read_nodes
 from harness.planning.ordering import build_fields
 from harness.planning.job_specs import Order, compute_code_version, build_done_path, build_order_path
 from harness.planning.overrides import format_override
 from harness.planning.pending import find_pending
-from harness.planning.requests import to_argument
+from harness.planning.requests import is_only_claims, to_argument
 from harness.planning.run_plan import FILE, VARIABLE, Step
 from harness.planning.locks import begin_run
 from harness.trials.sources import SourceHashes, hash_contents
@@ -35,16 +37,20 @@ NODES = None if PLACE else read_nodes(config) # nodes that measure; None: this m
 CHOICES = DRAWABLE.choices if DRAWABLE else build_choices(config, os.environ)
 RESULTS = CHOICES.results_dir
 COMPOSER = Composer(CHOICES.conf_dir)
+# `snakemake claims` plans only what decides claims at this scale, on this device. Snakemake knows the
+# targets only after it has read this file, so its parser reads the command here.
+TYPED = get_argument_parser().parse_known_args(sys.argv[1:])[0]
+ONLY_CLAIMS = is_only_claims(TYPED.targets) and not PLACE
 if DRAWABLE:
     print(*DRAWABLE.lines, sep="\n", file=sys.stderr)
     PLANS = {name: part.trials for name, part in DRAWABLE.drawn.items()}
     COUNTS = {name: part.sweeps for name, part in DRAWABLE.drawn.items()}
 else:
     PLANS = {
-        name: plan_artifact(name, CHOICES, COMPOSER)
-        for name in list_experiment_names(CHOICES.conf_dir)
+        name: plan_artifact(name, CHOICES, COMPOSER, only_decidable=ONLY_CLAIMS)
+        for name in ([CLAIMS] if ONLY_CLAIMS else list_experiment_names(CHOICES.conf_dir))
     }
-    COUNTS = {name: plan_counts(name, CHOICES) for name in PLANS}
+    COUNTS = {name: plan_counts(name, CHOICES, only_decidable=ONLY_CLAIMS) for name in PLANS}
 TRIALS = {
     trial.trial_id: trial for trial in order_trials(t for plan in PLANS.values() for t in plan)
 }
@@ -61,6 +67,8 @@ PENDING = (
     None if DRAWABLE
     else find_pending(CHOICES, PLANS, COUNTS, HEADLINES, SOURCES, BUDGET, CPU)
 )
+if ONLY_CLAIMS and TYPED.dryrun: # a run prints it when it starts
+    print(PENDING.describe_work(PENDING.now, n_drawn=1), file=sys.stderr)
 # Jobs by name: one per experiment and one for all on this machine, or one per few points on nodes.
 JOBS = {}
 if PENDING:
@@ -124,6 +132,14 @@ def refused(wildcards):
     """Exit with an error for the name of an unknown experiment."""
     with exit_on_error():
         raise make_target_error(wildcards.name, PLANS)
+
+
+def find_claims_files(wildcards):
+    """Return the files of the table of claims; exit with an error if it cannot be drawn."""
+    if CLAIMS not in PLANS:
+        with exit_on_error():
+            raise make_target_error(CLAIMS, PLANS)
+    return [f"{RESULTS}/{file}" for file in DECLARATIONS[CLAIMS].files]
 
 # Arguments of each count in addition to its settings.
 COUNT_PLACES = [

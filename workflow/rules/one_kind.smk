@@ -35,6 +35,12 @@ rule tables:
         [f"{RESULTS}/{file}" for name in TABLES for file in DECLARATIONS[name].files],
         [file for name in TABLES for file in to_measure(name)],
 
+# Missing measurements of claims that this scale and device can decide, and the table of all claims.
+rule claims:
+    input:
+        find_claims_files,
+        to_measure(CLAIMS),
+
 # Unknown name of an experiment: Snakemake's own message does not list the choices.
 rule no_artifact:
     input:

@@ -1,0 +1,208 @@
+"""Points of a claim of a paper: the trials or batch counts that its answer compares.
+
+A claim is answered at a scale whose grid has points for it. It is decided at a scale if these are
+its points at the paper scale, whatever the measuring time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from pathlib import Path
+
+from harness.errors import ConfigError
+from harness.planning.grid import EXPERIMENT, Grid, Settings, expand, read_experiment
+from harness.planning.sweep import Sweep
+from harness.values.checked import Line
+
+BATCHES = "batches"  # quantity that is counted, not timed
+BOUND = "bound"  # value of `policy` that selects the lower bound of batches
+STEP = "step"  # key of a point's settings that names the value after its step
+PAPER = "paper"  # scale that has every point of every claim
+SIDES = ("numerator", "denominator", "steps", "settings")
+Wanted = Mapping[str, tuple[str, ...]]  # key of a grid -> selected values, as text
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Selection of the trials or counts that answer a claim.
+
+    Attributes:
+        numerator: values, by key of the grid.
+        denominator: values; empty if the quantity itself counts.
+        steps: values of one key, in their order, in place of both sides.
+        settings: values of both sides; empty for all points.
+        best_over: key over which the best value of each side counts.
+        substitution: substitutes for the systems, data or device of the paper.
+
+    Raises:
+        ConfigError: for a missing value, for sides next to steps, and for a selection by dataset.
+    """
+
+    experiment: Line
+    quantity: Line
+    substitution: Line
+    numerator: Wanted = field(default_factory=dict)
+    denominator: Wanted = field(default_factory=dict)
+    steps: Wanted = field(default_factory=dict)
+    settings: Wanted = field(default_factory=dict)
+    best_over: Line | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.numerator) == bool(self.steps):
+            raise ConfigError(
+                "expected either numerator or steps in answer; set one (see"
+                " harness/planning/claims.py)"
+            )
+        if self.steps and (self.denominator or len(self.steps) > 1):
+            raise ConfigError("answer.steps replaces both sides by values of one key; fix the keys")
+        if any(len(values) < 2 for values in self.steps.values()):
+            raise ConfigError("answer.steps has no step; set at least two values")
+        if "dataset" in {*self.numerator, *self.denominator, *self.steps, *self.settings}:
+            raise ConfigError("answer selects by dataset, which may be a fallback; select by model")
+
+    @property
+    def counts_batches(self) -> bool:
+        """True if batch counts answer the claim, not trials."""
+        return self.quantity == BATCHES
+
+    @property
+    def is_ratio(self) -> bool:
+        """True if a ratio answers the claim, not the quantity itself."""
+        return bool(self.denominator or self.steps)
+
+    def split_steps(self) -> tuple[tuple[str, Wanted, Wanted], ...]:
+        """Return numerator and denominator of each step, after its name; one without steps."""
+        if not self.steps:
+            return (("", self.numerator, self.denominator),)
+        ((key, values),) = self.steps.items()
+        return tuple(
+            (after, {key: (before,)}, {key: (after,)}) for before, after in pairwise(values)
+        )
+
+
+_COUNTED = ("model", "model.options.type_seed", "split", "batch_size", "granularity", "policy")
+_DEFAULTS = {"split": "train", "granularity": "vertex", "model.options.type_seed": "0"}
+# Keys that determine the measured mini-batches; other keys of timing determine the duration.
+_WHAT = {"timing.n_mini_batches", "timing.n_instances"}
+_EQUALLY_LONG = ("bilstm_synthetic", "complete_trees", "ptb_fixed")  # prefixes of dataset names
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One point of a claim.
+
+    Attributes:
+        settings: settings that both sides share.
+        numerator: indices of its settings in a list of settings.
+        denominator: indices of its settings; empty if the quantity itself counts.
+    """
+
+    settings: Settings
+    numerator: tuple[int, ...]
+    denominator: tuple[int, ...]
+
+
+def find_comparisons(answer: Answer, settings: Sequence[Settings]) -> tuple[Comparison, ...]:
+    """Return every point for which the settings have all sides of a claim, step by step."""
+    return tuple(
+        comparison
+        for step, numerator, denominator in answer.split_steps()
+        for comparison in _compare_sides(answer, step, numerator, denominator, settings)
+    )
+
+
+def _compare_sides(
+    answer: Answer, step: str, numerator: Wanted, denominator: Wanted, settings: Sequence[Settings]
+) -> Iterator[Comparison]:
+    sides = {"numerator": numerator} | ({"denominator": denominator} if denominator else {})
+    indices: dict[tuple[tuple[str, str], ...], dict[str, list[int]]] = {}
+    shared: dict[tuple[tuple[str, str], ...], Settings] = {}
+    for index, point in enumerate(settings):
+        if not _fits(point, answer.settings):
+            continue
+        rest = _rest(answer, point)
+        key = tuple(sorted((name, str(value)) for name, value in rest.items()))
+        for side, wanted in sides.items():
+            if _fits(point, wanted) and (point.get("policy") is None or "policy" in wanted):
+                indices.setdefault(key, {name: [] for name in sides})[side].append(index)
+                shared.setdefault(key, {**rest, STEP: step} if step else rest)
+    for key, places in indices.items():
+        if all(places.values()):
+            yield Comparison(
+                shared[key], tuple(places["numerator"]), tuple(places.get("denominator", ()))
+            )
+
+
+def _fits(settings: Settings, wanted: Wanted) -> bool:
+    return all(str(settings.get(key)) in values for key, values in wanted.items())
+
+
+def _rest(answer: Answer, settings: Settings) -> dict[str, object]:
+    """Return the settings that both sides of a point share, without the measuring time.
+
+    The number of mini-batches or instances is shared, too, with two exceptions: all instances of
+    the dataset have the same size, or the best batch size counts.
+    """
+    left_out = {EXPERIMENT, answer.best_over, *answer.numerator, *answer.denominator, *answer.steps}
+    left_out |= {key for key in settings if key.startswith("timing.") and key not in _WHAT}
+    is_alike = str(settings.get("dataset")).startswith(_EQUALLY_LONG)
+    if is_alike or answer.best_over == "batch_size":
+        left_out |= _WHAT
+    return {key: value for key, value in settings.items() if key not in left_out}
+
+
+def expand_sweeps(sweeps: Sequence[Sweep]) -> Iterator[Settings]:
+    """Yield the settings of every count of the sweeps, and of every lower bound."""
+    for sweep in sweeps:
+        values = [sweep.get_values(key, _DEFAULTS.get(key, "")) for key in _COUNTED[:-1]]
+        for point in product(*values, (*sweep.get_values("policy"), BOUND)):
+            yield dict(zip(_COUNTED, point, strict=True))
+
+
+# Points by scale of experiments that were expanded; true: batch counts.
+PointsOf = dict[tuple[str, bool], dict[str, tuple[Settings, ...]]]
+_Member = tuple[str, frozenset[tuple[str, str]]]  # side of a comparison, and settings of a trial
+
+
+def find_scales(
+    answer: Answer, conf_dir: Path, points: PointsOf
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the scales that answer a claim, and those that decide it.
+
+    Args:
+        points: expanded experiments, to which this function adds.
+
+    Raises:
+        ConfigError: if the experiment is unknown or invalid.
+    """
+    key = answer.experiment, answer.counts_batches
+    if key not in points:
+        scales = read_experiment(answer.experiment, conf_dir)["scales"]
+        grids = [expand(answer.experiment, scale, conf_dir) for scale in scales]
+        points[key] = {g.scale: tuple(list_points(g, counted=answer.counts_batches)) for g in grids}
+    compared = {scale: _list_members(answer, at) for scale, at in points[key].items()}
+    answered = tuple(scale for scale, members in compared.items() if members)
+    return answered, tuple(s for s in answered if compared[s] == compared.get(PAPER))
+
+
+def list_points(grid: Grid, *, counted: bool) -> Iterator[Settings]:
+    """Yield the settings of all counts of a grid, or of all its trials."""
+    return expand_sweeps(grid.sweeps) if counted else iter(grid.settings)
+
+
+def _list_members(answer: Answer, settings: Sequence[Settings]) -> frozenset[_Member]:
+    """Return the trials of every point without their measuring time."""
+    return frozenset(
+        (f"{side} {pair.settings.get(STEP, '')}", _drop_timing(settings[index]))
+        for pair in find_comparisons(answer, settings)
+        for side, places in (("numerator", pair.numerator), ("denominator", pair.denominator))
+        for index in places
+    )
+
+
+def _drop_timing(settings: Settings) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (key, str(value)) for key, value in settings.items() if not key.startswith("timing.")
+    )
