@@ -5,11 +5,23 @@ A state has n_parts vectors of h numbers, concatenated; the classifier reads the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from systems.on_tensorflow.runtime import Variables
+
+
+class CellFunctions(Protocol):
+    """Cells of a model, as a class with static methods."""
+
+    n_parts: int
+
+    def leaf(self, weights: Variables, x: Any) -> Any:
+        """Return the states of leaves."""
+
+    def internal(self, weights: Variables, left: Any, right: Any) -> Any:
+        """Return the states of internal vertices."""
 
 
 class LSTMCell:
@@ -32,6 +44,29 @@ class LSTMCell:
         i, o, u = tf.split(tf.nn.bias_add(both @ weights["U"], weights["b"]), 3, axis=1)
         f_1 = tf.sigmoid(tf.nn.bias_add(h_1 @ weights["F_1"], weights["b_f"]))
         f_2 = tf.sigmoid(tf.nn.bias_add(h_2 @ weights["F_2"], weights["b_f"]))
+        return _compute_lstm_state(tf.sigmoid(i) * tf.tanh(u) + f_1 * c_1 + f_2 * c_2, o)
+
+
+class ChildSumCell:
+    """Cells of harness.models.tree_lstm_child_sum; a state is the row [c; h]."""
+
+    n_parts = 2
+
+    @staticmethod
+    def leaf(weights: Variables, x: Any) -> Any:
+        """Compute i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
+        i, o, u = tf.split(tf.nn.bias_add(x @ weights["W"], weights["b"]), 3, axis=1)
+        return _compute_lstm_state(tf.sigmoid(i) * tf.tanh(u), o)
+
+    @staticmethod
+    def internal(weights: Variables, left: Any, right: Any) -> Any:
+        """Compute f_k = s(U_f h_k + b_f); c = i u + f_1 c_1 + f_2 c_2; h = o tanh c."""
+        c_1, h_1 = tf.split(left, 2, axis=1)
+        c_2, h_2 = tf.split(right, 2, axis=1)
+        gates = tf.nn.bias_add((h_1 + h_2) @ weights["U"], weights["b"])
+        i, o, u = tf.split(gates, 3, axis=1)
+        forget = tf.nn.bias_add(tf.concat([h_1, h_2], axis=0) @ weights["U_f"], weights["b_f"])
+        f_1, f_2 = tf.split(tf.sigmoid(forget), 2, axis=0)
         return _compute_lstm_state(tf.sigmoid(i) * tf.tanh(u) + f_1 * c_1 + f_2 * c_2, o)
 
 
@@ -64,9 +99,6 @@ def _step_gru(
     r, z = tf.split(tf.sigmoid(gates), 2, axis=1)
     c = tf.tanh(tf.nn.bias_add((r * h) @ weights[matrices[1]], weights[biases[1]]))
     return c + z * (h - c)
-
-
-Cell = type[LSTMCell] | type[GRUCell]
 
 
 def apply_layer_to_children(weights: Variables, left: Any, right: Any) -> Any:

@@ -24,11 +24,11 @@ from harness.machine.facts import hash_cpu
 from harness.machine.folders import make_process_folder
 from harness.programs.model import ProgramModel
 from systems.on_torch.levels import Adapter as LevelsAdapter
+from systems.on_torch.models.child_sum import TreeChildSumCell
 from systems.on_torch.models.lstm import Columnwise, StepStates
 from systems.on_torch.models.tree_steps import TreeGates, TreeLSTMCell
 
 SENTENCES = ("chain", "sentence_pair", "parsed_sentence")
-TREES = ("tree_lstm", "tree_lstm_2type")
 Parts = dict[str, tuple[int, ...]]  # functions, and widths of their arguments in hidden sizes
 FOLDER = "inductor"
 MAX_ENTRIES = 200  # about 200 KB each
@@ -198,9 +198,53 @@ class CompiledCell(TreeLSTMCell):
         CompiledCell.by_function(dh, dc, *gates, tanh_c, *d)
 
 
-def compile_parts(
-    cell: type[CompiledStates | CompiledCell], h: int, device: torch.device, *, backward: bool
+def compute_child_sum_state(
+    i_o_u: Tensor, both_f: Tensor, both_c: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor
 ) -> None:
+    """Compute TreeChildSumCell.internal."""
+    f_1, f_2 = both_f.chunk(2, 1)
+    compute_internal_state(i_o_u, f_1, f_2, both_c, c, tanh_c, h)
+
+
+def compute_child_sum_gradients(
+    dh: Tensor,
+    dc: Tensor,
+    i_o_u: Tensor,
+    both_f: Tensor,
+    both_c: Tensor,
+    tanh_c: Tensor,
+    d: Tensor,
+    d_both_f: Tensor,
+    d_both_c: Tensor,
+) -> None:
+    """Compute TreeChildSumCell.through_internal, but leave dc unchanged."""
+    (f_1, f_2), (d_1, d_2) = both_f.chunk(2, 1), d_both_f.chunk(2, 1)
+    compute_internal_gradients(dh, dc, i_o_u, f_1, f_2, both_c, tanh_c, d, d_1, d_2, d_both_c)
+
+
+class CompiledChildSumCell(TreeChildSumCell):
+    """Child-sum Tree-LSTM cell with one compiled function per part."""
+
+    forward_parts: ClassVar[Parts] = {"leaf": (3, 1, 1, 1), "internal": (3, 2, 2, 1, 1, 1)}
+    backward_parts: ClassVar[Parts] = {
+        "through_leaf": (1, 1, 3, 1, 3),
+        "through_internal": (1, 1, 3, 2, 2, 1, 3, 2, 2),
+    }
+    leaf = staticmethod(torch.compile(compute_leaf_state))
+    internal = staticmethod(torch.compile(compute_child_sum_state))
+    through_leaf = staticmethod(torch.compile(compute_leaf_gradients))
+    through_internal = staticmethod(torch.compile(compute_child_sum_gradients))
+
+
+Cell = type[CompiledStates | CompiledCell | CompiledChildSumCell]
+TREES: dict[str, Cell] = {
+    "tree_lstm": CompiledCell,
+    "tree_lstm_2type": CompiledCell,
+    "tree_lstm_child_sum": CompiledChildSumCell,
+}
+
+
+def compile_parts(cell: Cell, h: int, device: torch.device, *, backward: bool) -> None:
     """Compile a cell's functions for a hidden size, for dynamic rows and for one row."""
     parts = cell.forward_parts | (cell.backward_parts if backward else {})
     with torch.no_grad():
@@ -276,7 +320,7 @@ class Adapter(LevelsAdapter):
         super().prepare(model, weights)
         recurrent = (m for m in self._net.modules() if isinstance(m, nn.LSTM | nn.LSTMCell))
         sizes = {module.hidden_size for module in recurrent} or {model.sizes.hidden_size}
-        cell = CompiledCell if model.name in TREES else CompiledStates
+        cell = TREES.get(model.name, CompiledStates)
         training = self.settings.mode == "train"
         what = f"{cell.__name__} {sorted(sizes)} {self._device} {self.settings.mode}"
         with keep_graphs(what), torch.inference_mode(not training):
@@ -289,7 +333,7 @@ class Adapter(LevelsAdapter):
 
     def _build(self, network: Callable[..., nn.Module], model: Model) -> nn.Module:
         if model.name in TREES:
-            return network(model, cell=CompiledCell)
+            return network(model, cell=TREES[model.name])
         return network(model, Columnwise(CompiledStates))
 
     def effective_options(self) -> dict[str, str]:

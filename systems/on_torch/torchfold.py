@@ -19,6 +19,7 @@ from harness.contracts.model import Model
 from harness.contracts.system import Clock, Counters
 from harness.values.instances import Tree
 from systems.on_torch.eager import TorchSystem
+from systems.on_torch.models.child_sum import TreeLSTMChildSum
 from systems.on_torch.models.trees import (
     State,
     TreeFC,
@@ -178,6 +179,7 @@ class FoldedRoots(Folded):
 
 FOLDED = {
     "tree_lstm": partial(Folded, TreeLSTM),
+    "tree_lstm_child_sum": partial(Folded, TreeLSTMChildSum),
     "tree_gru": partial(Folded, TreeGRU),
     "tree_fc": partial(FoldedRoots, TreeFC),
 }

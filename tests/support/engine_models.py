@@ -22,6 +22,7 @@ from harness.models.tree_fc import TreeFC
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
 from harness.models.var_lstm import VarLSTM
 from harness.values.arrays import as_int_array
 from harness.values.instances import Tree
@@ -114,6 +115,7 @@ EXAMPLES: dict[str, tuple[Model, list[Any]]] = {
     "two_pulls": (TwoPulls(SIZES), BINARY),
     "tree_gru": (TreeGRU(EQUAL_SIZES), TREES),
     "tree_lstm_2type": (TreeLSTM2Type(SIZES), TREES),
+    "tree_lstm_child_sum": (TreeLSTMChildSum(SIZES), TREES),
     "lattice_lstm": (LatticeLSTM(SIZES), list(LATTICES)),
     "lattice_gru": (LatticeGRU(SIZES), list(LATTICES)),
     "gated_lattice_lstm": (GatedLatticeLSTM(SIZES), list(LATTICES)),

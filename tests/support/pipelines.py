@@ -26,7 +26,7 @@ SPEEDUPS = {
         "columns": ["quantity", "system"],
         "values": {"computation_s": "computation (s)", "instance_s over base": "speedup"},
         "epoch": 100,
-        "published": {"table": "cavs_short_table1", "model": "tree_lstm"},
+        "published": {"table": "cavs_short_table1", "model": "tree_lstm_child_sum"},
     }
 }
 COUNTS = {

@@ -14,6 +14,7 @@ from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
 from harness.programs.model import ProgramModel
 from harness.values.instances import Chain
 from tests.support.engine_models import TREES
@@ -32,5 +33,6 @@ WITH_ARRAYS: list[tuple[Model, Sequence[Any]]] = [
     (BiRNN(SIZES), SENTENCES),
     (TreeLSTM(SIZES), TREES),
     (TreeLSTM2Type(SIZES, type_seed=3), TREES),
+    (TreeLSTMChildSum(SIZES), TREES),
     (MVRNN(SIZES), TREES),
 ]

@@ -41,6 +41,7 @@ from harness.models.tree_fc import TreeFC
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
 from harness.models.tree_lstm_2type import TreeLSTM2Type
+from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
 from harness.models.var_lstm import VarLSTM
 from harness.oracle import ReferenceResult
 from harness.values.instances import Tree
@@ -53,6 +54,7 @@ ONLY = {
     "torch_compiled": (
         "tree_lstm",
         "tree_lstm_2type",
+        "tree_lstm_child_sum",
         "var_lstm",
         "var_lstm_layers",
         "bilstm_layers",
@@ -60,6 +62,7 @@ ONLY = {
     ),
     "jax_scan": (
         "tree_lstm",
+        "tree_lstm_child_sum",
         "tree_fc_fold",
         "tree_fc_cavs",
         "tree_gru",
@@ -67,7 +70,14 @@ ONLY = {
         "bilstm_layers",
     ),
     "fold_workers": ("tree_lstm",),
-    "tf_trees": ("tree_lstm", "tree_lstm_leaves", "tree_fc_fold", "tree_fc_cavs", "tree_gru"),
+    "tf_trees": (
+        "tree_lstm",
+        "tree_lstm_child_sum",
+        "tree_lstm_leaves",
+        "tree_fc_fold",
+        "tree_fc_cavs",
+        "tree_gru",
+    ),
     "tf_static": ("var_lstm", "var_lstm_one_word", "bilstm_layers"),
     "tf_block": ("var_lstm", "var_lstm_one_word", "bilstm_layers"),
     "tf_block_bucketed": ("var_lstm_layers", "bilstm_layers"),
@@ -136,6 +146,8 @@ CASES = {
     "tree_fc_fold": Case(TreeFC(SIZES, variant="fold"), (1, 8, 3, 11), 0.02, scale=1.0),
     "tree_fc_cavs": Case(TreeFC(SIZES, variant="cavs"), (1, 8, 3, 11), 0.02, scale=1.0),
     "tree_lstm_2type": Case(TreeLSTM2Type(UNEQUAL, type_seed=3), (1, 2, 9, 4, 13), 0.3),
+    "tree_lstm_child_sum": Case(TreeLSTMChildSum(UNEQUAL), (1, 2, 9, 4, 13), 0.3),
+    "tree_lstm_child_sum_leaves": Case(TreeLSTMChildSum(SIZES), (1, 1), 0.3),
     "tree_gru": Case(TreeGRU(SIZES), (1, 2, 9, 4, 13), 0.3),
     "mv_rnn": Case(MVRNN(SIZES), (1, 2, 9, 4, 13), 0.1, scale=1.0),
     "lattice_lstm": Case(LatticeLSTM(UNEQUAL), (1, 7, 2, 12), 0.1),

@@ -33,6 +33,7 @@ from harness.models.nested_rnn import NestedRNN
 from harness.models.stack_rnn import StackRNN
 from harness.models.tree_gru import TreeGRU
 from harness.models.tree_lstm import TreeLSTM
+from harness.models.tree_lstm_child_sum import TreeLSTMChildSum
 from harness.oracle import run_reference
 from harness.programs.model import ProgramModel
 from harness.values.instances import Chain, Lattice, Tree
@@ -340,7 +341,11 @@ def test_wide_lattices_agree_with_the_oracle(adapter: str, autobatch: str) -> No
     assert max(worst.values()) < 1e-4, worst
 
 
-MODELS = {"tree_lstm": TreeLSTM(UNEQUAL), "lattice_lstm": LatticeLSTM(UNEQUAL)}
+MODELS = {
+    "tree_lstm": TreeLSTM(UNEQUAL),
+    "tree_lstm_child_sum": TreeLSTMChildSum(UNEQUAL),
+    "lattice_lstm": LatticeLSTM(UNEQUAL),
+}
 SETTINGS = RunSettings("train", "cpu", 1, 2, 0.1, 0)
 
 
@@ -430,5 +435,6 @@ def test_the_hash_of_the_sources_sees_names_and_contents(tmp_path: Path) -> None
 def test_a_model_without_a_program_is_skipped() -> None:
     reason = cpp.Adapter.skip(TreeGRU(SIZES), SETTINGS)
     assert reason == (
-        "model tree_gru is not written for DyNet in C++; it runs lattice_lstm, tree_lstm"
+        "model tree_gru is not written for DyNet in C++; it runs lattice_lstm, tree_lstm,"
+        " tree_lstm_child_sum"
     )

@@ -215,7 +215,7 @@ def test_a_model_that_is_not_written_is_told() -> None:
     reason = Adapter.skip(model, small_settings())
     assert reason == (
         "systems.on_jax.models:NETWORKS has no model of_nobody;"
-        " choose one of bilstm, tree_fc, tree_gru, tree_lstm, var_lstm"
+        " choose one of bilstm, tree_fc, tree_gru, tree_lstm, tree_lstm_child_sum, var_lstm"
     )
 
 

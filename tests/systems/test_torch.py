@@ -69,7 +69,13 @@ def test_memory_that_is_kept_holds_nothing_of_the_mini_batch_before() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("case", "mode"), [("var_lstm", "train"), ("tree_lstm", "train"), ("tree_lstm", "infer")]
+    ("case", "mode"),
+    [
+        ("var_lstm", "train"),
+        ("tree_lstm", "train"),
+        ("tree_lstm", "infer"),
+        ("tree_lstm_child_sum", "train"),
+    ],
 )
 def test_new_sizes_compile_nothing_again(case: str, mode: str) -> None:
     system, instances = prepared(Compiled, case, mode)
@@ -126,6 +132,7 @@ def garbage() -> Iterator[list[object]]:
     [
         *((Levels, case) for case in ("tree_lstm", "tree_gru", "mv_rnn", "tree_fc_fold")),
         *((Levels, case) for case in ("tree_lstm_2type", "var_lstm", "bilstm_layers")),
+        *((system, "tree_lstm_child_sum") for system in (Levels, Eager, TorchFold)),
         *((Levels, case) for case in ("bilstm_char", "seq2seq", "parser")),
         *((Levels, case) for case in ("lattice_lstm", "lattice_gru", "gated_lattice_lstm")),
         *((Fused, case) for case in ("var_lstm", "bilstm")),

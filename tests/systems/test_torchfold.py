@@ -102,7 +102,9 @@ def test_equal_nodes_are_computed_once_where_they_are_shared(
     assert folded.compute_root_states(Sums()).flatten().tolist() == [5, 12, 12, 12]
 
 
-@pytest.mark.parametrize("case", ["tree_lstm", "tree_fc_fold", "tree_fc_cavs", "tree_gru"])
+@pytest.mark.parametrize(
+    "case", ["tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs", "tree_gru"]
+)
 def test_sharing_changes_no_result_and_is_told(case: str) -> None:
     model, trees = CASES[case].model, [*CASES[case].instances, leaf(3), pair(3, 3), pair(3, 3)]
     shared, apart = started(Adapter, model), started(Adapter, model, share_equal_nodes=False)

@@ -29,9 +29,14 @@ from systems.on_dynet.cpp.library import Columns, DynetError, DynetLibrary, Dyne
 from systems.on_dynet.rounds import DynetSystem
 
 Array = NDArray[np.float32]
-TABLES = {"tree_lstm": ("embedding",), "lattice_lstm": ("characters", "words")}
+TABLES = {
+    "tree_lstm": ("embedding",),
+    "tree_lstm_child_sum": ("embedding",),
+    "lattice_lstm": ("characters", "words"),
+}
 N_GATES = {
     "tree_lstm": {"W": 3, "b_leaf": 3, "U": 3, "b": 3},
+    "tree_lstm_child_sum": {"W": 3, "U": 3, "b": 3},
     "lattice_lstm": {f"{letter}_{arc}": 4 for letter in "WUb" for arc in ("char", "word")},
 }
 

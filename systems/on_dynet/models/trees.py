@@ -138,6 +138,51 @@ class TreeLSTM2TypeNetwork(TreeLSTM):
         return (weights, second), [tree for tree, _ in trees], iter(kinds)
 
 
+class TreeLSTMChildSum(Trees):
+    """Equations of harness.models.tree_lstm_child_sum, with one affine transform per gate.
+
+    The forget gates of both children have the same weights, so that DyNet batches them together.
+    """
+
+    def __init__(self, model: Model, store: ParameterStore) -> None:
+        self.embedding = store.add_table("embedding")
+        self.leaf = store.add_matrices("W", 3)
+        self.internal = [*store.add_matrices("U", 3), *store.add_matrices("U_f")]
+        self.biases = [*store.add_vectors("b", 3), *store.add_vectors("b_f")]
+        self.classifier = store.add_matrices("W_out")[0]
+
+    def build(self, trees: Sequence[list[Vertex]]) -> Iterator[GraphSegment]:
+        """Yield expressions of the summed loss and of the logits of every vertex."""
+        affine, logistic, tanh, cmult = dy.affine_transform, dy.logistic, dy.tanh, dy.cmult
+        lookup, esum, table = dy.lookup, dy.esum, self.embedding
+        W_i, W_o, W_u = add_to_graph(self.leaf)
+        U_i, U_o, U_u, U_f = add_to_graph(self.internal)
+        b_i, b_o, b_u, b_f = add_to_graph(self.biases)
+        hidden: list[Any] = []
+        labels: list[int] = []
+        for tree in trees:
+            h: list[Any] = []
+            c: list[Any] = []
+            for word, left, right, label in tree:
+                if word >= 0:
+                    x = lookup(table, word)
+                    c_v = cmult(logistic(affine([b_i, W_i, x])), tanh(affine([b_u, W_u, x])))
+                    o = logistic(affine([b_o, W_o, x]))
+                else:
+                    h_1, h_2 = h[left], h[right]
+                    both = h_1 + h_2
+                    i, u = logistic(affine([b_i, U_i, both])), tanh(affine([b_u, U_u, both]))
+                    f_1 = logistic(affine([b_f, U_f, h_1]))
+                    f_2 = logistic(affine([b_f, U_f, h_2]))
+                    c_v = esum([cmult(i, u), cmult(f_1, c[left]), cmult(f_2, c[right])])
+                    o = logistic(affine([b_o, U_o, both]))
+                h.append(cmult(o, tanh(c_v)))
+                c.append(c_v)
+                labels.append(label)
+            hidden += h
+        yield classify_states(self.classifier, hidden, labels)
+
+
 class TreeGRU(Trees):
     """Equations of harness.models.tree_gru, with one affine transform per gate.
 
@@ -274,6 +319,7 @@ class MVRNN(Trees):
 NETWORKS = {
     "tree_lstm": TreeLSTM,
     "tree_lstm_2type": TreeLSTM2TypeNetwork,
+    "tree_lstm_child_sum": TreeLSTMChildSum,
     "tree_gru": TreeGRU,
     "tree_fc": TreeFC,
     "mv_rnn": MVRNN,

@@ -11,7 +11,8 @@ import tensorflow as tf
 from harness.contracts.model import Model
 from harness.models.parts.lstm import format_layer_suffix
 from systems.on_tensorflow.cells import (
-    Cell,
+    CellFunctions,
+    ChildSumCell,
     GRUCell,
     LSTMCell,
     apply_layer,
@@ -37,7 +38,7 @@ class ClassifiedTrees(LoomNetwork):
 
     output_shape = "logits"
 
-    def __init__(self, cell: Cell, model: Model) -> None:
+    def __init__(self, cell: CellFunctions, model: Model) -> None:
         self.cell = cell
         super().__init__(model)
 
@@ -172,6 +173,7 @@ def make_step(suffix: str) -> Callable[..., tuple[Any, Any]]:
 
 FOLD = {
     "tree_lstm": partial(ClassifiedTrees, LSTMCell),
+    "tree_lstm_child_sum": partial(ClassifiedTrees, ChildSumCell),
     "tree_gru": partial(ClassifiedTrees, GRUCell),
     "tree_fc": TreeFC,
     "var_lstm": VarLSTM,

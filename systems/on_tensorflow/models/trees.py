@@ -12,7 +12,8 @@ import tensorflow as tf
 from harness.contracts.model import Model
 from harness.values.instances import Tree
 from systems.on_tensorflow.cells import (
-    Cell,
+    CellFunctions,
+    ChildSumCell,
     GRUCell,
     LSTMCell,
     apply_layer,
@@ -94,7 +95,7 @@ def compute_states(
 class ClassifiedTree(OneTree):
     """Parameters of a cell's model; the classifier is called once, over all vertices of a tree."""
 
-    def __init__(self, cell: Cell, model: Model) -> None:
+    def __init__(self, cell: CellFunctions, model: Model) -> None:
         super().__init__(model)
         self.cell = cell
 
@@ -134,6 +135,7 @@ class TreeFC(OneTree):
 
 ONE_TREE = {
     "tree_lstm": partial(ClassifiedTree, LSTMCell),
+    "tree_lstm_child_sum": partial(ClassifiedTree, ChildSumCell),
     "tree_gru": partial(ClassifiedTree, GRUCell),
     "tree_fc": TreeFC,
 }

@@ -114,6 +114,81 @@ class TreeCell(ABC):
         """Return the gradients of x and of all further arguments, after all levels."""
 
 
+class TreeLSTMBase(TreeCell):
+    """Leaves of Tree-LSTM cells, and c of all rows; weights have the orientation of nn.Linear.
+
+    tanh_c is (n, h); under inference_mode it has only the last level. Static methods compute the
+    elementwise parts.
+
+    Args:
+        plan: plan of the mini-batch.
+        x: (n_leaves, n_inputs) inputs of leaves.
+        W: (3 h, n_inputs) weights of leaves.
+        b_leaf: (3 h,) their biases.
+    """
+
+    def __init__(self, plan: Any, x: Tensor, W: Tensor, b_leaf: Tensor) -> None:
+        super().__init__(plan, x)
+        self.W = W
+        n, h = len(plan.places), len(W) // 3
+        self.states, self.c = x.new_empty(n, h), x.new_empty(n, h)
+        self.tanh_c = x.new_empty(n if self.keep else max(plan.sizes), h)
+        self.leaves = multiply(x, W, b_leaf)
+        self.leaf(self.leaves, *self.select_memory(slice(0, len(x))))
+
+    def select_memory(self, own: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the memory of c, tanh c and h of a slice of all rows."""
+        kept = own if self.keep else slice(0, own.stop - own.start)
+        return self.c[own], self.tanh_c[kept], self.states[own]
+
+    def begin_backward(self, dstates: Tensor) -> None:
+        super().begin_backward(dstates)
+        self.below_c = torch.empty_like(self.below)
+        self.below_c[-1] = 0
+
+    def gather_gradients(self, own: slice) -> tuple[Tensor, Tensor]:
+        """Return the gradients of h, and of c (the contributions of parents)."""
+        return self.gather_state_gradient(own), self.below_c.index_select(0, self.plan.places[own])
+
+    def backpropagate_leaves(self) -> Tensor:
+        """Return the gradient of the leaves' pre-activations (n_leaves, 3 h)."""
+        own, d = slice(0, self.n_leaves), torch.empty_like(self.leaves)
+        self.through_leaf(*self.gather_gradients(own), self.leaves, self.tanh_c[own], d)
+        return d
+
+    @staticmethod
+    def leaf(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
+        """Compute gates in place from pre-activations; write c, tanh c and h (n, h)."""
+        i, u = activate_gates(i_o_u)
+        torch.mul(i, u, out=c)
+        write_state(i_o_u, c, tanh_c, h)
+
+    @staticmethod
+    def through_leaf(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor) -> None:
+        """Write the gradient of i_o_u's pre-activations to d, and that of c to dc; overwrite dh."""
+        i, o, u = i_o_u.chunk(3, 1)
+        di, do, du = d.chunk(3, 1)
+        torch.mul(dh, tanh_c, out=do)
+        dc += aten.tanh_backward(dh.mul_(o), tanh_c)
+        torch.mul(dc, u, out=di)
+        torch.mul(dc, i, out=du)
+        n_sigmoids = 2 * dh.shape[1]
+        backpropagate_sigmoid(d[:, :n_sigmoids], i_o_u[:, :n_sigmoids])
+        aten.tanh_backward.grad_input(du, u, grad_input=du)
+
+
+def activate_gates(i_o_u: Tensor) -> tuple[Tensor, Tensor]:
+    """Apply the non-linearities in place; return i and u."""
+    i, o, u = i_o_u.chunk(3, 1)
+    i_o_u[:, : 2 * o.shape[1]].sigmoid_()
+    return i, u.tanh_()
+
+
+def write_state(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
+    """Write tanh c and h = o tanh c."""
+    torch.mul(i_o_u.chunk(3, 1)[1], torch.tanh(c, out=tanh_c), out=h)
+
+
 class TreeGates(NamedTuple):
     """Gates of a level of Tree-LSTMs, or the gradients of their pre-activations.
 
@@ -130,12 +205,8 @@ class TreeGates(NamedTuple):
     both_c: Tensor
 
 
-class TreeLSTMCell(TreeCell):
-    """Tree-LSTM cell; weights have the orientation of nn.Linear.
-
-    tanh_c is (n, h); under inference_mode it has only the last level. Static methods compute the
-    elementwise parts.
-    """
+class TreeLSTMCell(TreeLSTMBase):
+    """N-ary Tree-LSTM cell: both children's h next to each other, and a forget matrix for each."""
 
     def __init__(
         self,
@@ -149,19 +220,9 @@ class TreeLSTMCell(TreeCell):
         b_f: Tensor,
         F_2: Tensor,
     ) -> None:
-        super().__init__(plan, x)
-        self.W, self.U, self.b, self.F_1, self.b_f, self.F_2 = W, U, b, F_1, b_f, F_2
-        n, h = len(plan.places), len(F_1)
-        self.states, self.c = x.new_empty(n, h), x.new_empty(n, h)
-        self.tanh_c = x.new_empty(n if self.keep else max(plan.sizes), h)
-        self.leaves = multiply(x, W, b_leaf)
+        super().__init__(plan, x, W, b_leaf)
+        self.U, self.b, self.F_1, self.b_f, self.F_2 = U, b, F_1, b_f, F_2
         self.kept: list[tuple[TreeGates, Tensor]] = []  # gates and both children's h of every level
-        self.leaf(self.leaves, *self.select_memory(slice(0, len(x))))
-
-    def select_memory(self, own: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the memory of c, tanh c and h of a slice of all rows."""
-        kept = own if self.keep else slice(0, own.stop - own.start)
-        return self.c[own], self.tanh_c[kept], self.states[own]
 
     def compute_level(self, rows: slice) -> None:
         chosen, n = self.find_children(rows), rows.stop - rows.start
@@ -179,13 +240,7 @@ class TreeLSTMCell(TreeCell):
         self.d_i_o_u = dstates.new_empty(n, 3 * width)
         self.d_f_1, self.d_f_2 = dstates.new_empty(n, width), dstates.new_empty(n, width)
         super().begin_backward(dstates)
-        self.below_c = dstates.new_empty(2 * n + 1, width)
-        self.below_c[-1] = 0
         self.to_do = list(self.kept)
-
-    def gather_gradients(self, own: slice) -> tuple[Tensor, Tensor]:
-        """Return the gradients of h, and of c (the contributions of parents)."""
-        return self.gather_state_gradient(own), self.below_c.index_select(0, self.plan.places[own])
 
     def backpropagate_level(self, rows: slice) -> None:
         gates, _ = self.to_do.pop()
@@ -204,8 +259,7 @@ class TreeLSTMCell(TreeCell):
             torch.add(first, second, out=out)
 
     def gradients(self, *, x_is_needed: bool) -> tuple[Tensor | None, ...]:
-        own, d_leaves = slice(0, self.n_leaves), torch.empty_like(self.leaves)
-        self.through_leaf(*self.gather_gradients(own), self.leaves, self.tanh_c[own], d_leaves)
+        d_leaves = self.backpropagate_leaves()
         none = [self.x.new_empty(0, self.U.shape[1])]
         both_h = torch.cat([both_h for _, both_h in self.kept] or none)
         h_1, h_2 = both_h.chunk(2, 1)
@@ -222,13 +276,6 @@ class TreeLSTMCell(TreeCell):
         )
 
     @staticmethod
-    def leaf(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
-        """Compute gates in place from pre-activations; write c, tanh c and h (n, h)."""
-        i, u = _open(i_o_u)
-        torch.mul(i, u, out=c)
-        _close(i_o_u, c, tanh_c, h)
-
-    @staticmethod
     def internal(
         i_o_u: Tensor,
         f_1: Tensor,
@@ -238,50 +285,25 @@ class TreeLSTMCell(TreeCell):
         tanh_c: Tensor,
         h: Tensor,
     ) -> None:
-        """Compute the same with the children's c (n, 2 h) and one forget gate each."""
-        i, u = _open(i_o_u)
+        """Compute `leaf` with the children's c (n, 2 h) and one forget gate each."""
+        i, u = activate_gates(i_o_u)
         torch.mul(i, u, out=c)
         for f, below in zip((f_1, f_2), both_c.chunk(2, 1), strict=True):
             c.addcmul_(f.sigmoid_(), below)
-        _close(i_o_u, c, tanh_c, h)
-
-    @staticmethod
-    def through_leaf(dh: Tensor, dc: Tensor, i_o_u: Tensor, tanh_c: Tensor, d: Tensor) -> None:
-        """Write the gradient of i_o_u's pre-activations to d, and that of c to dc; overwrite dh."""
-        i, o, u = i_o_u.chunk(3, 1)
-        di, do, du = d.chunk(3, 1)
-        torch.mul(dh, tanh_c, out=do)
-        dc += aten.tanh_backward(dh.mul_(o), tanh_c)
-        torch.mul(dc, u, out=di)
-        torch.mul(dc, i, out=du)
-        n_sigmoids = 2 * dh.shape[1]
-        backpropagate_sigmoid(d[:, :n_sigmoids], i_o_u[:, :n_sigmoids])
-        aten.tanh_backward.grad_input(du, u, grad_input=du)
+        write_state(i_o_u, c, tanh_c, h)
 
     @staticmethod
     def through_internal(
         dh: Tensor, dc: Tensor, gates: TreeGates, tanh_c: Tensor, d: TreeGates
     ) -> None:
-        """Compute the same, and gradients of the pre-activations of f_1 and f_2 and of both_c."""
-        TreeLSTMCell.through_leaf(dh, dc, gates.i_o_u, tanh_c, d.i_o_u)
+        """Compute `through_leaf`, and gradients of pre-activations of f_1 and f_2 and of both_c."""
+        TreeLSTMBase.through_leaf(dh, dc, gates.i_o_u, tanh_c, d.i_o_u)
         below = zip(gates.both_c.chunk(2, 1), d.both_c.chunk(2, 1), strict=True)
         forget = (gates.f_1, d.f_1), (gates.f_2, d.f_2)
         for (f, df), (c, dc_below) in zip(forget, below, strict=True):
             torch.mul(dc, c, out=df)
             backpropagate_sigmoid(df, f)
             torch.mul(dc, f, out=dc_below)
-
-
-def _open(i_o_u: Tensor) -> tuple[Tensor, Tensor]:
-    """Apply the non-linearities in place; return i and u."""
-    i, o, u = i_o_u.chunk(3, 1)
-    i_o_u[:, : 2 * o.shape[1]].sigmoid_()
-    return i, u.tanh_()
-
-
-def _close(i_o_u: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor) -> None:
-    """Write tanh c and h = o tanh c."""
-    torch.mul(i_o_u.chunk(3, 1)[1], torch.tanh(c, out=tanh_c), out=h)
 
 
 class TreeGRUCell(TreeCell):

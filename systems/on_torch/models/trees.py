@@ -63,6 +63,10 @@ class TreeNet(Net):
     def internal(self, left: State, right: State) -> State:
         """Return the state of internal vertices."""
 
+    def list_weights(self) -> tuple[Tensor, ...]:
+        """Return the weights that the network's cell with a manual derivative takes."""
+        raise NotImplementedError
+
 
 class TreeLSTM(TreeNet):
     """Parameters and equations of harness.models.tree_lstm; a state is h and c."""
@@ -240,9 +244,7 @@ class Levels(Batched):
         cell: class of the cell that computes levels.
     """
 
-    def __init__(
-        self, net: type[TreeLSTM | TreeGRU], model: Model, *, cell: type[TreeCell]
-    ) -> None:
+    def __init__(self, net: type[TreeNet], model: Model, *, cell: type[TreeCell]) -> None:
         super().__init__(model)
         self.net = net(model)
         self.held, self.cell = self.net.held, cell

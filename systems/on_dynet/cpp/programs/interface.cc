@@ -24,6 +24,7 @@ int guarded(const std::function<void()>& work) {
 
 std::unique_ptr<Program> make(const std::string& model) {
   if (model == "tree_lstm") return make_tree_lstm();
+  if (model == "tree_lstm_child_sum") return make_tree_lstm_child_sum();
   if (model == "lattice_lstm") return make_lattice_lstm();
   throw std::invalid_argument("no program for " + model);
 }

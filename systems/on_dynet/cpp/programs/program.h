@@ -65,4 +65,5 @@ class Program {
 };
 
 std::unique_ptr<Program> make_tree_lstm();
+std::unique_ptr<Program> make_tree_lstm_child_sum();
 std::unique_ptr<Program> make_lattice_lstm();

@@ -1,19 +1,26 @@
-// Binary Tree-LSTM: the graph of systems/on_dynet/models/tree_lstm.py, operator by operator.
+// Binary Tree-LSTMs: the graphs of systems/on_dynet/models/trees.py, operator by operator.
 #include "program.h"
 
 using namespace dynet;
 
 namespace {
 
-class TreeLSTM : public Program {
- private:
+// Children before parents; a model has its own cells.
+class Trees : public Program {
+ protected:
   struct State {
     Expression h, c;
   };
 
+  virtual void take_weights() = 0;
+  virtual State leaf(const Expression& x) const = 0;
+  virtual State internal(const State& first, const State& second) const = 0;
+
+ private:
   void build(const std::vector<Column>& columns) override {
     const Column &sizes = columns.at(0), &words = columns.at(1), &labels = columns.at(2);
     const std::int32_t *left = columns.at(3).values, *right = columns.at(4).values;
+    const LookupParameter embedding = table("embedding");
     take_weights();
     std::vector<State> states;
     states.reserve(words.size);
@@ -22,7 +29,7 @@ class TreeLSTM : public Program {
       const std::int64_t first = vertex;  // children are numbered within their tree
       for (const std::int64_t end = first + sizes.values[tree]; vertex < end; ++vertex) {
         const std::int32_t word = words.values[vertex];
-        states.push_back(word >= 0 ? leaf(look_up(embedding_, word))
+        states.push_back(word >= 0 ? leaf(look_up(embedding, word))
                                    : internal(states[first + left[vertex]],
                                               states[first + right[vertex]]));
       }
@@ -32,9 +39,11 @@ class TreeLSTM : public Program {
     for (const State& state : states) hidden.push_back(state.h);
     classify(hidden, std::vector<unsigned>(labels.values, labels.values + labels.size));
   }
+};
 
-  void take_weights() {
-    embedding_ = table("embedding");
+class TreeLSTM : public Trees {
+ private:
+  void take_weights() override {
     W_i = weight("W.0"), W_o = weight("W.1"), W_u = weight("W.2");
     bl_i = weight("b_leaf.0"), bl_o = weight("b_leaf.1"), bl_u = weight("b_leaf.2");
     U_i = weight("U.0"), U_o = weight("U.1"), U_u = weight("U.2");
@@ -42,13 +51,13 @@ class TreeLSTM : public Program {
     F_1 = weight("F_1"), F_2 = weight("F_2"), b_f = weight("b_f");
   }
 
-  State leaf(const Expression& x) const {
+  State leaf(const Expression& x) const override {
     const Expression c = cmult(logistic(affine_transform({bl_i, W_i, x})),
                                tanh(affine_transform({bl_u, W_u, x})));
     return {cmult(logistic(affine_transform({bl_o, W_o, x})), tanh(c)), c};
   }
 
-  State internal(const State& first, const State& second) const {
+  State internal(const State& first, const State& second) const override {
     const Expression both = concatenate({first.h, second.h});
     const Expression c =
         sum({cmult(logistic(affine_transform({b_i, U_i, both})),
@@ -58,10 +67,41 @@ class TreeLSTM : public Program {
     return {cmult(logistic(affine_transform({b_o, U_o, both})), tanh(c)), c};
   }
 
-  LookupParameter embedding_;
   Expression W_i, W_o, W_u, bl_i, bl_o, bl_u, U_i, U_o, U_u, b_i, b_o, b_u, F_1, F_2, b_f;
+};
+
+class TreeLSTMChildSum : public Trees {
+ private:
+  void take_weights() override {
+    W_i = weight("W.0"), W_o = weight("W.1"), W_u = weight("W.2");
+    U_i = weight("U.0"), U_o = weight("U.1"), U_u = weight("U.2");
+    b_i = weight("b.0"), b_o = weight("b.1"), b_u = weight("b.2");
+    U_f = weight("U_f"), b_f = weight("b_f");
+  }
+
+  State leaf(const Expression& x) const override {
+    const Expression c = cmult(logistic(affine_transform({b_i, W_i, x})),
+                               tanh(affine_transform({b_u, W_u, x})));
+    return {cmult(logistic(affine_transform({b_o, W_o, x})), tanh(c)), c};
+  }
+
+  State internal(const State& first, const State& second) const override {
+    const Expression both = first.h + second.h;
+    const Expression c =
+        sum({cmult(logistic(affine_transform({b_i, U_i, both})),
+                   tanh(affine_transform({b_u, U_u, both}))),
+             cmult(logistic(affine_transform({b_f, U_f, first.h})), first.c),
+             cmult(logistic(affine_transform({b_f, U_f, second.h})), second.c)});
+    return {cmult(logistic(affine_transform({b_o, U_o, both})), tanh(c)), c};
+  }
+
+  Expression W_i, W_o, W_u, U_i, U_o, U_u, b_i, b_o, b_u, U_f, b_f;
 };
 
 }  // namespace
 
 std::unique_ptr<Program> make_tree_lstm() { return std::unique_ptr<Program>(new TreeLSTM); }
+
+std::unique_ptr<Program> make_tree_lstm_child_sum() {
+  return std::unique_ptr<Program>(new TreeLSTMChildSum);
+}

@@ -1,0 +1,52 @@
+"""Child-sum Tree-LSTM on binary trees, with a classifier at every vertex.
+
+All gates but the forget gates read the sum of the children's h, and all children share the weights
+of the forget gate. Inputs and outputs are those of tree_lstm: only leaves have a word, so that the
+terms W x are absent at internal vertices, and the terms of children at leaves.
+
+Source: Tai, Socher and Manning, "Improved Semantic Representations From Tree-Structured Long
+Short-Term Memory Networks", ACL 2015, section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.contracts.model import ParameterSpec
+from harness.models.tree_lstm import TreeLSTM
+from harness.vertex import VertexTracer, sigmoid, tanh
+
+
+class TreeLSTMChildSum(TreeLSTM):
+    """Tree-LSTM whose parents read h_1 + h_2, with one forget gate per child of equal weights."""
+
+    name = "tree_lstm_child_sum"
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterSpec]:
+        h, e = self.sizes.hidden_size, self.sizes.embedding_size
+        return {
+            "embedding": ParameterSpec((self.sizes.get_size("words"), e), 0.1),
+            "W": ParameterSpec((e, 3 * h), e**-0.5),  # columns i, o, u
+            "U": ParameterSpec((h, 3 * h), h**-0.5),
+            "b": ParameterSpec((3 * h,), 0.1),  # of leaves and of internal vertices
+            "U_f": ParameterSpec((h, h), h**-0.5),
+            "b_f": ParameterSpec((h,), 0.1),
+            "W_out": ParameterSpec((h, self.sizes.get_size("classes")), h**-0.5),
+        }
+
+    def leaf(self, v: VertexTracer) -> None:
+        """Compute i, o = s(W x + b), u = tanh(W x + b); c = i u; h = o tanh c."""
+        x = v.lookup("embedding", v.pull("word"))
+        i, o, u = v.split(x @ v.parameter("W") + v.parameter("b"), 3)
+        c = sigmoid(i) * tanh(u)
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))
+
+    def internal(self, v: VertexTracer) -> None:
+        """Compute f_k = s(U_f h_k + b_f); c = i u + f_1 c_1 + f_2 c_2; h = o tanh c."""
+        left, right = v.gather(0), v.gather(1)
+        i, o, u = v.split((left.h + right.h) @ v.parameter("U") + v.parameter("b"), 3)
+        f_1 = sigmoid(left.h @ v.parameter("U_f") + v.parameter("b_f"))
+        f_2 = sigmoid(right.h @ v.parameter("U_f") + v.parameter("b_f"))
+        c = sigmoid(i) * tanh(u) + f_1 * left.c + f_2 * right.c
+        v.scatter(c=c, h=sigmoid(o) * tanh(c))

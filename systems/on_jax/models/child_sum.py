@@ -1,0 +1,85 @@
+"""Child-sum Tree-LSTM in JAX: the cell of inner vertices, with a hand-written derivative."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from systems.on_jax.models.layers import compute_cross_entropy
+from systems.on_jax.models.trees import (
+    ChildStates,
+    States,
+    TreeNetwork,
+    Weights,
+    compute_tree_states,
+)
+from systems.on_jax.scan import Given
+
+
+class ChildSumInner(NamedTuple):
+    """Inner vertex; weights are U (h, 3 h), b (3 h,), U_f (h, h) and b_f (h,).
+
+    The forget gates of both children are one matmul, with the rows of left children first.
+    """
+
+    def forward(self, weights: Weights, children: ChildStates) -> tuple[States, States]:
+        """Return states h and c, and the gates."""
+        (h_1, c_1), (h_2, c_2) = children
+        i, o, u = jnp.split((h_1 + h_2) @ weights["U"] + weights["b"], 3, axis=1)
+        i, o, u = jax.nn.sigmoid(i), jax.nn.sigmoid(o), jnp.tanh(u)
+        forget = jnp.concatenate([h_1, h_2]) @ weights["U_f"] + weights["b_f"]
+        f_1, f_2 = jnp.split(jax.nn.sigmoid(forget), 2)
+        c = i * u + f_1 * c_1 + f_2 * c_2
+        return (o * jnp.tanh(c), c), (i, o, u, f_1, f_2)
+
+    def backward(
+        self, weights: Weights, kept: States, own: States, children: ChildStates, d: States
+    ) -> tuple[ChildStates, States]:
+        """Return gradients of i, o and u, concatenated, and of f_1 and f_2, before activations."""
+        i, o, u, f_1, f_2 = kept
+        (_, c_1), (_, c_2) = children
+        dh, dc = d
+        tanh_c = jnp.tanh(own[1])
+        dc = dc + dh * o * (1 - tanh_c * tanh_c)
+        di, do, du = dc * u * i * (1 - i), dh * tanh_c * o * (1 - o), dc * i * (1 - u * u)
+        df_1, df_2 = dc * c_1 * f_1 * (1 - f_1), dc * c_2 * f_2 * (1 - f_2)
+        gates = jnp.concatenate([di, do, du], axis=1)
+        by_sum = gates @ weights["U"].T
+        by_forget_1, by_forget_2 = jnp.split(jnp.concatenate([df_1, df_2]) @ weights["U_f"].T, 2)
+        below = ChildStates((by_sum + by_forget_1, dc * f_1), (by_sum + by_forget_2, dc * f_2))
+        return below, (gates, df_1, df_2)
+
+    def gradients(self, children: ChildStates, kept: States, d: States) -> dict[str, Array]:
+        """Compute the gradients with one matmul per matrix."""
+        (h_1, _), (h_2, _) = children
+        gates, df_1, df_2 = d
+        forget = jnp.concatenate([df_1, df_2])
+        return {
+            "U": (h_1 + h_2).T @ gates,
+            "b": gates.sum(0),
+            "U_f": jnp.concatenate([h_1, h_2]).T @ forget,
+            "b_f": forget.sum(0),
+        }
+
+
+class TreeLSTMChildSum(TreeNetwork):
+    """Equations of harness.models.tree_lstm_child_sum, chunk by chunk."""
+
+    def loss(self, given: Given) -> tuple[Array, Array]:
+        """Return the summed loss, and h of all rows."""
+        weights, vectors, ids, sizes = given
+        gates = vectors["embedding"] @ weights["W"] + weights["b"]
+        i, o, u = jnp.split(gates, 3, axis=1)
+        c = jax.nn.sigmoid(i) * jnp.tanh(u)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        inner = {name: weights[name] for name in ("U", "b", "U_f", "b_f")}
+        h, c = compute_tree_states(ChildSumInner(), sizes, inner, (h, c), ids)
+        return compute_cross_entropy(self.outputs(weights, h), ids["labels"]), h
+
+
+NETWORKS = {
+    "tree_lstm_child_sum": TreeLSTMChildSum,
+}
