@@ -203,7 +203,7 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             f" On it, {join_names(close)} as fast as ours in the median; ours is"
             f" {format_slower_strategies(behind)}.",
             "- **Cause.** The gain over frameworks is the engine's, not the policy's: on a CPU, a"
-            f" step is cheap to start, so fewer batches gain little ({describe_batches(first)})."
+            f" step is cheap to start, so fewer batches gain little{describe_batches(first)}."
             " Few, large matmuls and little copying gain more.",
             f"- **Exception.** {slowest.workload}: {slowest.label} is faster (speedup"
             f" {slowest.speedup:.2f}){REASONS.get(slowest.label, '')}.",
@@ -234,15 +234,20 @@ def shorten(label: str) -> str:
 
 
 def describe_batches(results: CpuResults) -> str:
-    """Compare the batches of Cavs's strategy and of ours on lattices, and their speed."""
+    """Compare the batches of Cavs's strategy and of ours on lattices, and their speed.
+
+    The text is in parentheses after a space, or empty without a measurement of Cavs's strategy.
+    """
     rows = load_answers(REFERENCE / "amd-epyc-2cpu-2026-11-23" / "paper").rows
     lattices = rows[rows.experiment == "headline_lattice_lstm"].groupby("system").n_batches.median()
     strategies = results.strategies
     is_cavs = (strategies.experiment == "headline_lattice_lstm") & (strategies.system == "cavs")
+    speedup = strategies.speedup[is_cavs & (strategies.speedup_status == "ok")]
+    if speedup.empty or pd.isna(lattices.get("cavs")):
+        return ""
     return (
-        f"on lattices Cavs's strategy runs {lattices['cavs']:.0f} batches and ours"
-        f" {lattices['vertex']:.0f}, and ours is {strategies.speedup[is_cavs].iloc[0]:.2f} times"
-        " as fast"
+        f" (on lattices Cavs's strategy runs {lattices['cavs']:.0f} batches and ours"
+        f" {lattices['vertex']:.0f}, and ours is {speedup.iloc[0]:.2f} times as fast)"
     )
 
 

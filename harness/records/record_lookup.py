@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from harness.engine.switches import Switches
@@ -63,7 +63,7 @@ class Answers:
         if not config or not had_switches(spec, record):
             return False
         embedding_size = config.get("embedding_size") or config.get("hidden_size")
-        return agree(_remove_modules(spec.identity), {**config, "embedding_size": embedding_size})
+        return agree(_collect_wanted(spec), {**config, "embedding_size": embedding_size})
 
 
 def had_switches(spec: TrialSpec, record: Record) -> bool:
@@ -103,8 +103,10 @@ def _is_respelt(a: Any, b: Any) -> bool:
     return any(RESPELT.get(number) in (a, b) for number in numbers)
 
 
-def _remove_modules(identity: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in identity.items() if key not in _MODULES}
+def _collect_wanted(spec: TrialSpec) -> dict[str, Any]:
+    """Return the identity without modules, and with the defaults that a trial id omits."""
+    wanted = {key: value for key, value in spec.identity.items() if key not in _MODULES}
+    return wanted | {"order": spec.order, "timing": asdict(spec.timing)}
 
 
 def _list_labels(trial: Any) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -71,3 +72,11 @@ def test_a_switch_that_the_record_omits_must_have_been_in_effect(
     spec = spec_of(**options)
     record = older_record(spec, gather_fusion=in_effect)
     assert bool(Answers([record]).find_rounds([spec])[0]) == is_found
+
+
+def test_a_default_that_the_trial_id_omits_tells_records_apart() -> None:
+    """Trials of both orders are found after options were added, which changes their ids."""
+    specs = [spec_of(), replace(spec_of(), order="length")]
+    records = [older_record(spec, profile="false") for spec in specs]
+    found = Answers(records).find_rounds(specs[:1])
+    assert [rounds[0].config["order"] for rounds in found] == ["shuffled"]
