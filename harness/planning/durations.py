@@ -27,7 +27,7 @@ PROCESS_S = {
 }
 OTHERS_S = 6.0  # the same for other systems
 STARTED_S = 0.6  # start of a process, before its record starts
-COMPILED_S = 6.0  # compilation of one model with one set of engine options, once per machine
+COMPILED_S = 0.5  # compilation of one model with one set of engine options, once per machine
 COUNT_S = 6.0  # one sweep of bench-schedule
 DRAWN_S = 1.0  # drawing of one experiment in a report of dozens
 
