@@ -473,5 +473,5 @@ def test_decidable_trials_are_those_of_claims_that_the_device_and_scale_decide()
             for system in side.get("system", ())
         }
         assert {trial.settings["system"] for trial in planned} == wanted
-    counted = plan_counts("claims", choices("smoke"), only_decidable=True)
-    assert counted == plan_counts("edbatch_fig9", choices("smoke"))
+    for scale, sweeps in (("smoke", ()), ("paper", plan_counts("edbatch_fig9", choices("paper")))):
+        assert plan_counts("claims", choices(scale), only_decidable=True) == sweeps
