@@ -136,9 +136,7 @@ class _Splitter:
         signature = self._make_signature(group, key)
         return Application(
             function=function,
-            type=UNBATCHABLE
-            if signature is None
-            else self.table.types.setdefault(signature, function),
+            type=UNBATCHABLE if signature is None else self.table.find_type(signature, function),
             arguments=tuple(map(self._find_source, values)),
             pull=pulls[0] if pulls else None,
         )

@@ -85,7 +85,7 @@ def test_the_sheet_tells_statuses_models_and_the_machine(
     n_ok = sum(trial.rounds for trial in trials) - n_crashes
     assert n_crashes
     assert sheet["statuses"] == {"crash": n_crashes, "ok": n_ok}
-    assert sheet["models"] == ["Tree-LSTM"]
+    assert sheet["models"] == ["Tree-LSTM (child-sum)"]
     assert sheet["machine"]["cpu"] == "Made-up CPU @ 3 GHz"
     assert sheet["stems"] == [f"tables/{TABLE}_{group}" for group in ("strategies", "systems")]
 
