@@ -104,6 +104,7 @@ WORKLOADS = tuple(
         ("tree_lstm", "sst", 256, "train"),
         ("tree_lstm", "sst", 512, "train"),
         ("tree_lstm_2type", "sst", 256, "train"),
+        ("tree_lstm_child_sum", "sst", 256, "train"),
         ("tree_gru", "sst", 256, "train"),
         ("tree_fc", "complete_trees", 256, "train"),
         ("mv_rnn", "sst", 64, "train"),

@@ -234,7 +234,7 @@ ILL_FORMED: Mapping[str, Sequence[str]] = {
         *("", "(5 a)\n", "(1 a\n", "(1 a))\n", "(1 a b)\n", "(1 (1 a))\n", "(1 a)(1 b)\n"),
         *("x\n", "(1 (1 a) b)\n", "(1 a)\n\n(1 a)\n", "(1)\n"),
     ),
-    "ptb/train.txt": ("", "a\n\nb\n", "a <eos>\n", "a\0b\n", "a\n  \n"),
+    "ptb/train.txt": ("", "a\n\nb\n", "a <eos>\n", "a\0b\n", "a\n  \nb\n"),
     "wikiner/train.txt": ("", "a\n", "a|O  b|O\n", "|O\n", "a|\n", "a|O \n"),
     "ud_ewt/train.conllu": (
         *("", "1\ta\n", "# only\n\n", "\n\n"),

@@ -93,7 +93,7 @@ TRACEBACK = (
     'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n    f()\n    ^^^\n'
 )
 PYDANTIC = (
-    "pydantic_core.ValidationError: 1 validation error for Record\nin_force.threads\n"
+    "pydantic_core.ValidationError: 1 validation error for Record\neffective_options.threads\n"
     "  Input should be a valid string [type=string_type, input_value=3, input_type=int]\n"
     "    For further information visit https://errors.pydantic.dev/2/v/string_type\n"
 )

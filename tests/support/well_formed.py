@@ -43,14 +43,14 @@ def _need(is_so: bool, otherwise: str) -> None:
 
 
 def _lines(text: str) -> list[str]:
-    lines = text.removesuffix("\n").split("\n")
-    _need(lines != [""], "empty")
-    return lines
+    """Return the lines without the blank ones at the end."""
+    text = re.sub(r"(\n[ \t]*)+$", "", f"\n{text}")
+    _need(bool(text), "empty")
+    return text[1:].split("\n")
 
 
 def _sst(files: Mapping[str, str]) -> int:
-    text = files["sst/train.txt"].rstrip("\n")
-    lines = _lines(text)
+    lines = _lines(files["sst/train.txt"])
     for line in lines:
         _need(_is_tree(line), f"no tree: {line[:40]}")
     return len(lines)
@@ -102,7 +102,9 @@ def _wikiner(files: Mapping[str, str]) -> int:
         _need(bool(line.strip()), "an empty sentence")
         for token in line.split(" "):
             word, _, tag = token.rpartition("|")
-            _need(bool(word and tag), f"no word|tag: {token[:40]}")
+            _need(bool(word and tag) and "\t" not in token, f"no word|tag: {token[:40]}")
+    tokens = " ".join(lines).split(" ")
+    _need(any(token.count("|") == 1 for token in tokens), "all have a part of speech")
     return len(lines)
 
 
@@ -126,7 +128,7 @@ def _ud_ewt(files: Mapping[str, str]) -> int:
     n = 0
     text = "\n".join(_lines(files["ud_ewt/train.conllu"]))
     text = re.sub(r"(?m)^[ \t]+$", "", text)  # a blank line may have blanks
-    for block in text.removesuffix("\n").split("\n\n"):
+    for block in re.split(r"\n\n+", text.strip("\n")):
         rows = [line.split("\t") for line in block.split("\n") if not line.startswith("#")]
         words = [row for row in rows if not re.fullmatch(r"[0-9]+[-.][0-9]+", row[0])]
         _need(bool(words), "a sentence without words")
@@ -188,8 +190,7 @@ def _end_of_lattice(rows: Sequence[Sequence[int]], at: int) -> int:
 
 def _weibo_lexicon(files: Mapping[str, str]) -> int:
     """Count sentences, separated by blank lines; a line is a character, a tab and a label."""
-    blocks = re.split(r"\n\n+", files["weibo/train.conll"].strip("\n"))
-    _need(blocks != [""], "empty")
+    blocks = re.split(r"\n\n+", "\n".join(_lines(files["weibo/train.conll"])).lstrip("\n"))
     for block in blocks:
         for line in block.split("\n"):
             word, tab, label = line.partition("\t")
