@@ -97,7 +97,7 @@ def assert_told(fault: Fault, cache: Path, *, is_first: bool) -> None:
 
 @campaign
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=[f"{f.name}-{f.at}" for f in FAULTS])
-def test_a_fault_beside_a_good_trial(cache: Path, number: int) -> None:
+def test_a_fault_next_to_a_valid_trial(cache: Path, number: int) -> None:
     assert_told(FAULTS[number], cache, is_first=number % 2 == 0)
 
 

@@ -33,7 +33,7 @@ def test_a_module_of_a_user_is_found(tmp_path: Path) -> None:
     assert list(compile_ahead.find_modules(tmp_path)) == ["harness.policies.own"]
 
 
-def test_a_module_whose_framework_is_missing_is_told_and_passed_over(
+def test_module_of_a_missing_framework_is_reported_and_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "needs_more.py").write_text("import no_such_framework\n")

@@ -75,7 +75,7 @@ def test_every_system_is_asked_about_a_model_that_it_runs(monkeypatch: pytest.Mo
     assert said == []
 
 
-def test_an_interpreter_that_is_not_there_is_said_of_its_systems(make_spec: MakeSpec) -> None:
+def test_missing_interpreter_is_reported_for_its_systems(make_spec: MakeSpec) -> None:
     (answer,) = doctor.check_systems([make_spec(system="elsewhere", python="/no/python")])
     assert str(answer.reason).startswith("system.python=/no/python does not start")
 
@@ -87,7 +87,7 @@ def test_an_interpreter_that_is_not_there_is_said_of_its_systems(make_spec: Make
         ("import numpy as np\n\nTABLE = np.ones(2**58)", "import failed: "),
     ],
 )
-def test_a_system_that_ends_its_process_is_told_of(
+def test_system_that_kills_its_process_is_reported(
     make_spec: MakeSpec, make_module: Callable[[str], str], text: str, reason: str
 ) -> None:
     (answer,) = doctor.check_systems([make_spec(system="odd", adapter=make_module(text))])
@@ -98,7 +98,7 @@ ANSWERS = [doctor.Availability("null", "cpu", None)]
 LACKING = Finding("products", "OpenBLAS 0.3 of NumPy's wheel", "pip install scipy-openblas64")
 
 
-def test_a_library_that_lacks_is_told_but_is_no_disturbance() -> None:
+def test_missing_library_is_reported_but_not_as_noise() -> None:
     machine = describe_machine()
     text = doctor.to_text(machine, ANSWERS, [Finding("swap used", "0 MiB")], LACKING)
     assert "OpenBLAS 0.3 of NumPy's wheel  <- pip install scipy-openblas64" in text

@@ -84,7 +84,7 @@ def test_what_learning_never_met_is_unseen_in_the_following_mini_batch(
     assert alone["unseen_fraction"] != row["unseen_fraction"]
 
 
-def test_the_file_starts_anew_where_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_following_instances_wrap_around_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     lattices = ("model=tree_fc", "dataset=complete_trees", "dataset.options.n_instances=4")
     (row,) = rows_of(capsys, *lattices, "policy=depth", "n_following=2")
     assert row["following"]["n_batches"] == [row["n_batches"]] * 2

@@ -154,7 +154,7 @@ def test_what_would_end_too_late_is_left_for_the_next_run(
     assert [record_at(tmp_path, one).exists() for one in (spec, short)] == [False, True]
 
 
-def test_who_is_far_behind_is_screened_out_with_the_reason(
+def test_slow_baseline_is_screened_out_with_a_reason(
     make_spec: MakeSpec, make_record: Callable[..., Record], tmp_path: Path
 ) -> None:
     screening = Screening(rounds=2, factor=1.5)

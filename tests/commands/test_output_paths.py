@@ -139,7 +139,7 @@ def test_what_a_link_leads_to_may_not_be_there_yet(place: Path) -> None:
     assert b"trial_id" in (place / "new.csv").read_bytes()
 
 
-def test_a_record_of_other_work_is_kept_beside(place: Path) -> None:
+def test_record_of_other_work_is_superseded_not_deleted(place: Path) -> None:
     out = place / "r0.json"
     assert _bench(out) == 0
     old = out.read_bytes()

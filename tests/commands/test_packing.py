@@ -96,7 +96,7 @@ def test_the_newest_build_alone_is_packed_where_that_is_asked_for(tmp_path: Path
     assert list(content_of(tmp_path / "there")) == [f"raw/{newer.trial_id}/r0.json"]
 
 
-def test_what_cannot_be_done_is_told_in_one_line(
+def test_impossible_request_gives_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_results(tmp_path, [plain_record()], [plain_count()])

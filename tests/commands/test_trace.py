@@ -83,7 +83,7 @@ def test_a_trial_that_does_not_run_has_no_timeline(
         (("system=null", "trace=/proc/x.json"), "trace=/proc/x.json cannot be written"),
     ],
 )
-def test_what_cannot_be_written_is_told_before_anything_is_measured(
+def test_unwritable_output_is_refused_before_measuring(
     words: tuple[str, ...],
     said: str,
     tmp_path: Path,

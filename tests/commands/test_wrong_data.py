@@ -86,7 +86,7 @@ def test_counts_on_wrong_data_are_refused_or_say_so(
     ]
 
 
-def test_a_fault_of_the_harness_is_told_apart(
+def test_internal_error_is_distinguished_from_invalid_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.terminal.measurement.run_worker", None)

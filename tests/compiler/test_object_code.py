@@ -112,7 +112,7 @@ def linked(path: Path) -> None:
         lambda path: (path.unlink(), path.mkdir()),
     ],
 )
-def test_an_entry_that_is_not_intact_is_made_anew(
+def test_damaged_entry_is_compiled_again(
     entries: Any, compiled_texts: list[str], damage: Any
 ) -> None:
     answer(5)
@@ -312,13 +312,13 @@ def test_code_that_is_not_well_formed_is_refused_in_one_line() -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_a_machine_that_llvm_lacks_is_told_in_one_line() -> None:
+def test_unknown_processor_gives_one_line() -> None:
     with pytest.raises(CompileError, match=r"does not support abacus-.*: .*abacus") as caught:
         compile_ir(IR.format(number=1), Target("abacus-unknown", "", ""))
     assert "\n" not in str(caught.value)
 
 
-def test_an_llvm_that_cannot_be_loaded_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unloadable_llvm_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
         raise OSError("libllvmlite.so: no such file")
 
@@ -327,7 +327,7 @@ def test_an_llvm_that_cannot_be_loaded_is_told_in_one_line(monkeypatch: pytest.M
         get_host_target.__wrapped__()
 
 
-def test_a_missing_llvmlite_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_llvmlite_gives_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CompileError, match=r"llvmlite is not installed; pip install"):
         importlib.reload(harness.compiler)

@@ -260,7 +260,7 @@ def waited(address: int, most: int) -> int:
     return 0
 
 
-def test_other_threads_run_beside_a_function_without_the_lock() -> None:
+def test_other_threads_run_during_a_function_without_the_lock() -> None:
     word, found = np.zeros(2, np.int64), []
     address = get_address(word)
     thread = threading.Thread(target=lambda: found.append(waited(address, 2**31)))

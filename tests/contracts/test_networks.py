@@ -43,7 +43,7 @@ def test_a_table_is_in_all_modules_of_a_package_or_in_one(package: str) -> None:
     )
 
 
-def test_models_without_a_network_are_told_those_with_one(package: str) -> None:
+def test_missing_network_lists_available_models(package: str) -> None:
     table = f"{package}:TABLE"
     assert explain_missing_network("bush", table) is None
     assert explain_missing_network("hidden", table) == (

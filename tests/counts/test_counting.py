@@ -243,7 +243,7 @@ def test_a_count_that_a_limit_ended_is_tried_again_under_another_limit(
 
 
 @pytest.mark.parametrize("wants_learned", [False, True])
-def test_a_learned_policy_is_sent_only_to_whoever_wants_it(wants_learned: bool) -> None:
+def test_learned_policy_is_sent_only_on_request(wants_learned: bool) -> None:
     requests = parse_requests([*COUNT[:2], "batch_size=1", "policy=fsm_base", "learning.trials=1"])
     planned = sequential.plan_policy_counts(requests)
     (outcome,), _ = count_in_turn(planned, wants_learned=wants_learned)

@@ -258,7 +258,7 @@ def test_an_endless_download_ends_where_the_data_set_does(tmp_path: Path) -> Non
     assert "at most 1000;" in refused(known, root, endless(), checked=False)
 
 
-def test_a_download_that_is_told_to_be_too_long_is_not_begun(tmp_path: Path) -> None:
+def test_download_announced_as_too_long_is_not_started(tmp_path: Path) -> None:
     line = refused(ONE_FILE, tmp_path / "data", serving(b"x", length=10**12))
     assert "https://a.org/train has 1000000000000 bytes, expected at most 1000;" in line
 
@@ -281,7 +281,7 @@ def test_a_slow_but_steady_server_is_waited_for(
 
 
 @pytest.mark.parametrize("length", [59, 61])
-def test_another_length_than_told_is_refused(tmp_path: Path, length: int) -> None:
+def test_download_of_unannounced_length_is_refused(tmp_path: Path, length: int) -> None:
     line = refused(ONE_FILE, tmp_path / "data", serving(bytes(60), length=length))
     assert f"https://a.org/train ended after 60 of {length} bytes;" in line
 

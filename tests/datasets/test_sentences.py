@@ -310,7 +310,7 @@ def real(name: str, root: Path, split: str = "train") -> Corpus:
     return load(loader, root, split, **options_of(name))
 
 
-def test_the_real_parts_have_the_shape_that_is_told(data_root: Path) -> None:
+def test_real_parts_have_the_documented_shape(data_root: Path) -> None:
     lengths = [chain.n_words for chain in real("ptb_dev", data_root).instances]
     assert (len(lengths), sum(lengths), min(lengths), max(lengths)) == (3370, 73_760, 2, 75)
     fixed = real("ptb_fixed_dev", data_root).instances

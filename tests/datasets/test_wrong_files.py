@@ -362,7 +362,7 @@ def test_what_every_reader_refuses_in_one_line(name: str, change: str, tmp_path:
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize(("kind", "words"), [("pipe", "a FIFO"), ("folder", "a directory")])
-def test_what_is_no_file_is_told_and_not_waited_for(
+def test_irregular_file_is_refused_without_waiting(
     name: str, kind: str, words: str, tmp_path: Path
 ) -> None:
     file = first_file(name, tmp_path)

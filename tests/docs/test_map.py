@@ -173,6 +173,6 @@ def test_a_step_is_imported_by_the_step_it_stands_under_and_lies_no_higher() -> 
     assert n_checked > 30
 
 
-def test_the_three_ways_are_told() -> None:
+def test_map_shows_three_paths() -> None:
     starts = [path for path, caller, _ in steps() if not caller]
     assert starts == ["harness/measuring/passes.py", "harness/commands/bench.py", "Snakefile"]

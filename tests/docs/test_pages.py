@@ -106,7 +106,7 @@ def test_the_first_directory_that_has_a_workload_tells_it() -> None:
         (float("nan"), float("nan"), "unclear"),
     ],
 )
-def test_a_speedup_is_clear_if_its_whole_interval_is_beyond_what_runs_differ_by(
+def test_speedup_is_clear_if_its_interval_exceeds_run_variation(
     low: float, high: float, expected: str
 ) -> None:
     assert write_results.classify(low, high) == expected

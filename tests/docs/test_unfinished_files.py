@@ -58,12 +58,12 @@ def test_a_whole_model_is_found(write: Write) -> None:
     assert find_model_class(write("whole_model", MODEL)).name == "tree_rnn"
 
 
-def test_a_data_set_without_load_is_told(write: Write) -> None:
+def test_dataset_without_load_gives_one_line(write: Write) -> None:
     with pytest.raises(ConfigError, match=r"no_load has no function load\(split, root"):
         load_corpus(write("no_load", "NAME = 'nothing'\n"), "train", None)
 
 
-def test_a_policy_that_returns_no_schedule_is_told() -> None:
+def test_policy_without_a_schedule_gives_one_line() -> None:
     graph = graph_of([1], [[]], n_types=2)
     with pytest.raises(ScheduleError, match="returned a ndarray: expected a Schedule"):
         check_schedule(graph, np.array([0]))  # type: ignore[arg-type]

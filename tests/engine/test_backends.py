@@ -90,7 +90,7 @@ def test_abilities_without_fusion_read_no_children() -> None:
         Abilities(frozenset(), reads_children=True)
 
 
-def test_a_backend_that_is_none_is_told_with_those_that_are() -> None:
+def test_unknown_backend_lists_available_ones() -> None:
     with pytest.raises(ConfigError, match="backend=cude is unknown; choose one of auto, compiled"):
         choose_backend(Switches(backend="cude"), "cpu")
 

@@ -198,7 +198,7 @@ def test_a_wrong_kernel_is_found(sabotaged: type[Sabotaged], name: str, change: 
     assert sabotaged.n_changed > 0
 
 
-def test_kernels_are_written_anew_where_a_state_is_first_read_twice(
+def test_kernels_are_rewritten_when_a_state_is_first_read_twice(
     sabotaged: type[Sabotaged],
 ) -> None:
     setting = Setting("shared_children")

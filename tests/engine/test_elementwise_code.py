@@ -286,7 +286,7 @@ def test_rows_are_strided_indexed_and_shared(n: int, width: int, n_lanes: int) -
 
 @pytest.mark.parametrize("n_lanes", LANES)
 @pytest.mark.parametrize(("period", "n_periods"), [(1, 5), (7, 3), (8, 4), (16, 2), (37, 3)])
-def test_a_shared_vector_begins_anew_with_every_row_of_a_matrix(
+def test_shared_vector_restarts_at_every_matrix_row(
     period: int, n_periods: int, n_lanes: int
 ) -> None:
     group = Group(

@@ -108,7 +108,7 @@ def test_a_record_bears_the_warning_and_the_error(
         ({"precision": "tf32"}, "same", r"precision=tf32 needs backend=cuda"),
     ],
 )
-def test_who_cannot_is_told_before_anything_runs(
+def test_unsupported_precision_is_refused_before_running(
     monkeypatch: pytest.MonkeyPatch, switches: dict[str, str], onednn: str | None, says: str
 ) -> None:
     if onednn is None:
@@ -121,7 +121,7 @@ def test_who_cannot_is_told_before_anything_runs(
         choose_backend(Switches(**{"precision": "bf16", **switches}), "cpu")
 
 
-def test_rows_that_no_thread_has_room_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_beyond_every_threads_buffer_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "N_BF16", 8)
     wide = Parameters({"W": np.zeros((5, 4), np.float32)}, 1)
     with pytest.raises(UnsupportedTrial, match=r"rows of at most 8 numbers, got W of shape 5 x 4"):

@@ -144,7 +144,7 @@ def test_every_switch_and_model(name: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert wrong(model, instances, switches, mode, policy="frontier") == [], (switch, mode)
 
 
-def test_why_it_cannot_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reason_for_unavailability_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(cuda.util, "find_spec", lambda _: object())
     for switches, device, words in (
@@ -162,7 +162,7 @@ def test_why_it_cannot_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     ("triton", "numpy", "goes"),
     [("3.6.0", "2.3.5", True), ("3.6.0", "2.4.6", False), ("3.7.1", "2.4.6", True)],
 )
-def test_versions_that_do_not_go_together_are_said(
+def test_incompatible_versions_are_named(
     monkeypatch: pytest.MonkeyPatch, triton: str, numpy: str, goes: bool
 ) -> None:
     versions = {"triton": triton, "numpy": numpy}

@@ -307,7 +307,7 @@ AFTER = Schedule(order=[0, 1], starts=[0, 1, 2])
         ({"output_pulls": {}}, "the mini-batch has no pull 'word'"),
     ],
 )
-def test_what_is_not_there_is_told(changes: dict[str, Any], message: str) -> None:
+def test_missing_state_is_reported(changes: dict[str, Any], message: str) -> None:
     reads = {1: Reads((), ("word",)), 2: Reads(((0, 1),), ()), -1: Reads(((0,),), ("word",))}
     given = {"pulls": {"word": as_int_array([3, 4])}, "outputs": as_int_array([1]), **changes}
     mini_batch = MiniBatch(PAIR, n_instances=1, **given)
@@ -317,7 +317,7 @@ def test_what_is_not_there_is_told(changes: dict[str, Any], message: str) -> Non
         )
 
 
-def test_what_nobody_pulls_may_be_missing() -> None:
+def test_unused_inputs_may_be_missing() -> None:
     reads = {1: Reads((), ()), 2: Reads((), ()), 3: Reads((), ("word",))}
     mini_batch = MiniBatch(PAIR, {}, as_int_array([]), 1)
     fields = number_fields(reads, 4)

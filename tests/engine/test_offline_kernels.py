@@ -104,7 +104,7 @@ def files(home: Path, pattern: str) -> list[Path]:
 WAYS = {"run.json": "empty", "run.cubin": "a bit changed", "*.sha256": "cut off"}
 
 
-def test_a_damaged_kernel_is_compiled_anew(tmp_path: Path) -> None:
+def test_damaged_kernel_is_compiled_again(tmp_path: Path) -> None:
     """Each damage is applied to the kernel that was compiled after the previous damage."""
     assert run(tmp_path) == "compiled True"
     assert run(tmp_path) == "found True"

@@ -272,7 +272,7 @@ def test_torchs_library_is_another_one_and_cuts_nothing() -> None:
     assert (chosen.scratch[0][LIMIT], chosen.scratch[0][ONEDNN_FROM]) == (0, NEVER)
 
 
-def test_a_library_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blas, "load_torch_mkl", lambda: None)
     with pytest.raises(UnsupportedTrial, match=r"no MKL; use blas=openblas"):
         prepare_libraries("torch", 1)
@@ -424,7 +424,7 @@ def test_a_kernel_of_any_lanes_gives_the_same_bits_for_any_rows(blocks: str, lan
         np.testing.assert_allclose(together, exact, rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_no_whole_vector_or_has_many_rows_is_a_librarys() -> None:
+def test_partial_vectors_and_many_rows_go_to_a_library() -> None:
     assert not is_ours(1, 64, LANES + 1, False)
     assert not is_ours(1, LANES + 1, 64, True)
     assert not is_ours(1, 64, DOTS + 1, True)

@@ -258,7 +258,7 @@ needs_ticks = pytest.mark.skipif(not TICKS_READABLE, reason="the counter needs a
 
 
 @needs_ticks
-def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
+def test_fraction_covers_runs_since_the_last_query() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
     weights = draw_initial_weights(model, seed=0)
     adapter = prepared(model, weights, Switches(profile=True), mode="infer")
@@ -272,7 +272,7 @@ def test_a_share_is_told_of_the_runs_since_it_was_last_asked() -> None:
 
 
 @needs_ticks
-def test_nothing_is_told_where_it_was_not_asked_for() -> None:
+def test_no_fraction_without_a_request() -> None:
     model, instances = EXAMPLES["tree_fc_fold"]
     adapter = prepared(model, draw_initial_weights(model, seed=0), Switches(), mode="infer")
     run(adapter, instances)

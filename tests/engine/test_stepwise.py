@@ -277,7 +277,7 @@ def test_an_array_is_given_up_before_a_larger_one_is_asked_for(
     assert seen[-1] == seen[-2] < seen[0]  # old arrays are freed before new ones are allocated
 
 
-def test_what_kernels_cannot_count_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uncountable_work_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many parameters are rejected before any computation, and too many rows per mini-batch."""
     monkeypatch.setattr(harness.engine.engine, "choose_backend", lambda *_: WalkedBackend)
     largest = max(weight.size for weight in example("tree_lstm")[2].values())

@@ -223,7 +223,7 @@ def _meetings(adapter: Adapter, stage: str) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("name", "shares_children"), [("tree_lstm", False), ("shared_children", True)]
 )
-def test_who_adds_to_children_meets_the_others_only_where_children_are_shared(
+def test_adding_threads_synchronize_only_for_shared_children(
     name: str, shares_children: bool
 ) -> None:
     """In the backward stage, a tree's batches have one barrier each, at their end."""

@@ -189,7 +189,7 @@ def test_a_learned_state_is_one_batch_whatever_the_number_of_instances() -> None
     assert UNBATCHABLE not in graph.types
 
 
-def test_what_nobody_reads_is_no_operator() -> None:
+def test_unread_values_are_not_operators() -> None:
     names = _names(_graph(EXAMPLES["chain_lstm"][0], CHAINS[1]))
     # A first vertex does not use the forget gate; then the classifier and its loss.
     assert names == [

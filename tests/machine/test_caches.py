@@ -305,7 +305,7 @@ def test_it_is_worked_out_once_by_this_process_and_by_others(tmp_path: Path) -> 
     assert len(CALLS) == 1
 
 
-def test_an_edit_and_another_word_are_worked_out_anew(tmp_path: Path) -> None:
+def test_edit_or_another_argument_recomputes_the_result(tmp_path: Path) -> None:
     ask = cache_on_disk(words_of)
     path = write(tmp_path / "a.txt", "one", 1)
     assert ask(path, "") == ["one"]

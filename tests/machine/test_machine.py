@@ -147,7 +147,7 @@ def fake_cpu(monkeypatch: pytest.MonkeyPatch, **readings: list[float]) -> None:
         (12.0, 0.5, ("background_load",)),
     ],
 )
-def test_work_of_others_is_told_from_our_own(
+def test_background_load_excludes_own_work(
     monkeypatch: pytest.MonkeyPatch, all_s: float, own_s: float, warnings: tuple[str, ...]
 ) -> None:
     fake_cpu(

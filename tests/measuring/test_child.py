@@ -49,7 +49,7 @@ def test_it_ends_with_the_code_and_after_what_was_registered(tmp_path: Path, cod
     assert done.stdout == "said a b registered\n", "and nothing was taken apart"
 
 
-def test_an_error_is_told_as_ever(tmp_path: Path) -> None:
+def test_error_output_is_unchanged(tmp_path: Path) -> None:
     done = begun(tmp_path, "raise ValueError('why')")
     assert done.returncode == 1
     assert done.stderr.endswith("ValueError: why\n")
@@ -68,7 +68,7 @@ def test_what_is_refused_is_raised_where_the_exit_code_agrees(
 
 
 @pytest.mark.parametrize("content", ["", '{"error": "Con', "[]", '{"error": "ConfigError"}'])
-def test_one_that_is_cut_off_is_told_in_a_line(tmp_path: Path, content: str) -> None:
+def test_truncated_output_gives_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "refusal.json").write_text(content)
     with pytest.raises(OutputError, match="free disk space") as caught:
         read_refusal(tmp_path / "spec.json", REFUSED)

@@ -104,7 +104,7 @@ def test_a_folder_named_datasets_does_no_harm(
     assert record.status == "ok"
 
 
-def test_no_library_is_told_which_kernels_to_take(
+def test_kernel_variables_are_removed_from_workers(
     make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -233,7 +233,7 @@ def test_memory_is_given_back_before_the_warm_up_and_not_after(
     assert order[3:] == around_the_passes
 
 
-def test_a_frameworks_own_peak_begins_anew_behind_the_check(
+def test_framework_peak_memory_is_reset_after_the_check(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []

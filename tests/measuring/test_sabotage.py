@@ -116,7 +116,7 @@ def name_of(sabotage: Sabotage) -> str:
 
 
 @pytest.mark.parametrize("mode", ["train", "infer"])
-def test_who_is_honest_passes(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
+def test_honest_system_passes(make_spec: MakeSpec, tmp_path: Path, mode: str) -> None:
     record = measure(spec_of(make_spec, "Honest", mode=mode), tmp_path)
     assert (record.status, record.reason) == ("ok", None)
 
@@ -181,7 +181,7 @@ def measured_in(folder: Path, spec: TrialSpec) -> Record:
     return measure_at(spec, locate_record(folder, spec))
 
 
-def test_who_differs_from_others_is_told_by_the_oracle(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_reference_resolves_disagreement(make_spec: MakeSpec, tmp_path: Path) -> None:
     """The systems differ in a mini-batch that only fingerprints cover."""
     honest, wrong = (spec_of(make_spec, kind) for kind in ("Honest", "WrongForTheSecond"))
     first, second = measured_in(tmp_path / "a", honest), measured_in(tmp_path / "a", wrong)
@@ -191,7 +191,7 @@ def test_who_differs_from_others_is_told_by_the_oracle(make_spec: MakeSpec, tmp_
     assert "gradient of W" in str(second.reason)
 
 
-def test_who_was_wrong_first_is_not_shown(make_spec: MakeSpec, tmp_path: Path) -> None:
+def test_wrong_first_record_is_hidden(make_spec: MakeSpec, tmp_path: Path) -> None:
     honest, wrong = (spec_of(make_spec, kind) for kind in ("Honest", "WrongForTheSecond"))
     first, second = measured_in(tmp_path, wrong), measured_in(tmp_path, honest)
     assert (first.status, second.status) == ("ok", "ok")  # no record contradicted it yet

@@ -135,7 +135,7 @@ def test_a_gap_above_the_limit_is_measured_again(
     assert settled(Disturbed(*loads), before_s) == (pytest.approx(found), 3 * N_PASSES_AGAIN)
 
 
-def test_who_is_asked_again_finds_nothing_that_it_kept() -> None:
+def test_repeated_gap_measurement_defeats_caches() -> None:
     assert settled(KeepsTwo(), 0.15)[0] == pytest.approx(0.15)
 
 
@@ -192,7 +192,7 @@ def test_every_run_does_its_work(losses: list[float], trains: bool, words: str |
     assert words is None or words in str(fault)
 
 
-def test_losses_of_whole_passes_are_kept_until_one_is_no_number() -> None:
+def test_pass_losses_are_kept_until_one_is_not_finite() -> None:
     assert sum_pass_losses([1.0, 2.0, 3.0, 4.0, 5.0], 2) == (3.0, 7.0)
     assert sum_pass_losses([1.0, 2.0, float("nan"), 4.0, 5.0, 6.0], 2) == (3.0,)
     assert len(sum_pass_losses([1.0] * 99, 1)) == 16

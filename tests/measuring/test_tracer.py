@@ -69,5 +69,5 @@ def test_no_span_ends_before_it_begins() -> None:
         (b"\xff", False),
     ],
 )
-def test_a_timeline_is_told_from_other_files(content: bytes, ours: bool) -> None:
+def test_timeline_is_distinguished_from_other_files(content: bytes, ours: bool) -> None:
     assert is_trace(content) == ours

@@ -41,7 +41,7 @@ def test_a_model_may_ask_for_sizes_that_no_other_has() -> None:
     assert all(np.array_equal(weights[name], plain[name]) for name in plain)
 
 
-def test_a_size_that_a_data_set_lacks_is_told_in_one_line() -> None:
+def test_missing_dataset_size_gives_one_line() -> None:
     model = LatticeLSTM(ModelSizes(4, TREES, dataset="sst"))
     with pytest.raises(ConfigError) as fault:
         _ = model.parameters

@@ -97,7 +97,7 @@ def test_files_that_are_read_without_hydra_say_so_too(
 
 @pytest.mark.parametrize("kind", ["FIFO", "directory"])
 @pytest.mark.parametrize("file", ["bench.yaml", "system/null.yaml"])
-def test_what_is_no_file_is_told_and_not_waited_for(conf_dir: Path, file: str, kind: str) -> None:
+def test_irregular_file_is_refused_without_waiting(conf_dir: Path, file: str, kind: str) -> None:
     path = conf_dir / file
     path.unlink()
     os.mkfifo(path) if kind == "FIFO" else path.mkdir()
@@ -107,7 +107,7 @@ def test_what_is_no_file_is_told_and_not_waited_for(conf_dir: Path, file: str, k
 
 
 @pytest.mark.parametrize("group", ["system", "experiment"])
-def test_a_key_that_is_there_twice_is_told(conf_dir: Path, group: str) -> None:
+def test_duplicate_key_is_reported(conf_dir: Path, group: str) -> None:
     path = min((conf_dir / group).glob("*.yaml"))
     path.write_text(path.read_text(encoding="utf-8") + "\nname: a\nname: b\n")
     with pytest.raises(ConfigError, match=f"{path.name}:.* found duplicate key name"):

@@ -272,7 +272,7 @@ def test_what_is_not_compared_is_shared() -> None:
         ({"answer__quantity": "batches"}, "one has no counts at scale paper that match"),
     ],
 )
-def test_a_wrong_claim_is_told_in_one_line(conf: Path, changes: dict[str, Any], words: str) -> None:
+def test_invalid_claim_gives_one_line(conf: Path, changes: dict[str, Any], words: str) -> None:
     assert words in fault_of(conf, changed(**changes))
 
 

@@ -91,6 +91,6 @@ def test_lengths_of_time_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "45", "m", "0m", "-5m", "5 m", "30m1h", "soon"])
-def test_what_is_no_length_of_time_is_said(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected a duration such as 45m, 1h30m or 90s"):
         parse_duration(text)

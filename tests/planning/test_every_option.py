@@ -140,7 +140,7 @@ class Sample:
     file: str | None = None
 
 
-def test_what_is_not_said_has_its_default() -> None:
+def test_unset_options_have_defaults() -> None:
     assert read_options(Sample, {}, "here") == Sample()
     said = {"mode": "off", "fast": False, "n": 4, "share": 1, "file": "f"}
     assert read_options(Sample, said, "here") == Sample("off", False, 4, 1, "f")
@@ -164,7 +164,7 @@ def test_what_is_not_said_has_its_default() -> None:
         ({"file": 3}, "file=3 is not allowed: expected a string or null"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_line(said: dict[str, Any], words: str) -> None:
+def test_invalid_option_value_gives_one_line(said: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_options(Sample, said, "here")
     assert words in str(caught.value)

@@ -187,9 +187,7 @@ def test_every_trial_comes_once(conf: Path) -> None:
         (STEPS, "silent", "only one end sets hoisting"),
     ],
 )
-def test_a_wrong_walk_is_told_in_one_line(
-    conf: Path, steps: list[str], to: str, words: str
-) -> None:
+def test_invalid_walk_gives_one_line(conf: Path, steps: list[str], to: str, words: str) -> None:
     with pytest.raises(ConfigError, match=r"experiment/one\.yaml, walk start") as caught:
         walk_of(conf, steps, to)
     assert words in str(caught.value)

@@ -122,7 +122,7 @@ def test_a_new_system_is_selected_without_being_named(conf: Path) -> None:
         ({"system": "kind:framework"}, "selects systems by kind, but has no model"),
     ],
 )
-def test_a_wrong_selection_is_told_in_one_line(conf: Path, said: object, words: str) -> None:
+def test_invalid_selection_gives_one_line(conf: Path, said: object, words: str) -> None:
     block = said if isinstance(said, dict) else {"system": said, "model": "tree_fc"}
     with pytest.raises(ConfigError) as caught:
         trials(conf, block)
@@ -157,9 +157,7 @@ def test_a_wrong_selection_is_told_in_one_line(conf: Path, said: object, words: 
         ),
     ],
 )
-def test_a_wrong_system_is_told_in_one_line(
-    conf: Path, content: dict[str, object], words: str
-) -> None:
+def test_invalid_system_gives_one_line(conf: Path, content: dict[str, object], words: str) -> None:
     write_system(conf, "fresh", **content)
     with pytest.raises(ConfigError) as caught:
         trials(conf, {"system": "kind:framework", "model": "mv_rnn"})
@@ -184,7 +182,7 @@ def test_a_variant_is_of_a_system_that_is_none(conf: Path) -> None:
         (["core", "dinet"], "unknown system in compare.systems 'dinet'; choose from core, crawl"),
     ],
 )
-def test_a_wrong_comparison_is_told_in_one_line(conf: Path, compare: list[str], words: str) -> None:
+def test_invalid_comparison_gives_one_line(conf: Path, compare: list[str], words: str) -> None:
     write_experiment(
         conf,
         table={"rows": ["batch_size"], "values": {"throughput": "trees/s"}},

@@ -112,7 +112,7 @@ def test_a_job_is_submitted_looked_after_and_cancelled(
     assert f"{name} another" in (kubectl / "words").read_text().splitlines()[-1]
 
 
-def test_a_machine_without_kubectl_is_told(
+def test_missing_kubectl_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -43,7 +43,7 @@ def holder_of(results: Path, who: str, *, alone: bool = True) -> multiprocessing
     return process
 
 
-def test_another_turn_is_refused_in_a_line_that_says_whose_it_is(tmp_path: Path) -> None:
+def test_held_lock_is_refused_with_its_owner(tmp_path: Path) -> None:
     holder = holder_of(tmp_path / "results", "bench -m system=vertex")
     said: list[str] = []
     with (
@@ -95,7 +95,7 @@ def test_a_wait_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [line.rpartition("; ")[2] for line in said] == ["waiting for at most 5 s"]
 
 
-def test_whoever_waited_for_a_file_that_is_gone_takes_the_new_one(
+def test_waiter_for_a_deleted_lock_takes_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The holder deletes the file after it is opened and before it is locked."""
@@ -244,7 +244,7 @@ def test_a_machine_measures_one_trial_whatever_the_folder(
         pass
 
 
-def test_where_a_machine_has_no_folder_of_its_own_it_is_told(
+def test_machine_without_a_local_directory_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folders, "MEMORY", tmp_path / "missing")

@@ -47,7 +47,7 @@ def test_a_machine_as_planned_is_taken() -> None:
         ({"gpus": (replace(GPU, name="NVIDIA A100"),)}, "expected GPU H200, got NVIDIA A100"),
     ],
 )
-def test_another_machine_is_told_with_what_it_is(changes: dict[str, object], words: str) -> None:
+def test_mismatched_machine_is_described(changes: dict[str, object], words: str) -> None:
     why = NODES.explain_mismatch(replace(MACHINE, **changes))  # type: ignore[arg-type]
     assert why == f"node7 is not a h200: {words}"
 

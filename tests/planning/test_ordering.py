@@ -78,7 +78,7 @@ def test_every_round_and_every_point_has_an_order_of_its_own(make_spec: MakeSpec
     assert {frozenset(order) for order in orders} == {frozenset(SYSTEMS)}
 
 
-def test_whoever_comes_first_changes(make_spec: MakeSpec) -> None:
+def test_first_system_changes_between_rounds(make_spec: MakeSpec) -> None:
     first = [names(drawn(grid(make_spec), round_))[0] for round_ in range(60)]
     assert min(first.count(system) for system in SYSTEMS) >= 3  # 10 on average
 
@@ -134,7 +134,7 @@ THREE: Speeds = {"quick": [100, 110], "slow": [40, 50], "close": [90, 95]}
         ("quick", {"quick": [100, 100], "new": []}, None),
     ],
 )
-def test_who_is_far_behind_in_each_of_the_first_rounds_is_screened_out(
+def test_baseline_slow_in_every_first_round_is_screened_out(
     system: str, speeds: Speeds, reason: str | None
 ) -> None:
     assert why(system, speeds) == reason
@@ -154,7 +154,7 @@ def test_only_what_ran_the_same_on_the_same_machine_calls_off(unlike: dict[str, 
     assert Field(TWICE, "slow", ("slow", "quick")).explain_skip(read_round, 2) is not None
 
 
-def test_who_reached_a_limit_once_will_have_no_number_and_is_screened_out() -> None:
+def test_trial_that_reached_a_limit_is_screened_out() -> None:
     speeds: Speeds = {"failed": [None, 15], "late": [15, 15, None], "alone": [10, 10, 10]}
     assert why("failed", speeds, round_=0) is None
     assert why("failed", speeds, round_=1) == "timeout in round 0"

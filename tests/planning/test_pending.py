@@ -126,7 +126,7 @@ def test_what_does_not_fit_leaves_room_for_what_does() -> None:
     }
 
 
-def test_a_budget_for_nothing_is_said_with_what_is_needed() -> None:
+def test_insufficient_budget_names_the_needed_time() -> None:
     words = "too short: the shortest round, of headline, takes about 20 s"
     with pytest.raises(ConfigError, match=words):
         select_within_budget(19, ARTIFACTS, TEN)

@@ -52,7 +52,7 @@ def test_a_partition_is_looked_up(commands: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_a_machine_without_slurm_is_told(
+def test_missing_slurm_is_reported(
     commands: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     (commands / name).unlink()
@@ -61,9 +61,7 @@ def test_a_machine_without_slurm_is_told(
         check_slurm(None)
 
 
-def test_a_slurm_that_does_not_answer_is_told(
-    commands: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresponsive_slurm_is_reported(commands: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     say(commands, "sinfo", "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(ConfigError, match="sinfo failed: Unable to contact slurm controller"):
         check_slurm(None)

@@ -86,7 +86,7 @@ def test_equal_sweeps_share_a_file_and_others_do_not() -> None:
         ({**GOOD, "offset": True}, "expected text or a number, got True"),
     ],
 )
-def test_wrong_counts_are_told_in_one_line(content: object, words: str, tmp_path: Path) -> None:
+def test_invalid_counts_give_one_line(content: object, words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         expand("one", "smoke", experiment(tmp_path, content))
     assert str(caught.value).startswith("experiment/one.yaml, scale smoke")

@@ -118,7 +118,7 @@ def test_systems_without_any_value_are_named_under_their_status(load: Load) -> N
     assert set(texts[texts.index("oom:") + 1 :]) == {"Fold (re-implemented)", "DyNet agenda"}
 
 
-def test_sizes_without_any_record_are_left_out_and_told(load: Load) -> None:
+def test_sizes_without_records_are_omitted_and_noted(load: Load) -> None:
     def change(trial: PlannedTrial, _: int) -> dict[str, Any] | None:
         return None if trial.settings["batch_size"] == 64 else {}
 
@@ -132,7 +132,7 @@ def test_sizes_without_any_record_are_left_out_and_told(load: Load) -> None:
     assert f"{NOT_MEASURED}:" in _list_texts(figure), "a figure of nothing says so"
 
 
-def test_systems_that_lack_points_are_told_in_the_caption(load: Load) -> None:
+def test_caption_names_systems_with_missing_points(load: Load) -> None:
     def at_all(trial: PlannedTrial, _: int) -> dict[str, Any]:
         return {}
 

@@ -152,7 +152,7 @@ def test_a_setting_without_a_record_is_named_and_has_no_columns(load: Load) -> N
     assert "Not measured: leaf table." in table.notes
 
 
-def test_slower_unseen_mini_batches_are_told(load: Load) -> None:
+def test_slower_unseen_mini_batches_are_noted(load: Load) -> None:
     def change(trial: PlannedTrial, round_: int) -> dict[str, Any]:
         ratios = {"vertex": 1.01, "dynet": 1.25}
         return {"unseen_slowdown": ratios.get(trial.settings["system"])}

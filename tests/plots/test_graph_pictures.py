@@ -41,7 +41,7 @@ def test_a_parent_is_over_the_middle_of_its_children() -> None:
     assert x.tolist() == [0, 1, 0.5, 2, 1.25]
 
 
-def test_outputs_are_beside_their_vertex_away_from_its_user() -> None:
+def test_outputs_are_next_to_their_vertex_away_from_its_user() -> None:
     types, args = TREE
     # An output (type 3) at every vertex, and its loss (type 4).
     outputs = graph_of([*types, *[3] * 5, *[4] * 5], [*args, *([v] for v in range(10))])

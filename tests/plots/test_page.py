@@ -103,7 +103,7 @@ def test_ticks_of_a_logarithmic_axis_are_few_and_inside(low: float, factor: floa
     assert all(low <= tick <= low * factor for tick in ticks)
 
 
-def test_every_system_is_told_from_all_others_in_grey() -> None:
+def test_every_system_is_distinguishable_in_grayscale() -> None:
     systems = read_systems(CONF_DIR)
     for kind in ("framework", "strategy"):
         names = [system.name for system in systems if system.kind == kind]

@@ -65,14 +65,14 @@ def policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(f"harness.policies.{name}", None)
 
 
-def test_a_file_with_a_syntax_error_is_told_and_stops_no_other(policies: Path) -> None:
+def test_file_with_a_syntax_error_is_reported_and_blocks_no_other(policies: Path) -> None:
     (policies / "broken.py").write_text("def schedule(graph): return (\n")
     load_policy("whole")
     with pytest.raises(ConfigError, match=r"broken cannot be imported: .*broken\.py, line 1"):
         load_policy("broken")
 
 
-def test_a_file_without_schedule_is_told(policies: Path) -> None:
+def test_file_without_schedule_is_reported(policies: Path) -> None:
     (policies / "other.py").write_text("def schedul(graph): ...\n")
     with pytest.raises(ConfigError, match=r"other\.py defines neither schedule nor learn"):
         load_policy("other")

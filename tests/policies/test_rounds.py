@@ -134,7 +134,7 @@ def test_a_round_that_runs_too_early_is_noticed() -> None:
         Schedule(as_int_array([0, 1, 7, 3]), as_int_array([0, 4])),
     ],
 )
-def test_a_policy_that_schedules_something_else_is_told(made: Schedule | None) -> None:
+def test_policy_scheduling_other_vertices_is_reported(made: Schedule | None) -> None:
     with pytest.raises(ScheduleError, match="segment"):
         schedule_in_rounds(lambda _: made, two_steps())  # type: ignore[arg-type,return-value]
 

@@ -16,7 +16,7 @@ from tests.support.bad_programs import BAD, HERE, ONE, Given, a_number
 
 
 @pytest.mark.parametrize(("program", "line"), BAD, ids=lambda one: getattr(one, "__name__", ""))
-def test_a_bad_program_is_told_with_its_line(
+def test_invalid_program_is_reported_with_its_line(
     program: Callable[[CallWriter], Any], line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "MAX_VERTICES", 90)
@@ -27,7 +27,7 @@ def test_a_bad_program_is_told_with_its_line(
     assert "\n" not in str(told.value)
 
 
-def test_a_block_with_a_name_of_the_writer_is_told() -> None:
+def test_block_named_like_a_writer_method_is_reported() -> None:
     """Names that are allowed for blocks must not be attributes of the recorder."""
 
     class Named(Given):

@@ -69,7 +69,7 @@ def test_a_program_of_everything_is_compiled() -> None:
 
 
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
-def test_nothing_is_made_anew_for_a_mini_batch_that_is_no_larger(model: ProgramModel) -> None:
+def test_no_allocation_for_a_mini_batch_that_fits(model: ProgramModel) -> None:
     programs, recording = translated(model), model.recording
     by_compiled_code(programs, recording, SENTENCES)
     before = programs.n_grown
@@ -162,7 +162,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_not_translated_is_told_with_its_line(text: str) -> None:
+def test_untranslated_construct_is_named_with_its_line(text: str) -> None:
     body = "\n".join(indented(text, 1))
     model = model_of(HEAD.format(body=body, branch="    a = v", walk="    a = v"))
     with pytest.raises(CompileError) as caught:
@@ -171,7 +171,7 @@ def test_what_is_not_translated_is_told_with_its_line(text: str) -> None:
     assert re.match(r"<written program \d+>:[345] ", str(caught.value)), caught.value
 
 
-def test_an_instance_whose_class_is_not_known_is_told() -> None:
+def test_instance_of_unknown_class_is_reported() -> None:
     source = HEAD.format(body="    a = v", branch="    a = v", walk="    a = v")
     with pytest.raises(CompileError, match=r":1 lacks the class of sentence: write"):
         translated(model_of(source.replace("sentence: Chain", "sentence: 'Missing'")))

@@ -58,7 +58,7 @@ def graphs(one: MiniBatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("body", WRONG)
-def test_what_is_wrong_is_told_with_its_line(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_error_has_its_line(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (recorder, compiled_programs):
         monkeypatch.setattr(module, "MAX_VERTICES", N)
     for module in (fibers, compiled_programs):
@@ -89,14 +89,14 @@ LONG = "i = 3\nfor k in range(60):\n    i *= 3\nv = p.unary_a(v, label=i % 4)"
         ("v = p.leaf(word=int(sentence.words[99]))", "3 raises IndexError: index 99 is out of"),
     ],
 )
-def test_what_a_program_raises_is_told_with_its_line(body: str, words: str) -> None:
+def test_program_exception_has_its_line(body: str, words: str) -> None:
     model = written(body)
     quick_of(model)
     with pytest.raises(ProgramError, match=LINE + words):
         model.mini_batch(SENTENCES[:3])
 
 
-def test_numbers_of_many_bits_are_left_to_python_which_is_told() -> None:
+def test_large_integers_fall_back_to_python_with_a_note() -> None:
     model, plain = written(LONG), written(LONG)
     quick = quick_of(model)
     assert quick.programs is not None
@@ -107,7 +107,7 @@ def test_numbers_of_many_bits_are_left_to_python_which_is_told() -> None:
     assert describe_program_execution(model) == {"program_execution": told}
 
 
-def test_what_the_compiler_refuses_is_left_to_python_which_is_told(
+def test_uncompilable_program_falls_back_to_python_with_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: Any) -> int:

@@ -235,7 +235,7 @@ def test_numbers_of_many_instances_are_not_kept_for_ever(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_number_that_is_none_is_told_wherever_in_a_chain_it_stands(place: int) -> None:
+def test_invalid_number_is_reported_anywhere_in_a_chain(place: int) -> None:
     def program(p: CallWriter) -> Any:
         words = [1, 2, 0, 3]
         words[place] = -1

@@ -176,7 +176,7 @@ class Faulty(ScriptedModel):
         return p.unary_b(value, label=1)
 
 
-def test_what_is_wrong_is_told_and_leaves_nothing_behind() -> None:
+def test_error_is_reported_and_leaves_no_state() -> None:
     adapter = live_adapter(Faulty())
     good = [Scripted((), k) for k in range(4)]
     adapter.load(good)

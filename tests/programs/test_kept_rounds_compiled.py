@@ -72,7 +72,7 @@ def test_phases_take_their_own_part_of_the_ticks() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-def test_what_was_run_as_a_whole_goes_on_live_in_the_same_memory(threads: int) -> None:
+def test_whole_run_continues_interleaved_in_the_same_memory(threads: int) -> None:
     """The first mini-batch has a single segment, which is only known once its graph exists."""
     model, one_word = OwnArrays(SIZES), SENTENCES[:1]
     adapter = Adapter(RunSettings("infer", "cpu", threads, 1, 0.1, 0))

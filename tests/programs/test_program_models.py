@@ -187,7 +187,7 @@ def test_every_decision_is_waited_for(model: ProgramModel) -> None:
     assert graph.rounds.max() == expected > 0
 
 
-def test_sizes_and_options_that_do_not_fit_are_told() -> None:
+def test_incompatible_sizes_and_options_are_reported() -> None:
     other = ModelSizes(4, SIZES.data, embedding_size=3)
     for kind in (DRNN, NestedRNN, Berxit):
         with pytest.raises(ConfigError, match="embedding_size=3 is not allowed with hidden_size=4"):
@@ -234,7 +234,7 @@ def n_batches(policy: str, graph: Graph) -> int:
 
 
 @pytest.mark.parametrize("kind", COUNTS, ids=lambda kind: kind.name)
-def test_batches_are_as_many_as_told(kind: type[Model]) -> None:
+def test_batch_counts_match_expectations(kind: type[Model]) -> None:
     graph, plain = graph_of(kind, ALL), graph_of(kind, NONE)
     assert COUNTS[kind] == (
         compute_lower_bound(graph),

@@ -267,7 +267,7 @@ def test_rounds_that_run_live_compute_what_programs_do(
         {"ghost_operators": False},
     ],
 )
-def test_a_model_without_a_program_is_told(options: dict[str, Any]) -> None:
+def test_model_without_a_program_is_reported(options: dict[str, Any]) -> None:
     def reason_of(**own: Any) -> str | None:
         settings = RunSettings("infer", "cpu", 1, 1, 0.1, 0, options=own)
         return Adapter.skip(TreeFC(ModelSizes(4, {"words": 5, "classes": 2})), settings)

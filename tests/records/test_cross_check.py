@@ -51,7 +51,7 @@ def warnings_of(records: Sequence[Record | None]) -> dict[int, tuple[str, ...]]:
         ((1000.0,), []),
     ],
 )
-def test_a_core_unlike_those_beside_it_is_warned_of(
+def test_deviating_core_speed_gives_a_warning(
     make_round: Callable[..., Record], rates: Sequence[float], uneven: list[int]
 ) -> None:
     records = [make_round(k, core_rate_per_s=rate) for k, rate in enumerate(rates)]
@@ -205,7 +205,7 @@ def test_only_equal_workloads_are_compared(make: Callable[..., Record]) -> None:
     assert mark_contradictions(records) == records
 
 
-def test_others_of_the_workload_are_found_beside(
+def test_records_of_the_same_workload_are_found(
     make_spec: MakeSpec, make_record: MakeRecord, tmp_path: Path
 ) -> None:
     own = make_spec(system="own")

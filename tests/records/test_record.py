@@ -286,7 +286,7 @@ def read(tmp_path: Path, content: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_is_told_in_one_line(tmp_path: Path, name: str) -> None:
+def test_edited_record_gives_one_line(tmp_path: Path, name: str) -> None:
     edit, words = EDITS[name]
     with pytest.raises(RecordError, match=re.escape(words)) as caught:
         read(tmp_path, GOOD | edit)

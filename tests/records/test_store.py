@@ -163,7 +163,7 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_damage_is_told_in_one_line(tmp_path: Path, name: str) -> None:
+def test_damaged_file_gives_one_line(tmp_path: Path, name: str) -> None:
     damage, words = DAMAGES[name]
     path = tmp_path / TRIALS.packed
     records = (plain_record(round_, {"command": "c" * 99}) for round_ in range(3))
@@ -189,7 +189,7 @@ def test_what_unpacks_to_more_than_records_take_is_refused(
         assert "\n" not in str(caught.value)
 
 
-def test_a_damaged_count_is_told_in_one_line(tmp_path: Path) -> None:
+def test_damaged_count_gives_one_line(tmp_path: Path) -> None:
     (tmp_path / COUNTS.packed).write_bytes(
         lzma.compress(b'{"count_id": "count-a", "status": "ok"}\n')
     )

@@ -23,7 +23,7 @@ def test_every_model_is_counted() -> None:
     assert {one.mode for one in WORKLOADS} == {"train", "infer"}
 
 
-def test_who_is_not_counted_has_the_functions_of_one_that_is() -> None:
+def test_uncounted_models_share_functions_with_counted_ones() -> None:
     for model, counted in SAME_KERNELS.items():
         assert counted.name in {one.model for one in WORKLOADS}
         for function in (*model.vertex_types, "output"):

@@ -70,7 +70,7 @@ def test_a_row_says_the_most_of_its_kinds_and_what_is_not_there() -> None:
     )
 
 
-def test_a_file_of_other_columns_is_made_anew(tmp_path: Path) -> None:
+def test_file_with_other_columns_is_rewritten(tmp_path: Path) -> None:
     (tmp_path / "old.csv").write_text("kind,registers\nx,3\n")
     assert read(tmp_path / "old.csv") == {}
 

@@ -177,7 +177,7 @@ def test_it_counts_what_it_reads_and_writes(n_bytes: int, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(system._target, system._source)
 
 
-def test_what_they_are_not_for_is_told() -> None:
+def test_unsupported_use_of_controls_is_reported() -> None:
     model, _ = EXAMPLES["tree_lstm"]
     for adapter in (products.Adapter, copies.Adapter):
         assert "set device=cpu" in str(adapter.skip(model, settings(device="cuda")))

@@ -404,7 +404,7 @@ def test_pieces_are_the_gates_and_are_joined_again(name: str) -> None:
         assert np.array_equal(again[weight], values), weight
 
 
-def test_what_is_not_built_is_said_in_one_line(tmp_path: Path) -> None:
+def test_missing_build_gives_one_line(tmp_path: Path) -> None:
     assert build.explain_missing_build(tmp_path) == (
         "DyNet's source build is not installed; run make dynet-native"
     )

@@ -204,11 +204,11 @@ def test_how_it_ran_is_recorded() -> None:
 
 
 @pytest.mark.parametrize(("mode", "told"), [("train", ()), ("infer", ("forward",))])
-def test_parts_of_one_program_are_not_told_apart(mode: str, told: tuple[str, ...]) -> None:
+def test_phases_of_one_program_are_not_separable(mode: str, told: tuple[str, ...]) -> None:
     assert Adapter(small_settings(mode)).phases == ("construct", *told)
 
 
-def test_a_model_that_is_not_written_is_told() -> None:
+def test_missing_model_is_reported() -> None:
     model = VarLSTM(SIZES)
     assert Adapter.skip(model, small_settings()) is None
     model.name = "of_nobody"

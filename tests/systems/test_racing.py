@@ -36,7 +36,7 @@ def test_one_alone_runs_once() -> None:
     assert (found.ended, found.n_rounds) == ("clear", 1)
 
 
-def test_who_is_far_behind_runs_no_more_than_it_takes_to_see() -> None:
+def test_slow_candidate_runs_no_more_than_needed() -> None:
     seconds = [0.010, 0.020, 0.0105]
     found = run_race(3, 1, lambda i, k: seconds[i])
     assert [len(turns) for turns in found.turns_s] == [LEAST_ROUNDS, HOPELESS_ROUNDS, LEAST_ROUNDS]

@@ -134,7 +134,7 @@ def test_the_engine_trains_cells(cell: str) -> None:
     assert engine_runs.disagreements(result, oracle) == []
 
 
-def test_what_is_no_cell_is_told() -> None:
+def test_unsupported_cell_is_reported() -> None:
     leaf = Tree(as_int_array([1]), as_int_array([0]), as_int_array([-1]), as_int_array([-1]))
     with pytest.raises(ConfigError, match="two leaves, got 1; use dataset=complete_trees"):
         CellModel(SIZES).mini_batch([leaf])

@@ -244,7 +244,7 @@ def names_in(found: Mapping[str, Any], prefix: str) -> set[str]:
     return {key.partition("/")[2] for key in found if key.startswith(f"{prefix}/")}
 
 
-def test_what_it_does_not_run_is_told(results: Found) -> None:
+def test_skipped_cases_have_reasons(results: Found) -> None:
     """Skipped if the system skips any case, so that the list of skipped tests has the reasons."""
     cases_of: dict[str, list[str]] = {}
     for case, reason in skipped_in(results).items():

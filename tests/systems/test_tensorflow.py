@@ -145,7 +145,7 @@ def test_the_process_is_set_as_asked() -> None:
     ("mode", "phases"),
     [("train", ("construct", "update")), ("infer", ("construct", "forward"))],
 )
-def test_phases_that_are_one_program_are_not_told_apart(mode: str, phases: Any) -> None:
+def test_phases_of_one_program_are_not_separable(mode: str, phases: Any) -> None:
     system = prepared("loop", VarLSTM(SIZES), mode)
     assert system.phases == phases
     assert (found_by(system, sentences(3, 1)).keys() == {"loss", "outputs"}) == (mode == "infer")

@@ -95,7 +95,7 @@ def test_new_sizes_compile_nothing_again(case: str, mode: str) -> None:
         (Compiled, "tree_gru", "LSTM cells"),
     ],
 )
-def test_what_cannot_run_is_told(adapter: type[System], case: str, words: str) -> None:
+def test_unsupported_trial_has_a_reason(adapter: type[System], case: str, words: str) -> None:
     model: Model = CASES[case].model
     reason = adapter.skip(model, small_settings())
     assert reason is not None

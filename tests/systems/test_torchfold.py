@@ -105,7 +105,7 @@ def test_equal_nodes_are_computed_once_where_they_are_shared(
 @pytest.mark.parametrize(
     "case", ["tree_lstm", "tree_lstm_child_sum", "tree_fc_fold", "tree_fc_cavs", "tree_gru"]
 )
-def test_sharing_changes_no_result_and_is_told(case: str) -> None:
+def test_sharing_preserves_results_and_is_reported(case: str) -> None:
     model, trees = CASES[case].model, [*CASES[case].instances, leaf(3), pair(3, 3), pair(3, 3)]
     shared, apart = started(Adapter, model), started(Adapter, model, share_equal_nodes=False)
     assert_alike(found_by(apart, trees), found_by(shared, trees))
@@ -118,13 +118,13 @@ def test_sharing_changes_no_result_and_is_told(case: str) -> None:
     assert int(n_computed) < int(n_added) == n
 
 
-def test_before_a_run_nothing_is_told_of_it() -> None:
+def test_no_facts_before_a_run() -> None:
     system = Adapter(small_settings())
     assert system.effective_options() == {"share_equal_nodes": "true"}
     assert system.counters().n_batches is None
 
 
-def test_what_cannot_run_is_told() -> None:
+def test_unsupported_trial_has_a_reason() -> None:
     reason = Adapter.skip(CASES["var_lstm"].model, small_settings())
     assert reason is not None
     assert "FOLDED has no model var_lstm; choose one of tree_fc, tree_gru, tree_lstm" in reason

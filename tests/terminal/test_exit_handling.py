@@ -47,7 +47,7 @@ def test_what_stops_a_command_is_one_line(
     assert said.err.count("\n") == 1
 
 
-def test_a_fault_of_ours_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_internal_error_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command("bench", raising(TypeError("odd"))) == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("Traceback")

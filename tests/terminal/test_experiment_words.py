@@ -18,7 +18,7 @@ def test_the_plan_names_scale_rounds_and_time(tmp_path: Path) -> None:
     assert line.startswith("first_look at smoke scale: 6 rounds of 3 trials to measure, about ")
 
 
-def test_a_stand_in_for_data_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_fallback_dataset_is_reported(tmp_path: Path) -> None:
     places = [f"results_dir={tmp_path}", f"data_root={tmp_path}"]
     _, line = words_of("experiment=headline_parser", "scale=smoke", "device=cpu", *places)
     assert line == (
@@ -27,7 +27,7 @@ def test_a_stand_in_for_data_that_is_not_there_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_nothing_more_is_said_of_data_that_is_named_or_of_a_trial_by_itself(tmp_path: Path) -> None:
+def test_no_note_for_named_data_or_a_single_trial(tmp_path: Path) -> None:
     places = [f"results_dir={tmp_path}", f"data_root={tmp_path}", "dataset=sst_synthetic"]
     lines = words_of("experiment=headline_tree_lstm", "scale=smoke", "device=cpu", *places)
     assert len(lines) == 1

@@ -102,7 +102,7 @@ def test_nothing_is_drawn_while_a_worker_runs(make_spec: MakeSpec, tmp_path: Any
         assert screen.getvalue() != before
 
 
-def test_trials_that_would_be_called_the_same_are_told_apart(make_spec: MakeSpec) -> None:
+def test_equally_named_trials_get_distinct_labels(make_spec: MakeSpec) -> None:
     specs = [
         make_spec(order="length", dataset_options={"vocab_modulo": 0, "depth": 3}),
         make_spec(order="length", dataset_options={"vocab_modulo": 256, "depth": 3}),
@@ -129,6 +129,6 @@ def test_an_option_that_only_one_has_and_switches(make_spec: MakeSpec) -> None:
     assert words == ["", "system.options.fusion=false", "system.options.fusion=true"]
 
 
-def test_rounds_of_one_trial_are_told_apart_already(make_spec: MakeSpec) -> None:
+def test_rounds_of_one_trial_have_distinct_labels(make_spec: MakeSpec) -> None:
     specs = [make_spec().replace_round(k) for k in range(3)]
     assert format_trials(specs) == [format_trial(build_trial(spec)) for spec in specs]

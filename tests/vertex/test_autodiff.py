@@ -110,7 +110,7 @@ def test_loss_of_a_single_leaf_by_hand() -> None:
     assert result.gradients == {}
 
 
-def test_what_nobody_needs_has_no_gradient() -> None:
+def test_unneeded_values_have_no_gradient() -> None:
     class Unused:
         vertex_types = ("vertex",)
         state = {"h": 4}  # noqa: RUF012

@@ -151,7 +151,7 @@ def test_a_folder_of_something_else_stays(
     assert content_of(tmp_path) == before
 
 
-def test_what_cannot_be_kept_is_told_in_one_line(
+def test_unkeepable_results_give_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert keep_reference.main([str(tmp_path / "none"), str(tmp_path / "a")]) == 1

@@ -59,7 +59,7 @@ def _cells(line: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_counts_run_beside_each_other_and_trials_alone(folder: Path) -> None:
+def test_counts_run_concurrently_and_trials_alone(folder: Path) -> None:
     """Trials and timed counts use all cores."""
     (folder / "conf/experiment/small_curves.yaml").unlink()
     content = counts_experiment()
