@@ -198,12 +198,12 @@ def build_bullets(first: CpuResults, second: CpuResults) -> str:
             " `critical_share`) is clearly faster than the fastest baseline on"
             f" {n['faster']} of {len(rows)} workloads, clearly slower on {n['slower']}, and not"
             f" clearly different on {n['unclear']}. Fastest baseline, by number of workloads:"
-            f" {often} (TorchFold is PyTorch's).",
+            f" {often} (TorchFold counted as PyTorch).",
             "- **Strategies.** Each paper's strategy is also a set of switches of our engine."
             f" On it, {join_names(close)} as fast as ours in the median; ours is"
             f" {format_slower_strategies(behind)}.",
             "- **Cause.** The gain over frameworks is the engine's, not the policy's: on a CPU, a"
-            f" step is cheap to start, so fewer batches gain little{describe_batches(first)}."
+            f" kernel is cheap to launch, so fewer batches gain little{describe_batches(first)}."
             " Few, large matmuls and little copying gain more.",
             f"- **Exception.** {slowest.workload}: {slowest.label} is faster (speedup"
             f" {slowest.speedup:.2f}){REASONS.get(slowest.label, '')}.",
