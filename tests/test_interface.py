@@ -207,7 +207,7 @@ def test_a_selection_of_nothing_is_one_line(
         harness.select(rows, **wanted)
 
 
-def test_without_keys_points_and_workloads_differ_by_what_varies(rows: pd.DataFrame) -> None:
+def test_default_keys_are_the_varying_columns(rows: pd.DataFrame) -> None:
     values = harness.numbers(rows)
     keys = ["system", "dataset.options.n_leaves", "policy"]
     assert list(values)[:3] == keys

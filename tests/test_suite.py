@@ -46,7 +46,7 @@ def test_helpers_are_in_support_and_tests_are_not() -> None:
     assert {name for name in others if not name.startswith("tests/support/")} == set(TEST_FILES)
 
 
-def test_what_tests_share_is_imported_from_support() -> None:
+def test_shared_test_code_is_imported_from_support() -> None:
     """Tests import shared code as in `from tests.support.instances import build_lattice`."""
     bare = {path.stem for path in FILES.values()} - {"__init__"}
     wrong = [

@@ -264,7 +264,7 @@ def test_hydras_own_switch_changes_nothing(
     refusal("bench", ["system=dinet"], here, capsys)
 
 
-def test_cuda_where_there_is_none(
+def test_cuda_without_a_device_is_refused(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(harness.planning.nodes, "has_cuda_device", lambda: False)
@@ -294,7 +294,7 @@ def test_the_console_sees_the_same() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_what_is_drawn_is_the_same_again_and_meets_every_key() -> None:
+def test_drawn_overrides_are_reproducible_and_cover_every_key() -> None:
     assert wrong_overrides(1, 50) == wrong_overrides(1, 50) != wrong_overrides(2, 50)
     drawn = {text.partition("=")[0] for text in wrong_overrides(0, 20_000)}
     assert set(plain_keys()) <= drawn

@@ -146,7 +146,7 @@ def computations(mini_batch: MiniBatch) -> list[str]:
     return known
 
 
-def test_others_can_ask_what_a_program_decides() -> None:
+def test_reported_program_decisions_match_the_graph() -> None:
     """Baselines use these decisions; they must be those of the program."""
     stack, nested, grown = TRAINED
     assert isinstance(stack, StackRNN)

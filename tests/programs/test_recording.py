@@ -53,7 +53,7 @@ def model_of(how: RecordingOptions, seed: int = 0) -> ScriptedModel:
 
 @EVERY
 @given(instances(), st.sampled_from(MODELS))
-def test_a_recorded_graph_computes_what_the_program_does(
+def test_recorded_graph_matches_direct_interpretation(
     batch: list[Scripted], model: ScriptedModel
 ) -> None:
     truth = interpret(model, WEIGHTS, batch)
@@ -75,7 +75,7 @@ def test_results_do_not_depend_on_the_order_of_fibers(
 
 @EVERY
 @given(instances(), st.sampled_from(MODELS))
-def test_results_do_not_depend_on_what_else_is_in_the_mini_batch(
+def test_results_are_independent_of_mini_batch_composition(
     batch: list[Scripted], model: ScriptedModel
 ) -> None:
     together, alone = described(model.mini_batch(batch)), list[Any]()
@@ -125,7 +125,7 @@ def test_without_ghosts_branches_do_not_meet() -> None:
     assert len({int(graph.depths[-1]) for graph in graphs if graph.depths is not None}) == 2
 
 
-def test_what_reads_a_block_without_operands_is_not_hoisted_before_it() -> None:
+def test_consumer_of_block_without_operands_is_not_hoisted_before_it() -> None:
     """A block `many` called without operands counts depth, and so does everything that it feeds.
 
     It takes any number of operands, so the blocks that feed it are not known yet.
@@ -198,7 +198,7 @@ def test_every_switch_and_every_pair_is_there() -> None:
 @FEW
 @example(BATCH)
 @given(instances())
-def test_the_engine_computes_what_programs_do(place: int, batch: list[Scripted]) -> None:
+def test_engine_matches_direct_interpretation(place: int, batch: list[Scripted]) -> None:
     chosen = dict(CHOICES[place])
     how = RecordingOptions(**{name: chosen.pop(f"recording_{name}") for name in RECORDING})
     policy, threads = chosen.pop("policy"), chosen.pop("threads")

@@ -87,7 +87,7 @@ def assert_true(found: Result, model: Model, batch: Sequence[Any]) -> None:
 
 @pytest.mark.parametrize("rounds", ["auto", "interleaved", "deferred"])
 @pytest.mark.parametrize(("model", "batch"), WITH_ARRAYS, ids=lambda one: getattr(one, "name", ""))
-def test_what_waits_for_nothing_is_one_round_of_arrays(
+def test_model_without_waits_uses_one_round_of_arrays(
     model: Model, batch: Sequence[Any], rounds: str, runs: list[int]
 ) -> None:
     adapter = adapter_of(model, execution=rounds)
@@ -111,7 +111,7 @@ def test_what_waits_for_nothing_is_one_round_of_arrays(
 @pytest.mark.parametrize(
     "options", [{"recording": "program"}, {"program_phases": False}], ids=["recording", "phases"]
 )
-def test_a_program_that_is_asked_for_is_run(
+def test_requested_program_recording_runs_the_program(
     options: dict[str, Any], rounds: str, runs: list[int]
 ) -> None:
     model = TreeLSTM(SIZES)
@@ -126,7 +126,7 @@ def test_a_program_that_is_asked_for_is_run(
 
 
 @pytest.mark.parametrize("model", DECIDED, ids=lambda model: model.name)
-def test_what_waits_runs_live(model: ProgramModel, runs: list[int]) -> None:
+def test_model_with_waits_runs_live(model: ProgramModel, runs: list[int]) -> None:
     adapter = adapter_of(model)
     assert adapter.live is not None
     assert adapter.live.recording is model.recording, "what feeds what is learned once"
@@ -144,14 +144,14 @@ def test_what_waits_runs_live(model: ProgramModel, runs: list[int]) -> None:
 
 @pytest.mark.parametrize("programs", ["compiled", "python"])
 @pytest.mark.parametrize("rounds", ["deferred", "interleaved"])
-def test_what_runs_programs_is_a_fact(rounds: str, programs: str) -> None:
+def test_program_runner_is_in_effective_options(rounds: str, programs: str) -> None:
     adapter = adapter_of(DRNN_MODEL, execution=rounds, programs=programs)
     assert_true(result_of(adapter, SENTENCES), DRNN_MODEL, SENTENCES)
     told = {"compiled": "compiled code", "python": "Python, since it was asked to"}
     assert adapter.effective_options()[RUN_BY] == told[programs]
 
 
-def test_every_strategy_says_what_runs_programs() -> None:
+def test_program_runner_is_reported_only_when_programs_run() -> None:
     def facts_of(model: Model, batch: Sequence[Any]) -> dict[str, str]:
         adapter = vertex.Adapter(settings_of())
         adapter.prepare(model, draw_initial_weights(model, 3))
@@ -181,7 +181,9 @@ def test_a_number_itself_may_decide(runs: list[int]) -> None:
     ],
     ids=str,
 )
-def test_what_falls_back_runs_ahead_and_says_why(settings: dict[str, Any], why: str | None) -> None:
+def test_fallback_to_deferred_execution_reports_the_reason(
+    settings: dict[str, Any], why: str | None
+) -> None:
     adapter = adapter_of(DRNN_MODEL, **settings)
     found = result_of(adapter, SENTENCES)
     mode = settings.get("mode", "infer")
@@ -234,7 +236,7 @@ def test_arrays_that_have_rounds_do_not_keep_a_program_from_waiting(rounds: str)
     assert adapter.effective_options()["execution"] == "interleaved"
 
 
-def test_a_model_is_asked_how_it_makes_its_graph() -> None:
+def test_graph_construction_method_depends_on_the_model() -> None:
     assert not any(uses_arrays(model) for model in (*DECIDED, ScriptedModel()))
     assert all(uses_arrays(model) for model, _ in WITH_ARRAYS)
     assert isinstance(DRNN_MODEL, DRNN)
@@ -245,7 +247,7 @@ WEIGHTS = draw_initial_weights(ScriptedModel(), SEED)
 
 @settings(deadline=None, max_examples=25)
 @given(instances(), st.sampled_from(OPTIONS), st.sampled_from(("compiled", "stepwise")))
-def test_rounds_that_run_live_compute_what_programs_do(
+def test_live_rounds_match_direct_interpretation(
     batch: list[Scripted], how: RecordingOptions, backend: str
 ) -> None:
     adapter = live_adapter(ScriptedModel(), how, backend=backend)

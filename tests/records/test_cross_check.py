@@ -64,7 +64,7 @@ def test_records_of_two_tables_are_not_compared(make_round: Callable[..., Record
     assert warnings_of([*fast, *slow]) == {}
 
 
-def test_records_without_rates_are_left_alone(make_round: Callable[..., Record]) -> None:
+def test_records_without_core_rates_are_unchanged(make_round: Callable[..., Record]) -> None:
     records = [make_round(), None, make_round(1, core_rate_per_s=1000.0), make_round(2)]
     assert cross_check_records(records) == records
 
@@ -75,7 +75,9 @@ def test_a_warning_is_given_once(make_round: Callable[..., Record]) -> None:
     assert warnings_of([known, *others]) == {0: ("background_load", "core_speed_deviation")}
 
 
-def test_what_is_contradicted_has_no_number(make_spec: MakeSpec, make_record: MakeRecord) -> None:
+def test_contradicting_records_become_wrong_result(
+    make_spec: MakeSpec, make_record: MakeRecord
+) -> None:
     specs = [make_spec(system=name, adapter=f"systems.on_{name}.x") for name in ("torch", "jax")]
     found = [Fingerprint(workload="w", losses=(loss,), sketches={}) for loss in (1.0, 2.0)]
     records = [make_record(spec, fingerprint=f) for spec, f in zip(specs, found, strict=True)]
@@ -187,7 +189,7 @@ def test_whom_the_oracle_confirmed_is_right(make: Callable[..., Record]) -> None
     ("adapter", "framework"),
     [("systems.on_torch.levels", "on_torch"), ("my_system", "my_system"), ("mine.fast", "mine")],
 )
-def test_an_adapter_lies_where_its_user_wants(
+def test_framework_is_found_from_any_adapter_module_path(
     make_record: MakeRecord, adapter: str, framework: str
 ) -> None:
     assert find_framework(make_record(config={"adapter": adapter})) == framework

@@ -26,7 +26,7 @@ def differ(one: np.ndarray, other: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("shape", [(400, 30), (5,), (3, 4, 5), (0, 4)])
-def test_float32_is_no_difference(shape: tuple[int, ...]) -> None:
+def test_float32_rounding_is_within_tolerance(shape: tuple[int, ...]) -> None:
     array = rng.normal(size=shape)
     assert differ(array.astype(np.float32), array) < 2e-6
 

@@ -31,7 +31,7 @@ from tests.support.records import plain_record
 MakeRecord = Callable[..., Record]
 
 
-def test_what_is_written_is_read(make_record: MakeRecord, tmp_path: Path) -> None:
+def test_record_round_trips_through_file(make_record: MakeRecord, tmp_path: Path) -> None:
     record = make_record(warnings=("background_load",), phases_s={"forward": 0.1, "update": None})
     write_record(tmp_path / "deep" / "r0.json", record)
     assert read_record(tmp_path / "deep" / "r0.json") == record
@@ -168,7 +168,7 @@ def test_older_records_of_one_moment_are_all_kept(make_record: MakeRecord, tmp_p
 
 
 @pytest.mark.parametrize("has_links", [True, False])
-def test_there_is_a_record_at_every_moment(
+def test_record_replacement_is_atomic(
     make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
     """The old record exists until the new one replaces it, even if the process is killed."""
@@ -224,7 +224,7 @@ ANSWERS: list[tuple[str, dict[str, Any], str, bool]] = [
 
 
 @pytest.mark.parametrize(("status", "asked", "code", "answers"), ANSWERS)
-def test_what_a_record_answers(
+def test_record_validity_depends_on_status_spec_and_code(
     make_record: MakeRecord,
     make_spec: Callable[..., TrialSpec],
     status: str,
@@ -302,5 +302,5 @@ def test_edited_record_gives_one_line(tmp_path: Path, name: str) -> None:
         {"samples_s": [0.0, 0.0], "instances_per_s": None},  # too short for the clock
     ],
 )
-def test_what_a_worker_may_write_is_read_as_it_stands(tmp_path: Path, edit: dict[str, Any]) -> None:
+def test_valid_worker_output_is_read_unchanged(tmp_path: Path, edit: dict[str, Any]) -> None:
     assert read(tmp_path, GOOD | edit) == GOOD | edit

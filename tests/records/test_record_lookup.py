@@ -35,7 +35,7 @@ KNOWN = {"mode": "train", "options": {"fusion": True, "autobatch": "agenda", "fi
         ({"options": {"n": 2}}, False),
     ],
 )
-def test_what_both_know_must_be_equal(found: dict[str, Any], is_same: bool) -> None:
+def test_settings_known_to_both_must_be_equal(found: dict[str, Any], is_same: bool) -> None:
     assert agree(KNOWN, found) == is_same
     assert agree(found, KNOWN) == is_same
 
@@ -74,7 +74,7 @@ def test_a_switch_that_the_record_omits_must_have_been_in_effect(
     assert bool(Answers([record]).find_rounds([spec])[0]) == is_found
 
 
-def test_a_default_that_the_trial_id_omits_tells_records_apart() -> None:
+def test_default_omitted_from_trial_id_distinguishes_records() -> None:
     """Trials of both orders are found after options were added, which changes their ids."""
     specs = [spec_of(), replace(spec_of(), order="length")]
     records = [older_record(spec, profile="false") for spec in specs]

@@ -68,7 +68,7 @@ def measured_now(make_record: MakeRecord) -> MakeRecord:
     return make
 
 
-def test_what_was_measured_with_what_is_here_is_kept(
+def test_record_measured_in_current_environment_is_kept(
     own: MakeSpec, make_spec: MakeSpec, measured_now: MakeRecord
 ) -> None:
     for spec in (own(), make_spec()):
@@ -172,7 +172,7 @@ def test_versions_are_those_of_the_interpreter_that_measures(
 
 
 @pytest.mark.parametrize("status", ["screened_out", "timeout"])
-def test_what_was_not_measured_on_own_data_is_kept_with_them(
+def test_unmeasured_record_on_own_data_is_kept_only_for_that_data(
     own: MakeSpec, tmp_path: Path, folders: tuple[Path, Path], status: Any
 ) -> None:
     record = record_unmeasured(own(), tmp_path / "r0.json", status, "told why")

@@ -48,7 +48,7 @@ def test_few_rounds_have_their_range_and_it_is_called_that() -> None:
     assert ends(summary) == (9.0, 30.0)
 
 
-def test_from_six_rounds_on_there_is_an_interval_inside_the_range() -> None:
+def test_six_rounds_give_an_interval_inside_the_range() -> None:
     summary = summarize_rounds([10.0, 12.0, 11.0, 30.0, 9.0, 13.0])
     assert summary.n_rounds == INTERVAL_ROUNDS
     assert name_interval(summary.n_rounds) == INTERVAL
@@ -88,7 +88,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(name: str, n_rounds: i
 
 
 @pytest.mark.parametrize(("n_rounds", "covers"), [(2, 0.5), (3, 0.75), (5, 0.9375)])
-def test_what_the_range_of_fewer_covers_is_less(n_rounds: int, covers: float) -> None:
+def test_range_of_few_rounds_has_lower_coverage(n_rounds: int, covers: float) -> None:
     found = coverage(DISTRIBUTIONS["normal"], n_rounds, n_times=3000)
     assert found == pytest.approx(covers, abs=0.03)
     assert covers < 0.95
@@ -170,7 +170,7 @@ def test_two_samples_far_apart_are_no_outliers_of_each_other() -> None:
     assert "outliers" not in warnings_of(list(samples.ravel()), 20)
 
 
-def test_too_short_is_what_the_clock_cannot_tell() -> None:
+def test_samples_below_clock_resolution_are_too_short() -> None:
     samples = [1e-4] * 9
     assert find_sample_warnings(samples, 1, 0.99e-6) == ()
     assert find_sample_warnings(samples, 1, 1.01e-6) == ("too_short",)

@@ -175,7 +175,7 @@ def test_damaged_file_gives_one_line(tmp_path: Path, name: str) -> None:
     assert name == "a twin" or str(path) in str(caught.value)
 
 
-def test_what_unpacks_to_more_than_records_take_is_refused(
+def test_oversized_decompressed_data_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few kilobytes of xz may unpack to gigabytes; at most the limit is ever unpacked."""

@@ -90,7 +90,7 @@ def test_counts_are_rows_by_graph_and_mini_batch(tmp_path: Path) -> None:
     assert list(data[data.kind == "trial"].n_nodes.isna()) == [True]
 
 
-def test_a_policy_without_the_released_graph_says_why(tmp_path: Path) -> None:
+def test_policy_without_released_graph_has_a_reason(tmp_path: Path) -> None:
     count = plain_count(n_batches_ed=None, reason_ed="no such graph", following_ed=None)
     data = load(tmp_path, counts=(count,)).set_index("graph")
     assert data.loc["plain"].status == "ok"
@@ -120,7 +120,7 @@ def test_a_directory_without_records_is_refused_and_those_in_it_are_named(tmp_pa
         ("nowhere", "does not exist"),
     ],
 )
-def test_what_is_no_place_of_records_is_refused(name: str, words: str, tmp_path: Path) -> None:
+def test_path_without_records_is_refused(name: str, words: str, tmp_path: Path) -> None:
     if name != "nowhere":
         (tmp_path / name).write_text("mine")
     with pytest.raises(RecordError, match=words):

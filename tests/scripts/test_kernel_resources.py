@@ -49,7 +49,7 @@ def test_kinds_of_equal_text_are_compiled_once() -> None:
     assert len(texts) == 2
 
 
-def test_it_goes_on_where_it_ended_with_the_h200_first(tmp_path: Path) -> None:
+def test_compilation_resumes_and_starts_with_h200(tmp_path: Path) -> None:
     _, texts = collect_kernels(MODULES)
     calls, found = count(), read(tmp_path / "none.csv")
     n_left = compile_all(texts, found, numbered(), lambda: next(calls) >= 3, lambda _: None)
@@ -62,7 +62,7 @@ def test_it_goes_on_where_it_ended_with_the_h200_first(tmp_path: Path) -> None:
     assert again.items() >= found.items()
 
 
-def test_a_row_says_the_most_of_its_kinds_and_what_is_not_there() -> None:
+def test_row_shows_maximum_of_its_kinds_and_missing_ones() -> None:
     kernels = [KernelKinds("one", "backward", ("x", "y"))]
     found = {("x", "sm_90"): Resources(40, 8, 1025), ("y", "sm_90"): Resources(60, 0, 16)}
     assert format_table(kernels, found).splitlines()[-1] == (

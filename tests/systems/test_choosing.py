@@ -94,7 +94,7 @@ def worlds(draw: st.DrawFn) -> MadeUp:
 
 
 @given(worlds())
-def test_with_costs_that_add_up_it_takes_what_trying_everything_takes(world: MadeUp) -> None:
+def test_additive_costs_give_the_same_choice_as_exhaustive_search(world: MadeUp) -> None:
     best = min(map(world.whole_s, CANDIDATES))
     assert world.whole_s(choose(CANDIDATES, world, 3).chosen) <= best * (1 + EQUAL) * (1 + 1e-9)
 
@@ -117,7 +117,7 @@ def test_predictions_may_be_wrong_about_all_that_is_tried(
 
 
 @given(worlds())
-def test_a_choice_tells_of_every_candidate_and_is_the_same_every_time(world: MadeUp) -> None:
+def test_choice_lists_every_candidate_and_is_deterministic(world: MadeUp) -> None:
     choice = choose(CANDIDATES, world, 2)
     assert [one.words for one in choice.candidates] == WORDS
     assert 1 <= len(choice.tried) <= MAX_TRIED
@@ -152,7 +152,7 @@ def test_a_granularity_whose_schedules_take_too_long_is_never_compiled() -> None
     )
 
 
-def test_it_goes_on_without_a_granularity_that_cannot_run() -> None:
+def test_unsupported_granularity_is_skipped() -> None:
     class VertexOnly(MadeUp):
         def schedule(self, candidate: Candidate) -> tuple[float, Batches]:
             if candidate.granularity == "operator":
@@ -167,7 +167,7 @@ def test_it_goes_on_without_a_granularity_that_cannot_run() -> None:
         choose(CANDIDATES[4:], world, 1)
 
 
-def test_it_tells_what_takes_its_time_and_how_it_ended() -> None:
+def test_choosing_reports_progress_and_outcome() -> None:
     said: list[str] = []
     choice = choose(CANDIDATES, even_world(), 2, said.append)
     assert said == [
@@ -214,7 +214,7 @@ def test_of_those_as_fast_the_one_with_the_fewest_batches_is_taken() -> None:
 # --- candidates ---
 
 
-def test_candidates_are_all_policies_that_do_not_say_why_not() -> None:
+def test_candidates_are_all_policies_without_exclusion_reason() -> None:
     found = list_candidates(Switches())
     able = {one.policy for one in found if one.why_not is None}
     assert able == {name for name in list_policy_names() if explain_auto_exclusion(name) is None}
@@ -236,7 +236,7 @@ def test_switches_of_vertices_leave_operators_out(switches: Switches, why_not: s
     assert None not in reasons
 
 
-def test_counting_while_it_runs_is_no_way_to_choose() -> None:
+def test_profiling_with_auto_policy_is_refused() -> None:
     asked = RunSettings("train", "cpu", 1, 4, 0.1, 0, "auto", options={"profile": True})
     with pytest.raises(ConfigError, match="profile=true changes; set profile=false"):
         Adapter(asked)

@@ -112,7 +112,7 @@ def test_each_product_is_computed_once_a_phase(
     assert clock.phases == ["construct", "forward", "backward"][: 3 if mode == "train" else 2]
 
 
-def test_loading_what_is_known_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reloading_known_instances_skips_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter, instances = prepared("tree_lstm")
     adapter.compile_for(instances)
     counted: list[Any] = []
@@ -145,7 +145,7 @@ def test_pieces_add_up(at_once: int) -> None:
 
 
 @pytest.mark.slow
-def test_it_runs_and_says_what_it_multiplied() -> None:
+def test_product_control_reports_flop_of_last_mini_batch() -> None:
     adapter, instances = prepared("child_sum")
     adapter.compile_for(instances)
     adapter.load(instances)
@@ -156,7 +156,9 @@ def test_it_runs_and_says_what_it_multiplied() -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [copies.LEAST_BYTES, 2**20, 2**24])
-def test_it_counts_what_it_reads_and_writes(n_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_control_counts_bytes_read_and_written(
+    n_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(copies, "COPIED_BYTES", 2**24)  # for a short run
     model, instances = EXAMPLES["tree_lstm"]
     system = copies.Adapter(settings(options={"n_bytes": n_bytes}))

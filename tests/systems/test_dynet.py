@@ -203,7 +203,7 @@ def test_outputs_are_in_the_order_of_instances(system: autobatch.Adapter, machin
     assert system.result().outputs.tolist() == [[10.0], [20.0], [21.0]]
 
 
-def test_a_needed_value_is_computed_before_the_program_goes_on(
+def test_requested_value_is_computed_before_program_continues(
     system: autobatch.Adapter, machine: Machine
 ) -> None:
     """The value is not in the loss or in the outputs, because its segment has neither."""
@@ -379,7 +379,7 @@ def test_lattices_are_found_again_in_their_columns() -> None:
     assert (state, arc) == (len(tags), len(tokens)) == (len(n_arcs), len(sources))
 
 
-def test_columns_are_what_c_reads() -> None:
+def test_columns_are_contiguous_int32_vectors() -> None:
     rng = np.random.default_rng(2)
     for columns in (
         cpp.build_tree_columns([random_tree(3, UNEQUAL, rng)]),

@@ -196,7 +196,7 @@ def test_options_are_refused_in_one_line(name: str, least: int) -> None:
         Adapter.options_of(small_settings(**{name: least - 1}))
 
 
-def test_how_it_ran_is_recorded() -> None:
+def test_effective_options_and_versions_are_recorded() -> None:
     system = started(Adapter, VarLSTM(SIZES))
     ways = {"matmul precision": "highest", "threads of XLA": "1"}
     assert system.effective_options() == format_options(system.options) | ways

@@ -86,7 +86,7 @@ def assert_children_come_first(plan: TreeRows | MatrixRows, trees: Sequence[Tree
 
 
 @pytest.mark.parametrize("leaves", LEAVES)
-def test_rows_of_a_batch_come_behind_their_children(leaves: tuple[int, ...]) -> None:
+def test_batch_rows_follow_rows_of_their_children(leaves: tuple[int, ...]) -> None:
     trees = trees_of(leaves)
     plan = plan_tree_rows(trees)
     assert_children_come_first(plan, trees)
@@ -106,7 +106,7 @@ def test_two_types_are_never_in_one_batch(leaves: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("leaves", LEAVES)
-def test_a_matrix_stands_where_its_parent_reads_it(leaves: tuple[int, ...]) -> None:
+def test_matrix_rows_match_positions_read_by_parents(leaves: tuple[int, ...]) -> None:
     trees = trees_of(leaves)
     plan = plan_matrix_rows(trees)
     assert_children_come_first(plan, trees)

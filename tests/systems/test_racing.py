@@ -43,7 +43,7 @@ def test_slow_candidate_runs_no_more_than_needed() -> None:
     assert (found.ended, found.running) == ("clear", [0])
 
 
-def test_what_makes_no_difference_ends_it_too() -> None:
+def test_negligible_difference_ends_the_race() -> None:
     seconds = [0.010, 0.010 * (1 - EQUAL / 2)]
     runs: list[int] = []
     found = run_race(2, 1, lambda i, k: runs.append(i) or seconds[i])
@@ -66,7 +66,7 @@ def test_without_an_end_in_sight_it_ends_when_time_is_over(scale_s: float, n_rou
     assert (found.ended, found.n_rounds) == ("time", n_rounds)
 
 
-def test_what_slows_a_turn_down_slows_all_of_it() -> None:
+def test_slowdown_of_a_whole_turn_does_not_affect_the_result() -> None:
     """Times differ by a factor of three between turns, and by 4 % between candidates."""
     rng = np.random.default_rng(0)
     slow = rng.uniform(1.0, 3.0, 1000)
@@ -122,7 +122,7 @@ class NoisyLaboratory:
 
 
 @pytest.mark.slow
-def test_with_a_busy_machines_noise_it_is_never_far_behind_the_best() -> None:
+def test_choice_under_machine_noise_is_close_to_the_best() -> None:
     rng = np.random.default_rng(2026)
     policies = [f"policy {i}" for i in range(6)]
     candidates = [Candidate(policy=policy, granularity="vertex") for policy in policies]

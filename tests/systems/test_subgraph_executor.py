@@ -102,7 +102,7 @@ def test_parameters_gathered_beforehand_are_read_from_there() -> None:
     assert np.isfinite(adapter.result().outputs).all()
 
 
-def test_what_it_does_not_run_is_skipped_with_the_reason() -> None:
+def test_unsupported_trial_is_skipped_with_a_reason() -> None:
     cell = CellModel(SIZES)
     inference = RunSettings("infer", "cpu", 1, 1, 0.1, 0)
     assert Adapter.skip(cell, inference) is None
@@ -111,7 +111,7 @@ def test_what_it_does_not_run_is_skipped_with_the_reason() -> None:
     assert "device=cpu" in str(Adapter.skip(cell, RunSettings("infer", "cuda", 1, 1, 0.1, 0)))
 
 
-def test_what_is_unknown_is_named() -> None:
+def test_error_names_unknown_option_or_operator() -> None:
     with pytest.raises(ConfigError, match=r"unknown option system.options.aot .* ahead_of_time"):
         Adapter(RunSettings("infer", "cpu", 1, 1, 0.1, 0, options={"aot": True}))
     with pytest.raises(ConfigError, match="operator sum_edges has no kernel for blocks"):

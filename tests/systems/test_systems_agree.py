@@ -254,7 +254,7 @@ def test_skipped_cases_have_reasons(results: Found) -> None:
         pytest.skip("; ".join(f"{', '.join(cases)}: {why}" for why, cases in cases_of.items()))
 
 
-def test_effective_options_tells_every_option(results: Found) -> None:
+def test_effective_options_include_every_option(results: Found) -> None:
     """The engine omits options without effect; its own tests cover them."""
 
     def prove(found: Mapping[str, Any], case: str) -> None:
@@ -277,7 +277,7 @@ def test_loss_outputs_and_gradients(results: Found) -> None:
     of_every_case(results, prove)
 
 
-def test_a_run_leaves_nothing_behind_for_the_next(results: Found) -> None:
+def test_repeated_run_matches_reference(results: Found) -> None:
     def prove(found: Mapping[str, Any], case: str) -> None:
         assert_equal(found, "again", truth(case, mode_of(found)))
 
@@ -344,7 +344,7 @@ def test_a_parameter_that_is_not_updated_is_found(case: str) -> None:
     assert_equal(dict(named(truth_after_step(case), "stepped")), "stepped", truth_after_step(case))
 
 
-def test_an_instance_alone(results: Found) -> None:
+def test_single_instance_matches_reference(results: Found) -> None:
     def prove(found: Mapping[str, Any], case: str) -> None:
         assert_equal(found, "alone", truth_alone(case, mode_of(found)))
 

@@ -93,7 +93,7 @@ def test_compile_for_runs_nothing_that_is_there(way: str) -> None:
     assert system.n_compilations() == 1
 
 
-def test_nothing_is_traced_behind_compile_for() -> None:
+def test_nothing_is_traced_after_compile_for() -> None:
     """Running and reading results trace nothing; compiling changes no weights."""
     system = prepared("unrolled", VarLSTM(SIZES))
     instances = sentences(4, 2)
@@ -151,7 +151,7 @@ def test_phases_of_one_program_are_not_separable(mode: str, phases: Any) -> None
     assert (found_by(system, sentences(3, 1)).keys() == {"loss", "outputs"}) == (mode == "infer")
 
 
-def test_what_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_trial_or_version_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     skip = static.Adapter.skip
     assert skip(VarLSTM(SIZES), small_settings()) is None
     reason = skip(TreeFC(ModelSizes(6, {"words": 11, "classes": 4})), small_settings())

@@ -39,7 +39,7 @@ def as_installed() -> ModuleType:
     return module
 
 
-def test_without_what_is_missing_it_takes_no_node() -> None:
+def test_unpatched_fold_fails_on_missing_tensor_base() -> None:
     with pytest.raises(AttributeError, match="_TensorBase"):
         as_installed().Fold().add("leaf", 3)
 

@@ -37,7 +37,7 @@ def raising(error: BaseException) -> Callable[[], int]:
         (Stopped(signal.SIGHUP), 129, "bench: stopped by SIGHUP; resume with: bench 'a b'"),
     ],
 )
-def test_what_stops_a_command_is_one_line(
+def test_stopping_error_or_signal_gives_one_line(
     error: BaseException, code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command("bench", raising(error), ["a b"]) == code
@@ -54,7 +54,9 @@ def test_internal_error_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]
     assert lines[-1] == "bench: internal error; please report the traceback above"
 
 
-def test_notes_say_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exception_notes_are_included_in_the_stop_message(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     stop = Stopped(signal.SIGTERM)
     stop.add_note("3 of 5 records are saved")
     assert run_command("bench", raising(stop), again="make") == 143
@@ -147,7 +149,7 @@ def test_output_that_nobody_takes(
         assert file.read_text() == "kept"
 
 
-def test_a_command_that_is_interrupted_while_it_is_imported_says_one_line() -> None:
+def test_interrupt_during_import_gives_one_line() -> None:
     program = "import harness.commands, os, signal, time; os.kill(os.getpid(), 2); time.sleep(9)"
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -13,7 +13,7 @@ from harness.values.paths import CONF_DIR
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_says_what_each_key_may_be_and_names_the_policies(
+def test_help_describes_every_key_and_lists_policies(
     flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([flag]) == 0

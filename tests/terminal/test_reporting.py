@@ -43,7 +43,9 @@ def test_the_line_of_a_trial(make_spec: MakeSpec, a_record: Callable[..., Record
     assert format_outcome(failed) == "oom: too big"
 
 
-def test_the_summary_tells_phases_and_place(a_record: Callable[..., Record], tmp_path: Any) -> None:
+def test_summary_shows_phases_and_record_path(
+    a_record: Callable[..., Record], tmp_path: Any
+) -> None:
     record = a_record(phases_s={"forward": 0.0512, "update": None}, n_batches=7.5)
     text = format_summary(record, tmp_path / "r0.json")
     assert "3 passes over 2 mini-batches" in text
@@ -53,7 +55,7 @@ def test_the_summary_tells_phases_and_place(a_record: Callable[..., Record], tmp
     assert text.endswith(f"record: {tmp_path / 'r0.json'}")
 
 
-def test_the_summary_tells_what_was_asked_and_is_not_in_force(
+def test_summary_shows_requested_options_not_in_effect(
     make_spec: MakeSpec, a_record: Callable[..., Record], tmp_path: Any
 ) -> None:
     asked = {"fusion": True, "hoisting": True, "backend": "auto"}

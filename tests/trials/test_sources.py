@@ -68,7 +68,7 @@ def test_imports_are_followed_without_importing(sample: Path) -> None:
     assert not {name for name in sys.modules if name.startswith("sample")}
 
 
-def test_what_is_found_by_name_counts_when_it_is_named(sample: Path) -> None:
+def test_plugin_is_included_only_when_named(sample: Path) -> None:
     found = find_imported_files(["sample.adapter"], ["red", "not-a-name", "green"])
     assert "sample.plugins.red" in found
     assert "sample.plugins.blue" not in found
@@ -162,7 +162,7 @@ def test_comments_docstrings_and_layout_are_no_code(
     assert hash_contents({"m": one}) != hash_contents({"m": other})
 
 
-def test_what_generated_source_imports_is_measured_code(sample: Path, make_spec: MakeSpec) -> None:
+def test_imports_in_generated_source_are_measured_code(sample: Path, make_spec: MakeSpec) -> None:
     """A module counts if it is named only in a string that is the start of a program."""
     (sample / "kernels.py").write_text("scale = 1\n")
     (sample / "writer.py").write_text(
@@ -241,7 +241,7 @@ def test_the_backend_that_runs_a_trial_is_measured_code(
         assert {f"harness.engine.cpu_kernels.{name}" for name in called} <= found
 
 
-def test_a_module_below_what_is_named_counts(sample: Path) -> None:
+def test_submodule_of_a_dynamically_named_package_is_included(sample: Path) -> None:
     """In f"sample.plugins.{name}.core" the trial has the name red, and the file has .core."""
     (sample / "plugins" / "deep").mkdir()
     for name in ("__init__", "core", "other"):
@@ -269,7 +269,7 @@ def test_hashes_of_many_trials_are_those_of_each(make_spec: MakeSpec) -> None:
 
 
 @pytest.mark.parametrize("text", ["x = 1\ndef schedule(graph)\n    pass\n", "x = 1\ndef (\n"])
-def test_a_file_that_is_no_python_is_named_with_its_line(text: str, tmp_path: Path) -> None:
+def test_invalid_python_error_names_file_and_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text(text)
     for read in (

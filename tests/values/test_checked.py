@@ -27,21 +27,21 @@ def test_a_count_may_be_at_its_bounds(value: int) -> None:
         ("1", "n='1' is not allowed: expected a whole number"),
     ],
 )
-def test_what_a_count_may_not_be(value: object, words: str) -> None:
+def test_invalid_count_is_refused(value: object, words: str) -> None:
     with pytest.raises(ConfigError) as fault:
         check_count("n", value, 0, 5)
     assert str(fault.value) == words
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -0.1, 5.1, True, "1"])
-def test_what_a_number_may_not_be(value: object) -> None:
+def test_invalid_number_is_refused(value: object) -> None:
     check_number("x", 1, 0, 5)
     with pytest.raises(ConfigError, match="is not allowed: expected a"):
         check_number("x", value, 0, 5)
 
 
 @pytest.mark.parametrize("text", ["", "a\0b", "x" * 256, "é" * 128, "/x" * 1800])
-def test_what_no_path_is(text: str) -> None:
+def test_invalid_path_text_is_refused(text: str) -> None:
     check_path_text("out", "x" * 255)
     with pytest.raises(ConfigError, match=r"^out"):
         check_path_text("out", text)

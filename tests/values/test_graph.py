@@ -91,7 +91,7 @@ def test_cheap_needs_one_entry_a_type() -> None:
         graph_of([1, 2], [[], [0]], cheap=[True])
 
 
-def test_a_graph_tells_whether_any_type_follows_another() -> None:
+def test_has_followers_reflects_follower_types() -> None:
     plain = graph_of([1, 2], [[], [0]])
     assert not plain.has_followers
     assert graph_of([1, 2], [[], [0]], follows=[-1, -1, 1]).has_followers

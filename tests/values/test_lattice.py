@@ -48,6 +48,6 @@ def test_arrays_are_read_only_and_characters_come_first() -> None:
         ({"tokens": [5, 6, 7, -1]}, "token -1"),
     ],
 )
-def test_what_is_no_lattice_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_invalid_lattice_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         lattice(**changes)

@@ -79,7 +79,7 @@ def test_a_schedule_that_is_taken_as_it_is_can_be_read_only() -> None:
         ([1, 2, 3, 4, 5], "must run from 0 to 5"),
     ],
 )
-def test_what_was_taken_as_it_is_is_proved_later(starts: list[int], message: str) -> None:
+def test_unchecked_schedule_is_validated_by_check_schedule(starts: list[int], message: str) -> None:
     schedule = Schedule.from_valid_arrays(
         np.array([1, 0, 3, 4, 2], np.int32), np.array(starts, np.int32)
     )

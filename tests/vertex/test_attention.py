@@ -50,7 +50,7 @@ def test_a_softmax_and_a_norm_are_of_rows() -> None:
         np.testing.assert_allclose(of_norm, gain * (row - row.mean()) / row.std())
 
 
-def test_gelu_is_near_what_the_normal_distribution_gives() -> None:
+def test_gelu_approximates_the_exact_function() -> None:
     nodes = traced(lambda v, x, y: gelu(x)).nodes
     xs = np.linspace(-4.0, 4.0, 41)
     values: dict[int, np.ndarray] = {}
@@ -64,6 +64,6 @@ def test_gelu_is_near_what_the_normal_distribution_gives() -> None:
     np.testing.assert_allclose(values[len(nodes) - 1], exact, atol=1e-3)
 
 
-def test_there_is_no_gradient() -> None:
+def test_softmax_gradient_is_refused() -> None:
     with pytest.raises(ConfigError, match="softmax in vertex has no gradient"):
         differentiate(traced(lambda v, x, y: softmax(x)))

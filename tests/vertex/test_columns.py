@@ -120,7 +120,7 @@ any_switches = st.builds(
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(models, st.lists(sketches(), min_size=1, max_size=3), any_switches)
-def test_any_function_computes_what_it_did(
+def test_random_functions_match_reference_under_any_switches(
     model: RandomModel, instances: list[Sketch], switches: Switches
 ) -> None:
     weights = draw_initial_weights(model, 3)
@@ -228,7 +228,7 @@ def test_joined_gates_are_taken_apart_and_put_together() -> None:
     assert products(rewritten(TreeGRU(SIZES), "internal").function.nodes) == [4, 4, 8, 8]
 
 
-def test_what_is_read_as_a_whole_stays_joined() -> None:
+def test_gates_read_as_a_whole_are_not_split() -> None:
     model, _ = EXAMPLES["shared_sums"]
     function = trace_functions(model)["inner"]
     assert products(split_gates(function).function.nodes) == products(function.nodes)

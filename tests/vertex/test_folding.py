@@ -39,6 +39,6 @@ def test_training_multiplies_as_before() -> None:
     assert not any(plan.tables for plan in adapter.engine.plans.values())
 
 
-def test_what_reads_no_table_stays_as_it_is() -> None:
+def test_function_without_table_lookup_is_not_folded() -> None:
     function = trace_functions(EXAMPLES["lattice_lstm"][0])["join"]
     assert fold_tables(function) == (function, ())

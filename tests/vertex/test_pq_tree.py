@@ -108,7 +108,7 @@ def test_a_failed_reduction_leaves_the_tree() -> None:
     assert list(orders(tree)) == before == [(0, 1, 2, 3), (3, 2, 1, 0)]
 
 
-def test_sets_that_say_nothing_change_nothing() -> None:
+def test_trivial_sets_leave_the_tree_unchanged() -> None:
     tree = make_universal_tree(range(3))
     assert reduce(tree, to_mask({1})) is tree
     assert reduce(tree, to_mask({0, 1, 2})) is tree

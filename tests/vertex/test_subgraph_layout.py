@@ -110,7 +110,7 @@ def _false_claims(layout: BlockLayout, batches: Sequence[OperatorBatch]) -> list
 
 @given(random_batches())
 @settings(max_examples=400, deadline=None)
-def test_what_a_layout_claims_holds_by_address(batches: list[OperatorBatch]) -> None:
+def test_layout_claims_match_memory_addresses(batches: list[OperatorBatch]) -> None:
     variables = [v for batch in batches for v in batch.members]
     assert _false_claims(lay_out_by_pq_tree(variables, batches), batches) == []
 
@@ -149,7 +149,7 @@ def test_three_children_of_a_p_node_follow_one_permutation(direction: tuple[int,
     assert all(map(layout.is_contiguous, layout.batches[1].operands))
 
 
-def test_what_contradicts_is_copied_and_the_rest_kept() -> None:
+def test_conflicting_operand_is_copied_and_others_stay_aligned() -> None:
     """Vertex b needs a's results in order and crosswise: the crosswise operand is dropped."""
     a = OperatorBatch((0, 1, 2), ((OUTSIDE,) * 3,))
     b = OperatorBatch((3, 4, 5), ((0, 1, 2),))

@@ -86,14 +86,14 @@ REFUSED: dict[str, tuple[Body, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_refused_in_one_line(name: str) -> None:
+def test_invalid_function_body_gives_one_line(name: str) -> None:
     body, message = REFUSED[name]
     with pytest.raises(ConfigError, match=message) as error:
         traced(body)
     assert "\n" not in str(error.value)
 
 
-def test_scatter_and_push_check_what_they_are_given() -> None:
+def test_scatter_and_push_validate_their_arguments() -> None:
     tracer = VertexTracer({"h": 4}, {})
     with pytest.raises(ConfigError, match="got h of width 3"):
         tracer.scatter(h=tracer.zeros(3))

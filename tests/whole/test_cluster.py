@@ -118,7 +118,7 @@ def in_words(folder: Path) -> list[str]:
     return [re.sub(r"[ -]+", " ", line) for line in lines]
 
 
-def test_a_dead_node_and_a_killed_head_cost_what_was_being_measured(
+def test_node_or_head_failure_loses_only_running_measurements(
     slurm: SmallSlurm, many: Path, begin: Begin
 ) -> None:
     running = begin(many, "first.log")
@@ -169,7 +169,7 @@ def refusal(process: subprocess.Popen[bytes], folder: Path, log: str) -> str:
     return line
 
 
-def test_what_is_wrong_with_a_cluster_is_one_line(
+def test_cluster_error_gives_one_line(
     slurm: SmallSlurm, many: Path, begin: Begin, tmp_path: Path
 ) -> None:
     say_nodes(many, partition="gpus")

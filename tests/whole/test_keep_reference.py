@@ -109,7 +109,7 @@ def test_artifacts_are_kept_by_name(
     assert {name.partition(".")[0] for name in names} == {f"{TABLE}_{kind}" for kind in kinds}
 
 
-def test_where_inputs_and_records_lay_is_not_committed(choices: Choices) -> None:
+def test_local_paths_are_removed_from_committed_records(choices: Choices) -> None:
     write_made_up_records(plan_artifact(TABLE, choices, Composer(choices.conf_dir)), choices)
     record, *_ = read_held([choices.results_dir / "raw"], latest=True).records
     typed = "bench -m data_root=/home/somebody/data results_dir=/tmp/somebody seed=1,2"

@@ -27,7 +27,7 @@ def on_wrong_data(content: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_wrong_data_is_a_status_and_the_rest_goes_on(folder: Path) -> None:
+def test_invalid_data_gives_a_status_and_other_trials_continue(folder: Path) -> None:
     place = folder / "conf" / "experiment"
     (place / "small_curves.yaml").unlink()
     table = place / "small_table.yaml"

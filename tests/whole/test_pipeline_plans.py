@@ -84,7 +84,7 @@ def test_lint(folder: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_one_line(
+def test_pipeline_error_gives_one_line(
     folder: Path, target: str, config: str, file: str, words: str
 ) -> None:
     if file:

@@ -33,12 +33,12 @@ ALLOWED = re.compile(
 )
 
 
-def test_there_is_no_more_than_five_megabytes() -> None:
+def test_reference_size_is_within_the_limit() -> None:
     everything = [REFERENCE, *REFERENCE.rglob("*")]
     assert sum(path.lstat().st_size for path in everything) <= MAX_BYTES
 
 
-def test_there_is_no_folder_of_a_trial_and_nothing_superseded() -> None:
+def test_reference_holds_only_allowed_files() -> None:
     files = [path for path in REFERENCE.rglob("*") if path.is_file()]
     names = [path.relative_to(REFERENCE).as_posix() for path in files]
     assert [name for name in names if not ALLOWED.fullmatch(name)] == []
@@ -101,7 +101,7 @@ def assert_equal(committed: str, drawn: str, name: str) -> None:
     )
 
 
-def test_the_comparison_tells_numbers_apart() -> None:
+def test_comparison_detects_different_numbers() -> None:
     table = "system,value,status\na,0.1,ok\n"
     assert_equal(table, "system,value,status\na,0.10000000000000001,ok\nb,,not measured\n", "this")
     for other in ("a,0.1001,ok", "b,0.1,ok", "a,0.1,oom", "a,,ok", "a,0.1,ok\nb,1,ok"):
